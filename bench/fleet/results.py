@@ -14,7 +14,7 @@ PROMISED_HOSTS: Final = 100_000
 
 # What others are designed for; these are limits, nothing here was measured.
 PEERS: Final = {
-    "envelope of the runtime of seed 004": "256 hosts, 8 open rollouts",
+    "envelope of an older runtime": "256 hosts, 8 open rollouts",
     "envelope of another peer": "20,000 hosts a group, 5,000 a transaction",
 }
 

@@ -1,1 +1,1 @@
-"""Publishing under a lease, after seed 003: both recipes, and everybody who comes too late."""
+"""Publishing under a lease: both recipes, and everybody who comes too late."""

@@ -1,4 +1,4 @@
-"""Release state of seed 000: one registry row per scope, its history, and effects outside.
+"""Release state: one registry row per scope, its history, and effects outside.
 
 app.py           the schema, releases to pin, and a walk: python -m examples.release_state.app
 claims.py        documents of provenance and confidence, as an operator and a pipeline make them

@@ -1,4 +1,4 @@
-"""The shop of seed 002: products, orders and the demand for them, guarded without a lock.
+"""A shop: products, orders and the demand for them, guarded without a lock.
 
 facts.py           what happens, and by which tags it is found
 catalog.py         AddProduct, ChangeProductName, ChangeProductPrice, SyncProduct

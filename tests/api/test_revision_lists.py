@@ -65,7 +65,6 @@ def test_lists_by_author(people: People) -> None:
 
 
 def test_lists_by_owner(people: People) -> None:
-    """packages.md §3.6 #1: "`owners[]` = {kind,id}; informational plus a filter"."""
     edge, core = {"kind": "variant", "id": "edge"}, {"kind": "acme.example/team", "id": "a/b"}
     people.draft(ownerReferences=[edge, core])
     people.draft(packageName="a", ownerReferences=[edge])

@@ -1,4 +1,4 @@
-"""Package revisions on every engine: each point of seed 001 by the sentence that it holds us to.
+"""Package revisions on every engine: the rules of docs/design/packages.md, one by one.
 
 Every test ends with a replay of the log: the rows are what the facts say.
 """

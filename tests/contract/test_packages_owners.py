@@ -42,7 +42,6 @@ def owned(package_log: PackageLog, owner: OwnerReference) -> list[str]:
 
 
 def test_finds_by_their_owners_what_names_them_and_nothing_else(package_log: PackageLog) -> None:
-    """packages.md §3.6 #1: "`owners[]` = {kind,id}; informational plus a filter"."""
     both = package_log.create(metadata=Metadata(owner_references=(EDGE, CORE)))
     one = package_log.create(package="one", metadata=Metadata(owner_references=(EDGE,)))
     held = package_log.create(

@@ -1,4 +1,4 @@
-"""What tests of rulings share: the HTTP status of a refusal, and that a refusal writes nothing."""
+"""What tests of packages share: the HTTP status of a refusal, and that a refusal writes nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.domain.packages.slices import CreateRevision
 from tidegate.domain.packages.updates import UpdateRevision
 from tidegate.errors import TidegateError
 
-# "HTTP status follows the error family" (DESIGN.md §4, 2).
+# The HTTP status follows the family of the error: docs/problems/README.md.
 STATUS: dict[type[TidegateError], int] = {
     errors.Invalid: 400,
     errors.Forbidden: 403,

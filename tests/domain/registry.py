@@ -23,7 +23,7 @@ from tidegate.kernel.vocabulary import Vocabulary
 T0 = datetime(2026, 4, 24, 19, 0, 2, tzinfo=UTC)
 SCOPE = "service-a"
 
-# The document of seed 000, member by member.
+# The example of docs/design/releases.md, member by member.
 SEED: dict[str, Any] = {
     "provenance": {
         "mode": "native",

@@ -733,7 +733,7 @@ def test_waits_for_silent_hosts_of_later_waves_and_where_no_grace_is_set() -> No
     assert skipped(graceless) == []
 
 
-# ── defects of the system behind the seed (rollouts.md §6.2) ──────────────────────────────────────
+# ── defects of an older system, which must not come back ──────────────────────────────────────────
 
 
 @pytest.mark.parametrize(

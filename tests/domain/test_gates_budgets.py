@@ -321,7 +321,7 @@ def members(budget_id: str) -> int:
     return HOSTS if budget_id == "all" else 3
 
 
-# ── defects of the system behind the seed (rollouts.md §6.2) ──────────────────────────────────────
+# ── defects of an older system, which must not come back ──────────────────────────────────────────
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,6 @@ def refused(package_log: PackageLog, error: type[TidegateError], command: Any) -
 
 
 def test_deletes_a_package_with_all_its_revisions_in_one_commit(package_log: PackageLog) -> None:
-    """packages.md §6 #11: "`delete-package` = all-or-nothing plan"."""
     first = package_log.published("v1")
     names = [first, *(package_log.published(f"v{n}", task=Edit(first)) for n in (2, 3))]
     for name in names:
@@ -202,9 +201,6 @@ def test_refuses_a_plan_that_is_none(package_log: PackageLog) -> None:
 
 
 def test_imports_published_revisions_with_their_numbers(package_log: PackageLog) -> None:
-    """packages.md §8.5 #6: "Import path (bootstrapping from Git tags) appends events with actor
-    `import` and explicit numbers; allowed only on an empty package".
-    """
     outcome = package_log.run(imported(2, 5, 9))
 
     assert outcome.receipt is not None
@@ -242,7 +238,6 @@ def test_imports_only_into_a_package_of_which_nothing_was_made_here(
 
 
 def test_uses_no_number_a_second_time_by_an_import(package_log: PackageLog) -> None:
-    """packages.md §9 #7: "number re-use | never"."""
     name = package_log.published()
     package_log.propose_deletion(name)
     package_log.delete(name)
@@ -300,7 +295,6 @@ def test_takes_no_more_than_fits_into_one_commit_of_the_whole_system(package: st
 
 
 def test_lets_an_owner_have_one_open_revision_per_package(package_log: PackageLog) -> None:
-    """packages.md §4.5 #3: "at most one open automated draft per package and owner"."""
     metadata = Metadata(owner_references=(OwnerReference("variant", "edge"),))
     first = package_log.create("v1", metadata=metadata)
 
@@ -322,9 +316,6 @@ def test_lets_an_owner_have_one_open_revision_per_package(package_log: PackageLo
 
 
 def test_reaps_what_is_open_in_the_name_of_an_owner_that_is_gone(package_log: PackageLog) -> None:
-    """packages.md §3.6 #2: "automatic deletion only for Draft/Proposed, by an explicit reaper
-    process, never for published ones".
-    """
     gone = OwnerReference("variant", "edge")
     package_log.repository("prod", deployment=True)
     owned = Metadata(owner_references=(gone, OwnerReference("team", "core")))
@@ -355,7 +346,6 @@ def test_reaps_what_is_open_in_the_name_of_an_owner_that_is_gone(package_log: Pa
 
 
 def test_warns_who_descends_from_what_is_about_to_go(package_log: PackageLog) -> None:
-    """packages.md §9 #8: "source: edit yes (parity), clone/upgrade yes with warning"."""
     base = package_log.published(package="base")
     package_log.propose_deletion(base)
 

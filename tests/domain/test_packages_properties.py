@@ -1,21 +1,18 @@
 """What holds of packages whatever is done to them: random commands, then the log and the rows.
 
-The numbers in the names of the checks are those of the invariants as they were agreed on.
+The numbers in the names of the checks are those of this list:
 
-packages.md §8.4 #1: "revision = 0 ⇔ never published"
-packages.md §8.4 #2: "Published numbers of a package are distinct, strictly increasing in log order,
-never re-used"
-packages.md §8.4 #3: "digest after `Proposed` until `Published` constant; after Published constant
-for ever"
-packages.md §8.4 #4: "published_by/at set exactly once"
-packages.md §8.4 #5: "at most one latest per package; equals the maximum live published number"
-packages.md §8.4 #6: "lifecycle path of every uid is a walk in the table of 2.3"
-packages.md §8.4 #7: "no Deleted while last lifecycle was Published"
-packages.md §8.4 #8: "no live revision has a deleted direct or inherited upstream (unless imported)"
-packages.md §8.4 #9: "deletion_timestamp set ⇒ only finalizer removals, label edits or Deleted
-follow"
-packages.md §8.4 #10: "refused commands append nothing"
-packages.md §8.4 #11: "versions per name strictly increase over all incarnations"
+1. A revision has the number 0 until it is published.
+2. Numbers of a package are distinct and increase in the order of the log. None is used again.
+3. Content stays the same from the proposal to publication, and for ever after it.
+4. Who published a revision, and when, is set once.
+5. A package has at most one latest revision: the live one with the highest number.
+6. Each revision walks along the edges of the table of transitions.
+7. A published revision is deleted only after its deletion was proposed.
+8. No live revision descends from a deleted one, unless it was imported.
+9. Of a revision that is being deleted, only finalizers and labels change.
+10. A refused command appends nothing.
+11. Versions under one name increase, also over a deletion.
 """
 
 from __future__ import annotations

@@ -44,7 +44,6 @@ def swept(package_log: PackageLog, blobs: FileBlobs) -> int:
 
 
 def test_sweeps_up_what_was_put_and_never_named(package_log: PackageLog, blobs: FileBlobs) -> None:
-    """packages.md §4.1 #2: "orphan blobs are swept after a grace period (default 24 h)"."""
     uploaded(blobs)
     assert swept(package_log, blobs) == 0
     package_log.clock.advance(BLOB_KEPT + timedelta(seconds=1))
@@ -55,7 +54,6 @@ def test_sweeps_up_what_was_put_and_never_named(package_log: PackageLog, blobs: 
 def test_keeps_the_content_of_a_deleted_revision_for_thirty_days(
     package_log: PackageLog, blobs: FileBlobs
 ) -> None:
-    """packages.md §9 #6: "content blobs of deleted revisions kept 30 days, digests for ever"."""
     assert timedelta(days=30) == CONTENT_KEPT
     manifest = uploaded(blobs)
     name = package_log.create(files=manifest.files)
@@ -71,9 +69,6 @@ def test_keeps_the_content_of_a_deleted_revision_for_thirty_days(
 
 
 def test_puts_a_blob_by_its_content_once(blobs: FileBlobs) -> None:
-    """packages.md §8.5 #1: "Content store: `put_blob` idempotent by sha256; manifest blob per
-    revision"; "sweep with grace".
-    """
     first, second = blobs.put(b"same"), blobs.put(b"same")
 
     assert first == second

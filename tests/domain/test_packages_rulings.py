@@ -1,4 +1,4 @@
-"""packages.md §0–§1, ruling by ruling: ten things to know first, and the model of a revision."""
+"""The life of a package revision: its states, numbers, versions and names."""
 
 from __future__ import annotations
 
@@ -29,14 +29,10 @@ def package_log() -> PackageLog:
     return package_log
 
 
-# ── §0 the ten things ─────────────────────────────────────────────────────────────────────────────
+# ── a revision ────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_stores_four_states_and_deleted_is_absence(package_log: PackageLog) -> None:
-    """packages.md §0 #1: "Four stored states only: `Draft`, `Proposed`, `Published`,
-    `DeletionProposed`. "Deleted" is absence. "Is published" means Published **or**
-    DeletionProposed".
-    """
     assert [*Lifecycle] == ["Draft", "Proposed", "Published", "DeletionProposed"]
     assert {PUBLISHED, DELETION_PROPOSED} == PUBLISHED_STATES
     name = package_log.brought_to(DELETION_PROPOSED)
@@ -45,9 +41,6 @@ def test_stores_four_states_and_deleted_is_absence(package_log: PackageLog) -> N
 
 
 def test_has_two_doors_of_which_one_approves(package_log: PackageLog) -> None:
-    """packages.md §0 #2: "Only the **approval door** (own sub-resource, own permission) performs
-    Proposed→Published".
-    """
     name = package_log.brought_to(PROPOSED)
 
     assert answer_of(package_log, update(package_log, name, lifecycle="Published")) == (
@@ -59,10 +52,6 @@ def test_has_two_doors_of_which_one_approves(package_log: PackageLog) -> None:
 
 
 def test_publishes_no_draft_and_creates_no_proposal(package_log: PackageLog) -> None:
-    """packages.md §0 #3: "Draft→Published is **illegal** in the running system"; packages.md §0
-    #4: "Creating directly as Proposed is refused by the API, accepted by the inner engine; the
-    seed says both. Refuse it."
-    """
     name = package_log.create()
     digest = package_log.revision(name).content.digest
     approval = ApproveRevision(
@@ -75,9 +64,6 @@ def test_publishes_no_draft_and_creates_no_proposal(package_log: PackageLog) -> 
 
 
 def test_changes_content_in_draft_only_and_again_after_a_rejection(package_log: PackageLog) -> None:
-    """packages.md §0 #5: "Content may change in Draft only. Proposed is frozen; to edit, reject
-    first".
-    """
     name = package_log.create()
     for state in (PROPOSED, PUBLISHED, DELETION_PROPOSED):
         frozen = package_log.brought_to(state, f"in-{state.lower()}")
@@ -91,10 +77,6 @@ def test_changes_content_in_draft_only_and_again_after_a_rejection(package_log: 
 def test_deletes_in_every_state_but_published_unless_something_descends(
     package_log: PackageLog,
 ) -> None:
-    """packages.md §0 #6: "A Published revision cannot be deleted (403); it must be
-    DeletionProposed first. Draft, Proposed and DeletionProposed are deletable at once, unless
-    another revision was cloned from / upgraded to it (403)".
-    """
     for state in (DRAFT, PROPOSED, DELETION_PROPOSED):
         package_log.delete(package_log.brought_to(state, f"in-{state.lower()}"))
     base = package_log.published(package="base")
@@ -108,9 +90,6 @@ def test_deletes_in_every_state_but_published_unless_something_descends(
 
 
 def test_numbers_from_one_at_publish_and_never_again(package_log: PackageLog) -> None:
-    """packages.md §0 #7: "Revision numbers: 0 until published, then 1,2,3... per package, assigned
-    at publish." Of re-use and two latest flags: "We must do neither."
-    """
     first = package_log.create("v1")
     assert package_log.revision(first).number == 0
     package_log.propose(first)
@@ -125,9 +104,6 @@ def test_numbers_from_one_at_publish_and_never_again(package_log: PackageLog) ->
 
 
 def test_answers_a_stale_version_with_409_and_the_text(package_log: PackageLog) -> None:
-    """packages.md §0 #8: "The seed promises HTTP 409 for a stale version." … "Do better, keep the
-    texts."
-    """
     name = package_log.create()
     stale = update(package_log, name, labels={"a": "b"})
     package_log.update(name, labels={"c": "d"})
@@ -143,9 +119,6 @@ def test_answers_a_stale_version_with_409_and_the_text(package_log: PackageLog) 
 
 
 def test_keeps_who_published_through_a_rejected_deletion(package_log: PackageLog) -> None:
-    """packages.md §0 #9: "`publishedBy/At` are set on Proposed→Published. Read literally the seed
-    would rewrite them on DeletionProposed→Published; the code does not."
-    """
     name = package_log.published()
     before = package_log.revision(name)
     package_log.propose_deletion(name)
@@ -156,7 +129,6 @@ def test_keeps_who_published_through_a_rejected_deletion(package_log: PackageLog
 
 
 def test_takes_the_position_of_the_last_event_as_the_version(package_log: PackageLog) -> None:
-    """packages.md §0 #10: "use the position of the object's last event"."""
     name = package_log.create()
     acts: tuple[Callable[[str], CommandOutcome], ...] = (
         lambda name: package_log.update(name, labels={"a": "b"}),
@@ -173,7 +145,7 @@ def test_takes_the_position_of_the_last_event_as_the_version(package_log: Packag
         assert package_log.version(name) == last == outcome.position
 
 
-# ── §1.3 names, numbers, latest ───────────────────────────────────────────────────────────────────
+# ── names, numbers, latest ────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -184,18 +156,11 @@ def test_takes_the_position_of_the_last_event_as_the_version(package_log: Packag
     ],
 )
 def test_names_with_dots(repository: str, path: str, workspace: str, name: str) -> None:
-    """packages.md §1.3 #1: "Examples: repo `blueprints`, package `web`, workspace `ws1` →
-    `blueprints.web.ws1`; package `networking/vpc`, workspace `v1` →
-    `blueprints.networking.vpc.v1`."
-    """
     assert identity(repository, path, workspace).name == name
     assert parse(name) == (repository, path, workspace)
 
 
 def test_compares_full_identities(package_log: PackageLog) -> None:
-    """packages.md §1.3 #2: "the uniqueness and "package already exists" checks compare the *last
-    path element* with the *full* packageName" … "Ours must compare full identities."
-    """
     package_log.published(package="a/x")
     package_log.published(package="b/x")
 
@@ -207,10 +172,6 @@ def test_compares_full_identities(package_log: PackageLog) -> None:
 
 
 def test_counts_what_is_proposed_for_deletion_as_latest(package_log: PackageLog) -> None:
-    """packages.md §1.3 #3: "a DeletionProposed newest revision stays latest"; "on its deletion the
-    next lower one becomes latest"; "if none remains, nobody is latest".
-    """
-
     def latest() -> str | None:
         found = package_log.package("blueprints/web").latest
         return None if found is None else found.name
@@ -227,9 +188,6 @@ def test_counts_what_is_proposed_for_deletion_as_latest(package_log: PackageLog)
 
 
 def test_has_no_placeholder(package_log: PackageLog) -> None:
-    """packages.md §1.3 #4: "PROPOSAL: do not have it. A `latest` pointer per package (derived) and
-    the release registry cover its purpose."
-    """
     name = package_log.published()
 
     assert [row.key.id for row in package_log.store.range(REVISIONS.name, limit=10)] == [name]

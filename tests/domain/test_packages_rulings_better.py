@@ -1,4 +1,4 @@
-"""packages.md §5–§6, ruling by ruling: what we do better."""
+"""Packages under load and automation: updates, approvals, numbers, limits."""
 
 from __future__ import annotations
 
@@ -33,11 +33,10 @@ def package_log() -> PackageLog:
     return package_log
 
 
-# ── §5, §6 what we do better ──────────────────────────────────────────────────────────────────────
+# ── what we do better ─────────────────────────────────────────────────────────────────────────────
 
 
 def test_never_cancels_a_deletion_by_an_approval(package_log: PackageLog) -> None:
-    """packages.md §5 #2: "`approve` never touches a DeletionProposed revision"."""
     name = package_log.brought_to(DELETION_PROPOSED)
     refusal = refusal_of(package_log, package_log.approve, name, AUTHOR)
 
@@ -46,7 +45,6 @@ def test_never_cancels_a_deletion_by_an_approval(package_log: PackageLog) -> Non
 
 
 def test_loses_no_update(package_log: PackageLog) -> None:
-    """packages.md §6 #2: "lost updates, controllers fighting" | "CAS on every event"."""
     name = package_log.create()
     one, two = (update(package_log, name, labels={label: "1"}) for label in ("a", "b"))
     package_log.run(one)
@@ -56,9 +54,6 @@ def test_loses_no_update(package_log: PackageLog) -> None:
 
 
 def test_approves_by_an_append_and_a_few_small_rows(package_log: PackageLog) -> None:
-    """packages.md §6 #6: "slow approval" | "append + small projection"
-    packages.md §6 #7: "objects growing without bound by task patches" | "content outside events".
-    """
     many = tuple(File(f"f{number}", "0" * 64, 1_000) for number in range(2_000))
     small, large = package_log.create(package="s"), package_log.create(package="l", files=many)
     commits: list[Any] = []
@@ -76,9 +71,6 @@ def test_approves_by_an_append_and_a_few_small_rows(package_log: PackageLog) -> 
 
 
 def test_protects_proposals_by_default_where_things_are_deployed(package_log: PackageLog) -> None:
-    """packages.md §6 #9: "option `protect_proposed` (default on for deployment repositories): 403
-    until withdrawn"; packages.md §6 #8: "self-approval" | "policy".
-    """
     package_log.repository("prod", deployment=True)
     package_log.repository("open", deployment=True, protect_proposed=False)
     for repository, protected in (("blueprints", False), ("prod", True), ("open", False)):
@@ -96,7 +88,6 @@ def test_protects_proposals_by_default_where_things_are_deployed(package_log: Pa
 
 
 def test_proposing_a_deletion_never_deletes(package_log: PackageLog) -> None:
-    """packages.md §6 #10: "propose-delete sometimes deleted outright" | "state machine + tests"."""
     name = package_log.published()
     for _ in range(3):
         outcome = package_log.propose_deletion(name)
@@ -107,9 +98,6 @@ def test_proposing_a_deletion_never_deletes(package_log: PackageLog) -> None:
 
 
 def test_restores_an_old_revision_by_a_copy(package_log: PackageLog) -> None:
-    """packages.md §6 #12: "`copy` from any published revision; registry rollback by pointer, no
-    re-publish".
-    """
     old = package_log.published("v1", files=files(a="1"))
     package_log.published("v2", task=Edit(old), files=files(a="2"))
     again = package_log.published("v3", task=Edit(old))
@@ -120,11 +108,6 @@ def test_restores_an_old_revision_by_a_copy(package_log: PackageLog) -> None:
 
 
 def test_numbers_by_one_decision(package_log: PackageLog) -> None:
-    """packages.md §6 #13: "duplicates and numbering chaos" | "one decision, tested"
-    packages.md §6 #15: "placeholder confusion" | "none"
-    packages.md §8.3 #8: "Numbers: `max(Published.revision over the package's whole history,
-    deleted included) + 1`".
-    """
     first = package_log.published("v1")
     names = [first, *(package_log.published(f"v{n}", task=Edit(first)) for n in range(2, 5))]
     for name in names[1:]:
@@ -139,7 +122,6 @@ def test_numbers_by_one_decision(package_log: PackageLog) -> None:
 
 
 def test_enforces_readiness_in_the_server(package_log: PackageLog) -> None:
-    """packages.md §6 #14: "readiness enforced only in the CLI" | "server side"."""
     name = package_log.create(readiness_gates=("tested",))
 
     for door in (
@@ -150,7 +132,6 @@ def test_enforces_readiness_in_the_server(package_log: PackageLog) -> None:
 
 
 def test_holds_automation_back(package_log: PackageLog) -> None:
-    """packages.md §6 #16: "runaway drafts by automation" | "idempotency keys, owner rule"."""
     command = creation()
     positions = {
         package_log.control.execute(create_revision, command, key="same").position for _ in range(5)
@@ -161,9 +142,6 @@ def test_holds_automation_back(package_log: PackageLog) -> None:
 
 
 def test_takes_bytes_up_to_32_mib_in_10_000_files(package_log: PackageLog) -> None:
-    """packages.md §6 #17: "binary files, 6 MiB bodies" | "bytes, 32 MiB default cap, streaming"
-    packages.md §9 #10: "32 MiB per revision, 10,000 files, configurable".
-    """
     assert (CONTENT_BYTES_MAX, FILES_MAX) == (32 * 1024 * 1024, 10_000)
     whole = (File("a", "0" * 64, CONTENT_BYTES_MAX),)
     name = package_log.create(files=whole)
@@ -175,9 +153,6 @@ def test_takes_bytes_up_to_32_mib_in_10_000_files(package_log: PackageLog) -> No
 
 @pytest.mark.parametrize("text", ["x' OR '1'='1", 'x"; DROP TABLE revisions; --', "x%", "x_", "\\"])
 def test_takes_no_text_for_a_part_of_a_query(package_log: PackageLog, text: str) -> None:
-    """packages.md §6 #18: "SQL built by string concatenation from selector values" | "bound
-    parameters only": and no name of a revision could carry any.
-    """
     name = package_log.create(metadata=Metadata(annotations={"note": text}))
 
     assert package_log.revision(name).metadata.annotations == {"note": text}

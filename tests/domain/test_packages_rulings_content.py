@@ -1,4 +1,4 @@
-"""packages.md §1.5–§1.8, ruling by ruling: sources, merges, and what is kept of a revision."""
+"""Where revisions come from: tasks, merges, lineage, and what is kept of a revision."""
 
 from __future__ import annotations
 
@@ -37,41 +37,33 @@ def package_log() -> PackageLog:
     return package_log
 
 
-# ── §1.5 sources and merges ───────────────────────────────────────────────────────────────────────
+# ── sources and merges ────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
-    ("point", "command"),
+    "command",
     [
-        (
-            "packages.md §1.5 #1: `init`: package must not exist yet in the repository",
-            creation(workspace="v9"),
+        pytest.param(
+            creation(workspace="v9"), id="init: package must not exist yet in the repository"
         ),
-        (
-            "packages.md §1.5 #2: `clone`: as `init`",
-            creation(workspace="v9", tasks=(Clone("blueprints.base.v1"),)),
+        pytest.param(
+            creation(workspace="v9", tasks=(Clone("blueprints.base.v1"),)), id="clone: as init"
         ),
-        (
-            (
-                "packages.md §1.5 #3: `edit`: same repository and package; published or"
-                " DeletionProposed"
-            ),
+        pytest.param(
             creation(workspace="v9", tasks=(Edit("blueprints.base.v1"),)),
+            id="edit: same repository and package; published or DeletionProposed",
         ),
-        (
-            "packages.md §1.5 #4: `upgrade`: the three must be published",
+        pytest.param(
             creation(
                 workspace="v9",
                 tasks=(Upgrade("blueprints.base.v1", "blueprints.open.v1", "blueprints.web.v1"),),
                 files=(),
             ),
+            id="upgrade: the three must be published",
         ),
     ],
 )
-def test_holds_each_task_to_its_rules(
-    package_log: PackageLog, point: str, command: CreateRevision
-) -> None:
-    del point
+def test_holds_each_task_to_its_rules(package_log: PackageLog, command: CreateRevision) -> None:
     package_log.published(package="base")
     package_log.published(package="web", task=Clone("blueprints.base.v1"))
     package_log.create(package="open")
@@ -85,19 +77,16 @@ UPSTREAM = {"same": b"0", "theirs": b"2", "ours": b"0", "both": b"0", "added": b
 
 
 @pytest.mark.parametrize(
-    ("point", "path", "merged"),
+    ("path", "merged"),
     [
         # path → what copy-merge and three-way, then force-delete-replace make of it
-        ("packages.md §1.5 #5: file added upstream | added", "added", (b"2", b"2")),
-        ("packages.md §1.5 #6: changed upstream only | applied", "theirs", (b"2", b"2")),
-        ("packages.md §1.5 #7: changed locally only | local kept", "ours", (b"1", b"0")),
-        ("packages.md §1.5 #8: deleted upstream | deleted", "gone", (None, None)),
+        pytest.param("added", (b"2", b"2"), id="file added upstream: added"),
+        pytest.param("theirs", (b"2", b"2"), id="changed upstream only: applied"),
+        pytest.param("ours", (b"1", b"0"), id="changed locally only: local kept"),
+        pytest.param("gone", (None, None), id="deleted upstream: deleted"),
     ],
 )
-def test_merges_as_the_strategies_say(
-    point: str, path: str, merged: tuple[bytes | None, bytes | None]
-) -> None:
-    del point
+def test_merges_as_the_strategies_say(path: str, merged: tuple[bytes | None, bytes | None]) -> None:
     base, local, upstream = map(FileManifest.of, (BASE, LOCAL, UPSTREAM))
     wanted = [
         None if body is None else FileManifest.of({path: body}).by_path[path] for body in merged
@@ -113,11 +102,6 @@ def test_merges_as_the_strategies_say(
 
 
 def test_lets_upstream_win_a_conflict_only_where_that_was_asked_for() -> None:
-    """packages.md §1.5 #9: "both, conflict | new upstream wins silently" is what we do not do
-    packages.md §8.5 #5: "implement copy-merge, force-delete-replace, fast-forward and a three-way
-    *file* merge that **reports** conflicts (422 with paths) instead of letting upstream win
-    silently"
-    """
     base, local, upstream = (FileManifest.of({"f": body}) for body in (b"0", b"1", b"2"))
 
     with pytest.raises(UpgradeConflict) as refusal:
@@ -129,28 +113,15 @@ def test_lets_upstream_win_a_conflict_only_where_that_was_asked_for() -> None:
 
 @pytest.mark.parametrize("strategy", list(Strategy))
 def test_upgrades_what_is_unmodified_by_every_strategy(strategy: Strategy) -> None:
-    """packages.md §1.5 #10: "local unmodified | succeeds | succeeds | succeeds | succeeds"."""
     base, upstream = FileManifest.of({"f": b"0"}), FileManifest.of({"f": b"2", "g": b"2"})
 
     assert merge(base, base, upstream, strategy).digest == upstream.digest
 
 
-# ── §1.8 what is kept ─────────────────────────────────────────────────────────────────────────────
+# ── what is kept ──────────────────────────────────────────────────────────────────────────────────
 
 
 def test_keeps_the_engine_neutral_subset_of_a_revision(package_log: PackageLog) -> None:
-    """packages.md §1.8 #1: "`repository`, `package` (path), `workspace`; `name` derived with dots;
-    `uid` = new ULID per creation (never deterministic)"
-    packages.md §1.8 #3: "the four values, exact spelling"
-    packages.md §1.8 #4: "event carries `digest`, `file_count`, `total_bytes`"
-    packages.md §1.8 #8: "labels, annotations, finalizers, owners, created_at/by,
-    deletion_timestamp"
-    packages.md §1.8 #10: "proposed_by/at, published_by/at, deletion_proposed_by/at, plus full
-    event history with reason texts"
-    packages.md §1.8 #11: "derived; read-only label or field"
-    packages.md §1.8 #12: "opaque decimal string = global log position of the last event of this
-    revision"
-    """
     owner = OwnerReference("team", "edge")
     metadata = Metadata({"a": "b"}, {"c": "d"}, ("hold",), (owner,))
     name = package_log.published(package="net/vpc", files=files(a="12"), metadata=metadata)
@@ -180,9 +151,6 @@ def test_keeps_the_engine_neutral_subset_of_a_revision(package_log: PackageLog) 
 
 
 def test_gives_each_creation_a_uid_of_its_own(package_log: PackageLog) -> None:
-    """packages.md §1.8 #2: "int, 0 until published; monotone per package, **never re-used**,
-    derived from the log"; and the name may come back, its uid not.
-    """
     name = package_log.create()
     first = package_log.revision(name).uid
     package_log.delete(name)
@@ -210,17 +178,10 @@ def test_gives_each_creation_a_uid_of_its_own(package_log: PackageLog) -> None:
     ],
 )
 def test_digests_as_the_vectors_say(texts: dict[str, str], digest: str) -> None:
-    """packages.md §1.8 #5: one digest, sorted by UTF-8 bytes of path, with test vectors; in the
-    form that cannot collide, `tidegate.content.v2`, in place of lines of hash and path.
-    """
     assert FileManifest.of({path: text.encode() for path, text in texts.items()}).digest == digest
 
 
 def test_keeps_lineage_through_edits_and_moves_it_by_an_upgrade(package_log: PackageLog) -> None:
-    """packages.md §1.8 #6: "one record {type: init/clone/edit/upgrade, refs, strategy}"
-    packages.md §1.8 #7: "`upstream` = {name, uid, revision, digest}; kept through `edit` and
-    updated by `upgrade`".
-    """
     base = package_log.published(package="base", files=files(a="1"))
     newer = package_log.published("v2", package="base", task=Edit(base), files=files(a="2"))
     clone = package_log.published(package="mine", task=Clone(base))
@@ -243,10 +204,6 @@ def test_keeps_lineage_through_edits_and_moves_it_by_an_upgrade(package_log: Pac
 def test_lets_ci_report_on_a_frozen_proposal_and_gates_hold_at_both_steps(
     package_log: PackageLog,
 ) -> None:
-    """packages.md §1.8 #9: "`readiness_gates[]` (part of the frozen spec), `conditions[]` (status,
-    not content: settable in Draft and Proposed by holders of `revision.set_condition`, so CI may
-    report on a frozen proposal), enforced **server side** at propose and approve".
-    """
     name = package_log.create(readiness_gates=("tested",))
     digest = package_log.revision(name).content.digest
 
@@ -272,9 +229,6 @@ def test_lets_ci_report_on_a_frozen_proposal_and_gates_hold_at_both_steps(
     ["/a", "a//b", "a/", "./a", "a/./b", "../a", "a/..", "a\0b", "", "x/" * 520 + "x", "a\\b"],
 )
 def test_keeps_file_paths_clean(path: str) -> None:
-    """packages.md §1.8 #13: "relative, `/` separators, no empty/`.`/`..` segment, no NUL, no
-    leading `/`, unique after normalisation, ≤1024 bytes; violations → 400".
-    """
     with pytest.raises(InvalidFilePath) as refusal:
         check_file_path(path)
     assert status_of(refusal.value) == 400

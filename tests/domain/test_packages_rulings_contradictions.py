@@ -1,4 +1,4 @@
-"""packages.md §2.4–§2.5, ruling by ruling: contradictions of the seed, and what is nothing."""
+"""Cases of a revision in which two rules meet, and changes that change nothing."""
 
 from __future__ import annotations
 
@@ -30,15 +30,10 @@ def package_log() -> PackageLog:
     return package_log
 
 
-# ── §2.4 contradictions of the seed ───────────────────────────────────────────────────────────────
+# ── contradictions of the seed ────────────────────────────────────────────────────────────────────
 
 
 def test_settles_how_proposals_come_and_go(package_log: PackageLog) -> None:
-    """packages.md §2.4 #1: "refuse, 400"
-    packages.md §2.4 #2: "refuse, 422"
-    packages.md §2.4 #3: "frozen"
-    packages.md §2.4 #4: "one path: metadata event"
-    """
     assert answer_of(package_log, creation(lifecycle="Proposed"))[0] == 400
     name = package_log.create()
     assert answer_of(package_log, update(package_log, name, lifecycle="Published"))[0] == 422
@@ -49,12 +44,6 @@ def test_settles_how_proposals_come_and_go(package_log: PackageLog) -> None:
 
 
 def test_settles_tasks_deletion_and_metadata(package_log: PackageLog) -> None:
-    """packages.md §2.4 #5: "single, immutable": the first is the origin; DESIGN.md §4, 1 lets a
-    Draft append to it
-    packages.md §2.4 #6: "mandatory two steps"
-    packages.md §2.4 #7: "`**` footnote on DeletionProposed's own delete" | "ignore": one step
-    packages.md §2.4 #8: "all four fields in every state"
-    """
     name = package_log.create()
     assert answer_of(package_log, update(package_log, name, tasks=(Init("other"),)))[0] == 422
     for state in Lifecycle:
@@ -71,12 +60,6 @@ def test_settles_tasks_deletion_and_metadata(package_log: PackageLog) -> None:
 
 
 def test_settles_versions_and_who_published(package_log: PackageLog) -> None:
-    """packages.md §2.4 #9: "strictly increasing per object"
-    packages.md §2.4 #10: "409"
-    packages.md §2.4 #11: "authenticated approver; set once"
-    packages.md §2.4 #12: "version first (3.2)"
-    packages.md §2.4 #14: "allowed" (Draft→Draft)
-    """
     name = package_log.create()
     versions = [package_log.version(name)]
     stale = update(package_log, name, lifecycle="DeletionProposed")
@@ -98,7 +81,6 @@ def test_settles_versions_and_who_published(package_log: PackageLog) -> None:
 
 
 def test_keeps_the_trail_of_what_was_deleted(package_log: PackageLog) -> None:
-    """packages.md §2.4 #13: "events survive deletion; tombstone readable"."""
     name = package_log.brought_to(DELETION_PROPOSED)
     package_log.delete(name, by=REVIEWER)
 
@@ -109,13 +91,10 @@ def test_keeps_the_trail_of_what_was_deleted(package_log: PackageLog) -> None:
     assert b'"deleted_by":"user_reviewer"' in tombstone.data
 
 
-# ── §2.5 nothing ──────────────────────────────────────────────────────────────────────────────────
+# ── nothing ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_reads_absence_as_unchanged_and_emptiness_as_an_error(package_log: PackageLog) -> None:
-    """packages.md §2.5 #1: "in a full-object update an empty/omitted lifecycle is 400; in
-    verb-style calls the field does not exist; in a patch absence means unchanged".
-    """
     name = package_log.brought_to(PROPOSED)
 
     assert answer_of(package_log, update(package_log, name, lifecycle="")) == UNKNOWN
@@ -125,9 +104,6 @@ def test_reads_absence_as_unchanged_and_emptiness_as_an_error(package_log: Packa
 
 
 def test_appends_nothing_where_nothing_differs(package_log: PackageLog) -> None:
-    """packages.md §2.5 #2: "same lifecycle and no other difference → success, **no event, same
-    resource_version**. Same lifecycle with metadata difference → one MetadataChanged event".
-    """
     name = package_log.create(files=files(a="1"), metadata=Metadata(labels={"a": "b"}))
     before = package_log.version(name)
     same = update(package_log, name, lifecycle="Draft", files=files(a="1"), labels={"a": "b"})

@@ -1,4 +1,4 @@
-"""packages.md §8–§9, ruling by ruling: core, events, decisions, open questions."""
+"""What decisions about packages read and write: transitions, facts, rows, reviews."""
 
 from __future__ import annotations
 
@@ -53,13 +53,10 @@ def package_log() -> PackageLog:
     return package_log
 
 
-# ── §8.1, §8.2, §8.3 core, events, decisions ──────────────────────────────────────────────────────
+# ── core, events, decisions ───────────────────────────────────────────────────────────────────────
 
 
 def test_has_one_table_of_transitions() -> None:
-    """packages.md §8.1 #1: "a transition table as data: {(from,to): verb, permission,
-    needs_reason}. One table feeds API, CLI help, docs and the matrix test".
-    """
     rows = [(e.old, e.new, e.verb, e.permission, e.needs_reason) for e in EDGES]
     assert rows == [
         (DRAFT, PROPOSED, "propose", "revision.propose", False),
@@ -73,69 +70,66 @@ def test_has_one_table_of_transitions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("point", "fact", "members", "tags"),
+    ("fact", "members", "tags"),
     [
-        (
-            "packages.md §8.2 #1: RevisionCreated | uid, repo, package, workspace, task, upstream?",
+        pytest.param(
             RevisionCreated,
             "name package uid task upstream content metadata",
             {"revision", "package"},
+            id="RevisionCreated: uid, repo, package, workspace, task, upstream?",
         ),
-        (
-            "packages.md §8.2 #2: ResourcesReplaced | old/new digest, sizes",
+        pytest.param(
             RevisionContentReplaced,
             "name uid before content",
             {"revision"},
+            id="ResourcesReplaced: old/new digest, sizes",
         ),
-        (
-            "packages.md §8.2 #3: MetadataChanged / ConditionsChanged | new full maps",
+        pytest.param(
             RevisionMetadataChanged,
             "name uid metadata",
             {"revision"},
+            id="MetadataChanged / ConditionsChanged: new full maps",
         ),
-        (
-            "packages.md §8.2 #3: MetadataChanged / ConditionsChanged | new full maps",
+        pytest.param(
             RevisionConditionsChanged,
             "name uid conditions",
             {"revision"},
+            id="MetadataChanged / ConditionsChanged: new full maps",
         ),
-        (
-            "packages.md §8.2 #4: Proposed / ProposalWithdrawn / ProposalRejected | digest, by",
+        pytest.param(
             RevisionProposed,
             "name uid digest by reason",
             {"revision", "package"},
+            id="Proposed / ProposalWithdrawn / ProposalRejected: digest, by",
         ),
-        (
-            "packages.md §8.2 #5: Published | revision, digest, by, at",
+        pytest.param(
             RevisionPublished,
             "name uid number digest by",
             {"revision", "package"},
+            id="Published: revision, digest, by, at",
         ),
-        (
-            "packages.md §8.2 #6: DeletionProposed / DeletionRejected | by, at, reason",
+        pytest.param(
             RevisionDeletionProposed,
             "name uid by reason",
             {"revision", "package"},
+            id="DeletionProposed / DeletionRejected: by, at, reason",
         ),
-        (
-            "packages.md §8.2 #7: DeletionStarted | by, at",
+        pytest.param(
             RevisionDeletionStarted,
             "name uid by",
             {"revision", "package"},
+            id="DeletionStarted: by, at",
         ),
-        (
-            "packages.md §8.2 #8: Deleted | by, at, last lifecycle, revision",
+        pytest.param(
             RevisionDeleted,
             "name uid by lifecycle number upstream",
             {"revision", "package"},
+            id="Deleted: by, at, last lifecycle, revision",
         ),
     ],
 )
-def test_says_in_each_event_what_the_table_says(
-    point: str, fact: Any, members: str, tags: set[str]
-) -> None:
+def test_says_in_each_event_what_the_table_says(fact: Any, members: str, tags: set[str]) -> None:
     """The time is the commit's; uid and upstream are members, found by rows and not by tags."""
-    del point
     assert set(members.split()) <= set(fact.__struct_fields__)
     assert {tag.key for tag in tag_fields(fact)} == tags
     assert fact in {item.struct for item in FACTS}
@@ -146,15 +140,6 @@ def keys(item: Any, command: Any) -> set[Key]:
 
 
 def test_decides_on_exactly_what_a_command_depends_on(package_log: PackageLog) -> None:
-    """The rows that stand for the queries of packages.md §8.3 (DESIGN.md §3: a slice starts from
-    facts or from rows):
-    packages.md §8.3 #1: "create init/clone" | name, package, descendants, ancestors, upstream
-    packages.md §8.3 #2: "create edit/upgrade" | "all `rev:<name>`; all `uid:` of the sources"
-    packages.md §8.3 #3: "edit, push, propose, reject, deletion proposals" | "all `rev:<name>`"
-    packages.md §8.3 #4: "approve" | "all `rev:<name>`; `Published` with `pkg:` (for the number)"
-    packages.md §8.3 #5: "delete / last finalizer" | "Created/Deleted with `up:<uid>`"
-    packages.md §8.3 #6: "The client's explicit version is compared with the last `rev:` position"
-    """
     repository = Key("repositories", "blueprints")
     base = "blueprints.base.v1"
     clone = creation(package="a/b/web", tasks=(Clone(base),))
@@ -190,9 +175,6 @@ def test_decides_on_exactly_what_a_command_depends_on(package_log: PackageLog) -
 
 
 def test_shows_no_409_for_what_neighbours_do(package_log: PackageLog) -> None:
-    """packages.md §8.3 #7: "a clash only in the `pkg:`/`up:` clauses triggers an internal
-    re-decision (≤ 8 attempts, jitter), so neighbours do not see 409".
-    """
     name = package_log.published()
     edit = update(package_log, name, labels={"a": "b"})
     package_log.published("v2", task=Edit(name))
@@ -202,14 +184,10 @@ def test_shows_no_409_for_what_neighbours_do(package_log: PackageLog) -> None:
     assert package_log.revision(name).metadata.labels == {"a": "b"}
 
 
-# ── §8.5 further ──────────────────────────────────────────────────────────────────────────────────
+# ── further ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_binds_an_approval_to_what_was_reviewed(package_log: PackageLog) -> None:
-    """packages.md §8.5 #4: "`diff` between two revisions and *approve binds to digest*: approve may
-    carry `expected_digest`; mismatch 409 – guarantees that what was reviewed is what is
-    published".
-    """
     old, new = FileManifest(files(a="1", b="1")), FileManifest(files(a="2", c="1"))
     assert [(item.path, item.what) for item in diff(old, new)] == [
         ("a", "changed"),
@@ -224,15 +202,10 @@ def test_binds_an_approval_to_what_was_reviewed(package_log: PackageLog) -> None
     assert answer_of(package_log, approval) == (409, "digest_mismatch")
 
 
-# ── §9 where the sources are silent ───────────────────────────────────────────────────────────────
+# ── where the sources are silent ──────────────────────────────────────────────────────────────────
 
 
 def test_answers_what_the_seed_leaves_open_about_steps_and_ends(package_log: PackageLog) -> None:
-    """packages.md §9 #1: "422 `invalid_transition`, 3.3"
-    packages.md §9 #2: "how deletionTimestamp gets set, second delete, adding finalizers, lifecycle
-    verbs while terminating" | "3.5"
-    packages.md §9 #3: "order of checks; double faults" | "3.2"
-    """
     name = package_log.create(metadata=Metadata(finalizers=("hold",)))
     illegal = update(package_log, name, lifecycle="DeletionProposed")
     assert answer_of(package_log, illegal) == (422, "invalid_transition")
@@ -244,7 +217,6 @@ def test_answers_what_the_seed_leaves_open_about_steps_and_ends(package_log: Pac
 
 
 def test_wants_as_many_others_as_the_quorum_says(package_log: PackageLog) -> None:
-    """packages.md §9 #4: "policy, 3.7; quorum N ≥ 1 may come later as extra Approved events"."""
     package_log.repository("strict", quorum=2)
     name = package_log.create(repository="strict")
     package_log.propose(name)
@@ -259,9 +231,6 @@ def test_wants_as_many_others_as_the_quorum_says(package_log: PackageLog) -> Non
 
 
 def test_keeps_digests_and_history_of_the_deleted_for_ever(package_log: PackageLog) -> None:
-    """packages.md §9 #6: "for ever by default; content blobs of deleted revisions kept 30 days,
-    digests for ever".
-    """
     name = package_log.create(files=files(a="1"))
     digest = package_log.revision(name).content.digest
     package_log.delete(name)
@@ -274,9 +243,6 @@ def test_keeps_digests_and_history_of_the_deleted_for_ever(package_log: PackageL
 
 
 def test_takes_what_is_published_as_a_source_and_nothing_else(package_log: PackageLog) -> None:
-    """packages.md §9 #9: "cloning unpublished upstreams" | "refuse (`source_not_published`); Porch
-    allows, maintainers wanted it strict".
-    """
     for state in Lifecycle:
         source = package_log.brought_to(state, f"in-{state.lower()}")
         clone = creation(package=f"of-{state.lower()}", tasks=(Clone(source),))
@@ -287,7 +253,6 @@ def test_takes_what_is_published_as_a_source_and_nothing_else(package_log: Packa
 
 
 def test_has_one_flat_tenant(package_log: PackageLog) -> None:
-    """packages.md §9 #11: "one flat tenant by default; name uniqueness per tenant"."""
     package_log.create()
 
     assert answer_of(package_log, creation()) == (409, "already_exists")
@@ -295,7 +260,6 @@ def test_has_one_flat_tenant(package_log: PackageLog) -> None:
 
 
 def test_takes_time_from_the_injected_clock_alone(package_log: PackageLog) -> None:
-    """packages.md §9 #12: "server clock, injected" (struck: "monotone per log", DESIGN.md §8)."""
     name = package_log.create()
     package_log.clock.advance(timedelta(hours=-2))
     package_log.propose(name)
@@ -307,9 +271,6 @@ def test_takes_time_from_the_injected_clock_alone(package_log: PackageLog) -> No
 
 
 def test_lets_anybody_with_the_right_edit_and_records_everybody(package_log: PackageLog) -> None:
-    """packages.md §9 #13: "anyone with edit right on the package (parity); every editor
-    recorded".
-    """
     name = package_log.create(by=AUTHOR)
     package_log.push(name, files(a="1"), by=OPERATOR)
 
@@ -320,9 +281,6 @@ def test_lets_anybody_with_the_right_edit_and_records_everybody(package_log: Pac
 def test_lets_the_same_content_be_proposed_again_and_never_expires_it(
     package_log: PackageLog,
 ) -> None:
-    """packages.md §9 #14: "re-proposing unchanged content after rejection" | "allowed"
-    packages.md §9 #15: "Proposed expiry" | "none by default; optional reminder event".
-    """
     name = package_log.create(files=files(a="1"))
     package_log.propose(name)
     package_log.reject(name)
@@ -335,9 +293,6 @@ def test_lets_the_same_content_be_proposed_again_and_never_expires_it(
 
 
 def test_keeps_what_was_found_out_about_other_content_unknown(package_log: PackageLog) -> None:
-    """packages.md §2.2 #7: "conditions may still be reported while Proposed (they are not content
-    for us), never after Published".
-    """
     name = package_log.create(files=files(a="1"))
     digest = package_log.revision(name).content.digest
     found = (Condition("tested", ConditionStatus.TRUE),)

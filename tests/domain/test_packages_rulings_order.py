@@ -1,4 +1,4 @@
-"""packages.md §3.2, ruling by ruling: the order of checks."""
+"""The order in which a request about packages is checked."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def package_log() -> PackageLog:
     return package_log
 
 
-# ── §3.2 the order ────────────────────────────────────────────────────────────────────────────────
+# ── the order ─────────────────────────────────────────────────────────────────────────────────────
 
 LONG = "x" * (REASON_BYTES_MAX + 1)
 MALFORMED: dict[type[Any], dict[str, Any]] = {
@@ -72,9 +72,6 @@ WELL_FORMED: dict[type[Any], dict[str, Any]] = {
 def test_tells_the_form_before_what_stands(
     package_log: PackageLog, command: type[Any], stands: bool
 ) -> None:
-    """packages.md §3.2 #1: "syntax 400 → exists 404 → version given 400 → version matches 409 →
-    not terminating 409 → transition/immutability 422 → policy" (a missing version is 428).
-    """
     members = {"name": NAME, "by": AUTHOR, "expected_version": 10_000} | MALFORMED[command]
     if stands:
         package_log.create()
@@ -84,9 +81,6 @@ def test_tells_the_form_before_what_stands(
 
 @pytest.mark.parametrize("command", list(WELL_FORMED), ids=lambda item: item.__name__)
 def test_tells_of_two_faults_the_earlier(package_log: PackageLog, command: type[Any]) -> None:
-    """packages.md §3.2 #1, pair by pair: a revision that is there, without a version, at an old
-    one, and being deleted, is told of its state last.
-    """
     members = {"name": NAME, "by": REVIEWER} | WELL_FORMED[command]
     assert answer_of(package_log, command(**members))[0] == 404, (
         "before the version that is not given"
@@ -102,9 +96,6 @@ def test_tells_of_two_faults_the_earlier(package_log: PackageLog, command: type[
 
 
 def test_tells_the_state_before_the_policy(package_log: PackageLog) -> None:
-    """packages.md §3.2 #1: "→ transition/immutability 422 → policy (gates 422, self-approval 403,
-    references 403)".
-    """
     name = package_log.create(readiness_gates=("tested",))
     own = ApproveRevision(
         name=name, by=AUTHOR, digest=DIGEST, expected_version=package_log.version(name)
@@ -128,7 +119,6 @@ def test_tells_the_state_before_the_policy(package_log: PackageLog) -> None:
 
 
 def test_answers_the_documented_double_fault(package_log: PackageLog) -> None:
-    """packages.md §3.2 #2: "*stale version + illegal transition → 409*"."""
     name = package_log.create()
     seen = package_log.version(name)
     package_log.update(name, labels={"a": "b"})
@@ -139,11 +129,6 @@ def test_answers_the_documented_double_fault(package_log: PackageLog) -> None:
 
 
 def test_lets_a_merely_concurrent_neighbour_succeed(package_log: PackageLog) -> None:
-    """packages.md §3.2 #3: "if the append condition fails, re-read and re-decide (bounded), so a
-    stale explicit version ends as 409 and a merely concurrent neighbour succeeds"
-    packages.md §4.2 #2: "two revisions of a package → both succeed with consecutive numbers after
-    an internal re-decision".
-    """
     one, two = package_log.create("v1"), package_log.create("v2")
     for name in (one, two):
         package_log.propose(name)
@@ -162,7 +147,6 @@ def test_lets_a_merely_concurrent_neighbour_succeed(package_log: PackageLog) -> 
 
 
 def test_lets_one_of_two_approvals_of_a_revision_succeed(package_log: PackageLog) -> None:
-    """packages.md §4.2 #1: "same revision twice → one success, one 409"."""
     name = package_log.create()
     package_log.propose(name)
     approval = ApproveRevision(
@@ -177,7 +161,6 @@ def test_lets_one_of_two_approvals_of_a_revision_succeed(package_log: PackageLog
 def test_answers_every_command_on_a_deleted_revision_with_a_typed_error(
     package_log: PackageLog, command: type[Any]
 ) -> None:
-    """packages.md §6 #1: "wrong status codes" | "typed errors (3.3)"."""
     package_log.create()
     seen = package_log.version(NAME)
     package_log.delete(NAME)

@@ -1,4 +1,4 @@
-"""packages.md §3.3, ruling by ruling: the catalogue of what is said when."""
+"""Every refusal of a request about packages: when, with which code and text."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def package_log() -> PackageLog:
     return package_log
 
 
-# ── §3.3 the catalogue ────────────────────────────────────────────────────────────────────────────
+# ── the catalogue ─────────────────────────────────────────────────────────────────────────────────
 
 Act = Callable[[PackageLog], Any]
 
@@ -99,183 +99,174 @@ BIG = (File("a", "0" * 64, CONTENT_BYTES_MAX), File("b", "0" * 64, 1))
 
 
 @pytest.mark.parametrize(
-    ("point", "given", "act", "status", "code", "text"),
+    ("given", "act", "status", "code", "text"),
     [
-        (
-            "packages.md §3.3 #1: create Published/DeletionProposed",
+        pytest.param(
             nothing,
             run(creation(lifecycle="Published")),
             *(400, "lifecycle_invalid_create"),
             "cannot create a package revision with lifecycle value 'Final'",
+            id="create Published/DeletionProposed",
         ),
-        (
-            "packages.md §3.3 #2: create Proposed | same code, 400",
+        pytest.param(
             nothing,
             run(creation(lifecycle="Proposed")),
             *(400, "lifecycle_invalid_create"),
             "cannot create a package revision with lifecycle value 'Proposed'",
+            id="create Proposed: 400",
         ),
-        (
-            "packages.md §3.3 #3: create with unknown value | `lifecycle_unsupported` 400",
+        pytest.param(
             nothing,
             run(creation(lifecycle="x")),
             *(400, "lifecycle_unsupported", "unsupported lifecycle value: x"),
+            id="create with unknown value: lifecycle_unsupported 400",
         ),
-        (
-            "packages.md §3.3 #4: update to unknown value | `lifecycle_invalid_desired` 400",
+        pytest.param(
             drafted,
             on(UpdateRevision, lifecycle="x"),
             *(400, "lifecycle_invalid_desired", "invalid desired lifecycle value: x"),
+            id="update to unknown value: lifecycle_invalid_desired 400",
         ),
-        (
-            "packages.md §3.3 #6: illegal transition | `invalid_transition` 422",
+        pytest.param(
             drafted,
             on(ProposeDeletion),
             *(422, "invalid_transition", "Proposed"),
+            id="illegal transition: invalid_transition 422",
         ),
-        (
-            "packages.md §3.3 #7: spec/content change when frozen | `immutable` 422",
+        pytest.param(
             proposed,
             on(UpdateRevision, readiness_gates=("g",)),
             *(422, "immutable", "package must be Draft"),
+            id="spec/content change when frozen: immutable 422",
         ),
-        (
-            "packages.md §3.3 #8: resources on non-Draft | `not_draft` 422",
+        pytest.param(
             published,
             on(ReplaceResources, files=files(a="2")),
             *(422, "not_draft"),
-            (
-                "cannot update a package revision with lifecycle value Published; package must be"
-                " Draft"
-            ),
+            "cannot update a package revision with lifecycle value Published; package must be"
+            " Draft",
+            id="resources on non-Draft: not_draft 422",
         ),
-        (
-            "packages.md §3.3 #9: version missing | `version_required` (428 by DESIGN.md §8)",
+        pytest.param(
             drafted,
             run(ProposeRevision(name=NAME, by=AUTHOR)),
             *(428, "version_required", "say which version"),
+            id="version missing: version_required (428)",
         ),
-        (
-            "packages.md §3.3 #10: version stale | `version_conflict` 409",
+        pytest.param(
             drafted,
             run(ProposeRevision(name=NAME, by=AUTHOR, expected_version=10_000)),
             *(409, "version_conflict"),
-            (
-                "the object has been modified; please apply your changes to the latest version and"
-                " try again"
-            ),
+            "the object has been modified; please apply your changes to the latest version and"
+            " try again",
+            id="version stale: version_conflict 409",
         ),
-        (
-            "packages.md §3.3 #12: workspace duplicate | `already_exists` 409",
+        pytest.param(
             drafted,
             run(creation()),
             *(409, "already_exists", NAME),
+            id="workspace duplicate: already_exists 409",
         ),
-        (
-            "packages.md §3.3 #13: nested or existing package path | `path_overlap` 409",
+        pytest.param(
             drafted,
             run(creation(package="web/sub")),
             *(409, "path_overlap", "blueprints/web"),
+            id="nested or existing package path: path_overlap 409",
         ),
-        (
-            "packages.md §3.3 #13: nested or existing package path | `package_exists` 409",
+        pytest.param(
             published,
             run(creation(workspace="v2")),
             *(409, "package_exists", NAME),
+            id="nested or existing package path: package_exists 409",
         ),
-        (
-            "packages.md §3.3 #14: clone onto existing package | `package_exists` 409",
+        pytest.param(
             published,
             run(creation(workspace="v2", tasks=(Clone(NAME),))),
             *(409, "package_exists", NAME),
+            id="clone onto existing package: package_exists 409",
         ),
-        (
-            "packages.md §3.3 #15: edit/upgrade source unpublished | `source_not_published` 422",
+        pytest.param(
             drafted,
             run(creation(workspace="v2", tasks=(Edit(NAME),))),
             *(422, "source_not_published", NAME),
+            id="edit/upgrade source unpublished: source_not_published 422",
         ),
-        (
-            "packages.md §3.3 #15: wrong package | `source_mismatch` 422",
+        pytest.param(
             published,
             run(creation(package="other", tasks=(Edit(NAME),))),
             *(422, "source_mismatch", "blueprints/web"),
+            id="wrong package: source_mismatch 422",
         ),
-        (
-            "packages.md §3.3 #16: more than one task | `too_many_tasks` 400",
+        pytest.param(
             nothing,
             run(creation(tasks=(Init(), Init()))),
             *(400, "too_many_tasks", "2"),
+            id="more than one task: too_many_tasks 400",
         ),
-        (
-            "packages.md §3.3 #17: delete Published | `deletion_not_proposed` 403",
+        pytest.param(
             published,
             run(DeleteRevision(name=NAME, by=OPERATOR)),
             *(403, "deletion_not_proposed", "Published"),
+            id="delete Published: deletion_not_proposed 403",
         ),
-        (
-            "packages.md §3.3 #18: delete referenced upstream | `still_referenced` 403",
+        pytest.param(
             cloned,
             run(DeleteRevision(name=NAME, by=REVIEWER)),
             *(403, "still_referenced", "blueprints.mine.v1"),
+            id="delete referenced upstream: still_referenced 403",
         ),
-        (
-            "packages.md §3.3 #19: bad names | `invalid_argument` 400",
+        pytest.param(
             nothing,
             run(creation(workspace="No Label")),
             *(400, "invalid_argument", "No Label"),
+            id="bad names: invalid_argument 400",
         ),
-        (
-            "packages.md §3.3 #20: gates unmet on propose/approve | `not_ready` 422, lists gates",
+        pytest.param(
             gated,
             on(ProposeRevision),
             *(422, "not_ready", "tested, signed"),
+            id="gates unmet on propose/approve: not_ready 422, lists gates",
         ),
-        (
-            "packages.md §3.3 #21: body too big | `too_large` 413",
+        pytest.param(
             nothing,
             run(creation(files=BIG)),
             *(413, "too_large", str(CONTENT_BYTES_MAX + 1)),
+            id="body too big: too_large 413",
         ),
-        (
-            "packages.md §3.3 #22: missing object | `not_found` 404",
+        pytest.param(
             nothing,
             on(ProposeRevision),
             *(404, "not_found", NAME),
+            id="missing object: not_found 404",
         ),
-        (
-            "packages.md §3.3 #23: op on terminating object | `terminating` 409",
+        pytest.param(
             held,
             on(ProposeRevision),
             *(409, "terminating", NAME),
+            id="op on terminating object: terminating 409",
         ),
-        (
-            "packages.md §3.3 #24: own proposal | `self_approval` 403 (policy)",
+        pytest.param(
             proposed,
             on(ApproveRevision, digest=DIGEST),
             *(403, "self_approval", AUTHOR),
+            id="own proposal: self_approval 403 (policy)",
         ),
-        (
-            "packages.md §3.3 #26: protected Proposed deleted | `proposal_protected` 403 (policy)",
+        pytest.param(
             protected,
             run(DeleteRevision(name="prod.web.v1", by=OPERATOR)),
             *(403, "proposal_protected", "Proposed"),
+            id="protected Proposed deleted: proposal_protected 403 (policy)",
         ),
     ],
 )
 def test_says_what_the_catalogue_says(
     package_log: PackageLog,
-    point: str,
     given: Callable[[PackageLog], None],
     act: Act,
     status: int,
     code: str,
     text: str,
 ) -> None:
-    """packages.md §3.3 #29: "ASCII, value bare; tests match on the stable part (e.g. contains
-    `package must be Draft` and the state name) and on the machine `code`".
-    """
-    del point
     given(package_log)
 
     refusal = refusal_of(package_log, act, package_log)
@@ -286,7 +277,6 @@ def test_says_what_the_catalogue_says(
 
 
 def test_tells_from_to_and_allowed_of_an_illegal_transition(package_log: PackageLog) -> None:
-    """packages.md §3.3 #6: "body has from,to,allowed[]"."""
     proposed(package_log)
 
     refusal = refusal_of(package_log, on(ProposeDeletion), package_log)
@@ -299,9 +289,6 @@ def test_tells_from_to_and_allowed_of_an_illegal_transition(package_log: Package
 
 
 def test_lists_blockers_and_where_all_of_them_stand(package_log: PackageLog) -> None:
-    """packages.md §3.3 #18: "body lists **all** blockers": up to sixteen in the refusal with their
-    whole number, all of them by ``dependents_of``.
-    """
     package_log.published()
     names = [package_log.create(package=f"p{number:02}", task=Clone(NAME)) for number in range(18)]
     package_log.propose_deletion(NAME)
@@ -314,9 +301,6 @@ def test_lists_blockers_and_where_all_of_them_stand(package_log: PackageLog) -> 
 
 
 def test_says_that_others_were_faster_every_time(package_log: PackageLog) -> None:
-    """packages.md §3.3 #11: "`in_progress` 409 (only when the retry budget is spent)": the kernel's
-    code for it is ``attempts_exhausted``.
-    """
     names = [package_log.create(f"v{number}") for number in range(8)]
     for name in names:
         package_log.propose(name)
@@ -339,9 +323,6 @@ def test_says_that_others_were_faster_every_time(package_log: PackageLog) -> Non
 
 
 def test_refuses_a_key_that_came_with_another_body(package_log: PackageLog) -> None:
-    """packages.md §3.3 #27: "idempotency key re-used with another body" | "`idempotency_mismatch`
-    422"; packages.md §4.5 #1: "idempotency keys on every command".
-    """
     command = creation()
     first = package_log.control.execute(SLICE_OF[CreateRevision], command, key="k")
     again = package_log.control.execute(SLICE_OF[CreateRevision], command, key="k")

@@ -1,4 +1,4 @@
-"""packages.md §3.4–§4, ruling by ruling: versions, finalizers, owners, rights, flows."""
+"""Package revisions and people: versions, finalizers, owners, permissions, reviews."""
 
 from __future__ import annotations
 
@@ -54,17 +54,12 @@ def on(command: type[Any], name: str = NAME, by: str = AUTHOR, **members: Any) -
     )
 
 
-# ── §3.4, §3.5 versions, finalizers ───────────────────────────────────────────────────────────────
+# ── versions, finalizers ──────────────────────────────────────────────────────────────────────────
 
 
 def test_changes_the_one_version_of_metadata_and_content_with_every_event(
     package_log: PackageLog,
 ) -> None:
-    """packages.md §3.4 #1: "every event changes the version"
-    packages.md §3.4 #2: "`expected_version` optional on delete, mandatory elsewhere"
-    packages.md §3.4 #3: "PackageRevision and its resources share **one** version (as in Porch), so
-    a content push invalidates a pending metadata edit".
-    """
     name = package_log.create()
     pending = UpdateRevision(
         name=name, by=AUTHOR, labels={"a": "b"}, expected_version=package_log.version(name)
@@ -83,13 +78,6 @@ def test_changes_the_one_version_of_metadata_and_content_with_every_event(
 
 
 def test_sets_the_deletion_timestamp_once_and_never_takes_it_back(package_log: PackageLog) -> None:
-    """packages.md §3.5 #1: "`DeletionStarted` event sets deletion_timestamp once (second delete =
-    no-op success, timestamp unchanged)"
-    packages.md §3.5 #2: "While terminating only *removing* finalizers, editing labels/annotations,
-    and reading are allowed; new finalizers 409 `terminating`; lifecycle verbs 409"
-    packages.md §3.5 #3: "There is no un-delete: to keep a revision, reject the deletion *before*
-    delete".
-    """
     name = package_log.published()
     package_log.update(name, finalizers=("a", "b"))
     package_log.propose_deletion(name)
@@ -115,9 +103,6 @@ def test_sets_the_deletion_timestamp_once_and_never_takes_it_back(package_log: P
 def test_deletes_with_the_last_finalizer_if_nothing_descends_from_it(
     package_log: PackageLog,
 ) -> None:
-    """packages.md §3.5 #4: "Removing the last finalizer appends MetadataChanged+Deleted in one
-    transaction, re-checking references in the same decision".
-    """
     name = package_log.published()
     package_log.update(name, finalizers=("hold",))
     package_log.propose_deletion(name)
@@ -138,7 +123,6 @@ def test_deletes_with_the_last_finalizer_if_nothing_descends_from_it(
 
 
 def test_rechecks_references_with_the_last_finalizer(package_log: PackageLog) -> None:
-    """packages.md §3.5 #4, the other half: what descends from it keeps it, also at the end."""
     name = package_log.published()
     package_log.update(name, finalizers=("hold",))
     package_log.propose_deletion(name)
@@ -148,14 +132,10 @@ def test_rechecks_references_with_the_last_finalizer(package_log: PackageLog) ->
     assert package_log.revision(name).deletion_timestamp is None
 
 
-# ── §3.6, §3.7, §3.8 owners, rights, who published ────────────────────────────────────────────────
+# ── owners, rights, who published ─────────────────────────────────────────────────────────────────
 
 
 def test_deletes_nothing_on_behalf_of_an_owner(package_log: PackageLog) -> None:
-    """packages.md §3.6 #1: "`owners[]` = {kind,id}; informational plus a filter"
-    packages.md §3.6 #2: "automatic deletion only for Draft/Proposed, by an explicit reaper
-    process, never for published ones": nothing goes by itself.
-    """
     owner = OwnerReference("variant", "edge")
     names = [
         package_log.brought_to(
@@ -171,9 +151,6 @@ def test_deletes_nothing_on_behalf_of_an_owner(package_log: PackageLog) -> None:
 
 
 def test_names_a_permission_for_every_command(package_log: PackageLog) -> None:
-    """packages.md §3.7 #1: "`revision.create, .edit, .set_condition, .propose, .withdraw,
-    .approve, .reject, .propose_deletion, .reject_deletion, .delete, .read`".
-    """
     assert set(STEP_OF) == {item.command for item in packages.SLICES}
     words = "create edit set_condition propose withdraw approve reject propose_deletion"
     wanted = {f"revision.{word}" for word in f"{words} reject_deletion delete read".split()}
@@ -183,9 +160,6 @@ def test_names_a_permission_for_every_command(package_log: PackageLog) -> None:
 
 
 def test_wants_four_eyes(package_log: PackageLog) -> None:
-    """packages.md §3.7 #2: "default policy forbids approver == last proposer"
-    packages.md §3.7 #3: "and deleter == deletion proposer for repositories marked `deployment`".
-    """
     package_log.repository("prod", deployment=True)
     for repository in ("blueprints", "prod"):
         name = package_log.create(repository=repository)
@@ -202,10 +176,6 @@ def test_wants_four_eyes(package_log: PackageLog) -> None:
 
 
 def test_demands_reasons_where_something_is_turned_down(package_log: PackageLog) -> None:
-    """packages.md §3.7 #4: "reject and reject-deletion take a mandatory reason ≤ 1 KiB; approve
-    takes an optional one"; packages.md §6 #19: "no reason on rejection, no history after delete" |
-    "reasons, tombstones"; packages.md §9 #5: "mandatory, stored".
-    """
     name = package_log.create()
     package_log.propose(name)
     for reason, status in (("", 400), (" \n", 400), (LONG, 413)):
@@ -229,9 +199,6 @@ def test_demands_reasons_where_something_is_turned_down(package_log: PackageLog)
 def test_takes_who_published_from_the_approver_and_the_injected_clock(
     package_log: PackageLog,
 ) -> None:
-    """packages.md §3.8 #1: "taken from the authenticated principal and the injected clock in the
-    `Published` event; immutable; a later deletion rejection has its own fields".
-    """
     name = package_log.create()
     package_log.propose(name)
     package_log.clock.advance(timedelta(hours=1))
@@ -247,13 +214,10 @@ def test_takes_who_published_from_the_approver_and_the_injected_clock(
     assert (rejected.by, rejected.at) == (AUTHOR, package_log.clock())
 
 
-# ── §4 flows ──────────────────────────────────────────────────────────────────────────────────────
+# ── flows ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_appends_once_or_not_at_all(package_log: PackageLog) -> None:
-    """packages.md §4.1 #1: "Write blobs first (content addressed, invisible), then one conditional
-    append. Failure before the append = nothing happened".
-    """
     name = package_log.create()
     update = UpdateRevision(
         name=name,
@@ -273,18 +237,11 @@ def test_appends_once_or_not_at_all(package_log: PackageLog) -> None:
 
 
 def test_uses_the_words_of_the_audit_feed() -> None:
-    """packages.md §4.3 #3: "action name (`Propose, Reject, Approve, Propose-delete,
-    Reject-deletion, Update, Delete` – Porch logs the same words)"; packages.md §8.5 #3: "Keep the
-    action words Propose, Reject, Approve, Propose-delete, Reject-deletion in the audit feed".
-    """
     words = {"Propose", "Reject", "Approve", "Propose-delete", "Reject-deletion", "Update"}
     assert words | {"Delete"} <= set(ACTIONS.values())
 
 
 def test_names_what_automation_makes_deterministically(package_log: PackageLog) -> None:
-    """packages.md §4.5 #2: "deterministic names for automation": the name follows from repository,
-    package and workspace, so that a second try meets the first.
-    """
     command = creation(workspace="packagevariant-2")
     package_log.run(command)
 
@@ -292,7 +249,6 @@ def test_names_what_automation_makes_deterministically(package_log: PackageLog) 
 
 
 def test_lets_no_package_lie_inside_another(package_log: PackageLog) -> None:
-    """packages.md §4.6 #1: "out of scope; keep the overlap rule"."""
     package_log.create(package="a/b")
     for package in ("a", "a/b/c"):
         assert answer_of(package_log, creation(package=package)) == (409, "path_overlap")

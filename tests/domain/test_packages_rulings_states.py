@@ -1,4 +1,4 @@
-"""packages.md §2.1–§2.3, ruling by ruling: the states of a revision and its transitions."""
+"""Every transition of a package revision, allowed or refused."""
 
 from __future__ import annotations
 
@@ -37,46 +37,32 @@ def package_log() -> PackageLog:
     return package_log
 
 
-# ── §2.1, §2.2 states and what may change in them ─────────────────────────────────────────────────
+# ── states and what may change in them ────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
-    ("point", "state", "numbered", "mutable", "latest", "deletable"),
+    ("state", "numbered", "mutable", "latest", "deletable"),
     [
-        (
-            "packages.md §2.1 #1: Draft | 0 | mutable | mutable | never | yes",
-            *(DRAFT, False, True, False, True),
-        ),
-        (
-            "packages.md §2.1 #2: Proposed | 0 | frozen | mutable | never | yes",
-            *(PROPOSED, False, False, False, True),
-        ),
-        (
-            (
-                "packages.md §2.1 #3: Published | ≥1 (or -1) | frozen for ever | mutable |"
-                " yes if highest | no, 403"
-            ),
+        pytest.param(*(DRAFT, False, True, False, True), id="Draft"),
+        pytest.param(*(PROPOSED, False, False, False, True), id="Proposed"),
+        pytest.param(
             *(PUBLISHED, True, False, True, False),
+            id="Published",
         ),
-        (
-            (
-                "packages.md §2.1 #4: DeletionProposed | ≥1 | frozen | mutable | **still yes** if"
-                " highest | yes"
-            ),
+        pytest.param(
             *(DELETION_PROPOSED, True, False, True, True),
+            id="DeletionProposed",
         ),
     ],
 )
 def test_treats_a_revision_as_its_state_says(
     package_log: PackageLog,
-    point: str,
     state: Lifecycle,
     numbered: bool,
     mutable: bool,
     latest: bool,
     deletable: bool,
 ) -> None:
-    del point
     name = package_log.brought_to(state, "v1", package="web")
     assert (package_log.revision(name).number > 0) is numbered
     package_log.update(name, labels={"a": "b"})
@@ -106,28 +92,20 @@ def tasks_added(package_log: PackageLog, name: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("point", "change", "allowed"),
+    ("change", "allowed"),
     [
-        (
-            "packages.md §2.2 #1: add/change tasks",
-            tasks_added,
-            {DRAFT},
-        ),
-        (
-            (
-                "packages.md §2.2 #2: change packageMetadata, gates, conditions (they live in the"
-                " content)"
-            ),
+        pytest.param(tasks_added, {DRAFT}, id="add/change tasks"),
+        pytest.param(
             lambda package_log, name: update(package_log, name, readiness_gates=("g",)),
             {DRAFT},
+            id="change packageMetadata, gates, conditions (they live in the content)",
         ),
-        (
-            "packages.md §2.2 #3: update resources",
+        pytest.param(
             lambda package_log, name: update(package_log, name, files=files(a="7")),
             {DRAFT},
+            id="update resources",
         ),
-        (
-            "packages.md §2.2 #4: labels, annotations, finalizers, ownerReferences | ✓ | ✓ | ✓ | ✓",
+        pytest.param(
             lambda package_log, name: update(
                 package_log,
                 name,
@@ -137,18 +115,14 @@ def tasks_added(package_log: PackageLog, name: str) -> Any:
                 owner_references=(OwnerReference("team", "edge"),),
             ),
             set(Lifecycle),
+            id="labels, annotations, finalizers, ownerReferences",
         ),
     ],
 )
 @pytest.mark.parametrize("state", list(Lifecycle))
 def test_changes_what_the_matrix_of_the_code_allows(
-    package_log: PackageLog, point: str, change: Change, allowed: set[Lifecycle], state: Lifecycle
+    package_log: PackageLog, change: Change, allowed: set[Lifecycle], state: Lifecycle
 ) -> None:
-    """packages.md §2.2 #7: "never ignore silently. An update of
-    Proposed/Published/DeletionProposed that would alter task, gates, package metadata or content
-    is refused (422 `immutable`)".
-    """
-    del point
     package_log.published("v0")
     name = package_log.brought_to(state, "v1", task=Edit("blueprints.web.v0"))
     before = package_log.revision(name)
@@ -160,40 +134,39 @@ def test_changes_what_the_matrix_of_the_code_allows(
         assert package_log.revision(name) == before
 
 
-# ── §2.3 the matrix of transitions ────────────────────────────────────────────────────────────────
+# ── the matrix of transitions ─────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
-    ("point", "lifecycle", "answer"),
+    ("lifecycle", "answer"),
     [
-        ("packages.md §2.3 #1: (create) empty | ok → Draft", "", None),
-        ("packages.md §2.3 #2: (create) Draft | ok", "Draft", None),
-        (
-            "packages.md §2.3 #3: (create) Proposed | 400 `lifecycle_invalid_create`",
+        pytest.param("", None, id="(create) empty: ok to Draft"),
+        pytest.param("Draft", None, id="(create) Draft: ok"),
+        pytest.param(
             "Proposed",
             "cannot create a package revision with lifecycle value 'Proposed'",
+            id="(create) Proposed: 400 lifecycle_invalid_create",
         ),
-        (
-            "packages.md §2.3 #4: (create) Published, DeletionProposed | 400, the seed's text",
+        pytest.param(
             "Published",
             "cannot create a package revision with lifecycle value 'Final'",
+            id="(create) Published, DeletionProposed: 400",
         ),
-        (
-            "packages.md §2.3 #4: (create) Published, DeletionProposed | 400, the seed's text",
+        pytest.param(
             "DeletionProposed",
             "cannot create a package revision with lifecycle value 'Final'",
+            id="(create) Published, DeletionProposed: 400",
         ),
-        (
-            "packages.md §2.3 #5: (create) other value | 400, the seed's text",
+        pytest.param(
             "Final",
             "unsupported lifecycle value: Final",
+            id="(create) other value: 400",
         ),
     ],
 )
 def test_creates_as_the_matrix_says(
-    package_log: PackageLog, point: str, lifecycle: str, answer: str | None
+    package_log: PackageLog, lifecycle: str, answer: str | None
 ) -> None:
-    del point
     command = creation(lifecycle=lifecycle)
     if answer is None:
         package_log.run(command)
@@ -210,74 +183,54 @@ MOVED = "moved"
 
 
 @pytest.mark.parametrize(
-    ("point", "old", "new", "answer"),
+    ("old", "new", "answer"),
     [
-        ("packages.md §2.3 #6: Draft → empty | 400", DRAFT, "", UNKNOWN),
-        ("packages.md §2.3 #7: Draft → Draft | ok; no-op", DRAFT, "Draft", NOTHING),
-        ("packages.md §2.3 #8: Draft → Proposed | ok", DRAFT, "Proposed", MOVED),
-        ("packages.md §2.3 #9: Draft → Published | 422", DRAFT, "Published", NO_STEP),
-        ("packages.md §2.3 #10: Draft → DeletionProposed", DRAFT, "DeletionProposed", NO_STEP),
-        ("packages.md §2.3 #11: Proposed → empty | 400", PROPOSED, "", UNKNOWN),
-        ("packages.md §2.3 #12: Proposed → Draft | ok", PROPOSED, "Draft", MOVED),
-        ("packages.md §2.3 #13: Proposed → Proposed | ok; no-op", PROPOSED, "Proposed", NOTHING),
-        (
-            "packages.md §2.3 #14: Proposed → Published | ok via `approve` only; via update 422",
+        pytest.param(DRAFT, "", UNKNOWN, id="Draft to empty: 400"),
+        pytest.param(DRAFT, "Draft", NOTHING, id="Draft to Draft: ok; no-op"),
+        pytest.param(DRAFT, "Proposed", MOVED, id="Draft to Proposed: ok"),
+        pytest.param(DRAFT, "Published", NO_STEP, id="Draft to Published: 422"),
+        pytest.param(DRAFT, "DeletionProposed", NO_STEP, id="Draft to DeletionProposed"),
+        pytest.param(PROPOSED, "", UNKNOWN, id="Proposed to empty: 400"),
+        pytest.param(PROPOSED, "Draft", MOVED, id="Proposed to Draft: ok"),
+        pytest.param(PROPOSED, "Proposed", NOTHING, id="Proposed to Proposed: ok; no-op"),
+        pytest.param(
             PROPOSED,
             "Published",
             NO_STEP,
+            id="Proposed to Published: ok via approve only; via update 422",
         ),
-        (
-            "packages.md §2.3 #15: Proposed → DeletionProposed | 422",
-            PROPOSED,
-            "DeletionProposed",
-            NO_STEP,
+        pytest.param(PROPOSED, "DeletionProposed", NO_STEP, id="Proposed to DeletionProposed: 422"),
+        pytest.param(PUBLISHED, "Draft", NO_STEP, id="Published to Draft, Proposed: 422"),
+        pytest.param(PUBLISHED, "Proposed", NO_STEP, id="Published to Draft, Proposed"),
+        pytest.param(PUBLISHED, "Published", NOTHING, id="Published to Published: no-op"),
+        pytest.param(PUBLISHED, "DeletionProposed", MOVED, id="Published to DeletionProposed: ok"),
+        pytest.param(
+            DELETION_PROPOSED, "Draft", NO_STEP, id="DeletionProposed to Draft, Proposed: 422"
         ),
-        ("packages.md §2.3 #16: Published → Draft, Proposed | 422", PUBLISHED, "Draft", NO_STEP),
-        ("packages.md §2.3 #16: Published → Draft, Proposed", PUBLISHED, "Proposed", NO_STEP),
-        ("packages.md §2.3 #17: Published → Published | no-op", PUBLISHED, "Published", NOTHING),
-        (
-            "packages.md §2.3 #18: Published → DeletionProposed | ok",
-            PUBLISHED,
-            "DeletionProposed",
-            MOVED,
+        pytest.param(
+            DELETION_PROPOSED, "Proposed", NO_STEP, id="DeletionProposed to Draft, Proposed: 422"
         ),
-        (
-            "packages.md §2.3 #19: DeletionProposed → Draft, Proposed | 422",
-            DELETION_PROPOSED,
-            "Draft",
-            NO_STEP,
-        ),
-        (
-            "packages.md §2.3 #19: DeletionProposed → Draft, Proposed | 422",
-            DELETION_PROPOSED,
-            "Proposed",
-            NO_STEP,
-        ),
-        (
-            "packages.md §2.3 #20: DeletionProposed → Published | ok (`reject-deletion`)",
+        pytest.param(
             DELETION_PROPOSED,
             "Published",
             MOVED,
+            id="DeletionProposed to Published: ok (reject-deletion)",
         ),
-        (
-            "packages.md §2.3 #21: DeletionProposed → DeletionProposed | ok; no-op",
+        pytest.param(
             DELETION_PROPOSED,
             "DeletionProposed",
             NOTHING,
+            id="DeletionProposed to DeletionProposed: ok; no-op",
         ),
-        ("packages.md §2.3 #22: any → unknown value", DRAFT, "Final", UNKNOWN),
-        ("packages.md §2.3 #22: any → unknown value", PROPOSED, "draft", UNKNOWN),
-        ("packages.md §2.3 #22: any → unknown value", PUBLISHED, "Deleted", UNKNOWN),
-        ("packages.md §2.3 #22: any → unknown value", DELETION_PROPOSED, "x", UNKNOWN),
+        pytest.param(DRAFT, "Final", UNKNOWN, id="any to unknown value"),
+        pytest.param(PROPOSED, "draft", UNKNOWN, id="any to unknown value"),
+        pytest.param(PUBLISHED, "Deleted", UNKNOWN, id="any to unknown value"),
+        pytest.param(DELETION_PROPOSED, "x", UNKNOWN, id="any to unknown value"),
     ],
 )
 def test_moves_by_an_update_as_the_matrix_says(
-    package_log: PackageLog, point: str, old: Lifecycle, new: str, answer: Any
+    package_log: PackageLog, old: Lifecycle, new: str, answer: Any
 ) -> None:
-    """packages.md §2.2 #5: "lifecycle | →Proposed | →Draft, →Published | →DeletionProposed |
-    →Published".
-    """
-    del point
     name = package_log.brought_to(old)
     before = package_log.version(name)
     command = update(package_log, name, by=OPERATOR, lifecycle=new)
@@ -294,9 +247,6 @@ def test_moves_by_an_update_as_the_matrix_says(
 
 
 def test_tells_a_stored_value_that_is_none(package_log: PackageLog) -> None:
-    """packages.md §2.3 #23: "unknown stored value → any" | "500, the seed's text (corruption)"
-    packages.md §3.3 #5: "stored value unknown" | "`lifecycle_invalid_original` 500"
-    """
     name = package_log.create()
     (record,) = package_log.store.get(revision_key(name))
     assert record is not None
@@ -313,13 +263,6 @@ def test_tells_a_stored_value_that_is_none(package_log: PackageLog) -> None:
 
 
 def test_deletes_as_the_matrix_says(package_log: PackageLog) -> None:
-    """packages.md §2.3 #24: "delete Draft / Proposed | ok"
-    packages.md §2.3 #25: "delete Published" | "403 `deletion_not_proposed`"
-    packages.md §2.3 #26: "delete DeletionProposed" | "ok; 403 `still_referenced`"
-    packages.md §2.3 #27: "delete, finalizers present" | "returns object with deletion_timestamp"
-    packages.md §2.3 #28: "delete missing" | "404"
-    packages.md §2.2 #6: "delete | ✓ | ✓ | ✗ 403 | ✓"
-    """
     deletions = {
         state: DeleteRevision(
             name=package_log.brought_to(state, f"in-{state.lower()}"), by=REVIEWER

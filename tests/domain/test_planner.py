@@ -401,7 +401,7 @@ def test_refuses_a_plan_that_has_a_host_in_two_waves() -> None:
         index_by_host(twice)
 
 
-# ── defects of the system behind the seed (rollouts.md §6.2) ──────────────────────────────────────
+# ── defects of an older system, which must not come back ──────────────────────────────────────────
 
 
 def test_d20_keeps_to_the_frozen_plan_whatever_is_edited_meanwhile() -> None:

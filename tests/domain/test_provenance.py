@@ -1,4 +1,4 @@
-"""Deploy authority: every rejection of seed 000's list and of our rulings, alone and in order."""
+"""Deploy authority: every reason to reject a claim, alone and in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""publication.md §6.4–§6.11, ruling by ruling: recipes, guards, etags, failures, requests."""
+"""Publishing: both recipes, their guards, etags, failures and requests."""
 
 from __future__ import annotations
 
@@ -69,18 +69,10 @@ def fail() -> bytes:
     raise Unavailable("the renderer has no paper")
 
 
-# ── §6.4, §6.5, §6.6 recipes, guards, etags ───────────────────────────────────────────────────────
+# ── recipes, guards, etags ────────────────────────────────────────────────────────────────────────
 
 
 def test_publishes_in_two_or_three_actions(publishing: Publishing) -> None:
-    """publication.md §6.4 #1: "one transaction { put META; delete LOCK if token equal and expiry >
-    now }. Exactly two actions; the regression test asserts no ConditionCheck"
-    publication.md §6.4 #2: "one transaction { put VER#id if absent; update META set current_sk
-    (optional version guard); delete LOCK conditionally }"
-    publication.md §6.11 #2: "The pointer swap appends exactly one log event in the same
-    transaction"
-    release-state.md §0.3 #4: "conditional delete only"
-    """
     for cache_key, policy, kinds in (
         (PAGE, PublicationPolicy(), [Put, Delete]),
         ("/other", VERSIONED, [Put, Delete, Put]),
@@ -95,32 +87,25 @@ def test_publishes_in_two_or_three_actions(publishing: Publishing) -> None:
 
 
 @pytest.mark.parametrize(
-    ("point", "guard", "act"),
+    ("guard", "act"),
     [
-        ("publication.md §6.5 #1: token | stolen lease", PublishGuard.TOKEN, "steal"),
-        ("publication.md §6.5 #2: expiry > now | late holder", PublishGuard.EXPIRY, "expire"),
-        (
-            "publication.md §6.5 #3: optimistic version on pointer | any concurrent pointer change",
+        pytest.param(PublishGuard.TOKEN, "steal", id="token: stolen lease"),
+        pytest.param(PublishGuard.EXPIRY, "expire", id="expiry > now: late holder"),
+        pytest.param(
             PublishGuard.VERSION,
             "move",
+            id="optimistic version on pointer: any concurrent pointer change",
         ),
-        (
-            (
-                "publication.md §6.5 #4: monotonic generated_at (`stored < new`) | older generation"
-                " overwriting newer"
-            ),
+        pytest.param(
             PublishGuard.MONOTONE,
             "older",
+            id="monotonic generated_at (stored < new): older generation overwriting newer",
         ),
     ],
 )
 def test_stops_by_each_guard_what_it_is_for(
-    publishing: Publishing, point: str, guard: PublishGuard, act: str
+    publishing: Publishing, guard: PublishGuard, act: str
 ) -> None:
-    """publication.md §6.5 #5: "The monotonic guard must be "absent OR stored < new"": it passes the
-    first publish.
-    """
-    del point
     publishing.publish("first", generated_at=at(10))
     seen = publishing.record(META_KEY)
     assert seen is not None
@@ -158,10 +143,6 @@ def test_stops_by_each_guard_what_it_is_for(
 
 
 def test_regenerates_under_all_guards(publishing: Publishing) -> None:
-    """publication.md §6.5 #6: "always token + expiry + pointer version; use the log position (or
-    (generated_at, version)) for monotonicity, not wall seconds": a pointer that was moved without
-    the lease while a reader rendered is not overwritten.
-    """
     assert set(PublishGuard) == ALL_GUARDS > GUARDS
     publishing.publish("one")
     publishing.clock.advance(timedelta(minutes=2))
@@ -186,9 +167,6 @@ def test_regenerates_under_all_guards(publishing: Publishing) -> None:
 def test_has_a_strong_etag_on_pointer_and_version_that_is_verified_on_read(
     publishing: Publishing, tmp_path: Path
 ) -> None:
-    """publication.md §6.6 #1: "strong etag = quoted sha256 of the body, computed before publish,
-    same value on VER and META, verified on read".
-    """
     entry = publishing.publisher.serve(PAGE, render(b"one"), VERSIONED).entry
     ((_, generation),) = publishing.publisher.generations(PAGE)
 
@@ -203,15 +181,12 @@ def test_has_a_strong_etag_on_pointer_and_version_that_is_verified_on_read(
     assert damage.value.code == "blob_damaged"
 
 
-# ── §6.7 failures ─────────────────────────────────────────────────────────────────────────────────
+# ── failures ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_leaves_an_orphan_and_no_dangling_pointer_where_it_dies_in_between(
     publishing: Publishing,
 ) -> None:
-    """publication.md §6.7 #2: "body written, crash before publish | orphan body object; lease
-    expires by itself; pointer unchanged".
-    """
     publishing.publish("one")
     publishing.acquire()
     orphan = publishing.blobs.put(b"two")
@@ -225,9 +200,6 @@ def test_leaves_an_orphan_and_no_dangling_pointer_where_it_dies_in_between(
 
 
 def test_knows_its_own_publish_after_a_lost_answer(publishing: Publishing) -> None:
-    """publication.md §6.7 #4: "commit succeeded, response lost | retry sees LOCK absent ->
-    not-owned although published" | "on not-owned re-read META; if pointer equals mine -> success".
-    """
     lease = publishing.acquire()
     for guards in (GUARDS, ALL_GUARDS):
         entry = publishing.publisher.publish(
@@ -239,9 +211,6 @@ def test_knows_its_own_publish_after_a_lost_answer(publishing: Publishing) -> No
 
 
 def test_calls_a_publication_stale_under_the_lease(publishing: Publishing) -> None:
-    """publication.md §6.7 #6: "invalidate" | "provide it as a transition that forces stale
-    (revalidate from now) and is fenced by the lease".
-    """
     publishing.publish("one")
     lease = publishing.acquire()
     with pytest.raises(LeaseHeld):
@@ -260,9 +229,6 @@ def test_calls_a_publication_stale_under_the_lease(publishing: Publishing) -> No
 
 
 def test_takes_a_lock_without_a_pointer_for_a_miss(publishing: Publishing) -> None:
-    """publication.md §6.7 #7: "META gone, LOCK present | treated as miss; waits or takes over on
-    expiry".
-    """
     publishing.acquire()
     with pytest.raises(LeaseHeld):
         publishing.publisher.serve(PAGE, render(b"one"))
@@ -270,18 +236,10 @@ def test_takes_a_lock_without_a_pointer_for_a_miss(publishing: Publishing) -> No
     assert publishing.publisher.serve(PAGE, render(b"one")).state is ServedState.MISS
 
 
-# ── §6.8, §6.11 requests, channels ────────────────────────────────────────────────────────────────
+# ── requests, channels ────────────────────────────────────────────────────────────────────────────
 
 
 def test_gives_a_request_one_result(publishing: Publishing) -> None:
-    """publication.md §6.8 #1: "read META, fresh -> return"
-    publication.md §6.8 #2: "create REQ if absent; existing: hash differs -> fail closed; COMPLETED
-    -> return recorded result; STARTED -> in progress (wait or serve stale)"
-    publication.md §6.8 #3: "acquire lease"
-    publication.md §6.8 #4: "regenerate"
-    publication.md §6.8 #5: "publish META + mark REQ COMPLETED with result + delete LOCK, one
-    transaction"
-    """
     asked = RegenerationKey("deploy-7", "hash-1")
     assert (
         publishing.publisher.serve(PAGE, render(b"one"), VERSIONED, asked).state is ServedState.MISS
@@ -306,11 +264,6 @@ def replace_hash(asked: RegenerationKey) -> RegenerationKey:
 
 
 def test_lets_the_next_holder_take_a_request_over(publishing: Publishing) -> None:
-    """publication.md §6.8 #8: "STARTED carries the lease token; a later holder of the lease may
-    take it over; FAILED is retryable with the same hash": the lease itself is what is carried over
-    publication.md §6.8 #6: "Key choices: request id, queue message id, or hash(cache key | deploy
-    id | policy version)": the caller's, any text of up to 128 bytes
-    """
     asked = RegenerationKey("queue/message-1", "hash-1")
     with pytest.raises(Unavailable):
         publishing.publisher.serve(PAGE, fail, VERSIONED, asked)
@@ -321,7 +274,4 @@ def test_lets_the_next_holder_take_a_request_over(publishing: Publishing) -> Non
 
 
 def test_keys_a_publication_by_any_text_of_its_caller() -> None:
-    """publication.md §6.11 #1: ""Cache key" -> (tenant, service, channel)": one flat tenant, and
-    each channel's manifest is a publication of its own.
-    """
     assert pk_of("channel/web-stable") != pk_of("channel/web-beta")

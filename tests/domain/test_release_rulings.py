@@ -1,4 +1,4 @@
-"""release-state.md §0–§1.3, ruling by ruling: write policies and their matrix.
+"""Write policies through the generic verbs: every verb on every policy.
 
 Each call goes through the generic verbs on the memory engine; ``tests/contract/rows`` holds the
 same matrix on every engine.
@@ -41,15 +41,10 @@ def records() -> Records:
     return records
 
 
-# ── §1.1, §1.2 policies ───────────────────────────────────────────────────────────────────────────
+# ── policies ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_declares_a_policy_by_mode_and_protected_attributes() -> None:
-    """release-state.md §1.1 #1: "`mutable` or `write_once`", "`mutable` (also when empty/absent)",
-    "anything else -> definition error"
-    release-state.md §1.1 #2: "not a bare string; every element a string; stripped; non-empty; must
-    exist on the model; stored deduplicated, sorted, as *stored attribute names*"
-    """
     assert Collection("c", Release).policy.mode is WriteMode.MUTABLE
     with pytest.raises(InvalidDefinition):
         WritePolicy("frozen")  # type: ignore[arg-type]
@@ -64,13 +59,6 @@ def test_declares_a_policy_by_mode_and_protected_attributes() -> None:
 
 
 def test_means_by_the_modes_what_is_said(records: Records) -> None:
-    """release-state.md §1.2 #1: "`mutable`: ordinary create / update / upsert / delete"
-    release-state.md §1.2 #2: "A duplicate create is *not* an immutability error: it surfaces as the
-    ordinary condition failure"
-    release-state.md §1.2 #3: "a mutable model with protected attributes may still be deleted"
-    release-state.md §1.2 #4: "There is deliberately no public bypass"
-    release-state.md §1.2 #5: "the immutability error wins (it is checked first)"
-    """
     records.update(PLAIN, "row", {"pinnedReleaseId": "rel_002"})
     records.save(PLAIN, "row", NEXT)
     records.delete(PLAIN, "row")
@@ -84,7 +72,7 @@ def test_means_by_the_modes_what_is_said(records: Records) -> None:
     assert not [name for name in dir(records) if "force" in name or "bypass" in name]
 
 
-# ── §1.3 the matrix ───────────────────────────────────────────────────────────────────────────────
+# ── the matrix ────────────────────────────────────────────────────────────────────────────────────
 
 OK, IMMUTABLE, PROTECTED, TAKEN = None, ImmutableRecord, ProtectedField, ConditionFailed
 Call = Callable[[Records, str], Any]
@@ -111,98 +99,86 @@ BUILDERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("point", "call", "plain", "guarded", "once"),
+    ("call", "plain", "guarded", "once"),
     [
-        (
-            "release-state.md §1.3 #1: `create` verb",
+        pytest.param(
             lambda records, name: records.create(name, "row", NEXT),
             *(TAKEN, TAKEN, TAKEN),
+            id="create",
         ),
-        (
-            "release-state.md §1.3 #2: `put(item)` | ok (overwrites) | C | C",
+        pytest.param(
             lambda records, name: records.put(name, "row", NEXT),
             *(OK, TAKEN, TAKEN),
+            id="put overwrites no guarded row",
         ),
-        (
-            (
-                "release-state.md §1.3 #3: `save(item)` (upsert) | **P** always, even if the pin"
-                " value is unchanged"
-            ),
+        pytest.param(
             lambda records, name: records.save(name, "row", FIRST),
             *(OK, PROTECTED, IMMUTABLE),
+            id="save of a guarded row even if the pin is unchanged",
         ),
-        (
-            "release-state.md §1.3 #4: `update`, touching only unprotected fields",
+        pytest.param(
             updating({"status": "warming"}),
             *(OK, OK, IMMUTABLE),
+            id="update of an unprotected field",
         ),
-        (
-            "release-state.md §1.3 #5: `update`, touching a protected field",
+        pytest.param(
             updating({"pinnedReleaseId": None}),
             *(OK, PROTECTED, IMMUTABLE),
+            id="update of a protected field",
         ),
-        (
-            "release-state.md §1.3 #6: `update(..., protected_attributes=[x])` touching x",
+        pytest.param(
             updating({"status": "x"}, protected_attributes=["status"]),
             *(PROTECTED, PROTECTED, IMMUTABLE),
+            id="update of a field protected for this call",
         ),
         *(
-            (
-                (
-                    "release-state.md §1.3 #7: every builder verb resolves its field through one"
-                    " checking function"
-                ),
+            pytest.param(
                 updating({name: change}),
                 *(OK, PROTECTED, IMMUTABLE),
+                id=f"update by {type(change).__name__} of {name}",
             )
             for name, change in BUILDERS.items()
         ),
-        (
-            "release-state.md §1.3 #8: `delete` | ok | **ok** | I",
+        pytest.param(
             lambda records, name: records.delete(name, "row"),
             *(OK, OK, IMMUTABLE),
+            id="delete",
         ),
-        (
-            "release-state.md §1.3 #9: `batch_write(puts)` | ok | P | I",
+        pytest.param(
             lambda records, name: records.batch(PutRow(name, "new", NEXT)),
             *(OK, PROTECTED, IMMUTABLE),
+            id="batch put",
         ),
-        (
-            "release-state.md §1.3 #10: `batch_write(deletes)` | ok | ok | I",
+        pytest.param(
             lambda records, name: records.batch(DeleteRow(name, "row")),
             *(OK, OK, IMMUTABLE),
+            id="batch delete",
         ),
-        (
-            "release-state.md §1.3 #11: `transact_write` put | ok | C | C",
+        pytest.param(
             transacting(lambda name: PutRow(name, "row", NEXT)),
             *(OK, TAKEN, TAKEN),
+            id="transaction put",
         ),
-        (
-            "release-state.md §1.3 #12: `transact_write` update | ok | P if touched | I",
+        pytest.param(
             transacting(lambda name: UpdateRow(name, "row", {"pinnedReleaseId": "x"})),
             *(OK, PROTECTED, IMMUTABLE),
+            id="transaction update of a protected field",
         ),
-        (
-            "release-state.md §1.3 #13: `transact_write` delete | ok | ok | I",
+        pytest.param(
             transacting(lambda name: DeleteRow(name, "row")),
             *(OK, OK, IMMUTABLE),
+            id="transaction delete",
         ),
-        (
-            "release-state.md §1.3 #14: `transact_write` condition check | ok | ok | ok",
+        pytest.param(
             transacting(lambda name: CheckRow(name, "row", when=Not(Absent()))),
             *(OK, OK, OK),
+            id="transaction check",
         ),
     ],
 )
 def test_holds_each_row_of_the_matrix(
-    records: Records, point: str, call: Call, plain: Answer, guarded: Answer, once: Answer
+    records: Records, call: Call, plain: Answer, guarded: Answer, once: Answer
 ) -> None:
-    """release-state.md §0.2 #1: "`save` on a model with protected attributes" | "rejected"
-    release-state.md §0.2 #2: "batch put on a model with protected attributes" | "rejected"
-    release-state.md §0.2 #3: "plain `put` on a model with protected attributes" | "auto
-    create-if-absent guard"
-    """
-    del point
     for name, answer in ((PLAIN, plain), (GUARDED, guarded), (ONCE, once)):
         before = records.find(name, "row")
         if answer is None:

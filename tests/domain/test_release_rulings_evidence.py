@@ -1,4 +1,4 @@
-"""release-state.md §3.1–§3.5, ruling by ruling: provenance, confidence and what is refused."""
+"""Provenance and confidence of a release: what is accepted and what is refused."""
 
 from __future__ import annotations
 
@@ -44,26 +44,10 @@ def registry() -> RegistryLog:
     return RegistryLog()
 
 
-# ── §3.1–§3.4 documents ───────────────────────────────────────────────────────────────────────────
+# ── documents ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_has_the_closed_shape_of_the_documents() -> None:
-    """release-state.md §3.1 #1: "`mode` | yes | `native`, `imported`, `inferred`"
-    release-state.md §3.1 #2: "`system` | yes | non-empty string"
-    release-state.md §3.1 #3: "`kind` | yes | non-empty string"
-    release-state.md §3.1 #4: "`ref` | yes | non-empty string: stable path / ARN / URL"
-    release-state.md §3.1 #5: "`observed_at` | yes | RFC3339 string"
-    release-state.md §3.1 #6: "`recorded_at` | yes | RFC3339 string"
-    release-state.md §3.1 #7: "`commit_sha` | no"
-    release-state.md §3.1 #8: "`import_run_id` | no"
-    release-state.md §3.1 #9: "`digest` | no, G3 only"
-    release-state.md §3.1 #10: "`evidence` | yes | list, at least one object"
-    release-state.md §3.1 #11: "`kind`, `source`, `ref`, `observed_at` required non-empty strings";
-    "`digest` optional string; nothing else"
-    release-state.md §3.1 #12: "`level` required string"; "`reasons` required list of non-empty
-    strings"; "nothing else"
-    release-state.md §0.2 #11: "`provenance.digest` key allowed"
-    """
     required = {"mode", "system", "kind", "ref", "observed_at", "recorded_at", "evidence"}
     optional = {"commit_sha", "import_run_id", "digest"}
     assert set(Provenance.__struct_fields__) == required | optional
@@ -83,11 +67,6 @@ def test_has_the_closed_shape_of_the_documents() -> None:
 
 
 def test_stores_documents_on_the_row_and_unvalidated_ones_beside_it(registry: RegistryLog) -> None:
-    """release-state.md §3.1 #13: "both may also sit on event rows, where they are **not**
-    validated"; release-state.md §3.6 #9: "enforce in the domain layer on register + transition, and
-    on import; evidence/event rows store anything well-formed with `authority=false`"
-    release-state.md §3.6 #8: "keep (null provenance -> invalid_input)"
-    """
     document = {"provenance": None, "confidence": {"level": "low", "notes": "a guess"}}
     registry.tell(register())
     refusal = registry.refused(transition("rel_002", 0, "c1", authority=document))
@@ -105,31 +84,27 @@ def test_stores_documents_on_the_row_and_unvalidated_ones_beside_it(registry: Re
 
 
 @pytest.mark.parametrize(
-    ("point", "kind", "source", "reason"),
+    ("kind", "source", "reason"),
     [
-        (
-            "release-state.md §3.2 #1: `operator_command` | `release-control-plane`",
+        pytest.param(
             *("operator_command", "release-control-plane", "operator_command_authority"),
+            id="operator_command: release-control-plane",
         ),
-        (
-            "release-state.md §3.2 #2: `factory_batch_manifest` | `partner-factory`",
+        pytest.param(
             *("factory_batch_manifest", "partner-factory", "unique_factory_manifest_match"),
+            id="factory_batch_manifest: partner-factory",
         ),
-        (
-            "release-state.md §3.2 #3: `codepipeline_execution` | `service-ci`",
+        pytest.param(
             *("codepipeline_execution", "service-ci", "codepipeline_execution_authority"),
+            id="codepipeline_execution: service-ci",
         ),
-        (
-            "release-state.md §3.2 #4: `submodule_pin` | `service-ci`",
+        pytest.param(
             *("submodule_pin", "service-ci", "unique_submodule_pin_match"),
+            id="submodule_pin: service-ci",
         ),
     ],
 )
-def test_maps_evidence_to_its_one_reason(point: str, kind: str, source: str, reason: str) -> None:
-    """release-state.md §3.2 #5: "any other pair (including right kind + wrong source)" | "refused
-    as unsupported evidence".
-    """
-    del point
+def test_maps_evidence_to_its_one_reason(kind: str, source: str, reason: str) -> None:
     found = {(triple.kind, triple.source): triple.reason for triple in BUILT_IN}
     assert found[kind, source] == reason
     assert len(found) == 4
@@ -138,14 +113,6 @@ def test_maps_evidence_to_its_one_reason(point: str, kind: str, source: str, rea
 
 
 def test_compares_what_evidence_says_as_tuples_without_its_time() -> None:
-    """release-state.md §3.3 #1: "`observed_at` is not part of it, so the same fact observed twice
-    at different times is agreement, while two *different* refs are a conflict"
-    release-state.md §3.3 #2: "PROPOSAL: compare tuples"
-    release-state.md §0.2 #9: "kind+source+ref+digest"
-    release-state.md §0.2 #10: "top-level provenance must equal its evidence" | "yes (kind,
-    system=source, ref, and digest when given)"
-    release-state.md §10 #18: "Compare evidence as tuples, not joined strings"
-    """
     twice = deepcopy(SEED)
     first = twice["provenance"]["evidence"][0]
     twice["provenance"]["evidence"].append(first | {"observed_at": "2026-04-24T18:00:00Z"})
@@ -167,46 +134,38 @@ DAY = "2026-04-24"
 
 
 @pytest.mark.parametrize(
-    ("point", "texts", "accepted"),
+    ("texts", "accepted"),
     [
-        (
-            (
-                "release-state.md §3.4 #1: accept, normalise to UTC micros for comparison, keep the"
-                " text"
-            ),
+        pytest.param(
             [f"{DAY}T19:00:00{end}" for end in ("Z", ".1Z", ".123456789Z", "+05:30", "-00:00")],
             True,
+            id="RFC 3339",
         ),
-        (
-            (
-                "release-state.md §3.4 #2: lower-case `t`/`z`, space separator, no offset, no"
-                " seconds, `+0000`, comma fraction, `2026/04/24`, `Friday`, epoch digits"
-            ),
+        pytest.param(
             [
                 *(f"{DAY}t19:00:00Z", f"{DAY}T19:00:00z", f"{DAY} 19:00:00Z", f"{DAY}T19:00:00"),
                 *(f"{DAY}T19:00Z", f"{DAY}T19:00:00+0000", f"{DAY}T19:00:00,5Z"),
                 *("2026/04/24", "Friday", "1777057200", f"{DAY}T19:00:00Z\n"),
             ],
             False,
+            id="other spellings of a time",
         ),
-        (
-            "release-state.md §3.4 #3: `2026-02-29` / `2026-02-30` / `2026-04-31` at midnight Z",
+        pytest.param(
             [f"{day}T00:00:00Z" for day in ("2026-02-29", "2026-02-30", "2026-04-31")],
             False,
+            id="2026-02-29 / 2026-02-30 / 2026-04-31 at midnight Z",
         ),
-        ("release-state.md §3.4 #4: `T24:00:00Z` | refuse", [f"{DAY}T24:00:00Z"], False),
-        ("release-state.md §3.4 #5: `T23:59:60Z` (leap second)", [f"{DAY}T23:59:60Z"], False),
-        ("release-state.md §3.4 #6: offset `+24:00`", [f"{DAY}T19:00:00+24:00"], False),
-        (
-            "release-state.md §3.4 #7: refuse; use an ASCII-only digit class",
+        pytest.param([f"{DAY}T24:00:00Z"], False, id="T24:00:00Z: refuse"),
+        pytest.param([f"{DAY}T23:59:60Z"], False, id="T23:59:60Z (leap second)"),
+        pytest.param([f"{DAY}T19:00:00+24:00"], False, id="offset +24:00"),
+        pytest.param(
             [f"{DAY}T19:00:0\u0660Z", "\uff12026-04-24T19:00:00Z"],
             False,
+            id="digits that are not ASCII",
         ),
     ],
 )
-def test_reads_times_strictly(point: str, texts: list[str], accepted: bool) -> None:
-    """release-state.md §10 #17: "use a strict parser with an ASCII digit class"."""
-    del point
+def test_reads_times_strictly(texts: list[str], accepted: bool) -> None:
     for text in texts:
         if accepted:
             assert moment(text).utcoffset() == timedelta()
@@ -215,7 +174,7 @@ def test_reads_times_strictly(point: str, texts: list[str], accepted: bool) -> N
                 moment(text)
 
 
-# ── §3.5 rejections ───────────────────────────────────────────────────────────────────────────────
+# ── rejections ────────────────────────────────────────────────────────────────────────────────────
 
 
 def spoilt(*path: Any, to: Any = ...) -> Callable[[], Any]:
@@ -241,101 +200,89 @@ SECOND = [SEED[P]["evidence"][0], SEED[P]["evidence"][0] | {"ref": "other"}]
 
 
 @pytest.mark.parametrize(
-    ("point", "make", "answer"),
+    ("make", "answer"),
     [
-        ("release-state.md §3.5 #1: item is null", lambda: None, InvalidInput),
-        ("release-state.md §3.5 #2: neither key present | **passes**", dict, None),
-        ("release-state.md §3.5 #3: exactly one of the pair present", spoilt(C), InvalidInput),
-        (
-            "release-state.md §3.5 #4: provenance / confidence not an object",
-            spoilt(P, to=[]),
-            InvalidInput,
-        ),
-        (
-            "release-state.md §3.5 #5: unknown key in provenance, then in confidence",
+        pytest.param(lambda: None, InvalidInput, id="item is null"),
+        pytest.param(dict, None, id="neither key present: passes"),
+        pytest.param(spoilt(C), InvalidInput, id="exactly one of the pair present"),
+        pytest.param(spoilt(P, to=[]), InvalidInput, id="provenance / confidence not an object"),
+        pytest.param(
             spoilt(P, "notes", to="x"),
             InvalidInput,
+            id="unknown key in provenance, then in confidence",
         ),
-        (
-            "release-state.md §3.5 #6: `mode` missing/empty/not string, or outside the three",
+        pytest.param(
             spoilt(P, "mode", to="guessed"),
             InvalidInput,
+            id="mode missing/empty/not string, or outside the three",
         ),
-        ("release-state.md §3.5 #7: `system`, `kind`, `ref`", spoilt(P, "ref"), InvalidInput),
-        (
-            "release-state.md §3.5 #8: `observed_at`, `recorded_at` missing or not RFC3339",
+        pytest.param(spoilt(P, "ref"), InvalidInput, id="system, kind, ref"),
+        pytest.param(
             spoilt(P, "recorded_at", to="today"),
             InvalidInput,
+            id="observed_at, recorded_at missing or not RFC3339",
         ),
-        (
-            "release-state.md §3.5 #9: `commit_sha`, `import_run_id`, (`digest`) not a string",
+        pytest.param(
             spoilt(P, "import_run_id", to=7),
             InvalidInput,
+            id="commit_sha, import_run_id, (digest) not a string",
         ),
-        (
-            "release-state.md §3.5 #10: `evidence` missing/not a list, or an entry not an object",
+        pytest.param(
             spoilt(P, "evidence", to=["x"]),
             InvalidInput,
+            id="evidence missing/not a list, or an entry not an object",
         ),
-        (
-            "release-state.md §3.5 #11: `evidence` empty | **RejectedEvidence**",
-            spoilt(P, "evidence", to=[]),
-            RejectedEvidence,
+        pytest.param(
+            spoilt(P, "evidence", to=[]), RejectedEvidence, id="evidence empty: RejectedEvidence"
         ),
-        (
-            "release-state.md §3.5 #12: per entry: unknown key; missing/empty kind, source, ref",
+        pytest.param(
             spoilt(*E, "source", to=""),
             InvalidInput,
+            id="per entry: unknown key; missing/empty kind, source, ref",
         ),
-        (
-            "release-state.md §3.5 #13: signature differs from the first entry",
+        pytest.param(
             spoilt(P, "evidence", to=SECOND),
             RejectedEvidence,
+            id="signature differs from the first entry",
         ),
-        (
-            "release-state.md §3.5 #14: (kind, source) not in 3.2",
+        pytest.param(
             spoilt(*E, "source", to="service-ci"),
             RejectedEvidence,
+            id="wrong source",
         ),
-        (
-            "release-state.md §3.5 #15: G3: top-level kind/system/ref differ from evidence",
+        pytest.param(
             spoilt(P, "ref", to="operator://x"),
             RejectedEvidence,
+            id="top-level kind/system/ref differ from evidence",
         ),
-        (
-            "release-state.md §3.5 #16: G3: top-level digest present but empty or different",
+        pytest.param(
             spoilt(P, "digest", to=""),
             RejectedEvidence,
+            id="top-level digest present but empty or different",
         ),
-        (
-            "release-state.md §3.5 #17: confidence `level` missing/empty/not string",
-            spoilt(C, "level", to=1),
-            InvalidInput,
+        pytest.param(
+            spoilt(C, "level", to=1), InvalidInput, id="confidence level missing/empty/not string"
         ),
-        (
-            "release-state.md §3.5 #18: level other than `high` (medium, low, typo)",
+        pytest.param(
             spoilt(C, "level", to="medium"),
             RejectedEvidence,
+            id="level other than high (medium, low, typo)",
         ),
-        (
-            "release-state.md §3.5 #19: `reasons` not a list, or contains non-string/empty",
+        pytest.param(
             spoilt(C, "reasons", to=[""]),
             InvalidInput,
+            id="reasons not a list, or contains non-string/empty",
         ),
-        (
-            "release-state.md §3.5 #20: not exactly one reason, or different from derived",
+        pytest.param(
             spoilt(C, "reasons", to=["unique_submodule_pin_match"]),
             RejectedEvidence,
+            id="not exactly one reason, or different from derived",
         ),
     ],
 )
 def test_rejects_in_order(
-    registry: RegistryLog, point: str, make: Callable[[], Any], answer: type[TidegateError] | None
+    registry: RegistryLog, make: Callable[[], Any], answer: type[TidegateError] | None
 ) -> None:
-    """Each fault by itself, by the validator and by a transition; ``test_provenance`` has the pairs
-    that tell their order, and ``release-state.md §3.5`` row by row in more spellings.
-    """
-    del point
     document = make()
     if answer is None:
         assert claim(document) is None

@@ -1,4 +1,4 @@
-"""release-state.md §4, ruling by ruling: what is owed to the world, and what is seen there."""
+"""Intents of the outbox and their deliveries, from a promotion on."""
 
 from __future__ import annotations
 
@@ -43,15 +43,10 @@ def fake() -> FakeTarget:
     return FakeTarget()
 
 
-# ── §4.1 facts ────────────────────────────────────────────────────────────────────────────────────
+# ── facts ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_goes_in_both_directions(outbox_world: OutboxWorld, fake: FakeTarget) -> None:
-    """release-state.md §4.1 #1: "(a) internal intent + outbox in one transaction, worker performs
-    the effect, appends success/failure events, reconciler repairs; (b) effect first with an
-    idempotency key, observe, then write state + event; on failure reconcile from key +
-    observation".
-    """
     outbox_world.pin("web.1", ALIAS)
     assert fake.calls == []
     outbox_world.worker({ALIAS: fake}).work()
@@ -66,10 +61,6 @@ def test_goes_in_both_directions(outbox_world: OutboxWorld, fake: FakeTarget) ->
 
 
 def test_shows_the_fields_of_the_seed(outbox_world: OutboxWorld, fake: FakeTarget) -> None:
-    """release-state.md §4.1 #2: "PK/SK (scope + stable id), `operation`, `idempotencyKey`,
-    `requestedState`, `attempts`, `nextAttemptAt`, `lastError` (redacted), `createdAt`/`updatedAt`.
-    Never secrets, key material, credentials, decrypted plaintext".
-    """
     outbox_world.pin("web.1", ALIAS)
     fake.fail("token AKIAIOSFODNN7EXAMPLE was refused")
     outbox_world.worker({ALIAS: fake}).work()
@@ -86,10 +77,6 @@ def test_shows_the_fields_of_the_seed(outbox_world: OutboxWorld, fake: FakeTarge
 
 
 def test_reconciles_as_its_duties_say(outbox_world: OutboxWorld, fake: FakeTarget) -> None:
-    """release-state.md §4.1 #3: "query pending outbox; compare actual with history; observe
-    externals natively; append immutable reconciliation events; retry idempotently when safe; refuse
-    conflicting evidence rather than lowering confidence".
-    """
     worker = outbox_world.worker(by_operation(fake, OPERATIONS))
     reconciler = Reconciler(worker)
     outbox_world.pin("web.1", ALIAS)
@@ -108,15 +95,10 @@ def test_reconciles_as_its_duties_say(outbox_world: OutboxWorld, fake: FakeTarge
     assert len(set(fake.keys)) == 1, "always the same key"
 
 
-# ── §4.2 gaps ─────────────────────────────────────────────────────────────────────────────────────
+# ── gaps ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_splits_the_intent_from_its_delivery(outbox_world: OutboxWorld, fake: FakeTarget) -> None:
-    """release-state.md §4.2 #1: "split: immutable *intent* (in the log) + mutable *delivery* row
-    (state, attempts, next_attempt_at, lease token, last_error) that is a pure projection and
-    rebuildable"; release-state.md §10 #9: "immutable intent in log + rebuildable delivery
-    projection".
-    """
     outbox_world.pin("web.1", ALIAS)
     (before,) = outbox_world.store.range(OUTBOX.name, limit=5)
     fake.fail("once")
@@ -132,9 +114,6 @@ def test_splits_the_intent_from_its_delivery(outbox_world: OutboxWorld, fake: Fa
 
 
 def test_finds_what_is_due_by_an_index(outbox_world: OutboxWorld, fake: FakeTarget) -> None:
-    """release-state.md §4.2 #2: "SQL index on (state, next_attempt_at)": here one of the queues by
-    their next attempt, on every engine, and strongly consistent.
-    """
     assert [index.name for index in QUEUES.indexes] == ["due"]
     for number in range(3):
         outbox_world.pin("web.1", ALIAS, scope=f"s{number}")
@@ -148,19 +127,12 @@ def test_finds_what_is_due_by_an_index(outbox_world: OutboxWorld, fake: FakeTarg
 
 
 def test_makes_ids_and_keys_that_a_second_promotion_does_not_share() -> None:
-    """release-state.md §4.2 #3: "outbox id = `operation` + `command_id`; idempotency key =
-    `<scope>:<release>:<operation>:<registry version>`, because the example key collides when the
-    same release is promoted again after a rollback".
-    """
     assert intent_id("web", "alias", "web.1", "c1") != intent_id("web", "alias", "web.1", "c2")
     first, second = (idempotency_key("web", "web.1", "alias", version) for version in (1, 3))
     assert (str(first), str(second)) == ("web:web.1:alias:1", "web:web.1:alias:3")
 
 
 def test_claims_a_scope_by_a_lease(outbox_world: OutboxWorld, fake: FakeTarget) -> None:
-    """release-state.md §4.2 #4: "lease of section 6.2 on the delivery row; complete by conditional
-    update on token": one lease per scope, because its order is what must hold.
-    """
     outbox_world.pin("web.1", ALIAS)
     held = Leases(outbox_world.store).acquire("outbox/web", "another", now=T0, seconds=30)
 
@@ -170,9 +142,6 @@ def test_claims_a_scope_by_a_lease(outbox_world: OutboxWorld, fake: FakeTarget) 
 
 
 def test_backs_off_and_dies_aloud(outbox_world: OutboxWorld, fake: FakeTarget) -> None:
-    """release-state.md §4.2 #5: "1 s * 2^(n-1), cap 5 min, full jitter, max 12 attempts, then
-    `dead_letter` event (never silent)".
-    """
     waits = [back_off(attempt, JITTER_MAX).total_seconds() for attempt in range(1, 13)]
     assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
     assert back_off(5, 0) == timedelta()
@@ -191,9 +160,6 @@ def test_backs_off_and_dies_aloud(outbox_world: OutboxWorld, fake: FakeTarget) -
 def test_keeps_the_order_of_a_scope_and_the_newest_of_an_operation(
     outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
-    """release-state.md §4.2 #6: "per-scope FIFO; a newer intent for the same scope+operation
-    supersedes pending older ones with an explicit `superseded` event".
-    """
     outbox_world.pin("web.1", ALIAS, DNS)
     outbox_world.pin("web.2", ALIAS)
     assert outbox_world.shown(ALIAS).state is IntentState.SUPERSEDED
@@ -206,9 +172,6 @@ def test_keeps_the_order_of_a_scope_and_the_newest_of_an_operation(
 
 
 def test_says_of_each_outcome_whose_it_is(outbox_world: OutboxWorld, fake: FakeTarget) -> None:
-    """release-state.md §4.2 #7: "`effect_succeeded` / `effect_failed` events carrying intent id,
-    attempt, external observation; reconciler emits `drift_detected` / `drift_repaired`".
-    """
     outbox_world.pin("web.1", ALIAS)
     fake.fail("status 503")
     worker = outbox_world.worker({ALIAS: fake})
@@ -229,9 +192,6 @@ def test_says_of_each_outcome_whose_it_is(outbox_world: OutboxWorld, fake: FakeT
 
 
 def test_keeps_of_an_error_what_a_list_allows() -> None:
-    """release-state.md §4.2 #8: "allow-list serializer for `last_error`, 500 chars max, strip
-    anything matching credential patterns".
-    """
     assert ERROR_CHARS_MAX == 500
     assert len(redact("word " * 1_000)) == 500
     said = redact("connection to db-7.internal as password=hunter2 failed after 30 seconds")
@@ -241,9 +201,6 @@ def test_keeps_of_an_error_what_a_list_allows() -> None:
 def test_keeps_a_conflicting_observation_as_evidence_without_authority(
     outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
-    """release-state.md §4.2 #9: "never mutate the pin automatically; append evidence with
-    `authority=false` and raise an operator task".
-    """
     outbox_world.pin("web.1", ALIAS)
     worker = outbox_world.worker({ALIAS: fake})
     worker.work()

@@ -1,4 +1,4 @@
-"""release-state.md §1.8–§1.9, §2.4–§2.5, §3.6, §10, ruling by ruling: the registry."""
+"""The registry of releases: error codes, versions, guards and authority."""
 
 from __future__ import annotations
 
@@ -60,76 +60,57 @@ P = "provenance"
 E = (P, "evidence", 0)
 
 
-# ── §1.8, §1.9 codes and holes ────────────────────────────────────────────────────────────────────
+# ── codes and holes ───────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
-    ("point", "error", "code", "base"),
+    ("error", "code", "base"),
     [
-        (
-            "release-state.md §1.8 #1: `ErrImmutableModelMutation`",
-            *(ImmutableRecord, "immutable_record", errors.Refused),
+        pytest.param(
+            *(ImmutableRecord, "immutable_record", errors.Refused), id="write to an immutable row"
         ),
-        (
-            "release-state.md §1.8 #2: `ErrProtectedFieldMutation`",
+        pytest.param(
             *(errors.ProtectedField, "protected_field", errors.Refused),
+            id="change of a protected field",
         ),
-        (
-            "release-state.md §1.8 #3: `ErrRejectedDeployAuthorityEvidence`",
+        pytest.param(
             *(RejectedEvidence, "rejected_evidence", errors.Refused),
+            id="evidence without authority",
         ),
-        (
-            "release-state.md §1.8 #4: `ErrConditionFailed`",
-            *(ConditionFailed, "condition_failed", errors.Conflict),
+        pytest.param(
+            *(ConditionFailed, "condition_failed", errors.Conflict), id="failed condition"
         ),
-        (
-            "release-state.md §1.8 #5: `ErrVersionConflict` | subclass of ConditionFailed",
+        pytest.param(
             *(errors.VersionConflict, "version_conflict", ConditionFailed),
+            id="stale version",
         ),
-        (
-            "release-state.md §1.8 #6: `ErrLeaseHeld` / `ErrLeaseNotOwned`",
-            *(errors.LeaseHeld, "lease_held", ConditionFailed),
+        pytest.param(
+            *(errors.LeaseHeld, "lease_held", ConditionFailed), id="lease of another holder"
         ),
-        (
-            "release-state.md §1.8 #6: `ErrLeaseHeld` / `ErrLeaseNotOwned`",
-            *(errors.LeaseLost, "lease_lost", ConditionFailed),
-        ),
-        (
-            "release-state.md §1.8 #7: `ErrItemNotFound`",
-            *(NotFound, "not_found", TidegateError),
-        ),
-        (
-            (
-                "release-state.md §1.8 #8: `ErrInvalidModel` | `ValidationError`;"
-                " `ModelDefinitionError(ValueError)` at definition time"
-            ),
+        pytest.param(*(errors.LeaseLost, "lease_lost", ConditionFailed), id="lost lease"),
+        pytest.param(*(NotFound, "not_found", TidegateError), id="missing row"),
+        pytest.param(
             *(InvalidInput, "invalid_input", errors.Invalid),
+            id="invalid input",
         ),
-        (
-            "release-state.md §1.9 #13: Stable codes: … `duplicate_event`",
+        pytest.param(
             *(DuplicateEvent, "duplicate_event", ConditionFailed),
+            id="duplicate_event",
         ),
-        (
-            "release-state.md §1.9 #13: Stable codes: … `stale_generation`",
+        pytest.param(
             *(StaleGeneration, "stale_generation", ConditionFailed),
+            id="stale_generation",
         ),
-        (
-            "release-state.md §1.9 #13: Stable codes: … `idempotency_mismatch`",
+        pytest.param(
             *(errors.IdempotencyMismatch, "idempotency_mismatch", errors.Refused),
+            id="idempotency_mismatch",
         ),
-        (
-            "release-state.md §1.9 #13: Stable codes: … `limit_exceeded`",
-            *(LimitExceeded, "limit_exceeded", errors.TooLarge),
-        ),
+        pytest.param(*(LimitExceeded, "limit_exceeded", errors.TooLarge), id="limit_exceeded"),
     ],
 )
 def test_names_what_failed_by_a_code_and_what_to_do_by_a_family(
-    point: str, error: type[TidegateError], code: str, base: type[TidegateError]
+    error: type[TidegateError], code: str, base: type[TidegateError]
 ) -> None:
-    """release-state.md §10 #8: "one base class, `retryable` flag, failing guard named": the family
-    says whether to repeat (ours: Unavailable and Unknown are to be repeated, no other).
-    """
-    del point
     assert (error.code, issubclass(error, base)) == (code, True)
     assert issubclass(error, TidegateError)
 
@@ -137,14 +118,6 @@ def test_names_what_failed_by_a_code_and_what_to_do_by_a_family(
 def test_keys_policies_by_the_kind_of_row_and_moves_the_pin_by_evidence_alone(
     registry: RegistryLog,
 ) -> None:
-    """release-state.md §1.9 #8: "Key the policy by *row kind* derived from the key"
-    release-state.md §1.9 #9: "`append_only`" and "`registry` (mutable through transitions only,
-    never deletable, pins changeable only by a transition that carries valid evidence)"
-    release-state.md §1.9 #10: "`transition` may set them, nothing else may"
-    release-state.md §10 #1: "only `transition`/`register`/`swap` with accepted evidence; protected
-    for everything else"
-    release-state.md §10 #2: "no; `retire` is a transition"
-    """
     registry.tell(register(), transition("rel_002", 0, "c1"))
     records = Records(registry.store, registry.clock)
     (row,) = (record.key.id for record in registry.store.range(ACTUAL.name, limit=5))
@@ -163,9 +136,6 @@ def test_keys_policies_by_the_kind_of_row_and_moves_the_pin_by_evidence_alone(
 
 
 def test_repairs_no_row_of_the_registry_raw(registry: RegistryLog) -> None:
-    """release-state.md §10 #12: "repair tool requires a reason string and appends a
-    `manual_repair` event in the same transaction"; what is folded it refuses.
-    """
     registry.tell(register())
     raw = RawRecords(registry.store, registry.clock)
     (record,) = registry.store.range(ACTUAL.name, limit=5)
@@ -175,17 +145,12 @@ def test_repairs_no_row_of_the_registry_raw(registry: RegistryLog) -> None:
     assert registry.store.get(record.key) == (record,)
 
 
-# ── §2.5 register, transition ─────────────────────────────────────────────────────────────────────
+# ── register, transition ──────────────────────────────────────────────────────────────────────────
 
 
 def test_registers_at_version_0_and_asks_for_the_version_from_then_on(
     registry: RegistryLog,
 ) -> None:
-    """release-state.md §2.5 #1: "`expected_version` mandatory; creation is a separate verb
-    `register(scope, ...)` guarded by row-absent and yields version 0 (so the first transition uses
-    expected 0). Missing row -> `not_found`, never an upsert"
-    release-state.md §10 #3: "starts 0, mandatory expected value, no upsert"
-    """
     assert isinstance(registry.refused(transition("rel_002", 0, "c1")), NotFound)
     registry.tell(register())
     assert registry.actual().version == 0
@@ -196,10 +161,6 @@ def test_registers_at_version_0_and_asks_for_the_version_from_then_on(
 
 
 def test_says_which_guard_failed(registry: RegistryLog) -> None:
-    """release-state.md §2.5 #3: "Report which guard failed: `version_conflict(expected, actual)` vs
-    `duplicate_event(event_id)`"
-    release-state.md §2.4 #7: "conflicting concurrent transaction": decided again, and then stale
-    """
     registry.tell(register(), transition("rel_002", 0, "c1"))
 
     stale = registry.refused(transition("rel_003", 0, "c2"))
@@ -211,12 +172,6 @@ def test_says_which_guard_failed(registry: RegistryLog) -> None:
 
 
 def test_finds_its_own_first_copy(registry: RegistryLog) -> None:
-    """release-state.md §2.5 #4: "event id is a deterministic function of `command_id`; on
-    `duplicate_event` read the stored event: equal payload hash -> return the original outcome,
-    otherwise `idempotency_mismatch`"
-    release-state.md §2.4 #8: "network ambiguity (timeout after send)" | a retry finds what the
-    first attempt committed
-    """
     command = transition("rel_002", 0, "c1")
     registry.tell(register(), command)
     before = registry.types()
@@ -229,11 +184,6 @@ def test_finds_its_own_first_copy(registry: RegistryLog) -> None:
 
 
 def test_writes_the_row_as_a_projection_in_the_commit_of_its_fact(registry: RegistryLog) -> None:
-    """release-state.md §2.5 #5: "write the registry row as a projection **in the same transaction**
-    as the conditional append, never as the condition's only source"
-    release-state.md §10 #11: "max 100, one per key"; "memory engine enforces the same limits so
-    tests cannot pass by accident"
-    """
     registry.tell(register())
     (record,) = registry.store.range(ACTUAL.name, limit=5)
     (event,) = (e for e in registry.store.read(ALL).events if e.type == "ReleaseRegistered")
@@ -243,9 +193,6 @@ def test_writes_the_row_as_a_projection_in_the_commit_of_its_fact(registry: Regi
 
 
 def test_tells_two_promotions_of_one_release_in_one_second_apart(registry: RegistryLog) -> None:
-    """release-state.md §2.5 #6: "the seed shape (second-resolution time + release id) collides when
-    one release is promoted twice within a second"; the command's id is the suffix.
-    """
     registry.tell(
         register(),
         transition("rel_002", 0, "c1"),
@@ -258,19 +205,10 @@ def test_tells_two_promotions_of_one_release_in_one_second_apart(registry: Regis
     assert sum("#rel_002#" in id for id in ids) == 2
 
 
-# ── §3.6 silences ─────────────────────────────────────────────────────────────────────────────────
+# ── silences ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_binds_authority_to_mode_time_release_and_scope(registry: RegistryLog) -> None:
-    """release-state.md §3.6 #1: "`inferred` never authorises (visibility only)"
-    release-state.md §3.6 #2: "require evidence.observed_at <= provenance.observed_at <=
-    recorded_at, and recorded_at <= now + 5 min skew"
-    release-state.md §3.6 #4: "ref template `operator://deploy/<service>/<release>` must match the
-    scope"
-    release-state.md §3.6 #6: "if present must be 40 or 64 hex"
-    release-state.md §3.6 #7: "2 KiB per string, max 16 evidence entries"
-    release-state.md §10 #4: "G3 + time order + scope binding + inferred never authorises"
-    """
     registry.tell(register())
 
     def refusal(*path: Any, to: Any) -> TidegateError:
@@ -295,10 +233,6 @@ def test_binds_authority_to_mode_time_release_and_scope(registry: RegistryLog) -
 
 
 def test_binds_evidence_of_content_to_the_content_of_the_release(registry: RegistryLog) -> None:
-    """release-state.md §3.6 #3: "require digest for artifact-bearing kinds and equality with the
-    release's content digest"; packages.md §8.5 #7: "Only Published or DeletionProposed digests may
-    be referenced by the release registry". A proposal alone takes no release away from a channel.
-    """
     registry.tell(register())
     wrong = transition("rel_002", 0, "c1", digest=digest_of("rel_003"))
     assert isinstance(registry.refused(wrong), DigestMismatch)
@@ -311,10 +245,6 @@ def test_binds_evidence_of_content_to_the_content_of_the_release(registry: Regis
 
 
 def test_takes_configured_triples_besides_the_four(registry: RegistryLog) -> None:
-    """release-state.md §3.6 #5: "keep the four pairs verbatim as built-ins; allow a configuration
-    table to add (kind, source, reason) triples; unknown stays refused"
-    release-state.md §10 #5: "yes, additive table, four built-ins fixed"
-    """
     rules = Rules([Triple("github_run", "github", "github_run_authority")])
     said = Evidence("github_run", "github", "r", "2026-04-24T19:00:00Z")
     assert rules.of(said).reason == "github_run_authority"
@@ -324,13 +254,10 @@ def test_takes_configured_triples_besides_the_four(registry: RegistryLog) -> Non
         Rules([Triple("operator_command", "release-control-plane", "another")])
 
 
-# ── §10 decisions ─────────────────────────────────────────────────────────────────────────────────
+# ── decisions ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_closes_a_scope_and_keeps_all_of_it(registry: RegistryLog) -> None:
-    """release-state.md §10 #10: "no TTL on log rows; archival is a copy, never a move"
-    release-state.md §10 #7: "store microseconds; keep floor/ceil rule at whatever resolution"
-    """
     registry.tell(register(), retire(0, "c1"))
     refusal = registry.refused(transition("rel_002", 1, "c2"))
 

@@ -1,4 +1,4 @@
-"""release-state.md §1.4–§2.4, ruling by ruling: updates, names, a transition on own rows."""
+"""Updates under a write policy, and a transition on rows of the caller's own."""
 
 from __future__ import annotations
 
@@ -52,59 +52,50 @@ def records() -> Records:
     return records
 
 
-# ── §1.4 the order inside an update ───────────────────────────────────────────────────────────────
+# ── the order inside an update ────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
-    ("point", "collection", "changes", "options", "answer"),
+    ("collection", "changes", "options", "answer"),
     [
-        (
-            "release-state.md §1.4 #1: Key presence/shape",
-            *(ONCE, {"pinnedReleaseId": "x"}, {"id": ""}, InvalidInput),
-        ),
-        (
-            "release-state.md §1.4 #2: Mode check (I)",
+        pytest.param(*(ONCE, {"pinnedReleaseId": "x"}, {"id": ""}, InvalidInput), id="empty key"),
+        pytest.param(
             *(ONCE, {"pinnedReleaseId": "x", "unknown": 1}, {}, ImmutableRecord),
+            id="immutable row before unknown field",
         ),
-        (
-            (
-                "release-state.md §1.4 #3: Protected check over *all* given names (P), before"
-                " unknown-field detection"
-            ),
+        pytest.param(
             *("actual", {"unknown": 1, "pinnedReleaseId.value": "x"}, {}, ProtectedField),
+            id="protected field before unknown field",
         ),
-        (
-            "release-state.md §1.4 #4: Unknown field -> validation error",
+        pytest.param(
             *("actual", {"status.value": "x"}, {}, InvalidInput),
+            id="unknown field",
         ),
-        (
-            "release-state.md §1.4 #5: Key attribute in the update -> validation error",
+        pytest.param(
             *("actual", {"scope": "x"}, {}, InvalidInput),
+            id="key attribute",
         ),
-        (
-            "release-state.md §1.4 #6: `version` present while `expected_version` is used",
+        pytest.param(
             *("actual", {"version": 3, "status": "x"}, {"expected_version": 0}, InvalidInput),
+            id="version present while expected_version is used",
         ),
-        (
-            "release-state.md §1.4 #7: `created_at`/`updated_at` present -> validation error",
+        pytest.param(
             *("actual", {"createdAt": T0}, {}, InvalidInput),
+            id="created_at",
         ),
-        (
-            'release-state.md §1.4 #8: "no updates" (only when nothing at all would be written)',
+        pytest.param(
             *(PLAIN, {}, {}, InvalidInput),
+            id="nothing to write",
         ),
     ],
 )
 def test_tells_the_first_fault_of_an_update(
     records: Records,
-    point: str,
     collection: str,
     changes: dict[str, Any],
     options: dict[str, Any],
     answer: type[TidegateError],
 ) -> None:
-    """release-state.md §1.7 #1: "keys (pk/sk)" | "never updatable, independent of policy"."""
-    del point
     records.create("actual", "row", Actual("active", "rel_001", scope="row"))
     id = options.pop("id", "row")
 
@@ -114,23 +105,15 @@ def test_tells_the_first_fault_of_an_update(
 
 
 def test_writes_the_time_where_nothing_else_would_be(records: Records) -> None:
-    """release-state.md §1.4 #8: "a model with `updated_at` always writes something"."""
     records.create("actual", "row", Actual("active", "rel_001", scope="row"))
 
     assert records.update("actual", "row", {}).value.version == 1
 
 
-# ── §1.5, §1.6, §1.7 names, one call, special attributes ──────────────────────────────────────────
+# ── names, one call, special attributes ───────────────────────────────────────────────────────────
 
 
 def test_protects_by_the_stored_name() -> None:
-    """release-state.md §1.5 #1: "take the leading run of characters up to the first whitespace,
-    dot, `[`, `=`, comma or `)`"
-    release-state.md §1.5 #2: "protecting `authority` must protect the former"
-    release-state.md §1.5 #3: "Duplicate stored names across fields are a definition error"
-    release-state.md §0.2 #4: "name collision (field name = another field's stored name)" | "stored
-    (canonical) name wins"
-    """
     swapped = ROWS.collection("swapped")
     assert swapped.protected == {"authority"}
     for spelling in ("authority", "authority.value", "authority[0]", "authority = x", "authority,"):
@@ -144,10 +127,6 @@ def test_protects_by_the_stored_name() -> None:
 
 @pytest.mark.parametrize("names", ["status", [1], [""], ["statsu"]])
 def test_tightens_one_call_by_names_that_exist(records: Records, names: Any) -> None:
-    """release-state.md §1.6 #1: "Adds names for that one call; can never remove a model-level name"
-    release-state.md §1.6 #2: "bare string -> validation error; non-string element -> validation
-    error; blank -> validation error"; and "unknown per-call names -> `invalid_input`".
-    """
     with pytest.raises(InvalidInput):
         records.update(PLAIN, "row", {"attempts": 1}, protected_attributes=names)
     with pytest.raises(ProtectedField):
@@ -156,17 +135,6 @@ def test_tightens_one_call_by_names_that_exist(records: Records, names: Any) -> 
 
 
 def test_fills_in_versions_and_times_itself(records: Records) -> None:
-    """release-state.md §1.7 #2: "create: stored 0 when empty, otherwise the caller's number is kept
-    as is; update with expected version: condition equals + ADD 1"
-    release-state.md §1.7 #4: "set on put; explicit update refused"
-    release-state.md §1.7 #5: "set on put and on every update"; "explicit value refused"
-    release-state.md §1.7 #6: "independent of policy: a `write_once` row may carry `ttl`"
-    release-state.md §1.7 #7: "REMOVE of a protected attribute is P"
-    release-state.md §0.2 #5: "`expected_version=` argument + `VersionConflictError`"
-    release-state.md §0.2 #6: "lifecycle timestamps" | "automated (`now` injectable)"
-    release-state.md §0.3 #1: "0 then 1"
-    release-state.md §0.3 #3: "no TTL filtering in reads"
-    """
     first = records.create("actual", "row", Actual("active", "rel_001", scope="row")).value
     assert isinstance(first, Actual)
     assert (first.version, first.created_at, first.updated_at) == (0, T0, T0)
@@ -189,18 +157,11 @@ def test_fills_in_versions_and_times_itself(records: Records) -> None:
 
 @pytest.mark.parametrize("name", ["version", "createdAt", "updatedAt", "ttl", "scope"])
 def test_protects_nothing_that_the_kernel_writes(name: str) -> None:
-    """release-state.md §1.7 #3: "`version` listed as protected" | "Undefined by spec": refused when
-    it is declared; release-state.md §1.9 #11: "Refuse at definition time: protecting key, version,
-    created_at, updated_at, ttl; unknown per-call names -> `invalid_input`".
-    """
     with pytest.raises(InvalidDefinition):
         Collection("c", Actual, policy=WritePolicy(protected_attributes=(name,)))
 
 
 def test_holds_leases_past_any_policy_by_rules_of_their_own() -> None:
-    """release-state.md §1.3 #17: "lease manager | not consulted | not consulted | not consulted":
-    there is nothing to consult, a collection of leases is plain or it is refused.
-    """
     assert LEASES.guarding is Guarding.PLAIN
     leases = Leases(MemoryStore(ROWS))
     assert leases.acquire("row", "token", now=T0, seconds=1).token == "token"
@@ -208,7 +169,7 @@ def test_holds_leases_past_any_policy_by_rules_of_their_own() -> None:
         Leases(MemoryStore(ROWS), "plain")
 
 
-# ── §2.2–§2.4 a transition on rows of one's own ───────────────────────────────────────────────────
+# ── a transition on rows of one's own ─────────────────────────────────────────────────────────────
 
 ACTUAL, EVENT = (MODELS[name].name for name in ("ReleaseStateActual", "ReleaseStateEvent"))
 PK = "RELEASE#service-a"
@@ -228,12 +189,6 @@ def fixtures() -> Records:
 
 
 def test_changes_three_rows_in_one_commit(fixtures: Records) -> None:
-    """release-state.md §2.3 #1: "Update actual row: set values, set `updated_at`, ADD version 1"
-    release-state.md §2.3 #2: "Put event row" | "row absent"
-    release-state.md §2.3 #3: "Put outbox row (optional)" | "row absent"
-    release-state.md §2.4 #1: "all good" | "both/all three rows committed, version +1"
-    release-state.md §0.2 #8: "transition: outbox row in the same transaction"
-    """
     stored = transition_append_event(
         fixtures, ROW, {"status": "warming"}, event(), expected_version=0, outbox=event("OUTBOX#1")
     )
@@ -248,70 +203,54 @@ UNKNOWN = {"status": "warming", "notes": "x"}
 
 
 @pytest.mark.parametrize(
-    ("point", "changes", "event_row", "outbox", "expected", "answer"),
+    ("changes", "event_row", "outbox", "expected", "answer"),
     [
-        (
-            "release-state.md §2.2 #3: `actual_key`, `set_values` non-empty; `event_item` present",
+        pytest.param(
             *({}, event(), None, 0, InvalidInput),
+            id="no changes",
         ),
-        (
-            (
-                "release-state.md §2.2 #4: its partition attribute name AND value must equal"
-                " the actual row's"
-            ),
+        pytest.param(
             *({"status": "x"}, event(pk="RELEASE#service-b"), None, 0, InvalidInput),
+            id="event row in another partition",
         ),
-        (
-            (
-                "release-state.md §2.2 #5: its *partition* is not checked - gap;"
-                " release-state.md §2.5 #7: Outbox partition must equal the actual partition"
-            ),
+        pytest.param(
             *({"status": "x"}, event(), event("OUTBOX#1", "RELEASE#service-b"), 0, InvalidInput),
+            id="outbox row in another partition",
         ),
-        (
-            "release-state.md §2.2 #7: Every set name known; the version must not be in the set",
+        pytest.param(
             *(UNKNOWN, event(), None, 0, InvalidInput),
+            id="unknown field",
         ),
-        (
-            "release-state.md §2.2 #7: Every set name known; the version must not be in the set",
+        pytest.param(
             *({"version": 2}, event(), None, 0, InvalidInput),
+            id="version among the changes",
         ),
-        (
-            (
-                "release-state.md §2.2 #8: Update request built => policy checks of 1.3 apply;"
-                " release-state.md §1.3 #15: transition helper, actual side | P if"
-                " `set_values` touches a protected field"
-            ),
+        pytest.param(
             *({"pinnedReleaseId": "rel_002"}, event(), None, 0, ProtectedField),
+            id="protected field",
         ),
-        (
-            "release-state.md §2.4 #2: wrong expected version | nothing written",
+        pytest.param(
             *({"status": "x"}, event(), None, 3, VersionConflict),
+            id="wrong expected version",
         ),
-        (
-            (
-                "release-state.md §2.4 #3: event key already used | nothing written;"
-                " release-state.md §1.3 #16: guard added regardless of that model's declared policy"
-            ),
+        pytest.param(
             *({"status": "x"}, event("EVENT#0"), None, 0, DuplicateEvent),
+            id="used event key",
         ),
-        (
-            "release-state.md §2.4 #4: both wrong: the version is told",
+        pytest.param(
             *({"status": "x"}, event("EVENT#0"), None, 3, VersionConflict),
+            id="wrong version and used event key",
         ),
     ],
 )
 def test_refuses_a_transition_whole(
     fixtures: Records,
-    point: str,
     changes: dict[str, Any],
     event_row: CreateRow,
     outbox: CreateRow | None,
     expected: int,
     answer: type[TidegateError],
 ) -> None:
-    """release-state.md §0.2 #7: "transition: event bound to same partition as actual row"."""
-    del point
     fixtures.create(EVENT, f"{PK}/EVENT#0", ReleaseStateEvent(PK, "EVENT#0"))
     before = fixtures.get(ACTUAL, ROW.id)
 
@@ -327,10 +266,6 @@ def test_refuses_a_transition_whole(
 
 @pytest.mark.parametrize("expected", [0, None])
 def test_makes_no_row_by_a_transition(fixtures: Records, expected: int | None) -> None:
-    """release-state.md §2.4 #5: "expected version given, actual row missing" | refused
-    release-state.md §2.4 #6: "**expected version omitted, actual row missing**" | "**commits**" in
-    the sources, not here: "Missing row -> `not_found`, never an upsert".
-    """
     fixtures.delete(ACTUAL, ROW.id)
 
     with pytest.raises(NotFound):
@@ -339,9 +274,6 @@ def test_makes_no_row_by_a_transition(fixtures: Records, expected: int | None) -
 
 
 def test_validates_authority_inside_the_transition(fixtures: Records) -> None:
-    """release-state.md §2.5 #2: "Validation of provenance/confidence happens *inside* the
-    transition whenever the row after the transition carries authority fields".
-    """
     document = deepcopy(SEED)
     document["confidence"]["level"] = "low"
 

@@ -1,4 +1,4 @@
-"""Courses of seed 002 on every engine: two invariants in one boundary, alone and in a race."""
+"""The courses on every engine: two invariants in one boundary, alone and in a race."""
 
 from __future__ import annotations
 

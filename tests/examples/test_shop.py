@@ -1,4 +1,4 @@
-"""The shop of seed 002 on every engine: each sentence that it holds us to, alone and in a race."""
+"""The shop on every engine: each of its rules, alone and in a race."""
 
 from __future__ import annotations
 

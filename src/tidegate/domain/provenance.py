@@ -4,7 +4,7 @@
                   form, mapping          mode, time order, digest, reference
 
 Low confidence, ambiguity and guesses are worth keeping, as evidence rows; they never authorise.
-The members are spelt as seed 000 spells them. Malformed is ``InvalidInput``; well-formed but no
+docs/design/releases.md shows the members. Malformed is ``InvalidInput``; well-formed but no
 authority is ``RejectedEvidence``. Of several faults the first in the order of the code is told.
 """
 

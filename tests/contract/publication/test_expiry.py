@@ -45,9 +45,6 @@ KEPT_VERSIONED = PublicationPolicy(versioned=True, retention=DAY)
 def test_collects_a_pointer_past_its_ttl_by_a_fact_and_publishes_anew(
     publishing: Publishing,
 ) -> None:
-    """publication.md §6.9 #1: "Two clocks: freshness (minutes-hours) and retention (days-weeks);
-    ttl = generated_at + retention".
-    """
     publishing.publish("one", KEPT)
     publishing.clock.advance(DAY - timedelta(microseconds=1))
     assert collect_past(publishing.control) == CollectedRows()
@@ -96,7 +93,6 @@ def test_collects_the_generations_with_their_pointer_batch_by_batch(publishing: 
 def test_collects_nothing_of_a_publication_that_is_renewed_meanwhile(
     publishing: Publishing,
 ) -> None:
-    """publication.md §6.9 #2: "Never infer "never existed" from absence": and from age neither."""
     publishing.publish("one", KEPT_VERSIONED)
     (old,) = [id for id, _ in publishing.publisher.generations(PAGE)]
     publishing.clock.advance(2 * DAY)
@@ -147,7 +143,6 @@ def test_goes_on_where_a_run_died_between_two_batches(publishing: Publishing) ->
 
 @pytest.mark.req("PB-7")
 def test_collects_requests_past_their_ttl_and_renders_them_anew(publishing: Publishing) -> None:
-    """publication.md §6.8 #7: "Always TTL these rows; keep them in the cache key's partition"."""
     asked = RegenerationKey("r1", "h1")
     publishing.publisher.serve(PAGE, lambda: b"one", VERSIONED, asked)
     publishing.clock.advance(REQUEST_KEPT)
@@ -205,9 +200,6 @@ def mute(publishing: Publishing) -> Iterator[tuple[Mute, Publisher]]:
 def test_serves_what_it_knew_last_while_the_store_does_not_answer(
     mute: tuple[Mute, Publisher],
 ) -> None:
-    """publication.md §6.3 #5: "`stale-metadata-error` (metadata store failed, served last
-    known)".
-    """
     store, publisher = mute
     publisher.serve(PAGE, lambda: b"one")
     store.silent = True
@@ -224,9 +216,6 @@ def test_serves_what_it_knew_last_while_the_store_does_not_answer(
 def test_says_that_the_store_does_not_answer_where_nothing_may_stand_in(
     mute: tuple[Mute, Publisher],
 ) -> None:
-    """publication.md §6.3 #7: "on store error: serve last known if failurePolicy allows, else
-    propagate".
-    """
     store, publisher = mute
     publisher.serve(PAGE, lambda: b"one")
     store.silent = True
@@ -238,7 +227,6 @@ def test_says_that_the_store_does_not_answer_where_nothing_may_stand_in(
 
 
 def test_remembers_so_many_entries_and_bytes_and_forgets_the_least_used() -> None:
-    """publication.md §6.3 #6: "last-known memory 128 entries LRU"."""
     known = LruCache[str, bytes](3, bytes_max=10, size=len)
     for key in "abc":
         known.keep(key, key.encode())

@@ -267,11 +267,11 @@ def test_knows_its_own_publish_again_when_the_answer_was_lost(
     assert len(publishing.store.read(ALL).events) == 1
 
 
-# ── the store object of seed 003 ──────────────────────────────────────────────────────────────────
+# ── the store object of a publication ─────────────────────────────────────────────────────────────
 
 
 @pytest.mark.req("PB-9")
-def test_offers_the_store_object_of_the_seed(publishing: Publishing) -> None:
+def test_offers_a_store_object_for_generations(publishing: Publishing) -> None:
     store = GenerationStore(publishing.control)
     key = "/a page/with ünusual#text"
     milliseconds = int(T0.timestamp() * 1000) + 123

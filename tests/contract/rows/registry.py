@@ -88,7 +88,7 @@ class Swapped(
 
 
 class Metadata(Struct, frozen=True, omit_defaults=True):
-    """META of seed 003."""
+    """The pointer row META of a publication."""
 
     s3_key: str
     generated_at: datetime

@@ -59,7 +59,7 @@ def stored(store: Store, id: str) -> Lease | None:
 
 @pytest.mark.req("PB-1")
 def test_holds_until_it_expires_and_then_belongs_to_the_next(leases: Leases, id: str) -> None:
-    """The vector that all runtimes of seed 003 share."""
+    """The vector that every implementation of the lease must pass: docs/design/publication.md."""
     first = leases.acquire(id, "tok1", now=at(1000), seconds=30)
 
     with pytest.raises(LeaseHeld):

@@ -152,7 +152,7 @@ def test_takes_no_condition_in_a_batch(watched: Watched, records: Records, actio
     assert watched.asked == []
 
 
-# ── recipe A of seed 003, with the generic transaction ────────────────────────────────────────────
+# ── publishing under a lease, with the generic transaction ────────────────────────────────────────
 
 
 def publish(records: Records, id: str, token: str, page: Metadata, **guards: Any) -> None:
@@ -227,7 +227,7 @@ GUARDS = ("token", "expiry", "version", "monotone")
 
 
 def guarded(guards: tuple[str, ...], id: str, page: Metadata, seen: int) -> list[Action]:
-    """Recipe A under some of the guards of seed 003."""
+    """Publish under some of the guards of a publication: docs/design/publication.md."""
     on_lock: list[Condition] = [Not(Absent())]
     if "token" in guards:
         on_lock.append(Where("lease_token", "==", "mine"))

@@ -1,7 +1,8 @@
-"""Releases, and what each scope is pinned to: actual, events, evidence (seed 000).
+"""Releases, and what each scope is pinned to: actual, events, evidence.
 
 A release is a published revision. A scope is a channel; its pin changes only by a transition that
-carries accepted evidence. Members are spelt as the seed spells them.
+carries accepted evidence. Members are spelt as docs/design/releases.md
+spells them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Package revisions: listed, drafted, changed, reviewed, deleted; each change names its version.
 
-The document and its members are spelt as seed 001 spells them.
+The document and its members are spelt as docs/design/packages.md spells them.
 """
 
 from __future__ import annotations

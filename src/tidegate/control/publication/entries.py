@@ -49,7 +49,7 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class PublicationPolicy:
-    """How a publication is kept. The figures are those of the runtime behind seed 003."""
+    """How a publication is kept. docs/design/publication.md says why these figures."""
 
     revalidate_seconds: int = 60
     lease_seconds: float = 5.0

@@ -1,6 +1,6 @@
 """Leases and metadata of publications, for those who keep bodies elsewhere, and for the collector.
 
-``GenerationStore`` is the store object of seed 003: try to acquire, then commit a generation.
+``GenerationStore`` is a store object for renderers: try to acquire, then commit a generation.
 """
 
 from __future__ import annotations

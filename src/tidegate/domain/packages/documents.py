@@ -1,4 +1,4 @@
-"""A revision as clients see it: metadata, spec and status, spelt as seed 001 spells them."""
+"""A revision as clients see it: metadata, spec and status, see docs/design/packages.md."""
 
 from __future__ import annotations
 

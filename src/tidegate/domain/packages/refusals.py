@@ -1,4 +1,4 @@
-"""What can be said against a request about packages. The sentences of seed 001 are kept verbatim.
+"""What can be said against a request about packages. Clients match on some of the sentences.
 
 ``code`` is what programs compare; the family (Invalid, Conflict, Refused, Forbidden …) decides the
 HTTP status.

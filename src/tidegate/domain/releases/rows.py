@@ -1,4 +1,4 @@
-"""The rows of the registry, in the shape of seed 000: what is current, and beside it what happened.
+"""The rows of the registry, what is current and what happened: docs/design/releases.md.
 
     RELEASE#service-a/ACTUAL                                       one per scope; the pin
     RELEASE#service-a/EVENT#2026-04-24T19:00:00.000000Z#web.2#c1   one per change of the pin's row
