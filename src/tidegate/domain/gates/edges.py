@@ -2,7 +2,7 @@
 
     succeeded   the last word on the release there is good, it is not quarantined there, and it
                 stayed that channel's newest success for ``soak_seconds``
-    idle        the newest rollout there is over, whatever it was of (the seed's rule)
+    idle        the newest rollout there is over, whatever it was of
 
 A channel that does not exist, or where the release was never rolled out, is shut.
 """

@@ -1,4 +1,4 @@
-"""The rows of hosts in rollouts, as the seed names them, and where they are found."""
+"""The rows of hosts in rollouts, and where they are found."""
 
 from __future__ import annotations
 

@@ -21,12 +21,12 @@ class HostState(StrEnum):
 
 
 IN_FLIGHT: Final = frozenset({HostState.PENDING, HostState.ACTIVATING, HostState.SOAKING})
-SETTLED: Final = frozenset({HostState.CONVERGED, HostState.DEFERRED})  # the seed's "Soaked"
+SETTLED: Final = frozenset({HostState.CONVERGED, HostState.DEFERRED})  # "done" in docs
 ENDED: Final = frozenset({HostState.CONVERGED, HostState.REVERTED})  # no event is legal here
 
 
 class OnFailure(StrEnum):
-    """What a host does when it fails. The seed's "halt-only" is ``halt`` on the wire."""
+    """What a host does when it fails. ``halt``: it stays as it is."""
 
     HALT = "halt"
     ROLLBACK = "rollback-and-halt"

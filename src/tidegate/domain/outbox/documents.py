@@ -16,7 +16,7 @@ from tidegate.kernel.model import Position, Record
 
 
 class OutboxDocument(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
-    """The seed's outbox record: the intent as it was written, the rest from its attempts."""
+    """An outbox record: the intent as it was written, the rest from its attempts."""
 
     id: str
     scope: str

@@ -43,7 +43,7 @@ from tidegate.kernel.model import Clause, Event, Position, Query
 from tidegate.kernel.tags import tag_fields
 from tidegate.kernel.vocabulary import Vocabulary
 
-# The words of the audit feed, as the seed's own system logs them.
+# The words of the audit feed.
 ACTIONS: dict[type[Struct], str] = {
     RepositoryCreated: "Create-repository",
     RepositoryChanged: "Change-repository",

@@ -103,7 +103,7 @@ def parse_initial(value: str) -> Lifecycle:
     if value in ("", Lifecycle.DRAFT):
         return Lifecycle.DRAFT
     if value in PUBLISHED_STATES:
-        raise LifecycleInvalidCreate("Final")  # the seed's word for both
+        raise LifecycleInvalidCreate("Final")  # the word for both: docs/design/packages.md
     if value == Lifecycle.PROPOSED:
         raise LifecycleInvalidCreate(value)
     raise LifecycleUnsupported(value)

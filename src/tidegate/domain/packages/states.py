@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Lifecycle(StrEnum):
-    """Where a revision stands, spelt as the seed spells it."""
+    """Where a revision stands, see docs/design/packages.md."""
 
     DRAFT = "Draft"
     PROPOSED = "Proposed"

@@ -59,7 +59,7 @@ def request_key(pk: str, request: str) -> Key:
     return Key(REQUESTS.name, f"{pk}/{REQ}{request}")
 
 
-# ── rows, with the members of the seed ────────────────────────────────────────────────────────────
+# ── rows: docs/design/publication.md ──────────────────────────────────────────────────────────────
 
 
 class Pointer(Struct, frozen=True, omit_defaults=True):

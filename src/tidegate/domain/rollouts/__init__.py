@@ -3,7 +3,7 @@
 states.py, facts.py, names.py      the words; ``channel@ref`` and ``channel@ref~n``
 transitions.py, machine.py         which events a state accepts, and what they do: ``step``
 tallies.py                         hosts counted by wave and state
-effects.py                         the seed's four effects, and what they come to
+effects.py                         the four effects, and what they come to
 rows.py, folds.py                  rollouts, tallies, gates; quarantine is folded by channels
 slices.py                          pause, resume, prune, gates
 promotion.py                       promote a release: pin and rollout in one commit

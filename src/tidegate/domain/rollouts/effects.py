@@ -1,4 +1,4 @@
-"""What a rollout's step asks for: the seed's four effects, as values that are never stored.
+"""What a rollout's step asks for: four effects, as values that are never stored.
 
     RecordRolloutTransition, UpdateCurrentWave   ──▶ RolloutTransitioned, a follow-up fact
     SchedulePruning                              ──▶ ``due_at`` of the tally

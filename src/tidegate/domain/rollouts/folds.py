@@ -1,6 +1,6 @@
 """How facts become the rows of rollouts.
 
-    HostStateChanged, …  ──▶ tally machine ──▶ RolloutTransitioned ──▶ rollouts, the seed's table
+    HostStateChanged, …  ──▶ tally machine ──▶ RolloutTransitioned ──▶ the table rollouts
                                            ──▶ WaveAdvanced, RolloutTerminal, RolloutHalted, …
                                            ──▶ RolloutConcluded ──▶ release_standings
 

@@ -1,6 +1,6 @@
 """The rows of rollouts.
 
-rollouts          the seed's table: changes only with the state, so that its version is the
+rollouts          changes only with the state, so that its version is the
                   position of the last transition and ``born`` that of the opening
 rollout_tallies   the machine's own state: hosts counted per wave and state, never listed
 rollout_gates     what holds a rollout back now

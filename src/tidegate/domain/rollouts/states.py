@@ -27,7 +27,7 @@ OPEN: Final = frozenset(
         RolloutState.REVERTED,
         RolloutState.FAILED,
     }
-)  # the seed's "in flight" in lists
+)  # "in flight" in lists
 DISPATCHABLE: Final = frozenset(
     {RolloutState.OPENING, RolloutState.ACTIVE, RolloutState.CONVERGING}
 )
