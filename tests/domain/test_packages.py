@@ -79,13 +79,6 @@ from tidegate.kernel.model import COST_MAX, Key
 from tidegate.kernel.replay import differences
 
 
-@pytest.fixture
-def package_log() -> PackageLog:
-    package_log = PackageLog()
-    package_log.repository()
-    return package_log
-
-
 def creation(**members: Any) -> CreateRevision:
     defaults: dict[str, Any] = {
         "repository": "blueprints",
@@ -171,13 +164,6 @@ def test_lets_first_revisions_be_drafted_side_by_side_until_one_is_published(
     assert (package_log.revision(two).number, package_log.revision(one).number) == (1, 2)
     refused(package_log, PackageExists, creation(workspace="v3"))
     refused(package_log, PackageExists, creation(workspace="v3", tasks=(Clone(one),)))
-
-
-def test_keeps_packages_of_one_last_name_apart(package_log: PackageLog) -> None:
-    first = package_log.published(package="a/x")
-    second = package_log.published(package="b/x")
-
-    assert package_log.revision(first).number == package_log.revision(second).number == 1
 
 
 def test_needs_a_repository(package_log: PackageLog) -> None:

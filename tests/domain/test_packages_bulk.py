@@ -60,13 +60,6 @@ from tidegate.kernel.replay import differences
 WEB = "blueprints/web"
 
 
-@pytest.fixture
-def package_log() -> PackageLog:
-    package_log = PackageLog()
-    package_log.repository()
-    return package_log
-
-
 def planned(package_log: PackageLog, package: str = WEB, by: str = OPERATOR) -> DeletePackage:
     return DeletePackage(
         package=package, by=by, revisions=plan_deletion(Reads(package_log.store), package)

@@ -18,13 +18,6 @@ BODIES = {"app.yaml": b"a: 1\n", "logo": b"\0\xff"}
 
 
 @pytest.fixture
-def package_log() -> PackageLog:
-    package_log = PackageLog()
-    package_log.repository()
-    return package_log
-
-
-@pytest.fixture
 def blobs(package_log: PackageLog, tmp_path: Path) -> FileBlobs:
     return FileBlobs(tmp_path / "blobs", "log-of-this-test", clock=package_log.clock)
 

@@ -174,13 +174,6 @@ def test_keeps_a_reference_through_an_upgrade_and_reports_two_moves() -> None:
 
 
 @pytest.fixture
-def package_log() -> PackageLog:
-    package_log = PackageLog()
-    package_log.repository()
-    return package_log
-
-
-@pytest.fixture
 def blobs(package_log: PackageLog, tmp_path: Path) -> FileBlobs:
     return FileBlobs(tmp_path / "blobs", "log-of-this-test", clock=package_log.clock)
 

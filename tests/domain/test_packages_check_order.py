@@ -32,13 +32,6 @@ NAME = "blueprints.web.v1"
 DIGEST = FileManifest(()).digest
 
 
-@pytest.fixture
-def package_log() -> PackageLog:
-    package_log = PackageLog()
-    package_log.repository()
-    return package_log
-
-
 # ── the order ─────────────────────────────────────────────────────────────────────────────────────
 
 LONG = "x" * (REASON_BYTES_MAX + 1)

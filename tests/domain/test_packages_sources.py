@@ -7,8 +7,6 @@ import pytest
 from tests.domain.package_log import AUTHOR, OPERATOR, REVIEWER, PackageLog, files
 from tests.domain.refusal_checks import answer_of, creation, refusal_of, status_of, update
 from tidegate.domain.content.manifests import FileManifest
-from tidegate.domain.content.paths import check_file_path
-from tidegate.domain.content.refusals import InvalidFilePath
 from tidegate.domain.packages.documents import to_document
 from tidegate.domain.packages.facts import (
     Clone,
@@ -28,13 +26,6 @@ from tidegate.domain.packages.updates import SetConditions
 from tidegate.errors import TidegateError
 
 DRAFT, PROPOSED, PUBLISHED, DELETION_PROPOSED = Lifecycle
-
-
-@pytest.fixture
-def package_log() -> PackageLog:
-    package_log = PackageLog()
-    package_log.repository()
-    return package_log
 
 
 # ── sources and merges ────────────────────────────────────────────────────────────────────────────
@@ -101,16 +92,6 @@ def test_merges_as_the_strategies_say(path: str, merged: tuple[bytes | None, byt
         merge(base, local, upstream, Strategy.FAST_FORWARD)
 
 
-def test_lets_upstream_win_a_conflict_only_where_that_was_asked_for() -> None:
-    base, local, upstream = (FileManifest.of({"f": body}) for body in (b"0", b"1", b"2"))
-
-    with pytest.raises(UpgradeConflict) as refusal:
-        merge(base, local, upstream)
-    assert (status_of(refusal.value), refusal.value.facts["paths"]) == (422, "f")
-    for strategy in (Strategy.COPY_MERGE, Strategy.FORCE_DELETE_REPLACE):
-        assert merge(base, local, upstream, strategy).digest == upstream.digest
-
-
 @pytest.mark.parametrize("strategy", list(Strategy))
 def test_upgrades_what_is_unmodified_by_every_strategy(strategy: Strategy) -> None:
     base, upstream = FileManifest.of({"f": b"0"}), FileManifest.of({"f": b"2", "g": b"2"})
@@ -159,28 +140,6 @@ def test_gives_each_creation_a_uid_of_its_own(package_log: PackageLog) -> None:
     assert package_log.revision(name).uid != first
 
 
-@pytest.mark.parametrize(
-    ("texts", "digest"),
-    [
-        (
-            {"app.yaml": "a: 1\n"},
-            "sha256:5b08b7ba487147be4a22fc4321ca477ac7e8f355c405dd3d7a2ecb67459b7d8d",
-        ),
-        (
-            {"app.yaml": "a: 2\n"},
-            "sha256:6827e37318b0755c44babb2b3034d35d4000e87907c976d71d2c2c17aa79dbd2",
-        ),
-        (
-            {"app.yaml": "a: 1\n", "conf/x.txt": "x\n"},
-            "sha256:eaad05099031696532c80f055ee38350fbd7e9e4113742921b32eb4d909243de",
-        ),
-        ({}, "sha256:ad3ee330675cc7af279efd76defc64cde6750079924f1cb12d68d6cd521ad182"),
-    ],
-)
-def test_digests_as_the_vectors_say(texts: dict[str, str], digest: str) -> None:
-    assert FileManifest.of({path: text.encode() for path, text in texts.items()}).digest == digest
-
-
 def test_keeps_lineage_through_edits_and_moves_it_by_an_upgrade(package_log: PackageLog) -> None:
     base = package_log.published(package="base", files=files(a="1"))
     newer = package_log.published("v2", package="base", task=Edit(base), files=files(a="2"))
@@ -222,13 +181,3 @@ def test_lets_ci_report_on_a_frozen_proposal_and_gates_hold_at_both_steps(
     package_log.approve(name)
     with pytest.raises(TidegateError):
         report(ConditionStatus.FALSE)
-
-
-@pytest.mark.parametrize(
-    "path",
-    ["/a", "a//b", "a/", "./a", "a/./b", "../a", "a/..", "a\0b", "", "x/" * 520 + "x", "a\\b"],
-)
-def test_keeps_file_paths_clean(path: str) -> None:
-    with pytest.raises(InvalidFilePath) as refusal:
-        check_file_path(path)
-    assert status_of(refusal.value) == 400

@@ -30,13 +30,6 @@ from tidegate.kernel.replay import differences
 DRAFT, PROPOSED, PUBLISHED, DELETION_PROPOSED = Lifecycle
 
 
-@pytest.fixture
-def package_log() -> PackageLog:
-    package_log = PackageLog()
-    package_log.repository()
-    return package_log
-
-
 # ── states and what may change in them ────────────────────────────────────────────────────────────
 
 

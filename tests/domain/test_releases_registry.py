@@ -21,13 +21,9 @@ from tests.domain.registry_log import RegistryLog
 from tidegate import errors
 from tidegate.domain.packages.refusals import DigestMismatch
 from tidegate.domain.provenance import (
-    BUILT_IN_RULES,
     EVIDENCE_MAX,
     TEXT_BYTES_MAX,
-    Evidence,
     RejectedEvidence,
-    Rules,
-    Triple,
 )
 from tidegate.domain.publication.refusals import StaleGeneration
 from tidegate.domain.releases.refusals import DuplicateEvent, ReleaseNotPinnable
@@ -36,7 +32,6 @@ from tidegate.errors import (
     ConditionFailed,
     IllegalTransition,
     ImmutableRecord,
-    InvalidDefinition,
     InvalidInput,
     LimitExceeded,
     NotFound,
@@ -242,16 +237,6 @@ def test_binds_evidence_of_content_to_the_content_of_the_release(registry: Regis
     registry.tell(manifest(digest_of("rel_003"), expected_version=0))
     evidence = registry.actual().provenance.evidence[0]
     assert evidence.digest == digest_of("rel_003")
-
-
-def test_takes_configured_triples_besides_the_four(registry: RegistryLog) -> None:
-    rules = Rules([Triple("github_run", "github", "github_run_authority")])
-    said = Evidence("github_run", "github", "r", "2026-04-24T19:00:00Z")
-    assert rules.of(said).reason == "github_run_authority"
-    with pytest.raises(RejectedEvidence):
-        BUILT_IN_RULES.of(said)
-    with pytest.raises(InvalidDefinition):
-        Rules([Triple("operator_command", "release-control-plane", "another")])
 
 
 # ── decisions ─────────────────────────────────────────────────────────────────────────────────────

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from tests.domain.package_log import AUTHOR, FOLDS, OPERATOR, REVIEWER, SLICE_OF, PackageLog, files
@@ -34,13 +33,6 @@ from tidegate.kernel.replay import differences
 DRAFT, PROPOSED, PUBLISHED, DELETION_PROPOSED = Lifecycle
 NAME = "blueprints.web.v1"
 DIGEST = FileManifest(()).digest
-
-
-@pytest.fixture
-def package_log() -> PackageLog:
-    package_log = PackageLog()
-    package_log.repository()
-    return package_log
 
 
 LONG = "x" * (REASON_BYTES_MAX + 1)
@@ -246,9 +238,3 @@ def test_names_what_automation_makes_deterministically(package_log: PackageLog) 
     package_log.run(command)
 
     assert answer_of(package_log, replace(command, uid="another")) == (409, "already_exists")
-
-
-def test_lets_no_package_lie_inside_another(package_log: PackageLog) -> None:
-    package_log.create(package="a/b")
-    for package in ("a", "a/b/c"):
-        assert answer_of(package_log, creation(package=package)) == (409, "path_overlap")

@@ -34,13 +34,6 @@ NAME = "blueprints.web.v1"
 DIGEST = FileManifest(()).digest
 
 
-@pytest.fixture
-def package_log() -> PackageLog:
-    package_log = PackageLog()
-    package_log.repository()
-    return package_log
-
-
 # ── the catalogue ─────────────────────────────────────────────────────────────────────────────────
 
 Act = Callable[[PackageLog], Any]

@@ -46,14 +46,7 @@ DRAFT, PROPOSED, PUBLISHED, DELETION_PROPOSED = Lifecycle
 NAME = "blueprints.web.v1"
 
 
-@pytest.fixture
-def package_log() -> PackageLog:
-    package_log = PackageLog()
-    package_log.repository()
-    return package_log
-
-
-# ── core, events, decisions ───────────────────────────────────────────────────────────────────────
+# ── transitions, facts, rows ──────────────────────────────────────────────────────────────────────
 
 
 def test_has_one_table_of_transitions() -> None:
@@ -184,7 +177,7 @@ def test_shows_no_409_for_what_neighbours_do(package_log: PackageLog) -> None:
     assert package_log.revision(name).metadata.labels == {"a": "b"}
 
 
-# ── further ───────────────────────────────────────────────────────────────────────────────────────
+# ── reviews ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_binds_an_approval_to_what_was_reviewed(package_log: PackageLog) -> None:
@@ -202,10 +195,10 @@ def test_binds_an_approval_to_what_was_reviewed(package_log: PackageLog) -> None
     assert answer_of(package_log, approval) == (409, "digest_mismatch")
 
 
-# ── where the sources are silent ──────────────────────────────────────────────────────────────────
+# ── edges of the rules ────────────────────────────────────────────────────────────────────────────
 
 
-def test_answers_what_the_seed_leaves_open_about_steps_and_ends(package_log: PackageLog) -> None:
+def test_takes_no_step_while_a_revision_is_being_deleted(package_log: PackageLog) -> None:
     name = package_log.create(metadata=Metadata(finalizers=("hold",)))
     illegal = update(package_log, name, lifecycle="DeletionProposed")
     assert answer_of(package_log, illegal) == (422, "invalid_transition")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-import msgspec
 import pytest
 
 from tests.contract.rows.registry import FIRST, T0, Actual, Occurrence
@@ -32,13 +31,12 @@ from tidegate.errors import (
     TidegateError,
     VersionConflict,
 )
-from tidegate.kernel.collections import Collection
 from tidegate.kernel.leases import LEASES, Leases
 from tidegate.kernel.model import Key
 from tidegate.kernel.records.actions import CreateRow
 from tidegate.kernel.records.changes import Remove
 from tidegate.kernel.records.records import Records
-from tidegate.kernel.records.write_policy import Guarding, WritePolicy
+from tidegate.kernel.records.write_policy import Guarding
 
 PLAIN, GUARDED, ONCE = "plain", "guarded", "once"
 
@@ -113,18 +111,6 @@ def test_writes_the_time_where_nothing_else_would_be(records: Records) -> None:
 # ── names, one call, special attributes ───────────────────────────────────────────────────────────
 
 
-def test_protects_by_the_stored_name() -> None:
-    swapped = ROWS.collection("swapped")
-    assert swapped.protected == {"authority"}
-    for spelling in ("authority", "authority.value", "authority[0]", "authority = x", "authority,"):
-        with pytest.raises(ProtectedField):
-            swapped.check_untouched([spelling], ())
-    swapped.check_untouched(["description"], ())
-
-    with pytest.raises(ValueError, match="same name"):
-        msgspec.defstruct("Twice", ["one", "two"], rename={"one": "same", "two": "same"})
-
-
 @pytest.mark.parametrize("names", ["status", [1], [""], ["statsu"]])
 def test_tightens_one_call_by_names_that_exist(records: Records, names: Any) -> None:
     with pytest.raises(InvalidInput):
@@ -153,12 +139,6 @@ def test_fills_in_versions_and_times_itself(records: Records) -> None:
     assert records.find("occurrences", "row") is not None, "long past its ttl"
     with pytest.raises(ProtectedField):
         records.update("actual", "row", {"pinnedReleaseId": Remove()})
-
-
-@pytest.mark.parametrize("name", ["version", "createdAt", "updatedAt", "ttl", "scope"])
-def test_protects_nothing_that_the_kernel_writes(name: str) -> None:
-    with pytest.raises(InvalidDefinition):
-        Collection("c", Actual, policy=WritePolicy(protected_attributes=(name,)))
 
 
 def test_holds_leases_past_any_policy_by_rules_of_their_own() -> None:
