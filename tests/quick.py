@@ -1,6 +1,8 @@
-"""The inner loop: with TIDEGATE_TEST_QUICK set, properties and races are tried less often.
+"""How often things are tried: less in the inner loop, more in a long run.
 
-`script/check` sets it. `@pytest.mark.long` leaves a test to `script/test`, which runs everything.
+TIDEGATE_TEST_QUICK   properties and races are tried less often; `script/check` sets it.
+                      `@pytest.mark.long` leaves a test to `script/test`, which runs everything.
+TIDEGATE_TEST_LONG    sweeps that `script/test` cuts short are run in full.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 QUICK = bool(os.environ.get("TIDEGATE_TEST_QUICK"))
+LONG = bool(os.environ.get("TIDEGATE_TEST_LONG"))
 SHARE = 10
 EXAMPLES = 20  # of a property that does not say how many it wants
 
@@ -23,6 +26,11 @@ settings.load_profile("quick" if QUICK else "suite")
 def fewer(count: int) -> int:
     """How often to try something: `count` times, or a tenth of that in the inner loop."""
     return max(2, count // SHARE) if QUICK else count
+
+
+def more(count: int, long: int) -> int:
+    """How often to try something: `count` times, or `long` times in a long run."""
+    return long if LONG else count
 
 
 def pytest_configure(config: pytest.Config) -> None:
