@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, closing
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 
+from tests.child_processes import CHILDREN
 from tests.contract.address import Address, Connect, address_of, opener
 from tests.contract.in_process_fleet import FleetStores, InProcessFleet
 from tests.contract.postgres_templates import Template
@@ -96,8 +96,8 @@ def rounds(engine: str) -> int:
 
 @pytest.fixture(scope="session")
 def processes() -> Iterator[ProcessPoolExecutor]:
-    """Spawned processes, kept for the run: starting one costs more than most of its work."""
-    with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
+    """Processes, kept for the run: starting one costs more than most of its work."""
+    with ProcessPoolExecutor(PROCESSES, mp_context=CHILDREN) as pool:
         yield pool
 
 

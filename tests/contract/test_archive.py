@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from datetime import timedelta
 from io import BytesIO
-from multiprocessing import get_context
 from pathlib import Path
 from threading import Event as Signal
 from typing import IO, Any
@@ -18,6 +17,7 @@ from uuid import uuid4
 
 import pytest
 
+from tests.child_processes import CHILDREN
 from tests.contract.address import Address
 from tests.contract.world import (
     ITEMS,
@@ -366,11 +366,9 @@ def die(store: Store, address: Address | None, home: Path, point: str) -> None:
         with pytest.raises(Killed):
             archive_and_die(store, home, point, raise_killed)
         return
-    victim = get_context("spawn").Process(
-        target=archive_and_die_elsewhere, args=(address, home, point)
-    )
+    victim = CHILDREN.Process(target=archive_and_die_elsewhere, args=(address, home, point))
     victim.start()
-    victim.join(300)  # it imports everything first
+    victim.join(300)
     assert victim.exitcode == KILLED
 
 

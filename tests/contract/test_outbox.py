@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from datetime import timedelta
-from multiprocessing import get_context
 from pathlib import Path
 from threading import Event
 
 import pytest
 
+from tests.child_processes import CHILDREN
 from tests.contract.address import Address
 from tests.contract.outbox_world import (
     FOLDS,
@@ -584,9 +584,9 @@ def test_a_worker_that_dies_loses_no_intent_and_uses_no_second_key(
         with pytest.raises(Killed):
             work_and_die(outbox_world.store, point, journal, raise_killed, outbox_world.clock)
     else:
-        child = get_context("spawn").Process(target=die_in_child, args=(address, point, journal))
+        child = CHILDREN.Process(target=die_in_child, args=(address, point, journal))
         child.start()
-        child.join(300)  # it imports everything first
+        child.join(300)
         assert child.exitcode == 9
 
     target = JournalTarget(journal)

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from multiprocessing import get_context
 from pathlib import Path
 from threading import Barrier, Event
 
 import pytest
 
+from tests.child_processes import CHILDREN
 from tests.contract.address import Address, Connect
 from tests.contract.conftest import PROCESSES
 from tests.contract.racing import (
@@ -321,9 +321,8 @@ def test_writers_that_are_killed_leave_whole_commits_and_a_complete_feed(
     journals = [tmp_path / f"journal-{number}" for number in range(2)]
     with following(reader, 50) as followed:
         if address is not None:
-            spawn = get_context("spawn")
             writers = [
-                spawn.Process(target=append_until_killed, args=(address, number, str(journal)))
+                CHILDREN.Process(target=append_until_killed, args=(address, number, str(journal)))
                 for number, journal in enumerate(journals)
             ]
             for writer in writers:

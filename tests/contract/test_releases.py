@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from datetime import timedelta
-from multiprocessing import get_context
 from os import _exit
 from typing import Any, cast
 
@@ -16,6 +15,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tests.child_processes import CHILDREN
 from tests.contract.address import Address
 from tests.domain.documents import authorises, generated
 from tests.domain.registry import (
@@ -630,9 +630,9 @@ def test_leaves_all_or_nothing_where_a_process_dies_in_a_transition(
         lost = answers(cast(Store, Dying(control.store, when)), [CRASHING])
         assert lost == ["outcome_unknown"]
     else:
-        child = get_context("spawn").Process(target=die_in_a_transition, args=(address, when))
+        child = CHILDREN.Process(target=die_in_a_transition, args=(address, when))
         child.start()
-        child.join(300)  # it imports everything first
+        child.join(300)
         assert child.exitcode == 7
 
     landed = (current(control).version, len(history.list_intents(control.store, SCOPE, limit=9)))

@@ -8,7 +8,6 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from multiprocessing import get_context
 from multiprocessing.synchronize import Barrier
 from threading import Event as Flag
 from time import monotonic, sleep
@@ -16,6 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from tests.child_processes import CHILDREN
 from tests.contract.address import Address
 from tests.differential.history import (
     Attempt,
@@ -358,11 +358,10 @@ def history_of_processes(
     address: Address, run: Run, *, prepare: Callable[[], None] = nothing
 ) -> History:
     """Clients as processes, each with a handle of its own. When each is prepared, all begin."""
-    context = get_context("spawn")
-    ready = context.Barrier(run.clients, timeout=START_SECONDS_MAX)
+    ready = CHILDREN.Barrier(run.clients, timeout=START_SECONDS_MAX)
 
     def results() -> list[Notes]:
-        with ProcessPoolExecutor(run.clients, context, _begin, (prepare, ready)) as pool:
+        with ProcessPoolExecutor(run.clients, CHILDREN, _begin, (prepare, ready)) as pool:
             works = [pool.submit(work_apart, address, n, run) for n in range(run.clients)]
             return [work.result() for work in works]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 
+from tests.child_processes import CHILDREN
 from tests.contract.address import Address, address_of
 
 PROCESSES = 2
@@ -21,5 +21,5 @@ def address(request: pytest.FixtureRequest, engine: str, tmp_path: Path) -> Addr
 
 @pytest.fixture(scope="session")
 def processes() -> Iterator[ProcessPoolExecutor]:
-    with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(PROCESSES, mp_context=CHILDREN) as pool:
         yield pool

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing
 from datetime import datetime, timedelta
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 
+from tests.child_processes import CHILDREN
 from tests.contract.address import Address
 from tests.contract.publication.publishing import (
     FOLDS,
@@ -49,7 +49,7 @@ STEPS_MAX = 60
 
 @pytest.fixture(scope="module")
 def two_processes() -> Iterator[ProcessPoolExecutor]:
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(2, mp_context=CHILDREN) as pool:
         yield pool
 
 
@@ -202,9 +202,7 @@ def collects_the_orphans(store: Store, blobs: FileBlobs, home: Path, now: dateti
 
 def dies_there(address: Address, home: Path, now: datetime, step: int, body: bytes) -> bool:
     """Whether a child process was killed at this step, or came to the end."""
-    children = get_context("forkserver")  # one that has imported all this, so that many are cheap
-    children.set_forkserver_preload([die_at.__module__, f"tidegate.engines.{address.engine}"])
-    child = children.Process(target=die_at, args=(address, home, now, step, body))
+    child = CHILDREN.Process(target=die_at, args=(address, home, now, step, body))
     child.start()
     child.join()
     assert child.exitcode in (0, KILLED)
