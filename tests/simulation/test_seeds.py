@@ -11,15 +11,16 @@ from typing import get_args
 
 import pytest
 
+from tests.quick import more
 from tidegate.domain.hosts.facts import HostEvent, HostJoined, HostStateChanged
 from tidegate.domain.rollouts.states import RolloutState
 from tidegate.domain.rollouts.transitions import RolloutEvent
 from tidegate.simulate.scenario import SimulationResult, draw_scenario
 from tidegate.simulate.world import World
 
-SEEDS = 160
-CHUNK = 20
-HOST_EVENTS = 19_200  # in all of them
+SEEDS = more(80, long=500)
+CHUNK = 10
+HOST_EVENTS = 120  # of a seed, on average
 
 PURE = "the machines and folds are the same on every engine; engines run some seeds of their own"
 
@@ -34,7 +35,7 @@ def run(seeds: Iterable[int]) -> list[SimulationResult]:
 def test_no_invariant_breaks_and_every_fleet_settles(first: int) -> None:
     ended = run(range(first, first + CHUNK))
 
-    assert sum(item.host_events for item in ended) >= HOST_EVENTS * CHUNK / SEEDS
+    assert sum(item.host_events for item in ended) >= HOST_EVENTS * CHUNK
 
 
 def test_the_same_seed_gives_the_same_trace() -> None:
