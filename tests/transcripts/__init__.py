@@ -1,0 +1,1 @@
+"""Rollouts as transcripts: what is done, a line `----`, and what changed."""
