@@ -1,4 +1,8 @@
-"""A server with hosts: operators who set it up, agents that speak for it, a dispatcher in hand."""
+"""A server with hosts: operators who set it up, agents that speak for it, a dispatcher in hand.
+
+Its clock stands still until ``wait``, or is the system's. Orders, timers and manifests are done by
+hand, or by a thread (``working``). Agents speak by hand (``WireAgent``), or are programs.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,12 @@ from functools import cache
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
+from threading import Event, Thread
 from typing import Any
 
 import httpx2
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from prometheus_client import CollectorRegistry
 
 from tests.api.people import People
 from tests.api.registry_people import RegistryPeople
@@ -23,6 +29,7 @@ from tidegate.api.routes import ROUTES
 from tidegate.clock import ManualClock
 from tidegate.control.fleet.dispatch import Dispatcher, DispatchResult
 from tidegate.control.fleet.timers import Timers, TimersResult
+from tidegate.control.worker import Counters, make_manifests_loop
 from tidegate.domain.access.roles import Role
 from tidegate.domain.hosts.protocol import (
     PROTOCOL,
@@ -38,6 +45,7 @@ T0 = datetime(2026, 4, 24, 20, 0, tzinfo=UTC)
 CHANNEL = "web-stable"
 ROLLOUT = "web-stable@web.1"
 HOSTS = ("web-01", "web-02")
+WORK_SECONDS = 0.05  # between two rounds of the worker
 PROTOCOL_HEADERS = {PROTOCOL_HEADER: str(PROTOCOL)}
 WAVES = [
     {"name": "canary", "selector": "tier=canary", "soak_seconds": 30},
@@ -83,10 +91,8 @@ class ServedFleet(People):
         super().__init__(served)
         self.manager = served.as_role(Role.RELEASE_MANAGER)
         self.operator = served.as_role(Role.FLEET_OPERATOR)
-        assert isinstance(served.installation.clock, ManualClock)
         self.served = served
         self.installation = served.installation
-        self.clock = served.installation.clock
         self.agents: dict[str, WireAgent] = {}
         self.dispatcher = Dispatcher(
             self.installation.lanes, self.installation.fleet_reader, self.installation.clock
@@ -97,6 +103,33 @@ class ServedFleet(People):
             self.installation.lanes,
             self.installation.clock,
         )
+
+    @property
+    def clock(self) -> ManualClock:
+        clock = self.installation.clock
+        assert isinstance(clock, ManualClock)
+        return clock
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Do orders, timers and manifests in a thread, as the worker does them."""
+        manifests = make_manifests_loop(self.installation, Counters(CollectorRegistry()))
+        done = Event()
+
+        def work() -> None:
+            while not done.wait(WORK_SECONDS):
+                manifests.round()
+                self.dispatch(thorough=True)
+                self.tick()
+                self.installation.nudge()
+
+        thread = Thread(target=work)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
 
     def create(self, **policy: Any) -> httpx2.Response:
         """The channel."""
