@@ -20,6 +20,7 @@ from tests.differential.logs import DENSE, Connect, Logs
 from tests.differential.machine import Machine
 from tests.differential.program import STEPS, Pause, Program, programs, sample
 from tests.differential.world import CLAUSES, SCHEMA, UNKNOWN_CLAUSES
+from tests.quick import more
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import InvalidInput
 from tidegate.kernel.model import Query
@@ -39,9 +40,10 @@ class Share(NamedTuple):
     examples: int
 
 
-# Hypothesis likes pauses; the surplus makes up for them: 300, 60 and 30 times 40 steps that ask.
+# Hypothesis likes pauses; the surplus makes up for them: 150, 60 and 30 times 40 steps that ask.
+SQLITE_SHARES = more(1, long=4)
 SHARES = (
-    *(Share("sqlite", FIRST_SEED + number, 180) for number in range(2)),
+    *(Share("sqlite", FIRST_SEED + number, 180) for number in range(SQLITE_SHARES)),
     Share("postgres", FIRST_SEED, 80),
     Share("dynamodb", FIRST_SEED, 45),
 )
@@ -50,7 +52,7 @@ TINY_SHARES = (
     Share("postgres", FIRST_SEED + 100, 20),
     Share("dynamodb", FIRST_SEED + 100, 8),
 )
-STEPS_MIN = {"sqlite": 300 * STEPS, "postgres": 60 * STEPS, "dynamodb": 30 * STEPS}
+STEPS_MIN = {"sqlite": 150 * STEPS * SQLITE_SHARES, "postgres": 60 * STEPS, "dynamodb": 30 * STEPS}
 
 
 def check(program: Program, connect: Connect, engine: str) -> Counter[str]:
