@@ -74,6 +74,9 @@ class FaultyTransport:
         self.sent.append(actions)
         self._through("transact", lambda: self.inner.transact(actions, token))
 
+    def now(self) -> float:
+        return self.inner.now()
+
     def close(self) -> None:
         self.inner.close()
 

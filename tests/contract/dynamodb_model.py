@@ -322,6 +322,9 @@ class TornTransport:
                 raise
         self._leave()
 
+    def now(self) -> float:
+        return self._cast.clock()
+
     def close(self) -> None:
         """Nothing is open."""
 

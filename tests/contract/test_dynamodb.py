@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Annotated, Any
@@ -49,12 +50,13 @@ from tidegate.engines.dynamodb.items import (
     entry_item,
     fence_place,
     index_partition,
+    once_place,
     pack_events,
     row_place,
     slot_items,
     slot_place,
 )
-from tidegate.engines.dynamodb.transport import ReplaceItem
+from tidegate.engines.dynamodb.transport import ItemKey, ReplaceItem
 from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import (
@@ -108,6 +110,29 @@ def store(table: Table) -> Iterator[DynamoStore]:
 def fence(table: Table, index: str) -> Fence:
     place = fence_place(index)
     return Fence(table.transport().get([place]).get(place, {}))
+
+
+def swept_at(table: Table, place: ItemKey) -> float:
+    """When the service may remove the item, in seconds from now by its clock."""
+    found = table.transport().get([place])[place]["expires"]
+    assert isinstance(found, int)
+    return found - time.time()
+
+
+@pytest.mark.parametrize("year", [1999, 2026, 2500])
+def test_the_service_keeps_keys_and_absent_rows_whatever_time_a_commit_carries(
+    table: Table, store: DynamoStore, year: int
+) -> None:
+    at = T0.replace(year=year)
+    land(store, told(Rebooted(), at=at, once=CommitKey("k", b"d")))
+    land(store, told(writes=[Check(item("a"), 0)], at=at))
+    made = land(store, told(writes=[put(item("b"), row())], at=at))
+    land(store, told(writes=[Delete(item("b"), made.last)], at=at))
+
+    day = 86_400
+    assert 29 * day < swept_at(table, once_place("k")) < 31 * day
+    for absent in ("a", "b"):
+        assert 0.9 * day < swept_at(table, row_place(item(absent))) < 1.1 * day
 
 
 # ── what one commit sends ─────────────────────────────────────────────────────────────────────────

@@ -178,8 +178,10 @@ def resent(change: Callable[[PackedAction], Action]) -> Callable[[pytest.MonkeyP
     def switch(monkeypatch: pytest.MonkeyPatch) -> None:
         sound = Pack._steps
 
-        def steps(self: Pack, number: int, tx: str, inline: bool) -> list[PackedAction]:
-            made = sound(self, number, tx, inline)
+        def steps(
+            self: Pack, number: int, tx: str, now: float, *, inline: bool
+        ) -> list[PackedAction]:
+            made = sound(self, number, tx, now, inline=inline)
             return [replace(step, action=change(step)) for step in made]
 
         monkeypatch.setattr(Pack, "_steps", steps)

@@ -143,6 +143,29 @@ def test_a_key_twice_in_one_group_is_applied_once(store: Store) -> None:
     assert len(whole_feed(store)) == 1
 
 
+@pytest.mark.parametrize(
+    "away",
+    [timedelta(days=31), timedelta(days=-20_000), timedelta(days=400_000)],
+    ids=["a clock a month ahead", "an import of old facts", "a clock that is broken"],
+)
+def test_a_key_is_kept_whatever_time_other_commits_carry(
+    connect: Connect, away: timedelta, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate.engines.postgres.writer.COLLECT_EVERY", 1)
+    ours, theirs = connect(), connect()
+    first = land(ours, told(ProductAdded("p1"), once=ONCE))
+
+    for number in range(3):
+        once = CommitKey(f"other-{number}", b"d")
+        land(theirs, told(ProductRenamed("p1"), at=T0 + away, once=once))
+        land(ours, told(ProductRenamed("p1"), at=T0, once=replace(once, key=f"own-{number}")))
+
+    assert land(ours, told(ProductAdded("p1"), once=ONCE)) == replace(first, replayed=True)
+    for number in range(3):
+        assert ours.receipt(f"other-{number}") is not None
+        assert ours.receipt(f"own-{number}") is not None
+
+
 def test_keys_that_differ_in_case_or_spaces_are_different(store: Store) -> None:
     keys = ("key", "Key", "key ", "k:ey", "k#ey", "ключ", "🔑")
     receipts = [land(store, told(ProductAdded("p1"), once=CommitKey(key, b"d"))) for key in keys]

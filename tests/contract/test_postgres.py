@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from datetime import timedelta
 from typing import Annotated, Any
 from uuid import uuid4
 
@@ -17,6 +16,7 @@ import pytest
 from msgspec import Struct
 from psycopg import errors as sql_errors
 
+from tests.contract.dynamodb_faults import Time
 from tests.contract.world import (
     ITEMS,
     NOTES,
@@ -42,6 +42,7 @@ from tests.contract.world import (
     told,
     whole_feed,
 )
+from tidegate.engines.key_ages import MARK_SECONDS, TICK_SECONDS
 from tidegate.engines.postgres import PostgresStore, queries, writer
 from tidegate.engines.postgres.layout import lock_key
 from tidegate.engines.postgres.sessions import READERS_MAX, Address, Statement
@@ -530,22 +531,31 @@ def test_tells_the_schemas_listeners_the_new_head(
 
 
 def test_old_keys_are_collected_and_young_ones_kept(
-    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    postgres_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Time is what passes while the log is open, in whichever process."""
     monkeypatch.setattr(writer, "COLLECT_EVERY", 1)
     monkeypatch.setattr(writer, "COLLECT_MAX", 2)
-    edge = T0 + ONCE_KEPT
-    for number in range(5):
-        land(store, told(Rebooted(), once=CommitKey(f"old-{number}", b"d")))
-    land(store, told(Rebooted(), at=T0 + timedelta(days=1), once=CommitKey("young", b"d")))
+    kept = ONCE_KEPT.total_seconds()
+    time, other_time = Time(), Time()
+    with (
+        closing(PostgresStore(postgres_url, SCHEMA, namespace, monotonic=time)) as store,
+        closing(PostgresStore(postgres_url, SCHEMA, namespace, monotonic=other_time)) as other,
+    ):
+        for number in range(5):
+            land(store, told(Rebooted(), once=CommitKey(f"old-{number}", b"d")))
+        time.now += MARK_SECONDS
+        land(store, told(Rebooted()))  # all up to here are at most so young
+        land(store, told(Rebooted(), once=CommitKey("young", b"d")))
+        other_time.now += kept  # as long for it, and no longer for the log
+        land(other, told(Rebooted()))
+        assert store.receipt("old-1") is not None
+        time.now += kept + TICK_SECONDS
+        for _ in range(3):
+            land(store, told(Rebooted()))
 
-    land(store, told(Rebooted(), at=edge))  # kept for thirty days, so today still
-    assert store.receipt("old-0") is not None
-    for _ in range(3):
-        land(store, told(Rebooted(), at=edge + timedelta(microseconds=1)))
-
-    assert [store.receipt(f"old-{number}") for number in range(5)] == [None] * 5
-    assert store.receipt("young") is not None
+        assert [store.receipt(f"old-{number}") for number in range(5)] == [None] * 5
+        assert store.receipt("young") is not None
 
 
 def test_more_threads_than_sessions_share_a_handle(store: PostgresStore) -> None:

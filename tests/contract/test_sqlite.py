@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, closing
-from datetime import timedelta
 from errno import ENOLCK
 from fcntl import LOCK_EX, LOCK_UN, flock
 from itertools import pairwise
@@ -26,6 +25,7 @@ import apsw
 import pytest
 from msgspec import Struct, defstruct
 
+from tests.contract.dynamodb_faults import Time
 from tests.contract.failing_files import FailingFiles
 from tests.contract.world import (
     ITEMS,
@@ -49,6 +49,7 @@ from tests.contract.world import (
     whole_feed,
 )
 from tidegate.engines.group_commit import GroupCommit
+from tidegate.engines.key_ages import MARK_SECONDS, TICK_SECONDS
 from tidegate.engines.memory import MemoryStore
 from tidegate.engines.sqlite import SqliteStore, batch, connection, own_writes
 from tidegate.engines.sqlite.records import Table
@@ -713,26 +714,40 @@ def test_a_tag_that_became_payload_is_no_index_any_more(open_store: Open) -> Non
 
 
 def test_outdated_idempotency_keys_are_collected_a_few_at_a_time(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Time is what passes while the file is open, in whichever process."""
     monkeypatch.setattr(batch, "ONCE_COLLECTED_MAX", 2)
-    for number in range(5):
-        land(store, told(ProductAdded("p"), once=CommitKey(f"old-{number}", b"d")))
+    kept = ONCE_KEPT.total_seconds()
+    time = Time()
+    store = SqliteStore(path, SCHEMA, monotonic=time)
 
     def left() -> int:
         return sum(store.receipt(f"old-{number}") is not None for number in range(5))
 
-    def later(key: str, after: timedelta) -> Commit:
-        return told(ProductAdded("p"), at=T0 + after, once=CommitKey(key, b"d"))
+    def use(key: str) -> None:
+        land(store, told(ProductAdded("p"), once=CommitKey(key, b"d")))
 
-    land(store, later("kept", ONCE_KEPT))
+    use("first")
+    for number in range(5):
+        use(f"old-{number}")
+    time.now += MARK_SECONDS
+    use("mark")  # all up to here are at most so young
+    use("young")
+    store.close()
+    time.now += 10 * kept  # nobody has it open
+    store = SqliteStore(path, SCHEMA, monotonic=time)
+    time.now += kept
+    use("new-0")
     assert left() == 5
-    land(store, later("new-1", ONCE_KEPT + timedelta(seconds=1)))
+    time.now += TICK_SECONDS
+    use("new-1")
     assert left() == 3
-    land(store, later("new-2", ONCE_KEPT + timedelta(seconds=1)))
-    land(store, later("new-3", ONCE_KEPT + timedelta(seconds=1)))
+    use("new-2")
+    use("new-3")
     assert left() == 0
-    assert store.receipt("kept") is not None
+    assert store.receipt("young") is not None
+    store.close()
 
 
 # ── many writers ──────────────────────────────────────────────────────────────────────────────────

@@ -23,6 +23,7 @@ from tidegate import engines
 # Module → constant → size. Constants are read when they are used, or when a handle is opened.
 SIZES: dict[str, dict[str, float]] = {
     "group_commit": {"GROUP_MAX": 2, "GROUP_BYTES_MAX": 600, "WAITING_MAX": 2},
+    "key_ages": {"TICK_SECONDS": 0, "MARK_SECONDS": 1},
     "sqlite.own_writes": {"NAMES_MAX": 4},
     "sqlite.store": {"NAMES_KEPT_MAX": 3},
     "sqlite.readers": {"KEPT_MAX": 1},

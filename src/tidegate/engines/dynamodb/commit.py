@@ -206,7 +206,7 @@ class CommitAttempt:
         number = self._taken()
         tx = self._pace.fresh()
         number.sent[tx] = Pack(drafts)
-        steps = number.sent[tx].steps(number.n, tx)
+        steps = number.sent[tx].steps(number.n, tx, self._transport.now())
         try:
             self._transport.transact([step.action for step in steps], self._pace.fresh())
         except Busy:

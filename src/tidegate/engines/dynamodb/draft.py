@@ -74,7 +74,7 @@ class Drafter:
             expect = next(write.expect for write in commit.writes if row_place(write.key) == place)
             doubtful = doubtful or row_version(old.get(place, {})) != expect
         made = CommitDraft(commit, consumed, produced, entries, doubtful)
-        steps = Pack((made,)).steps(number=1, tx=SOME_TX)
+        steps = Pack((made,)).steps(number=1, tx=SOME_TX, now=0.0)
         made.own = sum(step.role in OWN for step in steps)
         made.weight = weight(steps)
         at_most("storage items of a commit", len(steps), ITEMS_MAX)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import timedelta
 from typing import Final
 
 import msgspec
@@ -257,7 +257,8 @@ def once_place(key: str) -> ItemKey:
     return ItemKey(f"key#{key}", "-")
 
 
-def once_item(commit: Commit, receipt: Receipt) -> Item:
+def once_item(commit: Commit, receipt: Receipt, now: float) -> Item:
+    """The key of a commit, kept from now on by the service's clock."""
     assert commit.once is not None
     return _item(
         once_place(commit.once.key),
@@ -266,7 +267,7 @@ def once_item(commit: Commit, receipt: Receipt) -> Item:
         first=receipt.first,
         last=receipt.last,
         at=codec.time_text(receipt.at),
-        expires=expiry(commit.at + ONCE_KEPT),
+        expires=expiry(now, ONCE_KEPT),
     )
 
 
@@ -278,9 +279,9 @@ def once_receipt(item: Item) -> Receipt:
     return Receipt(first, last, at, answer, replayed=True, digest=digest)
 
 
-def expiry(at: datetime) -> int:
-    """A time as the service's sweep reads it."""
-    return int(at.timestamp())
+def expiry(now: float, kept: timedelta) -> int:
+    """When the service may sweep what is to be kept for so long from now on."""
+    return int(now + kept.total_seconds())
 
 
 # ── attributes ────────────────────────────────────────────────────────────────────────────────────

@@ -139,12 +139,17 @@ class Pack:
             first += draft.commit.span
         return found
 
-    def steps(self, number: int, tx: str) -> list[PackedAction]:
-        """The transaction, whole events in small index items if that does not make it too large."""
-        steps = self._steps(number, tx, inline=True)
-        return steps if weight(steps) <= TRANSACTION_BYTES_MAX else self._steps(number, tx, False)
+    def steps(self, number: int, tx: str, now: float) -> list[PackedAction]:
+        """The transaction, whole events in small index items if that does not make it too large.
 
-    def _steps(self, number: int, tx: str, inline: bool) -> list[PackedAction]:
+        ``now`` is the service's clock, by which it sweeps keys and absent rows later.
+        """
+        steps = self._steps(number, tx, now, inline=True)
+        if weight(steps) <= TRANSACTION_BYTES_MAX:
+            return steps
+        return self._steps(number, tx, now, inline=False)
+
+    def _steps(self, number: int, tx: str, now: float, *, inline: bool) -> list[PackedAction]:
         firsts = self.firsts(number)
         everyone = tuple(range(len(self.drafts)))
         commits = [
@@ -167,11 +172,10 @@ class Pack:
                 )
                 for index, ordinals in sorted(draft.produced.items())
             ]
-            own += _row_actions(draft, first, number)
+            own += _row_actions(draft, first, number, now)
             if draft.commit.once is not None:
-                own.append(
-                    (ActionPurpose.ONCE, AddItem(once_item(draft.commit, draft.receipt(first))))
-                )
+                key = once_item(draft.commit, draft.receipt(first), now)
+                own.append((ActionPurpose.ONCE, AddItem(key)))
             steps += [PackedAction(role, action, (owner,)) for role, action in own]
         return steps
 
@@ -202,7 +206,7 @@ class Pack:
 
 
 def _row_actions(
-    draft: CommitDraft, first: Position, number: int
+    draft: CommitDraft, first: Position, number: int, now: float
 ) -> Iterator[tuple[ActionPurpose, Action]]:
     for ordinal, write in enumerate(draft.commit.writes):
         sets: dict[str, Value] = {"high": number}
@@ -217,7 +221,7 @@ def _row_actions(
             case Delete():
                 removes = ("version", "born", "data")
         if isinstance(write, Delete) or (isinstance(write, Check) and write.expect == ABSENT):
-            sets[EXPIRES] = expiry(draft.commit.at + GONE_KEPT)
+            sets[EXPIRES] = expiry(now, GONE_KEPT)
         place = row_place(write.key)
         equal = {"version": write.expect or None}
         yield ActionPurpose.ROW, UpdateItem(place, equal, {"high": number}, sets, removes=removes)

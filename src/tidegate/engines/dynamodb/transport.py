@@ -6,6 +6,8 @@
     put_absent  a put where nothing stands yet
     transact    several actions, all or nothing
 
+and the service's clock, as its last answer told it.
+
 The engine above speaks in plain items and structured actions; expressions, attribute types and
 error codes end here. Nothing is retried here: the engine owns every retry, because only it knows
 what may be sent twice. Tests put faults, or a table with torn visibility, behind this seam.
@@ -166,6 +168,10 @@ class Transport(Protocol):
 
     def transact(self, actions: Sequence[Action], token: str) -> None:
         """All or nothing; the service takes one token once."""
+        ...
+
+    def now(self) -> float:
+        """The service's clock, in seconds since 1970: it sweeps what is over by that one."""
         ...
 
     def close(self) -> None: ...

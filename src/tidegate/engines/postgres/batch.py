@@ -54,6 +54,7 @@ class LookedUp(Struct):
     newest: dict[Pair, Position]
     rows: dict[Key, Stamp]
     once: dict[str, Receipt]
+    ages: str | None = None  # of the keys, if it was asked for
 
 
 # What is written, as the records of one JSON parameter per table; entries have short names because

@@ -20,6 +20,7 @@ from msgspec import Struct
 from psycopg.sql import SQL, Composed, Identifier, Literal
 
 from tidegate import decoders
+from tidegate.engines.key_ages import KEY_AGES
 from tidegate.engines.postgres.indexing import Indexing, reindex
 from tidegate.engines.postgres.sessions import Connection
 from tidegate.errors import InvalidDefinition, StoreRefused
@@ -68,7 +69,7 @@ CREATE TABLE log_once (
     at text COLLATE "C" NOT NULL,
     answer bytea NOT NULL
 );
-CREATE INDEX log_once_at ON log_once (at);
+CREATE INDEX log_once_first ON log_once (first);
 INSERT INTO log_head VALUES (0, '');
 
 -- A member of a row as text. NUL, which JSON can say and text cannot hold, shows as U+FFFD.
@@ -117,6 +118,7 @@ class SchemaLayout(NamedTuple):
     log_id: str
     indexing: Indexing
     durability: tuple[Setting, ...]
+    key_ages: str | None  # as they were when the log was opened
 
 
 def lock_key(namespace: str) -> int:
@@ -145,7 +147,8 @@ def open_log(connection: Connection, namespace: str, schema: Schema) -> SchemaLa
         for collection in schema.collections.values():
             _extend(connection, collection, found.get(f"collection {collection.name}"))
         indexing = _index(connection, schema, found)
-    return SchemaLayout(found["log_id"], indexing, _durability(connection))
+    durability = _durability(connection)
+    return SchemaLayout(found["log_id"], indexing, durability, found.get(KEY_AGES))
 
 
 def load_indexing(connection: Connection) -> Indexing:

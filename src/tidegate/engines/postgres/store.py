@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from typing import ClassVar
 
+from tidegate.engines.key_ages import LogClock
 from tidegate.engines.postgres import queries
 from tidegate.engines.postgres.failures import translate_errors
 from tidegate.engines.postgres.layout import Setting, open_log
@@ -44,7 +46,14 @@ class PostgresStore:
 
     pack_cost_max: ClassVar[int] = 4_000
 
-    def __init__(self, url: str, schema: Schema, namespace: str = "tidegate") -> None:
+    def __init__(
+        self,
+        url: str,
+        schema: Schema,
+        namespace: str = "tidegate",
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.schema = schema
         address = Address(url, namespace)
         with translate_errors(), closing(address.connect()) as connection:
@@ -53,7 +62,8 @@ class PostgresStore:
         self.log_id = layout.log_id
         self.durability: tuple[Setting, ...] = layout.durability
         self._readers = SessionPool(address)
-        self._writer = PostgresWriter(address, schema, layout.indexing)
+        clock = LogClock(monotonic, layout.key_ages)
+        self._writer = PostgresWriter(address, schema, layout.indexing, clock)
 
     def read(
         self,

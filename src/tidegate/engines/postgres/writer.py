@@ -15,12 +15,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from datetime import datetime
 from threading import Lock
 from uuid import uuid4
 
 import psycopg
 
+from tidegate.engines.key_ages import KEY_AGES, LogClock
 from tidegate.engines.postgres import queries
 from tidegate.engines.postgres.batch import LookedUp, PostgresBatch, Stamp
 from tidegate.engines.postgres.failures import (
@@ -45,8 +45,7 @@ from tidegate.engines.postgres.sessions import (
     rows,
 )
 from tidegate.errors import OutcomeUnknown, StoreUnavailable, TidegateError
-from tidegate.kernel import codec
-from tidegate.kernel.model import ONCE_KEPT, POSITION_MAX, Commit, Key, Position, Receipt, Record
+from tidegate.kernel.model import POSITION_MAX, Commit, Key, Position, Receipt, Record
 from tidegate.kernel.store import Schema
 
 Answer = Receipt | TidegateError
@@ -100,7 +99,10 @@ _NEWEST_HEAD = Statement(b"SELECT max(seq) FROM log_head")
 
 _COLLECT_ONCE = b"""
     DELETE FROM log_once
-    WHERE key IN (SELECT key FROM log_once WHERE at < $1 ORDER BY at LIMIT $2)"""
+    WHERE key IN (SELECT key FROM log_once WHERE first <= $1 ORDER BY first LIMIT $2)"""
+_AGES = b"SELECT value FROM log_meta WHERE name = $1"
+_KEEP_AGES = b"""
+    INSERT INTO log_meta VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value"""
 _COLLECT_HEADS = b"DELETE FROM log_head WHERE seq < $1"
 
 _PUT = """
@@ -119,10 +121,13 @@ class _NewGeneration(Exception):
 class PostgresWriter:
     """One connection that writes, shared by the threads of a handle one at a time."""
 
-    def __init__(self, address: Address, schema: Schema, indexing: Indexing) -> None:
+    def __init__(
+        self, address: Address, schema: Schema, indexing: Indexing, clock: LogClock
+    ) -> None:
         self._address = address
         self._schema = schema
         self._indexing = indexing
+        self._clock = clock
         self._lock = Lock()
         self._key = lock_key(address.namespace)
         self._take_lock = Statement(_LOCK, (number(self._key),))
@@ -196,15 +201,17 @@ class PostgresWriter:
         mark = None
         answers: list[Answer] = []
         head = 0
+        is_due = self._clock.is_due
         try:
-            seen = self._look(session, batch)
+            seen = self._look(session, batch, is_due)
             head = seen.head
             answers = batch.decide(seen)
             if seen.head == head:
                 session.round_trip(_ROLLBACK)
             else:
                 head, mark = seen.head, uuid4().hex
-                session.round_trip(*self._changes(batch, head, mark, commits[-1].at))
+                ages = self._clock.tick(seen.ages, head) if is_due else None
+                session.round_trip(*self._changes(batch, head, mark, ages))
         except BaseException as error:
             self._disconnect()
             if mark is None or not is_lost(error):
@@ -214,7 +221,7 @@ class PostgresWriter:
             self._recent.learn((((e.n, e.t), e.s) for e in batch.entries), head)
         return answers
 
-    def _look(self, session: PipelineSession, batch: PostgresBatch) -> LookedUp:
+    def _look(self, session: PipelineSession, batch: PostgresBatch, is_due: bool) -> LookedUp:
         """The first round trip. Raises: _NewGeneration, psycopg.Error."""
         recent = self._recent
         known = POSITION_MAX if recent is None else recent.head
@@ -224,12 +231,14 @@ class PostgresWriter:
         asked = [
             *(_BEGIN, self._take_lock),
             Statement(_HEAD, (number(known), number(FOREIGN_MAX))),
+            *([Statement(_AGES, (KEY_AGES.encode(),))] if is_due else []),
             *([_newest_of(pairs)] if pairs else []),
             *([Statement(_ONCE, (encode(keys),))] if keys else []),
             *(queries.rows(name, ids, "id, version, born") for name, ids in touched.items()),
         ]
         _, _, head, *found = map(rows, session.round_trip(*asked))
         answers = iter(found)
+        ages = next(answers) if is_due else []
         looked_up = next(answers) if pairs else []
         remembered = self._caught_up(head)
         # If we forgot facts as we caught up, look up what we relied on memory for.
@@ -248,7 +257,8 @@ class PostgresWriter:
             for name, stamped in zip(touched, answers, strict=True)
             for id, version, born in stamped
         }
-        return LookedUp(remembered.head, newest, stamps, once)
+        stored = ages[0][0].decode() if ages else None
+        return LookedUp(remembered.head, newest, stamps, once, stored)
 
     def _caught_up(self, found: list[Row]) -> LogTail:
         """Our memory up to the head, with what others did since; a new one if that is too much.
@@ -274,7 +284,7 @@ class PostgresWriter:
         return recent
 
     def _changes(
-        self, batch: PostgresBatch, head: Position, mark: str, at: datetime
+        self, batch: PostgresBatch, head: Position, mark: str, ages: str | None
     ) -> Iterator[Statement]:
         """The second round trip: all that the batch writes, up to COMMIT."""
         if batch.events:
@@ -287,10 +297,13 @@ class PostgresWriter:
             yield Statement(_PUT.format(table=queries.quoted(name)).encode(), (encode(changed),))
         if batch.once:
             yield Statement(_ADD_ONCE, (encode(batch.once),))
+        if ages is not None:
+            yield Statement(_KEEP_AGES, (KEY_AGES.encode(), ages.encode()))
         self._batches += 1
         if self._batches % COLLECT_EVERY == 0:
-            oldest = codec.time_text(at - ONCE_KEPT).encode()
-            yield Statement(_COLLECT_ONCE, (oldest, number(COLLECT_MAX)))
+            if self._clock.floor:
+                bounds = (number(self._clock.floor), number(COLLECT_MAX))
+                yield Statement(_COLLECT_ONCE, bounds)
             yield Statement(_COLLECT_HEADS, (number(head - HEADS_KEPT),))
         yield Statement(_ADD_HEAD, (number(head), mark.encode()))
         yield _COMMIT

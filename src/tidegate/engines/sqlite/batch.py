@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import cast
 
 import apsw
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tidegate.engines.key_ages import KEY_AGES, LogClock
 from tidegate.engines.sqlite.events import HEAD, tags_text
 from tidegate.engines.sqlite.layout import FileLayout, known_ids, new_ids
 from tidegate.engines.sqlite.own_writes import OwnWrites
@@ -34,7 +34,6 @@ from tidegate.kernel.canonical_json import time_text
 from tidegate.kernel.codec import meta_text, time_value
 from tidegate.kernel.model import (
     ABSENT,
-    ONCE_KEPT,
     Clause,
     Commit,
     Delete,
@@ -63,8 +62,13 @@ _REMEMBER = (
     "INSERT INTO idempotency_keys (key, first, last, at, answer, digest) VALUES (?, ?, ?, ?, ?, ?)"
 )
 _FORGET = (
-    "DELETE FROM idempotency_keys WHERE at < ? AND first IN"
-    " (SELECT first FROM idempotency_keys ORDER BY first LIMIT ?)"
+    "DELETE FROM idempotency_keys WHERE first IN"
+    " (SELECT first FROM idempotency_keys WHERE first <= ? ORDER BY first LIMIT ?)"
+)
+_AGES = "SELECT value FROM log_meta WHERE name = ?"
+_KEEP_AGES = (
+    "INSERT INTO log_meta (name, value) VALUES (?, ?)"
+    " ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 )
 
 _Columns = tuple[str, str, str, int, str, str, str]  # of event_log, without seq
@@ -119,12 +123,18 @@ class SqliteBatch:
     """The commits of one transaction. ``head`` is the last number that they have taken."""
 
     def __init__(
-        self, cursor: apsw.Cursor, layout: FileLayout, names: dict[str, int], recent: OwnWrites
+        self,
+        cursor: apsw.Cursor,
+        layout: FileLayout,
+        names: dict[str, int],
+        recent: OwnWrites,
+        clock: LogClock,
     ) -> None:
         self._cursor = cursor
         self._layout = layout
         self._known = names  # ids that are committed: they never change
         self._recent = recent
+        self._clock = clock
         self.ids: dict[str, int] = {}  # ids that this group found or made
         self.head: Position = 0
         self.accepted = 0
@@ -312,8 +322,12 @@ class SqliteBatch:
                 for key, seen in self._remembered
             ],
         )
-        oldest: datetime = min(seen.at for _, seen in self._remembered)
-        self._cursor.execute(_FORGET, (time_text(oldest - ONCE_KEPT), ONCE_COLLECTED_MAX))
+        if self._clock.is_due:
+            row = self._cursor.execute(_AGES, (KEY_AGES,)).fetchone()
+            ages = self._clock.tick(None if row is None else row[0], self.head)
+            self._cursor.execute(_KEEP_AGES, (KEY_AGES, ages))
+        if self._clock.floor:
+            self._cursor.execute(_FORGET, (self._clock.floor, ONCE_COLLECTED_MAX))
 
 
 def receipt_of(first: Position, last: Position, at: str, answer: bytes, digest: bytes) -> Receipt:

@@ -17,6 +17,7 @@ from typing import cast
 import apsw
 import msgspec
 
+from tidegate.engines.key_ages import KEY_AGES
 from tidegate.engines.sqlite.records import Table, quoted
 from tidegate.errors import InvalidDefinition
 from tidegate.kernel.index_rules import IndexRule
@@ -89,6 +90,7 @@ class FileLayout:
     epoch: int
     types: dict[str, int]  # every declared type → its id in event_index
     tables: dict[str, Table]  # by name of the collection
+    key_ages: str | None  # as they were when the file was opened
 
 
 def lay_out(connection: apsw.Connection, schema: Schema) -> FileLayout:
@@ -101,18 +103,18 @@ def lay_out(connection: apsw.Connection, schema: Schema) -> FileLayout:
     taken = sorted(ENGINE_TABLES & schema.collections.keys())
     if taken:
         raise InvalidDefinition(f"the names {taken} are tables of the log, not of collections")
-    log_id = _create(connection)
+    meta = _create(connection)
     types = _register_types(connection, schema.vocabulary)
     tables = {name: Table(found) for name, found in schema.collections.items()}
     for table in tables.values():
         table.lay_out(connection)
         _show_stamps(connection, table)
     epoch = connection.execute("SELECT epoch FROM log_head").get
-    return FileLayout(log_id, epoch, types, tables)
+    return FileLayout(meta["log_id"], epoch, types, tables, meta.get(KEY_AGES))
 
 
-def _create(connection: apsw.Connection) -> str:
-    """Make the log's own tables in a new file; tell the log's id."""
+def _create(connection: apsw.Connection) -> dict[str, str]:
+    """Make the log's own tables in a new file; return what log_meta holds."""
     if not connection.table_exists(None, "log_meta"):
         for statement in _TABLES.values():
             connection.execute(statement)
@@ -123,9 +125,9 @@ def _create(connection: apsw.Connection) -> str:
             "INSERT INTO log_meta VALUES ('format', ?), ('log_id', ?)",
             (str(LOG_FORMAT), token_hex(16)),
         )
-    meta = dict(connection.execute("SELECT name, value FROM log_meta"))
+    meta: dict[str, str] = dict(connection.execute("SELECT name, value FROM log_meta"))
     check_format(int(meta["format"]))
-    return str(meta["log_id"])
+    return meta
 
 
 def _show_stamps(connection: apsw.Connection, table: Table) -> None:

@@ -7,13 +7,15 @@ flush. Readers have connections of their own and wait for nobody.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import ClassVar
 
 import apsw
 from msgspec.structs import replace
 
+from tidegate.engines.key_ages import LogClock
 from tidegate.engines.sqlite.batch import RECEIPT, PreparedCommit, SqliteBatch, receipt_of
 from tidegate.engines.sqlite.connection import WalRoom, WriterLock, check_platform, open_writer
 from tidegate.engines.sqlite.events import FEED, HEAD, ClausePlan, EventRead, events_of
@@ -52,7 +54,9 @@ class SqliteStore:
 
     pack_cost_max: ClassVar[int] = 4_000
 
-    def __init__(self, path: str, schema: Schema) -> None:
+    def __init__(
+        self, path: str, schema: Schema, *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         """Raises: StoreRefused, InvalidDefinition."""
         self.schema = schema
         self._path = os.path.realpath(path)
@@ -71,6 +75,7 @@ class SqliteStore:
         try:
             with self._turn:
                 self._layout = self._lay_out()
+                self._clock = LogClock(monotonic, self._layout.key_ages)
         except BaseException:
             self.close()
             raise
@@ -176,7 +181,7 @@ class SqliteStore:
     def _land(self, drafts: Sequence[PreparedCommit]) -> Sequence[_Answer]:
         """One transaction for all. Raises: StoreRefused, StoreUnavailable: nothing was applied."""
         cursor = self._begin()
-        batch = SqliteBatch(cursor, self._layout, self._names, self._recent)
+        batch = SqliteBatch(cursor, self._layout, self._names, self._recent, self._clock)
         try:
             before = batch.observe(drafts)
             answers = [batch.decide(draft) for draft in drafts]
