@@ -151,16 +151,22 @@ class IdempotencyMismatch(Refused):
 
 
 class BoundaryMoved(Conflict):
-    """An event that the decision depends on was committed after it was read."""
+    """An event that the decision depends on was committed after it was read.
+
+    Or the log lost its last commits since, by a restore or a failover. ``clause`` is the one that
+    changed; its newest event is at ``position``, 0 if it has none.
+    """
 
     code = "boundary_moved"
 
-    def __init__(self, clause: str, position: int) -> None:
+    def __init__(self, clause: object, position: int) -> None:
         super().__init__(
-            f"{clause} moved: an event stands at position {position} that was not read",
-            clause=clause,
+            f"{clause} has changed since it was read; its newest event is at position {position}",
+            clause=str(clause),
             position=position,
         )
+        self.clause = clause
+        self.position = position
 
 
 class ConditionFailed(Conflict):

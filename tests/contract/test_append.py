@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from tests.contract.address import Connect
+from tests.contract.address import Connect, address_of, opener
 from tests.contract.world import (
     T0,
     VOCABULARY,
@@ -189,6 +191,33 @@ def test_merges_two_reads_of_one_scope_at_different_moments_into_the_stricter(st
         with pytest.raises(BoundaryMoved):
             land(store, told(Rebooted(), on=boundaries))
     land(store, told(Rebooted(), on=[late, late]))
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_refuses_a_boundary_that_saw_more_than_the_log_holds(
+    store: Store, request: pytest.FixtureRequest, engine: str, tmp_path: Path, kept: int
+) -> None:
+    """It was read before a backup was restored, or on a primary whose last commits were lost."""
+    with closing(opener(address_of(request, engine, tmp_path))()) as longer:
+        newest = 0
+        for number in range(kept):
+            newest = append(store, ProductAdded("p1", str(number))).last
+            append(longer, ProductAdded("p1", str(number)))
+        append(longer, ProductRenamed("p1"))
+        ahead = seen(longer, PRODUCT)
+
+    first, second, third = store.commit(
+        told(Rebooted(), on=[ahead]),
+        told(Rebooted(), Rebooted()),  # as far as was seen, and something else
+        told(ProductAdded("p2"), on=[ahead]),
+    )
+
+    for refusal in (first, third):
+        assert isinstance(refusal, BoundaryMoved)
+        assert refusal.clause == PRODUCT.clauses[0]
+        assert refusal.facts == {"clause": str(PRODUCT.clauses[0]), "position": newest}
+    assert isinstance(second, Receipt)
+    land(store, told(Rebooted(), on=[seen(store, PRODUCT)]))
 
 
 def test_never_conflicts_with_what_it_wrote_itself_once_it_read_again(store: Store) -> None:

@@ -47,6 +47,7 @@ class MemoryStore:
         self.schema = schema
         self._lock = RLock()
         self._head: Position = 0
+        self._found: Position = 0  # the head when the present group came
         self._events: list[Event] = []
         self._rows: dict[Key, Record] = {}
         self._once: dict[str, Receipt] = {}
@@ -113,6 +114,7 @@ class MemoryStore:
 
     def commit(self, *commits: Commit) -> tuple[Receipt | TidegateError, ...]:
         with self._lock:
+            self._found = self._head
             return tuple(self._commit(commit) for commit in commits)
 
     def receipt(self, key: str) -> Receipt | None:
@@ -185,14 +187,12 @@ class MemoryStore:
         return receipt
 
     def _check_boundary(self, boundary: Boundary) -> None:
+        """Nobody can have read past the head: such a boundary is of a log that was longer."""
         for clause in boundary.clauses:
-            moved = [
-                event.position
-                for event in self._events
-                if event.position > boundary.seen and self._fences(clause, event)
-            ]
-            if moved:
-                raise BoundaryMoved(str(clause), moved[-1])
+            found = [event.position for event in self._events if self._fences(clause, event)]
+            newest = found[-1] if found else 0
+            if newest > boundary.seen or boundary.seen > self._found:
+                raise BoundaryMoved(clause, newest)
 
     def _fences(self, clause: Clause, event: Event) -> bool:
         """Whether the event moves the clause's fence: it stands under its index, with its type."""

@@ -121,7 +121,7 @@ class Drafter:
                 continue
             fence = Fence(item)
             if any(fence.position(name) != boundary.seen[index][name] for index, name in fences):
-                return BoundaryMoved(str(clause), max(fence.position(name) for _, name in fences))
+                return BoundaryMoved(clause, max(fence.position(name) for _, name in fences))
         for write in draft.commit.writes:
             item = found.get(row_place(write.key))
             if item is not None and row_version(item) != write.expect:

@@ -51,6 +51,7 @@ class LookedUp(Struct):
     """What the database answered under the lock; then also what the batch itself would write."""
 
     head: Position
+    before: Position  # the head that was found: nobody can have read past it
     newest: dict[Pair, Position]
     rows: dict[Key, Stamp]
     once: dict[str, Receipt]
@@ -132,6 +133,17 @@ class PostgresBatch:
             for pair in self._pairs[clause]
         }
 
+    def pairs_seen_past(self, head: Position) -> set[Pair]:
+        """Those of boundaries that were read past the head, from a log that was longer."""
+        return {
+            pair
+            for commit in self._commits
+            for boundary in commit.boundaries
+            if boundary.seen > head
+            for clause in boundary.clauses
+            for pair in self._pairs[clause]
+        }
+
     def ids(self) -> dict[str, list[str]]:
         """Collection → ids of the rows that it touches."""
         found: defaultdict[str, dict[str, None]] = defaultdict(dict)
@@ -190,8 +202,8 @@ class PostgresBatch:
     def _check_boundary(self, boundary: Boundary, seen: LookedUp) -> None:
         for clause in boundary.clauses:
             newest = max((seen.newest.get(pair, 0) for pair in self._pairs[clause]), default=0)
-            if newest > boundary.seen:
-                raise BoundaryMoved(str(clause), newest)
+            if newest > boundary.seen or boundary.seen > seen.before:
+                raise BoundaryMoved(clause, newest)
 
     def _apply(self, commit: Commit, filed: Sequence[Names], seen: LookedUp) -> Receipt:
         """Nothing here may fail: what one commit leaves behind would land with the others."""

@@ -241,9 +241,11 @@ class PostgresWriter:
         ages = next(answers) if is_due else []
         looked_up = next(answers) if pairs else []
         remembered = self._caught_up(head)
-        # If we forgot facts as we caught up, look up what we relied on memory for.
-        forgot = remembered.floor > floor
-        if forgot and (missing := batch.pairs_seen_before(remembered.floor) - pairs):
+        missing = batch.pairs_seen_past(remembered.head)
+        if remembered.floor > floor:
+            # We forgot facts as we caught up: look up what we relied on memory for.
+            missing |= batch.pairs_seen_before(remembered.floor)
+        if missing := missing - pairs:
             looked_up += rows(session.round_trip(_newest_of(missing))[0])
         newest = {pair: remembered.newest(pair) for pair in batch.pairs()}
         for name, type, seq in looked_up:
@@ -258,7 +260,7 @@ class PostgresWriter:
             for id, version, born in stamped
         }
         stored = ages[0][0].decode() if ages else None
-        return LookedUp(remembered.head, newest, stamps, once, stored)
+        return LookedUp(remembered.head, remembered.head, newest, stamps, once, stored)
 
     def _caught_up(self, found: list[Row]) -> LogTail:
         """Our memory up to the head, with what others did since; a new one if that is too much.

@@ -137,6 +137,7 @@ class SqliteBatch:
         self._clock = clock
         self.ids: dict[str, int] = {}  # ids that this group found or made
         self.head: Position = 0
+        self._before: Position = 0  # the head that they found: nobody can have read past it
         self.accepted = 0
         self._births: dict[Key, Position] = {}  # of the rows that stand in the tables
         self._stamps: dict[Key, tuple[Position, Position]] = {}  # version, born, as decided so far
@@ -153,6 +154,7 @@ class SqliteBatch:
         self.head, epoch = next(self._cursor.execute(HEAD))
         if epoch != self._layout.epoch:
             raise StoreRefused("another program indexed the log by other rules; open it again")
+        self._before = self.head
         self._recent.meet(self.head)
         self._observe_boundaries(drafts)
         self._observe_rows(drafts)
@@ -225,11 +227,26 @@ class SqliteBatch:
         return self._moved(draft) or self._outdated(draft) or self._accept(draft)
 
     def _moved(self, draft: PreparedCommit) -> TidegateError | None:
-        moved = self._recent.moved
+        moved, before = self._recent.moved, self._before
         for name, fenced, seen, clause in draft.probes:
-            if name is not None and (newest := moved(name, fenced, seen)):
-                return BoundaryMoved(str(clause), newest)
+            if name is None:
+                continue
+            if seen > before:  # it was read from a log that was longer
+                return BoundaryMoved(clause, self._newest(name, fenced))
+            if newest := moved(name, fenced, seen):
+                return BoundaryMoved(clause, newest)
         return None
+
+    def _newest(self, name: str, fenced: frozenset[str] | None) -> Position:
+        """The newest position of these types under the name, 0 if there is none."""
+        found = [self._recent.moved(name, fenced, 0)]
+        if id := self._ids((name,)).get(name):
+            types = self._layout.types
+            asked: list[tuple[str, tuple[int, ...]]] = [(NEWEST_OF_ANY, (id,))]
+            if fenced is not None:
+                asked = [(NEWEST, (id, types[type])) for type in fenced]
+            found += [next(self._cursor.execute(*one))[0] or 0 for one in asked]
+        return max(found)
 
     def _outdated(self, draft: PreparedCommit) -> TidegateError | None:
         for write in draft.commit.writes:
