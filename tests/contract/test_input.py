@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -32,10 +32,11 @@ from tests.contract.world import (
     values,
     whole_feed,
 )
-from tidegate.errors import BoundaryMoved, InvalidInput, TidegateError
+from tidegate.errors import BoundaryMoved, InvalidInput, TidegateError, UnfencedQuery
 from tidegate.kernel.model import (
     ALL,
     POSITION_MAX,
+    Boundary,
     Check,
     Clause,
     Commit,
@@ -51,6 +52,7 @@ from tidegate.kernel.model import (
 from tidegate.kernel.store import Store
 
 SURROGATE = "\ud800"
+PRODUCT = about(ProductAdded, ProductRenamed, tags="product_id:p1")
 
 
 def fact(type: str = "ProductAdded", *tags: str, kind: str = "shop") -> Fact:
@@ -81,6 +83,11 @@ def bad_fact(**changes: Any) -> Commit:
 def bad_put(**changes: Any) -> Commit:
     parts: dict[str, Any] = {"key": item("a"), "data": row(), "expect": 0} | changes
     return raw(writes=(Put(**parts),))
+
+
+def bounded(query: Any, seen: Any) -> Commit:
+    """A commit under a boundary that no engine made."""
+    return raw(boundaries=(Boundary(query, seen),))
 
 
 # Each with the words by which its error names it.
@@ -122,6 +129,12 @@ BAD: dict[str, tuple[Callable[[], Commit], str]] = {
         "UTC",
     ),
     "a time as text": (lambda: raw(at="2026-01-01T00:00:00Z"), "datetime"),
+    "a time in year 1": (lambda: told(Rebooted(), at=datetime.min.replace(tzinfo=UTC)), "1970"),
+    "a time before 1970": (
+        lambda: told(Rebooted(), at=datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)),
+        "1970",
+    ),
+    "a time in year 9999": (lambda: told(Rebooted(), at=datetime.max.replace(tzinfo=UTC)), "9998"),
     "an unknown collection": (lambda: writing(put(Key("nothing", "a"), b"{}")), "nothing"),
     "an empty id": (lambda: writing(put(item(""), row())), "row id is empty"),
     "a control character in an id": (lambda: writing(put(item("a\nb"), row())), "control"),
@@ -172,6 +185,24 @@ BAD: dict[str, tuple[Callable[[], Commit], str]] = {
     "a kind that is no text": (lambda: bad_fact(kind=None), "fact's kind must be text"),
     "a schema as text": (lambda: bad_fact(schema="1"), "schema of Rebooted .* found '1'"),
     "a schema below one": (lambda: bad_fact(schema=0), "schema of Rebooted .* found 0"),
+    "a schema beyond 2**31": (lambda: bad_fact(schema=2**31), "schema of Rebooted .*2147483648"),
+    "a schema beyond 2**63": (lambda: bad_fact(schema=2**63), "schema of Rebooted"),
+    "a body that is no UTF-8": (lambda: bad_fact(body=b'{"text":"\xff"}'), "Rebooted .*UTF-8"),
+    "a body with a lone surrogate": (
+        lambda: bad_fact(body='{"text":"\ud800"}'.encode("utf-8", "surrogatepass")),
+        "Rebooted .*UTF-8",
+    ),
+    "a body with a NUL": (lambda: bad_fact(body=b'{"text":"\x00"}'), "Rebooted .*NUL"),
+    "a row that is no UTF-8": (lambda: bad_put(data=b'{"name":"\xff"}'), "items/a"),
+    "a row that is no UTF-8 where nobody looks": (
+        lambda: bad_put(data=b'{"other":"\xff"}'),
+        "items/a",
+    ),
+    "a row with a NUL": (lambda: bad_put(data=b'{"other":"\x00"}'), "items/a"),
+    "a row of which one cannot see the ground": (
+        lambda: bad_put(data=b'{"other":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+        "items/a",
+    ),
     "a body as text": (lambda: bad_fact(body="{}"), "body of a fact must be bytes, found str"),
     "a write that is none": (lambda: raw(writes=(None,)), "a write must be Put, Delete or Check"),
     "no row key": (lambda: bad_put(key=None), "key of a write must be Key, found NoneType"),
@@ -197,6 +228,50 @@ BAD: dict[str, tuple[Callable[[], Commit], str]] = {
     "a boundary that is none": (
         lambda: raw(boundaries=(ALL,)),
         "a boundary must be Boundary, found Query",
+    ),
+    "a boundary that saw a text": (lambda: bounded(PRODUCT, "7"), "made by read"),
+    "a boundary that saw nothing": (lambda: bounded(PRODUCT, None), "made by read"),
+    "a boundary that saw a float": (lambda: bounded(PRODUCT, 1.0), "made by read"),
+    "a boundary that saw a bool": (lambda: bounded(PRODUCT, True), "made by read"),
+    "a boundary that saw less than nothing": (lambda: bounded(PRODUCT, -1), "made by read"),
+    "a boundary that saw beyond 2**53": (
+        lambda: bounded(PRODUCT, POSITION_MAX + 1),
+        "made by read",
+    ),
+    "a boundary that saw something else": (
+        lambda: bounded(PRODUCT, {"customer_id:c1": {"OrderPlaced": 1}}),
+        "made by read",
+    ),
+    "a boundary of an empty record": (lambda: bounded(PRODUCT, {}), "made by read"),
+    "a boundary of a record of what is none": (
+        lambda: bounded(PRODUCT, {"product_id:p1": {"ProductAdded": "1"}}),
+        "made by read",
+    ),
+    "a boundary on a text": (lambda: bounded("ProductAdded", 0), "boundary .* Query, found str"),
+    "a boundary on a clause": (lambda: bounded(ALL.clauses[0], 0), "boundary .* Query"),
+    "a boundary guarded by a text": (
+        lambda: raw(boundaries=(Boundary(PRODUCT, 0, "x"),)),  # type: ignore[arg-type]
+        "boundary .* Query, found str",
+    ),
+    "a boundary on clauses that are none": (
+        lambda: bounded(Query(("a", "b")), 0),  # type: ignore[arg-type]
+        "Clause, found str",
+    ),
+    "a boundary on clauses in a list": (
+        lambda: bounded(Query([*PRODUCT.clauses]), 0),  # type: ignore[arg-type]
+        "tuple, found list",
+    ),
+    "a boundary on types in a list": (
+        lambda: bounded(Query((Clause(["ProductAdded"], frozenset({"product_id:p1"})),)), 0),  # type: ignore[arg-type]
+        "frozenset, found list",
+    ),
+    "a boundary on tags in a list": (
+        lambda: bounded(Query((Clause(frozenset({"ProductAdded"}), ["product_id:p1"]),)), 0),  # type: ignore[arg-type]
+        "frozenset, found list",
+    ),
+    "a boundary on an unknown type": (
+        lambda: bounded(Query((Clause(frozenset({"Nothing"}), frozenset({"product_id:p"})),)), 0),
+        "Nothing",
     ),
 }
 
@@ -225,6 +300,20 @@ def test_bad_commits_of_a_group_leave_the_others_alone(store: Store) -> None:
     assert not isinstance(first, TidegateError)
     assert not isinstance(last, TidegateError)
     assert values(whole_feed(store)) == [ProductAdded("p1"), ProductAdded("p2")]
+
+
+@pytest.mark.parametrize(
+    "query", [ALL, about(Rebooted), Query((*PRODUCT.clauses, clause()))], ids=str
+)
+def test_a_made_up_boundary_over_what_has_no_index_is_refused(store: Store, query: Query) -> None:
+    """It would pass unchecked: no engine can say whether it moved."""
+    first, bad, last = store.commit(
+        told(ProductAdded("p1")), bounded(query, 0), told(ProductAdded("p2"))
+    )
+
+    assert isinstance(bad, UnfencedQuery)
+    assert not isinstance(first, TidegateError)
+    assert not isinstance(last, TidegateError)
 
 
 BAD_QUERIES: dict[str, tuple[Callable[[], Query], str]] = {

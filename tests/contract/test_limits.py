@@ -42,6 +42,7 @@ from tidegate.kernel.model import (
     COMMIT_BYTES_MAX,
     COMPOSITE_TAGS_MAX,
     COST_MAX,
+    DIGEST_BYTES_MAX,
     FACTS_MAX,
     ID_BYTES_MAX,
     META_BYTES_MAX,
@@ -87,7 +88,7 @@ def tag_of(size: int) -> str:
 def whole(size: int) -> Commit:
     """A commit of exactly this many bytes: facts, a tag, rows and an answer."""
     tagged = Fact("shop", "ProductAdded", 1, (f"product_id:{tag_of(TAG_BYTES_MAX)}",), b"{}")
-    parts = [BODY_BYTES_MAX] * 8 + [ROW_BYTES_MAX] * 3 + [ANSWER_BYTES_MAX, TAG_BYTES_MAX + 2]
+    parts = [BODY_BYTES_MAX] * 8 + [ROW_BYTES_MAX] * 3 + [ANSWER_BYTES_MAX, TAG_BYTES_MAX + 2, 1]
     rest = size - sum(parts)
     keys = [Key("notes", f"n{number}") for number in range(3)]
     return told(
@@ -150,6 +151,11 @@ CASES: dict[str, Case] = {
         "bytes of an idempotency key",
         ONCE_KEY_BYTES_MAX,
         lambda size: told(Rebooted(), once=CommitKey("é" * (size // 2) + "x" * (size % 2), b"d")),
+    ),
+    "a digest": (
+        "bytes of a digest",
+        DIGEST_BYTES_MAX,
+        lambda size: told(Rebooted(), once=CommitKey("k", b"d" * size)),
     ),
     "an answer": (
         "bytes of an answer",

@@ -18,6 +18,7 @@ from tidegate.errors import (
     VersionConflict,
 )
 from tidegate.kernel.collections import SEPARATOR
+from tidegate.kernel.commit_limits import check_seen
 from tidegate.kernel.model import (
     ABSENT,
     Boundary,
@@ -139,6 +140,7 @@ class MemoryStore:
     def _commit(self, commit: Commit) -> Receipt | TidegateError:
         try:
             self.schema.check(commit, self.pack_cost_max)
+            check_seen(commit)
             for fact in commit.facts:
                 self.schema.vocabulary.indexes(fact)
             if commit.once is not None and (seen := self._once.get(commit.once.key)) is not None:

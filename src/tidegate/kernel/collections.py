@@ -251,9 +251,13 @@ class Collection:
     def check_row(self, id: str, data: bytes) -> None:
         """Raises: InvalidInput: not a row that every engine can hold; names the row."""
         try:
+            if not data.isascii():
+                data.decode()  # the decoder passes over members that it does not know
             row = self._projection.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InvalidInput(f"{self.name}/{id} is not a JSON object: {error}") from None
+        except RecursionError:
+            raise InvalidInput(f"{self.name}/{id} is nested too deeply") from None
         self._check_allowed(row)
         short = self._short
         for text in astuple(row):

@@ -14,17 +14,21 @@ from tidegate.errors import InvalidInput, LimitExceeded
 from tidegate.kernel.model import (
     ABSENT,
     ANSWER_BYTES_MAX,
+    ANY,
     BODY_BYTES_MAX,
     COMMIT_BYTES_MAX,
+    DIGEST_BYTES_MAX,
     ID_BYTES_MAX,
     NO_META,
     ONCE_KEY_BYTES_MAX,
     POSITION_MAX,
     ROW_BYTES_MAX,
+    SCHEMA_MAX,
     TYPE_BYTES_MAX,
     WRITES_MAX,
     Boundary,
     Check,
+    Clause,
     Commit,
     CommitKey,
     Delete,
@@ -32,6 +36,7 @@ from tidegate.kernel.model import (
     Key,
     Meta,
     Put,
+    Query,
     Write,
     at_most,
     check_text,
@@ -70,7 +75,7 @@ def check_commit(commit: Commit, cost_max: int, kinds: Mapping[str, str]) -> int
     at_most("facts of a commit", len(commit.facts), facts_max(cost_max))
     at_most("writes of a commit", len(commit.writes), WRITES_MAX)
     for boundary in commit.boundaries:
-        _demand("a boundary", boundary, Boundary)
+        _check_boundary(boundary)
     size = 0
     for fact in commit.facts:
         size += _check_fact(fact, kinds)
@@ -91,6 +96,43 @@ def _demand(what: str, value: object, kind: type) -> None:
     """Raises: InvalidInput."""
     if not isinstance(value, kind):
         raise InvalidInput(f"{what} must be {kind.__name__}, found {type(value).__name__}")
+
+
+def _check_boundary(boundary: Boundary) -> None:
+    """Its form; what it saw is for the engine alone to look at.
+
+    Raises:
+        InvalidInput.
+    """
+    _demand("a boundary", boundary, Boundary)
+    for query in (boundary.query, boundary.guard):
+        if query is None and boundary.query is not None:
+            continue
+        _demand("what a boundary depends on", query, Query)
+        _demand("the clauses of a query", query.clauses, tuple)
+        for clause in query.clauses:
+            _demand("a clause", clause, Clause)
+            if clause.types is not ANY:
+                _demand("the types of a clause", clause.types, frozenset)
+            _demand("the tags of a clause", clause.tags, frozenset)
+
+
+def check_seen(commit: Commit) -> None:
+    """That its boundaries saw a position, for engines whose boundaries do.
+
+    Raises:
+        InvalidInput: no read of such an engine made it.
+    """
+    for boundary in commit.boundaries:
+        if type(boundary.seen) is not int or not 0 <= boundary.seen <= POSITION_MAX:
+            raise foreign_boundary(boundary)
+
+
+def foreign_boundary(boundary: Boundary) -> InvalidInput:
+    """It is not what a read of this engine returns."""
+    return InvalidInput(
+        f"a boundary is made by read() of this engine alone, found {boundary.seen!r:.200}"
+    )
 
 
 def _remembered(sized: Any, *values: object) -> int:
@@ -116,15 +158,18 @@ def _check_once(once: CommitKey) -> int:
     check_text("an idempotency key", once.key, ONCE_KEY_BYTES_MAX)
     _demand("the digest of a commit", once.digest, bytes)
     _demand("the answer of a commit", once.answer, bytes)
+    at_most("bytes of a digest", len(once.digest), DIGEST_BYTES_MAX)
     at_most("bytes of an answer", len(once.answer), ANSWER_BYTES_MAX)
-    return len(once.answer)
+    return len(once.digest) + len(once.answer)
 
 
 def _check_fact(fact: Fact, kinds: Mapping[str, str]) -> int:
     _demand("a fact", fact, Fact)
     body, schema = fact.body, fact.schema
     try:
-        is_known = kinds.get(fact.type) == fact.kind and type(schema) is int and schema >= 1
+        is_known = (
+            kinds.get(fact.type) == fact.kind and type(schema) is int and 1 <= schema <= SCHEMA_MAX
+        )
     except TypeError:
         is_known = False  # its type has no hash
     if not is_known:
@@ -134,7 +179,19 @@ def _check_fact(fact: Fact, kinds: Mapping[str, str]) -> int:
     _demand("the body of a fact", body, bytes)
     if len(body) > BODY_BYTES_MAX:
         raise LimitExceeded("bytes of a fact", len(body), BODY_BYTES_MAX)
+    if not body.isascii() or b"\0" in body:
+        _check_body(fact.type, body)
     return len(body) + tags + (0 if fact.meta is None else _check_meta(fact.meta))
+
+
+def _check_body(type_: str, body: bytes) -> None:
+    """Raises: InvalidInput: not text that every engine can hold."""
+    if b"\0" in body:
+        raise InvalidInput(f"{type_} holds a NUL byte")
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{type_} is not UTF-8: {error}") from None
 
 
 def _refuse_kind(fact: Fact, kinds: Mapping[str, str]) -> NoReturn:
@@ -149,8 +206,8 @@ def _refuse_kind(fact: Fact, kinds: Mapping[str, str]) -> NoReturn:
 def _check_form(kind: object, type_: object, schema: object) -> None:
     check_text("a fact's type", type_, TYPE_BYTES_MAX)
     check_text("a fact's kind", kind, TYPE_BYTES_MAX)
-    if type(schema) is not int or schema < 1:
-        raise InvalidInput(f"the schema of {type_} counts from 1 on, found {schema!r}")
+    if type(schema) is not int or not 1 <= schema <= SCHEMA_MAX:
+        raise InvalidInput(f"the schema of {type_} counts from 1 to 2**31-1, found {schema!r}")
 
 
 def _is_right(write: Write, span: int) -> TypeGuard[Put]:

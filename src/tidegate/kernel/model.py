@@ -41,10 +41,15 @@ CLAUSE_TYPES_MAX = 64
 ONCE_KEY_BYTES_MAX = 128
 META_BYTES_MAX = 1_024  # each member
 ANSWER_BYTES_MAX = 64 * 1024
+DIGEST_BYTES_MAX = 256
+SCHEMA_MAX = 2**31 - 1
 COST_MAX = 100  # storage items of one command or report, on every engine
 SLOT_BYTES = 340_000  # of facts in one storage item; DynamoDB takes 409,600 with all around them
 SLOT_FACT_BYTES = 512  # what a fact takes there beside body, tags and own meta, at most
 ONCE_KEPT: Final = timedelta(days=30)
+# Times of commits, so that whoever adds or subtracts a while from one stays inside the calendar.
+TIME_MIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
+TIME_MAX: Final = datetime(9998, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
 REMEMBERED_MAX = 8_192  # tag sets, and metas, that were found to be right
 
 
@@ -386,12 +391,14 @@ def meta_bytes(meta: Meta) -> int:
 
 def check_time(what: str, at: object) -> None:
     """Raises: InvalidInput."""
-    if type(at) is datetime and at.tzinfo is UTC:
+    if type(at) is datetime and at.tzinfo is UTC and TIME_MIN <= at <= TIME_MAX:
         return
     if not isinstance(at, datetime):
         raise InvalidInput(f"{what} must be a datetime, found {type(at).__name__}")
     if at.utcoffset() != timedelta(0):
         raise InvalidInput(f"{what} must be aware and in UTC, found {at!r}")
+    if not TIME_MIN <= at <= TIME_MAX:
+        raise InvalidInput(f"{what} must be in the years 1970 to 9998, found {at!r}")
 
 
 def check_version(what: str, version: object) -> None:

@@ -86,9 +86,13 @@ class Schema:
         """All that can be wrong with a commit before the database is asked.
 
         Raises:
-            InvalidInput, LimitExceeded.
+            InvalidInput, LimitExceeded. UnfencedQuery: no read made such a boundary.
         """
         size = check_commit(commit, cost_max, self._kinds)
+        for boundary in commit.boundaries:
+            for clause in boundary.clauses:
+                if self.vocabulary.index(clause) is None:
+                    raise UnfencedQuery(f"{clause} has no index: it cannot be a condition")
         for write in commit.writes:
             collection = self.collection(write.key.collection)
             if isinstance(write, Put):

@@ -152,6 +152,7 @@ class CommitAttempt:
     def _checked(self, commit: Commit) -> Commit | TidegateError:
         try:
             self._writer.schema.check(commit, ITEMS_MAX)
+            self._drafter.check_seen(commit)
         except TidegateError as error:
             return error
         return commit

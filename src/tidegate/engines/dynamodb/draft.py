@@ -21,8 +21,10 @@ from tidegate.engines.dynamodb.transport import (
     Value,
 )
 from tidegate.errors import BoundaryMoved, TidegateError, VersionConflict
+from tidegate.kernel.commit_limits import foreign_boundary
 from tidegate.kernel.model import (
     ABSENT,
+    POSITION_MAX,
     Boundary,
     Check,
     Clause,
@@ -43,6 +45,16 @@ class Drafter:
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._vocabulary = schema.vocabulary
+
+    def check_seen(self, commit: Commit) -> None:
+        """Raises: InvalidInput: a boundary that no read of this engine made."""
+        for boundary, clause in _clauses(commit):
+            for index, type_name in self.fences(clause):
+                seen = boundary.seen
+                types = seen.get(index) if type(seen) is dict else None
+                position = types.get(type_name) if type(types) is dict else None
+                if type(position) is not int or not 0 <= position <= POSITION_MAX:
+                    raise foreign_boundary(boundary)
 
     def old_rows(self, commit: Commit) -> list[ItemKey]:
         """The rows whose present index entries must be known before the commit is drafted."""

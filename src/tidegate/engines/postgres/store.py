@@ -14,8 +14,8 @@ from tidegate.engines.postgres.failures import translate_errors
 from tidegate.engines.postgres.layout import Setting, open_log
 from tidegate.engines.postgres.sessions import Address, SessionPool
 from tidegate.engines.postgres.writer import PostgresWriter
-from tidegate.errors import InvalidInput, TidegateError
-from tidegate.kernel import codec
+from tidegate.errors import TidegateError
+from tidegate.kernel.commit_limits import check_seen
 from tidegate.kernel.model import (
     Boundary,
     Commit,
@@ -149,26 +149,10 @@ class PostgresStore:
     def _refusal(self, commit: Commit) -> TidegateError | None:
         try:
             self.schema.check(commit, self.pack_cost_max)
-            _check_text(commit)
+            check_seen(commit)
         except TidegateError as error:
             return error
         return None
-
-
-def _check_text(commit: Commit) -> None:
-    """Raises: InvalidInput: content that is not UTF-8, which no text column holds."""
-    what = "the meta"
-    try:
-        codec.meta_text(commit.meta)
-        for fact in commit.facts:
-            what = fact.type
-            fact.body.decode()
-        for write in commit.writes:
-            if isinstance(write, Put):
-                what = str(write.key)
-                write.data.decode()
-    except UnicodeError as error:
-        raise InvalidInput(f"{what} is not UTF-8: {error}") from None
 
 
 def _batches(commits: tuple[Commit, ...], places: list[int]) -> Iterable[list[int]]:

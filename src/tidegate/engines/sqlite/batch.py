@@ -25,7 +25,6 @@ from tidegate.engines.sqlite.own_writes import OwnWrites
 from tidegate.errors import (
     BoundaryMoved,
     IdempotencyMismatch,
-    InvalidInput,
     StoreRefused,
     TidegateError,
     VersionConflict,
@@ -90,27 +89,24 @@ class PreparedCommit(Struct, frozen=True, gc=False):
     def of(cls, commit: Commit, vocabulary: Vocabulary) -> PreparedCommit:
         """Raises: InvalidInput."""
         at, shared = time_text(commit.at), meta_text(commit.meta)
-        try:
-            facts = [
+        facts = [
+            (
                 (
-                    (
-                        at,
-                        fact.kind,
-                        fact.type,
-                        fact.schema,
-                        tags_text(fact.tags),
-                        shared if fact.meta is None else meta_text(fact.meta),
-                        fact.body.decode(),
-                    ),
-                    vocabulary.indexes(fact),
-                )
-                for fact in commit.facts
-            ]
-            texts = {
-                write.key: write.data.decode() for write in commit.writes if isinstance(write, Put)
-            }
-        except UnicodeDecodeError as error:
-            raise InvalidInput(f"a fact or row is not UTF-8: {error}") from None
+                    at,
+                    fact.kind,
+                    fact.type,
+                    fact.schema,
+                    tags_text(fact.tags),
+                    shared if fact.meta is None else meta_text(fact.meta),
+                    fact.body.decode(),
+                ),
+                vocabulary.indexes(fact),
+            )
+            for fact in commit.facts
+        ]
+        texts = {
+            write.key: write.data.decode() for write in commit.writes if isinstance(write, Put)
+        }
         probes = [
             (*vocabulary.served(clause), boundary.seen, clause)
             for boundary in commit.boundaries

@@ -29,6 +29,7 @@ from tidegate.errors import (
     StoreUnavailable,
     TidegateError,
 )
+from tidegate.kernel.commit_limits import check_seen
 from tidegate.kernel.model import (
     Boundary,
     Commit,
@@ -174,6 +175,7 @@ class SqliteStore:
     def _prepare(self, commit: Commit) -> PreparedCommit | TidegateError:
         try:
             self.schema.check(commit, self.pack_cost_max)
+            check_seen(commit)
             return PreparedCommit.of(commit, self.schema.vocabulary)
         except TidegateError as error:
             return error
