@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
-from threading import Event, Lock, Thread
+from threading import Event, Lock, RLock, Thread, current_thread, main_thread
 from typing import Any
 
 from tidegate.errors import OutcomeUnknown, StoreUnavailable
@@ -83,7 +83,14 @@ class GroupCommit:
         self.store = store
         self._queue: deque[PendingCommit] = deque()
         self._done: deque[PendingCommit] = deque()  # whose callers are to be woken, one by another
-        self._lead = Lock()  # held by whoever writes
+        self._lead = (
+            RLock()
+        )  # held by whoever writes; freeing it where we did not get it is no harm
+        self._is_led = False  # by the thread that holds the lead
+        self._flight: list[PendingCommit] = []  # the group that is being written
+        self._is_sent = False  # whether the store may have it already
+        # Answers of groups that were written. The leader tells them; the thread sees to it.
+        self._landed: deque[tuple[PendingCommit, Receipt | BaseException]] = deque()
         self._callers = 1  # that the last flush served, or that came meanwhile
         self._awaited = 0  # how many the leader waits for
         self._complete = Lock()  # released when so many are there
@@ -126,6 +133,8 @@ class GroupCommit:
     def withdraw(self, pending: PendingCommit) -> bool:
         """Take it out of the queue; False if it is on its way, or done."""
         with self._entrance:
+            if pending in self._flight:
+                return False
             try:
                 self._queue.remove(pending)
             except ValueError:
@@ -163,17 +172,30 @@ class GroupCommit:
                 return
 
     def _run(self) -> None:
-        while not (self._closed and not self._queue):
+        while not (self._closed and not self._is_busy()):
             self._armed.wait()
             oldest = self._oldest()
             hurried = self._hurry.wait(PATIENCE_SECONDS)
             self._hurry.clear()
-            if hurried or (oldest is not None and oldest is self._oldest()):
+            if self._flight or hurried or (oldest is not None and oldest is self._oldest()):
                 self._led()
-                self._wake_next()
+            self._tell_untold()
+            self._wake_next()
             self._armed.clear()
-            if self._queue:
+            if self._is_busy():
                 self._armed.set()
+
+    def _is_busy(self) -> bool:
+        """Whether something waits, is being written, or is yet to be told."""
+        return bool(self._queue or self._flight or self._landed)
+
+    def _tell_untold(self) -> None:
+        """Tell what a leader that was interrupted did not, and drop what is told."""
+        for pending, answer in self._landed.copy():
+            if pending.answer is None:
+                pending.resolve(answer)
+                self._done.append(pending)
+            self._landed.popleft()
 
     def _oldest(self) -> PendingCommit | None:
         try:
@@ -184,36 +206,57 @@ class GroupCommit:
     def _led(self) -> bool:
         """Write the next group; False if somebody writes already. Then somebody is to be woken:
         whoever led does it as he leaves, so that two do not wake at once for one interpreter.
+
+        A signal handler may raise here, in the main thread, after every call. What is under way is
+        kept in the writer, so that the next leader, or the thread, goes on where this one ended.
         """
-        if not self._lead.acquire(blocking=False):
-            return False
         answers: list[tuple[PendingCommit, Receipt | BaseException]] = []
         try:
-            self._write(self._gather(), answers)
+            if not self._lead.acquire(blocking=False) or self._is_led:
+                return False
+            self._lead_once(answers)
         finally:
-            self._lead.release()
-            # Whoever queued before this moment found the lead taken: one of them is next.
-            if (oldest := self._oldest()) is not None:
-                oldest.wake()
-            # Now that the lead is free, a callback may commit as well.
-            try:
-                _resolve(answers)
-            finally:
-                self._done.extend([pending for pending, _ in answers])
+            try:  # noqa: SIM105 - no other call may come before this one
+                self._lead.release()
+            except RuntimeError:
+                pass  # we did not get it
+        # Whoever queued before this moment found the lead taken: one of them is next.
+        if (oldest := self._oldest()) is not None:
+            oldest.wake()
+        # Now that the lead is free, a callback may commit as well.
+        try:
+            for pending, answer in answers:
+                pending.resolve(answer)
+        finally:
+            self._done.extend([pending for pending, _ in answers])
         return True
 
-    def _gather(self) -> list[PendingCommit]:
+    def _lead_once(self, answers: list[tuple[PendingCommit, Receipt | BaseException]]) -> None:
+        try:
+            self._is_led = True
+            if self._is_sent:  # a leader was interrupted while the store had them
+                unknown = OutcomeUnknown("the writer was interrupted")
+                self._landed.extend([(pending, unknown) for pending in self._flight])
+                self._flight, self._is_sent = [], False
+            self._gather()
+            self._write(answers)
+        finally:
+            self._is_led = False
+
+    def _gather(self) -> None:
         """The next group: all that waits, once the callers of the last one had time to return."""
+        group = self._flight  # not empty if a leader was interrupted here
         wanted = min(self._callers, GROUP_MAX)
         if wanted > 1 and len(self._queue) < wanted:
             self._wait_for(wanted)
-        group: list[PendingCommit] = []
         size = 0
         with self._entrance:  # from here on nobody can give up
+            if group and self._queue and self._queue[0] is group[-1]:
+                self._queue.popleft()
             while self._queue and len(group) < GROUP_MAX and size < GROUP_BYTES_MAX:
-                group.append(self._queue.popleft())
+                group.append(self._queue[0])
+                self._queue.popleft()
                 size += _size(group[-1].commit)
-        return group
 
     def _wait_for(self, wanted: int) -> None:
         """Until so many wait, or nobody comes any more."""
@@ -226,34 +269,23 @@ class GroupCommit:
             self._awaited = 0
             left -= GATHER_SECONDS
 
-    def _write(
-        self,
-        group: list[PendingCommit],
-        answers: list[tuple[PendingCommit, Receipt | BaseException]],
-    ) -> None:
+    def _write(self, answers: list[tuple[PendingCommit, Receipt | BaseException]]) -> None:
+        group = self._flight
         if not group:
             return
-        unknown = OutcomeUnknown("the writer was interrupted")
-        results: Sequence[Receipt | BaseException] = [unknown] * len(group)
+        results: Sequence[Receipt | BaseException]
+        self._is_sent = True
         try:
             results = self.store.commit(*[pending.commit for pending in group])
             assert len(results) == len(group), "a store answers every commit"
-        except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
+        except Exception as error:
+            if current_thread() is main_thread():
+                raise  # perhaps a signal handler's, which is nobody else's business
             results = [error] * len(group)
-        finally:
-            self._callers = len(group) + len(self._queue)
-            answers.extend(zip(group, results, strict=True))
-
-
-def _resolve(answers: list[tuple[PendingCommit, Receipt | BaseException]]) -> None:
-    done = 0
-    try:
-        for pending, answer in answers:
-            done += 1
-            pending.resolve(answer)
-    finally:
-        if done < len(answers):  # interrupted: the others wait as well
-            _resolve(answers[done:])
+        answers += zip(group, results, strict=True)
+        self._landed.extend(answers)
+        self._flight, self._is_sent = [], False
+        self._callers = len(group) + len(self._queue)
 
 
 def _release(lock: Lock) -> None:
