@@ -5,12 +5,16 @@ The general contract runs on it with the other engines; here are the things that
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shutil
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from errno import ENOLCK
 from fcntl import LOCK_EX, LOCK_UN, flock
@@ -46,8 +50,10 @@ from tests.contract.world import (
     row,
     stored,
     told,
+    values,
     whole_feed,
 )
+from tests.quick import fewer
 from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.key_ages import MARK_SECONDS, TICK_SECONDS
 from tidegate.engines.memory import MemoryStore
@@ -862,6 +868,74 @@ def test_a_lock_that_cannot_be_given_back_hides_no_receipt_and_blocks_nobody(
 
     assert answers(other, told(ProductAdded("p-2"))) == [Receipt]
     assert answers(store, told(ProductAdded("p-3"))) == [Receipt]
+
+
+STOPPED_WRITER = """
+import os, signal, sys
+from tests.contract.world import SCHEMA, ProductAdded, told
+from tidegate.engines.sqlite import SqliteStore, batch
+
+class Stopping(batch.SqliteBatch):
+    def write(self):
+        os.kill(os.getpid(), signal.SIGSTOP)
+        super().write()
+
+store = SqliteStore(sys.argv[1], SCHEMA)
+from tidegate.engines.sqlite import store as module
+module.SqliteBatch = Stopping
+print(store.commit(told(ProductAdded("theirs"))), flush=True)
+"""
+
+
+def test_a_process_that_stopped_inside_its_commit_makes_others_unavailable(
+    path: str, store: SqliteStore, open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "LOCK_SECONDS_MAX", 0.2)
+    leaving = open_store()
+    other = subprocess.Popen(
+        [sys.executable, "-c", STOPPED_WRITER, path], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        _, status = os.waitpid(other.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+
+        with ThreadPoolExecutor(4) as pool:
+            told_to = list(pool.map(lambda _: answers(store, told(ProductAdded("p"))), range(4)))
+        assert told_to == [[StoreUnavailable]] * 4
+        with pytest.raises(StoreUnavailable, match="lock"):
+            store.restore("items", [])
+        with pytest.raises(StoreUnavailable, match="lock"):
+            open_store()
+        leaving.close()
+        assert whole_feed(store) == []  # readers wait for nobody
+
+        os.kill(other.pid, signal.SIGCONT)
+        assert "Receipt" in other.communicate(timeout=60)[0]
+    finally:
+        other.kill()
+        other.wait()
+
+    assert answers(store, told(ProductAdded("ours"))) == [Receipt]
+    assert values(whole_feed(store)) == [ProductAdded("theirs"), ProductAdded("ours")]
+
+
+@pytest.mark.parametrize("mode", ["direct", "grouped"])
+def test_a_signal_handler_that_raises_leaves_no_lock_behind(path: str, mode: str) -> None:
+    command = [sys.executable, "-m", "tests.contract.interrupted_writer", path, mode]
+    seconds = fewer(4)
+    ran = subprocess.run(
+        [*command, str(seconds)], capture_output=True, text=True, timeout=180, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+
+    assert found["interrupted"] > 0
+    assert found["failed"] == []
+    assert found["acknowledged"][-1] == "last"
+    with closing(SqliteStore(path, SCHEMA)) as store:
+        landed = [event.tags[1].partition(":")[2] for event in whole_feed(store)]
+    assert len(landed) == len(set(landed))
+    assert set(found["acknowledged"]) <= set(landed)
 
 
 def test_threads_share_a_handle(store: SqliteStore) -> None:

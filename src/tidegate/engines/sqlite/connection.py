@@ -7,12 +7,23 @@ back after they were set: a store that cannot keep its promises is refused, not 
 from __future__ import annotations
 
 import os
+import struct
+import time
+from collections.abc import Callable
 from contextlib import suppress
-from fcntl import LOCK_EX, LOCK_UN, flock
+from fcntl import (
+    F_OFD_SETLK,
+    F_UNLCK,
+    F_WRLCK,
+    LOCK_EX,
+    LOCK_NB,
+    LOCK_UN,
+    fcntl,
+    flock,
+)
 from pathlib import Path
-from threading import Lock
-from types import TracebackType
-from typing import IO
+from threading import RLock
+from typing import IO, TypeVar
 
 import apsw
 
@@ -34,6 +45,11 @@ WAL_ROOM_MAX = 1024 * 1024  # in one step, so that no single flush has to wait f
 WAL_ROOM_USES_MIN = 4  # flushes that a step should serve
 WAL_BYTES_MAX = 64 * 1024 * 1024  # about where a checkpoint lets it begin anew
 STATEMENTS_MAX = 256  # prepared statements that a connection keeps
+
+LOCK_SECONDS_MAX = 5.0  # how long a writer waits for its turn, as on PostgreSQL
+LOCK_POLL_SECONDS_FIRST, LOCK_POLL_SECONDS_MAX = 0.000_05, 0.001
+
+T = TypeVar("T")
 
 # A WAL is shared memory between processes; these file systems share it between machines, badly.
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -162,15 +178,30 @@ class WalRoom:
             return wal.write(bytes(step))
 
 
+# An open file description lock on the first byte of the lock file: see ``WriterLock``.
+_FLOCK = "hhxxxxqqixxxx"  # struct flock of Linux: type, whence, start, length, process
+_TAKE_NEXT = struct.pack(_FLOCK, F_WRLCK, os.SEEK_SET, 0, 1, 0)
+_FREE_NEXT = struct.pack(_FLOCK, F_UNLCK, os.SEEK_SET, 0, 1, 0)
+
+
 class WriterLock:
     """Whose turn it is to write: threads of this handle first, then handles and processes.
 
-    SQLite's own wait is a poll that starves some writers for a second; the kernel's queue on a
-    side file is fair. The operating system frees the lock of a process that died.
+    SQLite's own wait is a poll that starves some writers for a second. Here, too, a writer polls,
+    so that it can give up: a process that was stopped inside its commit keeps the lock for ever.
+    But whoever waits holds a second lock on the file, *next*, which everybody takes before the
+    first and frees after it: a writer that comes again cannot overtake. The system frees both locks
+    of a process that died.
+
+    A signal handler may raise in the main thread after every call, and at the beginning of every
+    function. So each lock is freed by the first call of a ``finally`` whose ``try`` took it, and by
+    a call into C: an exception comes after such a call, not in its place.
     """
 
     def __init__(self, path: str) -> None:
-        self._threads = Lock()
+        """Raises: OSError."""
+        self._threads = RLock()  # knows its owner: freeing it where we did not get it does no harm
+        self._is_held = False
         self._process = os.getpid()
         self._path = path
         self._file = self._open()
@@ -178,37 +209,61 @@ class WriterLock:
     def _open(self) -> IO[bytes]:
         return open(self._path, "ab")
 
-    def __enter__(self) -> None:
-        """Raises: StoreRefused, StoreUnavailable: the handle is another process's, or closed, or
-        the system gives no lock.
+    def hold(self, work: Callable[[], T]) -> T:
+        """Do this while nobody else writes.
+
+        Raises:
+            StoreRefused, StoreUnavailable: the handle is another process's, or closed, or the turn
+                did not come in time. And what the work raises.
         """
         self.check_process()
-        self._threads.acquire()
+        deadline = time.monotonic() + LOCK_SECONDS_MAX
+        seconds = LOCK_SECONDS_MAX
         try:
-            if self._file.closed:
-                raise StoreUnavailable("the store is closed")
-            flock(self._file, LOCK_EX)
-        except OSError as error:
-            self._threads.release()
-            raise StoreUnavailable(f"cannot lock {self._path}: {error}") from error
-        except BaseException:
-            self._threads.release()
-            raise
+            if not self._threads.acquire(timeout=seconds):
+                raise _no_turn("another thread")
+            if self._is_held:
+                raise StoreUnavailable("a commit of this very thread is under way")
+            return self._hold(work, deadline)
+        finally:
+            try:  # noqa: SIM105 - no other call may come before this one
+                self._threads.release()
+            except RuntimeError:
+                pass  # we did not get it
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def _hold(self, work: Callable[[], T], deadline: float) -> T:
         try:
-            flock(self._file, LOCK_UN)
-        except OSError:  # closing the file frees the lock too, and what was committed stands
+            self._is_held = True
+            self._take(deadline)
+            return work()
+        finally:
+            self._is_held = False
+            try:
+                try:
+                    flock(self._file, LOCK_UN)
+                finally:
+                    fcntl(self._file, F_OFD_SETLK, _FREE_NEXT)
+            except (OSError, ValueError):
+                self._open_again()
+
+    def _take(self, deadline: float) -> None:
+        """Both locks, then the first alone. Raises: StoreUnavailable."""
+        if self._file.closed:
+            raise StoreUnavailable("the store is closed")
+        try:
+            _poll(lambda: fcntl(self._file, F_OFD_SETLK, _TAKE_NEXT), deadline)
+            _poll(lambda: flock(self._file, LOCK_EX | LOCK_NB), deadline)
+        except OSError as error:
+            raise StoreUnavailable(f"cannot lock {self._path}: {error}") from error
+        with suppress(OSError):
+            fcntl(self._file, F_OFD_SETLK, _FREE_NEXT)
+
+    def _open_again(self) -> None:
+        """Closing the file frees its locks too, and what was committed stands."""
+        if not self._file.closed:
             with suppress(OSError):
                 self._file.close()
                 self._file = self._open()
-        finally:
-            self._threads.release()
 
     def check_process(self) -> None:
         """Raises: StoreRefused: a forked child would share this lock with its parent."""
@@ -216,5 +271,29 @@ class WriterLock:
             raise StoreRefused("this handle was opened before a fork; open one in this process")
 
     def close(self) -> None:
-        with self._threads:
-            self._file.close()
+        """Take no more turns. A thread that writes just now ends as it would have."""
+        is_ours = self._threads.acquire(timeout=LOCK_SECONDS_MAX)
+        self._file.close()
+        if is_ours:
+            self._threads.release()
+
+
+def _poll(take: Callable[[], object], deadline: float) -> None:
+    """Raises: StoreUnavailable: it was not to be had in time. OSError."""
+    pause = LOCK_POLL_SECONDS_FIRST
+    while True:
+        try:
+            take()
+            return
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise _no_turn("another process") from None
+        time.sleep(pause)
+        pause = min(2 * pause, LOCK_POLL_SECONDS_MAX)
+
+
+def _no_turn(holder: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"{holder} has held the lock on the log for {LOCK_SECONDS_MAX:g} s; "
+        "if a process was stopped inside its commit, continue or end it"
+    )

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import ClassVar
 
 import apsw
@@ -22,6 +23,7 @@ from tidegate.engines.sqlite.events import FEED, HEAD, ClausePlan, EventRead, ev
 from tidegate.engines.sqlite.layout import FileLayout, lay_out
 from tidegate.engines.sqlite.own_writes import OwnWrites
 from tidegate.engines.sqlite.readers import ConnectionPool, ReadConnection
+from tidegate.engines.sqlite.records import Table
 from tidegate.errors import (
     InvalidInput,
     OutcomeUnknown,
@@ -74,12 +76,12 @@ class SqliteStore:
         self._room = WalRoom(self._path)
         self._doubtful = False  # a flush failed: what the WAL holds may not be on the disk
         try:
-            with self._turn:
-                self._layout = self._lay_out()
-                self._clock = LogClock(monotonic, self._layout.key_ages)
+            self._layout = self._turn.hold(self._lay_out)
         except BaseException:
-            self.close()
+            self._drop_writer()
+            self._turn.close()
             raise
+        self._clock = LogClock(monotonic, self._layout.key_ages)
 
     @property
     def log_id(self) -> str:
@@ -164,8 +166,7 @@ class SqliteStore:
         if not drafts:
             return tuple(item for item in prepared if not isinstance(item, PreparedCommit))
         try:
-            with self._turn:
-                answers = iter(self._land(drafts))
+            answers = iter(self._turn.hold(partial(self._land, drafts)))
         except (StoreRefused, StoreUnavailable) as error:
             answers = iter([error] * len(drafts))
         return tuple(
@@ -230,30 +231,34 @@ class SqliteStore:
         self.schema.collection(collection)
         table = self._layout.tables[collection]
         rows = [(found.key.id, found.version, found.born, found.data.decode()) for found in records]
-        with self._turn:
-            cursor = self._begin()
-            try:
-                cursor.execute(table.clear)
-                cursor.executemany(table.insert, rows)
-            except apsw.Error as error:
-                self._give_up(error)
-                raise StoreUnavailable(f"nothing was restored: {error}") from error
-            try:
-                cursor.execute("COMMIT")
-            except apsw.Error as error:  # no head moves here by which it could be told
-                self._distrust(error)
-                raise OutcomeUnknown(f"the flush of {collection} failed: {error}") from error
+        self._turn.hold(partial(self._replace, table, rows))
+
+    def _replace(self, table: Table, rows: Sequence[tuple[str, int, int, str]]) -> None:
+        cursor = self._begin()
+        try:
+            cursor.execute(table.clear)
+            cursor.executemany(table.insert, rows)
+        except apsw.Error as error:
+            self._give_up(error)
+            raise StoreUnavailable(f"nothing was restored: {error}") from error
+        try:
+            cursor.execute("COMMIT")
+        except apsw.Error as error:  # no head moves here by which it could be told
+            self._distrust(error)
+            raise OutcomeUnknown(f"the flush of {table.collection.name} failed: {error}") from error
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
         self._readers.close()
-        with self._turn:
-            self._drop_writer()  # after the readers, so that it can empty the WAL
+        try:
+            self._turn.hold(self._drop_writer)  # after the readers, so that it can empty the WAL
+        except StoreUnavailable:
+            self._drop_writer()  # whoever has the lock has the WAL open, too: it stays as it is
         self._turn.close()
 
-    # ── transactions: call these only inside ``with self._turn`` ──
+    # ── transactions: call these only inside ``self._turn.hold`` ──
 
     def _lay_out(self) -> FileLayout:
         cursor = self._begin()
@@ -271,6 +276,8 @@ class SqliteStore:
     def _begin(self) -> apsw.Cursor:
         """Raises: StoreRefused, StoreUnavailable."""
         try:
+            if self._writer is not None and self._writer.in_transaction:
+                self._roll_back()  # whoever began it was interrupted by a signal
             cursor = (self._writer or self._open_writer()).cursor()
             cursor.execute("BEGIN IMMEDIATE")
         except apsw.Error as error:
