@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Annotated, Any
+from uuid import uuid4
 
 import pytest
 from msgspec import Struct
@@ -14,7 +15,14 @@ from examples.shop import app as shop
 from examples.shop.catalog import SyncProduct, sync_product
 from examples.shop.demand import RecordDemand, record_demand
 from examples.shop.orders import PlaceOrder, place_order
-from tests.contract.dynamodb_faults import Table, fresh_table
+from tests.contract.dynamodb_faults import (
+    Table,
+    first,
+    fresh_table,
+    lose_answer,
+    throttle,
+)
+from tests.contract.dynamodb_proxy import DynamoProxy, dynamodb_proxy
 from tests.contract.world import (
     SCHEMA,
     T0,
@@ -40,8 +48,9 @@ from tests.contract.world import (
     values,
     whole_feed,
 )
+from tests.fixtures.copies import client_of
 from tidegate.control.runtime import Control
-from tidegate.engines.dynamodb import DynamoStore
+from tidegate.engines.dynamodb import DynamoStore, pace
 from tidegate.engines.dynamodb.items import (
     COUNTER,
     ERA,
@@ -133,6 +142,98 @@ def test_the_service_keeps_keys_and_absent_rows_whatever_time_a_commit_carries(
     assert 29 * day < swept_at(table, once_place("k")) < 31 * day
     for absent in ("a", "b"):
         assert 0.9 * day < swept_at(table, row_place(item(absent))) < 1.1 * day
+
+
+# ── opening ───────────────────────────────────────────────────────────────────────────────────────
+
+OPENING = ("DescribeTable", "CreateTable", "UpdateTimeToLive", "BatchGetItem", "PutItem")
+
+
+def open_through(proxy: DynamoProxy, name: str) -> DynamoStore:
+    return DynamoStore(name, SCHEMA, region="local", endpoint=proxy.url)
+
+
+@pytest.mark.parametrize("operation", OPENING)
+@pytest.mark.parametrize("trouble", ["throttled", "unanswered"])
+def test_opening_takes_throttles_and_lost_answers(
+    engine: str, dynamodb_url: str, operation: str, trouble: str
+) -> None:
+    with dynamodb_proxy(dynamodb_url) as proxy:
+        getattr(proxy, trouble)[operation] = 2
+        name = f"dynamo_{uuid4().hex[:16]}"
+
+        with closing(open_through(proxy, name)) as store:
+            assert append(store, Rebooted()).first > 0
+
+        assert proxy.asked[operation] >= 2
+        swept = client_of(dynamodb_url).describe_time_to_live(TableName=name)
+        assert swept["TimeToLiveDescription"]["TimeToLiveStatus"] == "ENABLED"
+
+
+def test_opening_a_table_that_never_answers_is_unavailable(
+    engine: str, dynamodb_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "CALL_SECONDS_MAX", 0.2)
+    with dynamodb_proxy(dynamodb_url) as proxy:
+        proxy.throttled["DescribeTable"] = 1_000_000
+
+        with pytest.raises(StoreUnavailable, match="does not answer"):
+            open_through(proxy, "never")
+
+
+# ── pages over several indexes ────────────────────────────────────────────────────────────────────
+
+SCATTERED = Query(
+    (clause(ProductAdded, tags="product_id:p1"), clause(OrderPlaced, tags="customer_id:c1"))
+)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 10])
+def test_a_page_over_several_indexes_is_a_prefix_of_the_order(table: Table, limit: int) -> None:
+    """A writer that took a low number and stalls lands after what was returned, or not at all."""
+    (slow, meddler), (quick, _), (reader, _) = table.open(), table.open(), table.open()
+    append(quick, OrderPlaced("o0", "c1"))
+    pages: list[list[int]] = []
+
+    def tail() -> None:
+        after = pages[-1][-1] if pages else 0
+        while page := positions(reader.read(SCATTERED, after=after, limit=limit).events):
+            pages.append(page)
+            after = page[-1]
+
+    def meanwhile() -> None:
+        append(quick, OrderPlaced("o1", "c1"))
+        tail()
+
+    meddler.plot("transact", first(meanwhile))
+    append(slow, ProductAdded("p1"))
+    tail()
+
+    found = [position for page in pages for position in page]
+    assert found == positions(quick.read(SCATTERED).events)
+    assert len(found) == 3
+    land(quick, told(Rebooted(), on=[seen(reader, SCATTERED)]))
+
+
+def test_a_page_over_several_indexes_stays_one_while_others_write(table: Table) -> None:
+    (reader, meddler), (writer, _) = table.open(), table.open()
+    append(writer, OrderPlaced("o0", "c1"))
+    meddler.plot(
+        "transact",
+        first(lambda: append(writer, ProductAdded("p1"))),  # it raises the fence itself
+        throttle,
+        lose_answer,
+    )
+    for number in range(1, 4):
+        append(writer, OrderPlaced(f"o{number}", "c1"))
+        page = reader.read(SCATTERED, limit=100)
+        assert (
+            positions(page.events) == positions(writer.read(SCATTERED).events)[: len(page.events)]
+        )
+
+    assert positions(reader.read(SCATTERED, limit=100).events) == positions(
+        writer.read(SCATTERED).events
+    )
 
 
 # ── what one commit sends ─────────────────────────────────────────────────────────────────────────

@@ -18,7 +18,7 @@ from tidegate.errors import BoundaryMoved, InvalidInput, StoreRefused
 from tidegate.kernel import codec
 from tidegate.kernel.collections import Collection, Nature, Writers
 from tidegate.kernel.folds import Fold, Folds
-from tidegate.kernel.model import Clause, Commit, Event, Key, Query, Receipt, Record
+from tidegate.kernel.model import Clause, Commit, Event, Key, Match, Query, Receipt, Record
 from tidegate.kernel.replay import (
     begin,
     changed_folds,
@@ -60,6 +60,7 @@ FIRST = Vocabulary((FactType(HostSeen1, "host"), RETIRED))
 SECOND = Vocabulary((FactType(HostSeen2, "host", schema=2, upcasts=UPCASTS), RETIRED))
 THIRD = Vocabulary((FactType(HostSeen3, "host", schema=3, upcasts=UPCASTS), RETIRED))
 WITHOUT_RETIRED = Vocabulary((FactType(HostSeen1, "host"),))
+EVERYTHING_ABOUT_WEB = Query((Clause(None, frozenset({"host_id:web"})),))
 ABOUT_WEB = Query((Clause(frozenset({"HostSeen"}), frozenset({"host_id:web"})),))
 
 Open = Callable[[Schema], Store]
@@ -153,6 +154,32 @@ def test_an_unknown_type_stops_values_and_folds_but_not_the_feed(reopen: Open) -
         WITHOUT_RETIRED.value(events[1])
     with pytest.raises(InvalidInput, match="HostRetired"):
         rebuild_changed(store, Folds(schema, (counted(number=1, step=1),)), T0)
+
+
+def test_returns_what_a_newer_program_wrote_where_every_type_is_asked_for(reopen: Open) -> None:
+    old = Schema(WITHOUT_RETIRED)
+    land(reopen(old), HostSeen1("web", "10.0.0.1"))
+    before = reopen(old).read(EVERYTHING_ABOUT_WEB).boundary
+    newer = reopen(Schema(FIRST))
+    land(newer, HostRetired("web"), HostRetired("db"), HostSeen1("web", "10.0.0.3"))
+
+    store = reopen(old)
+
+    about_web = [event.position for event in feed(store) if "host_id:web" in event.tags]
+    assert len(about_web) == 3
+    found = store.read(EVERYTHING_ABOUT_WEB)
+    assert [event.position for event in found.events] == about_web
+    contains = Query((Clause(None, frozenset({"host_id:web"}), Match.CONTAINS),))
+    assert store.read(contains).events == found.events
+    scanned = Query((*EVERYTHING_ABOUT_WEB.clauses, Clause(frozenset({"HostSeen"}))))
+    assert store.read(scanned).events == found.events
+    assert before is not None
+    assert found.boundary is not None
+    moved, landed = store.commit(
+        Commit(T0, boundaries=(before,)), Commit(T0, boundaries=(found.boundary,))
+    )
+    assert isinstance(moved, BoundaryMoved)
+    assert isinstance(landed, Receipt)
 
 
 # ── a slice that reads more types by its composite than it did ────────────────────────────────────

@@ -50,6 +50,7 @@ class MemoryStore:
         self._head: Position = 0
         self._found: Position = 0  # the head when the present group came
         self._events: list[Event] = []
+        self._filed: dict[Position, tuple[str, ...]] = {}
         self._rows: dict[Key, Record] = {}
         self._once: dict[str, Receipt] = {}
 
@@ -159,6 +160,7 @@ class MemoryStore:
         first = self._head + 1
         self._head += commit.span
         for offset, fact in enumerate(commit.facts):
+            self._filed[first + offset] = self.schema.vocabulary.indexes(fact)
             self._events.append(
                 Event(
                     first + offset,
@@ -199,8 +201,13 @@ class MemoryStore:
     def _fences(self, clause: Clause, event: Event) -> bool:
         """Whether the event moves the clause's fence: it stands under its index, with its type."""
         in_types = clause.types is None or event.type in clause.types
+        return in_types and self.schema.vocabulary.index(clause) in self._indexes(event)
+
+    def _indexes(self, event: Event) -> tuple[str, ...]:
+        """Under which the event is filed; one of a newer program, as that one filed it."""
         vocabulary = self.schema.vocabulary
-        return in_types and vocabulary.index(clause) in vocabulary.indexes(event)
+        known = event.type in vocabulary.types
+        return vocabulary.indexes(event) if known else self._filed[event.position]
 
     def _check_version(self, write: Write) -> None:
         record = self._rows.get(write.key)
@@ -209,4 +216,6 @@ class MemoryStore:
             raise VersionConflict(write.key.collection, write.key.id, write.expect, found)
 
     def _matches(self, query: Query, event: Event) -> bool:
-        return any(self.schema.vocabulary.matches(clause, event) for clause in query.clauses)
+        filed = self._indexes(event)
+        matches = self.schema.vocabulary.matches
+        return any(matches(clause, event, filed) for clause in query.clauses)

@@ -7,7 +7,7 @@ order. Index scope = read scope = fence scope, on every engine, because every en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -222,8 +222,13 @@ class Vocabulary:
             types = frozenset(name for name in types if self._declared.indexed(name, {key}))
         return _Served(types, tag=keys.index(key))
 
-    def matches(self, clause: Clause, event: Event | Fact) -> bool:
-        """Whether a read of the clause returns the event: the definition that engines speed up."""
+    def matches(
+        self, clause: Clause, event: Event | Fact, filed: Collection[str] | None = None
+    ) -> bool:
+        """Whether a read of the clause returns the event: the definition that engines speed up.
+
+        ``filed`` are the indexes under which the event is; None: as we would file it.
+        """
         if clause.types is not ANY and event.type not in clause.types:
             return False
         if not clause.tags:
@@ -231,7 +236,7 @@ class Vocabulary:
         if clause.match is Match.CONTAINS:
             return clause.tags.issubset(event.tags)
         if len(clause.tags) == 1:
-            return next(iter(clause.tags)) in self.indexes(event)
+            return next(iter(clause.tags)) in (self.indexes(event) if filed is None else filed)
         return clause.tags == frozenset(event.tags)
 
     # ── queries ──

@@ -20,6 +20,7 @@ from botocore.exceptions import (
     ProxyConnectionError,
 )
 
+from tidegate.engines.dynamodb.pace import RetryPace
 from tidegate.engines.dynamodb.transport import (
     EXPIRES,
     ITEMS_MAX,
@@ -40,7 +41,7 @@ from tidegate.engines.dynamodb.transport import (
     Value,
     key_of_item,
 )
-from tidegate.errors import StoreRefused
+from tidegate.errors import StoreRefused, StoreUnavailable
 
 USER_AGENT = "tidegate"
 CONNECT_SECONDS_MAX = 2.0
@@ -242,33 +243,40 @@ class BotoTransport:
 
     # ── the table itself, when a store is opened ──
 
-    def open_table(self, sleep: Callable[[float], None]) -> None:
+    def open_table(self, pace: RetryPace) -> None:
         """Make the table if it is missing, and wait until it takes requests.
 
         Raises:
             StoreRefused: a table of this name exists and is none of ours.
+            StoreUnavailable: the service does not answer, or is still making the table.
         """
         made = False
         for polls in range(TABLE_POLLS_MAX):
-            found = self._described()
+            found = pace.persist(self._described)
             if found is None:
-                made = self._create()
+                pace.persist(self._create)
+                made = True
             elif found["KeySchema"] != _KEYS:
                 raise StoreRefused(f"table {self._table} has other keys than {PK} and {SK}")
             elif found["TableStatus"] in ("ACTIVE", "UPDATING"):
                 if made:
-                    self._sweep_expired()
+                    pace.persist(self._sweep_expired)
                 return
-            sleep(min(TABLE_POLL_SECONDS_MAX, TABLE_POLL_SECONDS_FIRST * 2**polls))
-        raise StoreRefused(f"table {self._table} does not become active")
+            pace.sleep(min(TABLE_POLL_SECONDS_MAX, TABLE_POLL_SECONDS_FIRST * 2**polls))
+        raise StoreUnavailable(f"table {self._table} does not become active")
 
     def _sweep_expired(self) -> None:
         """Let the service delete what carries a time in ``expires`` that is past."""
-        self._call(
-            self._client.update_time_to_live,
-            TableName=self._table,
-            TimeToLiveSpecification={"Enabled": True, "AttributeName": EXPIRES},
-        )
+        try:
+            self._call(
+                self._client.update_time_to_live,
+                TableName=self._table,
+                TimeToLiveSpecification={"Enabled": True, "AttributeName": EXPIRES},
+            )
+        except StoreRefused as error:
+            if error.facts.get("reason") != "ValidationException":
+                raise
+            # Another opener was first, or a request of ours whose answer was lost.
 
     def _described(self) -> Any:
         try:
@@ -278,8 +286,8 @@ class BotoTransport:
                 return None
             raise
 
-    def _create(self) -> bool:
-        """Whether it was us who made the table."""
+    def _create(self) -> None:
+        """Make the table, unless another opener, or a request whose answer was lost, did so."""
         try:
             self._call(
                 self._client.create_table,
@@ -291,10 +299,8 @@ class BotoTransport:
                 BillingMode="PAY_PER_REQUEST",
             )
         except StoreRefused as error:
-            if error.facts.get("reason") == "ResourceInUseException":
-                return False  # another opener was first
-            raise
-        return True
+            if error.facts.get("reason") != "ResourceInUseException":
+                raise
 
 
 class _ConditionFailed(Exception):

@@ -197,6 +197,11 @@ class Fence:
     def position(self, type_name: str | None) -> Position:
         return integer(self.item, position_attribute(type_name))
 
+    @property
+    def high(self) -> int:
+        """The highest number of a transaction that wrote or consumed the index."""
+        return integer(self.item, "high")
+
     def count(self, type_name: str | None) -> int:
         return integer(self.item, count_attribute(type_name))
 

@@ -42,13 +42,13 @@ class RetryPace:
         bound = min(longest, first * 2.0 ** min(waits, 16))
         self.sleep(self._random.random() * bound)
 
-    def persist(self, call: Callable[[], T], seconds_max: float = CALL_SECONDS_MAX) -> T:
+    def persist(self, call: Callable[[], T], seconds_max: float | None = None) -> T:
         """The answer of a call that may safely be sent again.
 
         Raises:
             StoreUnavailable: there was none in time.
         """
-        deadline = self.now() + seconds_max
+        deadline = self.now() + (CALL_SECONDS_MAX if seconds_max is None else seconds_max)
         trouble: Exception | None = None
         for waits in range(CALLS_MAX):
             try:

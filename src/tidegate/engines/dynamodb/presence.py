@@ -30,7 +30,7 @@ from msgspec.structs import replace
 
 from tidegate import decoders
 from tidegate.engines.dynamodb.items import COUNTER, ERA, blob, integer
-from tidegate.engines.dynamodb.pace import CALL_SECONDS_MAX, RetryPace
+from tidegate.engines.dynamodb.pace import RetryPace
 from tidegate.engines.dynamodb.store import open_table
 from tidegate.engines.dynamodb.transport import Action, Cancelled, ItemKey, Transport, UpdateItem
 from tidegate.engines.presence import being_made_anew, open_elsewhere
@@ -151,7 +151,7 @@ class Presence:
         return now, now + timedelta(seconds=self._lease)
 
     def _change(
-        self, rule: Callable[[Register], Register], seconds_max: float = CALL_SECONDS_MAX
+        self, rule: Callable[[Register], Register], seconds_max: float | None = None
     ) -> Register:
         """Bring the register to what a rule makes of it. Raises: what the rule does."""
         for waits in range(CHANGES_MAX):

@@ -16,6 +16,7 @@ from tidegate.engines.dynamodb.draft import Drafter
 from tidegate.engines.dynamodb.hints import FenceHints
 from tidegate.engines.dynamodb.items import (
     FENCE,
+    SPAN,
     Fence,
     fence_place,
     index_events,
@@ -24,9 +25,25 @@ from tidegate.engines.dynamodb.items import (
 from tidegate.engines.dynamodb.log import SlotLog
 from tidegate.engines.dynamodb.pace import RetryPace
 from tidegate.engines.dynamodb.pack import Observed
-from tidegate.engines.dynamodb.transport import ITEMS_MAX, SK, Item, Transport
+from tidegate.engines.dynamodb.rules import Rules, stored_rules
+from tidegate.engines.dynamodb.transport import (
+    ITEMS_MAX,
+    SK,
+    Cancelled,
+    Item,
+    Transport,
+    UpdateItem,
+)
 from tidegate.errors import StoreUnavailable
-from tidegate.kernel.model import Boundary, Event, EventPage, Position, Query, at_most
+from tidegate.kernel.model import (
+    POSITION_MAX,
+    Boundary,
+    Event,
+    EventPage,
+    Position,
+    Query,
+    at_most,
+)
 from tidegate.kernel.store import Schema, is_fenced
 
 READS_MAX = 60  # of one index, until its counts agree
@@ -62,6 +79,7 @@ class IndexReader:
         self._hints = hints
         self._log = log
         self._drafter = Drafter(schema)
+        self._rules: Rules = {}  # of types that are not ours
 
     def read(
         self, query: Query, guard: Query | None, after: Position, limit: int | None
@@ -72,6 +90,9 @@ class IndexReader:
             return EventPage(tuple(islice(scanned, limit)))
         consumed = self._consumed(query)
         watched = self._consumed(guard) if guard is not None and guarded else {}
+        upto = POSITION_MAX
+        if (limit is not None or after) and len(consumed) > 1:
+            upto = self._seal(sorted(consumed))
         found = self._indexed(consumed, watched)
         matching = sorted(
             (
@@ -81,7 +102,7 @@ class IndexReader:
             ),
             key=lambda event: event.position,
         )
-        events = tuple(matching[:limit])
+        events = tuple([event for event in matching if event.position <= upto][:limit])
         if not guarded or len(events) < len(matching):
             return EventPage(events)
         if events:
@@ -89,7 +110,15 @@ class IndexReader:
         return EventPage(events, Boundary(query, found.observed(_joined(consumed, watched)), guard))
 
     def _matches(self, query: Query, event: Event) -> bool:
-        return any(self._schema.vocabulary.matches(clause, event) for clause in query.clauses)
+        vocabulary = self._schema.vocabulary
+        filed = None if event.type in vocabulary.types else self._filed(event)
+        return any(vocabulary.matches(clause, event, filed) for clause in query.clauses)
+
+    def _filed(self, event: Event) -> tuple[str, ...]:
+        """The indexes of an event of a newer program, by the rule that it left in the table."""
+        if event.type not in self._rules:
+            self._rules = stored_rules(self._transport, self._pace)
+        return tuple(self._rules[event.type].names(event.tags))
 
     def _consumed(self, query: Query) -> Consumed:
         consumed: Consumed = {}
@@ -97,6 +126,35 @@ class IndexReader:
             for index, type_name in self._drafter.fences(clause):
                 consumed.setdefault(index, set()).add(type_name)
         return consumed
+
+    def _seal(self, names: list[str]) -> Position:
+        """Make a page over several indexes a prefix of the order; return how far it reaches.
+
+        A writer that took its number long ago may still land below events that we return, under
+        another index: whoever then reads on from our last event would never see it. So ``high`` of
+        every index is raised to the number of the newest event of any of them, as a commit that
+        consumed it would: such a writer is refused there, and takes a new number.
+
+        Raises:
+            StoreUnavailable: others write there all the time. StoreRefused: we may not write.
+        """
+        for waits in range(READS_MAX):
+            fences = self._cut(names)
+            newest = max(fence.position(None) for fence in fences.values()) // SPAN
+            behind = [name for name, fence in fences.items() if fence.high < newest]
+            if not behind:
+                return (newest + 1) * SPAN - 1
+            raised = [
+                UpdateItem(fence_place(name), below={"high": newest}, sets={"high": newest})
+                for name in behind
+            ]
+            try:
+                self._pace.persist(partial(self._transport.transact, raised, self._pace.fresh()))
+            except Cancelled:  # a commit did so for us, or touches them just now
+                self._pace.wait(waits, READ_WAIT_SECONDS_FIRST, READ_WAIT_SECONDS_MAX)
+            else:
+                return (newest + 1) * SPAN - 1
+        raise StoreUnavailable(f"indexes moved at each of {READS_MAX} reads: {', '.join(names)}")
 
     def _indexed(self, consumed: Consumed, watched: Consumed) -> IndexRead:
         """Read the indexes of ``consumed``; of those only watched, the fences alone.

@@ -56,6 +56,12 @@ def settle_rules(
     raise StoreUnavailable(f"the rules of the table changed {CHANGES_MAX} times meanwhile")
 
 
+def stored_rules(transport: Transport, pace: RetryPace) -> Rules:
+    """The rule of every type that any program declared so far."""
+    found = pace.persist(partial(transport.get, [RULES])).get(RULES)
+    return _decoder.decode(blob(found, "rules")) if found else {}
+
+
 def _remembered(transport: Transport, pace: RetryPace, found: Item, rules: Rules) -> bool:
     """Write the rules down, unless somebody else did so since we looked."""
     equal = {"rules": found.get("rules")}

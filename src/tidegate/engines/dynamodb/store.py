@@ -148,7 +148,7 @@ def open_table(url: str, pace: RetryPace) -> Transport:
 
 def _opened(table: str, region: str | None, endpoint: str | None, pace: RetryPace) -> Transport:
     transport = BotoTransport(table, region=region, endpoint=endpoint)
-    transport.open_table(pace.sleep)
+    transport.open_table(pace)
     return transport
 
 
