@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import FieldInfo, fields
 
 from tidegate.api.agents.auth import SERVED
 from tidegate.domain.access.steps import VersionRule
-from tidegate.domain.hosts.protocol import PROTOCOL_HEADER
+from tidegate.domain.hosts.protocol import PROTOCOL_HEADER, REPORTS_MAX
+from tidegate.domain.hosts.report_json import KINDS
+from tidegate.domain.provenance import Confidence, Provenance
 from tidegate.web.decoding import KEY_CHARS_MAX
 from tidegate.web.inputs import Input, Nothing
 from tidegate.web.problems import MEDIA, PositionNotReached, UnsupportedProtocol, status_of
@@ -25,6 +27,7 @@ REFERENCE = "#/components/schemas/{name}"
 JsonSchema = dict[str, Any]
 
 _TAIL = re.compile(r"\{([a-z][a-z0-9_]*)\.\.\.\}")
+_PAGE = re.compile(r"Listed_(\w+)_")  # how msgspec spells Listed[Item]
 
 HEADERS: dict[str, JsonSchema] = {
     "If-Match": {"type": "string", "pattern": '^"[0-9]{1,15}(-[0-9]{1,15})*"$'},
@@ -72,7 +75,7 @@ class _Schemas:
     """JSON Schemas of all types that the routes name, each once."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
-        self._types: list[Any] = [Problem]
+        self._types: list[Any] = [Problem, Provenance, Confidence]
         for route in routes:
             _, _, body = route.types
             if route.content is Consumes.JSON or route.content is Consumes.FORM:
@@ -80,13 +83,99 @@ class _Schemas:
             if route.answer is not None:
                 self._types.append(route.answer)
         self._types = list({repr(item): item for item in self._types}.values())
-        found, components = msgspec.json.schema_components(self._types, ref_template=REFERENCE)
-        self._found = {repr(item): schema for item, schema in zip(self._types, found, strict=True)}
-        self.components: dict[str, Any] = components
+        schemas, components = msgspec.json.schema_components(self._types, ref_template=REFERENCE)
+        names = {name: _PAGE.sub(r"\1Page", name) for name in components}
+        self._found: dict[str, JsonSchema] = {
+            repr(item): _renamed(schema, names)
+            for item, schema in zip(self._types, schemas, strict=True)
+        }
+        self.components: dict[str, Any] = {
+            names[name]: {**_renamed(schema, names), "title": names[name]}
+            for name, schema in components.items()
+        }
+        self.components |= _report_schemas()
         self.components["Problem"]["additionalProperties"] = True
+        for (name, member), spelt_out in SPELT_OUT.items():
+            self.components[name]["properties"][member].update(spelt_out)
+            if "anyOf" in spelt_out or "$ref" in spelt_out:
+                self.components[name]["properties"][member].pop("type", None)
 
     def of(self, hint: Any) -> JsonSchema:
         return self._found[repr(hint)]
+
+
+def _renamed(schema: Any, names: Mapping[str, str]) -> Any:
+    """A schema whose references use these names."""
+    if isinstance(schema, dict):
+        return {
+            key: _reference(names[item.rpartition("/")[2]])
+            if key == "$ref"
+            else _renamed(item, names)
+            for key, item in schema.items()
+        }
+    return [_renamed(item, names) for item in schema] if isinstance(schema, list) else schema
+
+
+# ── bodies that are decoded by hand ───────────────────────────────────────────────────────────────
+
+# The server decodes these members itself, so that one bad report of a batch gets a result of its
+# own and bad evidence is refused with its reason. Their Structs say ``dict``; the document says
+# what the members are.
+
+
+def _reference(name: str) -> str:
+    return REFERENCE.format(name=name)
+
+
+def _report_schemas() -> dict[str, JsonSchema]:
+    """A schema per kind of report, the members of the event with its kind, and one of any kind."""
+    _, components = msgspec.json.schema_components(KINDS.values(), ref_template=REFERENCE)
+    for kind in KINDS:
+        event = components.pop(kind)
+        components[f"{kind}Report"] = {
+            **event,
+            "title": f"{kind}Report",
+            "properties": {"kind": {"type": "string", "const": kind}, **event["properties"]},
+            "required": ["kind", *event["required"]],
+        }
+    places = {kind: _reference(f"{kind}Report") for kind in KINDS}
+    components["AgentReport"] = {
+        "title": "AgentReport",
+        "description": "One report of an agent. Its kind says which members it has.",
+        "anyOf": [{"$ref": place} for place in places.values()],
+        "discriminator": {"propertyName": "kind", "mapping": places},
+    }
+    return components
+
+
+def _open(description: str) -> JsonSchema:
+    return {"additionalProperties": True, "description": description}
+
+
+SPELT_OUT: Final[Mapping[tuple[str, str], JsonSchema]] = {
+    ("Reports", "report"): {
+        "anyOf": [{"$ref": _reference("AgentReport")}, {"type": "null"}],
+    },
+    ("Reports", "reports"): {
+        "anyOf": [
+            {
+                "type": "array",
+                "items": {"$ref": _reference("AgentReport")},
+                "maxItems": REPORTS_MAX,
+            },
+            {"type": "null"},
+        ],
+    },
+    ("Pin", "provenance"): {"$ref": _reference("Provenance")},
+    ("Pin", "confidence"): {"$ref": _reference("Confidence")},
+    ("CloudEvent", "data"): {
+        "type": "object",
+        **_open("The members of the event. `type` names the event."),
+    },
+    ("Happened", "value"): _open("The row that was written once, or else the event."),
+    ("EvidenceSent", "document"): _open("Any JSON object. It is stored as you send it."),
+    ("KeptEvidence", "document"): _open("The JSON object as it was sent."),
+}
 
 
 def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:

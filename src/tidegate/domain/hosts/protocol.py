@@ -12,7 +12,7 @@ from __future__ import annotations
 import hmac
 from datetime import datetime
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
@@ -118,7 +118,7 @@ class ReportResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
     state: str | None = None  # that refused it
     expected: int | str | None = None  # the number that comes next, or what was wanted instead
     accepted_through: int | None = None  # every report up to this one is durable
-    facts: dict[str, Any] = {}
+    facts: dict[str, str | int | tuple[str, ...] | None] = {}
 
 
 class ReportsAnswer(Struct, frozen=True):
