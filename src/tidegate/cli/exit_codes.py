@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 from tidegate import errors
 
@@ -26,13 +27,27 @@ class CommandExit(Exception):
     """The command ends here, with this code, this line and these commands to try next."""
 
     def __init__(
-        self, code: ExitCode, detail: str, *tries: str, more: tuple[str, ...] = ()
+        self,
+        code: ExitCode,
+        detail: str,
+        *tries: str,
+        more: tuple[str, ...] = (),
+        problem: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(detail)
         self.code = code
         self.detail = detail
         self.tries = tries
         self.more = more  # lines below the first: faults of single fields
+        self._problem = problem
+
+    @property
+    def problem(self) -> Mapping[str, Any]:
+        """As RFC 9457 has it: what the server sent, or the same members for an error of ours."""
+        if self._problem is not None:
+            return self._problem
+        family = PROBLEMS.get(self.code, errors.Refused)
+        return problem_of(family, self.code, self.detail) | {"next": list(self.tries)}
 
 
 FAMILIES: Final = {
@@ -52,15 +67,34 @@ STATUSES: Final = {
     401: ExitCode.PERMISSION,
     403: ExitCode.PERMISSION,
     404: ExitCode.NOT_FOUND,
-    405: ExitCode.UNAVAILABLE,  # the server does not know this verb: other version
+    405: ExitCode.USAGE,
+    406: ExitCode.USAGE,
+    408: ExitCode.UNAVAILABLE,
     409: ExitCode.CONFLICT,
     410: ExitCode.NOT_FOUND,
     412: ExitCode.CONFLICT,
     413: ExitCode.REFUSED,
     415: ExitCode.USAGE,
     422: ExitCode.REFUSED,
+    426: ExitCode.USAGE,
     428: ExitCode.USAGE,
     429: ExitCode.UNAVAILABLE,
+}
+# How an error of the command itself is told as a problem: the family, and the status it has.
+PROBLEMS: Final = {
+    ExitCode.USAGE: errors.Invalid,
+    ExitCode.NOT_FOUND: errors.NotFound,
+    ExitCode.PERMISSION: errors.Forbidden,
+    ExitCode.CONFLICT: errors.Conflict,
+    ExitCode.UNAVAILABLE: errors.Unavailable,
+}
+_STATUS: Final = {
+    ExitCode.REFUSED: 422,
+    ExitCode.USAGE: 400,
+    ExitCode.CONFLICT: 409,
+    ExitCode.NOT_FOUND: 404,
+    ExitCode.PERMISSION: 403,
+    ExitCode.UNAVAILABLE: 503,
 }
 
 
@@ -68,6 +102,20 @@ def exit_code_of(error: errors.TidegateError) -> ExitCode:
     """The code of an error that was raised in this process."""
     kinds = (FAMILIES[kind] for kind in type(error).__mro__ if kind in FAMILIES)
     return next(kinds, ExitCode.UNAVAILABLE)
+
+
+def problem_of(
+    kind: type[errors.TidegateError], code: ExitCode, detail: str, **facts: Any
+) -> dict[str, Any]:
+    """An error of this process in the shape in which servers send theirs."""
+    return {
+        **facts,
+        "type": f"/problems/{kind.code}",
+        "title": (kind.__doc__ or "").partition("\n")[0].replace("``", ""),
+        "status": _STATUS.get(code, 422),
+        "detail": detail,
+        "code": kind.code,
+    }
 
 
 def exit_code_of_status(status: int) -> ExitCode:

@@ -11,7 +11,14 @@ from typing import Any, Final
 
 import click
 
-from tidegate.cli.exit_codes import CommandExit, ExitCode, exit_code_of_status
+from tidegate.cli.exit_codes import (
+    PROBLEMS,
+    CommandExit,
+    ExitCode,
+    exit_code_of_status,
+    problem_of,
+)
+from tidegate.errors import Refused
 
 FAULTS_MAX = 20
 
@@ -98,24 +105,36 @@ SUBJECTS: Final = ("name", "rollout", "channel", "host", "user", "release", "key
 
 def problem(status: int, body: bytes, headers: Mapping[str, str]) -> CommandExit:
     """A problem document as the end of the command that met it."""
-    try:
-        told = json.loads(body)
-        assert isinstance(told, dict)
-    except (ValueError, AssertionError):
-        told = {"detail": f"the server answered {status} and no problem document"}
-    said = str(told.get("code", ""))
     code = exit_code_of_status(status)
+    told = _document(body) or {}
+    document = told
+    if not told:
+        detail = f"the server answered {status} without a problem document"
+        document = problem_of(PROBLEMS.get(code, Refused), code, detail) | {"status": status}
+        told = {"detail": detail}
+        if "x-request-id" in headers:
+            document["instance"] = headers["x-request-id"]
+    said = str(told.get("code", ""))
     detail = str(told.get("detail") or told.get("title") or f"status {status}")
     faults = told.get("errors") or ()
     more = tuple(f"{fault.get('field')}: {fault.get('detail')}" for fault in faults[:FAULTS_MAX])
     if more:
-        detail = f"{len(faults)} of the request's fields are not as they must be"
+        detail = "1 field is invalid" if len(faults) == 1 else f"{len(faults)} fields are invalid"
     elif said == "version_conflict":
         detail += _versions(told)
     if status >= 500 and "x-request-id" in headers:
         detail += f" (request {headers['x-request-id']})"
     line = f"{detail} [{said}]" if said else detail
-    return CommandExit(code, line, *next_commands(said, code), more=more)
+    return CommandExit(code, line, *next_commands(said, code), more=more, problem=document)
+
+
+def _document(body: bytes) -> dict[str, Any] | None:
+    """The problem document; None: the answer is not one."""
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _versions(told: Mapping[str, Any]) -> str:

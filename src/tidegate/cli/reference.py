@@ -35,7 +35,10 @@ They may stand before the noun or behind the verb. `tidegate login` keeps server
 * Colours are left out where there is no terminal, and where `NO_COLOR` is set; a state is always
   told by glyph and word, too.
 * Errors go to standard error: one line that says why, with the stable code of
-  `docs/problems/README.md`, and the next command to try.
+  `docs/problems/README.md`, and the next command to try. With `-o json` or `jsonl` the last line on
+  standard error is a problem document (RFC 9457) as the server sent it: `type`, `title`, `status`,
+  `code`, `detail`, `instance`, `errors`. An error of the command itself has the same members, and
+  the commands to try in `next`. Standard output then holds results only.
 
 | exit code | meaning |
 |---|---|

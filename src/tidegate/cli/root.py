@@ -10,7 +10,7 @@ from typing import Final, NoReturn
 import click
 
 from tidegate import __version__
-from tidegate.cli.exit_codes import CommandExit, ExitCode, exit_code_of
+from tidegate.cli.exit_codes import CommandExit, ExitCode, exit_code_of, problem_of
 from tidegate.cli.lazy_groups import Lazy, LazyGroup, ReaderGone
 from tidegate.errors import TidegateError
 
@@ -93,19 +93,20 @@ def run(commands: Mapping[str, Lazy], args: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name; the exit code says what became of it."""
     _never_fail_to_print()
     group = root(commands)
-    given = None if args is None else list(args)
+    given = list(sys.argv[1:] if args is None else args)
     try:
         result = group.main(given, prog_name="tidegate", standalone_mode=False)
         sys.stdout.flush()
     except CommandExit as stop:
-        return print_exit(stop)
+        return print_exit(stop, given)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help())
         return ExitCode.USAGE
     except click.UsageError as error:
-        return print_exit(_usage(error))
+        return print_exit(_usage(error), given)
     except click.ClickException as error:
-        return print_exit(CommandExit(ExitCode.USAGE, error.format_message(), "tidegate --help"))
+        ended = CommandExit(ExitCode.USAGE, error.format_message(), "tidegate --help")
+        return print_exit(ended, given)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return ExitCode.INTERRUPTED
@@ -114,14 +115,27 @@ def run(commands: Mapping[str, Lazy], args: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.DONE
     except TidegateError as error:
-        return print_exit(
-            CommandExit(exit_code_of(error), f"{error.detail} [{error.code}]", "tidegate doctor")
+        code = exit_code_of(error)
+        ended = CommandExit(
+            code,
+            f"{error.detail} [{error.code}]",
+            "tidegate doctor",
+            problem=problem_of(type(error), code, error.detail, **error.facts),
         )
+        return print_exit(ended, given)
     return result if isinstance(result, int) else ExitCode.DONE
 
 
-def print_exit(stop: CommandExit) -> int:
-    """Say why it ends, beside the output, and what to try."""
+def print_exit(stop: CommandExit, args: Sequence[str] = ()) -> int:
+    """Print on standard error why the command ends, and what to try.
+
+    With ``-o json`` or ``jsonl`` that is one line: a problem document.
+    """
+    if _wants_json(args):
+        import json
+
+        click.echo(json.dumps(stop.problem, ensure_ascii=False), err=True)
+        return stop.code
     from tidegate.cli.symbols import clean
 
     is_coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
@@ -132,6 +146,21 @@ def print_exit(stop: CommandExit) -> int:
     for command in stop.tries:
         click.echo(f"  try: {clean(command)}", err=True)
     return stop.code
+
+
+def _wants_json(args: Sequence[str]) -> bool:
+    """Whether the arguments ask for JSON. click stops at the first fault: they are read again."""
+    found = ""
+    for number, word in enumerate(args):
+        if word == "--":
+            break
+        if word in ("-o", "--output"):
+            found = args[number + 1] if number + 1 < len(args) else ""
+        elif word.startswith("--output="):
+            found = word.partition("=")[2]
+        elif word.startswith("-o"):
+            found = word[2:]
+    return found in ("json", "jsonl")
 
 
 def _usage(error: click.UsageError) -> CommandExit:

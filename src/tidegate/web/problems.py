@@ -59,7 +59,7 @@ class HeadersTooLarge(TooLarge):
     code = "headers_too_large"
 
 
-class RequestTooSlow(TooLarge):
+class RequestTooSlow(Unavailable):
     """The request did not arrive in time; nothing was done."""
 
     code = "request_too_slow"
