@@ -1,20 +1,41 @@
-"""HTTP with one end for a whole exchange: connect, TLS, head and body, redirects too.
+"""HTTP with a deadline for a whole exchange (connect, TLS, head, body, redirects) and a size limit.
 
-httpx2 bounds each wait on its own, so a place that sends a byte now and then could be listened to
-for ever. Here every wait is told how much is left of all of them together.
+httpx2 limits each wait on its own, so a server that sends a byte now and then could hold a client
+for ever. Here every wait ends at the deadline of the exchange.
 """
 
 from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from threading import local
+from typing import Any, Final, Protocol
 
 import httpcore2
 import httpx2
 
 CONNECTIONS_MAX: Final = 1  # an exchange is one request after another
+KEEPALIVE_SECONDS: Final = 30.0
+ENCODED: Final = frozenset({"", "identity"})
+
+
+class BodyTooLong(httpx2.HTTPError):
+    """The body has more bytes than the reader allows."""
+
+
+class BodyEncoded(httpx2.HTTPError):
+    """The body is compressed although the request asked for it as it is."""
+
+
+class WaitLimit(Protocol):
+    """How long the next wait may be."""
+
+    def left(self, timeout: float | None) -> float:
+        """Raises: httpcore2.ReadTimeout: no longer at all."""
+        ...
 
 
 class ExchangeDeadline:
@@ -37,10 +58,35 @@ class ExchangeDeadline:
         return seconds if timeout is None else min(seconds, timeout)
 
 
+class ThreadDeadline:
+    """A deadline per thread, for a client that several threads share and whose connections live
+    longer than an exchange. Outside of ``within`` there is none.
+    """
+
+    def __init__(self) -> None:
+        self._current = local()
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[ExchangeDeadline]:
+        """Let every wait of this thread end so many seconds from now."""
+        self._current.deadline = ExchangeDeadline(seconds)
+        try:
+            yield self._current.deadline
+        finally:
+            del self._current.deadline
+
+    def left(self, timeout: float | None) -> float:
+        deadline: ExchangeDeadline | None = getattr(self._current, "deadline", None)
+        if deadline is None:
+            assert timeout is not None, "a wait outside of an exchange has a timeout of its own"
+            return timeout
+        return deadline.left(timeout)
+
+
 class BoundedBackend(httpcore2.NetworkBackend):
     """Opens connections whose every wait ends at the deadline."""
 
-    def __init__(self, deadline: ExchangeDeadline) -> None:
+    def __init__(self, deadline: WaitLimit) -> None:
         self._deadline = deadline
         self._sockets = httpcore2.SyncBackend()
 
@@ -64,16 +110,50 @@ class BoundedTransport(httpx2.HTTPTransport):
     one would make this class unnecessary.
     """
 
-    def __init__(self, backend: BoundedBackend, trust: ssl.SSLContext) -> None:
+    def __init__(
+        self,
+        backend: BoundedBackend,
+        trust: ssl.SSLContext,
+        connections_max: int = CONNECTIONS_MAX,
+    ) -> None:
         super().__init__(trust_env=False, verify=trust)
         self._pool.close()
         self._pool = httpcore2.ConnectionPool(
-            ssl_context=trust, max_connections=CONNECTIONS_MAX, network_backend=backend
+            ssl_context=trust,
+            max_connections=connections_max,
+            keepalive_expiry=KEEPALIVE_SECONDS,
+            network_backend=backend,
         )
 
 
+def pieces_of(response: httpx2.Response, bytes_max: int) -> Iterator[bytes]:
+    """The body of a streamed response as it arrives.
+
+    Raises:
+        BodyTooLong: it has, or announces, more bytes. BodyEncoded: it is compressed.
+    """
+    encoding = response.headers.get("content-encoding", "").strip().lower()
+    if encoding not in ENCODED:
+        raise BodyEncoded(f"the body is encoded as {encoding[:40]}")
+    announced = response.headers.get("content-length", "")
+    if announced.isdecimal() and len(announced) < 20 and int(announced) > bytes_max:
+        raise BodyTooLong(f"the body has {announced} bytes, allowed are {bytes_max}")
+    size = 0
+    for piece in response.iter_raw():
+        size += len(piece)
+        if size > bytes_max:
+            raise BodyTooLong(f"the body has more than {bytes_max} bytes")
+        yield piece
+
+
+@cache
+def trusted_roots() -> ssl.SSLContext:
+    """Whose certificates are trusted. Reading them takes a tenth of a second: once is enough."""
+    return httpx2.create_ssl_context(trust_env=False)
+
+
 class _BoundedStream(httpcore2.NetworkStream):
-    def __init__(self, stream: httpcore2.NetworkStream, deadline: ExchangeDeadline) -> None:
+    def __init__(self, stream: httpcore2.NetworkStream, deadline: WaitLimit) -> None:
         self._stream = stream
         self._deadline = deadline
 

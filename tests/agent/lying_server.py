@@ -95,7 +95,7 @@ class Speaker(BaseHTTPRequestHandler):
             case ["releases", name]:
                 self._say(200, msgspec.json.encode(self.server.content_source.listing(f"/{name}")))
             case ["releases", name, "blobs", hashed]:
-                self._say(200, self.server.content_source.file(f"/{name}", hashed))
+                self._say(200, self.server.content_source.body(f"/{name}", hashed))
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -49,8 +49,13 @@ class ContentSource:
         manifest = FileManifest.of(self.releases[content], self.executables)
         return ReleaseContent(content, manifest.digest, manifest.files)
 
-    def file(self, content: str, hashed: str) -> bytes:
+    def file(
+        self, content: str, hashed: str, bytes_max: int, write: Callable[[bytes], object]
+    ) -> None:
         self._ask()
+        write(self.body(content, hashed))
+
+    def body(self, content: str, hashed: str) -> bytes:
         found = self.releases[content].values()
         return next(data for data in found if sha256(data).hexdigest() == hashed)
 

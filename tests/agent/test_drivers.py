@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from stat import S_IMODE
@@ -78,8 +78,8 @@ def test_refuses_content_of_another_digest_and_leaves_nothing(tmp_path: Path) ->
 
 def test_refuses_a_file_that_is_not_what_its_listing_says(tmp_path: Path) -> None:
     class Swapped(ContentSource):
-        def file(self, content: str, hashed: str) -> bytes:
-            return super().file(content, hashed) + b"!"
+        def body(self, content: str, hashed: str) -> bytes:
+            return super().body(content, hashed) + b"!"
 
     with pytest.raises(ContentMismatch, match="expected"):
         provide(closure_of(NEW), "/new", tmp_path, Swapped(new=NEW))
@@ -95,7 +95,7 @@ class Sly(ContentSource):
     def listing(self, content: str) -> ReleaseContent:
         return ReleaseContent("web.2", "", self.files)
 
-    def file(self, content: str, hashed: str) -> bytes:
+    def body(self, content: str, hashed: str) -> bytes:
         return b"x"
 
 
@@ -201,10 +201,12 @@ def test_fetches_again_where_somebody_put_a_file_that_no_release_has(
 
 def test_takes_up_a_fetch_that_was_cut_off(tmp_path: Path) -> None:
     class Breaking(ContentSource):
-        def file(self, content: str, hashed: str) -> bytes:
+        def file(
+            self, content: str, hashed: str, bytes_max: int, write: Callable[[bytes], object]
+        ) -> None:
             if self.asked == 3:
                 self.is_away = True
-            return super().file(content, hashed)
+            super().file(content, hashed, bytes_max, write)
 
     content_source = Breaking(new=NEW)
     with pytest.raises(ServerAway):

@@ -21,6 +21,7 @@ from tests.agent.fleet_server import CHANNEL, FleetServer
 from tests.agent.single_host import ContentSource, closure_of
 from tests.api.people import People
 from tests.servers.process import free_port
+from tidegate import bounded_http
 from tidegate.agent import references
 from tidegate.agent.config import ChannelSettings
 from tidegate.agent.content import provide
@@ -60,9 +61,9 @@ class Referring(ContentSource):
         )
         return ReleaseContent(found.release_id, found.digest, files)
 
-    def file(self, content: str, hashed: str) -> bytes:
+    def body(self, content: str, hashed: str) -> bytes:
         assert hashed != sha256(BODY).hexdigest(), "the server does not have it"
-        return super().file(content, hashed)
+        return super().body(content, hashed)
 
 
 @pytest.fixture
@@ -232,7 +233,7 @@ class Dripping:
 def test_ends_an_exchange_that_drips_wherever_it_does(
     place: Path, scheme: str, beginning: bytes
 ) -> None:
-    references._roots()  # they are read once, which may take long, too
+    bounded_http.trusted_roots()  # they are read once, which may take long, too
     for seconds in (1, 4, 16, 64):  # until the other end had its turn more than once meanwhile
         with closing(Dripping(beginning)) as there:
             with pytest.raises(ReferenceAway, match=f"/app took longer than {seconds} s"):
@@ -246,7 +247,7 @@ def test_ends_an_exchange_that_drips_wherever_it_does(
 
 
 def test_gives_all_redirects_one_deadline(place: Path, store: FileServer) -> None:
-    references._roots()
+    bounded_http.trusted_roots()
     for seconds in (0.5, 2.5, 12.5):  # until it has come as far as to ask
         waits = 0.4 * seconds
         store.responses["/round"] = FileResponse(
@@ -320,7 +321,7 @@ def test_goes_from_http_to_https_and_never_back(
     tmp_path: Path, place: Path, store: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     signed = certificate(tmp_path)
-    monkeypatch.setattr(references, "_roots", lambda: create_default_context(cafile=signed))
+    monkeypatch.setattr(references, "trusted_roots", lambda: create_default_context(cafile=signed))
     with serve_files(signed) as safe:
         safe.responses |= {
             "/app": BODY,

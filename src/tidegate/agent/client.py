@@ -6,17 +6,26 @@ may be tried again. What the server says is ``RefusedByServer``, with the code o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from threading import Lock
 from typing import Any, Final, TypeVar
 
 import httpx2
 import msgspec
+from msgspec import Struct
 
 from tidegate import decoders
-from tidegate.agent.errors import RefusedByServer, ServerAway
+from tidegate.agent.errors import ContentMismatch, RefusedByServer, ServerAway
 from tidegate.agent.identity import HostKey
+from tidegate.bounded_http import (
+    BodyTooLong,
+    BoundedBackend,
+    BoundedTransport,
+    ThreadDeadline,
+    pieces_of,
+    trusted_roots,
+)
 from tidegate.clock import Clock
 from tidegate.domain.hosts.protocol import (
     PROTOCOL,
@@ -34,8 +43,11 @@ from tidegate.domain.hosts.protocol import (
 )
 
 CONNECT_SECONDS: Final = 5.0
-ANSWER_SECONDS: Final = 15.0
-ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+ANSWER_SECONDS: Final = 15.0  # for a whole exchange, however it is slow
+DOWNLOAD_SECONDS: Final = 300.0  # for a listing or a file
+ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
+LISTING_BYTES_MAX: Final = 64 * 1024 * 1024  # 10,000 files with long paths and addresses
+CONNECTIONS_MAX: Final = 8  # poller, sender and switcher ask at the same time
 RENEWED_BEFORE: Final = timedelta(minutes=3)  # a session's end
 PASSING: Final = frozenset({408, 425, 429})  # and all of 500 on
 # Somebody else was faster: the same request may work the next time.
@@ -46,6 +58,7 @@ UNPROVED: Final = 401
 RENEWING: Final = frozenset({"session_expired", "bad_mac", "unauthenticated"})
 
 T = TypeVar("T")
+Write = Callable[[bytes], object]
 
 _problem = decoders.build(dict[str, Any])
 for _answer in (
@@ -59,20 +72,50 @@ for _answer in (
     decoders.build(_answer)
 
 
-class AgentClient:
-    """One server, asked as one host. Threads may share it."""
+class AgentAnswer(Struct, frozen=True):
+    """What the server answered, read whole."""
 
-    def __init__(self, server: str, key: HostKey, clock: Clock, host_id: str = "") -> None:
+    status: int
+    content: bytes
+
+
+class AgentClient:
+    """One server, asked as one host. Threads may share it.
+
+    Every exchange has one deadline and a limit on the bytes of its answer. Bodies are asked for
+    as they are: what comes compressed is refused, because it may be larger than it looks.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        key: HostKey,
+        clock: Clock,
+        host_id: str = "",
+        *,
+        answer_seconds: float = ANSWER_SECONDS,
+        download_seconds: float = DOWNLOAD_SECONDS,
+    ) -> None:
         self._key = key
+        self._answer_seconds = answer_seconds
+        self._download_seconds = download_seconds
+        self._deadline = ThreadDeadline()
         self._clock = clock
         self._host_id = host_id
         self._session: SessionAnswer | None = None
         self._opening = Lock()
         self._http = httpx2.Client(
             base_url=server,
-            headers={PROTOCOL_HEADER: str(PROTOCOL), "accept": "application/json, */*"},
-            timeout=httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
+            headers={
+                PROTOCOL_HEADER: str(PROTOCOL),
+                "accept": "application/json, */*",
+                "accept-encoding": "identity",
+            },
+            timeout=httpx2.Timeout(answer_seconds, connect=CONNECT_SECONDS),
             trust_env=False,
+            transport=BoundedTransport(
+                BoundedBackend(self._deadline), trusted_roots(), CONNECTIONS_MAX
+            ),
         )
 
     def close(self) -> None:
@@ -106,8 +149,8 @@ class AgentClient:
     def dispatch(self, wait_seconds: int) -> Order | None:
         """The host's order; None: there was none so long. Raises: ServerAway, Answered."""
         path = f"/v1/agent/dispatch?wait={wait_seconds}"
-        answer = self._asked("GET", path, seconds=wait_seconds + ANSWER_SECONDS)
-        return None if answer.status_code == 204 else _decoded(answer, Order)
+        answer = self._asked("GET", path, seconds=wait_seconds + self._answer_seconds)
+        return None if answer.status == 204 else _decoded(answer, Order)
 
     def report(self, reports: Sequence[Mapping[str, Any]]) -> tuple[ReportResult, ...]:
         """What became of each, in their order. Raises: ServerAway, Answered."""
@@ -133,10 +176,21 @@ class AgentClient:
         return self._asked("GET", f"/v1/agent/manifest/{channel}").content
 
     def listing(self, content: str) -> ReleaseContent:
-        return _decoded(self._asked("GET", content), ReleaseContent)
+        """The files of a release. Raises: ServerAway, RefusedByServer."""
+        answer = self._asked(
+            "GET", content, seconds=self._download_seconds, bytes_max=LISTING_BYTES_MAX
+        )
+        return _decoded(answer, ReleaseContent)
 
-    def file(self, content: str, hashed: str) -> bytes:
-        return self._asked("GET", f"{content}/blobs/{hashed}").content
+    def file(self, content: str, hashed: str, bytes_max: int, write: Write) -> None:
+        """Write the bytes of a file, piece by piece as they arrive.
+
+        Raises:
+            ContentMismatch: it has more bytes than that. ServerAway, RefusedByServer.
+        """
+        path = f"{content}/blobs/{hashed}"
+        seconds = self._download_seconds
+        self._asked("GET", path, seconds=seconds, bytes_max=bytes_max, write=write)
 
     # ── requests ──
 
@@ -146,19 +200,22 @@ class AgentClient:
         path: str,
         body: Mapping[str, Any] | None = None,
         *,
-        seconds: float = ANSWER_SECONDS,
-    ) -> httpx2.Response:
-        """A request under the session, which is opened anew if the server knows it no more."""
+        seconds: float | None = None,
+        bytes_max: int = ANSWER_BYTES_MAX,
+        write: Write | None = None,
+    ) -> AgentAnswer:
+        """Send a request under the session. Open another one if the server does not know it."""
         session = self._opened()
+        rest = (seconds, bytes_max, write)
         try:
-            return self._sent(method, path, body, session, seconds)
+            return self._sent(method, path, body, session, *rest)
         except RefusedByServer as answered:
             if answered.status != UNPROVED or answered.said not in RENEWING:
                 raise
         with self._opening:
             if self._session is session:
                 self._session = None
-        return self._sent(method, path, body, self._opened(), seconds)
+        return self._sent(method, path, body, self._opened(), *rest)
 
     def _sent(
         self,
@@ -166,10 +223,14 @@ class AgentClient:
         path: str,
         body: Mapping[str, Any] | None = None,
         session: SessionAnswer | None = None,
-        seconds: float = ANSWER_SECONDS,
-    ) -> httpx2.Response:
+        seconds: float | None = None,
+        bytes_max: int = ANSWER_BYTES_MAX,
+        write: Write | None = None,
+    ) -> AgentAnswer:
+        """``write`` takes the body of a success in place of the answer."""
         content = b"" if body is None else msgspec.json.encode(body)
         headers = {} if body is None else {"content-type": "application/json"}
+        seconds = self._answer_seconds if seconds is None else seconds
         timeout = httpx2.Timeout(seconds, connect=CONNECT_SECONDS)
         request = self._http.build_request(
             method, path, content=content, headers=headers, timeout=timeout
@@ -177,12 +238,38 @@ class AgentClient:
         if session is not None:
             request.headers["authorization"] = _authorization(request, session, self._clock())
         try:
-            answer = self._http.send(request)
-        except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
+            with self._deadline.within(seconds):
+                return _checked(self._exchange(request, bytes_max, write))
+        except BodyTooLong as error:
+            if write is not None:
+                raise ContentMismatch(f"{path}: {error}") from None
+            raise ServerAway(f"{method} {path}: {error}") from None
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
+            raise ServerAway(f"{method} {path}: {type(error).__name__} {error}") from None
+        except OSError as error:
+            if write is not None:  # the disk may have failed, not the network
+                raise
             raise ServerAway(f"{method} {path}: {type(error).__name__} {error}") from None
         except RuntimeError as error:  # it was closed: we are stopping
             raise ServerAway(str(error)) from None
-        return _checked(answer)
+
+    def _exchange(
+        self, request: httpx2.Request, bytes_max: int, write: Write | None
+    ) -> AgentAnswer:
+        response = self._http.send(request, stream=True)
+        try:
+            if response.status_code < 300 and write is not None:
+                for piece in pieces_of(response, bytes_max):
+                    write(piece)
+                return AgentAnswer(response.status_code, b"")
+            if response.status_code >= 300:
+                bytes_max = ANSWER_BYTES_MAX
+            found = bytearray()
+            for piece in pieces_of(response, bytes_max):
+                found += piece
+            return AgentAnswer(response.status_code, bytes(found))
+        finally:
+            response.close()
 
 
 def _authorization(request: httpx2.Request, session: SessionAnswer, now: datetime) -> str:
@@ -198,8 +285,8 @@ def _authorization(request: httpx2.Request, session: SessionAnswer, now: datetim
     )
 
 
-def _checked(answer: httpx2.Response) -> httpx2.Response:
-    status = answer.status_code
+def _checked(answer: AgentAnswer) -> AgentAnswer:
+    status = answer.status
     if status < 300:
         return answer
     try:
@@ -212,7 +299,7 @@ def _checked(answer: httpx2.Response) -> httpx2.Response:
     raise RefusedByServer(status, str(said), str(detail), problem)
 
 
-def _decoded(answer: httpx2.Response, shape: type[T]) -> T:
+def _decoded(answer: AgentAnswer, shape: type[T]) -> T:
     try:
         return decoders.decoder(shape).decode(answer.content)
     except msgspec.MsgspecError as error:

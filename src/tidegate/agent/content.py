@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import file_digest, sha256
 from pathlib import Path
 from shutil import rmtree
@@ -36,11 +36,13 @@ class Source(Protocol):
     """Where content comes from; ``content`` is the address that an order names."""
 
     def listing(self, content: str) -> ReleaseContent:
-        """Raises: ServerAway, Answered."""
+        """Raises: ServerAway, RefusedByServer."""
         ...
 
-    def file(self, content: str, hashed: str) -> bytes:
-        """Raises: ServerAway, Answered."""
+    def file(
+        self, content: str, hashed: str, bytes_max: int, write: Callable[[bytes], object]
+    ) -> None:
+        """Raises: ContentMismatch: it is longer than that. ServerAway, RefusedByServer."""
         ...
 
 
@@ -140,19 +142,31 @@ def _check(files: Iterable[File], closure: str) -> FileManifest:
 
 
 def _lay_down(listed: File, path: Path, content: str, source: Source) -> None:
-    data = source.file(content, listed.sha256)
-    found = sha256(data).hexdigest()
-    if found != listed.sha256:
-        raise ContentMismatch(
-            f"{listed.path[:200]} is {found}, expected {listed.sha256}",
-            expected=listed.sha256,
-            found=found,
-        )
-    with path.open("wb") as file:
-        os.fchmod(file.fileno(), listed.mode)
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    """Write a file of the server's with its mode, durable; on failure nothing is left there."""
+    hashed, size = sha256(), 0
+    try:
+        with path.open("wb") as file:
+            os.fchmod(file.fileno(), listed.mode)
+
+            def write(piece: bytes) -> None:
+                nonlocal size
+                size += len(piece)
+                hashed.update(piece)
+                file.write(piece)
+
+            source.file(content, listed.sha256, listed.bytes, write)
+            if size != listed.bytes or hashed.hexdigest() != listed.sha256:
+                raise ContentMismatch(
+                    f"{listed.path[:200]} has {size} bytes and the hash {hashed.hexdigest()},"
+                    f" expected {listed.bytes} and {listed.sha256}",
+                    expected=listed.sha256,
+                    found=hashed.hexdigest(),
+                )
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def _hash(path: Path) -> str:

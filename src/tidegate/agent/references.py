@@ -14,17 +14,20 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from ssl import SSLContext
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
 import httpx2
 
 from tidegate.agent.errors import ContentMismatch, ReferenceAway, ReferenceRefused
-from tidegate.bounded_http import BoundedBackend, BoundedTransport, ExchangeDeadline
+from tidegate.bounded_http import (
+    BoundedBackend,
+    BoundedTransport,
+    ExchangeDeadline,
+    trusted_roots,
+)
 from tidegate.domain.content.entries import File
 
 CONNECT_SECONDS: Final = 5.0
@@ -126,7 +129,7 @@ def _remote(uri: str, deadline: ExchangeDeadline) -> Iterator[Iterator[bytes]]:
     """The body as it travels, after redirects. A client of its own: it knows no secret of ours."""
     try:
         timeout = httpx2.Timeout(PIECE_SECONDS, connect=CONNECT_SECONDS)
-        transport = BoundedTransport(BoundedBackend(deadline), _roots())
+        transport = BoundedTransport(BoundedBackend(deadline), trusted_roots())
         with httpx2.Client(
             headers=HEADERS, timeout=timeout, trust_env=False, transport=transport
         ) as client:
@@ -147,12 +150,6 @@ def _remote(uri: str, deadline: ExchangeDeadline) -> Iterator[Iterator[bytes]]:
         if deadline.is_over:
             raise _late(uri, deadline) from None
         raise ReferenceAway(f"{_shown(uri)}: {type(error).__name__} {error}") from None
-
-
-@cache
-def _roots() -> SSLContext:
-    """Whose certificates are trusted. Reading them takes a tenth of a second: once is enough."""
-    return httpx2.create_ssl_context(trust_env=False)
 
 
 def _body(uri: str, answer: httpx2.Response) -> Iterator[bytes]:
