@@ -39,6 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "clock": set(),
     "bounded_http": set(),  # HTTP with a deadline and a size limit
+    "public_addresses": {"errors"},  # which addresses a name from outside may lead to
     "decoders": {"errors"},  # the one place where msgspec derives decoders from types
     "config": {"errors", "decoders"},
     "kernel": {"errors", "decoders", "clock"},
@@ -46,11 +47,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     "domain": {"errors", "decoders", "kernel"},
     "lru": set(),  # a bounded cache
     "rate_limits": {"errors", "lru"},
-    "control": {*FOUNDATION, "__version__", "bounded_http", "rate_limits", "kernel", "domain"},
+    "control": {
+        *FOUNDATION,
+        *("__version__", "bounded_http", "public_addresses", "rate_limits", "kernel", "domain"),
+    },
     "web": {*FOUNDATION, "rate_limits", "kernel.model", "domain.access", "control.queries"},
     "api": {*SERVED, "control.fleet", "control.outbox.targets"},  # fleet: what agents ask for
     "dashboard": {*SERVED, "api.feed"},
-    "agent": {"errors", "decoders", "clock", "bounded_http", "domain.content", "domain.hosts"},
+    "agent": {
+        *("errors", "decoders", "clock", "bounded_http", "public_addresses"),
+        *("domain.content", "domain.hosts"),
+    },
     "cli": {"errors", "domain.content", "__version__"},
     "simulate": {"errors", "clock", "domain", "control", "kernel", "engines.memory"},
     "main": {"*"},

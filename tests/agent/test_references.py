@@ -35,7 +35,7 @@ from tidegate.agent.drivers import (
     SymlinkDriver,
 )
 from tidegate.agent.errors import ContentMismatch, ReferenceAway, ReferenceRefused, ServerAway
-from tidegate.agent.references import HTTP_ALONE, REDIRECTS_MAX, References
+from tidegate.agent.references import FETCH_SECONDS_MAX, HTTP_ALONE, REDIRECTS_MAX, References
 from tidegate.domain.content.entries import File
 from tidegate.domain.hosts.protocol import ReleaseContent
 from tidegate.domain.hosts.states import HostState
@@ -79,8 +79,23 @@ def place(tmp_path: Path) -> Path:
     return path
 
 
-def brought(place: Path, uri: str, fetching: References = HTTP_ALONE) -> Path:
-    return provide(CLOSURE, "/new", place, Referring(bin__app=uri), fetching)
+class Anywhere:
+    """An allow-list that names every host and port."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+def fetching_anywhere(
+    directories: tuple[Path, ...] = (), seconds: float = FETCH_SECONDS_MAX
+) -> References:
+    """The servers of these tests are on loopback, which an agent reaches only if it is allowed."""
+    return References(directories, seconds, hosts=Anywhere())
+
+
+def brought(place: Path, uri: str, fetching: References | None = None) -> Path:
+    chosen = fetching_anywhere() if fetching is None else fetching
+    return provide(CLOSURE, "/new", place, Referring(bin__app=uri), chosen)
 
 
 def left(place: Path) -> list[str]:
@@ -237,7 +252,9 @@ def test_ends_an_exchange_that_drips_wherever_it_does(
     for seconds in (1, 4, 16, 64):  # until the other end had its turn more than once meanwhile
         with closing(Dripping(beginning)) as there:
             with pytest.raises(ReferenceAway, match=f"/app took longer than {seconds} s"):
-                brought(place, f"{scheme}://{there.address}/app", References(seconds=seconds))
+                brought(
+                    place, f"{scheme}://{there.address}/app", fetching_anywhere(seconds=seconds)
+                )
 
             assert there.left.wait(SECONDS_MAX), "it listens no longer"
         assert left(place) == []
@@ -254,7 +271,7 @@ def test_gives_all_redirects_one_deadline(place: Path, store: FileServer) -> Non
             status=302, headers={"location": "/round"}, waits=waits
         )
         with pytest.raises(ReferenceAway, match=rf"/round took longer than {seconds} s"):
-            brought(place, store.at("/round"), References(seconds=seconds))
+            brought(place, store.at("/round"), fetching_anywhere(seconds=seconds))
         if store.asked:
             break
 
@@ -267,10 +284,10 @@ def test_fetches_again_nothing_that_is_there_and_whole(place: Path, store: FileS
     broken.releases["/new"] = {**FILES, "z": b"missing"}
     closure = closure_of(broken.releases["/new"])
     with pytest.raises(ReferenceRefused):
-        provide(closure, "/new", place, broken)
+        provide(closure, "/new", place, broken, fetching_anywhere())
     store.responses["/none"] = b"missing"
 
-    found = provide(closure, "/new", place, broken)
+    found = provide(closure, "/new", place, broken, fetching_anywhere())
 
     assert [path for path, _ in store.asked] == ["/app", "/none", "/none"]
     assert (found / "bin/app").read_bytes() == BODY
@@ -312,7 +329,7 @@ def test_follows_no_redirect_out_of_the_web(place: Path, store: FileServer, loca
     store.responses["/app"] = FileResponse(status=302, headers={"location": location})
 
     with pytest.raises(ReferenceRefused, match="not followed"):
-        brought(place, store.at("/app"), References((Path("/etc"),)))
+        brought(place, store.at("/app"), fetching_anywhere((Path("/etc"),)))
 
     assert left(place) == []
 
@@ -397,7 +414,8 @@ def test_makes_a_referenced_program_executable(store: FileServer, place: Path) -
     content_source = Referring(bin__app=store.at("/app"))
     content_source.executables = frozenset({"bin/app"})
 
-    found = provide(closure_of(FILES, content_source.executables), "/new", place, content_source)
+    closure = closure_of(FILES, content_source.executables)
+    found = provide(closure, "/new", place, content_source, fetching_anywhere())
 
     assert stat.S_IMODE((found / "bin/app").stat().st_mode) == 0o755
     assert stat.S_IMODE((found / "app.txt").stat().st_mode) == 0o644
@@ -437,7 +455,7 @@ def test_keeps_what_runs_when_a_reference_is_something_else(
     root.mkdir()
     content_source = Referring(bin__app=store.at("/app"))
     content_source.releases["/old"] = {"app.txt": b"old"}
-    driver = SymlinkDriver(root, content_source)
+    driver = SymlinkDriver(root, content_source, fetching_anywhere())
     old = closure_of(content_source.releases["/old"])
     assert driver.switch(SwitchRequest(old, "", "/old")) == Switched()
 
@@ -465,9 +483,9 @@ def test_gives_a_command_content_with_its_references(tmp_path: Path, store: File
     channel = ChannelSettings(driver="command", command=words)
     content_source = Referring(bin__app=store.at("/app"))
 
-    done = CommandDriver(CHANNEL, channel, state, RunningArtifacts(state), content_source).switch(
-        SwitchRequest(CLOSURE, "", "/new")
-    )
+    running = RunningArtifacts(state)
+    driver = CommandDriver(CHANNEL, channel, state, running, content_source, fetching_anywhere())
+    done = driver.switch(SwitchRequest(CLOSURE, "", "/new"))
 
     assert done == Switched()
     assert (tmp_path / "out").read_bytes() == BODY
@@ -517,7 +535,10 @@ def test_brings_a_release_with_references_to_a_host(
     local = tmp_path / "local"
     local.mkdir()
     (local / "model").write_bytes(b"weights")
-    fleet_server, agent_process = start_agent("good one", reference_directories=f'["{local}"]')
+    here = store.at("").removeprefix("http://")
+    fleet_server, agent_process = start_agent(
+        "good one", reference_directories=f'["{local}"]', reference_hosts=f'["{here}"]'
+    )
     store.responses["/app"] = FileResponse(status=302, headers={"location": "/moved"})
     store.responses["/moved"] = FileResponse(b"", 503)
     release(
@@ -558,3 +579,74 @@ def test_fails_a_release_whose_reference_is_something_else(
     assert record.current_closure != record.target_closure
     assert agent_process.text == "good one"
     assert left(agent_process.root) == []
+
+
+# ── where addresses lead ──
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "2130706433"])
+def test_asks_nobody_on_loopback_unless_the_settings_name_it(
+    place: Path, store: FileServer, host: str
+) -> None:
+    store.responses["/app"] = BODY
+    uri = store.at("/app").replace("127.0.0.1", host)
+
+    with pytest.raises(ReferenceRefused, match="reference_hosts"):
+        brought(place, uri, HTTP_ALONE)
+
+    assert store.asked == []
+    assert left(place) == []
+
+
+@pytest.mark.parametrize(
+    "host", ["10.0.0.1", "192.168.1.1", "169.254.169.254", "[fd00::1]", "[::1]", "100.64.0.1"]
+)
+def test_asks_no_private_address(place: Path, host: str) -> None:
+    with pytest.raises(ReferenceRefused, match="reference_hosts"):
+        brought(place, f"http://{host}/app", HTTP_ALONE)
+
+
+def test_asks_a_private_address_that_the_settings_name(place: Path, store: FileServer) -> None:
+    store.responses["/app"] = BODY
+    name = store.at("").removeprefix("http://")
+
+    found = brought(place, store.at("/app"), References(hosts=frozenset({name})))
+
+    assert (found / "bin/app").read_bytes() == BODY
+
+
+def test_follows_no_redirect_to_a_private_address(place: Path, store: FileServer) -> None:
+    with serve_files() as inside:
+        inside.responses["/app"] = BODY
+        store.responses["/app"] = FileResponse(status=302, headers={"location": inside.at("/app")})
+        name = store.at("").removeprefix("http://")
+
+        with pytest.raises(ReferenceRefused, match="reference_hosts"):
+            brought(place, store.at("/app"), References(hosts=frozenset({name})))
+
+        assert inside.asked == []
+
+
+def test_looks_a_name_up_once_and_connects_to_what_it_found(
+    place: Path, store: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second answer of the resolver could lead elsewhere: nobody asks for it."""
+    store.responses["/app"] = BODY
+    answers = [("127.0.0.1",)]
+    monkeypatch.setattr(references, "system_resolve", lambda host, port: answers.pop())
+    port = store.at("").rpartition(":")[2]
+    name = f"mirror.example:{port}"
+
+    found = brought(place, f"http://{name}/app", References(hosts=frozenset({name})))
+
+    assert (found / "bin/app").read_bytes() == BODY
+    assert answers == []
+
+
+def test_refuses_a_name_of_which_one_address_is_private(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(references, "system_resolve", lambda host, port: ("1.1.1.1", "127.0.0.1"))
+
+    with pytest.raises(ReferenceRefused, match="reference_hosts"):
+        brought(place, "https://mirror.example/app", HTTP_ALONE)

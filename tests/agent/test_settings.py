@@ -62,6 +62,8 @@ def test_lets_a_flag_win(file: Path) -> None:
         ("[channels.web-stable]", "[channels", "not TOML"),
         ("[channels.web", 'reference_directories = ["mnt"]\n[channels.web', "reference_dir"),
         ("[channels.web", 'reference_directories = ["/"]\n[channels.web', "reference_dir"),
+        ("[channels.web", 'reference_hosts = ["mirror.internal"]\n[channels.web', "reference_host"),
+        ("[channels.web", 'reference_hosts = ["http://x:80"]\n[channels.web', "reference_host"),
         ('server = "http://127.0.0.1:8420"', 'server = "https://x"\npoll_seconds = 0', "poll"),
     ],
 )

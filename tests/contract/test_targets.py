@@ -20,7 +20,7 @@ from tests.servers.certificates import Authority, secured
 from tests.servers.process import free_port, until
 from tidegate.clock import system_clock
 from tidegate.control.outbox.targets import Effect, Target, TargetDone, TargetFailed, Unobservable
-from tidegate.control.outbox.targets.addresses import (
+from tidegate.public_addresses import (
     DestinationRefused,
     is_public,
     parse_destination,

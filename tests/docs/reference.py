@@ -221,6 +221,7 @@ AGENT_LIMITS: Final = {
     "channels": f"1 to {agent_config.CHANNELS_MAX}",
     "reference_directories": f"at most {agent_config.REFERENCE_DIRECTORIES_MAX} absolute paths, "
     "not `/`",
+    "reference_hosts": f"at most {agent_config.REFERENCE_HOSTS_MAX}, each `host:port`",
 }
 CHANNEL_LIMITS: Final = {
     "root": "an absolute path; required with `symlink`",

@@ -26,9 +26,11 @@ from tidegate.domain.hosts.protocol import WAIT_SECONDS_MAX
 FILE_BYTES_MAX = 256 * 1024
 CHANNELS_MAX = 64
 REFERENCE_DIRECTORIES_MAX = 16
+REFERENCE_HOSTS_MAX = 64
 
 DriverName = Literal["symlink", "command", "fake"]
 Seconds = Annotated[float, Meta(gt=0, le=3_600)]
+_HOST_AND_PORT = re.compile(r"([a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\]):[0-9]{1,5}")
 _SERVER = re.compile(r"https?://[^/\s?#]+")
 _LOOPBACK = re.compile(r"http://(127\.0\.0\.1|\[::1\]|localhost)(:\d+)?")
 
@@ -80,6 +82,10 @@ class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """
     reference_directories: tuple[str, ...] = ()
     """The directories that `file:` references of a release may point to. Empty: none."""
+    reference_hosts: tuple[str, ...] = ()
+    """Each `host:port` that references of a release may be fetched from although its address is
+    not public, such as a mirror in your own network.
+    """
 
 
 decoders.build(AgentSettings)
@@ -152,6 +158,12 @@ def _check(settings: AgentSettings) -> None:
     if len(settings.reference_directories) > REFERENCE_DIRECTORIES_MAX:
         count = str(len(settings.reference_directories))
         raise _wrong("reference_directories", count, f"at most {REFERENCE_DIRECTORIES_MAX}")
+    for host in settings.reference_hosts:
+        if not _HOST_AND_PORT.fullmatch(host):
+            raise _wrong("reference_hosts", host, "host:port, as mirror.internal:443")
+    if len(settings.reference_hosts) > REFERENCE_HOSTS_MAX:
+        count = str(len(settings.reference_hosts))
+        raise _wrong("reference_hosts", count, f"at most {REFERENCE_HOSTS_MAX}")
     for name, channel in settings.channels.items():
         _check_channel(f"channels.{name}", channel)
 

@@ -297,7 +297,10 @@ def build_drivers(settings: AgentSettings, source: Source) -> Mapping[str, Drive
     """The driver of each channel that this host serves."""
     state = Path(settings.state)
     running = RunningArtifacts(state)
-    references = References(tuple(map(Path, settings.reference_directories)))
+    references = References(
+        tuple(map(Path, settings.reference_directories)),
+        hosts=frozenset(settings.reference_hosts),
+    )
     made: dict[str, Driver] = {}
     for name, channel in settings.channels.items():
         match channel.driver:

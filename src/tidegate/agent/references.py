@@ -5,6 +5,10 @@
 
 Nothing of ours goes there: no session, no cookie, no key, no name of the host. Whatever comes is
 compared with the hash that people approved, so the place need not be trusted (ADR-0013).
+
+An author of a release must not thereby reach what only this host can reach. So each name is looked
+up once, and all its addresses must be public, unless the settings name its host and port. That is
+checked for every connection, also after a redirect.
 """
 
 from __future__ import annotations
@@ -12,13 +16,14 @@ from __future__ import annotations
 import logging
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+import httpcore2
 import httpx2
 
 from tidegate.agent.errors import ContentMismatch, ReferenceAway, ReferenceRefused
@@ -29,6 +34,7 @@ from tidegate.bounded_http import (
     trusted_roots,
 )
 from tidegate.domain.content.entries import File
+from tidegate.public_addresses import ADDRESSES_MAX, is_public, system_resolve
 
 CONNECT_SECONDS: Final = 5.0
 PIECE_SECONDS: Final = 15.0  # that the next piece is waited for
@@ -46,14 +52,19 @@ log = logging.getLogger("tidegate.agent")
 
 class References:
     """What fetches them. ``directories``: where those of ``file:`` may lie on this host;
-    ``seconds``: how long one may take, whichever part of it is slow.
+    ``seconds``: how long one may take, whichever part of it is slow; ``hosts``: each
+    ``host:port`` that may have a private address.
     """
 
     def __init__(
-        self, directories: tuple[Path, ...] = (), seconds: float = FETCH_SECONDS_MAX
+        self,
+        directories: tuple[Path, ...] = (),
+        seconds: float = FETCH_SECONDS_MAX,
+        hosts: Container[str] = frozenset(),
     ) -> None:
         self._directories = directories
         self._seconds = seconds
+        self._hosts = hosts
 
     def fetch(self, listed: File, uri: str, path: Path) -> None:
         """Write the referenced bytes to ``path`` with their mode, durable; on failure nothing is
@@ -65,7 +76,7 @@ class References:
         """
         deadline = ExchangeDeadline(self._seconds)
         is_local = uri.startswith("file:")
-        opened = _local(self._checked(uri)) if is_local else _remote(uri, deadline)
+        opened = _local(self._checked(uri)) if is_local else _remote(uri, deadline, self._hosts)
         try:
             with opened as pieces, path.open("wb") as file:
                 os.fchmod(file.fileno(), listed.mode)
@@ -125,11 +136,13 @@ def _local(path: Path) -> Iterator[Iterator[bytes]]:
 
 
 @contextmanager
-def _remote(uri: str, deadline: ExchangeDeadline) -> Iterator[Iterator[bytes]]:
+def _remote(
+    uri: str, deadline: ExchangeDeadline, hosts: Container[str]
+) -> Iterator[Iterator[bytes]]:
     """The body as it travels, after redirects. A client of its own: it knows no secret of ours."""
     try:
         timeout = httpx2.Timeout(PIECE_SECONDS, connect=CONNECT_SECONDS)
-        transport = BoundedTransport(BoundedBackend(deadline), trusted_roots())
+        transport = BoundedTransport(_GuardedBackend(deadline, hosts), trusted_roots())
         with httpx2.Client(
             headers=HEADERS, timeout=timeout, trust_env=False, transport=transport
         ) as client:
@@ -150,6 +163,44 @@ def _remote(uri: str, deadline: ExchangeDeadline) -> Iterator[Iterator[bytes]]:
         if deadline.is_over:
             raise _late(uri, deadline) from None
         raise ReferenceAway(f"{_shown(uri)}: {type(error).__name__} {error}") from None
+
+
+class _GuardedBackend(BoundedBackend):
+    """Connects to public addresses, and to those of the hosts that the settings name."""
+
+    def __init__(self, deadline: ExchangeDeadline, hosts: Container[str]) -> None:
+        super().__init__(deadline)
+        self._hosts = hosts
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.NetworkStream:
+        failure: Exception = httpcore2.ConnectError(f"{host} has no address")
+        for address in self._addresses(host, port):
+            try:
+                return super().connect_tcp(address, port, timeout, local_address, socket_options)
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+                failure = error
+        raise failure
+
+    def _addresses(self, host: str, port: int) -> tuple[str, ...]:
+        """Raises: ReferenceRefused: one of them is not public."""
+        name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            found = system_resolve(host, port)[:ADDRESSES_MAX]
+        except OSError as error:
+            raise httpcore2.ConnectError(str(error)) from None
+        if name not in self._hosts and not all(map(is_public, found)):
+            raise ReferenceRefused(
+                f"{name[:SHOWN_CHARS_MAX]} leads to an address that is not public, and"
+                " reference_hosts of this agent does not name it"
+            )
+        return found
 
 
 def _body(uri: str, answer: httpx2.Response) -> Iterator[bytes]:

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from tidegate.clock import Clock
 from tidegate.config import InvalidSetting, Settings, TargetSetting
 from tidegate.control.outbox.targets import Target, TargetDone, TargetFailed
-from tidegate.control.outbox.targets.addresses import DestinationRefused, parse_destination
 from tidegate.control.outbox.targets.command import CommandTarget
 from tidegate.control.outbox.targets.file import FileTarget
 from tidegate.control.outbox.targets.webhook import WebhookTarget
 from tidegate.errors import Invalid, NotFound
+from tidegate.public_addresses import DestinationRefused, parse_destination
 
 Configured = WebhookTarget | CommandTarget | FileTarget
 

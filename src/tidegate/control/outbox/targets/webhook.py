@@ -33,16 +33,16 @@ from tidegate.control.outbox.targets import (
     Unobservable,
     observation_of,
 )
-from tidegate.control.outbox.targets.addresses import (
+from tidegate.domain.outbox.reconciliation import Observation
+from tidegate.errors import InvalidInput
+from tidegate.kernel import codec
+from tidegate.public_addresses import (
     DestinationRefused,
     Resolve,
     parse_destination,
     resolve_destination,
     system_resolve,
 )
-from tidegate.domain.outbox.reconciliation import Observation
-from tidegate.errors import InvalidInput
-from tidegate.kernel import codec
 
 TIMEOUT_SECONDS = 10.0
 ANSWER_BYTES_MAX = 64 * 1024

@@ -1,12 +1,13 @@
-"""Which addresses a webhook may reach: public ones, over TLS, and what was allowed by name.
+"""Which addresses a webhook or a reference may reach: public ones, and those allowed by name.
 
     https://hooks.example.com/x ──▶ parts, in one strict reading
                                 ──▶ resolve once, check every address that comes back
                                 ──▶ connect to one of those, never to the name again
 
-Whoever may configure a webhook must not thereby reach what only this machine can reach: loopback,
-private networks, the cloud's metadata service. An exact ``host:port`` can be allowed; then, and
-only then, plain HTTP and other ports work too.
+A person who may configure a webhook must not thereby reach what only this machine can reach:
+loopback, private networks, the cloud's metadata service. You can allow an exact ``host:port``.
+Only then do plain HTTP and other ports work for a webhook. References (``agent/references``) are
+verified by their hash, so plain HTTP is fine for them. They follow the same rule on addresses.
 """
 
 from __future__ import annotations
