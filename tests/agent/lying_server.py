@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -69,6 +69,8 @@ class LyingServer(ThreadingHTTPServer):
         self.polls = 0
         self.manifests_asked: list[datetime] = []
         self.reports: list[dict[str, Any]] = []
+        self.heartbeats = 0
+        self.refuse: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda report: None
 
     def kinds(self) -> list[str]:
         return [report["kind"] for report in self.reports]
@@ -106,11 +108,16 @@ class Speaker(BaseHTTPRequestHandler):
                 opened = {"session": "s", "mac_key": "00" * 32, "expires_at": ends}
                 self._say(200, {**opened, "server_time": now.isoformat()})
             case "/v1/agent/heartbeat":
+                self.server.heartbeats += 1
                 self._say(200, {"received_at": now.isoformat(), "last_accepted_seq": {}})
             case _:
                 self.server.reports += body["reports"]
                 answers = [
-                    {"rollout_id": report["rollout_id"], "seq": report["seq"], "status": 200}
+                    {
+                        "rollout_id": report["rollout_id"],
+                        "seq": report["seq"],
+                        **(self.server.refuse(report) or {"status": 200}),
+                    }
                     for report in body["reports"]
                 ]
                 self._say(200, {"answers": answers})

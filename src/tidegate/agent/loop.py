@@ -44,8 +44,11 @@ MANIFEST_SECONDS_MAX: Final = 5.0  # between attempts to get a manifest that an 
 ORDER_HELD_SECONDS: Final = 60.0  # that one waits; the server leases it for less, and repeats it
 STOP_SECONDS_MAX: Final = 10.0  # that a switch under way is waited for
 DOUBLINGS_MAX: Final = 10
-# Answers to a report that say: not now. All others but 200 say: never.
+# Answers to a report that say: not now. The same report is sent again.
 LATER: Final = WAITS | CONFLICTS | {"clock_skew"}
+# Answers that say: not as the server sees it. The report is void. If the host still soaks, the
+# agent concludes again, with the time and the number of that moment. All others say: never.
+NOT_YET: Final = frozenset({"early_convergence", "unsustained_failure", "sequence_gap"})
 # What a whole request is refused with although every report in it may be right.
 NOT_THE_REPORTS: Final = frozenset({401, 403, 404, 405, 406, 426})
 
@@ -384,6 +387,8 @@ class AgentLoop:
             log.info("%s waits: %s", rollout_id, answer.detail)
             self._held[rollout_id] = time.monotonic() + HELD_SECONDS * random.uniform(0.5, 1.5)
         else:
+            if answer.code in NOT_YET:  # no faster than what has to wait
+                self._held[rollout_id] = time.monotonic() + HELD_SECONDS
             members = {"state": answer.state, "expected": answer.expected}
             self._give_up(entry, f"{answer.code}: {answer.detail}", members)
 

@@ -107,11 +107,14 @@ def drop_refused_report(
     """What a report that was refused for good leaves: ``before`` is the twin as it was before the
     report, ``state`` where the control plane says that the host stands.
 
-    An order that was not acknowledged is void. A host that was given up while it was silent has
-    failed, and goes back if its policy says so. Otherwise it is over: None.
+    An order that was not acknowledged is void. A host that still soaks for the control plane soaks
+    on: its time may run later there, so what it concluded is said again. A host that was given up
+    while it was silent has failed, and goes back if its policy says so. Otherwise it is over: None.
     """
     if isinstance(event, DispatchAck):
         return None, ()
+    if state == before.state == HostState.SOAKING and _is_repeatable(before, event):
+        return before, ()
     deadline = deadline_of(before)
     if state != HostState.FAILED or deadline is None or before.state is HostState.FAILED:
         return None, ()
@@ -119,3 +122,10 @@ def drop_refused_report(
         rollout_id=before.rollout_id, host_id=before.host_id, at=now, deadline=deadline
     )
     return step(before, expired, max(now, before.due_at or now))
+
+
+def _is_repeatable(before: HostRecord, event: AgentEvent) -> bool:
+    """Whether it follows from the time alone, and nothing was done about it yet."""
+    if isinstance(event, Failed):
+        return not rolls_back(before)  # else the rollback is under way
+    return isinstance(event, Converged)
