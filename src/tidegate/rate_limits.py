@@ -11,6 +11,7 @@ from tidegate.errors import Unavailable
 from tidegate.lru import LruCache
 
 KEYS_MAX = 100_000
+ROUNDING = 1e-9
 
 
 class RateLimited(Unavailable):
@@ -40,14 +41,26 @@ class Bucket:
         self._left: LruCache[str, tuple[float, float]] = LruCache(KEYS_MAX)
         self._lock = Lock()
 
-    def take(self, key: str) -> None:
-        """Raises: RateLimited: nothing is left; says when there will be."""
+    def take(self, key: str, cost: float = 1.0) -> None:
+        """Use up so much of what the key has left.
+
+        Raises:
+            RateLimited: there is less; says when there will be enough.
+        """
         now = self._monotonic()
         with self._lock:
             left, since = self._left.find(key) or (float(self._burst), now)
             left = min(self._burst, left + (now - since) * self._rate)
-            allowed = left >= 1
-            self._left.keep(key, (left - 1 if allowed else left, now))
+            allowed = left >= cost - ROUNDING
+            self._left.keep(key, (left - cost if allowed else left, now))
         if not allowed:
-            seconds = max(1, math.ceil((1 - left) / self._rate))
+            seconds = max(1, math.ceil((cost - left) / self._rate))
             raise RateLimited(self._what, seconds)
+
+    def give_back(self, key: str, cost: float = 1.0) -> None:
+        """Undo a ``take``: what it was for does not count."""
+        with self._lock:
+            found = self._left.find(key)
+            if found is not None:
+                left, since = found
+                self._left.keep(key, (min(self._burst, left + cost), since))

@@ -26,7 +26,7 @@ WORDS: Final[Mapping[str, str]] = {
     "threads": "Requests that are decided at once.",
     "reads_per_second": "Reads of one principal.",
     "writes_per_second": "Writes of one principal.",
-    "sign_ins_per_minute": "Attempts to sign in, per address and per name.",
+    "sign_ins_per_minute": "Failed sign-ins, per name and client address.",
     "connections_per_address": "Connections of one client address; set it to more than the hosts "
     "behind one NAT. It is not used with behind_proxy.",
     "fast_path": "Whether plain requests of agents are answered at the socket, with less work.",

@@ -8,6 +8,7 @@ goes the other way round: first the fact, which ends all access, then the rows.
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -37,6 +38,9 @@ from tidegate.errors import IdempotencyMismatch, TidegateError, Unknown
 from tidegate.kernel.model import NO_META, Position
 from tidegate.kernel.slices import Slice
 from tidegate.rate_limits import Bucket
+
+
+NAMES_PER_ADDRESS: Final = 10
 
 
 class ChangedUser(Struct, frozen=True):
@@ -296,12 +300,20 @@ class AccessOperations:
     def sign_in(self, login: str, password: str, *, address: str) -> OpenedSession:
         """Open a session. ``address`` is that of the client.
 
+        Failures are counted per name and address: guessing a person's password from elsewhere does
+        not lock them out. An address that tries many names may fail ``NAMES_PER_ADDRESS`` times as
+        often.
+
         Raises:
             RateLimited, WrongCredentials.
         """
-        self._attempts.take(f"address {address}")
-        self._attempts.take(f"login {login.casefold()}")
-        return self._accounts.open_session(self._accounts.check_sign_in(login, password))
+        attempt, elsewhere = f"login {login.casefold()} {address}", f"address {address}"
+        self._attempts.take(elsewhere, 1 / NAMES_PER_ADDRESS)
+        self._attempts.take(attempt)
+        user = self._accounts.check_sign_in(login, password)
+        self._attempts.give_back(attempt)
+        self._attempts.give_back(elsewhere, 1 / NAMES_PER_ADDRESS)
+        return self._accounts.open_session(user)
 
     def sign_out(self, caller: Caller) -> None:
         """Close the session of the caller, if they have one."""
