@@ -20,12 +20,6 @@ from tests.servers.certificates import Authority, secured
 from tests.servers.process import free_port, until
 from tidegate.clock import system_clock
 from tidegate.control.outbox.targets import Effect, Target, TargetDone, TargetFailed, Unobservable
-from tidegate.public_addresses import (
-    DestinationRefused,
-    is_public,
-    parse_destination,
-    resolve_destination,
-)
 from tidegate.control.outbox.targets.command import CommandTarget
 from tidegate.control.outbox.targets.file import FileTarget
 from tidegate.control.outbox.targets.webhook import (
@@ -39,6 +33,12 @@ from tidegate.control.outbox.targets.webhook import (
 from tidegate.domain.outbox.reconciliation import Observation
 from tidegate.domain.outbox.states import IntentState, RequestedState
 from tidegate.errors import InvalidInput
+from tidegate.public_addresses import (
+    DestinationRefused,
+    is_public,
+    parse_destination,
+    resolve_destination,
+)
 
 ALIAS = OPERATIONS[0]
 KEY = "web:web.1:lambda_alias_update:0"
