@@ -32,6 +32,7 @@ from tidegate.domain.rollouts.facts import (
     WaveAdvanced,
 )
 from tidegate.domain.rollouts.folds import rollout_tallies, step_tally
+from tidegate.domain.rollouts.machine import state_of_counts
 from tidegate.domain.rollouts.names import channel_of, ref_of
 from tidegate.domain.rollouts.refusals import RolloutInvariant
 from tidegate.domain.rollouts.rows import (
@@ -51,7 +52,7 @@ from tidegate.domain.rollouts.slices import (
     pause_rollout,
     resume_rollout,
 )
-from tidegate.domain.rollouts.states import Clearance, Outcome, RolloutState, Word
+from tidegate.domain.rollouts.states import OPEN, Clearance, Outcome, RolloutState, Word
 from tidegate.errors import Conflict, Gone, Invalid, NotFound, Refused
 from tidegate.kernel.codec import decode
 from tidegate.kernel.replay import Replay, differences
@@ -263,6 +264,7 @@ class Fleet:
         """R1, R2, R4, R6, R8, R10 and the seed's own: of every rollout, at every moment."""
         for row, tally, records in self.each():
             assert (row.state, row.current_wave) == (tally.state, tally.current_wave)
+            assert tally.state not in OPEN or state_of_counts(tally) is tally.state
             is_over = tally.terminal_at is not None or tally.superseded_at is not None
             assert (tally.outcome is not None) is is_over
             for n, wave in enumerate(tally.waves):

@@ -46,7 +46,7 @@ from tidegate.domain.rollouts.facts import (
 from tidegate.domain.rollouts.outcomes import conclude, outcome_of
 from tidegate.domain.rollouts.refusals import RollbackRunning
 from tidegate.domain.rollouts.rows import RolloutTally, WaveTally
-from tidegate.domain.rollouts.states import DISPATCHABLE, Clearance, RolloutState
+from tidegate.domain.rollouts.states import DISPATCHABLE, OPEN, Clearance, RolloutState
 from tidegate.domain.rollouts.tallies import broken
 from tidegate.domain.rollouts.transitions import TABLE, RolloutEvent
 from tidegate.errors import IllegalTransition, InvalidInput
@@ -161,7 +161,7 @@ def _change(tally: RolloutTally, event: HostStateChanged, now: datetime) -> Step
         # Converged hosts move no more; whatever this is, it reopens nothing.
         return replace(tally, degraded=True), ()
     tally = _count(tally, event)
-    if tally.state in (RolloutState.SUPERSEDED, RolloutState.FAILED):
+    if tally.state is RolloutState.SUPERSEDED:
         return tally, _quarantine(tally, event)
     if tally.state is RolloutState.REVERTED and not _went_back(tally):
         raise broken(tally, f"{event.host_id} must not go on before it is cleared")
@@ -262,7 +262,7 @@ def _skip(tally: RolloutTally, event: HostSkipped, now: datetime) -> Stepped:
     tally = tallies.left(tally, event.wave, event.state, tolerated=tolerated)
     tally = replace(tally, rollback_failed=tally.rollback_failed - event.rollback_failed)
     _demand_sound(tally)
-    if tally.state in DISPATCHABLE:
+    if tally.state in OPEN:
         return _settle(tally, now)
     return tally, ()
 
@@ -271,7 +271,15 @@ def _skip(tally: RolloutTally, event: HostSkipped, now: datetime) -> Stepped:
 
 
 def state_of_counts(tally: RolloutTally) -> RolloutState:
-    """The state of a rollout that is under way, as a function of its tally."""
+    """The state of an open rollout, as a function of its tally: the one it is in, after every
+    fact. Where a host failed and did not go back, somebody must look, even if it comes back later.
+    """
+    if tally.state is RolloutState.FAILED and tally.halted_at is not None:
+        return RolloutState.FAILED
+    return _state_once_cleared(tally)
+
+
+def _state_once_cleared(tally: RolloutTally) -> RolloutState:
     if tally.halted_at is not None:
         if tallies.stuck(tally):
             return RolloutState.FAILED
@@ -291,7 +299,11 @@ def _went_back(tally: RolloutTally) -> bool:
 
 def _settle(tally: RolloutTally, at: datetime, *caused: Struct) -> Stepped:
     """The rollout in the state that its counts call for; behind ``caused``, what that leads to."""
-    tally, effects = _enter(tally, state_of_counts(tally), at)
+    return _lead(tally, state_of_counts(tally), at, *caused)
+
+
+def _lead(tally: RolloutTally, state: RolloutState, at: datetime, *caused: Struct) -> Stepped:
+    tally, effects = _enter(tally, state, at)
     return tally, (*effects, *caused, *_onward(tally, at))
 
 
@@ -438,7 +450,7 @@ def _waive(tally: RolloutTally, event: OperatorClearance, now: datetime) -> Step
     _demand_sound(tally)
     if not tallies.troubled(tally):
         tally = replace(tally, halted_at=None, halted_by=None)
-    return _settle(tally, now, *skipped)
+    return _lead(tally, _state_once_cleared(tally), now, *skipped)
 
 
 _STEPS: Final[Mapping[type[Struct], Callable[[RolloutTally, Any, datetime], Stepped]]] = {
