@@ -482,3 +482,64 @@ def test_a_new_order_overtakes_what_waits_for_a_reboot(host: SingleHost) -> None
     host.confirm()
 
     assert list(host.journal.twins) == ["web-stable@web.3"]
+
+
+# ── an order that the server took back ──
+
+
+def defer(host: SingleHost) -> None:
+    host.order_runs.take(order())
+    host.confirm()
+    host.switch(Staged("kernel"))
+    host.confirm()
+    assert host.is_at(HostState.DEFERRED)
+
+
+def test_removes_what_is_staged_when_the_server_took_its_order_back(host: SingleHost) -> None:
+    defer(host)
+
+    host.order_runs.taken_back(ROLLOUT)
+
+    assert host.order_runs.is_busy
+    job = host.switch()
+    assert job.change == SwitchRequest(closure_of(OLD), closure_of(NEW), content="")
+    assert host.kinds == []
+    assert ROLLOUT not in host.journal.twins
+    assert not host.order_runs.is_busy
+
+
+def test_removes_what_is_staged_also_after_a_restart(host: SingleHost) -> None:
+    defer(host)
+    host.order_runs.taken_back(ROLLOUT)
+
+    host.crash()
+
+    assert host.switch().change.closure == closure_of(OLD)
+    assert ROLLOUT not in host.journal.twins
+
+
+def test_rolls_back_by_itself_when_it_rebooted_into_an_order_that_is_void(host: SingleHost) -> None:
+    defer(host)
+    host.crash()
+    host.switch()
+    assert host.kinds[0] == "ActivationCompleted"
+    assert host.driver.current() == closure_of(NEW)
+
+    host.check()
+
+    host.order_runs.refused(host.journal.entries[0], state=HostState.PENDING)
+    host.switch()
+
+    assert host.driver.current() == closure_of(OLD)
+    assert host.kinds == []
+    assert not host.order_runs.is_busy
+
+
+def test_takes_the_next_attempt_of_an_order_that_waits_for_a_reboot(host: SingleHost) -> None:
+    """The server took the first one back, and this host did not hear of it."""
+    defer(host)
+
+    host.order_runs.take(order(attempt=2))
+
+    assert host.kinds == ["DispatchAck"]
+    assert host.twin.attempt == 2

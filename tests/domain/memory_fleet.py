@@ -46,9 +46,11 @@ from tidegate.domain.rollouts.clearance import ClearRollout, clear_rollout
 from tidegate.domain.rollouts.facts import OpenedWave
 from tidegate.domain.rollouts.promotion import PromoteRelease, PromotionResult, promote_release
 from tidegate.domain.rollouts.report_slices import (
+    ObserveHost,
     ReportEvent,
     ReserveDispatch,
     SkipHost,
+    observe_host,
     report_event,
     reserve_dispatch,
     skip_host,
@@ -269,6 +271,13 @@ class MemoryFleet:
         target = self.tally(rollout_id).target_closure
         for host_id in host_ids:
             self.report(ActivationCompleted, rollout_id, host_id, observed_current_closure=target)
+
+    def observe(self, rollout_id: str, *host_ids: str) -> None:
+        """A heartbeat says that the target runs."""
+        target = self.tally(rollout_id).target_closure
+        for host_id in host_ids:
+            command = ObserveHost(rollout_id=rollout_id, host_id=host_id, current_closure=target)
+            self.execute(observe_host, command)
 
     def declare(self, rollout_id: str, *host_ids: str) -> None:
         for host_id in host_ids:

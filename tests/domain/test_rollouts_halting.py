@@ -8,9 +8,13 @@ import pytest
 
 from tests.domain.memory_fleet import MemoryFleet
 from tidegate.domain.composition import FOLDS
+from tidegate.domain.hosts.facts import DispatchCancelled, HostSkipped
+from tidegate.domain.hosts.refusals import OrderCancelled, RolloutIsHalted
+from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.machine import state_of_counts
 from tidegate.domain.rollouts.rows import RolloutTally, tally_key
 from tidegate.domain.rollouts.states import OPEN, Clearance, RolloutState
+from tidegate.errors import IllegalTransition
 from tidegate.kernel.codec import decode
 from tidegate.kernel.replay import Replay, differences
 
@@ -67,3 +71,85 @@ def test_stays_failed_when_a_host_that_was_given_up_comes_back(fleet: MemoryFlee
     assert check_state(fleet, rollout_id) is RolloutState.FAILED
     fleet.clear(rollout_id, Clearance.RESUME)
     assert check_state(fleet, rollout_id) is RolloutState.ACTIVE
+
+
+# ── a host that waits for its reboot ──────────────────────────────────────────────────────────────
+
+
+def halt_beside_a_deferred_host(fleet: MemoryFleet) -> str:
+    rollout_id = fleet.promote("web.1", 2)
+    fleet.start(rollout_id, "w0-0", "w0-1")
+    fleet.defer(rollout_id, "w0-0")
+    fleet.fail(rollout_id, "w0-1")
+    fleet.revert(rollout_id, "w0-1")
+    return rollout_id
+
+
+@pytest.mark.req("RO-23", **pure)
+def test_is_reverted_although_a_host_waits_for_its_reboot(fleet: MemoryFleet) -> None:
+    rollout_id = halt_beside_a_deferred_host(fleet)
+
+    assert check_state(fleet, rollout_id) is RolloutState.REVERTED
+    fleet.clear(rollout_id, Clearance.WAIVE, "w0-1")
+    assert check_state(fleet, rollout_id) is RolloutState.CONVERGING
+
+
+def test_takes_the_order_of_a_deferred_host_back_while_it_is_halted(fleet: MemoryFleet) -> None:
+    rollout_id = halt_beside_a_deferred_host(fleet)
+    fleet.cancel(rollout_id, "w0-0")
+
+    assert check_state(fleet, rollout_id) is RolloutState.REVERTED
+    assert fleet.tally(rollout_id).waves[0].states == {HostState.REVERTED: 1}
+    assert [fact.host_id for fact in fleet.events(DispatchCancelled)] == ["w0-0"]
+    with pytest.raises(OrderCancelled):
+        fleet.activate(rollout_id, "w0-0")
+    fleet.clear(rollout_id, Clearance.RESUME)
+    fleet.reach(rollout_id, "w0-0", "w0-1")
+    assert check_state(fleet, rollout_id) is RolloutState.TERMINAL
+
+
+def test_hears_no_reboot_into_the_target_while_it_is_halted(fleet: MemoryFleet) -> None:
+    rollout_id = halt_beside_a_deferred_host(fleet)
+
+    with pytest.raises(RolloutIsHalted):
+        fleet.activate(rollout_id, "w0-0")
+    fleet.observe(rollout_id, "w0-0")
+    with pytest.raises(RolloutIsHalted):
+        fleet.fail(rollout_id, "w0-0")
+    record = fleet.record(rollout_id, "w0-0")
+    assert record is not None
+    assert record.state is HostState.DEFERRED
+    fleet.clear(rollout_id, Clearance.RESUME)
+    fleet.activate(rollout_id, "w0-0")
+    assert check_state(fleet, rollout_id) is RolloutState.ACTIVE
+
+
+def test_hears_the_reboot_into_a_target_that_was_replaced_after_the_halt(
+    fleet: MemoryFleet,
+) -> None:
+    """Nobody takes its order back any more, so its report must not wait for that."""
+    rollout_id = halt_beside_a_deferred_host(fleet)
+    fleet.promote("web.2", 2)
+
+    fleet.activate(rollout_id, "w0-0")
+
+    assert fleet.counts(rollout_id)[HostState.SOAKING] == 1
+
+
+@pytest.mark.parametrize("ordered", ["nobody", "pending", "deferred"])
+def test_skips_a_host_that_waits_while_it_is_halted(fleet: MemoryFleet, ordered: str) -> None:
+    rollout_id = fleet.promote("web.1", 2)
+    if ordered != "nobody":
+        fleet.order(rollout_id, "w0-0")
+    if ordered == "deferred":
+        fleet.ack(rollout_id, "w0-0")
+        fleet.defer(rollout_id, "w0-0")
+    fleet.start(rollout_id, "w0-1")
+    fleet.fail(rollout_id, "w0-1")
+    fleet.revert(rollout_id, "w0-1")
+    fleet.skip(rollout_id, "w0-0")
+
+    assert check_state(fleet, rollout_id) is RolloutState.REVERTED
+    assert [fact.host_id for fact in fleet.events(HostSkipped)] == ["w0-0"]
+    with pytest.raises(IllegalTransition):
+        fleet.skip(rollout_id, "w0-1")

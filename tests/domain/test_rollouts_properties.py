@@ -96,9 +96,9 @@ def counts(record: HostRecord) -> bool:
 
 
 def is_on_target(record: HostRecord) -> bool:
-    """Whether it runs the target, will with its reboot, or is still on its way back."""
+    """Whether it runs the target, or is still on its way back."""
     going_back = record.policy.on_failure is OnFailure.ROLLBACK and not record.rollback_failed
-    return record.state in (HostState.ACTIVATING, HostState.SOAKING, HostState.DEFERRED) or (
+    return record.state in (HostState.ACTIVATING, HostState.SOAKING) or (
         record.state is HostState.FAILED and going_back
     )
 

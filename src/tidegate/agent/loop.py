@@ -32,6 +32,7 @@ from tidegate.agent.journal import Journal, PendingReport
 from tidegate.agent.order_runs import OrderRuns, SwitchJob
 from tidegate.agent.probe_schedule import ProbeJob
 from tidegate.clock import Clock
+from tidegate.domain.hosts import agent_side
 from tidegate.domain.hosts.agent_side import WAITS
 from tidegate.domain.hosts.protocol import REPORTS_MAX, EnrollmentAnswer, Order, ReportResult
 from tidegate.domain.hosts.report_json import event_to_json
@@ -301,7 +302,7 @@ class AgentLoop:
             self._sender.hand(partial(self._report, batch))
         elif now >= self._beat_at:
             self._is_sending = True
-            self._sender.hand(self._beat)
+            self._sender.hand(partial(self._beat, self._order_runs.staged))
 
     def _batch(self, now: float) -> tuple[PendingReport, ...]:
         """What waits and may be sent now, in order; of a rollout that waits nothing."""
@@ -328,15 +329,17 @@ class AgentLoop:
         else:
             self._inbox.put(partial(self._answered, batch, answers))
 
-    def _beat(self) -> None:
+    def _beat(self, staged: Sequence[str]) -> None:
         try:
-            self._client.heartbeat(self._version, self._closures())
+            answer = self._client.heartbeat(self._version, self._closures(), staged)
         except (ServerAway, RefusedByServer) as error:
             self._inbox.put(partial(self._away, error.detail))
         else:
-            self._inbox.put(self._has_beaten)
+            self._inbox.put(partial(self._has_beaten, answer.taken_back))
 
-    def _has_beaten(self) -> None:
+    def _has_beaten(self, taken_back: Sequence[str]) -> None:
+        for rollout_id in taken_back:
+            self._order_runs.taken_back(rollout_id)
         self._is_sending = False
         self._back_off.worked()
         self._beat_at = time.monotonic() + self._settings.heartbeat_seconds
@@ -383,7 +386,8 @@ class AgentLoop:
 
     def _refused(self, entry: PendingReport, answer: ReportResult) -> None:
         rollout_id = entry.event.rollout_id
-        if answer.status >= 500 or answer.code in LATER:
+        later = answer.code in LATER or agent_side.waits(entry.event, answer.code)
+        if answer.status >= 500 or later:
             log.info("%s waits: %s", rollout_id, answer.detail)
             self._held[rollout_id] = time.monotonic() + HELD_SECONDS * random.uniform(0.5, 1.5)
         else:

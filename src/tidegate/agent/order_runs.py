@@ -108,6 +108,12 @@ class OrderRuns:
         self._probe_schedule = ProbeSchedule(load_probes)
 
     @property
+    def staged(self) -> tuple[str, ...]:
+        """The rollouts whose order waits for a reboot."""
+        twins = self._journal.twins
+        return tuple(id for id, twin in twins.items() if twin.state is HostState.DEFERRED)
+
+    @property
     def is_busy(self) -> bool:
         """Whether it works on an order: then it takes no other."""
         return bool(self._journal.entries) or any(map(_is_live, self._journal.twins.values()))
@@ -184,6 +190,16 @@ class OrderRuns:
         self._journal.append(GivenUpLine(event.rollout_id, twin, numbered))
         self._act(event.rollout_id, effects)
 
+    def taken_back(self, rollout_id: str) -> None:
+        """The server took back an order that waits for a reboot: remove what is staged."""
+        twin = self._journal.twins.get(rollout_id)
+        if twin is None or twin.state is not HostState.DEFERRED:
+            return
+        log.warning("order %s was taken back before the reboot", rollout_id)
+        after, effects = agent_side.take_back(twin, self._clock())
+        self._journal.append(GivenUpLine(rollout_id, after, twin.last_event_seq))
+        self._act(rollout_id, effects)
+
     def _forget_staged(self, twin: HostRecord) -> None:
         """What waits for a reboot on this channel is overtaken by the new order."""
         for other in list(self._journal.twins.values()):
@@ -219,6 +235,11 @@ class OrderRuns:
                 self._say(rollout_id, ActivationFailed, exit_code=code, stderr_tail=tail(stderr))
 
     def _went_back(self, twin: HostRecord, outcome: SwitchOutcome) -> None:
+        if agent_side.is_withdrawing(twin):
+            if not isinstance(outcome, Switched):
+                log.error("%s could not be removed: %s", twin.rollout_id, outcome)
+            self._journal.append(GivenUpLine(twin.rollout_id, None, twin.last_event_seq))
+            return
         if not agent_side.is_rolling_back(twin):
             return
         prior = prior_closure(twin)
@@ -263,6 +284,8 @@ class OrderRuns:
         """Go on from whatever the disk shows."""
         for rollout_id, twin in list(self._journal.twins.items()):
             match twin.state:
+                case HostState.PENDING if agent_side.is_withdrawing(twin):
+                    self._go_back(twin)
                 case HostState.PENDING if not self._journal.is_acknowledgement_pending(rollout_id):
                     # The answer was torn off with the power. It may have been a rejection by the
                     # manifest, so the order is forgotten: it is handed out and judged again.
@@ -361,7 +384,7 @@ class OrderRuns:
         prior = prior_closure(twin)
         assert prior is not None, "only a host with a way back goes it"
         if twin.channel not in self._drivers:
-            self._say(twin.rollout_id, RollbackFailed, phase="no driver", exit_code=-1)
+            self._went_back(twin, SwitchFailed(-1, "no driver"))
             return
         change = SwitchRequest(prior, twin.target_closure, content="")
         self._ask(twin, change, twin.policy.rollback_seconds)
@@ -398,9 +421,9 @@ class OrderRuns:
 
 
 def _is_live(twin: HostRecord) -> bool:
-    return twin.state in (HostState.ACTIVATING, HostState.SOAKING) or agent_side.is_rolling_back(
-        twin
-    )
+    under_way = twin.state in (HostState.ACTIVATING, HostState.SOAKING)
+    back = agent_side.is_rolling_back(twin) or agent_side.is_withdrawing(twin)
+    return under_way or back
 
 
 def _queued(order: Order) -> QueuedDispatch:

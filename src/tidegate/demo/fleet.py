@@ -196,7 +196,7 @@ def _answered(agent: SimulatedAgent, entry: JournalEntry, error: TidegateError |
         agent.journal.remove(entry)
         agent.accepted(entry)
         return True
-    again = isinstance(error, SequenceGap | Unavailable | Unknown) or error.code in agent_side.WAITS
-    if not again:
+    again = isinstance(error, SequenceGap | Unavailable | Unknown)
+    if not (again or agent_side.waits(entry.event, error.code)):
         agent.refused(entry, error)
     return False

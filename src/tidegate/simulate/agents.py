@@ -108,6 +108,7 @@ class SimulatedAgent:
         return bool(self.journal) or any(
             twin.state in (HostState.ACTIVATING, HostState.SOAKING)
             or agent_side.is_rolling_back(twin)
+            or agent_side.is_withdrawing(twin)
             for twin in self.twins.values()
         )
 
@@ -160,6 +161,16 @@ class SimulatedAgent:
             self.twins[rollout_id] = twin
             self._act(rollout_id, effects)
 
+    def taken_back(self, rollout_id: str) -> None:
+        """The control plane took back an order that waits for a reboot."""
+        twin = self.twins[rollout_id]
+        after, effects = agent_side.take_back(twin, self.world.now())
+        if after is None:
+            del self.twins[rollout_id]
+        else:
+            self.twins[rollout_id] = after
+            self._act(rollout_id, effects)
+
     # ── life ──
 
     def crash(self) -> None:
@@ -190,7 +201,7 @@ class SimulatedAgent:
                 self._after(self.rates.reboot.draw(self.random), partial(self._switch, rollout_id))
             elif twin.state is HostState.SOAKING:
                 self._probe(rollout_id)
-            elif agent_side.is_rolling_back(twin):
+            elif agent_side.is_rolling_back(twin) or agent_side.is_withdrawing(twin):
                 self._roll_back(rollout_id)
 
     def _after(self, seconds: float, action: Callable[[], None]) -> None:
@@ -248,7 +259,7 @@ class SimulatedAgent:
 
     def _switched(self, rollout_id: str, luck: OrderFaults) -> None:
         twin = self.twins.get(rollout_id)
-        if twin is None:
+        if twin is None or agent_side.is_withdrawing(twin):
             return
         if luck.activation_fails:
             self._say(rollout_id, ActivationFailed, exit_code=1, stderr_tail="it did not start")
@@ -339,6 +350,10 @@ class SimulatedAgent:
 
     def _rolled_back(self, rollout_id: str) -> None:
         twin = self.twins.get(rollout_id)
+        if twin is not None and agent_side.is_withdrawing(twin):
+            self.running[twin.channel] = twin.current_closure_at_dispatch or ""
+            del self.twins[rollout_id]
+            return
         if twin is None or not agent_side.is_rolling_back(twin):
             return
         if self.luck[rollout_id].rollback_fails:

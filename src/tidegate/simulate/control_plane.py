@@ -29,6 +29,7 @@ from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.control.storage.blobs import Blobs
 from tidegate.domain.fleet.rows import LIVENESS, Host, Liveness, host_key
 from tidegate.domain.hosts.facts import AgentEvent
+from tidegate.domain.hosts.rows import HostRecord, record_key
 from tidegate.domain.rollouts.report_slices import (
     ObserveHost,
     ReportEvent,
@@ -213,6 +214,11 @@ class SimulatedControlPlane:
         """A heartbeat says what runs."""
         command = ObserveHost(rollout_id=rollout_id, host_id=host_id, current_closure=closure)
         self.recorded(rollout_id, observe_host, command)
+
+    def took_back(self, rollout_id: str, host_id: str) -> bool:
+        """Whether the host's order was taken back, as a heartbeat is answered."""
+        found = self.fleet_reader.row(record_key(rollout_id, host_id), HostRecord)
+        return found is not None and found.row.cancelled_at is not None
 
     def heard(self, host_id: str) -> None:
         """The host polled: it is there."""

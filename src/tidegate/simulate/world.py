@@ -17,6 +17,7 @@ from tidegate.control.fleet.timers import TimersResult
 from tidegate.domain.composition import FOLDS
 from tidegate.domain.hosts import agent_side
 from tidegate.domain.hosts.refusals import SequenceGap
+from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.report_slices import RECOVERABLE
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import TidegateError
@@ -266,7 +267,11 @@ class World:
         self._ask(agent)
 
     def _heartbeat(self, agent: SimulatedAgent) -> None:
-        for rollout_id, twin in agent.twins.items():
+        for rollout_id, twin in list(agent.twins.items()):
+            waits = twin.state is HostState.DEFERRED and not agent.journal
+            if waits and self.control_plane.took_back(rollout_id, agent.host_id):
+                agent.taken_back(rollout_id)
+                continue
             running = agent.running.get(twin.channel)
             share = 1.0 if twin.state in RECOVERABLE else HEARTBEATS
             if running and not agent.journal and self.random.random() < share:
@@ -315,7 +320,7 @@ class World:
                 agent.journal.remove(entry)
                 agent.accepted(entry)
             return True
-        if isinstance(answer, SequenceGap) or answer.code in agent_side.WAITS:
+        if isinstance(answer, SequenceGap) or agent_side.waits(entry.event, answer.code):
             return False  # the one before it was not taken: send again
         if entry in agent.journal:
             agent.refused(entry, answer)

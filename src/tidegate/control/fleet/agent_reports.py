@@ -279,7 +279,9 @@ class Heartbeats:
             if record is not None and _means_something(record, closure):
                 self._observe(record, closure, meta)
         seqs = {rollout_id: record.last_event_seq for rollout_id, record in records.items()}
-        return HeartbeatAnswer(now, seqs)
+        known = (records.get(rollout_id) for rollout_id in heartbeat.rollouts)
+        back = (row.rollout_id for row in known if row is not None and row.cancelled_at is not None)
+        return HeartbeatAnswer(now, seqs, tuple(back))
 
     def _note(
         self,

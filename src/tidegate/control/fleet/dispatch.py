@@ -27,6 +27,7 @@ from tidegate.domain.channels.rows import Quarantined, quarantine_key
 from tidegate.domain.gates.dispatch_pass import (
     ASKED_AGAIN,
     gate_changes,
+    list_staged,
     next_skips,
     survey,
     survey_shared_gates,
@@ -201,11 +202,14 @@ class Dispatcher:
 
     def _cancel(self, state: FleetState) -> DispatchResult:
         """Take back what was not acknowledged, of rollouts that do not go on: hosts and budgets
-        are free for the next one.
+        are free for the next one. A halted one also takes back what waits for a reboot.
         """
         orders: dict[str, list[str]] = {}
         for host_id, seen in state.orders.items():
             orders.setdefault(seen.row.rollout_id, []).append(host_id)
+        for rollout_id, sight in state.rollouts.items():
+            if sight.tally.row.halted_at is not None:
+                orders.setdefault(rollout_id, []).extend(list_staged(sight))
         done = DispatchResult()
         for rollout_id, hosts in orders.items():
             took = self._spared(rollout_id, partial(self._take_back, rollout_id, hosts))

@@ -38,7 +38,7 @@ from tidegate.domain.hosts.facts import BudgetSlot
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.facts import GateChanged
 from tidegate.domain.rollouts.rows import RolloutGates
-from tidegate.domain.rollouts.states import DISPATCHABLE
+from tidegate.domain.rollouts.states import DISPATCHABLE, OPEN
 
 ORDERS_MAX = 10_000  # that one pass hands out
 
@@ -118,6 +118,15 @@ def _waiting(look: GateContext) -> Iterator[tuple[str, int, int]]:
 def is_ordered(standing: HostStanding) -> bool:
     """Whether the host has an order that it has not acknowledged."""
     return standing.busy and standing.state is HostState.PENDING
+
+
+def list_staged(sight: GateInput) -> list[str]:
+    """The planned hosts whose order waits for a reboot."""
+    return [
+        host_id
+        for host_id, found in sight.standings.items()
+        if found.row.state is HostState.DEFERRED and found.row.left is None and not found.row.late
+    ]
 
 
 def _ordered(look: GateContext) -> Iterator[str]:
@@ -214,21 +223,25 @@ def next_dispatches(
 
 def next_skips(state: FleetState, rollout_id: str) -> tuple[Skip, ...]:
     """The hosts that the waves so far need not wait for any longer: they left the fleet, or
-    nothing was heard of them for longer than the policy's grace. Raises: NotFound.
+    nothing was heard of them for longer than the policy's grace. While a failure halts the
+    rollout, only those that left the fleet. Raises: NotFound.
     """
     sight = state.sight(rollout_id)
     tally = sight.tally.row
-    if tally.state not in DISPATCHABLE or tally.halted_at is not None:
+    if tally.state not in OPEN:
         return ()
     plan = sight.chart.plan
+    is_halted = tally.halted_at is not None
+    grace = None if is_halted else plan.policy.offline_grace_seconds
+    attempt = 0 if is_halted else tally.attempt  # who failed is cleared, not skipped
     skips = []
     for number, wave in enumerate(plan.waves[: tally.current_wave + 1]):
         for host_id in wave.hosts:
             found = sight.standings.get(host_id)
             standing = None if found is None else found.row
-            if standing is not None and not _is_waiting(standing, tally.attempt):
+            if standing is not None and not _is_waiting(standing, attempt):
                 continue
-            reason = _unheard(state, host_id, standing, plan.policy.offline_grace_seconds)
+            reason = _unheard(state, host_id, standing, grace)
             if reason is not None:
                 skips.append(
                     Skip(

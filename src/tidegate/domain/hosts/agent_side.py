@@ -22,6 +22,7 @@ from tidegate.domain.hosts.facts import (
     Converged,
     DeadlineExpired,
     DispatchAck,
+    DispatchCancelled,
     DispatchReserved,
     Failed,
 )
@@ -29,7 +30,7 @@ from tidegate.domain.hosts.machine import expected_seq, step
 from tidegate.domain.hosts.probes import list_sustained, missing_for_convergence
 from tidegate.domain.hosts.rows import HostRecord, QueuedDispatch
 from tidegate.domain.hosts.states import HostState
-from tidegate.domain.hosts.transition_steps import deadline_of, rolls_back
+from tidegate.domain.hosts.transition_steps import deadline_of, prior_closure, rolls_back
 
 # What a refusal of an order's acknowledgement may say without taking the order back.
 WAITS: Final = frozenset({"rollout_paused"})
@@ -40,7 +41,12 @@ Said = tuple[HostRecord, AgentEvent, Sequence[Effect]]
 def record_from_order(
     order: QueuedDispatch, before: HostRecord | None, now: datetime
 ) -> HostRecord:
-    """The twin of an order that was handed out. Raises: Refused: it does not follow ``before``."""
+    """The twin of an order that was handed out. Raises: Refused: it does not follow ``before``.
+
+    A later attempt shows that the earlier order, which waits for a reboot, was taken back.
+    """
+    if before is not None and before.state is HostState.DEFERRED:
+        before = before if order.attempt <= before.attempt else _cancelled(before, now)[0]
     reserved = DispatchReserved(
         rollout_id=order.rollout_id,
         host_id=order.host_id,
@@ -101,6 +107,35 @@ def is_rolling_back(record: HostRecord) -> bool:
     return waits and rolls_back(record)
 
 
+def take_back(record: HostRecord, now: datetime) -> tuple[HostRecord | None, Sequence[Effect]]:
+    """What an order that waits for a reboot leaves when it is taken back: the way back to what ran
+    before, if there is one. Nothing is said of it: the order is void.
+    """
+    after, effects = _cancelled(record, now)
+    return (after, effects) if is_withdrawing(after) else (None, ())
+
+
+def _cancelled(record: HostRecord, now: datetime) -> tuple[HostRecord, Sequence[Effect]]:
+    cancelled = DispatchCancelled(
+        rollout_id=record.rollout_id, host_id=record.host_id, at=now, reason="taken back"
+    )
+    return step(record, cancelled, now)
+
+
+def is_withdrawing(record: HostRecord) -> bool:
+    """Whether the order was taken back, and what it staged is to be removed."""
+    return record.cancelled_at is not None and prior_closure(record) is not None
+
+
+def waits(event: AgentEvent, code: str | None) -> bool:
+    """Whether a report that was refused so is sent again later. An acknowledgement is not, where a
+    host failed; a host that comes back from its reboot then hears next that its order is void.
+    """
+    if code == "rollout_halted":
+        return not isinstance(event, DispatchAck)
+    return code in WAITS
+
+
 def drop_refused_report(
     before: HostRecord, event: AgentEvent, state: str, now: datetime
 ) -> tuple[HostRecord | None, Sequence[Effect]]:
@@ -115,6 +150,8 @@ def drop_refused_report(
         return None, ()
     if state == before.state == HostState.SOAKING and _is_repeatable(before, event):
         return before, ()
+    if before.state is HostState.DEFERRED and state == HostState.PENDING:
+        return take_back(before, now)
     deadline = deadline_of(before)
     if state != HostState.FAILED or deadline is None or before.state is HostState.FAILED:
         return None, ()

@@ -59,7 +59,9 @@ class DispatchReserved(HostFact, frozen=True, kw_only=True):
 
 
 class DispatchCancelled(HostFact, frozen=True, kw_only=True):
-    """The order was taken back before the agent acknowledged it; the slots are free again."""
+    """The order was taken back before the agent acknowledged it, or before the reboot that it
+    waits for; its slots are free.
+    """
 
     reason: str
 

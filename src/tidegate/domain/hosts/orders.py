@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec.structs import astuple, replace
 
-from tidegate.domain.hosts.effects import QueueDispatch
+from tidegate.domain.hosts.effects import FireRollbackTo, QueueDispatch
 from tidegate.domain.hosts.facts import DispatchCancelled, DispatchReserved, HostEvent, HostSkipped
 from tidegate.domain.hosts.probes import open_failures
 from tidegate.domain.hosts.refusals import HostBusy, HostInvariant, HostNotInRollout, OrderCancelled
@@ -18,6 +18,7 @@ from tidegate.domain.hosts.transition_steps import (
     Stepped,
     due_in,
     illegal_transition,
+    prior_closure,
     release_host,
     transition,
 )
@@ -95,9 +96,16 @@ def reserve(record: HostRecord, event: DispatchReserved, now: datetime) -> Stepp
 
 
 def cancel(record: HostRecord, event: DispatchCancelled, now: datetime) -> Stepped:
+    """The order is void. What waits for a reboot is removed, or gone back from if it runs."""
     demand_order(record)
-    after = replace(release_host(record), cancelled_at=event.at, due_at=None)
-    return after, [transition(record, HostState.PENDING, event.at)]
+    after = replace(
+        release_host(record), state=HostState.PENDING, cancelled_at=event.at, due_at=None
+    )
+    moved = transition(record, HostState.PENDING, event.at)
+    prior = prior_closure(record)
+    if record.state is HostState.DEFERRED and prior is not None:
+        return after, [moved, FireRollbackTo(prior)]
+    return after, [moved]
 
 
 def demand_order(record: HostRecord) -> None:

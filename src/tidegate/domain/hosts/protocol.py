@@ -127,11 +127,12 @@ class ReportsAnswer(Struct, frozen=True):
     answers: tuple[ReportResult, ...]
 
 
-class HeartbeatAnswer(Struct, frozen=True):
+class HeartbeatAnswer(Struct, frozen=True, omit_defaults=True):
     """What the server knows of the host: its last report, per rollout."""
 
     received_at: datetime
     last_accepted_seq: dict[str, int]
+    taken_back: tuple[str, ...] = ()  # of the rollouts that it asks about: those without an order
 
 
 class ReleaseContent(Struct, frozen=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from tidegate.domain.hosts.states import HostState
 from tidegate.errors import Gone, NotFound, Refused
 
 
@@ -148,7 +149,7 @@ class OrderRepeated(Refused):
 
 
 class OrderCancelled(Gone):
-    """The order was taken back before this acknowledgement came; drop it."""
+    """The order was taken back; drop it, and roll back if its target runs by now."""
 
     code = "order_cancelled"
 
@@ -157,6 +158,7 @@ class OrderCancelled(Gone):
             f"the order of {rollout_id} for {host_id} was taken back",
             rollout_id=rollout_id,
             host_id=host_id,
+            state=HostState.PENDING.value,
         )
 
 

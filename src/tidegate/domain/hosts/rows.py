@@ -42,7 +42,7 @@ class HostRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     left: str | None = None  # "waived" or "skipped": it does not count any more, and why
     busy: bool = False  # its order stands: it holds its slots, and gets no other order
     budgets: tuple[str, ...] = ()  # whose slots it holds; empty once it freed them
-    cancelled_at: datetime | None = None  # its order was taken back before it was acknowledged
+    cancelled_at: datetime | None = None  # its order was taken back
     last_event_seq: int = 0
     due_at: datetime | None = None  # when its silence becomes an event
     current_closure_at_dispatch: str | None = None

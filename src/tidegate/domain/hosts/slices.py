@@ -20,10 +20,11 @@ from tidegate.kernel.model import check_text
 from tidegate.kernel.slices import Slice
 
 REASON_BYTES_MAX = 512
+CANCELLABLE = frozenset({HostState.PENDING, HostState.DEFERRED})
 
 
 class CancelDispatch(Struct, frozen=True, kw_only=True):
-    """Take an order back that the agent has not acknowledged."""
+    """Take an order back that the agent has not acknowledged, or that waits for a reboot."""
 
     rollout_id: str
     host_id: str
@@ -41,14 +42,16 @@ class ExpireDeadline(Struct, frozen=True, kw_only=True):
 def decide_cancel(
     rows: tuple[HostRecord | None], command: CancelDispatch, now: datetime
 ) -> Sequence[Struct]:
-    """Raises: HostNotInRollout, IllegalTransition: it was acknowledged. InvalidInput."""
+    """Raises: HostNotInRollout, IllegalTransition: the host runs the order. InvalidInput."""
     check_text("a reason", command.reason, REASON_BYTES_MAX)
     (record,) = rows
     if record is None:
         raise HostNotInRollout(command.rollout_id, command.host_id)
-    if record.state is not HostState.PENDING:
+    if record.state not in CANCELLABLE:
         raise IllegalTransition("host", record.state, "the cancellation of its order")
-    if record.cancelled_at is not None:
+    if record.cancelled_at is not None or (
+        record.state is HostState.DEFERRED and record.left is not None
+    ):
         return ()
     return (
         DispatchCancelled(

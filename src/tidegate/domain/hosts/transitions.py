@@ -66,6 +66,7 @@ TABLE: Final[Mapping[HostState, Mapping[type[Struct], Targets]]] = MappingProxyT
         },
         _DEFERRED: {
             DispatchReserved: _to(_DEFERRED, _PENDING),
+            DispatchCancelled: _to(_PENDING),
             ActivationCompleted: _to(_SOAKING),
             ActivationFailed: _to(_FAILED),
             DeadlineExpired: _to(_FAILED),

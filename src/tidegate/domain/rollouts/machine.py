@@ -182,7 +182,7 @@ def _change_late(tally: RolloutTally, event: HostStateChanged) -> Stepped:
 
 def _count(tally: RolloutTally, event: HostStateChanged) -> RolloutTally:
     """The tally with the host in its new state. Raises: IllegalTransition, RolloutInvariant."""
-    again = event.to is HostState.PENDING and event.from_ is not HostState.PENDING
+    again = event.to is HostState.PENDING and event.from_ in (HostState.FAILED, HostState.REVERTED)
     if again or event.to is HostState.ACTIVATING:
         _demand_unhalted(tally, event)
     tally = tallies.moved(tally, event.wave, event.from_, event.to)

@@ -39,6 +39,7 @@ from tidegate.domain.hosts.refusals import (
     ClosureQuarantined,
     HostBusy,
     HostNotInRollout,
+    OrderCancelled,
     RolloutIsHalted,
     RolloutIsPaused,
     RolloutIsPruned,
@@ -54,7 +55,7 @@ from tidegate.domain.hosts.states import HostPolicy, HostState
 from tidegate.domain.rollouts import tallies
 from tidegate.domain.rollouts.names import channel_of
 from tidegate.domain.rollouts.rows import RolloutTally, tally_key
-from tidegate.domain.rollouts.states import DISPATCHABLE, ORDERED, RolloutState
+from tidegate.domain.rollouts.states import DISPATCHABLE, OPEN, ORDERED, RolloutState
 from tidegate.errors import IllegalTransition, InvalidInput
 from tidegate.kernel.model import Key, check_text
 from tidegate.kernel.slices import Slice
@@ -168,13 +169,36 @@ def decide_report(
         raise HostNotInRollout(command.rollout_id, command.host_id)
     if event.seq <= record.last_event_seq:
         return ()
-    if isinstance(event, DispatchAck):
+    if not isinstance(event, DispatchAck):
+        _demand_order(tally, record)
+    else:
         _demand_under_way(tally, record.wave, late=record.late)
         assert len(rows) == 5, "what rows_of_report names for an acknowledgement"
         _, _, quarantined, *stops = rows
         demand_unstopped(tally.channel, stops, now)
         _demand_unquarantined(quarantined)
     return (_completed(event, record),)
+
+
+def _demand_order(tally: RolloutTally, record: HostRecord) -> None:
+    """That the host may report on its order still. A halted rollout takes the orders of hosts back
+    that wait for a reboot; until that is done, their reports wait.
+    """
+    if record.cancelled_at is not None:
+        raise OrderCancelled(record.rollout_id, record.host_id)
+    if _is_taken_back(tally, record):
+        raise RolloutIsHalted(
+            f"{tally.rollout_id} is halted; the order of {record.host_id} is taken back",
+            rollout_id=tally.rollout_id,
+            state=record.state.value,
+        )
+
+
+def _is_taken_back(tally: RolloutTally, record: HostRecord) -> bool:
+    """Whether the dispatcher will take its order back."""
+    is_halted = tally.halted_at is not None and tally.state in OPEN
+    counts = record.left is None and not record.late
+    return is_halted and counts and record.state is HostState.DEFERRED
 
 
 def demand_tally(tally: RolloutTally | None, rollout_id: str) -> RolloutTally:
@@ -204,8 +228,13 @@ def _demand_under_way(tally: RolloutTally, wave: int, *, late: bool) -> None:
 
 
 def _demand_dispatchable(tally: RolloutTally, wave: int) -> None:
+    _demand_open(tally, wave, DISPATCHABLE)
+
+
+def _demand_open(tally: RolloutTally, wave: int, states: frozenset[RolloutState] = OPEN) -> None:
+    """That the rollout is in one of these states, and has reached the wave."""
     said = {"rollout_id": tally.rollout_id, "state": tally.state.value}
-    if tally.state not in DISPATCHABLE:
+    if tally.state not in states:
         raise RolloutNotDispatchable(f"{tally.rollout_id} is {tally.state}", **said)
     if wave > tally.current_wave:
         detail = f"{tally.rollout_id} is at wave {tally.current_wave}, the host goes with {wave}"
@@ -327,7 +356,7 @@ def decide_observation(rows: Report, command: ObserveHost, now: datetime) -> Seq
     if record is None:
         return ()
     on_target = command.current_closure == record.target_closure
-    if on_target and record.state in RECOVERABLE:
+    if on_target and record.state in RECOVERABLE and not _is_taken_back(tally, record):
         return (
             RecoveryActivationAssumed(
                 rollout_id=command.rollout_id,
@@ -364,7 +393,7 @@ def decide_skip(rows: Report, command: SkipHost, now: datetime) -> Sequence[Stru
     if record is not None and not _is_waiting(record, tally):
         raise IllegalTransition("host", record.state, "a skip")
     wave = command.wave if record is None else record.wave
-    _demand_dispatchable(tally, wave)
+    _demand_open(tally, wave)
     return (
         HostSkipped(
             rollout_id=command.rollout_id,

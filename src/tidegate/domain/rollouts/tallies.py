@@ -14,8 +14,9 @@ from tidegate.domain.hosts.states import SETTLED, HostState, OnFailure
 from tidegate.domain.rollouts.refusals import RolloutInvariant
 from tidegate.domain.rollouts.rows import RolloutTally, WaveTally
 
-# Deferred too: with the next reboot it runs the target.
-ON_TARGET = (HostState.ACTIVATING, HostState.SOAKING, HostState.DEFERRED)
+# Not Deferred: nothing runs there, and halting takes the order back.
+ON_TARGET = (HostState.ACTIVATING, HostState.SOAKING)
+UNDER_WAY = (HostState.PENDING, *ON_TARGET, HostState.DEFERRED)
 
 
 def wave_of(tally: RolloutTally, wave: int) -> WaveTally:
@@ -175,5 +176,5 @@ def under_way(tally: RolloutTally) -> int:
     """Hosts of which something is still to be heard: late ones too, and those that left on their
     way back.
     """
-    late = sum(tally.late.get(state, 0) for state in (HostState.PENDING, *ON_TARGET))
-    return max(tally.busy, total(tally, HostState.PENDING, *ON_TARGET) + rolling_back(tally) + late)
+    late = sum(tally.late.get(state, 0) for state in UNDER_WAY)
+    return max(tally.busy, total(tally, *UNDER_WAY) + rolling_back(tally) + late)

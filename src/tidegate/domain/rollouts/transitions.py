@@ -70,7 +70,7 @@ TABLE: Final[Mapping[RolloutState, Mapping[type[Struct], frozenset[RolloutState]
                 RolloutOpened: _to(_ACTIVE),
                 HostJoined: _to(_ACTIVE),
                 HostStateChanged: _to(_ACTIVE, _CONVERGING, _REVERTED, _FAILED),
-                HostSkipped: _to(_ACTIVE, _CONVERGING, _REVERTED),
+                HostSkipped: _to(_ACTIVE, _CONVERGING),
                 HostRegressed: _to(_ACTIVE),
                 WaveAdvanced: _to(_ACTIVE),
                 RolloutHalted: _to(_ACTIVE),

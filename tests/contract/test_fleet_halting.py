@@ -1,0 +1,64 @@
+"""A rollout that a failure halts, on every engine: who is taken back, who is skipped, and what a
+host hears that comes back from its reboot.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.contract.in_process_fleet import InProcessFleet
+from tidegate.domain.fleet.slices import RetireHost, retire_host
+from tidegate.domain.hosts.facts import (
+    ActivationCompleted,
+    ActivationDeferred,
+    ActivationFailed,
+)
+from tidegate.domain.hosts.refusals import OrderCancelled
+from tidegate.domain.hosts.states import HostState
+from tidegate.domain.rollouts.states import Clearance, RolloutState
+
+
+def halt_beside_a_deferred_host(fleet: InProcessFleet) -> str:
+    """e1 waits for its reboot, e2 failed and rolled back, e3 has an order that it did not take."""
+    fleet.create("edge")
+    fleet.enroll("e1", "e2", "e3", channel="edge")
+    fleet.offer("web.1")
+    rollout_id = fleet.promote("edge", "web.1")
+    fleet.dispatch()
+    fleet.ack("e1", "e2")
+    fleet.say(ActivationDeferred, rollout_id, "e1", component="kernel")
+    fleet.say(ActivationFailed, rollout_id, "e2", exit_code=1)
+    fleet.revert(rollout_id, "e2")
+    return rollout_id
+
+
+@pytest.mark.req("RO-12", "RO-23")
+def test_takes_back_what_waits_for_a_reboot_and_tells_its_host(fleet: InProcessFleet) -> None:
+    rollout_id = halt_beside_a_deferred_host(fleet)
+    assert fleet.state(rollout_id) is RolloutState.REVERTED
+
+    assert fleet.dispatch(thorough=True).cancelled == 2
+
+    assert fleet.host(rollout_id, "e1").cancelled_at is not None
+    assert fleet.control_plane.took_back(rollout_id, "e1")
+    target = fleet.host(rollout_id, "e1").target_closure
+    with pytest.raises(OrderCancelled):
+        fleet.say(ActivationCompleted, rollout_id, "e1", observed_current_closure=target)
+    fleet.clear(rollout_id, Clearance.RESUME)
+    assert fleet.dispatch().ordered == 3
+    fleet.reach(rollout_id, "e1", "e2", "e3")
+    assert fleet.state(rollout_id) is RolloutState.TERMINAL
+
+
+@pytest.mark.req("RO-12")
+def test_skips_a_retired_host_while_a_failure_halts_it(fleet: InProcessFleet) -> None:
+    rollout_id = halt_beside_a_deferred_host(fleet)
+    for host_id in ("e1", "e2"):
+        fleet.execute(retire_host, RetireHost(host_id=host_id, operator="user_1", reason="gone"))
+
+    assert fleet.dispatch(thorough=True).skipped == 1
+
+    assert fleet.host(rollout_id, "e1").left == "skipped"
+    assert fleet.host(rollout_id, "e2").left is None, "who failed is cleared by a person"
+    assert fleet.host(rollout_id, "e2").state is HostState.REVERTED
+    assert fleet.state(rollout_id) is RolloutState.REVERTED
