@@ -9,6 +9,7 @@ from typing import Any, get_args
 from tidegate.domain.hosts.facts import HostJoined, HostSkipped, HostStateChanged
 from tidegate.domain.hosts.states import HostState, OnFailure
 from tidegate.domain.rollouts.facts import (
+    ClearedHost,
     HostCounts,
     OpenedWave,
     OperatorClearance,
@@ -20,7 +21,6 @@ from tidegate.domain.rollouts.facts import (
     RolloutResumed,
     RolloutTerminal,
     SuccessorOpened,
-    WaivedHost,
 )
 from tidegate.domain.rollouts.folds import step_tally
 from tidegate.domain.rollouts.machine import step
@@ -85,7 +85,7 @@ def skips(state: HostState | None, reason: str = "offline", wave: int = 0) -> Ho
     )
 
 
-def clears(mode: Clearance, *hosts: WaivedHost, **changes: Any) -> OperatorClearance:
+def clears(mode: Clearance, *hosts: ClearedHost, **changes: Any) -> OperatorClearance:
     said: dict[str, Any] = {"rollout_id": ROLLOUT, "at": T0, "operator": "user_1", "reason": "ok"}
     return OperatorClearance(mode=mode, hosts=hosts, **(said | changes))
 
@@ -176,6 +176,17 @@ _converging = after(opened(1, 1), PAUSED, RESUMED, joins(), PAUSED, *through()[1
 _two = (joins(), joins(host_id="b"), moves(PENDING, ACTIVATING), moves(PENDING, ACTIVATING))
 
 
+_both_back: tuple[RolloutEvent, ...] = (
+    *_two,
+    *(moves(ACTIVATING, FAILED, host_id=host) for host in "ab"),
+    *(moves(FAILED, REVERTED, host_id=host) for host in "ab"),
+)
+_one_lost: tuple[RolloutEvent, ...] = (
+    *_both_back[:-1],
+    moves(FAILED, FAILED, host_id="b", rollback_failed=True),
+)
+
+
 # Rollouts as they come about, more than one of each state, so that every edge has its occasion.
 SITUATIONS: list[RolloutTally] = [
     after(opened(1)),
@@ -217,6 +228,8 @@ SITUATIONS: list[RolloutTally] = [
         moves(FAILED, FAILED, rollback_failed=True),
     ),
     after(opened(1, on_failure=OnFailure.HALT), *FAILS),
+    after(opened(2), *_both_back, clears(Clearance.RESUME, ClearedHost("a", 0, REVERTED))),
+    after(opened(2), *_one_lost, clears(Clearance.RESUME, ClearedHost("a", 0, REVERTED))),
     after(opened(1), SUCCESSOR),
     after(opened(1), *through(), SUCCESSOR),
     after(opened(1), *STARTS, SUCCESSOR),

@@ -38,12 +38,12 @@ from tests.domain.rollout_events import (
 )
 from tidegate.domain.hosts.states import OnFailure
 from tidegate.domain.rollouts.facts import (
+    ClearedHost,
     HostCounts,
     RolloutConcluded,
     RolloutHalted,
     RolloutOpened,
     RolloutTransitioned,
-    WaivedHost,
 )
 from tidegate.domain.rollouts.folds import Said, release_standings, step_standing, step_tally
 from tidegate.domain.rollouts.refusals import RolloutInvariant
@@ -132,7 +132,7 @@ def test_keeps_its_outcome_whatever_comes_later() -> None:
     assert (gone.state, gone.outcome) == (RolloutState.PRUNED, Outcome.SUCCEEDED)
 
 
-WAIVES = clears(Clearance.WAIVE, WaivedHost("a", 0, REVERTED))
+WAIVES = clears(Clearance.WAIVE, ClearedHost("a", 0, REVERTED))
 
 
 @pytest.mark.req("OP-1", **pure)

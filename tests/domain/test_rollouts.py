@@ -58,6 +58,7 @@ from tidegate.domain.rollouts.effects import (
     UpdateCurrentWave,
 )
 from tidegate.domain.rollouts.facts import (
+    ClearedHost,
     GateChanged,
     HostCounts,
     OperatorClearance,
@@ -68,7 +69,6 @@ from tidegate.domain.rollouts.facts import (
     RolloutTerminal,
     RolloutTransitioned,
     SuccessorOpened,
-    WaivedHost,
     WaveAdvanced,
 )
 from tidegate.domain.rollouts.folds import step_gates, step_rollout, step_tally
@@ -154,15 +154,15 @@ EVENTS: list[RolloutEvent] = [
     *map(concludes, Outcome),
     clears(Clearance.RESUME),
     clears(Clearance.ABANDON),
-    clears(Clearance.WAIVE, WaivedHost("a", 0, REVERTED)),
-    clears(Clearance.WAIVE, WaivedHost("a", 0, FAILED)),
-    clears(Clearance.WAIVE, WaivedHost("a", 0, FAILED, rollback_failed=True)),
+    clears(Clearance.WAIVE, ClearedHost("a", 0, REVERTED)),
+    clears(Clearance.WAIVE, ClearedHost("a", 0, FAILED)),
+    clears(Clearance.WAIVE, ClearedHost("a", 0, FAILED, rollback_failed=True)),
     clears(
         Clearance.WAIVE,
-        WaivedHost("a", 0, FAILED, rollback_failed=True),
-        WaivedHost("b", 0, REVERTED),
+        ClearedHost("a", 0, FAILED, rollback_failed=True),
+        ClearedHost("b", 0, REVERTED),
     ),
-    clears(Clearance.WAIVE, WaivedHost("b", 0, PENDING)),
+    clears(Clearance.WAIVE, ClearedHost("b", 0, PENDING)),
 ]
 
 
@@ -411,7 +411,7 @@ def test_clears_for_nobody_and_for_no_reason_never(said: dict[str, str]) -> None
     for tally in (after(opened(1), *GOES_BACK), after(opened(1), *IS_LOST)):
         for mode in Clearance:
             with pytest.raises(InvalidInput):
-                step(tally, clears(mode, WaivedHost("a", 0, REVERTED), **said), T0)
+                step(tally, clears(mode, ClearedHost("a", 0, REVERTED), **said), T0)
     with pytest.raises(InvalidInput):
         step(after(opened(1)), replace(ABORTED, **said), T0)
 
@@ -433,7 +433,7 @@ def test_resumes_with_another_attempt_once_nothing_rolls_back_any_more() -> None
 
 @pytest.mark.req("RO-18", **pure)
 def test_stays_halted_until_the_last_host_that_failed_is_waived() -> None:
-    a, b = WaivedHost("a", 0, REVERTED), WaivedHost("b", 0, FAILED, rollback_failed=True)
+    a, b = ClearedHost("a", 0, REVERTED), ClearedHost("b", 0, FAILED, rollback_failed=True)
     tally = after(opened(2), *_two, moves(ACTIVATING, FAILED), moves(FAILED, REVERTED))
     tally = runs(moves(ACTIVATING, FAILED), tally, T0)
     tally = runs(moves(FAILED, FAILED, rollback_failed=True), tally, T0)

@@ -14,7 +14,7 @@ from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.machine import state_of_counts
 from tidegate.domain.rollouts.rows import RolloutTally, tally_key
 from tidegate.domain.rollouts.states import OPEN, Clearance, RolloutState
-from tidegate.errors import IllegalTransition
+from tidegate.errors import IllegalTransition, InvalidInput
 from tidegate.kernel.codec import decode
 from tidegate.kernel.replay import Replay, differences
 
@@ -153,3 +153,66 @@ def test_skips_a_host_that_waits_while_it_is_halted(fleet: MemoryFleet, ordered:
     assert [fact.host_id for fact in fleet.events(HostSkipped)] == ["w0-0"]
     with pytest.raises(IllegalTransition):
         fleet.skip(rollout_id, "w0-1")
+
+
+# ── trying some hosts again ───────────────────────────────────────────────────────────────────────
+
+
+def fail_two(fleet: MemoryFleet) -> str:
+    """w0-0 and w0-1 failed and rolled back, w0-2 has no order."""
+    rollout_id = fleet.promote("web.1", 3, 1)
+    fleet.start(rollout_id, "w0-0", "w0-1")
+    fleet.fail(rollout_id, "w0-0", "w0-1")
+    fleet.revert(rollout_id, "w0-0", "w0-1")
+    return rollout_id
+
+
+@pytest.mark.req("RO-18", **pure)
+def test_tries_only_those_hosts_again_that_the_operator_names(fleet: MemoryFleet) -> None:
+    rollout_id = fail_two(fleet)
+    fleet.clear(rollout_id, Clearance.RESUME, "w0-1")
+    assert check_state(fleet, rollout_id) is RolloutState.ACTIVE
+
+    for host_id in ("w0-0", "w0-2"):
+        with pytest.raises(RolloutIsHalted):
+            fleet.order(rollout_id, host_id)
+    with pytest.raises(IllegalTransition):
+        fleet.skip(rollout_id, "w0-0")
+    fleet.reach(rollout_id, "w0-1")
+
+    # The host that was not named still counts as failed: the rollout stops again.
+    assert check_state(fleet, rollout_id) is RolloutState.REVERTED
+    assert fleet.tally(rollout_id).halted_by == "w0-0"
+    fleet.clear(rollout_id, Clearance.RESUME)
+    fleet.reach(rollout_id, "w0-0", "w0-2")
+    fleet.reach(rollout_id, "w1-0")
+    assert check_state(fleet, rollout_id) is RolloutState.TERMINAL
+
+
+def test_stops_again_when_a_host_that_is_tried_again_fails(fleet: MemoryFleet) -> None:
+    rollout_id = fail_two(fleet)
+    fleet.clear(rollout_id, Clearance.RESUME, "w0-1")
+    fleet.start(rollout_id, "w0-1")
+    fleet.fail(rollout_id, "w0-1")
+    fleet.revert(rollout_id, "w0-1")
+
+    assert check_state(fleet, rollout_id) is RolloutState.REVERTED
+    fleet.clear(rollout_id, Clearance.RESUME)
+    fleet.reach(rollout_id, "w0-0", "w0-1", "w0-2")
+    assert fleet.tally(rollout_id).current_wave == 1
+
+
+def test_goes_on_when_every_host_that_failed_was_named_and_converged(fleet: MemoryFleet) -> None:
+    rollout_id = fail_two(fleet)
+    fleet.clear(rollout_id, Clearance.RESUME, "w0-0", "w0-1")
+    fleet.reach(rollout_id, "w0-0", "w0-1")
+
+    assert check_state(fleet, rollout_id) is RolloutState.ACTIVE
+    fleet.reach(rollout_id, "w0-2")
+    assert fleet.tally(rollout_id).current_wave == 1
+
+
+def test_tries_no_host_again_that_did_not_fail(fleet: MemoryFleet) -> None:
+    rollout_id = fail_two(fleet)
+    with pytest.raises(InvalidInput, match="w0-2"):
+        fleet.clear(rollout_id, Clearance.RESUME, "w0-2")

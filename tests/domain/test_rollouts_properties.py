@@ -165,7 +165,8 @@ class Fleet:
         mode = tuple(Clearance)[a % 3]
         failed = (HostState.FAILED, HostState.REVERTED)
         known = [r.host_id for r in self.fleet.records(rollout_id) if r.state in failed]
-        named = known[: b % 3 + 1] if mode is Clearance.WAIVE else ()
+        some = mode is Clearance.WAIVE or (mode is Clearance.RESUME and b % 2)
+        named = known[: b % 3 + 1] if some else ()
         self.fleet.clear(rollout_id, mode, *named)
         MET[mode] += 1
 

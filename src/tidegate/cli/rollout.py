@@ -280,13 +280,17 @@ def abort(context: CommandContext, rollout: str, reason: str) -> None:
 
 @rollout.command("retry")
 @click.argument("rollout", shell_complete=ROLLOUTS)
+@click.argument("hosts", nargs=-1)
 @reason(required=True)
 @wait_option
 @with_context
-def retry(context: CommandContext, rollout: str, reason: str, wait: WaitOption) -> None:
-    """Try the failed and reverted hosts of a halted rollout again."""
+def retry(
+    context: CommandContext, rollout: str, hosts: tuple[str, ...], reason: str, wait: WaitOption
+) -> None:
+    """Try the failed and reverted hosts of a halted rollout again: all, or only HOSTS."""
     rollout_id = id_of(context, rollout)
-    answer = context.client.write("POST", at("rollouts", rollout_id, "retry"), {"reason": reason})
+    body = {"reason": reason, "hosts": list(hosts)}
+    answer = context.client.write("POST", at("rollouts", rollout_id, "retry"), body)
     context.done(answer, f"{rollout_id} is tried again")
     if wait.is_asked:
         wait_for_rollout(context, rollout_id, wait)
@@ -300,7 +304,9 @@ def retry(context: CommandContext, rollout: str, reason: str, wait: WaitOption) 
     required=True,
     help="Try its hosts again, let the named hosts leave the count, or give it up.",
 )
-@click.option("--host", "hosts", multiple=True, help="A host that is waived; may stand again.")
+@click.option(
+    "--host", "hosts", multiple=True, help="A host that is waived or tried again; repeatable."
+)
 @reason(required=True)
 @with_context
 def clear(

@@ -69,7 +69,11 @@ class RolloutReason(Input, frozen=True, kw_only=True):
 class Clearing(Input, frozen=True, kw_only=True):
     mode: Clearance
     reason: Reason
-    hosts: Annotated[tuple[HostId, ...], Meta(max_length=WAIVED_MAX)] = ()  # that are waived
+    hosts: Annotated[tuple[HostId, ...], Meta(max_length=WAIVED_MAX)] = ()  # that are meant
+
+
+class Retrying(RolloutReason, frozen=True, kw_only=True):
+    hosts: Annotated[tuple[HostId, ...], Meta(max_length=WAIVED_MAX)] = ()  # none: all that failed
 
 
 RolloutVerb = Request[RolloutPath, Nothing, Any]
@@ -158,14 +162,15 @@ def abort(
 
 
 def retry(
-    request: Request[RolloutPath, Nothing, RolloutReason],
+    request: Request[RolloutPath, Nothing, Retrying],
     rollouts: RolloutOperations,
     reads: Reads,
     fleet_reader: FleetReader,
 ) -> Response:
-    """Try the failed and reverted hosts of a rollout that stopped again."""
-    rollout_id, reason = request.path.rollout_id, request.body.reason
-    return _show(request, reads, fleet_reader, rollouts.retry(request.caller, rollout_id, reason))
+    """Try the failed and reverted hosts of a rollout that stopped again: all, or those named."""
+    body = request.body
+    position = rollouts.retry(request.caller, request.path.rollout_id, body.reason, body.hosts)
+    return _show(request, reads, fleet_reader, position)
 
 
 def _show(

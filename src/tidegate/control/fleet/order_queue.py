@@ -35,6 +35,7 @@ from tidegate.domain.hosts.rows import (
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.names import channel_of
 from tidegate.domain.rollouts.rows import RolloutTally, tally_key
+from tidegate.domain.rollouts.tallies import may_go
 from tidegate.errors import VersionConflict
 from tidegate.kernel import codec
 from tidegate.kernel.model import (
@@ -122,7 +123,7 @@ class OrderQueue:
         record, tally, stops, _ = standing
         if record is None or tally is None or not _counts(record, tally, row.attempt):
             return None
-        if self._is_held(tally, stops):
+        if self._is_held(tally, stops, host_id):
             return NOTHING
         leased = self._leased(row)
         return LeasedOrder(
@@ -176,7 +177,7 @@ class OrderQueue:
         if record is None or tally is None or not _counts(record, tally, row.attempt):
             self._write(Delete(stored.key, stored.version))
             return None
-        if self._is_held(tally, stops):
+        if self._is_held(tally, stops, row.host_id):
             return None
         leased = self._leased(row)
         landed = self._write(Put(stored.key, codec.encode(leased), stored.version))
@@ -192,9 +193,12 @@ class OrderQueue:
             return 0.0
         return max(0.0, (row.lease_until - self._clock()).total_seconds())
 
-    def _is_held(self, tally: RolloutTally, stops: Sequence[ChannelStops | None]) -> bool:
-        """Whether its orders stay where they are until a person or time releases them."""
+    def _is_held(
+        self, tally: RolloutTally, stops: Sequence[ChannelStops | None], host_id: str
+    ) -> bool:
+        """Whether the order stays where it is until a person or time releases it."""
         stopped = tally.halted_at is not None or tally.paused_at is not None
+        stopped = stopped or not may_go(tally, host_id)
         return stopped or is_stopped(stops, self._clock())
 
     def _leased(self, row: QueuedDispatch) -> QueuedDispatch:

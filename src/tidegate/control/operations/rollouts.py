@@ -95,13 +95,15 @@ class RolloutOperations:
         """
         return self._clear(CLEAR_ROLLOUT, caller, rollout_id, mode, reason, host_ids)
 
-    def retry(self, caller: Caller, rollout_id: str, reason: str) -> Position:
-        """Try the failed and reverted hosts of a rollout that stopped again.
+    def retry(
+        self, caller: Caller, rollout_id: str, reason: str, host_ids: tuple[str, ...] = ()
+    ) -> Position:
+        """Try the failed and reverted hosts of a rollout that stopped again: all, or these.
 
         Raises:
             RollbackRunning.
         """
-        return self._clear(RETRY_ROLLOUT, caller, rollout_id, Clearance.RESUME, reason, ())
+        return self._clear(RETRY_ROLLOUT, caller, rollout_id, Clearance.RESUME, reason, host_ids)
 
     def _clear(
         self,

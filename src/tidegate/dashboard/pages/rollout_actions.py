@@ -36,7 +36,7 @@ class RolloutForm(Input, frozen=True, kw_only=True):
 
 class ClearForm(RolloutForm, frozen=True, kw_only=True):
     mode: Clearance
-    hosts: Annotated[str, Meta(max_length=4_000)] = ""  # to waive, separated by commas
+    hosts: Annotated[str, Meta(max_length=4_000)] = ""  # separated by commas
 
 
 Action = Request[RolloutPagePath, PageQuery, RolloutForm]
@@ -88,7 +88,7 @@ def clear(
     """Clear a halted rollout: try again, waive hosts, or give it up."""
     body = request.body
     names = (name.strip() for name in body.hosts.split(","))
-    hosts = tuple(filter(None, names)) if body.mode is Clearance.WAIVE else ()
+    hosts = tuple(filter(None, names)) if body.mode is not Clearance.ABANDON else ()
     run = partial(
         rollouts.clear,
         *(request.caller, request.path.rollout_id, body.mode, body.reason, hosts),

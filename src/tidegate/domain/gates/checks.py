@@ -45,7 +45,7 @@ from tidegate.domain.provenance import moment
 from tidegate.domain.releases.rows import ACTUAL, actual_key
 from tidegate.domain.rollouts.rows import TALLIES, RolloutTally
 from tidegate.domain.rollouts.states import DISPATCHABLE, ORDERED
-from tidegate.domain.rollouts.tallies import reached
+from tidegate.domain.rollouts.tallies import may_go, reached
 
 UNSTAGED = "wave-promotion-host-unstaged"
 
@@ -143,6 +143,9 @@ def halted(look: GateContext, host_id: str) -> Block | None:
 def dispatchable(look: GateContext, host_id: str) -> Block | None:
     tally = look.tally
     if host_id not in look.late:
+        if not may_go(tally, host_id):
+            tried = ", ".join(tally.retried)
+            return Block(f"only hosts that failed are tried again now: {tried}", look.tallied())
         if tally.state in DISPATCHABLE:
             return None
         return Block(f"the rollout is {tally.state}", look.tallied())

@@ -39,6 +39,7 @@ from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.facts import GateChanged
 from tidegate.domain.rollouts.rows import RolloutGates
 from tidegate.domain.rollouts.states import DISPATCHABLE, OPEN
+from tidegate.domain.rollouts.tallies import may_go
 
 ORDERS_MAX = 10_000  # that one pass hands out
 
@@ -239,7 +240,8 @@ def next_skips(state: FleetState, rollout_id: str) -> tuple[Skip, ...]:
         for host_id in wave.hosts:
             found = sight.standings.get(host_id)
             standing = None if found is None else found.row
-            if standing is not None and not _is_waiting(standing, attempt):
+            going = attempt if may_go(tally, host_id) else 0
+            if standing is not None and not _is_waiting(standing, going):
                 continue
             reason = _unheard(state, host_id, standing, grace)
             if reason is not None:

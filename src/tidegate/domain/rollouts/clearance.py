@@ -1,7 +1,7 @@
 """Clear a rollout that a host's failure stopped: try again, go on without hosts, or give it up.
 
 resume     QuarantineLifted, if the closure is quarantined, then OperatorClearance: failed and
-           reverted hosts get another attempt
+           reverted hosts get another attempt; if hosts are named, only these
 waive      the named hosts leave the count; once none is left that failed, the rollout goes on
 abandon    superseded, without a successor
 """
@@ -20,7 +20,7 @@ from tidegate.domain.channels.rows import quarantine_key
 from tidegate.domain.hosts.refusals import HostNotInRollout
 from tidegate.domain.hosts.rows import HostRecord, record_key
 from tidegate.domain.hosts.states import HostState
-from tidegate.domain.rollouts.facts import OperatorClearance, WaivedHost
+from tidegate.domain.rollouts.facts import ClearedHost, OperatorClearance
 from tidegate.domain.rollouts.names import channel_of, check_rollout_id
 from tidegate.domain.rollouts.report_slices import demand_tally
 from tidegate.domain.rollouts.rows import RolloutTally, rollout_key, tally_key
@@ -31,6 +31,7 @@ from tidegate.kernel.slices import Slice
 
 WAIVED_MAX = 10  # at once: a host's record and its order are up to seven storage items
 HOST_BYTES_MAX = 256
+TROUBLED = frozenset({HostState.FAILED, HostState.REVERTED})
 
 
 class ClearRollout(Struct, frozen=True, kw_only=True):
@@ -41,7 +42,7 @@ class ClearRollout(Struct, frozen=True, kw_only=True):
     reason: str
     mode: Clearance
     closure_hash: str = ""  # of its target: what resuming lifts from quarantine
-    host_ids: tuple[str, ...] = ()  # that are waived
+    host_ids: tuple[str, ...] = ()  # that are waived, or alone tried again
     expected_version: int | None = None  # of its row: the last transition that the operator saw
 
 
@@ -53,18 +54,25 @@ def rows_of_clearance(command: ClearRollout) -> tuple[Key, ...]:
     match command.mode:
         case Clearance.RESUME:
             check_text("closure_hash", command.closure_hash, HOST_BYTES_MAX)
-            return (*rows, quarantine_key(channel_of(command.rollout_id), command.closure_hash))
+            channel = channel_of(command.rollout_id)
+            if command.host_ids:
+                _check_hosts(command.host_ids)
+            return (*rows, *_records(command), quarantine_key(channel, command.closure_hash))
         case Clearance.WAIVE:
             _check_hosts(command.host_ids)
-            return (*rows, *(record_key(command.rollout_id, host) for host in command.host_ids))
+            return (*rows, *_records(command))
         case Clearance.ABANDON:
             return rows
 
 
+def _records(command: ClearRollout) -> tuple[Key, ...]:
+    return tuple(record_key(command.rollout_id, host) for host in command.host_ids)
+
+
 def _check_hosts(host_ids: tuple[str, ...]) -> None:
     if not host_ids or len(set(host_ids)) != len(host_ids):
-        raise InvalidInput("a waiver names hosts, each once", field="host_ids")
-    at_most("hosts of a waiver", len(host_ids), WAIVED_MAX)
+        raise InvalidInput("a clearance names hosts, each once", field="host_ids")
+    at_most("hosts of a clearance", len(host_ids), WAIVED_MAX)
     for host_id in host_ids:
         check_text("a host id", host_id, HOST_BYTES_MAX)
 
@@ -77,9 +85,11 @@ def decide_clearance(
     if tally.state not in CLEARABLE:
         raise IllegalTransition("rollout", tally.state, f"clearance ({command.mode})")
     lifted: tuple[QuarantineLifted, ...] = ()
-    hosts: tuple[WaivedHost, ...] = ()
+    hosts: tuple[ClearedHost, ...] = ()
     if command.mode is Clearance.RESUME:
-        lifted = _lifted(tally, rows[2], command, now)
+        *records, quarantined = rows[2:]
+        lifted = _lifted(tally, quarantined, command, now)
+        hosts = tuple(map(_retried, records, command.host_ids, [tally] * len(records)))
     if command.mode is Clearance.WAIVE:
         hosts = tuple(map(_waived, rows[2:], command.host_ids, [tally] * len(command.host_ids)))
     clearance = OperatorClearance(
@@ -113,7 +123,7 @@ def _lifted(
     return (lifted,)
 
 
-def _waived(record: HostRecord | None, host_id: str, tally: RolloutTally) -> WaivedHost:
+def _waived(record: HostRecord | None, host_id: str, tally: RolloutTally) -> ClearedHost:
     """The host as it leaves the count."""
     if record is None:
         raise HostNotInRollout(tally.rollout_id, host_id)
@@ -121,7 +131,18 @@ def _waived(record: HostRecord | None, host_id: str, tally: RolloutTally) -> Wai
         what = record.left or ("late" if record.late else record.state)
         raise InvalidInput(f"{host_id} is {what}: it holds nothing back", field="host_ids")
     state = None if record.cancelled_at is not None else record.state
-    return WaivedHost(host_id, record.wave, state, record.rollback_failed)
+    return ClearedHost(host_id, record.wave, state, record.rollback_failed)
+
+
+def _retried(record: HostRecord | None, host_id: str, tally: RolloutTally) -> ClearedHost:
+    """The host as it is tried again."""
+    if record is None or record.left is not None or record.late or record.state not in TROUBLED:
+        raise InvalidInput(
+            f"{host_id} neither failed nor rolled back in {tally.rollout_id}, so it is not tried "
+            "again",
+            field="host_ids",
+        )
+    return ClearedHost(host_id, record.wave, record.state, record.rollback_failed)
 
 
 def _seen(command: ClearRollout) -> dict[Key, Position]:

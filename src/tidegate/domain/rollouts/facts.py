@@ -80,8 +80,8 @@ class RetentionExpired(RolloutFact, frozen=True, kw_only=True):
     """Its time is over; the row stays, nothing is accepted any more."""
 
 
-class WaivedHost(Struct, frozen=True, omit_defaults=True):
-    """A host that leaves the count, where it stood."""
+class ClearedHost(Struct, frozen=True, omit_defaults=True):
+    """A host that a clearance names, where it stood."""
 
     host_id: Annotated[str, Untagged()]
     wave: int
@@ -95,7 +95,7 @@ class OperatorClearance(RolloutFact, frozen=True, kw_only=True):
     operator: str
     reason: str
     mode: Clearance
-    hosts: tuple[WaivedHost, ...] = ()
+    hosts: tuple[ClearedHost, ...] = ()  # that leave the count, or alone are tried again
 
 
 class RolloutAborted(RolloutFact, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from tidegate.domain.hosts.facts import HostJoined, HostRegressed, HostSkipped, HostStateChanged
 from tidegate.domain.hosts.orders import WAIVED
-from tidegate.domain.hosts.states import HostState
+from tidegate.domain.hosts.states import SETTLED, HostState
 from tidegate.domain.rollouts import tallies
 from tidegate.domain.rollouts.effects import (
     InsertQuarantineFromRollout,
@@ -130,6 +130,7 @@ def _join(tally: RolloutTally, event: HostJoined, now: datetime) -> Stepped:
     if tally.state not in DISPATCHABLE:
         raise IllegalTransition("rollout", tally.state, "HostJoined, unless late")
     _demand_going(tally, event)
+    _demand_retried(tally, event)
     if event.wave > tally.current_wave:
         raise broken(tally, f"{event.host_id} is of wave {event.wave}, which may not go yet")
     # An order that was taken back comes again under a later attempt; a resume must pass it.
@@ -141,6 +142,14 @@ def _demand_unhalted(tally: RolloutTally, event: Struct) -> None:
     """Raises: IllegalTransition: a host failed, and nobody cleared it."""
     if tally.halted_at is not None:
         raise IllegalTransition("rollout", f"{tally.state}, halted", type(event).__name__)
+
+
+def _demand_retried(tally: RolloutTally, event: HostJoined | HostStateChanged) -> None:
+    """Raises: IllegalTransition: only other hosts are tried again."""
+    if not tallies.may_go(tally, event.host_id):
+        raise IllegalTransition(
+            "rollout", f"{tally.state}, halted for others", type(event).__name__
+        )
 
 
 def _demand_going(tally: RolloutTally, event: Struct) -> None:
@@ -170,6 +179,8 @@ def _change(tally: RolloutTally, event: HostStateChanged, now: datetime) -> Step
     halted: tuple[Struct, ...] = ()
     if event.to is HostState.FAILED and event.rollback_failed:
         tally, halted = _halt(tally, event.host_id, now)
+    elif event.to in SETTLED:
+        tally, halted = _end_retry(tally, event.host_id, now)
     return _settle(tally, now, *_quarantine(tally, event), *halted)
 
 
@@ -185,6 +196,7 @@ def _count(tally: RolloutTally, event: HostStateChanged) -> RolloutTally:
     again = event.to is HostState.PENDING and event.from_ in (HostState.FAILED, HostState.REVERTED)
     if again or event.to is HostState.ACTIVATING:
         _demand_unhalted(tally, event)
+        _demand_retried(tally, event)
     tally = tallies.moved(tally, event.wave, event.from_, event.to)
     if event.rollback_failed:
         entering = event.to is HostState.FAILED
@@ -226,20 +238,32 @@ def _host_failed(tally: RolloutTally, event: HostStateChanged, now: datetime) ->
     return _settle(tally, now, *halted)
 
 
-def _halt(tally: RolloutTally, host_id: str, at: datetime) -> Stepped:
+def _end_retry(tally: RolloutTally, host_id: str, at: datetime) -> Stepped:
+    """One host that was tried again is done. After the last of them the rollout stops again, if
+    other hosts that failed were not tried.
+    """
+    if host_id not in tally.retried:
+        return tally, ()
+    tally = replace(tally, retried=tuple(id for id in tally.retried if id != host_id))
+    if tally.retried or not tallies.troubled(tally):
+        return tally, ()
+    return _halt(tally, tally.halted_by or host_id, at, "a host that failed was not tried again")
+
+
+def _halt(
+    tally: RolloutTally, host_id: str, at: datetime, reason: str = "the host failed"
+) -> Stepped:
     """The rollout halted by this host, and the fact that says so: nothing halts without it."""
     if tally.halted_at is not None:
         return tally, ()
-    halted = RolloutHalted(
-        rollout_id=tally.rollout_id, at=at, host_id=host_id, reason="the host failed"
-    )
+    halted = RolloutHalted(rollout_id=tally.rollout_id, at=at, host_id=host_id, reason=reason)
     return _mark_halted(tally, host_id, at), (halted,)
 
 
 def _mark_halted(tally: RolloutTally, host_id: str, at: datetime) -> RolloutTally:
     if tally.halted_at is not None:
         return tally
-    return replace(tally, halted_at=at, halted_by=host_id)
+    return replace(tally, halted_at=at, halted_by=host_id, retried=())
 
 
 def _record_halt(tally: RolloutTally, event: RolloutHalted, now: datetime) -> Stepped:
@@ -262,9 +286,10 @@ def _skip(tally: RolloutTally, event: HostSkipped, now: datetime) -> Stepped:
     tally = tallies.left(tally, event.wave, event.state, tolerated=tolerated)
     tally = replace(tally, rollback_failed=tally.rollback_failed - event.rollback_failed)
     _demand_sound(tally)
-    if tally.state in OPEN:
-        return _settle(tally, now)
-    return tally, ()
+    if tally.state not in OPEN:
+        return tally, ()
+    tally, halted = _end_retry(tally, event.host_id, now)
+    return _settle(tally, now, *halted)
 
 
 # ── what the counts call for ──────────────────────────────────────────────────────────────────────
@@ -421,12 +446,17 @@ def _clear(tally: RolloutTally, event: OperatorClearance, now: datetime) -> Step
         case Clearance.RESUME:
             if hosts := tallies.rolling_back(tally):
                 raise RollbackRunning(tally.rollout_id, hosts)
-            tally = replace(tally, attempt=tally.attempt + 1, halted_at=None, halted_by=None)
-            return _settle(tally, now)
+            return _settle(_try_again(tally, event), now)
         case Clearance.WAIVE:
             return _waive(tally, event, now)
         case Clearance.ABANDON:
             return _supersede(tally, event, now)
+
+
+def _try_again(tally: RolloutTally, event: OperatorClearance) -> RolloutTally:
+    named = tuple(host.host_id for host in event.hosts)
+    by = tally.halted_by if named and tally.halted_by not in named else None
+    return replace(tally, attempt=tally.attempt + 1, halted_at=None, halted_by=by, retried=named)
 
 
 def _waive(tally: RolloutTally, event: OperatorClearance, now: datetime) -> Stepped:

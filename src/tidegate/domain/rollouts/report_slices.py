@@ -173,6 +173,7 @@ def decide_report(
         _demand_order(tally, record)
     else:
         _demand_under_way(tally, record.wave, late=record.late)
+        _demand_retried(tally, record.host_id)
         assert len(rows) == 5, "what rows_of_report names for an acknowledgement"
         _, _, quarantined, *stops = rows
         demand_unstopped(tally.channel, stops, now)
@@ -225,6 +226,16 @@ def _demand_under_way(tally: RolloutTally, wave: int, *, late: bool) -> None:
         _demand_over(tally)
     else:
         _demand_dispatchable(tally, wave)
+
+
+def _demand_retried(tally: RolloutTally, host_id: str) -> None:
+    """That the host is among those that an operator has tried again, if there are such."""
+    if not tallies.may_go(tally, host_id):
+        raise RolloutIsHalted(
+            f"{tally.rollout_id} is halted; only {', '.join(tally.retried)} may be tried again",
+            rollout_id=tally.rollout_id,
+            state=tally.state.value,
+        )
 
 
 def _demand_dispatchable(tally: RolloutTally, wave: int) -> None:
@@ -318,6 +329,7 @@ def decide_reservation(rows: Reserved, command: ReserveDispatch, now: datetime) 
         return ()
     late = command.late or (record is not None and (record.late or record.left is not None))
     _demand_under_way(tally, command.wave, late=late)
+    _demand_retried(tally, command.host_id)
     if not late:
         _demand_turn(tally, command.wave)
     if command.target_closure != tally.target_closure:
@@ -413,7 +425,8 @@ def _is_waiting(record: HostRecord, tally: RolloutTally) -> bool:
     """Whether nothing runs on the host, nor is anybody asked to clear it. One that failed in this
     very attempt halts the rollout.
     """
-    retried = record.attempt < tally.attempt and tally.halted_at is None
+    going = tally.halted_at is None and tallies.may_go(tally, record.host_id)
+    retried = record.attempt < tally.attempt and going
     return record.state in SKIPPABLE or (record.state in RETRIED and retried)
 
 

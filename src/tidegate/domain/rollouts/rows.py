@@ -84,6 +84,7 @@ class RolloutTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
     current_wave: int = 0
     waves: tuple[WaveTally, ...] = ()
     attempt: int = 1  # grows with each resume: hosts of an earlier one are tried again
+    retried: tuple[str, ...] = ()  # hosts that are tried again: nobody else goes meanwhile
     offline_grace_seconds: int | None = None
     edges: tuple[ChannelEdge, ...] = ()
     incarnation: int = 1

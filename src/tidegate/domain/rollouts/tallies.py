@@ -172,6 +172,11 @@ def troubled(tally: RolloutTally) -> bool:
     return total(tally, HostState.FAILED, HostState.REVERTED) > 0
 
 
+def may_go(tally: RolloutTally, host_id: str) -> bool:
+    """Whether the host may take an order: not while an operator has others tried again."""
+    return not tally.retried or host_id in tally.retried
+
+
 def under_way(tally: RolloutTally) -> int:
     """Hosts of which something is still to be heard: late ones too, and those that left on their
     way back.

@@ -70,7 +70,7 @@ TABLE: Final[Mapping[RolloutState, Mapping[type[Struct], frozenset[RolloutState]
                 RolloutOpened: _to(_ACTIVE),
                 HostJoined: _to(_ACTIVE),
                 HostStateChanged: _to(_ACTIVE, _CONVERGING, _REVERTED, _FAILED),
-                HostSkipped: _to(_ACTIVE, _CONVERGING),
+                HostSkipped: _to(_ACTIVE, _CONVERGING, _REVERTED, _FAILED),
                 HostRegressed: _to(_ACTIVE),
                 WaveAdvanced: _to(_ACTIVE),
                 RolloutHalted: _to(_ACTIVE),
@@ -110,6 +110,7 @@ TABLE: Final[Mapping[RolloutState, Mapping[type[Struct], frozenset[RolloutState]
                 HostRegressed: _to(_REVERTED),
                 WaveAdvanced: _to(_REVERTED),
                 RolloutTerminal: _to(_REVERTED),
+                RolloutHalted: _to(_REVERTED),  # said of a host that was not tried again
                 RolloutResumed: _to(_REVERTED),
                 SuccessorOpened: _to(_SUPERSEDED),
                 OperatorClearance: _to(_ACTIVE, _CONVERGING, _REVERTED, _SUPERSEDED),
