@@ -166,12 +166,19 @@ class InProcessFleet:
             )
             self.execute(enroll_host, command)
 
-    def create(self, channel: str, *waves: WaveSpec, **policy: Any) -> None:
+    def create(
+        self,
+        channel: str,
+        *waves: WaveSpec,
+        package: str = PACKAGE,
+        selector: str = "",
+        **policy: Any,
+    ) -> None:
         (fleet_row,) = self.store.get(fleet_key())
         command = CreateChannel(
             channel=channel,
-            package=PACKAGE,
-            selector=f"channel={channel}",
+            package=package,
+            selector=selector or f"channel={channel}",
             operator="user_1",
             policy=ChannelPolicy(waves=waves, **policy),
             fleet_version=0 if fleet_row is None else fleet_row.version,

@@ -12,13 +12,17 @@ import pytest
 from msgspec.structs import replace
 
 from tests.contract.in_process_fleet import CANARY, REST, SOAK, InProcessFleet
+from tidegate.domain.fleet.refusals import BudgetExhausted
+from tidegate.domain.fleet.rows import LIVENESS, Budget, Liveness, budget_key
 from tidegate.domain.fleet.slices import RetireHost, retire_host
 from tidegate.domain.gates.explain import explain
 from tidegate.domain.hosts.facts import ActivationDeferred, ActivationFailed, RollbackFailed
-from tidegate.domain.hosts.refusals import WaveNotReached
+from tidegate.domain.hosts.refusals import HostBusy, RolloutIsSuperseded, WaveNotReached
+from tidegate.domain.hosts.rows import HostOrder, order_key
 from tidegate.domain.hosts.states import HostState, ProbeStatus
 from tidegate.domain.rollouts.report_slices import ReserveDispatch, reserve_dispatch
 from tidegate.domain.rollouts.states import Clearance, RolloutState
+from tidegate.kernel.records.records import Records
 
 
 def past_a_deferred_canary(fleet: InProcessFleet) -> str:
@@ -104,9 +108,9 @@ def test_orders_of_later_waves_wait_while_a_rebooted_host_soaks(fleet: InProcess
     fleet.bound("*", 1)
     rollout_id = past_a_deferred_canary(fleet)
     assert fleet.dispatch().ordered == 1
-    fleet.activate(rollout_id, "e1")
+    fleet.reach(rollout_id, "e2")
 
-    fleet.reach(rollout_id, "e2")  # its order was out: it goes on
+    fleet.activate(rollout_id, "e1")
 
     assert fleet.dispatch().ordered == 0
     assert why(fleet, rollout_id, "e3") == "wave-promotion: wave 1 waits for wave 0"
@@ -230,3 +234,97 @@ def test_is_not_pruned_while_a_host_that_does_not_count_goes_back(
     assert fleet.dispatch().ordered == 2
     fleet.reach(second, "e1", "e2")
     assert fleet.state(second) is RolloutState.TERMINAL
+
+
+# ── back from a reboot ────────────────────────────────────────────────────────────────────────────
+
+
+def defer(fleet: InProcessFleet, rollout_id: str, host_id: str) -> None:
+    fleet.ack(host_id)
+    fleet.say(ActivationDeferred, rollout_id, host_id, component="kernel")
+
+
+def reboot(fleet: InProcessFleet, rollout_id: str, host_id: str) -> None:
+    """The target runs now; a heartbeat says so before the report does."""
+    target = fleet.host(rollout_id, host_id).target_closure
+    channel = fleet.tally(rollout_id).channel
+    seen = Liveness(host_id=host_id, last_seen_at=fleet.clock(), current_closures={channel: target})
+    Records(fleet.store, fleet.clock).save(LIVENESS.name, host_id, seen)
+
+
+@pytest.mark.req("RO-12", "RO-23")
+def test_a_host_back_from_its_reboot_waits_for_a_slot_of_its_budget(fleet: InProcessFleet) -> None:
+    fleet.bound("*", 1)
+    fleet.create("edge", REST)
+    fleet.enroll("e1", "e2", "e3", channel="edge")
+    fleet.offer("web.1")
+    rollout_id = fleet.promote("edge", "web.1")
+    fleet.dispatch()
+    defer(fleet, rollout_id, "e1")
+    assert fleet.dispatch().ordered == 1
+    fleet.ack("e2")
+    reboot(fleet, rollout_id, "e1")
+
+    with pytest.raises(BudgetExhausted):
+        fleet.activate(rollout_id, "e1")
+    assert fleet.host(rollout_id, "e1").state is HostState.DEFERRED
+    fleet.activate(rollout_id, "e2")
+    fleet.probe(rollout_id, "e2", ProbeStatus.PASS)
+    fleet.wait(SOAK)
+    fleet.converge(rollout_id, "e2")
+    assert fleet.dispatch().ordered == 0, "e1 comes before e3"
+    fleet.activate(rollout_id, "e1")
+    assert fleet.row(budget_key("few"), Budget).in_flight == 1
+    assert fleet.dispatch().ordered == 0
+    fleet.probe(rollout_id, "e1", ProbeStatus.PASS)
+    fleet.wait(SOAK)
+    fleet.converge(rollout_id, "e1")
+    assert fleet.row(budget_key("few"), Budget).in_flight == 0
+    assert fleet.dispatch().ordered == 1
+
+
+@pytest.mark.req("RO-12")
+def test_a_host_back_from_its_reboot_gets_no_second_order(fleet: InProcessFleet) -> None:
+    fleet.create("edge", REST)
+    fleet.create("spare", REST, package="default/api", selector="channel=edge")
+    fleet.enroll("e1", channel="edge")
+    fleet.offer("web.1", "api.1")
+    rollout_id = fleet.promote("edge", "web.1")
+    fleet.dispatch()
+    defer(fleet, rollout_id, "e1")
+    other = fleet.promote("spare", "api.1")
+    assert fleet.dispatch().ordered == 1, "it is free until its reboot"
+    reboot(fleet, rollout_id, "e1")
+
+    with pytest.raises(HostBusy):
+        fleet.activate(rollout_id, "e1")
+    assert fleet.dispatch(thorough=True).cancelled == 1, "what it did not take is taken back"
+    fleet.activate(rollout_id, "e1")
+
+    assert fleet.row(order_key("e1"), HostOrder).rollout_id == rollout_id
+    assert fleet.dispatch(thorough=True).ordered == 0
+    fleet.probe(rollout_id, "e1", ProbeStatus.PASS)
+    fleet.wait(SOAK)
+    fleet.converge(rollout_id, "e1")
+    assert fleet.dispatch().ordered == 1
+    assert fleet.row(order_key("e1"), HostOrder).rollout_id == other
+
+
+@pytest.mark.req("RO-12")
+def test_a_reboot_into_a_release_that_was_replaced_holds_up_no_newer_order(
+    fleet: InProcessFleet,
+) -> None:
+    fleet.create("edge", REST)
+    fleet.enroll("e1", channel="edge")
+    fleet.offer("web.1", "web.2")
+    rollout_id = fleet.promote("edge", "web.1")
+    fleet.dispatch()
+    defer(fleet, rollout_id, "e1")
+    newer = fleet.promote("edge", "web.2")
+    assert fleet.dispatch().ordered == 1
+    reboot(fleet, rollout_id, "e1")
+
+    with pytest.raises(RolloutIsSuperseded):
+        fleet.activate(rollout_id, "e1")
+    fleet.reach(newer, "e1")
+    assert fleet.state(newer) is RolloutState.TERMINAL

@@ -112,6 +112,7 @@ def fleet_state(
         orders={},
         budgets={item.budget_id: Versioned(item, 40) for item in budgets},
         freezes=(),
+        rebooted={},
         faults={},
     )
 

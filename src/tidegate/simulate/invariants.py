@@ -27,6 +27,7 @@ from tidegate.domain.fleet.rows import BUDGETS, Budget
 from tidegate.domain.hosts.facts import (
     AgentEvent,
     AgentFact,
+    BudgetSlot,
     DeadlineExpired,
     DispatchAck,
     DispatchReserved,
@@ -266,13 +267,16 @@ class InvariantChecker:
     def _only_expired(self, value: Struct) -> bool:
         return isinstance(value, DeadlineExpired) and value.deadline != "rollback"
 
-    def _learn_order(self, value: DispatchReserved) -> None:
-        model = self.rollouts[value.rollout_id]
-        for slot in value.budgets:
+    def _take_slots(self, slots: Sequence[BudgetSlot]) -> None:
+        for slot in slots:
             self._taken[slot.budget_id] += 1
             taken = self._taken[slot.budget_id]
             if taken > slot.slots:
                 raise InvariantViolation(f"budget {slot.budget_id}: {taken} in flight")
+
+    def _learn_order(self, value: DispatchReserved) -> None:
+        model = self.rollouts[value.rollout_id]
+        self._take_slots(value.budgets)
         pair = (value.channel, value.target_closure)
         _demand(pair not in self.quarantined, lambda: f"RO-10: {pair} is quarantined")
         _demand(not model.halted or value.late, lambda: "R9: an order while halted")
@@ -298,6 +302,7 @@ class InvariantChecker:
     def _learn_move(self, value: HostStateChanged) -> None:
         model = self.rollouts[value.rollout_id]
         self._taken.subtract(value.budgets)
+        self._take_slots(value.slots)
         host = model.hosts[value.host_id]
         _demand(host.state is value.from_, lambda: f"H8: it was {host.state}, not {value.from_}")
         absorbed = value.from_ in ENDED and value.to is not HostState.PENDING

@@ -210,16 +210,28 @@ class Dispatcher:
         for rollout_id, sight in state.rollouts.items():
             if sight.tally.row.halted_at is not None:
                 orders.setdefault(rollout_id, []).extend(list_staged(sight))
-        done = DispatchResult()
+        done = self._make_room(state)
         for rollout_id, hosts in orders.items():
             took = self._spared(rollout_id, partial(self._take_back, rollout_id, hosts))
             done = _summed(done, took)
         return done
 
+    def _make_room(self, state: FleetState) -> DispatchResult:
+        """Take orders back that a host can't take, because it was rebooted into another target."""
+        done = DispatchResult()
+        for host_id, back in state.rebooted.items():
+            order = state.orders.get(host_id)
+            if order is not None and order.row.rollout_id != back.rollout_id:
+                reason = f"the host was rebooted into the target of {back.rollout_id}"
+                did = self._withdraw(order.row.rollout_id, [host_id], reason)
+                done = _summed(done, did)
+        return done
+
     def _take_back(self, rollout_id: str, hosts: Sequence[str]) -> DispatchResult:
         reason = self._void(self._sights.tally(rollout_id).row)
-        if reason is None:
-            return DispatchResult()
+        return DispatchResult() if reason is None else self._withdraw(rollout_id, hosts, reason)
+
+    def _withdraw(self, rollout_id: str, hosts: Sequence[str], reason: str) -> DispatchResult:
         reports = [
             (cancel_dispatch, CancelDispatch(rollout_id=rollout_id, host_id=host_id, reason=reason))
             for host_id in hosts

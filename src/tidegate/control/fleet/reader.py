@@ -27,7 +27,15 @@ from tidegate.domain.channels.rows import (
     channel_key,
     quarantine_key,
 )
-from tidegate.domain.fleet.rows import BUDGETS, HOSTS, Budget, Host
+from tidegate.domain.fleet.rows import (
+    BUDGETS,
+    HOSTS,
+    Budget,
+    Host,
+    Liveness,
+    host_key,
+    liveness_key,
+)
 from tidegate.domain.gates.dispatch_pass import latecomers
 from tidegate.domain.gates.inputs import (
     FleetState,
@@ -36,6 +44,7 @@ from tidegate.domain.gates.inputs import (
     HostPresence,
     HostStanding,
     PrecedingChannel,
+    RebootedHost,
     Versioned,
 )
 from tidegate.domain.hosts.refusals import RolloutUnknown
@@ -49,6 +58,7 @@ from tidegate.domain.hosts.rows import (
     record_id,
     record_key,
 )
+from tidegate.domain.hosts.states import HostState
 from tidegate.domain.planner import PlanByHost, decode_plan, index_by_host
 from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.rollouts.rows import (
@@ -188,8 +198,29 @@ class FleetReader:
             orders={seen.row.host_id: seen for seen in orders},
             budgets={seen.row.budget_id: seen for seen in budgets},
             freezes=tuple(self.rows(FREEZES, Freeze)),
+            rebooted=self._rebooted(sights.values()),
             faults=faults,
         )
+
+    def _rebooted(self, sights: Iterable[GateInput]) -> dict[str, RebootedHost]:
+        """The Deferred hosts that a heartbeat says run their target. One that is not heard of any
+        more keeps no slot.
+        """
+        found: dict[str, RebootedHost] = {}
+        for sight in sights:
+            tally = sight.tally.row
+            for host_id, seen in sight.standings.items():
+                if seen.row.state is not HostState.DEFERRED:
+                    continue
+                live = self.row(liveness_key(host_id), Liveness)
+                host = self.row(host_key(host_id), HostPresence)
+                silent = host is None or host.row.silent_since is not None
+                if live is None or silent or tally.halted_at is not None:
+                    continue
+                if live.row.current_closures.get(tally.channel) == tally.target_closure:
+                    slots = sight.chart.slots_of(host_id)
+                    found[host_id] = RebootedHost(host_id, tally.rollout_id, slots)
+        return found
 
     def _sight(self, rollout_id: str, *, hosts: bool) -> GateInput:
         tally = self.tally(rollout_id)

@@ -41,7 +41,7 @@ from tidegate.domain.fleet.rows import (
     Fleet,
     Host,
 )
-from tidegate.domain.hosts.facts import DispatchReserved, HostStateChanged
+from tidegate.domain.hosts.facts import BudgetSlot, DispatchReserved, HostStateChanged
 from tidegate.errors import IllegalTransition
 from tidegate.kernel.folds import Fold, Machine, WorkRow
 from tidegate.kernel.model import at_most
@@ -130,7 +130,7 @@ def budget_ids(fact: BudgetChange) -> tuple[str, ...]:
         case DispatchReserved():
             return tuple(slot.budget_id for slot in fact.budgets)
         case HostStateChanged():
-            return fact.budgets
+            return (*fact.budgets, *(slot.budget_id for slot in fact.slots))
 
 
 def step_budget(budget: Budget, fact: BudgetChange, now: datetime) -> Budget:
@@ -147,23 +147,20 @@ def step_budget(budget: Budget, fact: BudgetChange, now: datetime) -> Budget:
         case BudgetRemoved():
             return replace(budget, removed=True)
         case DispatchReserved():
-            return _reserved(budget, fact)
+            return _reserved(budget, fact.budgets)
+        case HostStateChanged() if fact.slots:
+            return _reserved(budget, fact.slots)
         case HostStateChanged():
             assert budget.in_flight > 0, f"{budget.budget_id}: a slot is freed that nobody took"
             return replace(budget, in_flight=budget.in_flight - 1)
 
 
-def _reserved(budget: Budget, fact: DispatchReserved) -> Budget:
-    frozen = _slots_of(budget.budget_id, fact)
+def _reserved(budget: Budget, slots: Iterable[BudgetSlot]) -> Budget:
+    frozen = next(slot.slots for slot in slots if slot.budget_id == budget.budget_id)
     allowed = current_bound(budget, frozen)
     if allowed is not None and budget.in_flight >= allowed:
         raise BudgetExhausted(budget.budget_id, allowed)
     return replace(budget, in_flight=budget.in_flight + 1)
-
-
-def _slots_of(budget_id: str, fact: DispatchReserved) -> int:
-    found: Iterable[int] = (slot.slots for slot in fact.budgets if slot.budget_id == budget_id)
-    return next(iter(found))
 
 
 def _step_and_use(

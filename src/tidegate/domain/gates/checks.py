@@ -70,11 +70,15 @@ class GateContext:
     late: dict[str, tuple[BudgetSlot, ...]] = field(init=False)  # latecomer → its budgets
     failing: Versioned[ProbeFailure] | None = field(init=False)  # of the earliest wave
     slots: dict[str, int] = field(default_factory=dict)
+    claims: dict[str, int] = field(default_factory=dict)  # budget → hosts back from a reboot
     hosts: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.tally = self.sight.tally.row
         self.reached = reached(self.tally)
+        for host in self.state.rebooted.values():
+            for slot in host.budgets:
+                self.claims[slot.budget_id] = self.claims.get(slot.budget_id, 0) + 1
         self.late = {host.host_id: host.budgets for host in self.sight.latecomers}
         counted = [found for found in self.sight.failures if not self._left(found.row.host_id)]
         self.failing = min(
@@ -278,9 +282,11 @@ def disruption_budget(look: GateContext, host_id: str) -> Block | None:
         assert found is not None, f"the state lacks budget {slot.budget_id}"
         allowed = current_bound(found.row, slot.slots)
         taken = found.row.in_flight + look.slots.get(slot.budget_id, 0)
-        if allowed is not None and taken >= allowed:
+        claimed = look.claims.get(slot.budget_id, 0)
+        if allowed is not None and taken + claimed >= allowed:
+            back = f"; {claimed} back from a reboot wait for a slot" if claimed else ""
             return Block(
-                f"budget {slot.budget_id}: {taken} of {allowed} in flight",
+                f"budget {slot.budget_id}: {taken} of {allowed} in flight{back}",
                 GateEvidence(BUDGETS.name, slot.budget_id, found.version),
             )
     return None
@@ -307,6 +313,9 @@ def probe_failures(look: GateContext, host_id: str) -> Block | None:
 def busy(look: GateContext, host_id: str) -> Block | None:
     if host_id in look.hosts:
         return Block("the host gets another order in this very pass")
+    back = look.state.rebooted.get(host_id)
+    if back is not None:
+        return Block(f"the host was rebooted into the target of {back.rollout_id}")
     found = look.state.orders.get(host_id)
     if found is None:
         return None

@@ -101,6 +101,14 @@ class GateFault(Struct, frozen=True):
     detail: str
 
 
+class RebootedHost(Struct, frozen=True):
+    """A host that runs the target after its reboot, and has yet to take its order again."""
+
+    host_id: str
+    rollout_id: str
+    budgets: tuple[BudgetSlot, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class FleetState:
     """The fleet at one moment. A rollout that was asked for is in ``rollouts`` or in ``faults``."""
@@ -112,6 +120,7 @@ class FleetState:
     orders: Mapping[str, Versioned[HostOrder]]
     budgets: Mapping[str, Versioned[Budget]]
     freezes: tuple[Versioned[Freeze], ...]
+    rebooted: Mapping[str, RebootedHost]  # by host: they come before hosts without an order
     faults: Mapping[str, GateFault]
 
     def sight(self, rollout_id: str) -> GateInput:

@@ -29,6 +29,7 @@ from tidegate.domain.hosts.transition_steps import (
     fail,
     illegal_transition,
     release_host,
+    reserve_again,
     transition,
 )
 
@@ -80,7 +81,7 @@ def assume(record: HostRecord, event: RecoveryActivationAssumed, now: datetime) 
 def _activated(record: HostRecord, at: datetime, now: datetime, *, assumed: bool) -> Stepped:
     """The target runs: the soak begins here, and nothing that probes said before counts."""
     after = replace(
-        record,
+        reserve_again(record) if record.state is HostState.DEFERRED else record,
         state=HostState.SOAKING,
         current_closure=record.target_closure,
         activation_completed_at=at,

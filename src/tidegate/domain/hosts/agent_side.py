@@ -34,6 +34,8 @@ from tidegate.domain.hosts.transition_steps import deadline_of, prior_closure, r
 
 # What a refusal of an order's acknowledgement may say without taking the order back.
 WAITS: Final = frozenset({"rollout_paused"})
+# What a host hears that is back from its reboot, while it can't take its order again.
+NO_SLOT: Final = frozenset({"host_busy", "budget_exhausted"})
 
 Said = tuple[HostRecord, AgentEvent, Sequence[Effect]]
 
@@ -133,7 +135,7 @@ def waits(event: AgentEvent, code: str | None) -> bool:
     """
     if code == "rollout_halted":
         return not isinstance(event, DispatchAck)
-    return code in WAITS
+    return code in WAITS or code in NO_SLOT
 
 
 def drop_refused_report(

@@ -248,6 +248,8 @@ class HostStateChanged(HostFact, frozen=True, kw_only=True):
     rollback_failed: bool = False
     freed: bool = False  # its order is done with: these slots are free, and so is the host
     budgets: tuple[str, ...] = ()
+    retaken: bool = False  # back from a reboot, it takes its order again, and these slots
+    slots: tuple[BudgetSlot, ...] = ()
     cleared_probes: tuple[str, ...] = ()  # whose failures are not open any more
 
 

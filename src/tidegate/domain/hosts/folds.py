@@ -81,6 +81,7 @@ def _follow_ups(
 
 def _changed(before: HostRecord, after: HostRecord, effect: RecordTransition) -> HostStateChanged:
     freed = before.busy and not after.busy
+    retaken = before.state is HostState.DEFERRED and after.state is HostState.SOAKING
     lost = after.rollback_failed and not before.rollback_failed
     if after.state is not HostState.FAILED:
         lost = before.rollback_failed  # what the rollout counted is said again when it is over
@@ -98,6 +99,8 @@ def _changed(before: HostRecord, after: HostRecord, effect: RecordTransition) ->
         rollback_failed=lost,
         freed=freed,
         budgets=before.budgets if freed else (),
+        retaken=retaken,
+        slots=after.slots if retaken else (),
         cleared_probes=tuple([name for name in open_failures(before) if name not in still_open]),
     )
 
@@ -165,7 +168,7 @@ def step_order(
     row: HostOrder | None, fact: DispatchReserved | HostStateChanged, now: datetime
 ) -> HostOrder | None:
     """Raises: HostBusy: another order stands."""
-    if isinstance(fact, DispatchReserved):
+    if isinstance(fact, DispatchReserved) or fact.retaken:
         if row is not None:
             raise HostBusy(row.host_id, row.rollout_id)
         return HostOrder(fact.host_id, fact.rollout_id, fact.attempt)
@@ -175,7 +178,7 @@ def step_order(
 
 
 def _order_ids(fact: DispatchReserved | HostStateChanged) -> tuple[str, ...]:
-    if isinstance(fact, HostStateChanged) and not fact.freed:
+    if isinstance(fact, HostStateChanged) and not (fact.freed or fact.retaken):
         return ()
     return (fact.host_id,)
 

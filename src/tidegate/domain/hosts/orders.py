@@ -51,6 +51,7 @@ def _ordered(event: DispatchReserved, now: datetime, before: HostRecord | None =
         late=event.late or (before is not None and before.left is not None),
         busy=True,
         budgets=tuple(slot.budget_id for slot in event.budgets),
+        slots=event.budgets,
         last_event_seq=0 if before is None else before.last_event_seq,
         due_at=due_in(now, event.policy.ack_seconds),
     )

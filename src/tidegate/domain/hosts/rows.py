@@ -6,6 +6,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from tidegate.domain.hosts.facts import BudgetSlot
 from tidegate.domain.hosts.states import HostPolicy, HostState, OnFailure, ProbeMode, ProbeStatus
 from tidegate.kernel.collections import Collection, Index, Nature, Writers
 from tidegate.kernel.model import Key
@@ -42,6 +43,7 @@ class HostRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     left: str | None = None  # "waived" or "skipped": it does not count any more, and why
     busy: bool = False  # its order stands: it holds its slots, and gets no other order
     budgets: tuple[str, ...] = ()  # whose slots it holds; empty once it freed them
+    slots: tuple[BudgetSlot, ...] = ()  # of its order: taken again after a reboot
     cancelled_at: datetime | None = None  # its order was taken back
     last_event_seq: int = 0
     due_at: datetime | None = None  # when its silence becomes an event

@@ -69,6 +69,11 @@ def release_host(record: HostRecord) -> HostRecord:
     return replace(record, busy=False, budgets=())
 
 
+def reserve_again(record: HostRecord) -> HostRecord:
+    """The host is back from its reboot: it takes its order and its slots again."""
+    return replace(record, busy=True, budgets=tuple(slot.budget_id for slot in record.slots))
+
+
 def fail(record: HostRecord, why: str, at: datetime, now: datetime) -> Stepped:
     """The host failed: it goes back by itself if its policy says so and there is a way back."""
     policy = record.policy.on_failure

@@ -162,6 +162,8 @@ def _demand_going(tally: RolloutTally, event: Struct) -> None:
 def _change(tally: RolloutTally, event: HostStateChanged, now: datetime) -> Stepped:
     if event.freed:
         tally = tallies.freed(tally)
+    if event.retaken:
+        tally = replace(tally, busy=tally.busy + 1)
     if event.late:
         return _change_late(tally, event)
     if event.left:

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from tidegate.domain.channels.rows import Quarantined, quarantine_key
 from tidegate.domain.channels.stops import ChannelStops, demand_unstopped, stops_keys
 from tidegate.domain.hosts.facts import (
+    ActivationCompleted,
     AgentEvent,
     BudgetSlot,
     Converged,
@@ -136,8 +137,9 @@ def rows_of_report(command: ReportEvent) -> tuple[Key, ...]:
         case DispatchAck(target_closure=target):
             channel = channel_of(command.rollout_id)
             return (*rows, quarantine_key(channel, target), *stops_keys(channel))
-        case Converged():
-            return (*rows, order_key(command.host_id))  # it goes: read with the others, not alone
+        case Converged() | ActivationCompleted():
+            # It goes, or comes again after a reboot: read with the others, not alone.
+            return (*rows, order_key(command.host_id))
         case _:
             return rows
 
@@ -171,6 +173,8 @@ def decide_report(
         return ()
     if not isinstance(event, DispatchAck):
         _demand_order(tally, record)
+        if isinstance(event, ActivationCompleted) and record.state is HostState.DEFERRED:
+            _demand_free(tally, rows[2])
     else:
         _demand_under_way(tally, record.wave, late=record.late)
         _demand_retried(tally, record.host_id)
@@ -193,6 +197,21 @@ def _demand_order(tally: RolloutTally, record: HostRecord) -> None:
             rollout_id=tally.rollout_id,
             state=record.state.value,
         )
+
+
+def _demand_free(tally: RolloutTally, order: object) -> None:
+    """That a host which is back from its reboot can take its order again. A rollout that was
+    replaced gives way to the host's newer order; otherwise the report waits.
+    """
+    if not isinstance(order, HostOrder):
+        return
+    if tally.state is RolloutState.SUPERSEDED:
+        raise RolloutIsSuperseded(
+            f"{tally.rollout_id} is superseded",
+            rollout_id=tally.rollout_id,
+            state=tally.state.value,
+        )
+    raise HostBusy(order.host_id, order.rollout_id)
 
 
 def _is_taken_back(tally: RolloutTally, record: HostRecord) -> bool:
