@@ -6,6 +6,8 @@ The numbers are those of the list in the reference; no event is fed by hand.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.contract.in_process_fleet import (
@@ -46,7 +48,7 @@ from tidegate.kernel.replay import rebuild
 from tidegate.simulate.control_plane import CommitFate
 
 
-def under_way(fleet: InProcessFleet, *waves: WaveSpec, hosts: int = 3, **policy: object) -> str:
+def under_way(fleet: InProcessFleet, *waves: WaveSpec, hosts: int = 3, **policy: Any) -> str:
     fleet.create("edge", *waves, **policy)
     fleet.enroll(*(f"e{number}" for number in range(1, hosts + 1)), channel="edge")
     fleet.offer("web.1", "web.2")

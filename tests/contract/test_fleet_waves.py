@@ -27,7 +27,7 @@ from tidegate.kernel.records.records import Records
 
 def past_a_deferred_canary(fleet: InProcessFleet) -> str:
     """e1 waits for its reboot, so the wave of e2 and e3 has come."""
-    fleet.create("edge", CANARY, REST)
+    fleet.create("edge", replace(CANARY, converged_min=0), REST)
     fleet.enroll("e1", "e2", "e3", channel="edge")
     fleet.offer("web.1")
     rollout_id = fleet.promote("edge", "web.1")
@@ -147,7 +147,7 @@ def test_nobody_waits_for_an_earlier_host_that_was_waived(fleet: InProcessFleet)
 def test_nobody_waits_for_a_host_that_is_retired_before_it_is_tried_again(
     fleet: InProcessFleet, went_back: bool
 ) -> None:
-    fleet.create("edge", CANARY, REST)
+    fleet.create("edge", replace(CANARY, converged_min=0), REST)
     fleet.enroll("e1", "e2", channel="edge")
     fleet.offer("web.1")
     rollout_id = fleet.promote("edge", "web.1")

@@ -65,6 +65,7 @@ def tally(frozen: Plan, current_wave: int = 0, **changes: Any) -> RolloutTally:
                 name=wave.name,
                 hosts=wave.hosts,
                 failures_max=wave.failures_max,
+                converged_min=wave.converged_min,
                 states={HostState.CONVERGED: wave.hosts} if number < current_wave else {},
             )
             for number, wave in enumerate(opened_waves(frozen))

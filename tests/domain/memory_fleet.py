@@ -161,6 +161,7 @@ class MemoryFleet:
         actual = self.sample.row(actual_key(channel))
         row = self.sample.row(channel_key(channel))
         failures = changes.pop("failures_max", 0)
+        least = changes.pop("converged_min", 1)
         said = {
             "channel": channel,
             "release_id": release_id,
@@ -170,7 +171,13 @@ class MemoryFleet:
             "by": "user_1",
             "plan_digest": f"sha256:plan-{self.commands}",
             "waves": tuple(
-                OpenedWave(name=f"w{n}", hosts=count, soak_seconds=SOAK, failures_max=failures)
+                OpenedWave(
+                    name=f"w{n}",
+                    hosts=count,
+                    soak_seconds=SOAK,
+                    failures_max=failures,
+                    converged_min=least,
+                )
                 for n, count in enumerate(hosts)
             ),
             "expected_version": actual.version if isinstance(actual, Actual) else None,

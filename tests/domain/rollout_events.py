@@ -48,6 +48,7 @@ def opened(
     *hosts: int, on_failure: OnFailure = OnFailure.ROLLBACK, **changes: Any
 ) -> RolloutOpened:
     failures_max = changes.pop("failures_max", 0)
+    converged_min = changes.pop("converged_min", 1)
     said: dict[str, Any] = {
         "rollout_id": ROLLOUT,
         "at": T0,
@@ -56,7 +57,9 @@ def opened(
         "target_closure": "sha256:3",
         "plan_digest": "sha256:plan",
         "waves": tuple(
-            OpenedWave(name=f"w{n}", hosts=count, failures_max=failures_max)
+            OpenedWave(
+                name=f"w{n}", hosts=count, failures_max=failures_max, converged_min=converged_min
+            )
             for n, count in enumerate(hosts)
         ),
         "on_failure": on_failure,
@@ -209,9 +212,11 @@ SITUATIONS: list[RolloutTally] = [
     _converging,
     settling(1),
     settling(1, 1),
-    after(opened(1), *STARTS, moves(ACTIVATING, DEFERRED)),
+    after(opened(1, converged_min=0), *STARTS, moves(ACTIVATING, DEFERRED)),
     after(opened(2), *STARTS, moves(ACTIVATING, DEFERRED), *through(host_id="b")),
-    after(opened(1, on_failure=OnFailure.HALT), *STARTS, moves(ACTIVATING, DEFERRED)),
+    after(
+        opened(1, on_failure=OnFailure.HALT, converged_min=0), *STARTS, moves(ACTIVATING, DEFERRED)
+    ),
     after(opened()),
     after(opened(1), *through()),
     after(opened(1), *GOES_BACK),

@@ -673,7 +673,11 @@ GRACE = 60
 
 def silent_state(known: HostStanding | None = None, **changes: Any) -> FleetState:
     state = fleet_state(
-        channel(WaveSpec(count=1), WaveSpec(), offline_grace_seconds=GRACE),
+        channel(
+            WaveSpec(count=1, converged_min=0),
+            WaveSpec(converged_min=0),
+            offline_grace_seconds=GRACE,
+        ),
         fleet(2),
         (),
         () if known is None else (known,),

@@ -339,7 +339,7 @@ def test_skips_hosts_that_are_due_and_waives_those_that_failed() -> None:
     with pytest.raises(RolloutInvariant):
         step(after(opened(1), joins()), skips(None), T0)
 
-    assert after(opened(1, 1), skips(None)).current_wave == 1
+    assert after(opened(1, 1, converged_min=0), skips(None)).current_wave == 1
     assert after(opened(1), skips(None)).state is RolloutState.TERMINAL
 
 
@@ -374,7 +374,7 @@ def test_ends_although_it_is_paused_when_every_host_converged() -> None:
 
 
 def test_stays_converging_while_a_host_waits_for_its_reboot() -> None:
-    tally = after(opened(1), *STARTS, moves(ACTIVATING, DEFERRED))
+    tally = after(opened(1, converged_min=0), *STARTS, moves(ACTIVATING, DEFERRED))
     assert tally.state is RolloutState.CONVERGING
 
     tally = runs(moves(DEFERRED, SOAKING), tally, T0)

@@ -585,7 +585,7 @@ def test_ends_at_once_without_hosts(fleet: MemoryFleet) -> None:
 
 
 def test_goes_on_without_hosts_that_nobody_hears_of(fleet: MemoryFleet) -> None:
-    rollout_id = fleet.promote("web.1", 2, 1)
+    rollout_id = fleet.promote("web.1", 2, 1, converged_min=0)
     fleet.order(rollout_id, "w0-0")
     fleet.skip(rollout_id, "w0-0")  # it had its order
     fleet.skip(rollout_id, "w0-1")  # it never got one

@@ -77,7 +77,7 @@ def test_stays_failed_when_a_host_that_was_given_up_comes_back(fleet: MemoryFlee
 
 
 def halt_beside_a_deferred_host(fleet: MemoryFleet) -> str:
-    rollout_id = fleet.promote("web.1", 2)
+    rollout_id = fleet.promote("web.1", 2, converged_min=0)
     fleet.start(rollout_id, "w0-0", "w0-1")
     fleet.defer(rollout_id, "w0-0")
     fleet.fail(rollout_id, "w0-1")

@@ -159,7 +159,13 @@ class Fleet:
         if a % 3 or not self.released:
             self.released += 1
         release, waves = f"web.{self.released}", WAVES[b % len(WAVES)]
-        self.fleet.promote(release, *waves, channel=channel, failures_max=self.failures_max)
+        self.fleet.promote(
+            release,
+            *waves,
+            channel=channel,
+            failures_max=self.failures_max,
+            converged_min=b % 2,
+        )
 
     def clear(self, rollout_id: str, a: int, b: int) -> None:
         mode = tuple(Clearance)[a % 3]

@@ -56,6 +56,7 @@ class PlannedWave(Struct, frozen=True, omit_defaults=True, kw_only=True):
     hosts: tuple[str, ...]
     soak_seconds: int = 0
     failures_max: int = 0
+    converged_min: int = 1
 
 
 class PlannedBudget(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -168,6 +169,7 @@ def opened_waves(plan: Plan) -> tuple[OpenedWave, ...]:
             hosts=len(wave.hosts),
             soak_seconds=wave.soak_seconds,
             failures_max=wave.failures_max,
+            converged_min=wave.converged_min,
         )
         for wave in plan.waves
     )
@@ -193,6 +195,7 @@ def _waves(
                     hosts=taken,
                     soak_seconds=spec.soak_seconds,
                     failures_max=failures_max(spec, len(taken)),
+                    converged_min=spec.converged_min,
                 )
             )
     return tuple(waves), tuple(host.host_id for host in left)

@@ -167,6 +167,7 @@ def _policy(plan: Plan, fleet: dict[str, dict[str, str]], stands_for: int) -> Ch
             selector=f"wave={number}",
             soak_seconds=wave.soak_seconds,
             failures_max=wave.failures_max // stands_for,
+            converged_min=min(1, wave.converged_min),
         )
         for number, wave in enumerate(plan.waves)
     )

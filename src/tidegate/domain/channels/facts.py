@@ -48,6 +48,11 @@ class WaveSpec(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The same limit as a share of the wave's hosts, rounded down. With both limits the smaller
     one counts.
     """
+    converged_min: int = 1
+    """How many hosts of the wave must have converged before the next wave starts; if the wave has
+    fewer, all of them. Hosts that were skipped, or that wait for a reboot, do not count. With 0 the
+    next wave may start although no host ran the release.
+    """
 
 
 class HostEdge(Struct, frozen=True, omit_defaults=True):

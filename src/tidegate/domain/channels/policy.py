@@ -151,6 +151,7 @@ def _check_wave(name: str, wave: WaveSpec) -> None:
     _check_between(f"the count of wave {name}", wave.count, 1, None)
     _check_between(f"failures_max of wave {name}", wave.failures_max, 0, None)
     _check_between(f"failures_max_percent of wave {name}", wave.failures_max_percent, 0, 100)
+    _check_between(f"converged_min of wave {name}", wave.converged_min, 0, None)
     _check_seconds(f"soak_seconds of wave {name}", wave.soak_seconds)
 
 

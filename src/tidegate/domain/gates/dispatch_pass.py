@@ -39,7 +39,7 @@ from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.facts import GateChanged
 from tidegate.domain.rollouts.rows import RolloutGates
 from tidegate.domain.rollouts.states import DISPATCHABLE, OPEN
-from tidegate.domain.rollouts.tallies import may_go
+from tidegate.domain.rollouts.tallies import may_go, missing
 
 ORDERS_MAX = 10_000  # that one pass hands out
 
@@ -47,6 +47,7 @@ ORDERS_MAX = 10_000  # that one pass hands out
 ASKED_AGAIN: Final = frozenset({"halted", "paused", "freeze", "hold", "quarantine"})
 
 _TRIED = frozenset({HostState.FAILED, HostState.REVERTED})
+_OVER = _TRIED | {HostState.CONVERGED}
 
 
 # ── who waits ─────────────────────────────────────────────────────────────────────────────────────
@@ -237,13 +238,14 @@ def next_skips(state: FleetState, rollout_id: str) -> tuple[Skip, ...]:
     attempt = 0 if is_halted else tally.attempt  # who failed is cleared, not skipped
     skips = []
     for number, wave in enumerate(plan.waves[: tally.current_wave + 1]):
+        spared = grace if _can_spare_silent(state, sight, number) else None
         for host_id in wave.hosts:
             found = sight.standings.get(host_id)
             standing = None if found is None else found.row
             going = attempt if may_go(tally, host_id) else 0
             if standing is not None and not _is_waiting(standing, going):
                 continue
-            reason = _unheard(state, host_id, standing, grace)
+            reason = _unheard(state, host_id, standing, spared)
             if reason is not None:
                 skips.append(
                     Skip(
@@ -255,6 +257,20 @@ def next_skips(state: FleetState, rollout_id: str) -> tuple[Skip, ...]:
                     )
                 )
     return tuple(skips)
+
+
+def _can_spare_silent(state: FleetState, sight: GateInput, number: int) -> bool:
+    """Whether the wave comes to its minimum with the hosts that are heard alone."""
+    needed = missing(sight.tally.row.waves[number])
+    heard = 0
+    for host_id in sight.chart.plan.waves[number].hosts:
+        if heard >= needed:
+            break
+        found, host = sight.standings.get(host_id), state.hosts.get(host_id)
+        counts = found is None or (found.row.left is None and found.row.state not in _OVER)
+        present = host is not None and host.row.status != RETIRED
+        heard += counts and present and host is not None and host.row.silent_since is None
+    return heard >= needed
 
 
 def _is_waiting(standing: HostStanding, attempt: int) -> bool:

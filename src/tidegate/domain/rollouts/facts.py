@@ -33,6 +33,7 @@ class OpenedWave(Struct, frozen=True, omit_defaults=True, kw_only=True):
     hosts: int
     soak_seconds: int = 0
     failures_max: int = 0  # that are allowed for; past it the rollout halts
+    converged_min: int = 1  # that must have converged before the next wave
 
 
 class RolloutOpened(RolloutFact, frozen=True, kw_only=True):

@@ -94,6 +94,7 @@ def _open(event: RolloutOpened) -> Stepped:
                 hosts=wave.hosts,
                 soak_seconds=wave.soak_seconds,
                 failures_max=wave.failures_max,
+                converged_min=wave.converged_min,
             )
             for wave in event.waves
         ),
@@ -279,6 +280,8 @@ def _regress(tally: RolloutTally, event: HostRegressed, now: datetime) -> Steppe
 def _skip(tally: RolloutTally, event: HostSkipped, now: datetime) -> Stepped:
     if event.reason == WAIVED:
         return tally, ()  # counted with the clearance that waived it
+    if event.state is HostState.CONVERGED:
+        raise broken(tally, f"{event.host_id} converged, so it is not skipped")
     tolerated = event.reason == TOLERATED
     ended = event.state in (HostState.FAILED, HostState.REVERTED)
     if ended and not tolerated and tally.halted_at is not None:
@@ -312,7 +315,7 @@ def _state_once_cleared(tally: RolloutTally) -> RolloutState:
             return RolloutState.FAILED
         if _went_back(tally):
             return RolloutState.REVERTED
-    if tally.waves and tallies.due_are_settled(tally):
+    if tally.waves and (tallies.due_are_settled(tally) or tallies.all_converged(tally)):
         return RolloutState.CONVERGING
     if tally.state is RolloutState.OPENING:
         return RolloutState.OPENING  # its first host has yet to join

@@ -174,7 +174,7 @@ def decide_report(
     if not isinstance(event, DispatchAck):
         _demand_order(tally, record)
         if isinstance(event, ActivationCompleted) and record.state is HostState.DEFERRED:
-            _demand_free(tally, rows[2])
+            _demand_free(tally, rows[-1])
     else:
         _demand_under_way(tally, record.wave, late=record.late)
         _demand_retried(tally, record.host_id)

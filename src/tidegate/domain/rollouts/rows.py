@@ -54,6 +54,7 @@ class WaveTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
     hosts: int
     soak_seconds: int = 0
     failures_max: int = 0
+    converged_min: int = 1
     states: dict[HostState, int] = {}  # joined hosts that count, by state
     left: int = 0  # waived or skipped
     tolerated: int = 0  # of these, failures that were allowed for

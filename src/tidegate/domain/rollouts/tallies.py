@@ -123,7 +123,9 @@ def total(tally: RolloutTally, *states: HostState) -> int:
 
 
 def due_are_settled(tally: RolloutTally) -> bool:
-    """Whether every host that may go is Converged, waits for its reboot, or left."""
+    """Whether every host that may go is Converged, waits for its reboot, or left, and enough of
+    them really converged.
+    """
     return all(map(_is_settled, tally.waves[: tally.current_wave + 1]))
 
 
@@ -140,7 +142,13 @@ def reached(tally: RolloutTally) -> int:
 
 
 def _is_settled(wave: WaveTally) -> bool:
-    return wave.count(*SETTLED) + wave.left == wave.hosts
+    return missing(wave) == 0 and wave.count(*SETTLED) + wave.left == wave.hosts
+
+
+def missing(wave: WaveTally) -> int:
+    """How many hosts of the wave have yet to converge before the next wave starts."""
+    wanted = min(wave.converged_min, wave.hosts)
+    return max(0, wanted - wave.count(HostState.CONVERGED))
 
 
 def all_converged(tally: RolloutTally) -> bool:
