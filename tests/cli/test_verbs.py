@@ -21,7 +21,7 @@ PROMISED = {
     " reject-delete delete history upgrade",
     "repo": "create list",
     "channel": "create edit list show promote hold unhold history rollback",
-    "rollout": "plan simulate open get watch pause resume abort retry clear explain events",
+    "rollout": "plan simulate open get watch pause resume abort retry clear skip explain events",
     "host": "list show enroll revoke explain label retire",
     "quarantine": "list lift",
     "freeze": "start end list",

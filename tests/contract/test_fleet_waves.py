@@ -20,7 +20,12 @@ from tidegate.domain.hosts.facts import ActivationDeferred, ActivationFailed, Ro
 from tidegate.domain.hosts.refusals import HostBusy, RolloutIsSuperseded, WaveNotReached
 from tidegate.domain.hosts.rows import HostOrder, order_key
 from tidegate.domain.hosts.states import HostState, ProbeStatus
-from tidegate.domain.rollouts.report_slices import ReserveDispatch, reserve_dispatch
+from tidegate.domain.rollouts.report_slices import (
+    ReserveDispatch,
+    SkipHostByHand,
+    reserve_dispatch,
+    skip_host_by_hand,
+)
 from tidegate.domain.rollouts.states import Clearance, RolloutState
 from tidegate.kernel.records.records import Records
 
@@ -189,11 +194,18 @@ def test_takes_the_order_of_a_late_host_back_when_its_closure_is_quarantined(
 
 
 @pytest.mark.req("RO-12")
-def test_orders_a_late_host_again_when_the_quarantine_is_lifted(fleet: InProcessFleet) -> None:
+def test_orders_a_late_host_again_when_the_one_that_failed_is_skipped(
+    fleet: InProcessFleet,
+) -> None:
     rollout_id = past_a_failure_of_late_hosts(fleet)
     assert fleet.dispatch(thorough=True).cancelled == 1
     assert fleet.dispatch(thorough=True).ordered == 0
     fleet.lift(rollout_id)
+    assert fleet.dispatch(thorough=True).ordered == 0
+    command = SkipHostByHand(
+        rollout_id=rollout_id, host_id="e2", wave=0, operator="user_1", reason="its disk"
+    )
+    fleet.execute(skip_host_by_hand, command)
 
     assert fleet.dispatch(thorough=True).ordered == 1
 

@@ -306,6 +306,7 @@ POLICY_LIMITS: Final[Mapping[type[Any], Mapping[str, str]]] = {
         "soak_seconds": SECONDS,
         "failures_max": "0 or more",
         "failures_max_percent": "0 to 100",
+        "converged_min": "0 or more",
     },
     facts.ChannelEdge: {"channel": "another channel", "soak_seconds": SECONDS},
     facts.HostEdge: {"before": "a host of the fleet", "after": "a host of the fleet"},

@@ -50,10 +50,12 @@ from tidegate.domain.rollouts.report_slices import (
     ReportEvent,
     ReserveDispatch,
     SkipHost,
+    SkipHostByHand,
     observe_host,
     report_event,
     reserve_dispatch,
     skip_host,
+    skip_host_by_hand,
 )
 from tidegate.domain.rollouts.rows import Rollout, RolloutTally, rollout_key, tally_key
 from tidegate.domain.rollouts.states import Clearance, RolloutState
@@ -235,6 +237,16 @@ class MemoryFleet:
         wave = int(host_id[1 : host_id.index("-")])
         command = SkipHost(rollout_id=rollout_id, host_id=host_id, wave=wave, reason="offline")
         self.execute(skip_host, command)
+
+    def skip_by_hand(self, rollout_id: str, host_id: str) -> None:
+        command = SkipHostByHand(
+            rollout_id=rollout_id,
+            host_id=host_id,
+            wave=int(host_id[1 : host_id.index("-")]),
+            operator="user_1",
+            reason="it is switched off",
+        )
+        self.execute(skip_host_by_hand, command)
 
     def expire(self, rollout_id: str, host_id: str) -> None:
         """Wait until the host's silence means something, and say so."""

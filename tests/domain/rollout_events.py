@@ -82,9 +82,11 @@ def moves(
     return HostStateChanged(from_=from_, to=to, **(said | {"freed": freed} | changes))
 
 
-def skips(state: HostState | None, reason: str = "offline", wave: int = 0) -> HostSkipped:
+def skips(
+    state: HostState | None, reason: str = "offline", wave: int = 0, *, late: bool = False
+) -> HostSkipped:
     return HostSkipped(
-        rollout_id=ROLLOUT, host_id="a", at=T0, wave=wave, state=state, reason=reason
+        rollout_id=ROLLOUT, host_id="a", at=T0, wave=wave, state=state, reason=reason, late=late
     )
 
 
@@ -219,6 +221,13 @@ SITUATIONS: list[RolloutTally] = [
     ),
     after(opened()),
     after(opened(1), *through()),
+    after(
+        opened(1),
+        *through(host_id="b"),
+        joins(late=True),
+        moves(PENDING, ACTIVATING, late=True),
+        moves(ACTIVATING, FAILED, late=True),
+    ),
     after(opened(1), *GOES_BACK),
     after(opened(2), joins(host_id="b"), *GOES_BACK),
     after(opened(2, 1), *through(host_id="b"), *GOES_BACK),

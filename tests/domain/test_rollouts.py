@@ -140,6 +140,7 @@ EVENTS: list[RolloutEvent] = [
     moves(PENDING, ACTIVATING, late=True),
     *(skips(state) for state in (None, *HostState)),
     skips(FAILED, TOLERATED),
+    skips(FAILED, late=True),
     skips(FAILED, WAIVED),
     HostRegressed(rollout_id=ROLLOUT, host_id="a", at=T0, reason="drift"),
     advances(0, 1),

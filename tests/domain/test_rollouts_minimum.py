@@ -4,20 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from tests.domain.gate_inputs import ROLLOUT, T0, channel, fleet_state, host
 from tests.domain.memory_fleet import CHANNEL, MemoryFleet
+from tests.domain.registry import digest_of
 from tidegate.domain.channels.facts import WaveSpec
+from tidegate.domain.channels.slices import LiftQuarantine, lift_quarantine
 from tidegate.domain.composition import FOLDS
 from tidegate.domain.gates.dispatch_pass import next_skips
+from tidegate.domain.hosts.facts import HostSkipped
+from tidegate.domain.hosts.refusals import HostUnderWay, LateHostFailed
+from tidegate.domain.hosts.states import OnFailure
 from tidegate.domain.rollouts.rows import ReleaseStanding, standing_key
 from tidegate.domain.rollouts.states import Outcome, RolloutState
+from tidegate.errors import IllegalTransition
 from tidegate.kernel.replay import differences
 
 pure = {"engines": None, "reason": "pure steps on the oracle; engines have their own suite"}
+
+
+LIFT = {
+    "channel": CHANNEL,
+    "closure_hash": digest_of("web.1"),
+    "operator": "user_1",
+    "reason": "looked at it",
+}
 
 
 @pytest.fixture
@@ -99,3 +114,72 @@ def test_skips_no_silent_host_that_the_minimum_of_its_wave_needs() -> None:
     assert skipped("a", "b", "c") == []
     assert skipped("a", "b", converged_min=2) == []
     assert skipped("a", "b", "c", converged_min=0) == ["a", "b", "c"]
+
+
+# ── a host that an operator skips ─────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.req("RO-12", **pure)
+@pytest.mark.parametrize("where", ["no order", "pending", "deferred", "a later wave"])
+def test_goes_on_without_a_host_that_an_operator_skips(fleet: MemoryFleet, where: str) -> None:
+    rollout_id = fleet.promote("web.1", 2, 2)
+    if where in ("pending", "deferred"):
+        fleet.order(rollout_id, "w0-0")
+    if where == "deferred":
+        fleet.ack(rollout_id, "w0-0")
+        fleet.defer(rollout_id, "w0-0")
+    name = "w1-0" if where == "a later wave" else "w0-0"
+
+    fleet.skip_by_hand(rollout_id, name)
+    fleet.skip_by_hand(rollout_id, name)
+
+    (skipped,) = fleet.events(HostSkipped)
+    assert (skipped.host_id, skipped.operator) == (name, "user_1")
+    fleet.reach(rollout_id, *sorted({"w0-0", "w0-1"} - {name}))
+    fleet.reach(rollout_id, *sorted({"w1-0", "w1-1"} - {name}))
+    assert fleet.state(rollout_id) is RolloutState.TERMINAL
+
+
+def test_skips_no_host_that_runs_its_order(fleet: MemoryFleet) -> None:
+    rollout_id = fleet.promote("web.1", 3)
+    fleet.start(rollout_id, "w0-0", "w0-1")
+    with pytest.raises(HostUnderWay, match="w0-0 is switching; it ends by itself by 2026"):
+        fleet.skip_by_hand(rollout_id, "w0-0")
+    fleet.activate(rollout_id, "w0-0")
+    with pytest.raises(HostUnderWay, match="soaking"):
+        fleet.skip_by_hand(rollout_id, "w0-0")
+    fleet.fail(rollout_id, "w0-1")
+    with pytest.raises(HostUnderWay, match="rolling back"):
+        fleet.skip_by_hand(rollout_id, "w0-1")
+    fleet.revert(rollout_id, "w0-1")
+    with pytest.raises(IllegalTransition):
+        fleet.skip_by_hand(rollout_id, "w0-1")
+    fleet.skip_by_hand(rollout_id, "w0-2")
+
+
+# ── late hosts ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("policy", [{}, {"on_failure": OnFailure.HALT}], ids=["rollback", "halt"])
+def test_orders_no_late_host_after_one_failed_until_it_is_skipped(policy: dict[str, Any]) -> None:
+    fleet = MemoryFleet(**policy)
+    rollout_id = fleet.promote("web.1", 1)
+    fleet.reach(rollout_id, "w0-0")
+    fleet.order(rollout_id, "w0-7", late=True)
+    fleet.order(rollout_id, "w0-9", late=True)
+    fleet.ack(rollout_id, "w0-7")
+    fleet.fail(rollout_id, "w0-7")
+    if not policy:
+        fleet.revert(rollout_id, "w0-7")
+        fleet.execute(lift_quarantine, LiftQuarantine(**LIFT))
+
+    with pytest.raises(LateHostFailed):
+        fleet.order(rollout_id, "w0-8", late=True)
+    with pytest.raises(LateHostFailed):
+        fleet.ack(rollout_id, "w0-9")
+    fleet.skip_by_hand(rollout_id, "w0-7")
+
+    fleet.order(rollout_id, "w0-8", late=True)
+    fleet.ack(rollout_id, "w0-9")
+    assert fleet.tally(rollout_id).degraded
+    assert differences(fleet.store, FOLDS) == []

@@ -1,4 +1,4 @@
-"""Pause, resume, abort, clear, retry and promote do the same through each door."""
+"""Pause, resume, abort, clear, retry, skip and promote do the same through each door."""
 
 from __future__ import annotations
 
@@ -51,6 +51,14 @@ def halt(fleet: ServedFleet) -> None:
     fleet.fail("web-01")
 
 
+def switch(fleet: ServedFleet) -> None:
+    fleet.sail()
+    agent = fleet.agents["web-01"]
+    order = agent.order()
+    assert order is not None
+    agent.activate(order)
+
+
 def promote_twice(fleet: ServedFleet) -> None:
     fleet.sail()
     assert fleet.promote("web.2").status_code == 200
@@ -71,6 +79,12 @@ RESUME = on_rollout(steps.RESUME_ROLLOUT, "resume")
 ABORT = on_rollout(steps.ABORT_ROLLOUT, "abort")
 RETRY = on_rollout(steps.RETRY_ROLLOUT, "retry")._replace(
     form=Form(f"{PAGE}/clear", {**REASON, "mode": "resume"}, PAGE)
+)
+SKIP = Verb(
+    steps.SKIP_HOST,
+    ApiCall("POST", f"/v1{PAGE}/skip", {**REASON, "host_id": "web-01"}),
+    ("rollout", "skip", ROLLOUT, "web-01", "--reason", WHY),
+    Form(f"{PAGE}/skip", {**REASON, "host_id": "web-01"}, PAGE),
 )
 ABANDON = Verb(
     steps.CLEAR_ROLLOUT,
@@ -107,6 +121,11 @@ CASES = (
     VerbCase(RESUME, "a running one", OPERATOR, start, changes=False),
     VerbCase(ABORT, "a running one", OPERATOR, start),
     VerbCase(ABORT, "as a viewer", VIEWER, start, "missing_permission"),
+    VerbCase(SKIP, "a host with an order", OPERATOR, start),
+    VerbCase(SKIP, "a host that rolled back", OPERATOR, halt, "invalid_transition"),
+    VerbCase(SKIP, "a host that switches", OPERATOR, switch, "host_under_way"),
+    VerbCase(SKIP, "as a viewer", VIEWER, start, "missing_permission"),
+    VerbCase(SKIP, "an unknown one", OPERATOR, code="rollout_unknown"),
     VerbCase(RETRY, "a halted one", OPERATOR, halt),
     VerbCase(RETRY, "a running one", OPERATOR, start, "invalid_transition"),
     VerbCase(ABANDON, "a halted one", OPERATOR, halt),

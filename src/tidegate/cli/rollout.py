@@ -289,7 +289,7 @@ def retry(
 ) -> None:
     """Try the failed and reverted hosts of a halted rollout again: all, or only HOSTS."""
     rollout_id = id_of(context, rollout)
-    body = {"reason": reason, "hosts": list(hosts)}
+    body: dict[str, Any] = {"reason": reason} | ({"hosts": list(hosts)} if hosts else {})
     answer = context.client.write("POST", at("rollouts", rollout_id, "retry"), body)
     context.done(answer, f"{rollout_id} is tried again")
     if wait.is_asked:
@@ -315,6 +315,17 @@ def clear(
     """Decide about a halted rollout, as an operator who looked."""
     body = {"mode": mode, "reason": reason, "hosts": list(hosts)}
     _steered(context, rollout, "clearance", body, f"is cleared: {mode}")
+
+
+@rollout.command("skip")
+@click.argument("rollout", shell_complete=ROLLOUTS)
+@click.argument("host")
+@reason(required=True)
+@with_context
+def skip(context: CommandContext, rollout: str, host: str, reason: str) -> None:
+    """Continue without HOST. It gets the release later, when the rollout has succeeded."""
+    body = {"host_id": host, "reason": reason}
+    _steered(context, rollout, "skip", body, f"continues without {host}")
 
 
 @rollout.command("explain")

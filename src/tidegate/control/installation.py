@@ -133,7 +133,7 @@ class Installation:
     def _compose_operations(self) -> None:
         self.execute = execute = Execute(self.control, self.nudge)
         lanes, reads, row_history = self.lanes, self.reads, self.row_history
-        self.rollouts = RolloutOperations(execute, lanes, reads)
+        self.rollouts = RolloutOperations(execute, lanes, reads, self.fleet_reader)
         self.promotions = Promotions(self.control, self.fleet_reader, self.blobs)
         self.promotion = PromotionOperations(
             execute, lanes, reads, row_history, self.promotions, self.manifests

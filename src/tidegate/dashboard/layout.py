@@ -60,6 +60,7 @@ DONE: Final = {
     "paused": "The rollout was paused.",
     "resumed": "The rollout goes on.",
     "cleared": "The rollout was cleared.",
+    "skipped": "The rollout continues without the host.",
     "aborted": "The rollout was given up.",
     "redriven": "The worker takes it up again.",
     "cancelled": "The intent was given up.",

@@ -20,7 +20,7 @@ def verbs_of(
     tally: RolloutTally,
     troubled: tuple[HostLine, ...],
 ) -> tuple[VerbButton, ...]:
-    """Pause, resume, clear, retry and abort, each with why it cannot be used now."""
+    """Pause, resume, clear, retry, skip and abort, each with why it cannot be used now."""
     path = f"/rollouts/{tally.rollout_id}"
     name = tally.rollout_id
     forbidden = ""
@@ -70,6 +70,17 @@ def verbs_of(
             version=rollout.version,
             fields=(Field(name="mode", kind="hidden", value="resume"), REASON),
             why=forbidden or ("" if clearable else not_yet),
+        ),
+        VerbButton(
+            id="skip",
+            label="Skip a host",
+            icon="ban",
+            action=f"{path}/skip",
+            title=f"Continue {name} without a host?",
+            text="The host must not have started its order. It gets the release later.",
+            version=rollout.version,
+            fields=(Field(name="host_id", label="Host"), REASON),
+            why=forbidden or ("" if running or clearable or tally.late else state),
         ),
         _clear(path, rollout.version, troubled, forbidden or ("" if clearable else not_yet)),
         VerbButton(

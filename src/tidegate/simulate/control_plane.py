@@ -147,7 +147,7 @@ class SimulatedControlPlane:
         self.promotions = Promotions(self.control, self.fleet_reader, self.blobs)
         self.execute = Execute(self.control, lambda: None)
         reads = Reads(self.store)
-        self.rollouts = RolloutOperations(self.execute, self.lanes, reads)
+        self.rollouts = RolloutOperations(self.execute, self.lanes, reads, self.fleet_reader)
         self.channels = ChannelOperations(self.execute, self.lanes, reads, self.fleet_reader)
         self.freezes = FreezeOperations(self.execute, reads, self.clock)
         self.quarantine = QuarantineOperations(self.execute)

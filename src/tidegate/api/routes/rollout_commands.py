@@ -1,4 +1,4 @@
-"""The verbs of a rollout: open, pause, resume, clear, abort, retry."""
+"""The verbs of a rollout: open, pause, resume, clear, abort, retry, skip."""
 
 from __future__ import annotations
 
@@ -31,11 +31,17 @@ from tidegate.domain.access.steps import (
     PROMOTE,
     RESUME_ROLLOUT,
     RETRY_ROLLOUT,
+    SKIP_HOST,
     Step,
 )
 from tidegate.domain.channels.refusals import ChannelNotFound, MalformedPolicy, WrongPackage
 from tidegate.domain.channels.rows import Channel, channel_key
-from tidegate.domain.hosts.refusals import HostNotInRollout, RolloutIsPruned, RolloutUnknown
+from tidegate.domain.hosts.refusals import (
+    HostNotInRollout,
+    HostUnderWay,
+    RolloutIsPruned,
+    RolloutUnknown,
+)
 from tidegate.domain.planner import Plan
 from tidegate.domain.releases.rows import KnownRelease, known_key
 from tidegate.domain.rollouts.clearance import WAIVED_MAX
@@ -74,6 +80,10 @@ class Clearing(Input, frozen=True, kw_only=True):
 
 class Retrying(RolloutReason, frozen=True, kw_only=True):
     hosts: Annotated[tuple[HostId, ...], Meta(max_length=WAIVED_MAX)] = ()  # none: all that failed
+
+
+class Skipping(RolloutReason, frozen=True, kw_only=True):
+    host_id: HostId
 
 
 RolloutVerb = Request[RolloutPath, Nothing, Any]
@@ -173,6 +183,18 @@ def retry(
     return _show(request, reads, fleet_reader, position)
 
 
+def skip(
+    request: Request[RolloutPath, Nothing, Skipping],
+    rollouts: RolloutOperations,
+    reads: Reads,
+    fleet_reader: FleetReader,
+) -> Response:
+    """Continue without a host that has not started its order."""
+    body = request.body
+    position = rollouts.skip(request.caller, request.path.rollout_id, body.host_id, body.reason)
+    return _show(request, reads, fleet_reader, position)
+
+
 def _show(
     request: RolloutVerb, reads: Reads, fleet_reader: FleetReader, position: Position
 ) -> Response:
@@ -222,4 +244,5 @@ ROUTES = (
     _verb("clearance", clear, CLEAR_ROLLOUT, *_CLEARS),
     _verb("abort", abort, ABORT_ROLLOUT, *_ERRORS),
     _verb("retry", retry, RETRY_ROLLOUT, *_CLEARS),
+    _verb("skip", skip, SKIP_HOST, *_ERRORS, HostNotInRollout, HostUnderWay),
 )

@@ -45,6 +45,7 @@ from tidegate.domain.rollouts.report_slices import (
 from tidegate.domain.rollouts.rows import RolloutGates, RolloutTally, gates_key
 from tidegate.domain.rollouts.slices import ChangeGates, GateFinding, change_gates
 from tidegate.domain.rollouts.states import DISPATCHABLE
+from tidegate.domain.rollouts.tallies import late_failures
 from tidegate.errors import Conflict, Gone, NotFound, Refused
 from tidegate.kernel.model import Meta
 from tidegate.kernel.slices import Slice
@@ -246,6 +247,8 @@ class Dispatcher:
         """
         if has_stopped(tally):
             return "the rollout is halted" if tally.halted_at else f"the rollout is {tally.state}"
+        if tally.terminal_at is not None and late_failures(tally):
+            return "a host that came late failed"
         key = quarantine_key(tally.channel, tally.target_closure)
         if self._sights.row(key, Quarantined) is not None:
             return "its closure is quarantined"

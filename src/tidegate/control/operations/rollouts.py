@@ -1,4 +1,4 @@
-"""What an operator does to a rollout: pause, resume, clear, retry, abort.
+"""What an operator does to a rollout: pause, resume, clear, retry, skip a host, abort.
 
 Each runs alone in the rollout's lane, before the reports that wait there.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import Lanes
 from tidegate.control.operations.execute import Execute
 from tidegate.control.queries.reads import Found, Reads
@@ -18,11 +19,14 @@ from tidegate.domain.access.steps import (
     PAUSE_ROLLOUT,
     RESUME_ROLLOUT,
     RETRY_ROLLOUT,
+    SKIP_HOST,
     Step,
 )
-from tidegate.domain.hosts.refusals import RolloutUnknown
+from tidegate.domain.hosts.refusals import HostNotInRollout, RolloutUnknown
+from tidegate.domain.hosts.rows import HostRecord, record_key
 from tidegate.domain.rollouts.clearance import ClearRollout, clear_rollout
 from tidegate.domain.rollouts.names import channel_of
+from tidegate.domain.rollouts.report_slices import SkipHostByHand, skip_host_by_hand
 from tidegate.domain.rollouts.rows import Rollout, rollout_key
 from tidegate.domain.rollouts.slices import (
     AbortRollout,
@@ -45,10 +49,13 @@ class RolloutOperations:
         LaneBusy: other commands kept the rollout busy; nothing was changed.
     """
 
-    def __init__(self, execute: Execute, lanes: Lanes, reads: Reads) -> None:
+    def __init__(
+        self, execute: Execute, lanes: Lanes, reads: Reads, fleet_reader: FleetReader
+    ) -> None:
         self._execute = execute
         self._lanes = lanes
         self._reads = reads
+        self._fleet_reader = fleet_reader
 
     def pause(self, caller: Caller, rollout_id: str, reason: str) -> Position:
         """Send no order and start no wave until it is resumed."""
@@ -104,6 +111,29 @@ class RolloutOperations:
             RollbackRunning.
         """
         return self._clear(RETRY_ROLLOUT, caller, rollout_id, Clearance.RESUME, reason, host_ids)
+
+    def skip(self, caller: Caller, rollout_id: str, host_id: str, reason: str) -> Position:
+        """Continue without a host that has no order, has not taken it, or waits for a reboot; or
+        let other late hosts go after a late one failed.
+
+        Raises:
+            HostNotInRollout, HostUnderWay.
+        """
+        caller.demand(SKIP_HOST, channel_scope(channel_of(rollout_id)))
+        digest = self._demand(rollout_id).row.plan_digest
+        wave = self._fleet_reader.chart(digest).waves.get(host_id)
+        known = self._reads.find(record_key(rollout_id, host_id), HostRecord)
+        if wave is None and known is None:
+            raise HostNotInRollout(rollout_id, host_id)
+        command = SkipHostByHand(
+            rollout_id=rollout_id,
+            host_id=host_id,
+            wave=wave or 0,
+            operator=caller.id,
+            reason=reason,
+            expected_version=caller.expected_version,
+        )
+        return self._run(SKIP_HOST, caller, rollout_id, skip_host_by_hand, command)
 
     def _clear(
         self,

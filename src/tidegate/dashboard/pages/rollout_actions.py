@@ -1,4 +1,4 @@
-"""The forms of a rollout's page: pause, resume, clear, abort."""
+"""The forms of a rollout's page: pause, resume, clear, skip, abort."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tidegate.domain.access.steps import (
     CLEAR_ROLLOUT,
     PAUSE_ROLLOUT,
     RESUME_ROLLOUT,
+    SKIP_HOST,
 )
 from tidegate.domain.rollouts.states import Clearance
 from tidegate.kernel.model import Position
@@ -37,6 +38,10 @@ class RolloutForm(Input, frozen=True, kw_only=True):
 class ClearForm(RolloutForm, frozen=True, kw_only=True):
     mode: Clearance
     hosts: Annotated[str, Meta(max_length=4_000)] = ""  # separated by commas
+
+
+class SkipForm(RolloutForm, frozen=True, kw_only=True):
+    host_id: Annotated[str, Meta(min_length=1, max_length=256)]
 
 
 Action = Request[RolloutPagePath, PageQuery, RolloutForm]
@@ -96,6 +101,18 @@ def clear(
     return _attempt(request, pages, layout, run, CLEARED[body.mode])
 
 
+def skip(
+    request: Request[RolloutPagePath, PageQuery, SkipForm], installation: Installation
+) -> Response:
+    """Continue without a host."""
+    body = request.body
+    run = partial(
+        installation.rollouts.skip,
+        *(request.caller, request.path.rollout_id, body.host_id.strip(), body.reason),
+    )
+    return _attempt(request, installation, run, "skipped")
+
+
 def _attempt(
     request: Request[RolloutPagePath, PageQuery, Any],
     pages: RolloutPages,
@@ -113,4 +130,5 @@ ROUTES = (
     step_route("/rollouts/{rollout_id}/resume", resume, RESUME_ROLLOUT, rollout_scope),
     step_route("/rollouts/{rollout_id}/abort", abort, ABORT_ROLLOUT, rollout_scope),
     step_route("/rollouts/{rollout_id}/clear", clear, CLEAR_ROLLOUT, rollout_scope),
+    step_route("/rollouts/{rollout_id}/skip", skip, SKIP_HOST, rollout_scope),
 )

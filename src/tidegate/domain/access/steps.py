@@ -60,6 +60,8 @@ CLEAR_ROLLOUT: Final = Step(name="rollout.clear", verbs=OPERATE, version=CHECKED
 """Decide what happens to a halted rollout: resume, waive hosts, or abandon it."""
 RETRY_ROLLOUT: Final = Step(name="rollout.retry", verbs=OPERATE, version=CHECKED)
 """Try the failed and reverted hosts of a halted rollout again."""
+SKIP_HOST: Final = Step(name="rollout.skip", verbs=OPERATE, version=CHECKED)
+"""Continue a rollout without a host that has not started its order."""
 PROMOTE: Final = Step(name="channel.promote", verbs=RELEASE, version=CHECKED)
 """Pin a channel to a release and roll the release out to its hosts."""
 ROLL_BACK: Final = Step(name="channel.rollback", verbs=RELEASE, version=CHECKED)
@@ -195,6 +197,7 @@ STEPS: Final = _steps(
         ABORT_ROLLOUT,
         CLEAR_ROLLOUT,
         RETRY_ROLLOUT,
+        SKIP_HOST,
         PROMOTE,
         ROLL_BACK,
         READ_REVISION,

@@ -45,7 +45,7 @@ from tidegate.domain.provenance import moment
 from tidegate.domain.releases.rows import ACTUAL, actual_key
 from tidegate.domain.rollouts.rows import TALLIES, RolloutTally
 from tidegate.domain.rollouts.states import DISPATCHABLE, ORDERED
-from tidegate.domain.rollouts.tallies import may_go, reached
+from tidegate.domain.rollouts.tallies import late_failures, may_go, reached
 
 UNSTAGED = "wave-promotion-host-unstaged"
 
@@ -153,6 +153,8 @@ def dispatchable(look: GateContext, host_id: str) -> Block | None:
         if tally.state in DISPATCHABLE:
             return None
         return Block(f"the rollout is {tally.state}", look.tallied())
+    if late_failures(tally):
+        return Block("a host that came late failed; it must be skipped first", look.tallied())
     joins = look.state.channels.get(tally.channel)
     if joins is None or joins.row.terminal_rollout_id != tally.rollout_id:
         newest = None if joins is None else joins.row.terminal_rollout_id

@@ -262,6 +262,8 @@ class HostSkipped(HostFact, frozen=True, kw_only=True):
     channel: str = ""
     target_closure: str = ""
     rollback_failed: bool = False  # as the rollout counted it
+    operator: str = ""  # who skips it; empty: nobody, it is silent or gone
+    late: bool = False  # it came after the plan, and failed: others may go now
 
 
 HostEvent = (

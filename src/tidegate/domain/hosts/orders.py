@@ -122,7 +122,7 @@ def counted_as(record: HostRecord) -> HostState | None:
 def skip(record: HostRecord, event: HostSkipped, now: datetime) -> Stepped:
     if record.left is not None:
         raise HostInvariant(record.state, f"it was {record.left} before")
-    if record.late:
+    if record.late and record.state not in (HostState.FAILED, HostState.REVERTED):
         raise HostInvariant(record.state, "it came after the plan, so nobody waits for it")
     if (event.wave, event.state) != (record.wave, counted_as(record)):
         raise HostInvariant(

@@ -134,6 +134,20 @@ class HostBusy(Refused):
         )
 
 
+class HostUnderWay(Refused):
+    """The host runs its order, so it is not skipped; it ends by itself in time."""
+
+    code = "host_under_way"
+
+    def __init__(self, host_id: str, doing: str, until: datetime | None) -> None:
+        by = "" if until is None else f" by {until:%Y-%m-%d %H:%M} UTC"
+        super().__init__(
+            f"{host_id} is {doing}; it ends by itself{by}",
+            host_id=host_id,
+            until=None if until is None else until.isoformat(),
+        )
+
+
 class OrderRepeated(Refused):
     """The host has the order of this attempt already."""
 
@@ -193,6 +207,12 @@ class RolloutIsPruned(Gone):
     """The rollout is past its retention; nothing is accepted any more."""
 
     code = "rollout_pruned"
+
+
+class LateHostFailed(Refused):
+    """A host that came after the plan failed; no other gets the release until it is skipped."""
+
+    code = "late_host_failed"
 
 
 class WaveNotReached(Refused):

@@ -188,7 +188,8 @@ def _change(tally: RolloutTally, event: HostStateChanged, now: datetime) -> Step
 
 
 def _change_late(tally: RolloutTally, event: HostStateChanged) -> Stepped:
-    tally = tallies.moved_late(tally, event.from_, event.to)
+    if not event.left:
+        tally = tallies.moved_late(tally, event.from_, event.to)
     if event.to in (HostState.FAILED, HostState.REVERTED):
         tally = replace(tally, degraded=True)
     return tally, _quarantine(tally, event)
@@ -280,13 +281,17 @@ def _regress(tally: RolloutTally, event: HostRegressed, now: datetime) -> Steppe
 def _skip(tally: RolloutTally, event: HostSkipped, now: datetime) -> Stepped:
     if event.reason == WAIVED:
         return tally, ()  # counted with the clearance that waived it
+    if event.late:
+        return tallies.left_late(tally, event.state), ()
+    if tally.state is RolloutState.TERMINAL:
+        raise IllegalTransition("rollout", tally.state, "HostSkipped, unless late")
     if event.state is HostState.CONVERGED:
         raise broken(tally, f"{event.host_id} converged, so it is not skipped")
     tolerated = event.reason == TOLERATED
     ended = event.state in (HostState.FAILED, HostState.REVERTED)
     if ended and not tolerated and tally.halted_at is not None:
         raise broken(tally, f"{event.host_id} is {event.state}: it is waived, not skipped")
-    if event.wave > tally.current_wave:
+    if event.wave > tally.current_wave and not event.operator:
         raise broken(tally, f"{event.host_id} is of wave {event.wave}, which may not go yet")
     tally = tallies.left(tally, event.wave, event.state, tolerated=tolerated)
     tally = replace(tally, rollback_failed=tally.rollback_failed - event.rollback_failed)

@@ -19,6 +19,7 @@ from typing import get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tidegate.domain.access.reasons import check_operator
 from tidegate.domain.channels.rows import Quarantined, quarantine_key
 from tidegate.domain.channels.stops import ChannelStops, demand_unstopped, stops_keys
 from tidegate.domain.hosts.facts import (
@@ -40,6 +41,8 @@ from tidegate.domain.hosts.refusals import (
     ClosureQuarantined,
     HostBusy,
     HostNotInRollout,
+    HostUnderWay,
+    LateHostFailed,
     OrderCancelled,
     RolloutIsHalted,
     RolloutIsPaused,
@@ -54,8 +57,8 @@ from tidegate.domain.hosts.report_json import check_event
 from tidegate.domain.hosts.rows import HostOrder, HostRecord, order_key, record_key
 from tidegate.domain.hosts.states import HostPolicy, HostState
 from tidegate.domain.rollouts import tallies
-from tidegate.domain.rollouts.names import channel_of
-from tidegate.domain.rollouts.rows import RolloutTally, tally_key
+from tidegate.domain.rollouts.names import channel_of, check_rollout_id
+from tidegate.domain.rollouts.rows import Rollout, RolloutTally, rollout_key, tally_key
 from tidegate.domain.rollouts.states import DISPATCHABLE, OPEN, ORDERED, RolloutState
 from tidegate.errors import IllegalTransition, InvalidInput
 from tidegate.kernel.model import Key, check_text
@@ -123,6 +126,17 @@ class SkipHost(Struct, frozen=True, kw_only=True):
     host_id: str
     wave: int
     reason: str
+
+
+class SkipHostByHand(Struct, frozen=True, kw_only=True):
+    """Go on without this host, because an operator says so."""
+
+    rollout_id: str
+    host_id: str
+    wave: int
+    operator: str
+    reason: str
+    expected_version: int | None = None  # of the rollout's row
 
 
 # ── reports ───────────────────────────────────────────────────────────────────────────────────────
@@ -285,7 +299,15 @@ def _demand_turn(tally: RolloutTally, wave: int) -> None:
 
 
 def _demand_over(tally: RolloutTally) -> None:
-    """A host that came after the plan joins when the plan is through."""
+    """A host that came after the plan joins when the plan is through, and while no other such host
+    failed: nothing else protects them, there are no waves.
+    """
+    if tallies.late_failures(tally):
+        raise LateHostFailed(
+            f"a host that came late failed in {tally.rollout_id}; skip it, or promote a fix",
+            rollout_id=tally.rollout_id,
+            state=tally.state.value,
+        )
     if tally.terminal_at is None or tally.state not in ORDERED:
         raise RolloutNotDispatchable(
             f"{tally.rollout_id} is {tally.state}; hosts outside its plan wait until it is through",
@@ -440,6 +462,68 @@ def decide_skip(rows: Report, command: SkipHost, now: datetime) -> Sequence[Stru
     )
 
 
+def rows_of_skip_by_hand(command: SkipHostByHand) -> tuple[Key, ...]:
+    """Raises: InvalidInput, LimitExceeded."""
+    check_rollout_id(command.rollout_id)
+    check_operator(command.operator, command.reason)
+    return (
+        tally_key(command.rollout_id),
+        record_key(command.rollout_id, command.host_id),
+        rollout_key(command.rollout_id),
+    )
+
+
+def decide_skip_by_hand(
+    rows: tuple[RolloutTally | None, HostRecord | None, Rollout | None],
+    command: SkipHostByHand,
+    now: datetime,
+) -> Sequence[Struct]:
+    """As ``decide_skip``, also of a host whose wave has not come, and of a late one that failed.
+
+    Raises:
+        RolloutUnknown, RolloutIsPruned, RolloutNotDispatchable: the rollout is over.
+        HostUnderWay: the host runs its order. IllegalTransition: it converged, or failed and is
+            cleared instead.
+    """
+    tally = demand_tally(rows[0], command.rollout_id)
+    record = rows[1]
+    if record is not None and record.left is not None:
+        return ()
+    if record is not None:
+        _demand_skippable(record, tally)
+    late = record is not None and record.late
+    if not late:
+        _demand_open(tally, 0)
+    return (
+        HostSkipped(
+            rollout_id=command.rollout_id,
+            host_id=command.host_id,
+            at=now,
+            wave=command.wave if record is None else record.wave,
+            state=None if record is None else counted_as(record),
+            reason=command.reason,
+            channel=tally.channel,
+            target_closure=tally.target_closure,
+            rollback_failed=record is not None and record.rollback_failed,
+            operator=command.operator,
+            late=late,
+        ),
+    )
+
+
+def _demand_skippable(record: HostRecord, tally: RolloutTally) -> None:
+    rolls_back = record.state is HostState.FAILED and record.due_at is not None
+    if record.state in _DOING or rolls_back:
+        doing = _DOING.get(record.state, "rolling back")
+        raise HostUnderWay(record.host_id, doing, record.due_at)
+    skippable = record.state in RETRIED if record.late else _is_waiting(record, tally)
+    if not skippable:
+        raise IllegalTransition("host", record.state, "a skip")
+
+
+_DOING = {HostState.ACTIVATING: "switching", HostState.SOAKING: "soaking"}
+
+
 def _is_waiting(record: HostRecord, tally: RolloutTally) -> bool:
     """Whether nothing runs on the host, nor is anybody asked to clear it. One that failed in this
     very attempt halts the rollout.
@@ -474,6 +558,18 @@ observe_host = Slice(
     rows=_tally_and_record,
     decide=decide_observation,
 )
+skip_host_by_hand = Slice(
+    name="skip-host-by-hand",
+    command=SkipHostByHand,
+    writes=(HostSkipped,),
+    rows=rows_of_skip_by_hand,
+    expects=lambda command: (
+        {}
+        if command.expected_version is None
+        else {rollout_key(command.rollout_id): command.expected_version}
+    ),
+    decide=decide_skip_by_hand,
+)
 skip_host = Slice(
     name="skip-host",
     command=SkipHost,
@@ -481,4 +577,4 @@ skip_host = Slice(
     rows=_tally_and_record,
     decide=decide_skip,
 )
-SLICES = (report_event, reserve_dispatch, observe_host, skip_host)
+SLICES = (report_event, reserve_dispatch, observe_host, skip_host, skip_host_by_hand)

@@ -88,6 +88,18 @@ def moved_late(tally: RolloutTally, from_: HostState, to: HostState) -> RolloutT
     return replace(tally, late=_moved(tally, tally.late, from_, to))
 
 
+def left_late(tally: RolloutTally, state: HostState | None) -> RolloutTally:
+    """A late host that failed holds nobody back any more. Raises: RolloutInvariant."""
+    if state is None:
+        raise broken(tally, "a late host without an order is not skipped")
+    return replace(tally, late=_taken(tally, tally.late, state))
+
+
+def late_failures(tally: RolloutTally) -> int:
+    """Late hosts that failed or rolled back, and were not skipped since."""
+    return tally.late.get(HostState.FAILED, 0) + tally.late.get(HostState.REVERTED, 0)
+
+
 def _with(tally: RolloutTally, wave: int, counts: WaveTally) -> RolloutTally:
     waves = (*tally.waves[:wave], counts, *tally.waves[wave + 1 :])
     return replace(tally, waves=waves)

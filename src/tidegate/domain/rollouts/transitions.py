@@ -96,6 +96,7 @@ TABLE: Final[Mapping[RolloutState, Mapping[type[Struct], frozenset[RolloutState]
             _TERMINAL: {
                 RolloutOpened: _to(_TERMINAL),
                 HostJoined: _to(_TERMINAL),  # late ones only
+                HostSkipped: _to(_TERMINAL),  # late ones only
                 HostStateChanged: _to(_TERMINAL),
                 HostRegressed: _to(_TERMINAL),
                 RolloutTerminal: _to(_TERMINAL),
