@@ -230,7 +230,10 @@ SHUT: dict[str, tuple[Callable[[FleetState], FleetState], str, GateEvidence | No
     ),
     "freshness": (
         lambda state: with_sight(state, pin=pin(61 * SECOND)),
-        "the pin's evidence was observed at 2026-05-04T07:58:59Z, more than 60 s ago",
+        (
+            "the pin's evidence was observed at 2026-05-04T07:58:59Z, more than 60 s ago. "
+            "Renew it: tidegate channel promote stable web.2 --refresh"
+        ),
         GateEvidence("release_actual", "RELEASE#stable/ACTUAL", 80),
     ),
     "host-busy": (

@@ -104,6 +104,14 @@ PROMOTE = Verb(
     ("channel", "promote", CHANNEL, "web.2", "--reason", WHY),
     Form(f"{CHANNEL_PAGE}/promote", {**REASON, "release": "web.2"}, CHANNEL_PAGE),
 )
+REFRESH = Verb(
+    steps.PROMOTE,
+    ApiCall(
+        "POST", f"/v1{CHANNEL_PAGE}/promote", {**REASON, "release_id": "web.1", "refresh": True}
+    ),
+    ("channel", "promote", CHANNEL, "web.1", "--refresh", "--reason", WHY),
+    Form(f"{CHANNEL_PAGE}/promote", {**REASON, "release": "web.1", "refresh": "yes"}, CHANNEL_PAGE),
+)
 ROLL_BACK = Verb(
     steps.ROLL_BACK,
     ApiCall("POST", f"/v1{CHANNEL_PAGE}/rollback", REASON),
@@ -121,6 +129,8 @@ CASES = (
     VerbCase(RESUME, "a running one", OPERATOR, start, changes=False),
     VerbCase(ABORT, "a running one", OPERATOR, start),
     VerbCase(ABORT, "as a viewer", VIEWER, start, "missing_permission"),
+    VerbCase(REFRESH, "the pinned release", MANAGER, start),
+    VerbCase(REFRESH, "another release", MANAGER, promote_twice, "release_not_pinned"),
     VerbCase(SKIP, "a host with an order", OPERATOR, start),
     VerbCase(SKIP, "a host that rolled back", OPERATOR, halt, "invalid_transition"),
     VerbCase(SKIP, "a host that switches", OPERATOR, switch, "host_under_way"),

@@ -231,6 +231,7 @@ def _waves(found: Item) -> str:
 @channel.command("promote")
 @click.argument("channel", shell_complete=CHANNELS)
 @click.argument("release")
+@click.option("--refresh", is_flag=True, help="Only renew the evidence of the pinned release.")
 @reason(required=False)
 @version_option
 @wait_option
@@ -239,14 +240,16 @@ def promote(
     context: CommandContext,
     channel: str,
     release: str,
+    refresh: bool,
     reason: str | None,
     version: int | None,
     wait: WaitOption,
 ) -> None:
     """Make RELEASE (such as web.3) authoritative on CHANNEL and roll it out."""
-    request_promotion(
-        context, channel, {"release_id": release, "reason": reason or ""}, version, wait
-    )
+    body: dict[str, Any] = {"release_id": release, "reason": reason or ""}
+    if refresh:
+        body |= {"refresh": True}
+    request_promotion(context, channel, body, version, wait)
 
 
 @channel.command("rollback")
@@ -277,9 +280,8 @@ def request_promotion(
     rollout_id = str(answer["rollout_id"])
     if not wait.is_asked or context.is_for_people:
         release = rollout_id.partition("@")[2].partition("~")[0]
-        context.done(
-            answer, f"{release} is authoritative on {channel}; rollout {rollout_id} is open"
-        )
+        told = "has new evidence" if body.get("refresh") else f"rollout {rollout_id} is open"
+        context.done(answer, f"{release} is authoritative on {channel}; {told}")
     if wait.is_asked:
         wait_for_rollout(context, rollout_id, wait)
 

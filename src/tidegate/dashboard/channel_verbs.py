@@ -38,11 +38,12 @@ def verbs_of(
     pin: Found[Actual] | None,
     kept: tuple[Quarantine, ...],
 ) -> tuple[VerbButton, ...]:
-    """Promote, hold, let go and lift, each with why it cannot be used now."""
+    """Promote, refresh, hold, let go and lift, each with why it cannot be used now."""
     name = row.channel
     caller = request.caller
     return (
         _promote(reads, row, pin, _why_not(caller, PROMOTE, name)),
+        _refresh(row, pin, _why_not(caller, PROMOTE, name)),
         VerbButton(
             id="hold",
             label="Hold",
@@ -122,6 +123,25 @@ def _promote(
         version=None if pin is None else pin.version,
         why=why,
         first=True,
+    )
+
+
+def _refresh(row: Channel, pin: Found[Actual] | None, why: str) -> VerbButton:
+    pinned = "" if pin is None else pin.row.pinned_release_id
+    return VerbButton(
+        id="refresh",
+        label="Refresh evidence",
+        icon="retry",
+        action=f"/channels/{row.channel}/promote",
+        title=f"Confirm {pinned or 'the release'} on {row.channel}?",
+        text="The channel stays pinned to it, with new evidence. No rollout opens.",
+        fields=(
+            Field(name="release", kind="hidden", value=pinned),
+            Field(name="refresh", kind="hidden", value="yes"),
+            Field(name="reason", label="Reason", kind="long", placeholder="Optional"),
+        ),
+        version=None if pin is None else pin.version,
+        why=why or ("" if pinned else "Nothing is pinned yet."),
     )
 
 

@@ -23,6 +23,7 @@ from tidegate.domain.channels.refusals import (
     AlreadyPromoted,
     ChannelNotFound,
     ChannelOnHold,
+    ReleaseNotPinned,
     WrongPackage,
 )
 from tidegate.domain.hosts.refusals import ClosureQuarantined
@@ -35,6 +36,7 @@ class Promotion(Input, frozen=True, kw_only=True):
     release_id: ReleaseId
     reason: Annotated[str, Meta(max_length=1_024)] = ""
     display_name: Annotated[str, Meta(max_length=256)] = ""  # of the rollout, for people
+    refresh: bool = False  # confirm the pinned release with new evidence; no rollout opens
 
 
 class Rollback(Input, frozen=True, kw_only=True):
@@ -63,6 +65,7 @@ def promote(
             body.release_id,
             reason=body.reason,
             display_name=body.display_name,
+            refresh=body.refresh,
         )
     )
 
@@ -107,7 +110,7 @@ ROUTES = (
         requires_step(PROMOTE, scope_of),
         PromotedShown,
         guard=PROMOTE.version,
-        errors=PROMOTES,
+        errors=(*PROMOTES, ReleaseNotPinned),
     ),
     Route(
         "POST",

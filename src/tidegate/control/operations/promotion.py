@@ -59,6 +59,9 @@ class NothingBefore(Refused):
     code = "nothing_before"
 
 
+NO_PLAN = "none"  # as the digest of the plan, where no rollout opens
+
+
 class Promote(Struct, frozen=True, kw_only=True):
     """What is asked for: a release, on a channel, on what authority. None: the operator's own."""
 
@@ -69,6 +72,7 @@ class Promote(Struct, frozen=True, kw_only=True):
     authority: dict[str, Any] | None = None
     expected_version: int | None = None  # of the registry's row, as the caller saw it
     rollback: bool = False  # away from what the channel is pinned to
+    refresh: bool = False  # new evidence for what the channel is pinned to, and nothing else
     display_name: str = ""
     reason: str = ""
 
@@ -188,9 +192,25 @@ class Promotions:
                 f"there is no release {asked.release_id}; publish a revision first",
                 release_id=asked.release_id,
             )
-        planned = self.plan(asked.channel)
         actual = self._sights.row(actual_key(asked.channel), Actual)
         pinned = None if actual is None else actual.row.version
+        if asked.refresh:
+            return PromoteRelease(
+                channel=asked.channel,
+                release_id=asked.release_id,
+                digest=known.row.digest,
+                authority=asked.authority or self._own_authority(asked),
+                command_id=asked.command_id,
+                by=asked.by,
+                plan_digest=NO_PLAN,
+                waves=(),
+                expected_version=pinned
+                if asked.expected_version is None
+                else asked.expected_version,
+                refresh=True,
+                reason=asked.reason,
+            )
+        planned = self.plan(asked.channel)
         self._blobs.put(planned.body)
         return PromoteRelease(
             channel=asked.channel,
@@ -286,8 +306,14 @@ class PromotionOperations:
         *,
         reason: str = "",
         display_name: str = "",
+        refresh: bool = False,
     ) -> ChannelPromotion:
-        """Make a release authoritative on the channel and roll it out: one commit."""
+        """Make a release authoritative on the channel and roll it out: one commit. ``refresh``:
+        confirm the release that is, with new evidence, and open no rollout.
+
+        Raises:
+            ReleaseNotPinned.
+        """
         caller.demand(PROMOTE, channel_scope(channel))
         asked = Promote(
             channel=channel,
@@ -295,6 +321,7 @@ class PromotionOperations:
             command_id=make_id(caller, PROMOTE, "command"),
             by=caller.id,
             expected_version=self._counter_seen(caller, channel),
+            refresh=refresh,
             display_name=display_name,
             reason=reason.strip(),
         )

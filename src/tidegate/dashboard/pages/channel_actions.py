@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -25,6 +25,7 @@ class ChannelForm(Input, frozen=True, kw_only=True):
 class PromoteForm(Input, frozen=True, kw_only=True):
     release: Annotated[str, Meta(min_length=1, max_length=200)]
     display_name: Annotated[str, Meta(max_length=256)] = ""
+    refresh: Literal["", "yes"] = ""
     reason: OptionalReason = ""
 
 
@@ -48,6 +49,7 @@ def promote(
             body.release,
             reason=body.reason,
             display_name=body.display_name,
+            refresh=body.refresh == "yes",
         )
         return done.position
 

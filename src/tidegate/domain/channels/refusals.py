@@ -94,6 +94,21 @@ class AlreadyPromoted(Refused):
         )
 
 
+class ReleaseNotPinned(Refused):
+    """Only what the channel is pinned to can be confirmed with new evidence."""
+
+    code = "release_not_pinned"
+
+    def __init__(self, channel: str, pinned: str | None, release_id: str) -> None:
+        super().__init__(
+            f"{channel} is pinned to {pinned or 'nothing'}, so {release_id} can't be refreshed; "
+            "promote it without refresh",
+            channel=channel,
+            pinned=pinned,
+            release_id=release_id,
+        )
+
+
 class PlanOutdated(Conflict):
     """The channel got another rollout since the plan was made; plan again."""
 

@@ -241,7 +241,8 @@ def stale(look: GateContext, host_id: str) -> Block | None:
     if look.state.at - moment(observed_at) <= timedelta(seconds=seconds):
         return None
     return Block(
-        f"the pin's evidence was observed at {observed_at}, more than {seconds} s ago",
+        f"the pin's evidence was observed at {observed_at}, more than {seconds} s ago. Renew it: "
+        f"tidegate channel promote {look.tally.channel} {look.tally.target_ref} --refresh",
         _pinned(look, host_id),
     )
 

@@ -5,7 +5,8 @@
     SuccessorOpened(old)                         if the channel has a rollout
     RolloutOpened(new)                           by a plan that was made before, in a blob
 
-Rolling a channel back is the same, with the release before and an operator's evidence.
+Rolling a channel back is the same, with the release before and an operator's evidence. A refresh
+is the first of these facts alone: the pin stays, its evidence is new.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from tidegate.domain.channels.refusals import (
     AlreadyPromoted,
     ChannelOnHold,
     PlanOutdated,
+    ReleaseNotPinned,
     WrongPackage,
 )
 from tidegate.domain.channels.rows import (
@@ -79,6 +81,7 @@ class PromoteRelease(Struct, frozen=True, kw_only=True):
     supersedes: str | None = None  # the channel's rollout, as the planner saw it
     fleet_version: int = 0  # of the fleet's row, as the planner saw it
     rollback: bool = False  # the operator leaves what the channel is pinned to, as bad
+    refresh: bool = False  # the pin stays, and no rollout opens: only its evidence is new
     display_name: str = ""
     reason: str = ""  # for the history; nothing follows from it
 
@@ -148,7 +151,8 @@ def decide_promotion(
     """The facts of a promotion, in their order.
 
     Raises:
-        ChannelNotFound, WrongPackage, ChannelOnHold, ClosureQuarantined, AlreadyPromoted.
+        ChannelNotFound, WrongPackage, ChannelOnHold, ClosureQuarantined, AlreadyPromoted,
+            ReleaseNotPinned.
         PlanOutdated: plan again. Those of the registry: evidence, version, release.
     """
     pinning = _pinning(command)
@@ -157,6 +161,10 @@ def decide_promotion(
         return ()  # a repeat
     channel, _, quarantined, incarnation, standing, *active = rows[3:]
     channel = demand_channel(channel, command.channel)
+    if command.refresh:
+        _demand_pinned(rows[0], command)
+        (change,) = pinned
+        return (replace(change, reason=command.reason),)
     _demand_free(channel, command, active[0] if active else None)
     if quarantined is not None:
         raise ClosureQuarantined(
@@ -176,6 +184,13 @@ def decide_promotion(
         *_ended(command, opened.rollout_id, now),
         opened,
     )
+
+
+def _demand_pinned(actual: Any, command: PromoteRelease) -> None:
+    """Raises: ReleaseNotPinned."""
+    pinned = None if actual is None else actual.pinned_release_id
+    if pinned != command.release_id:
+        raise ReleaseNotPinned(command.channel, pinned, command.release_id)
 
 
 def _pinned(
@@ -260,7 +275,7 @@ def _opened(
 
 
 def _seen(command: PromoteRelease) -> dict[Key, Position]:
-    return {fleet_key(): command.fleet_version}
+    return {} if command.refresh else {fleet_key(): command.fleet_version}
 
 
 def _answer(facts: Sequence[Any]) -> bytes:
