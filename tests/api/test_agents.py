@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 
@@ -22,11 +23,13 @@ from tests.api.served_fleet import (
 from tests.api.serving import SECONDS_MAX, secret_of
 from tests.servers.process import until
 from tidegate.api.agents.order_waiters import OrderWaiters
+from tidegate.control.fleet.agent_reports import Heartbeat
 from tidegate.control.publication.manifests import verify_manifest
 from tidegate.domain.fleet.credentials import CERT_REVOCATIONS, ENROLLMENT_TOKENS, TOKEN_REPLAY
 from tidegate.domain.fleet.rows import LIVENESS
 from tidegate.domain.hosts.protocol import SESSION_SECONDS
 from tidegate.domain.rollouts.rows import RolloutTally, tally_key
+from tidegate.kernel.model import Meta
 
 HTTP = {"engines": None, "reason": "what HTTP shows does not depend on the engine"}
 
@@ -436,7 +439,7 @@ def test_refuses_reports_that_are_none(fleet: ServedFleet) -> None:
         statuses[name] = (answer.status_code, answer.json()["code"])
 
     assert statuses == {
-        "another host": (422, "invalid_input"),
+        "another host": (403, "wrong_host"),
         "no number": (422, "invalid_input"),
         "number 0": (422, "invalid_input"),
         "no time": (422, "invalid_input"),
@@ -494,6 +497,27 @@ def test_notes_heartbeats_coarsely_and_answers_the_last_numbers(fleet: ServedFle
     host = fleet.viewer.get("/v1/hosts/web-01").json()
     assert host["current_closures"] == {CHANNEL: "sha256:old"}
     assert host["order"] == ROLLOUT
+
+
+def test_a_heartbeat_that_races_the_silence_timer_wins(fleet: ServedFleet) -> None:
+    """The timer finds the host silent after the heartbeat read its row, before it wrote its own."""
+    fleet.agents["web-01"].beat()
+    fleet.wait(200)
+    times = 0
+
+    def clock() -> datetime:
+        nonlocal times
+        times += 1
+        if times == 2:  # 1: when it came, 2: when it is written down
+            assert fleet.tick().silences == 1
+        return fleet.clock()
+
+    racing = replace(fleet.installation, clock=clock)
+    said = Heartbeat(host_id="web-01", agent_version="1", current_closures={})
+    racing.heartbeats.take(said, Meta(actor="host_web-01"))
+
+    assert times >= 2
+    assert "silent_since" not in fleet.viewer.get("/v1/hosts/web-01").json()
 
 
 def test_says_when_a_host_goes_silent_and_when_it_is_back(fleet: ServedFleet) -> None:

@@ -128,6 +128,18 @@ def test_takes_the_version_of_the_pin_as_well(fleet: ServedFleet) -> None:
     assert again.status_code == 409
 
 
+def test_warns_of_a_wave_that_takes_no_host(fleet: ServedFleet) -> None:
+    empty = {"name": "early", "selector": "tier=none"}
+    fleet.create(waves=[empty, {"name": "rest"}])
+    planned = fleet.manager.post(
+        "/v1/rollouts/plan", json={"channel": CHANNEL, "release_id": "web.1"}
+    )
+    promoted = fleet.promote()
+
+    assert planned.json()["empty_waves"] == ["early"]
+    assert promoted.json()["warnings"] == ["wave early takes no host now"]
+
+
 def test_refuses_promotions_that_cannot_be(fleet: ServedFleet) -> None:
     unknown = fleet.promote()
     fleet.create()

@@ -459,3 +459,12 @@ def test_keeps_no_order_for_a_host_outside_of_the_plan() -> None:
 
     assert [order.host_id for order in found.orders] == ["web-00"]
     assert found.waiting == 1
+
+
+def test_names_the_waves_that_take_no_host() -> None:
+    waves = (WaveSpec(name="canary", selector="tier=none"), WaveSpec(name="rest"))
+    made = plan(channel(*waves), fleet(2), ())
+
+    assert made.empty_waves == ("canary",)
+    assert [wave.name for wave in made.waves] == ["rest"]
+    assert plan(channel(*waves), [], ()).empty_waves == ("canary", "rest")

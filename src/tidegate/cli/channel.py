@@ -282,6 +282,8 @@ def request_promotion(
         release = rollout_id.partition("@")[2].partition("~")[0]
         told = "has new evidence" if body.get("refresh") else f"rollout {rollout_id} is open"
         context.done(answer, f"{release} is authoritative on {channel}; {told}")
+        for warning in answer.get("warnings") or []:
+            note(f"warning: {warning}")
     if wait.is_asked:
         wait_for_rollout(context, rollout_id, wait)
 

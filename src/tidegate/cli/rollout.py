@@ -124,6 +124,8 @@ def print_plan(context: CommandContext, found: Any) -> None:
             f"wave {number}  {text(wave.get('name'))}  {counted(len(hosts), 'host')}, soak {soak} s"
         )
         say(f"  {text([_host(host) for host in hosts[:20]])}{' …' if len(hosts) > 20 else ''}")
+    for name in found.get("empty_waves") or []:
+        say(f"warning: wave {name} takes no host now")
     unstaged = found.get("unstaged") or []
     if unstaged:
         say(f"in no wave: {text([_host(host) for host in unstaged[:20]])}")

@@ -86,6 +86,7 @@ class Plan(Struct, frozen=True, omit_defaults=True, kw_only=True):
     waves: tuple[PlannedWave, ...] = ()
     budgets: tuple[PlannedBudget, ...] = ()
     unstaged: tuple[str, ...] = ()  # the channel's hosts that no wave takes
+    empty_waves: tuple[str, ...] = ()  # the policy's waves that take no host now: they are left out
     idle_edges: tuple[IdleEdge, ...] = ()  # the policy's host edges that hold nobody back
 
     @property
@@ -135,6 +136,8 @@ def plan(channel: Channel, hosts: Iterable[Host], budgets: Iterable[Budget]) -> 
     ours = sorted(members(channel.selector, fleet), key=lambda host: host.host_id)
     at_most("hosts of a plan", len(ours), HOSTS_MAX)
     waves, unstaged = _waves(policy, ours)
+    names = wave_names(policy) or (ALL_AT_ONCE,)
+    taken = {wave.name for wave in waves}
     placed = {name: number for number, wave in enumerate(waves) for name in wave.hosts}
     idle = _idle_edges(policy, fleet, {host.host_id for host in ours})
     _check_host_edges(policy, placed, {(edge.before, edge.after) for edge in idle})
@@ -146,6 +149,7 @@ def plan(channel: Channel, hosts: Iterable[Host], budgets: Iterable[Budget]) -> 
         waves=waves,
         budgets=_budgets(budgets, fleet, placed),
         unstaged=unstaged,
+        empty_waves=tuple(name for name in names if name not in taken),
         idle_edges=idle,
     )
 

@@ -51,6 +51,7 @@ class PromotedShown(Struct, frozen=True, omit_defaults=True, kw_only=True):
     rollout_id: str
     position: int
     superseded_rollout_id: str | None = None
+    warnings: tuple[str, ...] = ()  # such as: wave canary takes no host now
 
 
 def promote(
@@ -87,6 +88,7 @@ def to_promoted(result: ChannelPromotion) -> Response:
         rollout_id=result.rollout_id,
         superseded_rollout_id=result.superseded_rollout_id,
         position=result.position,
+        warnings=result.warnings,
     )
     return Response(shown, position=result.position)
 

@@ -27,6 +27,7 @@ from tidegate.domain.fleet.rows import LIVENESS, Host, Liveness, host_key, liven
 from tidegate.domain.fleet.slices import NoteHeard, note_heard
 from tidegate.domain.hosts.facts import AgentEvent
 from tidegate.domain.hosts.protocol import HeartbeatAnswer, ReportResult
+from tidegate.domain.hosts.refusals import WrongHost
 from tidegate.domain.hosts.report_json import KINDS, check_event, event_from_json
 from tidegate.domain.hosts.rows import HostOrder, HostRecord, order_key, record_key
 from tidegate.domain.hosts.states import HostState
@@ -42,7 +43,6 @@ from tidegate.errors import (
     Forbidden,
     Gone,
     Invalid,
-    InvalidInput,
     NotFound,
     TidegateError,
     TooLarge,
@@ -131,11 +131,8 @@ def _read(host_id: str, content: Mapping[str, Any]) -> Report | ReportEvent:
         event = event_from_json(content)
         check_rollout_id(event.rollout_id)
         if event.host_id != host_id:
-            raise InvalidInput(
-                f"{host_id} reports of {event.host_id}; an agent speaks for its own host",
-                field="host_id",
-            )
-    except (Invalid, TooLarge) as error:
+            raise WrongHost(host_id, event.host_id)
+    except (Invalid, TooLarge, WrongHost) as error:
         rollout_id, seq = content.get("rollout_id"), content.get("seq")
         return Report(
             rollout_id if isinstance(rollout_id, str) else "",
@@ -267,7 +264,10 @@ class Heartbeats:
             (liveness_key(host_id), Liveness),
             (order_key(host_id), HostOrder),
         )
-        self._note(heartbeat, None if liveness is None else liveness.row, now, meta)
+        if self._note(heartbeat, None if liveness is None else liveness.row, now, meta):
+            # A timer that found the host silent before this was written is seen here; one that
+            # looks from now on finds the new row. So a heartbeat always wins.
+            host = self._reads.find(host_key(host_id), Host)
         if host is not None and host.row.silent_since is not None:
             self._control.execute(note_heard, NoteHeard(host_id=host_id), meta=meta)
             self._notify()
@@ -289,15 +289,15 @@ class Heartbeats:
         known: Liveness | None,
         now: datetime,
         meta: Meta,
-    ) -> None:
-        """Write it down if the last time was long ago, or something else runs now."""
+    ) -> bool:
+        """Write it down if the last time was long ago, or something else runs now; whether so."""
         said = (heartbeat.agent_version, heartbeat.current_closures)
         if (
             known is not None
             and now - known.last_seen_at < SEEN_EVERY
             and (known.agent_version, known.current_closures) == said
         ):
-            return
+            return False
         row = Liveness(
             host_id=heartbeat.host_id,
             last_seen_at=now,
@@ -305,6 +305,7 @@ class Heartbeats:
             current_closures=heartbeat.current_closures,
         )
         self._records_of(meta).save(LIVENESS.name, heartbeat.host_id, row)
+        return True
 
     def _current_rollouts(self, closures: Mapping[str, str]) -> dict[str, str]:
         """The rollouts that these channels follow now, each with what runs here of its channel."""

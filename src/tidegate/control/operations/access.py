@@ -39,7 +39,6 @@ from tidegate.kernel.model import NO_META, Position
 from tidegate.kernel.slices import Slice
 from tidegate.rate_limits import Bucket
 
-
 NAMES_PER_ADDRESS: Final = 10
 
 

@@ -221,6 +221,7 @@ class Promotions:
             by=asked.by,
             plan_digest=planned.digest,
             waves=opened_waves(planned.plan),
+            empty_waves=planned.plan.empty_waves,
             expected_version=pinned if asked.expected_version is None else asked.expected_version,
             supersedes=planned.supersedes,
             fleet_version=planned.fleet_version,
@@ -267,6 +268,7 @@ class ChannelPromotion(Struct, frozen=True, kw_only=True):
     release_id: str
     rollout_id: str
     superseded_rollout_id: str | None
+    warnings: tuple[str, ...]  # what a person should know before the hosts get it
     position: Position
 
 
@@ -390,5 +392,6 @@ class PromotionOperations:
             release_id=ref_of(rollout_id),
             rollout_id=rollout_id,
             superseded_rollout_id=answer.superseded_rollout_id,
+            warnings=tuple(f"wave {name} takes no host now" for name in answer.empty_waves),
             position=outcome.position,
         )

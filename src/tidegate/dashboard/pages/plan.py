@@ -169,6 +169,8 @@ def _findings(
         some = ", ".join(planned.plan.unstaged[:SAMPLE])
         count = len(planned.plan.unstaged)
         say("warning", "warn", f"{count:,} hosts are in no wave", f"{some} … get no order.")
+    for name in () if planned is None else planned.plan.empty_waves:
+        say("warning", "warn", f"Wave {name} takes no host now", "It is left out.")
     for edge in row.policy.edges:
         if not release and edge.require is EdgeRequires.SUCCEEDED:
             continue

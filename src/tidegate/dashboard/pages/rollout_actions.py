@@ -102,15 +102,18 @@ def clear(
 
 
 def skip(
-    request: Request[RolloutPagePath, PageQuery, SkipForm], installation: Installation
+    request: Request[RolloutPagePath, PageQuery, SkipForm],
+    rollouts: RolloutOperations,
+    pages: RolloutPages,
+    layout: Layout,
 ) -> Response:
     """Continue without a host."""
     body = request.body
     run = partial(
-        installation.rollouts.skip,
+        rollouts.skip,
         *(request.caller, request.path.rollout_id, body.host_id.strip(), body.reason),
     )
-    return _attempt(request, installation, run, "skipped")
+    return _attempt(request, pages, layout, run, "skipped")
 
 
 def _attempt(

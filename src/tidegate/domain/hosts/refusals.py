@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from tidegate.domain.hosts.states import HostState
-from tidegate.errors import Gone, NotFound, Refused
+from tidegate.errors import Forbidden, Gone, NotFound, Refused
 
 
 class HostNotInRollout(NotFound):
@@ -26,6 +26,19 @@ class RolloutUnknown(NotFound):
 
     def __init__(self, rollout_id: str) -> None:
         super().__init__(f"there is no rollout {rollout_id}", rollout_id=rollout_id)
+
+
+class WrongHost(Forbidden):
+    """An agent reports for its own host only."""
+
+    code = "wrong_host"
+
+    def __init__(self, host_id: str, found: str) -> None:
+        super().__init__(
+            f"{host_id} reports of {found}; an agent speaks for its own host",
+            host_id=host_id,
+            found=found,
+        )
 
 
 # ── numbers and times of reports ──────────────────────────────────────────────────────────────────

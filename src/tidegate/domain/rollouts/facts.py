@@ -49,6 +49,7 @@ class RolloutOpened(RolloutFact, frozen=True, kw_only=True):
     incarnation: int = 1
     offline_grace_seconds: int | None = None  # None: silent hosts are waited for
     edges: tuple[ChannelEdge, ...] = ()  # what other channels must show first
+    empty_waves: tuple[str, ...] = ()  # of the policy: they take no host, and were left out
     previous_ref: str | None = None
     rollback_of: str | None = None  # the release that an operator rolls the channel back from
     display_name: str = ""

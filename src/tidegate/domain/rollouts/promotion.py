@@ -77,6 +77,7 @@ class PromoteRelease(Struct, frozen=True, kw_only=True):
     by: str
     plan_digest: str
     waves: tuple[OpenedWave, ...]  # of the plan; none: there is no host
+    empty_waves: tuple[str, ...] = ()  # that the plan left out
     expected_version: int | None = None  # of the registry's row; None: the channel's first pin
     supersedes: str | None = None  # the channel's rollout, as the planner saw it
     fleet_version: int = 0  # of the fleet's row, as the planner saw it
@@ -91,6 +92,7 @@ class PromotionResult(Struct, frozen=True, omit_defaults=True):
 
     rollout_id: str | None = None
     superseded_rollout_id: str | None = None
+    empty_waves: tuple[str, ...] = ()  # that take no host, and were left out
 
 
 decoders.build(PromotionResult)
@@ -266,6 +268,7 @@ def _opened(
         incarnation=count,
         offline_grace_seconds=policy.offline_grace_seconds,
         edges=policy.edges,
+        empty_waves=command.empty_waves,
         previous_ref=previous,
         rollback_of=previous if command.rollback else None,
         display_name=command.display_name,
@@ -282,8 +285,8 @@ def _answer(facts: Sequence[Any]) -> bytes:
     promoted = PromotionResult()
     for fact in facts:
         match fact:
-            case RolloutOpened(rollout_id=opened):
-                promoted = replace(promoted, rollout_id=opened)
+            case RolloutOpened(rollout_id=opened, empty_waves=empty):
+                promoted = replace(promoted, rollout_id=opened, empty_waves=empty)
             case SuccessorOpened(superseded_rollout_id=ended):
                 promoted = replace(promoted, superseded_rollout_id=ended)
     return codec.encode(promoted)

@@ -52,6 +52,7 @@ from tidegate.domain.hosts.refusals import (
     RolloutUnknown,
     WaveNotReached,
     WrongClosure,
+    WrongHost,
 )
 from tidegate.domain.hosts.report_json import check_event
 from tidegate.domain.hosts.rows import HostOrder, HostRecord, order_key, record_key
@@ -173,7 +174,9 @@ def decide_report(
     """
     event = command.event
     check_event(event)
-    if (event.rollout_id, event.host_id) != (command.rollout_id, command.host_id):
+    if event.host_id != command.host_id:
+        raise WrongHost(command.host_id, event.host_id)
+    if event.rollout_id != command.rollout_id:
         raise InvalidInput(
             f"{command.host_id} of {command.rollout_id} reports of "
             f"{event.host_id} of {event.rollout_id}",
