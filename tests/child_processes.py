@@ -17,6 +17,6 @@ CHILDREN.set_forkserver_preload(
         "tidegate.engines.dynamodb",
         "tidegate.engines.postgres",
         "tidegate.engines.sqlite",
-        "tidegate.domain.composition",
+        "tidegate.commands.startup",
     ]
 )

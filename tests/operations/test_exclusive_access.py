@@ -8,13 +8,13 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from tests.child_processes import CHILDREN
 from tests.operations.processes import SECONDS_MAX, run, started
 from tests.servers.process import until
 from tidegate.clock import system_clock
@@ -117,9 +117,8 @@ class Other:
     """A process of its own beside this one; ``said`` is how its start ended."""
 
     def __init__(self, url: str, how: str, lease: float = LEASE_SECONDS) -> None:
-        context = get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_live, args=(url, how, lease, theirs), daemon=True)
+        self._pipe, theirs = CHILDREN.Pipe()
+        self.process = CHILDREN.Process(target=_live, args=(url, how, lease, theirs), daemon=True)
         self.process.start()
         theirs.close()
 
