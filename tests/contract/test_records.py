@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
 import pytest
 
 from tests.contract.address import Connect
@@ -22,6 +25,7 @@ from tests.contract.world import (
     whole_feed,
     write,
 )
+from tests.quick import fewer
 from tidegate.errors import InvalidInput, VersionConflict
 from tidegate.kernel import codec
 from tidegate.kernel.model import ABSENT, Check, Delete, Key, Put, Record, Write
@@ -29,6 +33,10 @@ from tidegate.kernel.store import Store
 
 A, B, C = item("a"), item("b"), item("c")
 TALLY = Key("tallies", "t")
+
+
+# How many different moments are looked at.
+MOMENTS = {"memory": 200, "sqlite": 200, "postgres": 200, "dynamodb": 40}
 
 
 def test_a_row_is_absent_until_it_is_put(store: Store) -> None:
@@ -103,6 +111,44 @@ def test_gets_more_rows_than_any_batch_of_a_database_holds(store: Store) -> None
     found = store.get(*reversed(keys))
 
     assert [record.data for record in found if record] == [row(name=k.id) for k in reversed(keys)]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [item("a"), item("b")],
+        [item("a"), Key("notes", "a")],
+        [item("a"), *(item(f"absent-{number}") for number in range(98)), Key("notes", "a")],
+    ],
+    ids=["one collection", "two collections", "a hundred"],
+)
+def test_gets_rows_as_of_one_moment(connect: Connect, engine: str, keys: list[Key]) -> None:
+    """All of them are written by every commit, so they are always at one version."""
+    writer, reader = connect(), connect()
+    written = [keys[0], keys[-1]]
+    over = Event()
+
+    def write_on() -> None:
+        version = 0
+        while not over.is_set():
+            data = {"items": row(count=version), "notes": codec.encode(Note(str(version)))}
+            writes = [put(key, data[key.collection], version) for key in written]
+            version = land(writer, told(writes=writes)).last
+
+    torn: list[tuple[int, ...]] = []
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write_on)
+        try:
+            moments: set[tuple[int, ...]] = set()
+            while len(moments) < fewer(MOMENTS[engine]) and not torn and not writing.done():
+                found = reader.get(*keys)
+                versions = tuple(0 if one is None else one.version for one in (found[0], found[-1]))
+                moments.add(versions)
+                torn += [versions] if len(set(versions)) > 1 else []
+        finally:
+            over.set()
+        writing.result()
+    assert torn == []
 
 
 @pytest.mark.parametrize("expect", [ABSENT, "stale", "future"])

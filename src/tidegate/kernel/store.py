@@ -168,7 +168,10 @@ class Store(Protocol):
         ...
 
     def get(self, *keys: Key) -> tuple[Record | None, ...]:
-        """The rows, None where there is none, as of one moment per row at least."""
+        """The rows, None where there is none, as of one moment.
+
+        Of more than 100 rows, each 100 are: no engine but DynamoDB makes use of that.
+        """
         ...
 
     def range(

@@ -55,10 +55,17 @@ class Rows:
         for key in keys:
             self._schema.collection(key.collection)
         places = list(dict.fromkeys(row_place(key) for key in keys if _storable(key.id)))
-        found: dict[ItemKey, Item] = {}
-        if places:
-            found = self._pace.persist(partial(self._transport.get, places))
+        found = self._cuts(places)
         return tuple(row_record(key.collection, found.get(row_place(key), {})) for key in keys)
+
+    def _cuts(self, places: list[ItemKey]) -> dict[ItemKey, Item]:
+        """Items, as many as the service cuts at once as of one moment. Raises: StoreUnavailable."""
+        found: dict[ItemKey, Item] = {}
+        for start in range(0, len(places), ITEMS_MAX):
+            asked = places[start : start + ITEMS_MAX]
+            together = len(places) > 1
+            found |= self._pace.persist(partial(self._transport.get, asked, together=together))
+        return found
 
     def range(
         self, collection: str, index: str | None, prefix: str, after: str, limit: int
@@ -83,7 +90,9 @@ class Rows:
         declared = self._schema.collection(collection)
         items = self._items(entry_partition(collection, index), prefix, after, limit)
         entries = list(islice(items, limit))
-        rows = self.get([Key(collection, text(item, "id")) for item in entries])
+        places = [row_place(Key(collection, text(item, "id"))) for item in entries]
+        found = self._pace.persist(partial(self._transport.get, places)) if places else {}
+        rows = [row_record(collection, found.get(place, {})) for place in places]
         return entries, tuple(
             row
             for item, row in zip(entries, rows, strict=True)

@@ -7,7 +7,7 @@ read. Every text of a statement is one of a few shapes, which sessions keep prep
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache, lru_cache
 from typing import Any
@@ -210,6 +210,18 @@ def rows(
         f" JOIN {quoted(collection)} r ON r.id = k"
     )
     return Statement(sql.encode(), (encode(ids),))
+
+
+def rows_of_several(wanted: Mapping[str, Sequence[str]]) -> Statement:
+    """Rows of several collections as of one moment: first the place of the collection, then the
+    columns of a row.
+    """
+    found = " UNION ALL ".join(
+        f"SELECT {place}, r.id, r.version, r.born, r.data"
+        f" FROM json_array_elements_text(${place + 1}::json) k JOIN {quoted(name)} r ON r.id = k"
+        for place, name in enumerate(wanted)
+    )
+    return Statement(found.encode(), tuple(encode(ids) for ids in wanted.values()))
 
 
 def record(collection: Collection, row: Sequence[Any]) -> Record:

@@ -94,12 +94,13 @@ class PostgresStore:
             self.schema.collection(key.collection)
             if "\x00" not in key.id:  # no row has such an id, and libpq cannot be asked for it
                 ids[key.collection].append(key.id)
+        if not ids:
+            return (None,) * len(keys)
+        collections = [self.schema.collection(name) for name in ids]
         found: dict[Key, Record] = {}
-        for name, wanted in ids.items():
-            collection = self.schema.collection(name)
-            for row in self._readers.ask(queries.rows(name, wanted)):
-                record = queries.record(collection, row)
-                found[record.key] = record
+        for place, *row in self._readers.ask(queries.rows_of_several(ids)):
+            record = queries.record(collections[int(place)], row)
+            found[record.key] = record
         return tuple(found.get(key) for key in keys)
 
     def range(

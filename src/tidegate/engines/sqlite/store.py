@@ -122,9 +122,13 @@ class SqliteStore:
         tables = self._layout.tables
         found: list[Record | None] = []
         with self._reading() as cursor:
+            if len(keys) > 1:  # else each would be read as of a moment of its own
+                cursor.execute("BEGIN")
             for key in keys:
                 row = cursor.execute(tables[key.collection].get, (key.id,)).fetchone()
                 found.append(None if row is None else Record(key, row[0], row[1], row[2].encode()))
+            if len(keys) > 1:
+                cursor.execute("COMMIT")
         return tuple(found)
 
     def range(
