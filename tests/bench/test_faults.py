@@ -1,0 +1,96 @@
+"""The bench of faults: each part runs in its smallest mode, and its disk forgets as it should."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from bench.faults.disk import Disk, FileCall, Kind
+from tests.bench.harness import ROOT
+
+
+def run_part(subject: str, part: str, home: Path, **environ: str) -> tuple[int, dict[str, Any]]:
+    """One trial of the smallest mode: the exit code, what it counted and what failed."""
+    result = home / "result.json"
+    words = [subject, part, "--mode", "smoke", "--seed", "1", "--trial", "0"]
+    run = subprocess.run(
+        [sys.executable, "-m", "bench", *words, "--result", str(result)],
+        cwd=ROOT,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.exists(), run.stdout + run.stderr
+    return run.returncode, json.loads(result.read_text())
+
+
+def test_power_cuts_lose_nothing_acknowledged_and_the_bench_is_not_blind(tmp_path: Path) -> None:
+    code, found = run_part("faults", "power", tmp_path)
+
+    assert (code, found["failures"]) == (0, [])
+    assert found["counts"]["acknowledged before cuts"] > 0
+    assert found["counts"]["of them lost commits"] > 0
+
+
+# ── the disk that forgets ─────────────────────────────────────────────────────────────────────────
+
+
+def _disk(*calls: FileCall) -> Disk:
+    disk = Disk({"d/": b""})
+    for call in calls:
+        disk.apply(call)
+    return disk
+
+
+def _trees(disk: Disk) -> list[dict[str, bytes]]:
+    return [disk.cut(Random(seed)) for seed in range(200)]
+
+
+CREATE = FileCall(Kind.CREATE, "d/f", 0, b"")
+WRITE = FileCall(Kind.WRITE, "d/f", 0, b"x" * 1_024)
+SYNC = FileCall(Kind.SYNC, "d/f", 0, b"")
+SYNC_DIRECTORY = FileCall(Kind.SYNC, "d", 0, b"")
+
+
+def test_keeps_what_was_synced_under_a_name_that_was_synced() -> None:
+    disk = _disk(CREATE, WRITE, SYNC, SYNC_DIRECTORY)
+
+    assert {tree["d/f"] for tree in _trees(disk)} == {b"x" * 1_024}
+
+
+def test_may_lose_tear_and_spoil_what_was_not_synced() -> None:
+    disk = _disk(CREATE, SYNC_DIRECTORY, WRITE)
+
+    left = {tree["d/f"] for tree in _trees(disk)}
+    x, lost = b"x" * 512, bytes(512)
+    assert {b"", x + x, x, lost + x} <= left
+    assert any(set(content) - {0, ord("x")} for content in left), "no sector is ever garbage"
+
+
+def test_may_lose_a_name_that_was_not_synced_although_its_file_was() -> None:
+    disk = _disk(CREATE, WRITE, SYNC)
+
+    assert {"d/f" in tree for tree in _trees(disk)} == {True, False}
+
+
+def test_may_keep_either_name_of_a_rename_and_never_both() -> None:
+    rename = FileCall(Kind.RENAME, "d/f", 0, b"d/g")
+    disk = _disk(CREATE, WRITE, SYNC, SYNC_DIRECTORY, rename)
+
+    names = {frozenset(tree) & {"d/f", "d/g"} for tree in _trees(disk)}
+    assert names == {frozenset({"d/f"}), frozenset({"d/g"})}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_leaves_the_same_tree_for_the_same_seed(seed: int) -> None:
+    disk = _disk(CREATE, SYNC_DIRECTORY, WRITE)
+
+    assert disk.cut(Random(seed)) == disk.cut(Random(seed))
