@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from bench.faults import preload
 from bench.faults.disk import Disk, FileCall, Kind
 from tests.bench.harness import ROOT
 
@@ -38,6 +39,53 @@ def test_power_cuts_lose_nothing_acknowledged_and_the_bench_is_not_blind(tmp_pat
     assert (code, found["failures"]) == (0, [])
     assert found["counts"]["acknowledged before cuts"] > 0
     assert found["counts"]["of them lost commits"] > 0
+
+
+CUT_EVERYWHERE = """
+import sys, tempfile
+from pathlib import Path
+from random import Random
+from bench.faults import preload
+from bench.faults.disk import Disk, recorded, write_tree
+from bench.faults.power import _recording
+from tidegate.control.secrets import Secrets
+
+def recorded_start(home):
+    with _recording(home):
+        Secrets.in_directory(home / "data")
+    return recorded(home.with_suffix(".log"), home)
+
+with tempfile.TemporaryDirectory() as name:
+    home = Path(name) / "first"
+    (home / "data").mkdir(mode=0o700, parents=True)
+    calls = recorded_start(home)
+    disk, random, tried = Disk({"data/": b""}), Random(1), 0
+    for point in range(len(calls) + 1):
+        for again in range(20):
+            left = Path(name) / f"{point}-{again}"
+            write_tree(disk.cut(random), left)
+            Secrets.in_directory(left / "data")
+            tried += 1
+        if point < len(calls):
+            disk.apply(calls[point])
+    print(len(calls), tried)
+"""
+
+
+def test_a_first_start_can_be_repeated_after_a_power_cut_at_any_point_of_it(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", CUT_EVERYWHERE],
+        cwd=ROOT,
+        env={**os.environ, "LD_PRELOAD": str(preload.library("recorder"))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert run.returncode == 0, run.stderr
+    calls, tried = map(int, run.stdout.split())
+    assert calls >= 3
+    assert tried == 20 * (calls + 1)
 
 
 # ── the disk that forgets ─────────────────────────────────────────────────────────────────────────

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hmac
 import os
 import secrets as randomness
+import tempfile
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -31,14 +33,8 @@ class Secrets:
         """
         private_directory(directory)
         path = directory / SECRET_FILE
-        try:
-            handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        except FileExistsError:
-            return cls(_read_secret(path))
-        with os.fdopen(handle, "wb") as file:
-            file.write(randomness.token_bytes(SECRET_BYTES))
-            file.flush()
-            os.fsync(file.fileno())
+        if not path.exists():
+            _make_secret(path)
         return cls(_read_secret(path))
 
     def key(self, purpose: str) -> bytes:
@@ -61,6 +57,21 @@ def private_directory(directory: Path) -> None:
         raise StoreRefused(f"{directory} cannot be made: {error.strerror}") from None
     if directory.stat().st_mode & 0o077:
         raise StoreRefused(f"{directory.name} can be read by others; chmod 0700 it")
+
+
+def _make_secret(path: Path) -> None:
+    """The file appears whole or not at all, also if the power goes. Of two starts one wins."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix="secret-") as draft:
+        draft.write(randomness.token_bytes(SECRET_BYTES))
+        draft.flush()
+        os.fsync(draft.fileno())
+        with suppress(FileExistsError):
+            os.link(draft.name, path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 def _read_secret(path: Path) -> bytes:
