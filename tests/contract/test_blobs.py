@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import time
@@ -32,7 +33,7 @@ from tidegate.control.storage.blobs import (
 from tidegate.control.storage.blobs.collect import CollectedBlobs, collect
 from tidegate.control.storage.blobs.files import FileBlobs
 from tidegate.control.storage.blobs.s3 import BucketUnavailable, S3Blobs
-from tidegate.errors import InvalidInput
+from tidegate.errors import InvalidInput, StoreUnavailable
 
 T0 = datetime(2026, 4, 24, 12, tzinfo=UTC)
 LATER = T0 + BLOB_KEPT + timedelta(seconds=1)
@@ -427,3 +428,17 @@ def test_leaves_no_dangling_pointer_where_collector_and_upload_race(
 
     assert dangling == 0
     assert 0 < removed < RACE_ROUNDS[kind], "both were first in some round, or nothing was raced"
+
+
+def test_a_full_disk_makes_a_put_unavailable_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    def fill_up(handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    blobs = FileBlobs(tmp_path, LOG)
+    full = FileBlobs(tmp_path, LOG, sync=fill_up)
+
+    with pytest.raises(StoreUnavailable, match="No space left"):
+        full.put(b"content")
+
+    assert list((tmp_path / "incoming").iterdir()) == []
+    assert blobs.put(b"content") in {blob.digest for blob in blobs.iterate()}

@@ -33,6 +33,7 @@ from tidegate.control.storage.blobs import (
     pieces,
     verify_pieces,
 )
+from tidegate.errors import StoreUnavailable
 
 PREFIX_DIGITS: Final = 2  # 256 directories: none grows so large that a look-up slows down
 MICROSECOND: Final = 1_000  # in nanoseconds
@@ -69,6 +70,12 @@ class FileBlobs:
         self._claim(log_id)
 
     def put(self, content: Content) -> str:
+        try:
+            return self._put(content)
+        except OSError as error:  # the disk is full or failing: it may be well again soon
+            raise StoreUnavailable(f"cannot write a blob: {error.strerror}") from error
+
+    def _put(self, content: Content) -> str:
         draft, digest = self._draft(content)
         try:
             with self._locked(fcntl.LOCK_SH):
