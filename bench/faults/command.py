@@ -9,6 +9,10 @@ from bench import trials
 from bench.trials import Part, Subject, imported
 
 
+def _demand(counts: Counter[str], *names: str) -> list[str]:
+    return [f"no {name}" for name in names if not counts[name]]
+
+
 def _power_blind_spots(counts: Counter[str]) -> list[str]:
     blind = []
     if not counts["of them lost commits"]:
@@ -27,6 +31,18 @@ SUBJECT = Subject(
             imported("bench.faults.power"),
             _power_blind_spots,
             preload="recorder",
+        ),
+        Part(
+            "kills",
+            {"smoke": 1, "ci": 5, "full": 10, "long": 50},
+            imported("bench.faults.kills"),
+            lambda counts: _demand(counts, "acknowledged", "requests without an answer"),
+        ),
+        Part(
+            "io",  # four kinds of fault of each scenario
+            {"smoke": 1, "ci": 8, "full": 24, "long": 24},
+            imported("bench.faults.io"),
+            lambda counts: _demand(counts, "points", "answers of 503"),
         ),
     ),
 )

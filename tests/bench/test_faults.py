@@ -41,6 +41,22 @@ def test_power_cuts_lose_nothing_acknowledged_and_the_bench_is_not_blind(tmp_pat
     assert found["counts"]["of them lost commits"] > 0
 
 
+def test_killed_servers_lose_nothing_acknowledged(tmp_path: Path) -> None:
+    code, found = run_part("faults", "kills", tmp_path)
+
+    assert (code, found["failures"]) == (0, [])
+    assert found["counts"]["kills"] == 2
+    assert found["counts"]["acknowledged"] > 0
+
+
+def test_failing_writes_and_syncs_lose_nothing_and_answer_no_500(tmp_path: Path) -> None:
+    code, found = run_part("faults", "io", tmp_path)
+
+    assert (code, found["failures"]) == (0, [])
+    assert found["counts"]["points"] >= 5
+    assert found["counts"]["answers of 503"] > 0
+
+
 CUT_EVERYWHERE = """
 import sys, tempfile
 from pathlib import Path
