@@ -10,6 +10,7 @@ SUBJECTS = {
     "abuse": "bench.abuse.command",
     "faults": "bench.faults.command",
     "fleet": "bench.fleet.command",
+    "histories": "bench.histories.command",
     "http": "bench.http.command",
     "pages": "bench.pages.command",
     "registry": "bench.registry.command",

@@ -31,6 +31,8 @@ from typing import Any
 import tidegate
 from bench.faults import preload
 from bench.tables import table
+from tests.servers import shared
+from tests.servers.fixtures import AWS_DEFAULTS
 
 ROOT = Path(__file__).parents[1]
 STATE = Path(tempfile.gettempdir()) / "tidegate-bench"
@@ -121,8 +123,16 @@ class StateFile:
 
 def main(subject: Subject, arguments: Sequence[str]) -> int:
     asked = _parser(subject).parse_args(arguments)
+    os.environ.update({k: os.environ.get(k, value) for k, value in AWS_DEFAULTS.items()})
     if asked.trial is not None:
-        return _run_one(subject, asked)
+        os.environ.setdefault("TMPDIR", _home() or tempfile.gettempdir())
+        if name := subject.part(*asked.parts).preload:
+            _preload(name)
+    with shared.run():  # database servers, started when a trial asks for one
+        return _run_one(subject, asked) if asked.trial is not None else _run(subject, asked)
+
+
+def _run(subject: Subject, asked: argparse.Namespace) -> int:
     began = time.monotonic()
     state = StateFile(asked.state / f"{subject.name}.jsonl")
     end = None if asked.minutes is None else began + 60 * asked.minutes
@@ -263,11 +273,7 @@ def _home() -> str | None:
 
 def _run_one(subject: Subject, asked: argparse.Namespace) -> int:
     (name,) = asked.parts
-    part = subject.part(name)
-    os.environ.setdefault("TMPDIR", _home() or tempfile.gettempdir())
-    if part.preload:
-        _preload(part.preload)
-    findings = part.run(Trial(name, asked.mode, asked.seed, asked.trial))
+    findings = subject.part(name).run(Trial(name, asked.mode, asked.seed, asked.trial))
     told = {"counts": findings.counts, "failures": findings.failures}
     if asked.result:
         asked.result.write_text(json.dumps(told))

@@ -1,7 +1,9 @@
-"""A bench of HTTP or of pages, run whole in its tiny mode, and the page of results it wrote."""
+"""Benches that are run whole in their smallest mode, and what they found."""
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -34,3 +36,19 @@ def measured(name: str, report: Any, kind: type[Results], home: Path) -> Results
     assert report.text(results) in written
     assert report.text(results) in run.stdout
     return results
+
+
+def run_part(subject: str, part: str, home: Path, **environ: str) -> tuple[int, dict[str, Any]]:
+    """One trial of the smallest mode: the exit code, what it counted and what failed."""
+    result = home / "result.json"
+    words = [subject, part, "--mode", "smoke", "--seed", "1", "--trial", "0"]
+    run = subprocess.run(
+        [sys.executable, "-m", "bench", *words, "--result", str(result)],
+        cwd=ROOT,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.exists(), run.stdout + run.stderr
+    return run.returncode, json.loads(result.read_text())

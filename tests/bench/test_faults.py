@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
 from bench.faults import preload
 from bench.faults.disk import Disk, FileCall, Kind
-from tests.bench.harness import ROOT
-
-
-def run_part(subject: str, part: str, home: Path, **environ: str) -> tuple[int, dict[str, Any]]:
-    """One trial of the smallest mode: the exit code, what it counted and what failed."""
-    result = home / "result.json"
-    words = [subject, part, "--mode", "smoke", "--seed", "1", "--trial", "0"]
-    run = subprocess.run(
-        [sys.executable, "-m", "bench", *words, "--result", str(result)],
-        cwd=ROOT,
-        env={**os.environ, **environ},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.exists(), run.stdout + run.stderr
-    return run.returncode, json.loads(result.read_text())
+from tests.bench.harness import ROOT, run_part
 
 
 def test_power_cuts_lose_nothing_acknowledged_and_the_bench_is_not_blind(tmp_path: Path) -> None:
