@@ -8,6 +8,7 @@ from importlib import import_module
 # Imported when asked for: a trial starts as quickly as what it tries.
 SUBJECTS = {
     "abuse": "bench.abuse.command",
+    "attack": "bench.attack.command",
     "faults": "bench.faults.command",
     "fleet": "bench.fleet.command",
     "histories": "bench.histories.command",

@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[1]
 STATE = Path(tempfile.gettempdir()) / "tidegate-bench"
 MODES = ("smoke", "ci", "full", "long")
 MEMORY = Path("/dev/shm")  # where trials write, if it is there: they wait for no disk
-TRIAL_SECONDS_MAX = 1_200.0
+TRIAL_SECONDS_MAX = 1_500.0
 FAILURES_SHOWN_MAX = 20
 TAIL_CHARS = 2_000
 

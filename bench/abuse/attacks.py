@@ -18,6 +18,7 @@ SILENT = 500  # connections
 DRIPPING = 50
 BODIES_PER_SECOND = 15
 BODY_BYTES = 220_000
+NESTED_BYTES = 60_000
 UPLOAD_BYTES = 33_000_000
 CONNECTIONS_PER_SECOND = 10
 CONNECTION_BYTES_MAX = 1_000_000_000
@@ -85,7 +86,16 @@ def _is_open(connection: socket.socket, drips: bool) -> bool:
 def _bodies(deadline: float, token: str) -> None:
     """Bodies of unknown members to a route that needs no sign-in."""
     members = ",".join(f'"m{number:06}":{number}' for number in range(BODY_BYTES // 16))
-    body = b"{%b}" % members.encode()
+    _post(deadline, b"{%b}" % members.encode())
+
+
+def _nested(deadline: float, token: str) -> None:
+    """JSON that nests as deep as a body is long."""
+    _post(deadline, b"[" * NESTED_BYTES)
+
+
+def _post(deadline: float, body: bytes) -> None:
+    """So many a second, each on a connection of its own."""
     head = (
         f"POST /v1/sessions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
         f"connection: close\r\ncontent-length: {len(body)}\r\n\r\n"
@@ -130,6 +140,7 @@ ATTACKS: Mapping[str, Callable[[float, str], None]] = {
     "silent connections": _held(SILENT, drips=False),
     "one byte per second": _held(DRIPPING, drips=True),
     "bodies of unknown members": _bodies,
+    "nested JSON": _nested,
     "one faulty upload": _upload,
 }
 

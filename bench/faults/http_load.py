@@ -67,7 +67,7 @@ class HttpClient:
 
     def call(self, method: str, path: str, body: Any = None, key: str = "") -> tuple[int, bytes]:
         """Raises: OSError, HTTPException: there is no answer."""
-        headers = {"authorization": f"Bearer {self._token}"}
+        headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
         if key:
             headers["idempotency-key"] = key
         sent = None

@@ -1,0 +1,79 @@
+"""Abusive clients beside 1,000 agents: memory, and the response times of everyone else.
+
+The abusive clients, the agents and the bounds are those of ``bench/abuse``. A case that is over its
+time is tried once more, together with a new measure of the server without an abusive client: the
+machine may have been busy with something else. Memory has no second chance.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from bench.abuse import measure
+from bench.abuse.attacks import ATTACKS
+from bench.abuse.command import RATES
+from bench.abuse.results import LIVE_MS_MAX, SLOWER_TIMES_MAX, Case
+from bench.http.prepared_data import PreparedData, fill
+from bench.http.server import Server, serving
+from bench.trials import Findings, Trial
+
+AGENTS = {"smoke": 50}
+AGENTS_DEFAULT = 1_000
+EVERY_SECONDS = 30.0
+SECONDS = {"smoke": 2.0, "ci": 5.0, "full": 60.0, "long": 60.0}
+GROUPS = 2  # trials that share the abusers
+WARM_UP_SECONDS = 3.0
+
+
+def run(trial: Trial) -> Findings:
+    findings = Findings()
+    seconds = SECONDS[trial.mode]
+    names = sorted(ATTACKS)[trial.number % GROUPS :: GROUPS]
+    if trial.mode == "smoke":
+        names = names[:2]
+    with tempfile.TemporaryDirectory(prefix="load-") as home:
+        prepared = fill(Path(home) / "data", 8, AGENTS.get(trial.mode, AGENTS_DEFAULT))
+        with serving(prepared.data, *RATES) as server:
+            _measure(prepared, server, measure.ALONE, WARM_UP_SECONDS)
+            alone = _measure(prepared, server, measure.ALONE, seconds)
+            findings.counts["alone /livez p99, µs"] = int(alone.live_tail_ms * 1e3)
+            for name in names:
+                _try(prepared, server, name, seconds, alone, findings)
+    return findings
+
+
+def _measure(prepared: PreparedData, server: Server, name: str, seconds: float) -> Case:
+    return measure.case(prepared, server, name, seconds, EVERY_SECONDS)
+
+
+def _try(
+    prepared: PreparedData,
+    server: Server,
+    name: str,
+    seconds: float,
+    alone: Case,
+    findings: Findings,
+) -> None:
+    case = _measure(prepared, server, name, seconds)
+    findings.counts["abusers"] += 1
+    findings.counts["polls"] += case.polls
+    kilobytes = int(case.growth_bytes / 1e3)
+    findings.counts["most kilobytes of one"] = max(
+        findings.counts["most kilobytes of one"], kilobytes
+    )
+    if case.growth_bytes > case.growth_bytes_max:
+        findings.failures.append(f"{name}: memory grew by {case.growth_bytes / 1e6:.0f} MB")
+    if not case.is_served:
+        findings.failures.append(f"{name}: someone else was not served")
+    if _is_slow(case, alone):
+        findings.counts["tried again"] += 1
+        alone = _measure(prepared, server, measure.ALONE, seconds)
+        case = _measure(prepared, server, name, seconds)
+        if _is_slow(case, alone):
+            tail = f"{case.live_tail_ms:.0f} ms, alone {alone.live_tail_ms:.0f} ms"
+            findings.failures.append(f"{name}: p99 of /livez is {tail}")
+
+
+def _is_slow(case: Case, alone: Case) -> bool:
+    return case.live_tail_ms > max(LIVE_MS_MAX, SLOWER_TIMES_MAX * alone.live_tail_ms)
