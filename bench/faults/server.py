@@ -91,7 +91,7 @@ def prepare(data: Path, store: str = "") -> str:
     """An installation of one person; a token that may do everything."""
     installation = open_installation(Settings(data=str(data), store=store))
     try:
-        installation.run(set_up, SetUp(user_id=ADMIN, alone=True), meta=Meta(actor=ADMIN))
+        installation.execute.run(set_up, SetUp(user_id=ADMIN, alone=True), meta=Meta(actor=ADMIN))
         return installation.access.create_token(caller_of(ADMIN), 30).token
     finally:
         installation.close()
