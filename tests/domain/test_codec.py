@@ -15,10 +15,13 @@ from msgspec import Struct, defstruct
 
 from tidegate.errors import InvalidDefinition, InvalidInput
 from tidegate.kernel import codec
-from tidegate.kernel.model import Event, Fact, Meta
+from tidegate.kernel.model import TIME_MAX, TIME_MIN, Event, Fact, Meta
 from tidegate.kernel.vocabulary import FactType, Vocabulary, facts
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+TIMES = st.datetimes(
+    TIME_MIN.replace(tzinfo=None), TIME_MAX.replace(tzinfo=None), timezones=st.just(UTC)
+)
 
 
 class Phase(StrEnum):
@@ -102,8 +105,8 @@ def test_the_order_in_which_a_set_or_a_dict_was_filled_changes_nothing(
         (NOON.replace(microsecond=1), "2026-03-01T12:00:00.000001Z"),
         (NOON.replace(microsecond=120_000), "2026-03-01T12:00:00.120000Z"),
         (NOON.astimezone(timezone(timedelta(hours=2))), "2026-03-01T12:00:00.000000Z"),
-        (datetime(1, 1, 1, tzinfo=UTC), "0001-01-01T00:00:00.000000Z"),
-        (datetime.max.replace(tzinfo=UTC), "9999-12-31T23:59:59.999999Z"),
+        (TIME_MIN, "1970-01-01T00:00:00.000000Z"),
+        (TIME_MAX, "9998-12-31T23:59:59.999999Z"),
     ],
     ids=str,
 )
@@ -113,7 +116,7 @@ def test_times_have_one_width(at: datetime, text: str) -> None:
     assert codec.time_value(codec.time_text(at.astimezone(UTC))) == at
 
 
-@given(st.datetimes(timezones=st.just(UTC)))
+@given(TIMES)
 def test_writes_every_time_as_its_text(at: datetime) -> None:
     assert codec.encode(Moment(at)) == f'{{"at":"{codec.time_text(at)}"}}'.encode()
 
@@ -131,7 +134,7 @@ def test_says_what_is_wrong_with_one_of_many_texts(text: bytes) -> None:
         codec.decode_all([b'{"count":1}', text], Number)
 
 
-@given(st.datetimes(timezones=st.just(UTC)), st.datetimes(timezones=st.just(UTC)))
+@given(TIMES, TIMES)
 def test_order_as_text_is_order_in_time(one: datetime, other: datetime) -> None:
     assert (codec.time_text(one) < codec.time_text(other)) == (one < other)
 
@@ -334,3 +337,11 @@ def test_an_unknown_type_or_a_newer_schema_stops_whoever_wants_its_value() -> No
         vocabulary.value(Fact("shop", "PriceSetV1", 2, (), b"{}"))
     with pytest.raises(InvalidInput, match="not a PriceSetV1"):
         vocabulary.value(Fact("shop", "PriceSetV1", 1, (), b'{"product_id":"p1"}'))
+
+
+@pytest.mark.parametrize(
+    "at", [datetime(1969, 12, 31, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)]
+)
+def test_writes_no_time_that_an_engine_cannot_hold(at: datetime) -> None:
+    with pytest.raises(InvalidInput, match="1970 to 9998"):
+        codec.encode(Inner(at))

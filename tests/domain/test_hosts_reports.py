@@ -58,6 +58,7 @@ from tidegate.domain.hosts.refusals import (
     SequenceGap,
     WaveNotReached,
     WrongClosure,
+    WrongHost,
 )
 from tidegate.domain.hosts.report_json import KINDS, STDERR_BYTES_MAX, event_from_json
 from tidegate.domain.hosts.rows import HostOrder, QueuedDispatch, dispatch_key
@@ -422,7 +423,7 @@ def test_hears_of_a_host_only_from_itself() -> None:
     host_reports = HostReports()
     event = ActivationFailed(**NAMED, at=T0, seq=1, exit_code=1)
 
-    with pytest.raises(InvalidInput, match="web-02"):
+    with pytest.raises(WrongHost, match="web-02"):
         host_reports.run(
             report_event, ReportEvent(rollout_id=ROLLOUT, host_id="web-02", event=event)
         )
