@@ -18,7 +18,7 @@ from tests.contract.scenarios.runner import (
 from tests.contract.scenarios.runner import SCHEMA as FIXTURES
 from tests.domain.registry import SEED
 from tidegate.clock import ManualClock
-from tidegate.domain.provenance import RejectedEvidence
+from tidegate.domain.provenance import RejectedEvidence, Subject
 from tidegate.domain.releases.generic import transition_append_event
 from tidegate.domain.releases.refusals import DuplicateEvent
 from tidegate.engines.memory import MemoryStore
@@ -34,9 +34,11 @@ from tidegate.errors import (
 from tidegate.kernel.leases import LEASES, Leases
 from tidegate.kernel.model import Key
 from tidegate.kernel.records.actions import CreateRow
-from tidegate.kernel.records.changes import Remove
+from tidegate.kernel.records.changes import IfAbsent, Remove
 from tidegate.kernel.records.records import Records
 from tidegate.kernel.records.write_policy import Guarding
+from tidegate.kernel.store import Schema
+from tidegate.kernel.vocabulary import Vocabulary
 
 PLAIN, GUARDED, ONCE = "plain", "guarded", "once"
 
@@ -246,11 +248,128 @@ def test_refuses_a_transition_whole(
 
 @pytest.mark.parametrize("expected", [0, None])
 def test_makes_no_row_by_a_transition(fixtures: Records, expected: int | None) -> None:
-    fixtures.delete(ACTUAL, ROW.id)
+    gone = Key(ROW.collection, f"{PK}/NOWHERE")
 
     with pytest.raises(NotFound):
-        transition_append_event(fixtures, ROW, {"status": "x"}, event(), expected_version=expected)
+        transition_append_event(fixtures, gone, {"status": "x"}, event(), expected_version=expected)
     assert fixtures.find(EVENT, f"{PK}/EVENT#1") is None
+
+
+class Pinned(
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    rename={"origin": "provenance", "sureness": "confidence"},
+):
+    """A model of one's own that spells the seed's members otherwise in Python."""
+
+    status: str = ""
+    origin: dict[str, Any] | None = None
+    sureness: dict[str, Any] | None = None
+
+
+class Told(msgspec.Struct, frozen=True):
+    text: str = ""
+
+
+PINNED, TOLD = Collection("pinned", Pinned), Collection("told", Told)
+MINE = Key("pinned", "a/ACTUAL")
+
+
+@pytest.fixture
+def mine() -> Records:
+    schema = Schema(Vocabulary(()), (PINNED, TOLD))
+    records = Records(MemoryStore(schema), ManualClock(NOW))
+    records.create(MINE.collection, MINE.id, Pinned("active"))
+    return records
+
+
+def claiming(**changes: Any) -> dict[str, Any]:
+    """The seed's document with members of its provenance or first evidence changed."""
+    document = deepcopy(SEED)
+    for path, value in changes.items():
+        where = document["provenance"]
+        if path.startswith("evidence_"):
+            where, path = where["evidence"][0], path.removeprefix("evidence_")
+        if value is None:
+            where.pop(path, None)
+        else:
+            where[path] = value
+    return document
+
+
+def of_factory() -> dict[str, Any]:
+    """Evidence that speaks of content and does not show its digest."""
+    document = claiming(
+        mode="imported",
+        evidence_kind="factory_batch_manifest",
+        evidence_source="partner-factory",
+        evidence_digest=None,
+    )
+    document["confidence"]["reasons"] = ["unique_factory_manifest_match"]
+    return document
+
+
+NO_AUTHORITY = {
+    "a guess": claiming(mode="inferred"),
+    "of another mode": claiming(mode="imported"),
+    "recorded in 2099": claiming(
+        observed_at="2099-01-01T00:00:00Z", recorded_at="2099-01-01T00:00:00Z"
+    ),
+    "recorded before it was observed": claiming(recorded_at="2020-01-01T00:00:00Z"),
+    "evidence of later": claiming(evidence_observed_at="2026-12-31T00:00:00Z"),
+    "content without a digest": of_factory(),
+}
+
+
+@pytest.mark.parametrize("name", NO_AUTHORITY)
+def test_holds_a_transition_on_rows_of_ones_own_to_the_rules_of_the_registry(
+    mine: Records, name: str
+) -> None:
+    document = NO_AUTHORITY[name]
+    renamed = {"origin": document["provenance"], "sureness": document["confidence"]}
+
+    for changes in (document, renamed):
+        with pytest.raises(RejectedEvidence):
+            transition_append_event(mine, MINE, changes, CreateRow("told", "a/1", Told()))
+
+    assert mine.get(MINE.collection, MINE.id).value == Pinned("active")
+    sound = {"origin": SEED["provenance"], "sureness": SEED["confidence"]}
+    transition_append_event(mine, MINE, sound, CreateRow("told", "a/1", Told()))
+    assert mine.get(MINE.collection, MINE.id).value.origin == SEED["provenance"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"origin": IfAbsent(SEED["provenance"]), "sureness": SEED["confidence"]},
+        {"confidence": Remove()},
+        {"provenance": SEED["provenance"]},
+        {"sureness": SEED["confidence"]},
+        {"origin.mode": "inferred"},
+    ],
+    ids=str,
+)
+def test_takes_authority_whole_or_not_at_all(mine: Records, changes: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        transition_append_event(mine, MINE, changes, CreateRow("told", "a/1", Told()))
+    assert mine.find("told", "a/1") is None
+
+
+def test_binds_a_transition_to_its_subject_where_the_caller_knows_it(mine: Records) -> None:
+    told = CreateRow("told", "a/1", Told())
+    other = Subject("elsewhere", "rel_009", "sha256:" + "0" * 64)
+
+    with pytest.raises(RejectedEvidence):
+        transition_append_event(mine, MINE, SEED, told, subject=other)
+
+
+def test_a_transition_may_protect_more_for_itself(mine: Records) -> None:
+    told = CreateRow("told", "a/1", Told())
+
+    with pytest.raises(ProtectedField):
+        transition_append_event(mine, MINE, {"status": "x"}, told, protected_attributes=["status"])
+    assert mine.find("told", "a/1") is None
 
 
 def test_validates_authority_inside_the_transition(fixtures: Records) -> None:

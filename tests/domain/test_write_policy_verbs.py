@@ -65,7 +65,8 @@ def test_means_by_the_modes_what_is_said(records: Records) -> None:
     with pytest.raises(ConditionFailed) as failure:
         records.create(ONCE, "row", NEXT)
     assert failure.value.code == "condition_failed"
-    records.delete(GUARDED, "row")
+    with pytest.raises(ProtectedField):
+        records.delete(GUARDED, "row")
     assert ROWS.collection(ONCE).protected
     with pytest.raises(ImmutableRecord):
         records.update(ONCE, "row", {"pinnedReleaseId": "rel_002"})
@@ -141,7 +142,7 @@ BUILDERS: dict[str, Any] = {
         ),
         pytest.param(
             lambda records, name: records.delete(name, "row"),
-            *(OK, OK, IMMUTABLE),
+            *(OK, PROTECTED, IMMUTABLE),
             id="delete",
         ),
         pytest.param(
@@ -151,7 +152,7 @@ BUILDERS: dict[str, Any] = {
         ),
         pytest.param(
             lambda records, name: records.batch(DeleteRow(name, "row")),
-            *(OK, OK, IMMUTABLE),
+            *(OK, PROTECTED, IMMUTABLE),
             id="batch delete",
         ),
         pytest.param(
@@ -166,7 +167,7 @@ BUILDERS: dict[str, Any] = {
         ),
         pytest.param(
             transacting(lambda name: DeleteRow(name, "row")),
-            *(OK, OK, IMMUTABLE),
+            *(OK, PROTECTED, IMMUTABLE),
             id="transaction delete",
         ),
         pytest.param(

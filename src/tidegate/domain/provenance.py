@@ -382,10 +382,22 @@ def bind(
     Raises:
         RejectedEvidence.
     """
+    triple = check_made(authority, now, rules)
+    _check_subject(authority, subject, triple)
+
+
+def check_made(authority: Authority, now: datetime, rules: Rules = BUILT_IN_RULES) -> Triple:
+    """That the claim may authorise something, whatever its subject is.
+
+    Raises:
+        RejectedEvidence: a guess, an impossible order of times, content without its digest.
+    """
     triple = rules.of(authority.provenance.evidence[0])
     _check_mode(authority.provenance, triple)
     _check_order(authority.provenance, now)
-    _check_subject(authority, subject, triple)
+    if triple.bears_artifact and not authority.digest:
+        raise RejectedEvidence(f"evidence of kind {triple.kind} must show a digest")
+    return triple
 
 
 def _check_mode(provenance: Provenance, triple: Triple) -> None:
@@ -417,8 +429,6 @@ def _check_order(provenance: Provenance, now: datetime) -> None:
 
 def _check_subject(authority: Authority, subject: Subject, triple: Triple) -> None:
     digest = authority.digest
-    if triple.bears_artifact and not digest:
-        raise RejectedEvidence(f"evidence of kind {triple.kind} must show a digest")
     if digest is not None and digest != subject.digest:
         raise RejectedEvidence(
             f"the evidence speaks of {digest or 'no digest'}, "

@@ -140,7 +140,7 @@ CELLS: dict[str, tuple[Make, tuple[str, str, str, str]]] = {
         lambda c, i: PutRow(c, i, NEXT, when=Not(Absent())),
         ("ok", "C", "C", "I"),
     ),
-    "delete": (lambda c, i: DeleteRow(c, i), FREE),
+    "delete": (lambda c, i: DeleteRow(c, i), PINNED),
     "check": (lambda c, i: CheckRow(c, i, when=Not(Absent())), ("ok", "ok", "ok", "ok")),
     "set": (update({"status": "warming"}), FREE),
     "set if absent": (update({"previousReleaseId": IfAbsent("rel_000")}), FREE),

@@ -130,7 +130,11 @@ def test_every_verb_answers_a_repeat_with_the_rows_as_they_stood_then(
 
     world = others(handles[1])
     for collection, row in keys:  # every row moves on, or is made again
-        world.delete(collection, row)
+        if collection == "actual":
+            if world.find(collection, row) is not None:  # its pin is protected: it stays
+                world.update(collection, row, {"status": "moved"})
+        else:
+            world.delete(collection, row)
     world.create("plain", id, NEXT)
     world.create("free", f"{id}/old", replace(old(id), status="made again"))
     moved_on = [world.find(*key) for key in keys]

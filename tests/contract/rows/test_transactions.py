@@ -69,6 +69,7 @@ def test_refuses_to_name_one_row_twice_before_any_io(
 
 
 def test_writes_all_of_a_transaction_or_nothing(records: Records, id: str) -> None:
+    beside = f"{id}/beside"
     first = records.create("plain", id, FIRST)
     gone = records.create("plain", f"{id}/gone", FIRST)
     new = CreateRow("plain", f"{id}/new", NEXT)
@@ -76,21 +77,21 @@ def test_writes_all_of_a_transaction_or_nothing(records: Records, id: str) -> No
     removal = DeleteRow("plain", gone.key.id)
 
     for failing in (
-        CheckRow("guarded", id, when=Absent("status")),
-        CheckRow("guarded", id, expect=first.version),
-        DeleteRow("guarded", id, when=Where("status", "==", "active")),
-        PutRow("guarded", id, NEXT, when=Where("status", "==", "active")),
+        CheckRow("plain", beside, when=Absent("status")),
+        CheckRow("plain", beside, expect=first.version),
+        DeleteRow("plain", beside, when=Where("status", "==", "active")),
+        PutRow("plain", beside, NEXT, when=Where("status", "==", "active")),
     ):
         if isinstance(failing, CheckRow) and failing.when is not None:
-            records.put("guarded", id, FIRST)
+            records.put("plain", beside, FIRST)
         with pytest.raises(ConditionFailed):
             records.transaction(new, change, removal, failing)
         assert records.get("plain", id) == first
         assert records.get("plain", gone.key.id) == gone
         assert records.find("plain", new.id) is None
-        records.delete("guarded", id)
+        records.delete("plain", beside)
 
-    records.transaction(new, change, removal, CheckRow("guarded", id, when=Absent()))
+    records.transaction(new, change, removal, CheckRow("plain", beside, when=Absent()))
 
     assert records.get("plain", id).value.attempts == 1
     assert records.find("plain", gone.key.id) is None

@@ -67,7 +67,7 @@ from tidegate.kernel.records.actions import (
     screen,
 )
 from tidegate.kernel.records.conditions import Condition
-from tidegate.kernel.store import Store
+from tidegate.kernel.store import Schema, Store
 from tidegate.kernel.tags import Partition
 from tidegate.kernel.vocabulary import FactType, facts
 
@@ -92,6 +92,15 @@ class Records:
         self._store = store
         self._clock = clock
         self._meta = meta
+
+    @property
+    def schema(self) -> Schema:
+        """What the store holds."""
+        return self._store.schema
+
+    def now(self) -> datetime:
+        """The time by the clock that stamps rows."""
+        return self._clock()
 
     def find(self, collection: str, id: str) -> Stored | None:
         """The row, or None."""

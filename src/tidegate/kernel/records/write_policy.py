@@ -76,16 +76,17 @@ class Ruling(StrEnum):
 _OK, _NEW, _REST, _PIN, _NO = Ruling
 
 # A batch knows no conditions, and a save means "whatever stands there": neither can leave a
-# protected attribute alone, so both are refused even where the value would stay the same.
+# protected attribute alone, so both are refused even where the value would stay the same. Whoever
+# could delete the row could create it again with another value.
 _RULINGS: Final[Mapping[RowVerb, tuple[Ruling, Ruling, Ruling, Ruling]]] = {
     # plain, protected, write once, folded
     RowVerb.CREATE: (_NEW, _NEW, _NEW, _NO),
     RowVerb.PUT: (_OK, _NEW, _NEW, _NO),
     RowVerb.SAVE: (_OK, _PIN, _NO, _NO),
     RowVerb.UPDATE: (_REST, _REST, _NO, _NO),
-    RowVerb.DELETE: (_OK, _OK, _NO, _NO),
+    RowVerb.DELETE: (_OK, _PIN, _NO, _NO),
     RowVerb.BATCH_PUT: (_OK, _PIN, _NO, _NO),
-    RowVerb.BATCH_DELETE: (_OK, _OK, _NO, _NO),
+    RowVerb.BATCH_DELETE: (_OK, _PIN, _NO, _NO),
     RowVerb.CHECK: (_OK, _OK, _OK, _OK),
 }
 
