@@ -54,7 +54,9 @@ TOKEN_BYTES_MAX = 256
 
 
 class Lease(Struct, frozen=True, omit_defaults=True):
-    """The row of a lease. One that lacks its expiry counts as expired, or nobody could take it."""
+    """The row of a lease. One that lacks its expiry was not written here: nobody holds it, and
+    nobody may take it until raw access removes it.
+    """
 
     lease_token: str = ""
     lease_expires_at: datetime | None = None
@@ -77,21 +79,23 @@ class HeldLease(Struct, frozen=True):
 
 
 def is_free(record: Record | None, now: datetime) -> bool:
-    """Whether anybody may take the lease."""
+    """Whether anybody may take the lease. One that never expires is not free."""
     if record is None:
         return True
     expires_at = codec.decode(record.data, Lease).lease_expires_at
-    return expires_at is None or expires_at <= now
+    return expires_at is not None and expires_at <= now
 
 
 def is_held(
     record: Record | None, token: str, now: datetime, number: Position | None = None
 ) -> bool:
     """Whether this token holds the lease; with a number, whether in this very acquisition."""
-    if record is None or is_free(record, now):
+    if record is None:
         return False
-    mine = codec.decode(record.data, Lease).lease_token == token
-    return mine and number in (None, record.version)
+    lease = codec.decode(record.data, Lease)
+    if lease.lease_expires_at is None or lease.lease_expires_at <= now:
+        return False
+    return lease.lease_token == token and number in (None, record.version)
 
 
 def take(
@@ -99,8 +103,11 @@ def take(
 ) -> Put:
     """The write that acquires it. Raises: LeaseHeld, InvalidInput."""
     expires_at = _expiry(key, token, now, seconds)
-    if not is_free(record, now):
-        raise LeaseHeld(f"the lease {key} is held", collection=key.collection, id=key.id)
+    if record is not None and not is_free(record, now):
+        why = "is held"
+        if codec.decode(record.data, Lease).lease_expires_at is None:
+            why = "has a row without an expiry; delete it by raw access to free the lease"
+        raise LeaseHeld(f"the lease {key} {why}", collection=key.collection, id=key.id)
     lease = Lease(token, expires_at, owner)
     return Put(key, codec.encode(lease), ABSENT if record is None else record.version)
 

@@ -174,14 +174,19 @@ def test_counts_up_for_ever(leases: Leases, id: str) -> None:
 
 @pytest.mark.req("PB-1")
 @pytest.mark.parametrize("row", [Lease("tok1"), Lease()])
-def test_counts_a_row_without_expiry_as_expired(
+def test_holds_a_row_without_expiry_until_raw_access_breaks_it(
     leases: Leases, store: Store, id: str, row: Lease
 ) -> None:
-    seed(store, "leases", id, row)
+    """Nobody knows when it ends, so nobody takes it silently."""
+    version = seed(store, "leases", id, row).version
 
+    for now in (at(1000), at(10**9)):
+        with pytest.raises(LeaseHeld, match=r"without an expiry.*raw access"):
+            leases.acquire(id, "tok2", now=now, seconds=30)
     with pytest.raises(LeaseLost):
         leases.renew(id, "tok1", now=at(1000), seconds=30)
 
+    store.commit(Commit(at(1000), writes=(Delete(Key("leases", id), version),)))
     leases.acquire(id, "tok2", now=at(1000), seconds=30)
 
 
