@@ -80,7 +80,7 @@ def place_order(store: DynamoStore, chance: Random, command: str) -> Decided:
     orders = clause(OrderPlaced, tags=f"customer_id:{customer}")
     names = clause(ProductRenamed, tags=f"product_id:{product}")
     page = store.read(Query((orders, names)))
-    assert page.boundary is not None
+    assert page.has_boundary
     seen = Counter(event.type for event in page.events)
     units = 1_000 * seen["ProductRenamed"] + seen["OrderPlaced"]
     return OrderPlaced(command, customer, (product,), units), (page.boundary,), ()

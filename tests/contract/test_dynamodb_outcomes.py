@@ -502,7 +502,7 @@ def test_eight_writers_that_stall_and_die_leave_every_feed_complete_and_in_order
         for number in range(12):
             query = about(OrderPlaced, tags=f"customer_id:c{chance.randrange(3)}")
             page = store.read(query)
-            assert page.boundary is not None
+            assert page.has_boundary
             customer = next(iter(query.clauses[0].tags)).partition(":")[2]
             fact = OrderPlaced(f"{writer}-{number}", customer, (), len(page.events))
             try:

@@ -138,7 +138,7 @@ def test_events_above_the_fence_are_left_for_the_next_read(engine: str) -> None:
     late = reader.read(PRODUCT, after=first.last)
 
     assert positions(early.events) == [first.last]
-    assert early.boundary is not None
+    assert early.has_boundary
     assert early.boundary.seen["product_id:p1"] == {
         "ProductAdded": first.last,
         "ProductRenamed": 0,

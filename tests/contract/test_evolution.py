@@ -118,7 +118,7 @@ def test_guards_a_decision_of_a_new_program_against_old_and_new_facts(reopen: Op
     land(reopen(Schema(FIRST)), HostSeen1("web", "10.0.0.1"))
     new = reopen(Schema(SECOND))
     page = new.read(ABOUT_WEB)
-    assert page.boundary is not None
+    assert page.has_boundary
     fact = SECOND.fact(HostSeen2("web", ("10.0.0.3",)))
     decided = Commit(T0, facts=(fact,), boundaries=(page.boundary,))
 
@@ -174,7 +174,7 @@ def test_returns_what_a_newer_program_wrote_where_every_type_is_asked_for(reopen
     scanned = Query((*EVERYTHING_ABOUT_WEB.clauses, Clause(frozenset({"HostSeen"}))))
     assert store.read(scanned).events == found.events
     assert before is not None
-    assert found.boundary is not None
+    assert found.has_boundary
     moved, landed = store.commit(
         Commit(T0, boundaries=(before,)), Commit(T0, boundaries=(found.boundary,))
     )
@@ -228,7 +228,7 @@ def test_a_slice_that_reads_one_more_type_finds_its_old_facts(engine: str, reope
 
     page = new.read(query)
     assert [event.type for event in page.events] == ["Released", "Reserved"]
-    assert page.boundary is not None
+    assert page.has_boundary
     land(new, Released("p1", "o1"))
     (late,) = new.commit(Commit(T0, boundaries=(page.boundary,)))
     assert isinstance(late, BoundaryMoved)

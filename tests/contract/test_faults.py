@@ -72,7 +72,7 @@ def test_f02_a_writer_that_stalled_is_not_hidden_by_a_newer_event_elsewhere(
     append(third, OrderPlaced("o1", "c1"), at=T0 + HOUR)
     page = ours.read(query)
     assert len(page.events) == 1
-    assert page.boundary is not None
+    assert page.has_boundary
     land(stalled, decided)
 
     with pytest.raises(BoundaryMoved, match="product_id:p1"):
@@ -184,7 +184,7 @@ def test_f10_a_read_larger_than_any_page_of_a_database_is_whole(store: Store) ->
     by_tag = store.read(Query((*CUSTOMER.clauses, *PRODUCT.clauses)))
 
     assert [event.body for event in by_tag.events[:-1]] == [fact.body for fact in bulk]
-    assert by_tag.boundary is not None
+    assert by_tag.has_boundary
     assert len(store.read(about(OrderPlaced)).events) == 20
     assert len(store.feed(after=0, limit=100).events) == 21
 
@@ -248,7 +248,7 @@ def test_f14_a_refusal_is_believed_only_while_its_read_still_holds(connect: Conn
     ours, theirs = connect(), connect()
     page = ours.read(PRODUCT)
     assert page.events == ()  # "no such product", we would say
-    assert page.boundary is not None
+    assert page.has_boundary
     land(ours, told(on=[page.boundary]))  # certified: nothing happened
     append(theirs, ProductAdded("p1"))
 
@@ -287,7 +287,7 @@ def test_f17_a_condition_on_a_type_alone_lets_one_of_eight_pass(crowd: Crowd, st
 
     def announce(handle: Store, number: int) -> bool:
         page = handle.read(query)
-        if page.events or page.boundary is None:
+        if page.events or not page.has_boundary:
             return False
         (outcome,) = handle.commit(told(Announced(str(number)), on=[page.boundary]))
         return isinstance(outcome, Receipt)
@@ -310,7 +310,7 @@ def test_f18_an_old_transaction_elsewhere_hides_nothing_from_a_decision(
 
         again = ours.read(PRODUCT)  # the second attempt sees what refused the first
         assert positions(again.events)[-1] == moved.last
-        assert again.boundary is not None
+        assert again.has_boundary
         land(ours, told(ProductRenamed("p1", "ours"), on=[again.boundary]))
         assert len(whole_feed(ours)) == 3
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.contract.address import Connect
 from tests.contract.world import (
     OrderPlaced,
     ProductAdded,
+    ProductRenamed,
     Rebooted,
+    about,
     append,
     item,
     land,
@@ -17,15 +21,18 @@ from tests.contract.world import (
     values,
     whole_feed,
 )
+from tidegate.errors import UnfencedQuery
 from tidegate.kernel.model import ALL, Receipt
 from tidegate.kernel.store import Store
+
+PRODUCT = about(ProductAdded, ProductRenamed, tags="product_id:p1")
 
 
 def test_is_empty_before_the_first_event(store: Store) -> None:
     page = store.feed(after=0, limit=10)
 
     assert page.events == ()
-    assert page.boundary is None
+    assert not page.has_boundary
 
 
 def test_gives_every_event_in_position_order_to_every_handle(connect: Connect) -> None:
@@ -97,3 +104,31 @@ def test_gives_exactly_what_reads_give(store: Store) -> None:
         append(store, OrderPlaced(f"o{number}", "c1", ("p1", "p2")), Rebooted("é 😀"))
 
     assert store.feed(after=0, limit=100).events == store.read(ALL).events
+
+
+def test_tells_the_head(connect: Connect, engine: str) -> None:
+    ours, theirs = connect(), connect()
+    assert ours.head() == 0
+
+    for commit in (told(Rebooted(), Rebooted()), told(writes=[put(item("a"), row())])):
+        last = land(theirs, commit).last
+
+        head = ours.head()
+        assert head == theirs.head() >= last
+        assert engine == "dynamodb" or head == last
+        assert ours.feed(after=head, limit=10).events == ()
+        assert ours.read(ALL, after=head).events == ()
+
+
+def test_a_page_that_cannot_be_guarded_says_so_when_its_boundary_is_used(store: Store) -> None:
+    append(store, ProductAdded("p1"), ProductRenamed("p1"))
+    whole = store.read(PRODUCT)
+    cut = store.read(PRODUCT, limit=1)
+    unfenced = store.read(ALL)
+
+    land(store, told(Rebooted(), on=[whole.boundary]))
+    assert whole.has_boundary
+    for page in (cut, unfenced, store.feed(after=0, limit=10)):
+        assert not page.has_boundary
+        with pytest.raises(UnfencedQuery, match="no boundary"):
+            land(store, told(Rebooted(), on=[page.boundary]))

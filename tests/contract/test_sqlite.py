@@ -457,7 +457,7 @@ def test_two_handles_refuse_as_memory_does_however_little_they_remember(
         types = random.choice([None, frozenset(("ProductAdded",)), frozenset(("PriceChanged",))])
         query = Query((Clause(types, frozenset((f"product_id:p{random.randrange(4)}",))),))
         page = random.choice(handles).read(query)
-        assert page.boundary is not None
+        assert page.has_boundary
         seen.append((query, page.boundary.seen))
 
 
@@ -685,7 +685,7 @@ def test_events_are_indexed_again_when_the_rules_change(open_store: Open) -> Non
 
     assert positions(new.read(by_site).events) == [1, 2, 3, 4, 5]
     assert positions(new.read(by_host).events) == [3]
-    assert new.read(everywhere).boundary is not None
+    assert new.read(everywhere).has_boundary
     assert positions(new.read(everywhere).events) == [1, 2, 3, 4, 5]
     land(new, move(new, "h-9", "s"))
     assert positions(new.read(by_site).events) == [1, 2, 3, 4, 5, 6]

@@ -166,7 +166,7 @@ class Client:
         positions = tuple(event.position for event in page.events)
         reading = Reading(self.number, invoked, monotonic(), query, positions)
         self.readings.append(reading)
-        assert page.boundary is not None
+        assert page.has_boundary
         self.held = [*self.held[1 - self.ground.held_max :], (reading, page.boundary)]
         return reading, page.boundary
 

@@ -165,8 +165,8 @@ class Machine:
             return
         self._compare_pages(expected, found)
         self.tally["events read"] += bool(expected.events)
-        if expected.boundary is None or found.boundary is None:
-            self._same(expected.boundary is None, found.boundary is None)
+        if not (expected.has_boundary and found.has_boundary):
+            self._same(expected.has_boundary, found.has_boundary)
             self.tally["no boundary"] += 1
             return
         self._same(expected.boundary.query, found.boundary.query)

@@ -133,9 +133,9 @@ class SqliteOffByOne(SqliteStore):
 
     def read(self, query: Query, **scope: Any) -> EventPage:
         page = super().read(query, **scope)
-        if page.boundary is None:
+        if not page.has_boundary:
             return page
-        return replace(page, boundary=replace(page.boundary, seen=page.boundary.seen + 1))
+        return replace(page, guarded=replace(page.boundary, seen=page.boundary.seen + 1))
 
 
 class _OfAnyType(Vocabulary):

@@ -61,7 +61,7 @@ class _Replay:
             read = [self._ordinals.get(position, -1) for position in reading.positions]
             if read != there:
                 yield f"{where}: read {read} of {reading.query}, there is {there}"
-            assert page.boundary is not None
+            assert page.has_boundary
             boundaries.append(page.boundary)
         writes = tuple(Put(key, ROW, self._ordinals.get(v, -1)) for key, v in attempt.rows)
         commit = Commit(AT, Meta(), attempt.facts, tuple(boundaries), writes)

@@ -124,6 +124,10 @@ class MemoryStore:
             seen = self._once.get(key)
             return None if seen is None else replace(seen, replayed=True)
 
+    def head(self) -> Position:
+        with self._lock:
+            return self._head
+
     def feed(self, *, after: Position, limit: int) -> EventPage:
         check_range(after, limit)
         with self._lock:

@@ -18,7 +18,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from tidegate.errors import InvalidInput, LimitExceeded
+from tidegate.errors import InvalidInput, LimitExceeded, UnfencedQuery
 
 Position = int
 
@@ -148,10 +148,29 @@ class Boundary(Struct, frozen=True, gc=False):
 
 
 class EventPage(Struct, frozen=True, gc=False):
-    """Events in position order; the boundary is None when the read cannot be guarded as a whole."""
+    """Events in position order, and what a decision on them depends on."""
 
     events: tuple[Event, ...]
-    boundary: Boundary | None = None
+    guarded: Boundary | None = None  # None: the read cannot be guarded as a whole
+
+    @property
+    def has_boundary(self) -> bool:
+        """Whether a decision may rest on this page."""
+        return self.guarded is not None
+
+    @property
+    def boundary(self) -> Boundary:
+        """What to hand to the commit of a decision that rests on this page.
+
+        Raises:
+            UnfencedQuery: the limit cut the page, or no index covers the query.
+        """
+        if self.guarded is None:
+            raise UnfencedQuery(
+                "this page has no boundary: its limit cut it, or no index covers its query as a"
+                " condition; a decision on it could not be guarded"
+            )
+        return self.guarded
 
 
 class Key(Struct, frozen=True, order=True, gc=False):

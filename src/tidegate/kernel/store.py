@@ -163,7 +163,9 @@ class Store(Protocol):
         """The events that match, in position order, from one consistent view.
 
         ``guard`` is observed for the boundary, not returned, and kept in it only if the page is
-        empty. There is no boundary when the limit cut the page or when a clause has no index.
+        empty. The page has no boundary, and raises when it is asked for, if the limit
+        cut it or a clause has no index. Pages that are read with a limit follow each other without
+        a gap.
         """
         ...
 
@@ -199,6 +201,14 @@ class Store(Protocol):
 
     def receipt(self, key: str) -> Receipt | None:
         """What became of the commit with this idempotency key."""
+        ...
+
+    def head(self) -> Position:
+        """The last position that was given out: no event committed before this call is above it.
+
+        It may be no event's. On DynamoDB a commit that is on its way may still land at or below it:
+        to miss nothing, follow the feed from the last event that you saw.
+        """
         ...
 
     def feed(self, *, after: Position, limit: int) -> EventPage:
@@ -253,6 +263,6 @@ def is_fenced(schema: Schema, query: Query) -> bool:
 
 def demand_boundary(page: EventPage, query: Query) -> Boundary:
     """The page's boundary. Raises: UnfencedQuery."""
-    if page.boundary is None:
+    if not page.has_boundary:
         raise UnfencedQuery(f"{query} can be read, but no index covers it as a condition")
     return page.boundary

@@ -254,5 +254,8 @@ class Watched:
         answers = self._store.commit(*commits)
         return (OutcomeUnknown("the answer was lost"),) * len(commits) if lost else answers
 
+    def head(self) -> Position:
+        return self._store.head()
+
     def feed(self, *, after: Position, limit: int) -> EventPage:
         return self._store.feed(after=after, limit=limit)

@@ -100,6 +100,11 @@ class SlotLog:
             self._quiet = (found[-1].position if found else after, walked)
         return tuple(found)
 
+    def last_position(self) -> Position:
+        """The highest position that any number taken so far can have; 0 in an empty log."""
+        number = self._head()
+        return (number + 1) * SPAN - 1 if number else 0
+
     def scan(self, after: Position = 0) -> Iterator[Event]:
         """Every event that was committed when this began; holes are waited for until closed.
 

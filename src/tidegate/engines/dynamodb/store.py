@@ -129,6 +129,9 @@ class DynamoStore:
         found = self._pace.persist(partial(self._transport.get, [place], together=True))
         return once_receipt(found[place]) if place in found else None
 
+    def head(self) -> Position:
+        return self._log.last_position()
+
     def feed(self, *, after: Position, limit: int) -> EventPage:
         check_range(after, limit)
         return EventPage(self._log.feed(after, limit) if limit > 0 else ())

@@ -62,6 +62,8 @@ _SCANNED = f"""
 _FEED = f"SELECT {_COLUMNS} FROM event_log l WHERE l.seq > $1 ORDER BY l.seq LIMIT $2".encode()
 _RECEIPT = b"SELECT first, last, at, answer, digest FROM log_once WHERE key = $1"
 
+HEAD = Statement(b"SELECT seq FROM log_head ORDER BY seq DESC LIMIT 1")
+
 encode = msgspec.json.Encoder().encode
 
 

@@ -134,6 +134,9 @@ class PostgresStore:
         found = self._readers.ask(queries.receipt(key))
         return queries.receipt_of(found[0]) if found else None
 
+    def head(self) -> Position:
+        return int(self._readers.ask(queries.HEAD)[0][0])
+
     def feed(self, *, after: Position, limit: int) -> EventPage:
         check_range(after, limit)
         found = self._readers.ask(queries.feed(after, limit))

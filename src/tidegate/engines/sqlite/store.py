@@ -111,6 +111,11 @@ class SqliteStore:
             return EventPage(tuple(events))
         return EventPage(tuple(events), Boundary(query, head, None if events else guard))
 
+    def head(self) -> Position:
+        with self._reading() as cursor:
+            found: Position = next(cursor.execute(HEAD))[0]
+        return found
+
     def feed(self, *, after: Position, limit: int) -> EventPage:
         check_range(after, limit)
         with self._reading() as cursor:
