@@ -12,6 +12,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tidegate.control.operations import accounts
+
 QUICK = bool(os.environ.get("TIDEGATE_TEST_QUICK"))
 LONG = bool(os.environ.get("TIDEGATE_TEST_LONG"))
 SHARE = 10
@@ -21,6 +23,10 @@ EXAMPLES = 20  # of a property that does not say how many it wants
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("quick", settings.get_profile("suite"), max_examples=EXAMPLES)
 settings.load_profile("quick" if QUICK else "suite")
+
+
+# To stretch a password as a server does takes 128 MiB and some tenths of a second.
+accounts.SCRYPT_N = 2**14
 
 
 def fewer(count: int) -> int:

@@ -12,7 +12,6 @@ from tidegate.config import Settings
 from tidegate.control.operations.access import AccessOperations, ChangedUser
 from tidegate.control.operations.accounts import (
     PASSWORD_CHARS_MAX,
-    PASSWORD_CHARS_MIN,
     Accounts,
     PersonNames,
     SessionRequired,
@@ -28,7 +27,7 @@ from tidegate.domain.access.refusals import (
     UserGone,
     UserNotFound,
 )
-from tidegate.domain.access.roles import Grant, Role, Verb
+from tidegate.domain.access.roles import SCOPE_CHARS_MAX, Grant, Role, Verb
 from tidegate.domain.access.rows import USERS, User, user_key
 from tidegate.domain.access.slices import GRANTS_MAX, REASON_BYTES_MAX
 from tidegate.web.authentication import set_cookie
@@ -39,11 +38,9 @@ from tidegate.web.shapes import Listed
 
 LoginName = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[!-~]+$")]
 PersonName = Annotated[str, Meta(min_length=1, max_length=128)]
-Password = Annotated[str, Meta(min_length=PASSWORD_CHARS_MIN, max_length=PASSWORD_CHARS_MAX)]
-Scope = Annotated[
-    str,
-    Meta(max_length=80, pattern=r"^(\*|(repository|channel):[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)$"),
-]
+# What a password and a scope must be is for the operations to say, as on the pages.
+Password = Annotated[str, Meta(max_length=PASSWORD_CHARS_MAX)]
+Scope = Annotated[str, Meta(max_length=SCOPE_CHARS_MAX)]
 Plain = Request[Nothing, Nothing, Nothing]
 
 

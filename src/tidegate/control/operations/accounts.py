@@ -11,10 +11,12 @@ import hmac
 import os
 import secrets as randomness
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import cache
 from hashlib import scrypt
 from pathlib import Path
-from threading import Lock
+from threading import BoundedSemaphore, Lock
 from typing import Final
 
 import msgspec
@@ -24,6 +26,7 @@ from msgspec.structs import replace
 
 from tidegate import decoders
 from tidegate.clock import Clock
+from tidegate.control.operations.common_passwords import is_common
 from tidegate.control.operations.execute import Execute
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.secrets import Secrets, hash_secret
@@ -58,14 +61,16 @@ from tidegate.kernel.model import NO_META, Key, Meta
 from tidegate.kernel.records.actions import CreateRow
 from tidegate.kernel.records.records import Records
 
-PASSWORD_CHARS_MIN = 10
+PASSWORD_CHARS_MIN = 12
 PASSWORD_CHARS_MAX = 256
 SETUP_CODE_LIFE: Final = timedelta(minutes=15)
 SEEN_EVERY: Final = timedelta(minutes=1)  # how often a session's row is written
 FAILURES_TOLD_EVERY: Final = timedelta(minutes=1)  # per user: many failures are one fact
 FAILING_USERS_MAX = 10_000
 CREDENTIALS_PAGE = 100
-SCRYPT_N, SCRYPT_R, SCRYPT_P = 2**14, 8, 1
+PASSWORD_DISTINCT_CHARS_MIN = 5
+SCRYPT_N, SCRYPT_R, SCRYPT_P = 2**17, 8, 1  # 128 MiB and some tenths of a second
+STRETCHED_AT_ONCE_MAX = 2  # passwords: more would need more memory than a small server has
 TOKEN_PREFIX = "tg"
 
 
@@ -88,7 +93,7 @@ class WrongSetupCode(Forbidden):
 
 
 class WeakPassword(Invalid):
-    """A password has 10 to 256 characters and is not the sign-in name."""
+    """A password has 12 to 256 characters, is not a common one, and is not the sign-in name."""
 
     code = "weak_password"
 
@@ -157,7 +162,6 @@ class Accounts:
         self._failures: dict[str, tuple[int, datetime]] = {}
         self._lock = Lock()
         self._cipher = AESGCM(secrets.key("names"))
-        self._stand_in = stretch_password(randomness.token_hex(16))  # for names that nobody has
 
     # ── first start ──
 
@@ -277,7 +281,19 @@ class Accounts:
             if user is not None:
                 self._note_failure(user_id)
             raise WrongCredentials("the sign-in name or the password is wrong")
+        if not expected.startswith(_costs()):
+            self._stretch_again(user, password, expected)
         return user
+
+    def _stretch_again(self, user: User, password: str, kept: str) -> None:
+        """Keep a password at the cost of today; it was kept when the cost was another."""
+        found = self._reads.find(Key(CREDENTIALS.name, user.credential_id), Credential)
+        if found is None or found.row.scrypt != kept:
+            return  # changed at this moment
+        stretched = Credential(user.user_id, stretch_password(password))
+        records = self._records(Meta(actor=user.user_id))
+        with suppress(ConditionFailed):  # changed at this moment, or by another sign-in
+            records.put(CREDENTIALS.name, user.credential_id, stretched, expect=found.version)
 
     def _login(self, login: str) -> str:
         folded = login.casefold().encode()
@@ -324,9 +340,9 @@ class Accounts:
         """
         user = self._reads.find(user_key(user_id), User)
         if user is None:
-            return None, self._stand_in
+            return None, _stand_in()
         credential = self._reads.find(Key(CREDENTIALS.name, user.row.credential_id), Credential)
-        return user.row, self._stand_in if credential is None else credential.row.scrypt
+        return user.row, _stand_in() if credential is None else credential.row.scrypt
 
     def session(self, cookie: str) -> AuthenticatedUser | None:
         """Who has this cookie, if its session is neither idle too long nor too old."""
@@ -461,22 +477,41 @@ def check_password(password: str, login: str) -> None:
         )
     if password.casefold() == login.casefold():
         raise WeakPassword("the password is the sign-in name", field="password")
+    if len(set(password)) < PASSWORD_DISTINCT_CHARS_MIN or is_common(password):
+        raise WeakPassword(
+            "the password is one that many people use; choose another one", field="password"
+        )
+
+
+@cache
+def _stand_in() -> str:
+    """A stretched password that nobody has, for names that nobody has."""
+    return stretch_password(randomness.token_hex(16))
+
+
+def _costs() -> str:
+    """How a password begins that was kept today."""
+    return f"{SCRYPT_N}${SCRYPT_R}${SCRYPT_P}$"
 
 
 def stretch_password(password: str) -> str:
     """A password as it is kept."""
-    salt, costs = randomness.token_bytes(16), (SCRYPT_N, SCRYPT_R, SCRYPT_P)
-    found = _scrypt(password, salt, *costs)
-    return "$".join([*map(str, costs), salt.hex(), found.hex()])
+    salt = randomness.token_bytes(16)
+    found = _scrypt(password, salt, SCRYPT_N, SCRYPT_R, SCRYPT_P)
+    return f"{_costs()}{salt.hex()}${found.hex()}"
 
 
 def is_password(password: str, kept: str) -> bool:
-    """By the costs that it was kept with: those of today may be higher."""
+    """Compare by the costs that it was kept with: those of today may be higher."""
     *costs, salt, expected = kept.split("$")
     found = _scrypt(password, bytes.fromhex(salt), *map(int, costs))
     return hmac.compare_digest(found.hex(), expected)
 
 
+_stretching = BoundedSemaphore(STRETCHED_AT_ONCE_MAX)
+
+
 def _scrypt(password: str, salt: bytes, n: int, r: int, p: int) -> bytes:
     text = password.encode(errors="surrogatepass")
-    return scrypt(text, salt=salt, n=n, r=r, p=p, dklen=32)
+    with _stretching:
+        return scrypt(text, salt=salt, n=n, r=r, p=p, dklen=32, maxmem=256 * n * r)
