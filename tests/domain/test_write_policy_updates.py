@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.contract.rows.registry import FIRST, T0, Actual, Occurrence
@@ -31,6 +32,7 @@ from tidegate.errors import (
     TidegateError,
     VersionConflict,
 )
+from tidegate.kernel.collections import Collection
 from tidegate.kernel.leases import LEASES, Leases
 from tidegate.kernel.model import Key
 from tidegate.kernel.records.actions import CreateRow
