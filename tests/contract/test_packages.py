@@ -825,7 +825,7 @@ def test_shows_a_revision_as_metadata_spec_and_status(package_log: PackageLog) -
 
 
 @pytest.mark.req("LC-10", "LC-16")
-def test_reads_the_seeds_audit_walk_back_after_the_revision_is_gone(
+def test_reads_the_audit_walk_back_after_the_revision_is_gone(
     package_log: PackageLog,
 ) -> None:
     """“Package Revision Creation … Approval … Deletion Request … Actual Deletion”"""

@@ -19,10 +19,10 @@ from tests.child_processes import CHILDREN
 from tests.contract.address import Address
 from tests.domain.documents import authorises, generated
 from tests.domain.registry import (
+    ACCEPTED,
     FOLDS,
     SCHEMA,
     SCOPE,
-    SEED,
     T0,
     OfferRelease,
     digest_of,
@@ -175,7 +175,7 @@ def test_keeps_one_actual_row_and_write_once_rows_beside_it(control: Control) ->
         "digest": digest_of("rel_002"),
         "version": 1,
         "updatedAt": "2026-04-24T19:00:02.000000Z",
-        **SEED,
+        **ACCEPTED,
     }
 
 
@@ -218,11 +218,11 @@ def test_takes_no_free_text_on_actual_by_any_verb(control: Control) -> None:
     """ "Free-form notes are not deploy authority." """
     refused(control, register(authority={**operator("rel_001"), "notes": "x"}), InvalidInput)
     tell(control, register())
-    noted = {**SEED, "notes": "operator thought this probably came from manifest A"}
+    noted = {**ACCEPTED, "notes": "operator thought this probably came from manifest A"}
 
     refused(control, transition("rel_002", 0, "c1", authority=noted), InvalidInput)
     for part in ("provenance", "confidence"):
-        document = {**SEED, part: {**SEED[part], "notes": "x"}}
+        document = {**ACCEPTED, part: {**ACCEPTED[part], "notes": "x"}}
         refused(control, transition("rel_002", 0, "c1", authority=document), InvalidInput)
     (record,) = control.store.get(actual_key(SCOPE))
     assert record is not None
@@ -347,17 +347,17 @@ def test_retires_a_scope_and_deletes_nothing(control: Control) -> None:
 
 
 @pytest.mark.req("RS-6", "RS-15")
-def test_reads_the_documents_of_the_seed_back_unchanged(control: Control) -> None:
-    tell(control, register(), transition("rel_002", 0, "c1", authority=SEED))
+def test_reads_accepted_documents_back_unchanged(control: Control) -> None:
+    tell(control, register(), transition("rel_002", 0, "c1", authority=ACCEPTED))
 
     (record,) = control.store.get(actual_key(SCOPE))
     assert record is not None
     row = msgspec.json.decode(record.data)
-    assert {name: row[name] for name in ("provenance", "confidence")} == SEED
+    assert {name: row[name] for name in ("provenance", "confidence")} == ACCEPTED
 
 
 @pytest.mark.req("RS-6", "RS-15")
-def test_refuses_the_seeds_documents_with_any_one_rule_broken(control: Control) -> None:
+def test_refuses_documents_with_any_one_rule_broken(control: Control) -> None:
     """Each of the rejections, on register and on transition; nothing is written."""
     tell(control, register())
     before = rows(control.store), said(control)
@@ -411,9 +411,9 @@ def test_lets_no_generated_document_that_breaks_a_rule_reach_an_actual_row(
 def test_refuses_ambiguous_evidence_on_the_row_and_keeps_it_beside(control: Control) -> None:
     """ "If import evidence is ambiguous, preserve it as immutable evidence/event rows." """
     tell(control, register())
-    entry = SEED["provenance"]["evidence"][0]
+    entry = ACCEPTED["provenance"]["evidence"][0]
     conflicting = [entry, {**entry, "ref": "operator://deploy/service-a/rel_001"}]
-    ambiguous = {**SEED, "provenance": {**SEED["provenance"], "evidence": conflicting}}
+    ambiguous = {**ACCEPTED, "provenance": {**ACCEPTED["provenance"], "evidence": conflicting}}
     before = rows(control.store, ACTUAL.name)
 
     refused(control, transition("rel_002", 0, "c1", authority=ambiguous), RejectedEvidence)

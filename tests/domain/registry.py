@@ -1,4 +1,4 @@
-"""The registry alone, as tests need it: its schema, releases to pin, and the seed's document."""
+"""The registry alone, as tests need it: a schema, releases, and an accepted document."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T0 = datetime(2026, 4, 24, 19, 0, 2, tzinfo=UTC)
 SCOPE = "service-a"
 
 # The example of docs/design/releases.md, member by member.
-SEED: dict[str, Any] = {
+ACCEPTED: dict[str, Any] = {
     "provenance": {
         "mode": "native",
         "system": "release-control-plane",
@@ -79,8 +79,8 @@ def digest_of(release_id: str) -> str:
 
 
 def operator(release_id: str, scope: str = SCOPE) -> dict[str, Any]:
-    """The seed's document about another release."""
-    document = deepcopy(SEED)
+    """The accepted document, about another release."""
+    document = deepcopy(ACCEPTED)
     ref = f"operator://deploy/{scope}/{release_id}"
     document["provenance"]["ref"] = document["provenance"]["evidence"][0]["ref"] = ref
     return document

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
-from tests.domain.registry import SEED
+from tests.domain.registry import ACCEPTED
 from tidegate.domain.provenance import (
     RejectedEvidence,
 )
@@ -48,7 +48,7 @@ def twice(**changes: Any) -> Spoil:
 
 
 def spoilt(*spoils: Spoil) -> dict[str, Any]:
-    document = deepcopy(SEED)
+    document = deepcopy(ACCEPTED)
     for spoil in spoils:
         spoil(document)
     return document

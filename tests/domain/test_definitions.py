@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import pytest
 from msgspec import Struct
 
-from tests.domain import seed_shop as seed
-from tests.domain.seed_shop import SHOP, C, P, slice_of, struct, vocabulary_of
+from tests.domain import sample_shop as shop
+from tests.domain.sample_shop import SHOP, C, P, slice_of, struct, vocabulary_of
 from tidegate.errors import InvalidDefinition, InvalidInput, LimitExceeded
 from tidegate.kernel.model import Fact
 from tidegate.kernel.slices import Slice
@@ -168,12 +168,12 @@ def test_an_untagged_field_of_the_same_name_is_no_disagreement() -> None:
 
 def test_a_plain_view_of_a_fact_may_be_consumed() -> None:
     view = struct("ProductOrdered", quantity=int)
-    capping = slice_of(seed.OrderProduct, [view])
-    vocabulary = Vocabulary(seed.FACTS, (capping,))
-    fact = vocabulary.fact(seed.ProductOrdered("o1", "c1", "p1", 3))
+    capping = slice_of(shop.OrderProduct, [view])
+    vocabulary = Vocabulary(shop.FACTS, (capping,))
+    fact = vocabulary.fact(shop.ProductOrdered("o1", "c1", "p1", 3))
 
     assert vocabulary.value(fact, view) == view(3)
-    assert len(vocabulary.query(capping, seed.OrderProduct("o1", "c1", "p1", 3)).clauses) == 2
+    assert len(vocabulary.query(capping, shop.OrderProduct("o1", "c1", "p1", 3)).clauses) == 2
 
 
 def test_a_slice_starts_from_facts_or_from_rows_and_from_one_of_them() -> None:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from tests.domain.seed_shop import C, P, slice_of, struct, vocabulary_of
+from tests.domain.sample_shop import C, P, slice_of, struct, vocabulary_of
 from tests.quick import fewer
 from tidegate.errors import InvalidDefinition
 from tidegate.kernel.model import Clause, Fact, Query

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.domain.documents import MODES, REASONS, authorises, generated, good, instant
-from tests.domain.registry import SEED, T0
+from tests.domain.registry import ACCEPTED, T0
 from tests.domain.spoilt_documents import REJECTIONS, C, E, P, Spoil, at, spoilt, twice
 from tidegate.domain.provenance import (
     BUILT_IN_RULES,
@@ -54,11 +54,11 @@ def accepts(document: object, now: datetime = T0, rules: Rules = BUILT_IN_RULES)
 
 
 @pure
-def test_accepts_the_documents_of_the_seed_and_keeps_every_member() -> None:
+def test_accepts_the_example_of_the_design_page_and_keeps_every_member() -> None:
     """ "Actual-state rows that claim deploy authority should carry deterministic metadata" """
-    authority = authority_for(SEED, SUBJECT, T0)
+    authority = authority_for(ACCEPTED, SUBJECT, T0)
 
-    assert msgspec.json.decode(codec.encode(authority)) == SEED
+    assert msgspec.json.decode(codec.encode(authority)) == ACCEPTED
     codec.prepare(Authority)
     assert codec.decode(codec.encode(authority), Authority) == authority
 
@@ -171,7 +171,7 @@ def test_takes_triples_that_an_installation_adds_and_no_others() -> None:
     document[C]["reasons"] = ["argo_sync_authority"]
 
     assert authority_for(document, SUBJECT, T0, rules).provenance.kind == "argo_sync"
-    assert accepts(SEED, rules=rules)
+    assert accepts(ACCEPTED, rules=rules)
     with pytest.raises(RejectedEvidence, match="not supported"):
         claim(document, BUILT_IN_RULES)
 
@@ -194,7 +194,7 @@ def test_lets_no_added_triple_redefine_or_loosen(triple: Triple) -> None:
 # ── times ─────────────────────────────────────────────────────────────────────────────────────────
 
 DAY = "2026-04-24T19:00:00"
-ACCEPTED = (f"{DAY}Z", f"{DAY}.1Z", f"{DAY}.123456789Z", f"{DAY}+05:30", f"{DAY}-00:00")
+TIMES = (f"{DAY}Z", f"{DAY}.1Z", f"{DAY}.123456789Z", f"{DAY}+05:30", f"{DAY}-00:00")
 REFUSED = (
     *("2026-04-24t19:00:00Z", f"{DAY}z", "2026-04-24 19:00:00Z", DAY, "2026-04-24T19:00Z"),
     *(f"{DAY}+0000", f"{DAY},5Z", f"{DAY}.Z", "2026/04/24T19:00:00Z", "Friday", "1777057200"),
@@ -206,7 +206,7 @@ REFUSED = (
 
 
 @pure
-@pytest.mark.parametrize("text", ACCEPTED)
+@pytest.mark.parametrize("text", TIMES)
 def test_reads_rfc_3339_and_keeps_the_text(text: str) -> None:
     document = spoilt(at(*E, "observed_at", to=text))
 
@@ -231,7 +231,7 @@ def test_refuses_every_other_spelling_of_a_time(text: str, path: tuple[str | int
 
 @pure
 def test_bounds_every_text_and_the_number_of_entries() -> None:
-    entry = SEED[P]["evidence"][0]
+    entry = ACCEPTED[P]["evidence"][0]
     longest = "x" * TEXT_BYTES_MAX
     both = (at(P, "ref", to=longest), at(*E, "ref", to=longest))
 
@@ -298,11 +298,11 @@ def test_asks_for_the_order_in_which_things_happen(
 
 @pure
 def test_takes_a_record_from_a_clock_that_is_ahead_by_the_skew_and_no_more() -> None:
-    recorded = moment(SEED[P]["recorded_at"])
+    recorded = moment(ACCEPTED[P]["recorded_at"])
 
-    assert accepts(SEED, recorded - SKEW_MAX)
+    assert accepts(ACCEPTED, recorded - SKEW_MAX)
     with pytest.raises(RejectedEvidence, match="ahead of"):
-        authority_for(SEED, SUBJECT, recorded - SKEW_MAX - timedelta(microseconds=1))
+        authority_for(ACCEPTED, SUBJECT, recorded - SKEW_MAX - timedelta(microseconds=1))
 
 
 @pure
@@ -332,7 +332,7 @@ def test_binds_evidence_about_content_to_the_content_of_the_release(
     ],
 )
 def test_binds_an_operators_command_to_its_scope_and_release(subject: Subject) -> None:
-    authority = claim(SEED)
+    authority = claim(ACCEPTED)
     assert authority is not None
 
     with pytest.raises(RejectedEvidence, match="a command on this release"):
@@ -373,7 +373,7 @@ def test_judges_3000_generated_documents_as_the_oracle_does() -> None:
 
 
 def test_holds_documents_in_types_without_room_for_more() -> None:
-    for model, document in ((Provenance, SEED[P]), (Confidence, SEED[C])):
+    for model, document in ((Provenance, ACCEPTED[P]), (Confidence, ACCEPTED[C])):
         codec.prepare(model)
         data = msgspec.json.encode({**document, "notes": "x"})
         with pytest.raises(InvalidInput):

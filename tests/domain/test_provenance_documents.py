@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.domain.registry import (
+    ACCEPTED,
     SCOPE,
-    SEED,
     register,
     transition,
 )
@@ -54,11 +54,11 @@ def test_has_the_closed_shape_of_the_documents() -> None:
     assert set(Evidence.__struct_fields__) == {"kind", "source", "ref", "observed_at", "digest"}
     assert set(Confidence.__struct_fields__) == {"level", "reasons"}
     for name in required:
-        document = deepcopy(SEED)
+        document = deepcopy(ACCEPTED)
         del document["provenance"][name]
         with pytest.raises(InvalidInput):
             claim(document)
-    document = deepcopy(SEED)
+    document = deepcopy(ACCEPTED)
     entry = document["provenance"]["evidence"][0]
     digest = "sha256:" + "ab" * 32
     entry["digest"] = document["provenance"]["digest"] = digest
@@ -113,18 +113,18 @@ def test_maps_evidence_to_its_one_reason(kind: str, source: str, reason: str) ->
 
 
 def test_compares_what_evidence_says_as_tuples_without_its_time() -> None:
-    twice = deepcopy(SEED)
+    twice = deepcopy(ACCEPTED)
     first = twice["provenance"]["evidence"][0]
     twice["provenance"]["evidence"].append(first | {"observed_at": "2026-04-24T18:00:00Z"})
     assert isinstance(claim(twice), Authority)
     for change in ({"ref": "x"}, {"digest": "sha256:ab"}):
-        other = deepcopy(SEED)
+        other = deepcopy(ACCEPTED)
         other["provenance"]["evidence"].append(first | change)
         with pytest.raises(RejectedEvidence):
             claim(other)
     forged = Evidence("a", "b|c", "d", "t"), Evidence("a", "b", "c|d", "t")
     assert forged[0].signature != forged[1].signature
-    misaligned = deepcopy(SEED)
+    misaligned = deepcopy(ACCEPTED)
     misaligned["provenance"]["system"] = "service-ci"
     with pytest.raises(RejectedEvidence):
         claim(misaligned)
@@ -178,10 +178,10 @@ def test_reads_times_strictly(texts: list[str], accepted: bool) -> None:
 
 
 def spoilt(*path: Any, to: Any = ...) -> Callable[[], Any]:
-    """The seed's document with one member changed, or without it."""
+    """The accepted document with one member changed, or without it."""
 
     def make() -> Any:
-        document: Any = deepcopy(SEED)
+        document: Any = deepcopy(ACCEPTED)
         node = document
         for key in path[:-1]:
             node = node[key]
@@ -196,7 +196,7 @@ def spoilt(*path: Any, to: Any = ...) -> Callable[[], Any]:
 
 P, C = "provenance", "confidence"
 E = (P, "evidence", 0)
-SECOND = [SEED[P]["evidence"][0], SEED[P]["evidence"][0] | {"ref": "other"}]
+SECOND = [ACCEPTED[P]["evidence"][0], ACCEPTED[P]["evidence"][0] | {"ref": "other"}]
 
 
 @pytest.mark.parametrize(

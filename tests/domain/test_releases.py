@@ -11,10 +11,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tests.domain.registry import (
+    ACCEPTED,
     FOLDS,
     SCHEMA,
     SCOPE,
-    SEED,
     T0,
     digest_of,
     manifest,
@@ -185,7 +185,7 @@ TRANSITIONS: list[tuple[str, tuple[Any, Any, Any], int | None, Any, type[Tidegat
         "a free-form note",
         (actual(), None, OFFERED["rel_002"]),
         0,
-        {**SEED, "notes": "x"},
+        {**ACCEPTED, "notes": "x"},
         InvalidInput,
     ),
     (
@@ -304,7 +304,7 @@ def test_uses_the_triples_of_the_installation() -> None:
 # ── rows beside it ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_shapes_keys_as_the_seed_does() -> None:
+def test_shapes_keys_by_scope_kind_and_command() -> None:
     """ "PK = RELEASE#service-a, SK = EVENT#2026-04-24T19:00:00Z#rel_002" """
     command = transition("rel_002", 0, "c1", operations=("lambda-alias",))
     fact, intent = decided(BUILT_IN.transition, (actual(), None, OFFERED["rel_002"]), command)
@@ -360,10 +360,10 @@ def keeping(document: dict[str, Any], **changes: Any) -> KeepEvidence:
 @pytest.mark.parametrize(
     ("document", "reason"),
     [
-        ({**SEED, "confidence": {"level": "low", "reasons": ["x"]}}, "visibility only"),
+        ({**ACCEPTED, "confidence": {"level": "low", "reasons": ["x"]}}, "visibility only"),
         ({"seen": ["anything"]}, "claims no authority"),
         ({"provenance": 1}, "malformed"),
-        (SEED, "kept, not used"),
+        (ACCEPTED, "kept, not used"),
     ],
 )
 def test_keeps_whatever_was_observed_and_says_why_it_is_no_authority(

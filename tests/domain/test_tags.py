@@ -7,8 +7,8 @@ from typing import Annotated, NewType
 import pytest
 from msgspec import Struct
 
-from tests.domain import seed_shop as seed
-from tests.domain.seed_shop import SHOP, slice_of
+from tests.domain import sample_shop as shop
+from tests.domain.sample_shop import SHOP, slice_of
 from tidegate.errors import InvalidInput, LimitExceeded
 from tidegate.kernel.model import Clause, Query
 from tidegate.kernel.slices import Slice
@@ -21,21 +21,21 @@ Printed = list[tuple[list[str], list[str]]]
 
 
 def printed(query: Query) -> Printed:
-    """A query as the seed prints it: types and tags of each clause."""
+    """A query as text: types and tags of each clause."""
     return [(sorted(clause.types or ()), sorted(clause.tags)) for clause in query.clauses]
 
 
-# ── the seed's own examples ───────────────────────────────────────────────────────────────────────
+# ── a shop and courses ────────────────────────────────────────────────────────────────────────────
 
 PRINTED: dict[str, tuple[Slice, Struct, Printed]] = {
     "AddProduct": (
-        seed.add_product,
-        seed.AddProduct("prod-1", "name"),
+        shop.add_product,
+        shop.AddProduct("prod-1", "name"),
         [(["ProductAdded"], ["productId:prod-1"])],
     ),
     "PlaceOrder": (
-        seed.place_order,
-        seed.PlaceOrder("ord-1", "cust-9", ("prod-1", "prod-2")),
+        shop.place_order,
+        shop.PlaceOrder("ord-1", "cust-9", ("prod-1", "prod-2")),
         [
             (["OrderPlaced"], ["orderId:ord-1"]),
             (["CatalogProductSynced", "OrderPlaced"], ["productId:prod-1"]),
@@ -43,8 +43,8 @@ PRINTED: dict[str, tuple[Slice, Struct, Printed]] = {
         ],
     ),
     "RecordDemand": (
-        seed.record_demand,
-        seed.RecordDemand("prod-1", "ord-1"),
+        shop.record_demand,
+        shop.RecordDemand("prod-1", "ord-1"),
         [
             (
                 ["ProductDemandRecorded", "ProductDemandRevoked"],
@@ -53,8 +53,8 @@ PRINTED: dict[str, tuple[Slice, Struct, Printed]] = {
         ],
     ),
     "RevokeDemand": (
-        seed.revoke_demand,
-        seed.RevokeDemand("prod-1", "ord-1"),
+        shop.revoke_demand,
+        shop.RevokeDemand("prod-1", "ord-1"),
         [
             (
                 ["ProductDemandRecorded", "ProductDemandRevoked"],
@@ -63,13 +63,13 @@ PRINTED: dict[str, tuple[Slice, Struct, Printed]] = {
         ],
     ),
     "OrderProduct": (
-        seed.order_product,
-        seed.OrderProduct("ord-7", "cust-9", "prod-1", 3),
+        shop.order_product,
+        shop.OrderProduct("ord-7", "cust-9", "prod-1", 3),
         [(["ProductOrdered"], ["orderId:ord-7"]), (["ProductOrdered"], ["customerId:cust-9"])],
     ),
     "SubscribeStudent": (
-        seed.subscribe_student,
-        seed.SubscribeStudent("C1", "S1"),
+        shop.subscribe_student,
+        shop.SubscribeStudent("C1", "S1"),
         [(["StudentSubscribed"], ["courseId:C1"]), (["StudentSubscribed"], ["studentId:S1"])],
     ),
 }
@@ -77,7 +77,7 @@ PRINTED: dict[str, tuple[Slice, Struct, Printed]] = {
 
 @pytest.mark.req("CB-3", "CB-4", "CB-5", "CB-18", "CB-19", **pure)
 @pytest.mark.parametrize("name", PRINTED)
-def test_derives_exactly_the_clauses_that_the_seed_prints(name: str) -> None:
+def test_derives_exactly_these_clauses_from_a_command(name: str) -> None:
     item, command, clauses = PRINTED[name]
 
     assert printed(SHOP.query(item, command)) == clauses
@@ -85,22 +85,22 @@ def test_derives_exactly_the_clauses_that_the_seed_prints(name: str) -> None:
 
 @pytest.mark.req("CB-19", **pure)
 def test_a_list_element_and_a_scalar_field_name_the_same_tag() -> None:
-    order = SHOP.fact(seed.OrderPlaced("ord-1", "cust-9", ("prod-2", "prod-1", "prod-2")))
+    order = SHOP.fact(shop.OrderPlaced("ord-1", "cust-9", ("prod-2", "prod-1", "prod-2")))
 
     assert order.tags == ("orderId:ord-1", "productId:prod-1", "productId:prod-2")
-    assert SHOP.fact(seed.ProductAdded("prod-1")).tags == ("productId:prod-1",)
+    assert SHOP.fact(shop.ProductAdded("prod-1")).tags == ("productId:prod-1",)
 
 
 @pytest.mark.req("CB-4", **pure)
 def test_an_empty_list_leaves_the_clause_of_the_partition() -> None:
-    assert printed(SHOP.query(seed.place_order, seed.PlaceOrder("ord-1", "cust-9", ()))) == [
+    assert printed(SHOP.query(shop.place_order, shop.PlaceOrder("ord-1", "cust-9", ()))) == [
         (["OrderPlaced"], ["orderId:ord-1"])
     ]
 
 
 @pytest.mark.req("CB-4", **pure)
 def test_an_element_that_stands_twice_gives_one_clause() -> None:
-    query = SHOP.query(seed.place_order, seed.PlaceOrder("ord-1", "cust-9", ("prod-1", "prod-1")))
+    query = SHOP.query(shop.place_order, shop.PlaceOrder("ord-1", "cust-9", ("prod-1", "prod-1")))
 
     assert len(query.clauses) == 2
 
@@ -109,12 +109,12 @@ class SyncProducts(Struct, frozen=True, rename="camel"):
     product_ids: tuple[str, ...]
 
 
-sync_products = slice_of(SyncProducts, [seed.CatalogProductSynced])
+sync_products = slice_of(SyncProducts, [shop.CatalogProductSynced])
 
 
 @pytest.mark.req("CB-4", **pure)
 def test_a_command_of_empty_lists_depends_on_nothing_and_is_refused() -> None:
-    vocabulary = Vocabulary(seed.FACTS, (sync_products,))
+    vocabulary = Vocabulary(shop.FACTS, (sync_products,))
 
     assert len(vocabulary.query(sync_products, SyncProducts(("a", "b"))).clauses) == 2
     with pytest.raises(InvalidInput, match="depends on nothing"):
@@ -123,7 +123,7 @@ def test_a_command_of_empty_lists_depends_on_nothing_and_is_refused() -> None:
 
 @pytest.mark.req("CB-4", **pure)
 def test_a_command_of_too_many_elements_is_refused() -> None:
-    vocabulary = Vocabulary(seed.FACTS, (sync_products,))
+    vocabulary = Vocabulary(shop.FACTS, (sync_products,))
     elements = tuple(f"p{number}" for number in range(65))
 
     assert len(vocabulary.query(sync_products, SyncProducts(elements[:64])).clauses) == 64
@@ -135,16 +135,16 @@ def test_a_command_of_too_many_elements_is_refused() -> None:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (seed.AddProduct(""), "product_id is empty"),
-        (seed.AddProduct("a\nb"), "control character"),
-        (seed.AddProduct("\ud800"), "lone surrogate"),
-        (seed.AddProduct("x" * 300), "bytes of a tag"),
+        (shop.AddProduct(""), "product_id is empty"),
+        (shop.AddProduct("a\nb"), "control character"),
+        (shop.AddProduct("\ud800"), "lone surrogate"),
+        (shop.AddProduct("x" * 300), "bytes of a tag"),
     ],
     ids=["empty", "control", "surrogate", "long"],
 )
-def test_names_a_value_that_cannot_be_a_tag(command: seed.AddProduct, words: str) -> None:
+def test_names_a_value_that_cannot_be_a_tag(command: shop.AddProduct, words: str) -> None:
     with pytest.raises((InvalidInput, LimitExceeded), match=words):
-        SHOP.query(seed.add_product, command)
+        SHOP.query(shop.add_product, command)
 
 
 # ── what is a tag ─────────────────────────────────────────────────────────────────────────────────
@@ -186,8 +186,8 @@ def test_files_a_fact_under_its_partition_its_cross_tags_and_the_composite_that_
     def indexes(value: Struct) -> set[str]:
         return set(SHOP.indexes(SHOP.fact(value)))
 
-    assert indexes(seed.ProductOrdered("o1", "c1", "p1", 1)) == {"orderId:o1", "customerId:c1"}
-    assert indexes(seed.ProductDemandRecorded("p1", "o1")) == {
+    assert indexes(shop.ProductOrdered("o1", "c1", "p1", 1)) == {"orderId:o1", "customerId:c1"}
+    assert indexes(shop.ProductDemandRecorded("p1", "o1")) == {
         "productId:p1",
         "10:orderId:o112:productId:p1",
     }
@@ -196,18 +196,18 @@ def test_files_a_fact_under_its_partition_its_cross_tags_and_the_composite_that_
 @pytest.mark.parametrize("products", [(), ("p1",), ("p1", "p2")])
 def test_an_order_moves_its_own_partition_and_nothing_else(products: tuple[str, ...]) -> None:
     """Its tags may happen to be a pair that demand is read by; no slice reads orders by it."""
-    order = SHOP.fact(seed.OrderPlaced("o1", "c1", products))
+    order = SHOP.fact(shop.OrderPlaced("o1", "c1", products))
 
     assert SHOP.indexes(order) == ("orderId:o1",)
 
 
 def test_guards_what_it_creates_in_the_partitions_that_the_command_names() -> None:
-    renaming = slice_of(seed.AddProduct, [seed.CatalogProductSynced], [seed.ProductAdded])
-    vocabulary = Vocabulary(seed.FACTS, (renaming,))
-    query = vocabulary.query(renaming, seed.AddProduct("p1"))
+    renaming = slice_of(shop.AddProduct, [shop.CatalogProductSynced], [shop.ProductAdded])
+    vocabulary = Vocabulary(shop.FACTS, (renaming,))
+    query = vocabulary.query(renaming, shop.AddProduct("p1"))
 
     assert vocabulary.guard(renaming, query) == Query(
         (Clause(frozenset({"ProductAdded"}), frozenset({"productId:p1"})),)
     )
-    own = SHOP.query(seed.add_product, seed.AddProduct("p1"))
-    assert SHOP.guard(seed.add_product, own) is None  # it reads what it creates
+    own = SHOP.query(shop.add_product, shop.AddProduct("p1"))
+    assert SHOP.guard(shop.add_product, own) is None  # it reads what it creates

@@ -17,7 +17,7 @@ from tests.contract.scenarios.runner import (
     ReleaseStateEvent,
 )
 from tests.contract.scenarios.runner import SCHEMA as FIXTURES
-from tests.domain.registry import SEED
+from tests.domain.registry import ACCEPTED
 from tidegate.clock import ManualClock
 from tidegate.domain.provenance import RejectedEvidence, Subject
 from tidegate.domain.releases.generic import transition_append_event
@@ -375,9 +375,9 @@ def test_a_transition_may_protect_more_for_itself(mine: Records) -> None:
 
 
 def test_validates_authority_inside_the_transition(fixtures: Records) -> None:
-    document = deepcopy(SEED)
+    document = deepcopy(ACCEPTED)
     document["confidence"]["level"] = "low"
 
     with pytest.raises(RejectedEvidence):
         transition_append_event(fixtures, ROW, document, event(), expected_version=0)
-    transition_append_event(fixtures, ROW, SEED, event(), expected_version=0)
+    transition_append_event(fixtures, ROW, ACCEPTED, event(), expected_version=0)

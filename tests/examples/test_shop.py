@@ -131,7 +131,7 @@ def test_rebuilds_at_its_start_what_a_new_fold_makes_otherwise(
 
 
 @pytest.mark.req("CB-18", engines=None, reason="a query is derived before any engine is asked")
-def test_derives_the_printed_clauses_of_the_seed() -> None:
+def test_derives_the_clauses_of_its_commands() -> None:
     order = PlaceOrder("ord-1", "cust-9", ("prod-1", "prod-2"))
     pair = "[ProductDemandRecorded|ProductDemandRevoked @ orderId:ord-1 & productId:prod-1]"
 

@@ -1,4 +1,4 @@
-"""The commands and facts of the seed, as it prints them, and short words to declare others."""
+"""The commands and facts of a shop and of courses, and short words to declare others."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class AddProduct(Seed, frozen=True):
     product_id: str
     name: str = ""
     description: str = ""
-    price: int = 0  # a float in the seed; floats have no portable form
+    price: int = 0  # floats have no portable form
 
 
 class PlaceOrder(Seed, frozen=True):
@@ -124,7 +124,7 @@ def vocabulary_of(*structs: type[Struct], slices: Sequence[Slice] = ()) -> Vocab
     return Vocabulary(facts("test", *structs), slices)
 
 
-# ── the seed's shop ───────────────────────────────────────────────────────────────────────────────
+# ── the shop ──────────────────────────────────────────────────────────────────────────────────────
 
 DEMAND = (ProductDemandRecorded, ProductDemandRevoked)
 FACTS = facts(
