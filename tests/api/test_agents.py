@@ -615,3 +615,29 @@ def test_serves_a_manifest_that_its_key_signed_and_304_while_it_is_the_same(
     assert verify_manifest(first.content, trusted).wanted.release_id == "web.1"
     assert (same.status_code, same.content) == (304, b"")
     assert verify_manifest(moved.content, trusted).wanted.release_id == "web.2"
+
+
+SMALL_ORDER = [
+    "00" * 32,
+    "01" + "00" * 31,
+    "01" + "00" * 30 + "80",
+    "ec" + "ff" * 30 + "7f",
+    "ed" + "ff" * 30 + "7f",
+    "ee" + "ff" * 30 + "ff",
+    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03fa",
+]
+
+
+@pytest.mark.parametrize("public_key", SMALL_ORDER)
+def test_enrolls_no_key_of_small_order(fleet: ServedFleet, public_key: str) -> None:
+    """Under such a key one signature fits many messages, so anybody could be the host."""
+    agent = WireAgent(fleet.served, "db-01", fleet.clock)
+    proof = "01" + "00" * 31 + "00" * 32  # R is the neutral point, S is 0
+    body = {"token": fleet.token("db-01"), "public_key": public_key, "proof": proof}
+
+    answer = agent.client.post("/v1/agent/enroll", json=body)
+
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
+    assert answer.json()["field"] == "public_key"
+    assert fleet.viewer.get("/v1/hosts/db-01").status_code == 404

@@ -13,7 +13,7 @@ import hmac
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -158,6 +158,7 @@ class Enrollment:
             found = self._reads.find(token_key(token_id), EnrollmentToken)
         if found is None:
             raise TokenRefused("the enrollment token is unknown")
+        _check_order(public_key)
         _check_proof(public_key, proof, enrollment_message(token, public_key))
         command = TradeToken(token_id=token_id, host_id=found.row.host_id, public_key=public_key)
         meta = Meta(actor=found.row.operator)
@@ -269,3 +270,30 @@ def _check_proof(public_key: str, proof: str, message: bytes) -> None:
         key.verify(bytes.fromhex(proof), message)
     except (InvalidSignature, ValueError):
         raise BadProof("the signature does not prove the key") from None
+
+
+# The y coordinates of all points of small order, in each spelling, without the bit of the sign.
+_SMALL_ORDER: Final = frozenset(
+    map(
+        bytes.fromhex,
+        (
+            "00" * 32,
+            "01" + "00" * 31,
+            "ec" + "ff" * 30 + "7f",
+            "ed" + "ff" * 30 + "7f",  # 0 again, plus the prime
+            "ee" + "ff" * 30 + "7f",  # 1 again, plus the prime
+            "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+            "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+        ),
+    )
+)
+
+
+def _check_order(public_key: str) -> None:
+    """Refuse a key under which one signature fits many messages. Raises: InvalidInput."""
+    try:
+        number = int.from_bytes(bytes.fromhex(public_key), "little") & ~(1 << 255)
+    except ValueError:
+        return  # no key at all: the proof is refused
+    if number.to_bytes(32, "little") in _SMALL_ORDER:
+        raise InvalidInput("the public key is a point of small order", field="public_key")
