@@ -125,14 +125,14 @@ def make_server(
     )
 
 
-def serve(settings: Settings) -> None:
+def serve(settings: Settings, *, accepts_clock: bool = False) -> None:
     """Serve until a signal says stop; then finish what is under way. Raises: AddressUnusable."""
     with ExitStack() as stack:
         stack.enter_context(open_store_alone(Path(settings.data)))
         sockets = stack.enter_context(bind_sockets(settings))
         installation = open_installation(settings)
         stack.callback(installation.close)
-        refuse_old_clock(installation)
+        refuse_old_clock(installation, is_accepted=accepts_clock)
         raise_open_files()
         application = make_application(installation, lines=RequestLog(_write))
         stack.callback(application.close)
@@ -185,11 +185,11 @@ def make_worker(
     )
 
 
-def work(settings: Settings) -> None:
+def work(settings: Settings, *, accepts_clock: bool = False) -> None:
     """Work, without serving, until a signal says stop."""
     installation = open_installation(settings)
     try:
-        refuse_old_clock(installation)
+        refuse_old_clock(installation, is_accepted=accepts_clock)
         stop = Event()
         before = {number: signal.signal(number, lambda *_: stop.set()) for number in STOPPING}
         try:

@@ -20,14 +20,15 @@ SECONDS_MAX = 60.0
 class Process:
     """A server process and its address."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, *flags: str) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.errors = data.parent / f"stderr-{self.port}"
-        command = [sys.executable, "-m", "tidegate.main", "serve"]
+        module = "tidegate" if flags else "tidegate.main"  # the latter takes settings only
+        command = [sys.executable, "-m", module, "serve"]
         with self.errors.open("wb") as errors:
             self.process = subprocess.Popen(
-                [*command, "--data", str(data), "--port", str(self.port)], stderr=errors
+                [*command, "--data", str(data), "--port", str(self.port), *flags], stderr=errors
             )
 
     def wait(self) -> None:

@@ -8,13 +8,21 @@ from tidegate.cli.exit_codes import CommandExit, exit_code_of
 from tidegate.commands.options import commented_default, settings_of, with_settings
 from tidegate.commands.sockets import AddressUnusable
 
+accept_clock = click.option(
+    "--accept-clock",
+    "accepts_clock",
+    is_flag=True,
+    help="Start although the clock is before the newest event: it once ran ahead, and is right.",
+)
+
 
 @click.command()
 @with_settings
+@accept_clock
 @click.option(
     "--print-config", "prints", is_flag=True, help="Print a commented file of settings, and exit."
 )
-def serve(file: str | None, prints: bool, **flags: str | None) -> None:
+def serve(file: str | None, prints: bool, accepts_clock: bool, **flags: str | None) -> None:
     """Serve the API and the dashboard, and do the worker's part.
 
     The first start prints a one-time code, with which the first user is made. A signal (INT or
@@ -28,7 +36,7 @@ def serve(file: str | None, prints: bool, **flags: str | None) -> None:
 
     main.log_to_stderr()
     try:
-        main.serve(settings)
+        main.serve(settings, accepts_clock=accepts_clock)
     except AddressUnusable as error:
         said = f"{error.detail} [{error.code}]"
         raise CommandExit(exit_code_of(error), said, "tidegate serve --port …") from None
@@ -36,7 +44,8 @@ def serve(file: str | None, prints: bool, **flags: str | None) -> None:
 
 @click.command()
 @with_settings
-def worker(file: str | None, **flags: str | None) -> None:
+@accept_clock
+def worker(file: str | None, accepts_clock: bool, **flags: str | None) -> None:
     """Do the worker's part beside a server, or in its stead.
 
     Dispatches orders, lets timers expire, does what the outbox owes, publishes manifests,
@@ -46,4 +55,4 @@ def worker(file: str | None, **flags: str | None) -> None:
     from tidegate import main
 
     main.log_to_stderr()
-    main.work(settings)
+    main.work(settings, accepts_clock=accepts_clock)

@@ -6,6 +6,7 @@ It knows engines, and nothing of the web: commands that only look at the data st
 from __future__ import annotations
 
 import fcntl
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -35,6 +36,8 @@ from tidegate.kernel.replay import begin, changed_folds, rebuild_changed
 from tidegate.kernel.store import Store
 
 CLOCK_BEHIND_MAX = timedelta(minutes=5)
+
+log = logging.getLogger("tidegate")
 FOLDS = compose(ARCHIVE_POSITIONS)
 STARTS_MAX = 10  # until a start that cannot be alone with the log gives up
 START_WAIT_SECONDS_MIN, START_WAIT_SECONDS_MAX = 0.05, 0.25  # apart, or starts meet each time
@@ -163,9 +166,24 @@ def open_store_alone(data: Path) -> Iterator[None]:
         yield
 
 
-def refuse_old_clock(installation: Installation) -> None:
-    """Raises: StoreRefused: the clock stands well before the newest event."""
+def refuse_old_clock(installation: Installation, *, is_accepted: bool = False) -> None:
+    """Refuse to start well before the newest event: it may be this clock that is wrong.
+
+    ``is_accepted``: an operator says that the clock is right, and that it once ran ahead.
+
+    Raises:
+        StoreRefused.
+    """
     head = installation.log.head()
     for event in installation.log.feed(after=head - 1, limit=1) if head else ():
-        if event.at - installation.clock() > CLOCK_BEHIND_MAX:
-            raise StoreRefused(f"the clock is behind the newest event, of {event.at}; set it")
+        behind = event.at - installation.clock()
+        if behind <= CLOCK_BEHIND_MAX:
+            return
+        found = f"the clock is {behind - timedelta(microseconds=behind.microseconds)} before the"
+        found = f"{found} newest event, which is of {event.at:%Y-%m-%d %H:%M:%S} UTC"
+        if not is_accepted:
+            raise StoreRefused(
+                f"{found}. Set the clock. If it is right and once ran ahead, start with"
+                " --accept-clock"
+            )
+        log.warning("%s; it is accepted as it is", found)

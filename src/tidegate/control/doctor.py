@@ -120,8 +120,12 @@ def _clock(installation: Installation) -> DoctorFinding:
     for event in installation.log.feed(after=head - 1, limit=1) if head else ():
         behind = event.at - installation.clock()
         if behind > CLOCK_AHEAD_MAX:
-            detail = f"stands {int(behind.total_seconds())} s before the newest event"
-            return _ill("clock", detail, "set the clock (is NTP running?); serve refuses to start")
+            detail = f"is {int(behind.total_seconds())} s before the newest event"
+            advice = (
+                "set the clock (is NTP running?). If it is right and once ran ahead, start"
+                " serve and worker with --accept-clock"
+            )
+            return _ill("clock", detail, advice)
     return DoctorFinding(
         "clock", DoctorVerdict.WELL, f"{installation.clock():%Y-%m-%d %H:%M:%S} UTC"
     )

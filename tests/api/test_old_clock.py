@@ -1,0 +1,56 @@
+"""A clock that once ran ahead: the server says so, and there is a way to start it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.api.server_process import Process
+from tests.api.serving import serving
+from tidegate.clock import ManualClock, system_clock
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Written while the clock was a year ahead."""
+    with serving(tmp_path / "data", clock=ManualClock(system_clock() + timedelta(days=365))):
+        return tmp_path / "data"
+
+
+@pytest.mark.parametrize("command", ["serve", "worker"])
+def test_refuses_to_start_and_names_the_way_out(data: Path, command: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "tidegate", command, "--data", str(data), "--port", "0"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert ran.returncode == 6
+    assert "--accept-clock" in ran.stderr
+
+
+def test_serves_once_the_clock_is_accepted(data: Path) -> None:
+    process = Process(data, "--accept-clock")
+    try:
+        process.wait()
+        assert "365 days" in process.said() or "364 days" in process.said()
+    finally:
+        assert process.stop() == 0
+
+
+def test_the_doctor_names_the_way_out(data: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "tidegate", "doctor", "--data", str(data)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert "--accept-clock" in ran.stdout
