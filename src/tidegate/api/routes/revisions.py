@@ -18,6 +18,7 @@ from tidegate.control.queries.log_reader import LogReader
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.queries.revisions import RevisionInPackage, find_revision, revision_at
 from tidegate.domain.access import steps
+from tidegate.domain.access.refusals import ApprovalsBarred
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import repository_scope
 from tidegate.domain.content.entries import CONTENT_BYTES_MAX
@@ -440,7 +441,9 @@ ROUTES = (
     ),
     _review("propose", propose, steps.PROPOSE_REVISION, NotReady),
     _review("withdraw", withdraw, steps.WITHDRAW_PROPOSAL),
-    _review("approve", approve, steps.APPROVE_REVISION, DigestMismatch, SelfApproval),
+    _review(
+        "approve", approve, steps.APPROVE_REVISION, DigestMismatch, SelfApproval, ApprovalsBarred
+    ),
     _review("reject", reject, steps.REJECT_PROPOSAL),
     _review("propose-delete", propose_delete, steps.PROPOSE_DELETION),
     _review("reject-delete", reject_delete, steps.REJECT_DELETION),

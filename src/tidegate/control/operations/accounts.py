@@ -125,21 +125,6 @@ class AuthenticatedUser(Struct, frozen=True):
     token: ApiToken | None = None
 
 
-def principal_of(found: AuthenticatedUser) -> Principal:
-    """The user as whom a request is answered, with what they came by."""
-    user, token = found.user, found.token
-    return Principal(
-        user.user_id,
-        "session" if token is None else "token",
-        user.grants,
-        None if token is None else token.grants,
-        found.session,
-        found.csrf,
-        "" if token is None else token.token_id,
-        user.credentials_version,
-    )
-
-
 class Accounts:
     """Knows the people of one installation, and what they prove who they are with."""
 
@@ -360,12 +345,27 @@ class Accounts:
     def principal_of_session(self, cookie: str) -> Principal | None:
         """As ``session``, as a principal."""
         found = self.session(cookie)
-        return None if found is None else principal_of(found)
+        return None if found is None else self._principal(found)
 
     def principal_of_token(self, text: str) -> Principal | None:
         """As ``token``, as a principal."""
         found = self.token(text)
-        return None if found is None else principal_of(found)
+        return None if found is None else self._principal(found)
+
+    def _principal(self, found: AuthenticatedUser) -> Principal:
+        """The user as whom a request is answered, with what they came by."""
+        user, token = found.user, found.token
+        return Principal(
+            user.user_id,
+            "session" if token is None else "token",
+            user.grants,
+            None if token is None else token.grants,
+            found.session,
+            found.csrf,
+            "" if token is None else token.token_id,
+            user.credentials_version,
+            self.approvals_barred_until(user),
+        )
 
     def _see(self, found: Found[Session], now: datetime) -> None:
         seen = replace(found.row, seen_at=now)
@@ -411,6 +411,11 @@ class Accounts:
         if due:
             command = NoteFailedSignIns(user_id=user_id, count=count)
             self._execute(note_failed_sign_ins, command, caller_of(user_id))
+
+    def approvals_barred_until(self, user: User) -> datetime | None:
+        """Until when the user approves nothing, because another person reset their password."""
+        until = user.approvals_barred_until
+        return until if until is not None and until > self._clock() else None
 
     # ── API tokens ──
 

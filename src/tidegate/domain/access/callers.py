@@ -5,7 +5,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from tidegate.domain.access.principals import Principal, demand_permission
-from tidegate.domain.access.steps import Step
+from tidegate.domain.access.refusals import ApprovalsBarred
+from tidegate.domain.access.steps import APPROVALS, Step
 from tidegate.kernel.model import Meta, Position
 
 
@@ -32,8 +33,16 @@ class Caller(Struct, frozen=True, kw_only=True):
         return None if self.key is None else f"{self.principal.id}:{self.key}"
 
     def demand(self, step: Step, scope: str) -> None:
-        """Check that the caller may take this step on this scope. Raises: MissingPermission."""
+        """Check that the caller may take this step on this scope.
+
+        Raises:
+            MissingPermission.
+            ApprovalsBarred: the step approves, and another person reset the caller's password.
+        """
         demand_permission(self.principal, step.verbs, scope)
+        until = self.principal.approvals_barred_until
+        if until is not None and step in APPROVALS:
+            raise ApprovalsBarred(until)
 
     def may(self, step: Step, scope: str) -> bool:
         """Whether the caller may take this step on this scope."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -41,6 +42,8 @@ installations = Fold(
 )
 
 
+APPROVALS_BARRED: Final = timedelta(hours=24)  # after a reset by another person
+
 UserFact = (
     UserAdded
     | RoleGranted
@@ -64,8 +67,10 @@ def step_user(row: User, fact: UserFact, now: datetime) -> User:
         case RoleRevoked(role=role, scope=scope):
             gone = Grant(role, scope)
             return replace(row, grants=tuple(item for item in row.grants if item != gone))
-        case PasswordChanged(credential_id=credential_id):
+        case PasswordChanged(credential_id=credential_id, by=by):
             changed = replace(row, password_changed_at=now, credential_id=credential_id)
+            if by != row.user_id:  # who reset it knows it, and must not approve with it
+                changed = replace(changed, approvals_barred_until=now + APPROVALS_BARRED)
             return _end_credentials(changed)
         case UserDisabled():
             return _end_credentials(replace(row, enabled=False))
@@ -87,7 +92,7 @@ def _end_credentials(row: User) -> User:
 
 users = Fold(
     collection=USERS,
-    number=1,
+    number=2,
     reads=(
         UserAdded,
         RoleGranted,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
 
 from msgspec import Struct
@@ -21,6 +22,7 @@ class Principal(Struct, frozen=True):
     csrf: str = ""  # what forms of this session carry
     token_id: str = ""
     credentials_version: int = 0  # of a user's row, when the request was authenticated
+    approvals_barred_until: datetime | None = None  # None: not barred at that moment
 
     def may(self, verb: Verb, scope: str | None = EVERYWHERE) -> bool:
         """Whether the verb is allowed on this scope; None: on some scope."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from tidegate.errors import (
     Conflict,
     Forbidden,
@@ -118,6 +120,19 @@ class NotOwner(Forbidden):
     """A token is managed by its owner, or by who administers the installation."""
 
     code = "not_owner"
+
+
+class ApprovalsBarred(Refused):
+    """Somebody else reset your password less than a day ago; until then you approve nothing."""
+
+    code = "approvals_barred"
+
+    def __init__(self, until: datetime) -> None:
+        super().__init__(
+            "Your password was reset by another person, so you cannot approve before "
+            f"{until:%Y-%m-%d %H:%M} UTC. Ask another approver.",
+            until=until.isoformat(),
+        )
 
 
 class MissingPermission(Forbidden):

@@ -44,6 +44,7 @@ class User(Struct, frozen=True, omit_defaults=True):
     credential_id: str = ""  # the row of credentials with the password
     credentials_version: int = 0  # sessions and tokens of a lower version have ended
     password_changed_at: datetime | None = None
+    approvals_barred_until: datetime | None = None  # another person reset the password
     sign_ins_failed: int = 0  # ever
 
 

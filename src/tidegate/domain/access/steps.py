@@ -99,6 +99,7 @@ DELETE_OPEN: Final = Step(name="revision.delete_open", verbs=AUTHOR)
 """Delete a draft, or a proposal of your own."""
 CARRY_OUT_DELETION: Final = Step(name="revision.carry_out_deletion", verbs=APPROVE)
 """Delete a published revision whose deletion was proposed."""
+APPROVALS: Final = (APPROVE_REVISION, CARRY_OUT_DELETION)  # what a second person must agree to
 CLEAN_UP_OWNER: Final = Step(name="revision.clean_up_owner", verbs=ADMINISTER)
 """Delete the drafts and proposals of an owner that no longer exists."""
 DELETE_PACKAGE: Final = Step(name="package.delete", verbs=ADMINISTER, version=DEMANDED)
