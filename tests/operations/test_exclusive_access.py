@@ -260,7 +260,7 @@ def test_a_start_that_must_make_rows_anew_is_refused_until_it_can_be_alone(url: 
         with other(url, "starts newer") as newer:
             said = newer.hears()
 
-        assert said.startswith(f"rows must be made anew (users), and {OTHERS}")
+        assert said.startswith(f"rows must be rebuilt (users), and {OTHERS}")
         assert changed_folds(server, FOLDS) == ()
         assert differences(server, FOLDS) == []
 

@@ -9,10 +9,11 @@ import fcntl
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from random import uniform
+from urllib.parse import unquote, urlsplit
 
 from tidegate.clock import Clock, system_clock
 from tidegate.config import Settings
@@ -53,6 +54,7 @@ def open_installation(settings: Settings, clock: Clock = system_clock) -> Instal
     data = Path(settings.data)
     secrets = Secrets.in_directory(data)
     url = settings.store_url
+    _make_private(url, data / "blobs")
     with ExitStack() as stack:
         store = stack.enter_context(open_counted_store(url, FOLDS, clock))
         writer = GroupCommit(store)
@@ -76,6 +78,15 @@ def open_installation(settings: Settings, clock: Clock = system_clock) -> Instal
             is_local=url.startswith(("sqlite:", "memory:")),
         )
     raise AssertionError("the stack swallows nothing")
+
+
+def _make_private(url: str, blobs: Path) -> None:
+    """Create database and bodies for their owner alone. SQLite gives its other files that mode."""
+    blobs.mkdir(mode=0o700, exist_ok=True)
+    parts = urlsplit(url)
+    if parts.scheme == "sqlite" and len(parts.path) > 1:
+        with suppress(OSError):  # the engine says what is wrong
+            Path(unquote(parts.path[1:])).touch(mode=0o600)  # one that is there keeps its mode
 
 
 @contextmanager
@@ -112,10 +123,10 @@ def _counted(url: str, folds: Folds, clock: Clock, lease: float, stack: ExitStac
         except StoreRefused as error:
             if error.facts.get("reason") != OPEN_ELSEWHERE:
                 raise
-            refused = StoreRefused(f"rows must be made anew ({names}), and {error.detail}")
+            refused = StoreRefused(f"rows must be rebuilt ({names}), and {error.detail}")
             # It may be a start like ours, which is just about to leave and be alone.
             time.sleep(uniform(START_WAIT_SECONDS_MIN, START_WAIT_SECONDS_MAX))
-    raise refused or StoreRefused("other versions make the rows of the log anew; keep one of them")
+    raise refused or StoreRefused("several versions rebuild the rows of the log; keep one of them")
 
 
 def _make_good(url: str, folds: Folds, clock: Clock, lease: float) -> None:

@@ -1,0 +1,46 @@
+"""Only its owner reads an installation's files, wherever they are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from stat import S_IMODE
+
+import pytest
+
+from tests.api.people import People
+from tests.api.serving import serving
+
+
+@pytest.fixture(autouse=True)
+def _usual_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def readable_by_others(directory: Path) -> list[str]:
+    """Files that another user may read, or directories that they may enter, from this one on."""
+    found = []
+    for path in sorted(directory.iterdir()):
+        mode = S_IMODE(path.stat().st_mode)
+        if mode & 0o077:
+            found.append(f"{path.name} {mode:o}")
+    return found
+
+
+def test_the_database_and_the_bodies_are_for_their_owner(tmp_path: Path) -> None:
+    """Also where the database is not in the data directory."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o755)
+    data = tmp_path / "data"
+    with serving(data, store=f"sqlite:///{elsewhere}/log.db") as served:
+        people = People(served)
+        people.draft()
+        people.push("default.web.v1", index_html="one")
+        while_running = readable_by_others(elsewhere)
+
+    assert [name for name in while_running if "lock" not in name] == []
+    assert readable_by_others(data) == []
+    assert S_IMODE(data.stat().st_mode) == 0o700
