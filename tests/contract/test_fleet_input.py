@@ -45,6 +45,7 @@ from tidegate.domain.hosts.refusals import (
     UnsustainedFailure,
     WaveNotReached,
     WrongClosure,
+    WrongHost,
 )
 from tidegate.domain.hosts.states import HostPolicy, OnFailure, ProbeMode, ProbeStatus
 from tidegate.domain.planner import MalformedPlan, encode_plan
@@ -182,8 +183,8 @@ def reports(fleet: InProcessFleet) -> list[Case]:
         ),
         (
             "a word about somebody else",
-            InvalidInput,
-            {"field": "host_id"},
+            WrongHost,
+            {"host_id": "e2", "found": "e1"},
             partial(_in_the_name_of, fleet, "e2"),
         ),
         (

@@ -101,6 +101,7 @@ def fleet_state(
         pin=None,
         edges={},
         latecomers=(),
+        blocked_since={},
     )
     return FleetState(
         at=T0,

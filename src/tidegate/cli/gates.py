@@ -23,8 +23,21 @@ def explain_lines(found: Any) -> list[Line]:
         lines.append(_about(found, clean(about)))
     if found.get("answer"):
         lines.append([(clean(found["answer"]), "default")])
+    lines += [_wait(wait) for wait in found.get("waits") or []]
     lines += verdict_lines(found.get("verdicts") or [])
     return lines or [[("nothing holds it back", "green")]]
+
+
+def _wait(wait: Any) -> Line:
+    """What it waits for, since when, until when, and what ends it."""
+    line: Line = [(f"- {clean(wait['sentence'])}", "default")]
+    times = [f"{word} {clean(wait[word])}" for word in ("since", "until") if wait.get(word)]
+    if times:
+        line.append((f"  ({', '.join(times)})", "bright_black"))
+    verbs = wait.get("verbs") or []
+    if verbs:
+        line.append((f"  next: {clean('; '.join(verbs))}", "default"))
+    return line
 
 
 def _about(found: Any, name: str) -> Line:

@@ -65,7 +65,9 @@ from tidegate.domain.rollouts.rows import (
     ROLLOUTS,
     ReleaseStanding,
     Rollout,
+    RolloutGates,
     RolloutTally,
+    gates_key,
     standing_key,
     tally_key,
 )
@@ -240,7 +242,12 @@ class FleetReader:
                 for edge in row.edges
             },
             latecomers=(),
+            blocked_since=self._blocked_since(rollout_id),
         )
+
+    def _blocked_since(self, rollout_id: str) -> dict[str, datetime]:
+        found = self.row(gates_key(rollout_id), RolloutGates)
+        return {} if found is None else {gate.gate: gate.since for gate in found.row.blocked}
 
     def preceding(self, edge: ChannelEdge, release_id: str, digest: str) -> PrecedingChannel:
         """What an edge looks at, for this release. Of an ``idle`` edge the channel says it all."""

@@ -99,7 +99,7 @@ def _is_late(sight: GateInput, host_id: str) -> bool:
     return row.cancelled_at is not None if row.late else row.left == "skipped"
 
 
-def _waiting(look: GateContext) -> Iterator[tuple[str, int, int]]:
+def list_waiting(look: GateContext) -> Iterator[tuple[str, int, int]]:
     """Each host without an order, with its wave and the attempt: by wave, then by name."""
     standings = look.sight.standings
     attempt = look.tally.attempt
@@ -155,7 +155,7 @@ def survey(
     held: dict[str, BlockedHosts] = {}
     counts: dict[str, int] = {}
     waiting = 0
-    for host_id, wave, attempt in _waiting(look):
+    for host_id, wave, attempt in list_waiting(look):
         waiting += 1
         for name, blocks in gates:
             block = blocks(look, host_id)
@@ -204,7 +204,7 @@ def list_blocked(state: FleetState, rollout_id: str) -> Iterator[BlockedHosts]:
     """
     look = _look(state, rollout_id, None)
     gates, shut = _asked(look)
-    for host_id, wave, attempt in _waiting(look):
+    for host_id, wave, attempt in list_waiting(look):
         for name, blocks in gates:
             block = blocks(look, host_id)
             if block is not None:
@@ -238,7 +238,7 @@ def next_skips(state: FleetState, rollout_id: str) -> tuple[Skip, ...]:
     attempt = 0 if is_halted else tally.attempt  # who failed is cleared, not skipped
     skips = []
     for number, wave in enumerate(plan.waves[: tally.current_wave + 1]):
-        spared = grace if _can_spare_silent(state, sight, number) else None
+        spared = grace if can_spare_silent(state, sight, number) else None
         for host_id in wave.hosts:
             found = sight.standings.get(host_id)
             standing = None if found is None else found.row
@@ -259,7 +259,7 @@ def next_skips(state: FleetState, rollout_id: str) -> tuple[Skip, ...]:
     return tuple(skips)
 
 
-def _can_spare_silent(state: FleetState, sight: GateInput, number: int) -> bool:
+def can_spare_silent(state: FleetState, sight: GateInput, number: int) -> bool:
     """Whether the wave comes to its minimum with the hosts that are heard alone."""
     needed = missing(sight.tally.row.waves[number])
     heard = 0
@@ -347,7 +347,12 @@ def _order(look: GateContext, host_id: str, wave: int, attempt: int) -> DueOrder
 
 def _held(gate: str, host_id: str, block: Block) -> BlockedHosts:
     return BlockedHosts(
-        gate=gate, hosts=1, host_id=host_id, reason=block.reason, evidence=block.evidence
+        gate=gate,
+        hosts=1,
+        host_id=host_id,
+        reason=block.reason,
+        evidence=block.evidence,
+        until=block.until,
     )
 
 

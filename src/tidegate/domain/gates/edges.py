@@ -105,12 +105,12 @@ def _why(standing: ReleaseStanding, waits: WaitingRelease, seen: PrecedingChanne
     if standing.operator is not None:
         why = f": {standing.reason}" if standing.reason else ""
         return (
-            f"{standing.operator} rolled {there} back from {release} at {_at(standing.said_at)}"
-            f"{why}. Promote it there again to clear this"
+            f"{standing.operator} rolled {there} back from {release} at "
+            f"{time_text(standing.said_at)}{why}. Promote it there again to clear this"
         )
     if standing.word is Word.BAD:
         return (
-            f"{release} failed on {there} at {_at(standing.said_at)} "
+            f"{release} failed on {there} at {time_text(standing.said_at)} "
             f"({_failure(standing, seen)}). Retry it there, or publish a fix"
         )
     match standing.outcome:
@@ -140,8 +140,8 @@ def _quarantined(
     key = quarantine_key(row.channel, row.closure_hash)
     return EdgeVerdict(
         False,
-        f"{waits.release_id} is quarantined on {edge.channel} since {_at(row.quarantined_at)} "
-        f"({row.host_id}: {row.reason}). "
+        f"{waits.release_id} is quarantined on {edge.channel} since "
+        f"{time_text(row.quarantined_at)} ({row.host_id}: {row.reason}). "
         f"To lift it: tidegate quarantine lift {edge.channel} {row.closure_hash}",
         GateEvidence(QUARANTINE.name, key.id, seen.quarantined.version),
     )
@@ -157,22 +157,22 @@ def _soaked(
     ran = timedelta(0) if since is None else max(now - since, timedelta(0))
     asked = timedelta(seconds=edge.soak_seconds)
     if max(ran, timedelta(seconds=standing.soaked_seconds)) >= asked:
-        said = f"{release} succeeded on {there} at {_at(standing.said_at)}"
+        said = f"{release} succeeded on {there} at {time_text(standing.said_at)}"
         return EdgeVerdict(True, said, _said(seen))
     if since is not None:
         until = since + asked
         return EdgeVerdict(
             False,
-            f"{release} has run on {there} for {_span(ran)} of {_span(asked)}; "
-            f"the edge opens at {_at(until)}",
+            f"{release} has run on {there} for {span_text(ran)} of {span_text(asked)}; "
+            f"the edge opens at {time_text(until)}",
             _said(seen),
             until,
         )
     ended = timedelta(seconds=standing.soaked_seconds)
     return EdgeVerdict(
         False,
-        f"{release} ran on {there} for {_span(ended)} of the {_span(asked)} asked for, then "
-        f"{there} moved on to {standing.followed_by or 'another release'}. "
+        f"{release} ran on {there} for {span_text(ended)} of the {span_text(asked)} asked for, "
+        f"then {there} moved on to {standing.followed_by or 'another release'}. "
         "Promote it there again",
         _said(seen),
     )
@@ -194,11 +194,11 @@ def _said(seen: PrecedingChannel) -> GateEvidence | None:
     return GateEvidence(STANDINGS.name, id, found.version)
 
 
-def _at(moment: datetime | None) -> str:
+def time_text(moment: datetime | None) -> str:
     return "an unknown time" if moment is None else f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
-def _span(span: timedelta) -> str:
+def span_text(span: timedelta) -> str:
     """At most two units: 3 h 10 min."""
     left = int(span.total_seconds())
     said: list[str] = []

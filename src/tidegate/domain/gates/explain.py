@@ -5,9 +5,24 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tidegate.domain.gates.checks import GATES, Gate, GateContext
-from tidegate.domain.gates.dispatch_pass import ASKED_AGAIN, attempt_of, is_ordered, survey
-from tidegate.domain.gates.inputs import Explanation, FleetState, GateFault, GateVerdict, Survey
+from tidegate.domain.gates.dispatch_pass import (
+    ASKED_AGAIN,
+    attempt_of,
+    is_ordered,
+    list_waiting,
+    survey,
+)
+from tidegate.domain.gates.inputs import (
+    Explanation,
+    FleetState,
+    GateFault,
+    GateVerdict,
+    Survey,
+    Wait,
+)
+from tidegate.domain.gates.waits import list_waits, wait_of_host
 
+ASKED_MAX = 1_000  # hosts to which a gate says what it would say, behind the first shut one
 READABLE = "plan-and-rows"  # no gate of its own: what all of them look at
 
 
@@ -34,7 +49,11 @@ def explain(state: FleetState, rollout_id: str, host_id: str | None = None) -> E
     if fault is not None:
         answer = f"the dispatcher leaves the rollout out, {fault.code}: {fault.detail}"
         return Explanation(
-            rollout_id=rollout_id, host_id=host_id, answer=answer, verdicts=(_left_out(fault),)
+            rollout_id=rollout_id,
+            host_id=host_id,
+            answer=answer,
+            verdicts=(_left_out(fault),),
+            waits=(Wait(code="fault", sentence=answer, since=state.at),),
         )
     if host_id is None:
         return _of_rollout(state, rollout_id)
@@ -47,6 +66,9 @@ def explain(state: FleetState, rollout_id: str, host_id: str | None = None) -> E
     if not late and attempt_of(standing, sight.tally.row.attempt) is None:
         assert standing is not None
         answer = f"the host had its order and is {standing.state}"
+        doing = wait_of_host(state, rollout_id, host_id)
+        if doing is not None:
+            answer = f"{answer}: {doing.sentence}"
         stop = next(
             (item for item in verdicts if not item.passed and item.gate in ASKED_AGAIN), None
         )
@@ -65,6 +87,25 @@ def explain(state: FleetState, rollout_id: str, host_id: str | None = None) -> E
         wave=sight.chart.waves.get(host_id),
         host_state=None if standing is None else standing.state,
         verdicts=verdicts,
+        waits=_waits_of_host(state, rollout_id, host_id, answer, verdicts),
+    )
+
+
+def _waits_of_host(
+    state: FleetState,
+    rollout_id: str,
+    host_id: str,
+    answer: str,
+    verdicts: tuple[GateVerdict, ...],
+) -> tuple[Wait, ...]:
+    """What the host itself does, and what the rollout waits for with it."""
+    own = wait_of_host(state, rollout_id, host_id)
+    all_of_it = list_waits(state, rollout_id)
+    shut = {verdict.gate for verdict in verdicts if not verdict.passed}
+    told = [wait for wait in all_of_it if host_id in wait.some or wait.code in shut]
+    found = ((own,) if own is not None else ()) + tuple(w for w in told if w != own)
+    return found or (
+        Wait(code="nothing", sentence=answer, hosts=1, some=(host_id,), since=state.at),
     )
 
 
@@ -94,14 +135,16 @@ def _verdict(gate: Gate, look: GateContext, host_id: str) -> GateVerdict:
 def _of_rollout(state: FleetState, rollout_id: str) -> Explanation:
     found = survey(state, rollout_id)
     look = GateContext(state, state.sight(rollout_id))
-    verdicts = tuple(_of_all(gate, look, found) for gate in GATES)
+    asked = [host_id for host_id, _, _ in list_waiting(look)][:ASKED_MAX]
+    verdicts = tuple(_of_all(gate, look, found, asked) for gate in GATES)
     ready = len(found.orders)
+    waits = list_waits(state, rollout_id, [order.host_id for order in found.orders])
     stopped = next((item for item in found.held if item.gate in ASKED_AGAIN and item.hosts), None)
     if stopped is not None:
         total = found.waiting + found.ordered
         answer = f"{stopped.gate} holds {stopped.hosts} of {total} hosts: {stopped.reason}"
     elif not found.waiting:
-        answer = f"no host waits for an order; the rollout is {look.tally.state}"
+        answer = waits[0].sentence
     elif ready:
         answer = f"{ready} of {found.waiting} hosts get their order with the next pass"
     else:
@@ -114,11 +157,14 @@ def _of_rollout(state: FleetState, rollout_id: str) -> Explanation:
         ready=ready,
         unstaged=len(look.sight.chart.plan.unstaged),
         verdicts=verdicts,
+        waits=waits,
     )
 
 
-def _of_all(gate: Gate, look: GateContext, found: Survey) -> GateVerdict:
-    """A gate's verdict on all hosts that wait; each stops at the first gate that is shut for it."""
+def _of_all(gate: Gate, look: GateContext, found: Survey, asked: list[str]) -> GateVerdict:
+    """A gate's verdict on all hosts that wait; each counts at the first gate that is shut for it.
+    The gates after that say what they would say to the hosts that are asked.
+    """
     held = next((item for item in found.held if item.gate == gate.name), None)
     if held is not None and not gate.per_host:
         return replace(_verdict(gate, look, ""), hosts=held.hosts)
@@ -131,6 +177,16 @@ def _of_all(gate: Gate, look: GateContext, found: Survey) -> GateVerdict:
             hosts=held.hosts,
         )
     if gate.per_host:
+        for host_id in asked:
+            block = gate.blocks(look, host_id)
+            if block is not None:
+                return GateVerdict(
+                    gate=block.gate or gate.name,
+                    passed=False,
+                    reason=f"{host_id}: {block.reason}",
+                    evidence=block.evidence,
+                    until=block.until,
+                )
         said = _with("holds no host", gate.adds(look, ""))
         return GateVerdict(gate=gate.name, passed=True, reason=said)
     return _verdict(gate, look, "")

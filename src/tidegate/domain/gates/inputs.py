@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -47,6 +48,13 @@ class HostStanding(Struct, frozen=True, gc=False):
     left: str | None = None
     busy: bool = False
     cancelled_at: datetime | None = None
+    dispatched_at: datetime | None = None
+    due_at: datetime | None = None
+    topology_declared_at: datetime | None = None
+    soak_due_at: datetime | None = None
+    failed_at: datetime | None = None
+    failure: str | None = None
+    rollback_failed: bool = False
 
 
 class HostPresence(Struct, frozen=True, gc=False):
@@ -91,6 +99,7 @@ class GateInput:
     pin: Versioned[Actual] | None  # the channel's row in the registry
     edges: Mapping[str, PrecedingChannel]  # by channel: what the rollout's edges look at
     latecomers: tuple[Latecomer, ...]  # by name; see ``gates.latecomers``
+    blocked_since: Mapping[str, datetime]  # by gate that was said to be shut: since when
 
 
 class GateFault(Struct, frozen=True):
@@ -150,12 +159,35 @@ class GateVerdict(Struct, frozen=True, omit_defaults=True, kw_only=True):
     hosts: int = 0  # that it holds back, where the whole rollout was asked about
 
 
+class WaitEnds(StrEnum):
+    """How a wait ends."""
+
+    BY_ITSELF = "by_itself"  # by time, if nothing ends it before
+    WHEN = "when"  # something else ends it
+    NEVER = "never"  # a person must do something
+
+
+class Wait(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One thing that a rollout or a host waits for."""
+
+    code: str
+    sentence: str
+    hosts: int = 0
+    some: tuple[str, ...] = ()  # of these hosts, by name
+    since: datetime | None = None
+    until: datetime | None = None
+    ends: WaitEnds = WaitEnds.WHEN
+    evidence: GateEvidence | None = None
+    verbs: tuple[str, ...] = ()  # commands that end it now
+
+
 class Explanation(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Why a host has no order, or why a rollout does not go on: an answer, then every gate."""
 
     rollout_id: str
     answer: str
     verdicts: tuple[GateVerdict, ...]
+    waits: tuple[Wait, ...] = ()  # what it waits for, the most important first
     host_id: str | None = None
     wave: int | None = None
     host_state: HostState | None = None
@@ -189,6 +221,7 @@ class BlockedHosts(Struct, frozen=True, omit_defaults=True, kw_only=True):
     host_id: str  # empty: no host waits
     reason: str
     evidence: GateEvidence | None = None
+    until: datetime | None = None  # when the gate opens by itself
 
 
 class HandedOut(Struct, frozen=True, omit_defaults=True):

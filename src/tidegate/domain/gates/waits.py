@@ -1,0 +1,461 @@
+"""Everything that an open rollout waits for, and what would end each wait.
+
+    the rollout   stopped, halted, paused, held, frozen, quarantined, an edge, old evidence
+    its waves     too few hosts converged
+    its hosts     under way by state, or without an order by the gate that holds them
+
+``explain`` shows them beside the gates. A wait names hosts or a cause, since when it lasts, when it
+ends by itself, and the commands that end it now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from tidegate.domain.channels.rows import Freeze
+from tidegate.domain.gates.checks import GATES, GateContext
+from tidegate.domain.gates.dispatch_pass import can_spare_silent, list_blocked
+from tidegate.domain.gates.edges import time_text
+from tidegate.domain.gates.inputs import BlockedHosts, FleetState, HostStanding, Wait, WaitEnds
+from tidegate.domain.hosts.states import SETTLED, HostState
+from tidegate.domain.rollouts.states import CLEARABLE, OPEN
+from tidegate.domain.rollouts.tallies import late_failures, missing, total
+
+SOME_MAX = 5  # hosts that a wait names
+
+# Gates at which only a person helps.
+_NEEDS_PERSON: Final = frozenset({"halted", "paused", "hold", "quarantine", "freshness"})
+
+
+class _Doing(NamedTuple):
+    """What one host under way is doing."""
+
+    code: str
+    text: str  # behind the host's name
+    until: datetime | None = None
+    verbs: tuple[str, ...] = ()
+    by_person: bool = False
+
+
+def list_waits(state: FleetState, rollout_id: str, ready: Sequence[str] = ()) -> tuple[Wait, ...]:
+    """What the rollout waits for, the most important first. ``ready``: hosts whose order goes out
+    with the next pass.
+
+    Raises:
+        NotFound: the state does not hold the rollout.
+    """
+    look = GateContext(state, state.sight(rollout_id))
+    if look.tally.state not in OPEN:
+        return (_concluded(look), *_late_failed(look), *_under_way(look))
+    found = (
+        *_stopped(look),
+        *_minimum(look),
+        *_under_way(look),
+        *_at_gates(look, state, rollout_id),
+    )
+    if ready:
+        found = (*found, _ready(ready))
+    if found:
+        return found
+    text = "Every host is done; the rollout moves on with the next pass"
+    return (Wait(code="ready", sentence=text, ends=WaitEnds.BY_ITSELF),)
+
+
+def _ready(host_ids: Sequence[str]) -> Wait:
+    count = len(host_ids)
+    return Wait(
+        code="ready",
+        sentence=f"{count} {_hosts(count)} {'gets' if count == 1 else 'get'} an order with the "
+        "next pass",
+        hosts=count,
+        some=tuple(host_ids[:SOME_MAX]),
+        ends=WaitEnds.BY_ITSELF,
+    )
+
+
+def wait_of_host(state: FleetState, rollout_id: str, host_id: str) -> Wait | None:
+    """What a host that has a record waits for; None: it is through, or waits at a gate."""
+    look = GateContext(state, state.sight(rollout_id))
+    found = look.sight.standings.get(host_id)
+    doing = None if found is None else _doing(look, found.row)
+    return None if found is None or doing is None else _wait(look, doing, [found.row])
+
+
+# ── the rollout ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _concluded(look: GateContext) -> Wait:
+    tally = look.tally
+    hosts = sum(wave.hosts for wave in tally.waves)
+    done = total(tally, HostState.CONVERGED)
+    how = str(tally.outcome or tally.state).replace("_", " ")
+    return Wait(
+        code="concluded",
+        sentence=f"{tally.rollout_id} ended: {how}, {done:,} of {hosts:,} hosts converged",
+        since=tally.outcome_at or tally.opened_at,
+        ends=WaitEnds.NEVER,
+        evidence=look.tallied(),
+        verbs=(f"tidegate channel promote {tally.channel} RELEASE",),
+    )
+
+
+def _late_failed(look: GateContext) -> Iterator[Wait]:
+    tally = look.tally
+    if not late_failures(tally):
+        return
+    bad = [
+        seen.row
+        for seen in look.sight.standings.values()
+        if seen.row.late and seen.row.left is None and seen.row.state in _ENDED_BADLY
+    ]
+    names = tuple(row.host_id for row in bad[:SOME_MAX])
+    yield Wait(
+        code="late-host-failed",
+        sentence=f"{', '.join(names)} came late and failed; no further late host gets the release",
+        hosts=len(bad),
+        some=names,
+        since=min((row.failed_at for row in bad if row.failed_at), default=tally.opened_at),
+        ends=WaitEnds.NEVER,
+        evidence=look.tallied(),
+        verbs=tuple(f"tidegate rollout skip {tally.rollout_id} {name}" for name in names),
+    )
+
+
+def _stopped(look: GateContext) -> Iterator[Wait]:
+    """A failure, which is told before everything else."""
+    tally = look.tally
+    if tally.halted_at is None:
+        return
+    going = tally.state not in CLEARABLE
+    rest = total(tally, HostState.ACTIVATING, HostState.SOAKING)
+    back = [seen.row for seen in look.sight.standings.values() if _rolls_back(seen.row)]
+    what = f"{tally.halted_by or 'a host'} failed"
+    on_it = total(tally, HostState.CONVERGED)
+    if going:
+        text = f"Halted: {what}. {rest} {_hosts(rest)} finish, {len(back)} roll back; then decide"
+        verbs: tuple[str, ...] = (f"tidegate rollout abort {tally.rollout_id}",)
+    else:
+        text = f"Stopped ({tally.state}): {what}; {on_it} {_hosts(on_it)} run the release"
+        verbs = (
+            f"tidegate rollout retry {tally.rollout_id}",
+            f"tidegate rollout clear {tally.rollout_id} --mode waive --host {tally.halted_by}",
+            f"tidegate rollout abort {tally.rollout_id}",
+        )
+    yield Wait(
+        code="halted" if going else "stopped",
+        sentence=text,
+        some=() if tally.halted_by is None else (tally.halted_by,),
+        hosts=0 if tally.halted_by is None else 1,
+        since=tally.halted_at,
+        ends=WaitEnds.NEVER,
+        evidence=look.tallied(),
+        verbs=verbs,
+    )
+
+
+def _minimum(look: GateContext) -> Iterator[Wait]:
+    """A wave of which too few hosts can still converge."""
+    tally = look.tally
+    for number, wave in enumerate(tally.waves[: look.reached + 1]):
+        needed = missing(wave)
+        left = wave.hosts - wave.left - wave.count(HostState.CONVERGED)
+        if needed == 0 or left >= needed or number + 1 >= len(tally.waves):
+            continue
+        yield Wait(
+            code="minimum",
+            sentence=f"Wave {wave.name} needs {needed} more converged {_hosts(needed)}, and "
+            f"{left} are left to wait for; the next wave does not start",
+            since=look.sight.blocked_since.get("wave-promotion", tally.opened_at),
+            ends=WaitEnds.NEVER,
+            evidence=look.tallied(),
+            verbs=(
+                f"tidegate rollout abort {tally.rollout_id}",
+                f"tidegate channel promote {tally.channel} {tally.target_ref}",
+            ),
+        )
+
+
+# ── hosts under way ───────────────────────────────────────────────────────────────────────────────
+
+_ENDED_BADLY: Final = frozenset({HostState.FAILED, HostState.REVERTED})
+
+
+def _rolls_back(row: HostStanding) -> bool:
+    return row.state is HostState.FAILED and row.due_at is not None
+
+
+def _under_way(look: GateContext) -> Iterator[Wait]:
+    """The hosts that have a record and are not through, those that do the same together."""
+    groups: dict[str, tuple[_Doing, list[HostStanding]]] = {}
+    for seen in look.sight.standings.values():
+        doing = _doing(look, seen.row)
+        if doing is not None:
+            groups.setdefault(doing.code, (doing, []))[1].append(seen.row)
+    for doing, rows in groups.values():
+        yield _wait(look, doing, rows)
+
+
+def _wait(look: GateContext, doing: _Doing, rows: list[HostStanding]) -> Wait:
+    names = tuple(row.host_id for row in rows[:SOME_MAX])
+    more = f" (and {len(rows) - 1} more)" if len(rows) > 1 else ""
+    untils = [row.due_at for row in rows if row.due_at is not None]
+    until = doing.until if len(rows) == 1 or not untils else max(untils)
+    started = [row.dispatched_at for row in rows if row.dispatched_at is not None]
+    ends = WaitEnds.WHEN if until is None else WaitEnds.BY_ITSELF
+    return Wait(
+        code=doing.code,
+        sentence=f"{names[0]}{more} {doing.text}",
+        hosts=len(rows),
+        some=names,
+        since=min(started, default=look.tally.opened_at),
+        until=until,
+        ends=WaitEnds.NEVER if doing.by_person else ends,
+        evidence=look.recorded(names[0]),
+        verbs=doing.verbs,
+    )
+
+
+def _doing(look: GateContext, row: HostStanding) -> _Doing | None:
+    """What the host does, and when it ends; None: it is through, or waits for an order."""
+    if row.left is not None:
+        return None
+    skip = (f"tidegate rollout skip {look.tally.rollout_id} {row.host_id}",)
+    by = "" if row.due_at is None else f" by {time_text(row.due_at)}"
+    host = look.state.hosts.get(row.host_id)
+    silent = None if host is None else host.row.silent_since
+    heard = "" if silent is None else f"; it was last heard at {time_text(silent)}"
+    match row.state:
+        case HostState.PENDING if row.cancelled_at is None:
+            text = f"has its order and has not taken it{heard}; it is handed out again{by}"
+            return _Doing("pending", text, row.due_at, skip)
+        case HostState.ACTIVATING:
+            text = f"is switching; it fails{by} if nothing is heard{heard}"
+            return _Doing("activating", text, row.due_at)
+        case HostState.SOAKING:
+            return _soaking(look, row, by)
+        case HostState.DEFERRED if row.host_id in look.state.rebooted:
+            text = "was rebooted and waits for its order or for a slot of a budget"
+            return _Doing("rebooted", text, row.due_at, skip)
+        case HostState.DEFERRED:
+            text = f"takes the release with its next reboot; it fails{by}"
+            return _Doing("deferred", text, row.due_at, skip)
+        case HostState.FAILED if row.due_at is not None:
+            text = f"failed ({row.failure or 'unknown'}) and rolls back{by}"
+            return _Doing("rolling-back", text, row.due_at)
+        case HostState.FAILED | HostState.REVERTED:
+            return _ended_badly(look, row)
+        case _:
+            return None
+
+
+def _soaking(look: GateContext, row: HostStanding, by: str) -> _Doing:
+    if row.topology_declared_at is None:
+        text = f"runs the release; its probes must be declared{by}"
+        return _Doing("undeclared", text, row.due_at)
+    failing = [seen.row for seen in look.sight.failures if seen.row.host_id == row.host_id]
+    probes = "".join(f"; probe {item.probe_name} fails" for item in failing)
+    if row.soak_due_at is not None and look.state.at < row.soak_due_at:
+        text = f"soaks until {time_text(row.soak_due_at)}{probes}"
+        return _Doing("soaking", text, row.soak_due_at)
+    return _Doing("soaked", f"has soaked; its report is awaited{by}{probes}", row.due_at)
+
+
+def _ended_badly(look: GateContext, row: HostStanding) -> _Doing | None:
+    tally = look.tally
+    reverted = row.state is HostState.REVERTED
+    why = row.failure or "unknown"
+    text = f"failed ({why}) and {'rolled back' if reverted else 'stays as it is'}"
+    code = "reverted" if reverted else "failed"
+    if tally.halted_at is None and row.attempt < tally.attempt and tally.state in OPEN:
+        return _Doing(code, f"{text}; it is tried again")
+    verbs: tuple[str, ...] = (
+        f"tidegate rollout retry {tally.rollout_id} {row.host_id}",
+        f"tidegate rollout clear {tally.rollout_id} --mode waive --host {row.host_id}",
+    )
+    if row.late:
+        verbs = (f"tidegate rollout skip {tally.rollout_id} {row.host_id}",)
+    return _Doing(code, text, None, verbs, by_person=True)
+
+
+# ── hosts at a gate ───────────────────────────────────────────────────────────────────────────────
+
+
+def _at_gates(look: GateContext, state: FleetState, rollout_id: str) -> Iterator[Wait]:
+    """The hosts that a gate holds, and the gates of the rollout that are shut though nobody waits
+    there now.
+    """
+    held: dict[str, list[BlockedHosts]] = {}
+    for item in list_blocked(state, rollout_id):
+        held.setdefault(item.gate, []).append(item)
+    for gate in _shut_for_all(look):
+        held.setdefault(gate.gate, [gate])
+    for name, items in held.items():
+        yield _gate_wait(look, name, items)
+
+
+def _shut_for_all(look: GateContext) -> Iterator[BlockedHosts]:
+    for gate in GATES:
+        block = None if gate.per_host else gate.blocks(look, "")
+        if block is not None:
+            yield BlockedHosts(
+                gate=gate.name,
+                hosts=0,
+                host_id="",
+                reason=block.reason,
+                evidence=block.evidence,
+                until=block.until,
+            )
+
+
+def _gate_wait(look: GateContext, name: str, items: list[BlockedHosts]) -> Wait:
+    names = tuple(item.host_id for item in items[:SOME_MAX] if item.host_id)
+    count = sum(1 for item in items if item.host_id)
+    first = items[0]
+    who = ""
+    if names:
+        who = f"{names[0]}{f' (and {count - 1} more)' if count > 1 else ''}: "
+    more, until = _gate_detail(look, name, first)
+    until = first.until or until
+    verbs = _gate_verbs(look, name, first)
+    ends = WaitEnds.WHEN if until is None else WaitEnds.BY_ITSELF
+    if until is None and (name in _NEEDS_PERSON or (name == "host-silent" and verbs)):
+        ends = WaitEnds.NEVER
+    return Wait(
+        code=name,
+        sentence=f"{who}{first.reason}{more}",
+        hosts=count,
+        some=names,
+        since=_gate_since(look, name, first),
+        until=until,
+        ends=ends,
+        evidence=first.evidence,
+        verbs=verbs,
+    )
+
+
+def _gate_since(look: GateContext, name: str, first: BlockedHosts) -> datetime:
+    tally = look.tally
+    channel = look.state.channels.get(tally.channel)
+    host = look.state.hosts.get(first.host_id)
+    freeze = _freeze(look, first)
+    own = {
+        "halted": tally.halted_at,
+        "paused": tally.paused_at,
+        "hold": None if channel is None else channel.row.held_at,
+        "freeze": None if freeze is None else freeze.started_at,
+        "quarantine": None
+        if look.sight.quarantined is None
+        else look.sight.quarantined.row.quarantined_at,
+        "host-silent": None if host is None else host.row.silent_since,
+    }
+    return own.get(name) or look.sight.blocked_since.get(name) or tally.opened_at
+
+
+def _freeze(look: GateContext, first: BlockedHosts) -> Freeze | None:
+    id = "" if first.evidence is None else first.evidence.id
+    return next((seen.row for seen in look.state.freezes if seen.row.freeze_id == id), None)
+
+
+def _gate_detail(look: GateContext, name: str, first: BlockedHosts) -> tuple[str, datetime | None]:
+    """What else is to be said at this gate, and when it opens by itself."""
+    match name:
+        case "wave-promotion":
+            return _missing_hosts(look)
+        case "disruption-budget":
+            return _slot_holders(look, "" if first.evidence is None else first.evidence.id)
+        case "freeze":
+            freeze = _freeze(look, first)
+            return "", None if freeze is None else freeze.until
+        case "host-silent":
+            return _silence(look, first.host_id)
+        case _:
+            return "", None
+
+
+def _missing_hosts(look: GateContext) -> tuple[str, datetime | None]:
+    """The hosts that the waves so far wait for."""
+    told: list[str] = []
+    untils: list[datetime] = []
+    count = 0
+    for wave in look.sight.chart.plan.waves[: look.reached + 1]:
+        for host_id in wave.hosts:
+            seen = look.sight.standings.get(host_id)
+            if seen is not None and (seen.row.left is not None or seen.row.state in SETTLED):
+                continue
+            count += 1
+            until = None if seen is None else (seen.row.soak_due_at or seen.row.due_at)
+            if until is not None:
+                untils.append(until)
+            if len(told) < SOME_MAX:
+                state = "has no order" if seen is None else f"is {seen.row.state}"
+                by = "" if until is None else f" until {time_text(until)}"
+                told.append(f"{host_id} {state}{by}")
+    if not told:
+        return "", None
+    more = f" and {count - len(told)} more" if count > len(told) else ""
+    return f": {', '.join(told)}{more}", max(untils) if len(untils) == count else None
+
+
+def _slot_holders(look: GateContext, budget_id: str) -> tuple[str, datetime | None]:
+    """Who has the slots of a budget, of this rollout by name."""
+    budget = look.state.budgets.get(budget_id)
+    holders = [
+        seen.row
+        for host_id, seen in look.sight.standings.items()
+        if seen.row.busy and any(s.budget_id == budget_id for s in look.slots_of(host_id))
+    ]
+    names = ", ".join(row.host_id for row in holders[:SOME_MAX])
+    others = 0 if budget is None else max(0, budget.row.in_flight - len(holders))
+    told = [f"{names} {'has' if len(holders) == 1 else 'have'} a slot"] if holders else []
+    told += [f"{others} more in other rollouts"] if others else []
+    untils = [row.soak_due_at or row.due_at for row in holders]
+    known = [item for item in untils if item is not None]
+    return (f"; {', '.join(told)}" if told else ""), min(known) if known and not others else None
+
+
+def _silence(look: GateContext, host_id: str) -> tuple[str, datetime | None]:
+    """When a silent host is skipped, or why it is not."""
+    host = look.state.hosts.get(host_id)
+    since = None if host is None else host.row.silent_since
+    grace = look.sight.chart.plan.policy.offline_grace_seconds
+    number = look.sight.chart.waves.get(host_id)
+    if since is None:
+        return "", None
+    if grace is None:
+        return "; the policy waits for silent hosts", None
+    if number is None or not can_spare_silent(look.state, look.sight, number):
+        return "; it is not skipped, its wave needs it", None
+    until = max(since + timedelta(seconds=grace), look.state.at)
+    return f"; it is skipped at {time_text(until)}", until
+
+
+def _gate_verbs(look: GateContext, name: str, first: BlockedHosts) -> tuple[str, ...]:
+    tally = look.tally
+    rollout, channel = tally.rollout_id, tally.channel
+    id = "" if first.evidence is None else first.evidence.id
+    host = first.host_id
+    match name:
+        case "halted":
+            return (f"tidegate rollout abort {rollout}",)
+        case "paused":
+            return (f"tidegate rollout resume {rollout}",)
+        case "freeze":
+            return (f"tidegate freeze end {id}",)
+        case "hold":
+            return (f"tidegate channel unhold {channel}",)
+        case "quarantine":
+            return (f"tidegate quarantine lift {channel} {tally.target_closure}",)
+        case "freshness":
+            return (f"tidegate channel promote {channel} {tally.target_ref} --refresh",)
+        case "disruption-budget":
+            return (f"tidegate budget set {id}",)
+        case "host-silent" | "host-edge" | "wave-promotion" | "host-busy" if host:
+            return (f"tidegate rollout skip {rollout} {host}",)
+        case _:
+            return (f"tidegate rollout abort {rollout}",)
+
+
+def _hosts(count: int) -> str:
+    return "host" if count == 1 else "hosts"

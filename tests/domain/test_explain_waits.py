@@ -1,0 +1,183 @@
+"""Explain is complete: whatever waits is named, in every state of rollout and host, at every gate.
+
+Each wait has a host or a cause, since when, when it ends by itself, and the verb that ends it now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace as altered
+from datetime import timedelta
+from itertools import product
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.domain.gate_inputs import ROLLOUT, T0, standing, with_tally
+from tests.domain.test_gates import NAMES, SHUT, WHO, open_to, with_host
+from tidegate.domain.gates.explain import explain
+from tidegate.domain.gates.inputs import Explanation, FleetState, HostStanding, RebootedHost, Wait
+from tidegate.domain.hosts.states import HostState
+from tidegate.domain.rollouts.states import DISPATCHABLE, Outcome, RolloutState
+
+SOON = T0 + timedelta(minutes=5)
+BEFORE = T0 - timedelta(minutes=5)
+
+# A host in every state, and what may be different about it there.
+HOSTS: dict[str, dict[str, Any]] = {
+    "pending": {"state": HostState.PENDING, "busy": True, "due_at": SOON},
+    "pending, silent": {"state": HostState.PENDING, "busy": True, "due_at": SOON},
+    "cancelled": {"state": HostState.PENDING, "cancelled_at": BEFORE},
+    "activating": {"state": HostState.ACTIVATING, "busy": True, "due_at": SOON},
+    "activating, silent": {"state": HostState.ACTIVATING, "busy": True, "due_at": SOON},
+    "undeclared": {"state": HostState.SOAKING, "busy": True, "due_at": SOON, "soak_due_at": SOON},
+    "soaking": {
+        "state": HostState.SOAKING,
+        "busy": True,
+        "due_at": SOON,
+        "soak_due_at": SOON,
+        "topology_declared_at": BEFORE,
+    },
+    "soaked": {
+        "state": HostState.SOAKING,
+        "busy": True,
+        "due_at": SOON,
+        "soak_due_at": BEFORE,
+        "topology_declared_at": BEFORE,
+    },
+    "deferred": {"state": HostState.DEFERRED, "due_at": SOON},
+    "rebooted": {"state": HostState.DEFERRED, "due_at": SOON},
+    "rolling back": {"state": HostState.FAILED, "busy": True, "due_at": SOON, "failure": "probes"},
+    "failed": {"state": HostState.FAILED, "failure": "activation"},
+    "lost": {"state": HostState.FAILED, "failure": "activation", "rollback_failed": True},
+    "reverted": {"state": HostState.REVERTED, "failure": "probes"},
+    "revoked": {},
+    "no order": {},
+}
+TALLIES: dict[str, dict[str, Any]] = {
+    "active": {},
+    "converging": {"state": RolloutState.CONVERGING},
+    "opening": {"state": RolloutState.OPENING},
+    "halted": {"halted_at": BEFORE, "halted_by": "web-00"},
+    "paused": {"paused_at": BEFORE, "paused_by": "user_op"},
+    "reverted": {"state": RolloutState.REVERTED, "halted_at": BEFORE, "halted_by": "web-00"},
+    "failed": {"state": RolloutState.FAILED, "halted_at": BEFORE, "halted_by": "web-00"},
+    "retrying": {"retried": ("web-02",), "attempt": 2},
+}
+CODES_OF_PEOPLE = {"halted", "stopped", "paused", "hold", "quarantine", "minimum", "freshness"}
+
+
+def build(host: str, tally: str, gate: str | None = None) -> FleetState:
+    """WHO is like this, in a rollout like that, and this gate is shut."""
+    members = {"dispatched_at": BEFORE, **HOSTS[host]}
+    known = [standing("web-00", HostState.CONVERGED)]
+    if "state" in members:
+        known.append(HostStanding(host_id=WHO, wave=1, **members))
+    state = with_tally(open_to(*known), **TALLIES[tally])
+    if "silent" in host:
+        state = with_host(state, silent_since=BEFORE)
+    if host == "revoked":
+        state = with_host(state, status="revoked")
+    if host == "rebooted":
+        state = altered(state, rebooted={WHO: RebootedHost(WHO, ROLLOUT)})
+    return state if gate is None else SHUT[gate][0](state)
+
+
+def check(found: Explanation, what: str) -> None:
+    assert found.waits, f"{what}: {found.answer}"
+    assert "no host waits" not in found.answer, what
+    for wait in found.waits:
+        check_wait(wait, what)
+
+
+def check_wait(wait: Wait, what: str) -> None:
+    told = f"{what}: {wait}"
+    assert wait.sentence, told
+    assert wait.code, told
+    assert wait.ends in ("by_itself", "when", "never"), told
+    if wait.code != "ready":
+        assert wait.since is not None, told
+        assert wait.until is not None or wait.ends != "by_itself", told
+    if wait.ends == "never" and wait.code != "concluded":
+        assert wait.verbs, told
+    assert all(verb.startswith("tidegate ") for verb in wait.verbs), told
+    if wait.hosts and wait.code not in CODES_OF_PEOPLE:
+        assert wait.some, told
+
+
+def cases() -> Iterator[tuple[str, str, str | None]]:
+    for host, tally in product(HOSTS, TALLIES):
+        yield host, tally, None
+        for gate in NAMES:
+            if gate != "dispatchable":  # over: another test
+                yield host, tally, gate
+
+
+@pytest.mark.parametrize("tally", TALLIES)
+def test_names_whatever_waits_in_every_state_at_every_gate(tally: str) -> None:
+    for host, where, gate in cases():
+        if where != tally:
+            continue
+        what = f"{host}, {tally}, {gate}"
+        state = build(host, where, gate)
+        found = explain(state, ROLLOUT)
+        check(found, what)
+        if WHO in state.sight(ROLLOUT).chart.waves and host != "no order":
+            named = {name for wait in found.waits for name in wait.some}
+            assert WHO in named, f"{what}: {found.waits}"
+        of_host = explain(state, ROLLOUT, WHO)
+        assert of_host.answer, what
+        check(of_host, f"{what}, host")
+
+
+@pytest.mark.parametrize("state", sorted(set(RolloutState) - DISPATCHABLE))
+def test_says_how_a_rollout_ended_or_what_it_was_stopped_by(state: RolloutState) -> None:
+    over = state in (RolloutState.TERMINAL, RolloutState.SUPERSEDED, RolloutState.PRUNED)
+    outcome = Outcome.SUCCEEDED if over else None
+    halted = {} if over else {"halted_at": BEFORE, "halted_by": "web-00"}
+    seen = with_tally(open_to(), state=state, outcome=outcome, outcome_at=T0, **halted)
+    first = explain(seen, ROLLOUT).waits[0]
+    assert first.code == ("concluded" if over else "stopped")
+    check_wait(first, state)
+
+
+def test_shows_gates_after_the_first_shut_one_as_they_are() -> None:
+    state = open_to()
+    for gate in ("paused", "quarantine", "disruption-budget", "host-silent"):
+        state = SHUT[gate][0](state)
+    shut = [item.gate for item in explain(state, ROLLOUT).verdicts if not item.passed]
+    assert shut == ["paused", "quarantine", "disruption-budget", "host-silent"]
+
+
+def test_says_who_has_the_slot_of_a_budget() -> None:
+    holder = replace(
+        standing("web-00", HostState.SOAKING), busy=True, soak_due_at=SOON, due_at=SOON, wave=0
+    )
+    state = SHUT["disruption-budget"][0](open_to(holder))
+    found = [item for item in explain(state, ROLLOUT).waits if item.code == "disruption-budget"]
+    assert "web-00" in found[0].sentence
+    assert "1 more in other rollouts" in found[0].sentence
+
+
+def test_says_which_hosts_a_wave_waits_for() -> None:
+    known = standing("web-00", HostState.SOAKING, busy=True, due_at=SOON, soak_due_at=SOON)
+    state = with_tally(open_to(known), current_wave=0)
+    (found,) = [item for item in explain(state, ROLLOUT).waits if item.code == "wave-promotion"]
+    assert "web-00" in found.sentence
+    assert found.until == SOON
+    assert found.hosts == 2
+
+
+def test_says_that_a_wave_needs_a_host_that_converges() -> None:
+    skipped = standing("web-00", HostState.PENDING, left="skipped", cancelled_at=BEFORE)
+    state = with_tally(open_to(skipped), current_wave=0)
+    wave = state.sight(ROLLOUT).tally.row.waves[0]
+    waves = (replace(wave, states={}, left=1), *state.sight(ROLLOUT).tally.row.waves[1:])
+    (found,) = [
+        item
+        for item in explain(with_tally(state, waves=waves), ROLLOUT).waits
+        if item.code == "minimum"
+    ]
+    assert found.ends == "never"
+    assert f"tidegate rollout abort {ROLLOUT}" in found.verbs[0]
