@@ -44,6 +44,18 @@ SUBJECT = Subject(
             imported("bench.faults.io"),
             lambda counts: _demand(counts, "points", "answers of 503"),
         ),
+        Part(
+            "postgres",  # kills, a failover, a bad wire, in turn
+            {"smoke": 3, "ci": 3, "full": 9, "long": 90},
+            imported("bench.faults.postgres"),
+            lambda counts: _demand(counts, "kills", "failovers", "drops", "unknown outcomes"),
+        ),
+        Part(
+            "dynamodb",
+            {"smoke": 1, "ci": 2, "full": 5, "long": 20},
+            imported("bench.faults.dynamodb"),
+            lambda counts: _demand(counts, "answer lost", "throttled", "conflicts injected"),
+        ),
     ),
 )
 

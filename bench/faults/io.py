@@ -25,6 +25,7 @@ from bench.faults.server import DoesNotStart, ServerProcess, prepare
 from bench.trials import Findings, Trial
 
 POINTS_MAX = 2_000
+FAILURES_MAX = 5  # after which no more points are tried
 AGAIN_SECONDS_MAX = 20.0
 FOR_EVER = 1 << 40
 REFUSALS = (503, 507)
@@ -207,5 +208,7 @@ def run(trial: Trial) -> Findings:
 def _sweep(run: _Run, scenario: Scenario, kind: FaultKind, every: int) -> None:
     for passing in range(0, POINTS_MAX, every):
         if not run.point(scenario, kind, passing, f"n{passing}"):
+            return
+        if len(run.findings.failures) >= FAILURES_MAX:
             return
     run.findings.failures.append(f"the scenario needs more than {POINTS_MAX} calls")

@@ -39,6 +39,22 @@ def test_failing_writes_and_syncs_lose_nothing_and_answer_no_500(tmp_path: Path)
     assert found["counts"]["answers of 503"] > 0
 
 
+def test_a_killed_postgres_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    code, found = run_part("faults", "postgres", tmp_path)
+
+    assert (code, found["failures"]) == (0, [])
+    assert found["counts"]["kills"] == 1
+    assert found["counts"]["acknowledged"] > 0
+
+
+def test_a_bad_dynamodb_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    code, found = run_part("faults", "dynamodb", tmp_path)
+
+    assert (code, found["failures"]) == (0, [])
+    assert found["counts"]["answer lost"] > 0
+    assert found["counts"]["acknowledged"] > 0
+
+
 CUT_EVERYWHERE = """
 import sys, tempfile
 from pathlib import Path
