@@ -9,6 +9,7 @@ from importlib import import_module
 SUBJECTS = {
     "abuse": "bench.abuse.command",
     "attack": "bench.attack.command",
+    "bugs": "bench.bugs",
     "faults": "bench.faults.command",
     "fleet": "bench.fleet.command",
     "histories": "bench.histories.command",

@@ -239,6 +239,7 @@ def command(subject: Subject, trial: Trial) -> str:
 
 def _run_apart(subject: Subject, trial: Trial) -> Findings:
     with tempfile.TemporaryDirectory(prefix="tidegate-trial-", dir=_home()) as home:
+        Path(home).chmod(0o755)  # PostgreSQL runs as somebody else where we are root
         result = Path(home) / "result.json"
         words = ["-m", "bench", *_words(subject, trial), "--result", str(result)]
         with (Path(home) / "said").open("w+b") as said:
@@ -259,7 +260,9 @@ def _run_apart(subject: Subject, trial: Trial) -> Findings:
             if not result.exists():
                 said.seek(0)
                 tail = said.read().decode(errors="replace")[-TAIL_CHARS:]
-                return Findings(failures=[f"ended with {code}: {tail}"])
+                print(tail, file=sys.stderr, flush=True)
+                last = tail.strip().rpartition("\n")[2]
+                return Findings(failures=[f"the trial ended with {code}: {last}"])
         found = json.loads(result.read_text())
         return Findings(Counter(found["counts"]), found["failures"])
 

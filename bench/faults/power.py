@@ -28,7 +28,7 @@ from tidegate.engines.sqlite import connection
 from tidegate.errors import TidegateError
 
 CUTS = 50  # of one recording
-DOUBLE_EVERY = 5  # one of so many cuts is followed by another one, in what came after it
+DOUBLE_EVERY = 4  # one of so many cuts is followed by another one, in what came after it
 BLIND_CUTS = 10  # with synchronous=NORMAL
 LEDGER = "ledger"
 DATA = "data"

@@ -9,7 +9,7 @@ import tempfile
 from hashlib import sha256
 from pathlib import Path
 
-STATE = Path(tempfile.gettempdir()) / "tidegate-bench"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidegate-bench"
 HERE = Path(__file__).parent
 
 
@@ -25,14 +25,14 @@ def library(name: str) -> Path:
     """
     source = HERE / f"{name}.c"
     digest = sha256(source.read_bytes()).hexdigest()[:12]
-    made = STATE / f"{name}-{os.getuid()}-{digest}.so"
+    made = CACHE / f"{name}-{os.getuid()}-{digest}.so"
     if made.exists():
         return made
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise NoCompiler("put a C compiler (cc) on PATH")
-    STATE.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=STATE) as home:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE) as home:
         draft = Path(home) / made.name
         subprocess.run(
             [compiler, "-O2", "-shared", "-fPIC", "-w", "-o", draft, source, "-ldl", "-lpthread"],

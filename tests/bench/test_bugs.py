@@ -1,0 +1,40 @@
+"""Planted bugs: each can be planted in the source as it is, and one of them is hunted here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.bugs import BUGS, SURVIVORS, NotPlanted, PlantedBug, hunt, plant
+
+BUGS_MIN = 40
+
+
+def test_there_are_enough_of_them_and_each_has_a_name() -> None:
+    names = [bug.name for bug in BUGS]
+
+    assert len(names) == len(set(names))
+    assert len(names) - len(SURVIVORS) >= BUGS_MIN
+    assert set(SURVIVORS) <= set(names)
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.replace(" ", "-"))
+def test_can_be_planted_in_the_source_as_it_is(bug: PlantedBug, tmp_path: Path) -> None:
+    plant(bug, tmp_path)
+
+    for module, _, _ in bug.edits:
+        compile((tmp_path / "tidegate" / module).read_text(), module, "exec")
+
+
+def test_says_that_the_words_of_a_bug_are_gone(tmp_path: Path) -> None:
+    gone = PlantedBug("gone", ("attack", "ssrf", "smoke", 0), (("errors.py", "no such words", ""),))
+
+    with pytest.raises(NotPlanted, match="0 times"):
+        plant(gone, tmp_path)
+
+
+def test_finds_a_bug_in_the_copy() -> None:
+    bug = next(bug for bug in BUGS if bug.name == "only the first address of a name is checked")
+
+    assert "is asked" in hunt(bug)
