@@ -102,4 +102,4 @@ def test_stretches_a_password_again_when_its_cost_is_of_yesterday(
     assert kept(served, "user_aaaaaaaaaa").startswith(f"{accounts.SCRYPT_N}$")
     assert client.get("/v1/me").status_code == 200, "the session is good"
     assert signed_in(served).get("/v1/me").status_code == 200, "so is the password"
-    assert served.installation.differences() == []
+    assert served.installation.health.differences() == []

@@ -48,7 +48,7 @@ def test_an_administrator_approves_nothing_by_resetting_a_password(served: Serve
     assert (answer.status_code, answer.json()["code"]) == (422, "approvals_barred")
     assert people.document()["spec"]["lifecycle"] == "Proposed"
     assert people.step(who, "reject", reason="not good").status_code == 200, "stopping is allowed"
-    assert served.installation.differences() == []
+    assert served.installation.health.differences() == []
 
 
 def test_changing_the_password_again_does_not_lift_it(served: Served) -> None:

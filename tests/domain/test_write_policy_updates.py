@@ -263,7 +263,7 @@ class Pinned(
     omit_defaults=True,
     rename={"origin": "provenance", "sureness": "confidence"},
 ):
-    """A model of one's own that spells the seed's members otherwise in Python."""
+    """A model of one's own that spells the members otherwise in Python."""
 
     status: str = ""
     origin: dict[str, Any] | None = None
@@ -287,8 +287,8 @@ def mine() -> Records:
 
 
 def claiming(**changes: Any) -> dict[str, Any]:
-    """The seed's document with members of its provenance or first evidence changed."""
-    document = deepcopy(SEED)
+    """The accepted document with members of its provenance or first evidence changed."""
+    document = deepcopy(ACCEPTED)
     for path, value in changes.items():
         where = document["provenance"]
         if path.startswith("evidence_"):
@@ -336,18 +336,18 @@ def test_holds_a_transition_on_rows_of_ones_own_to_the_rules_of_the_registry(
             transition_append_event(mine, MINE, changes, CreateRow("told", "a/1", Told()))
 
     assert mine.get(MINE.collection, MINE.id).value == Pinned("active")
-    sound = {"origin": SEED["provenance"], "sureness": SEED["confidence"]}
+    sound = {"origin": ACCEPTED["provenance"], "sureness": ACCEPTED["confidence"]}
     transition_append_event(mine, MINE, sound, CreateRow("told", "a/1", Told()))
-    assert mine.get(MINE.collection, MINE.id).value.origin == SEED["provenance"]
+    assert mine.get(MINE.collection, MINE.id).value.origin == ACCEPTED["provenance"]
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"origin": IfAbsent(SEED["provenance"]), "sureness": SEED["confidence"]},
+        {"origin": IfAbsent(ACCEPTED["provenance"]), "sureness": ACCEPTED["confidence"]},
         {"confidence": Remove()},
-        {"provenance": SEED["provenance"]},
-        {"sureness": SEED["confidence"]},
+        {"provenance": ACCEPTED["provenance"]},
+        {"sureness": ACCEPTED["confidence"]},
         {"origin.mode": "inferred"},
     ],
     ids=str,
@@ -363,7 +363,7 @@ def test_binds_a_transition_to_its_subject_where_the_caller_knows_it(mine: Recor
     other = Subject("elsewhere", "rel_009", "sha256:" + "0" * 64)
 
     with pytest.raises(RejectedEvidence):
-        transition_append_event(mine, MINE, SEED, told, subject=other)
+        transition_append_event(mine, MINE, ACCEPTED, told, subject=other)
 
 
 def test_a_transition_may_protect_more_for_itself(mine: Records) -> None:
