@@ -100,7 +100,7 @@ OPEN = RolloutLine(
     also=(),
     opened_at=before(minutes=18),
     bar=bar(*(wave[0] for wave in WAVES), of=[wave[1] for wave in WAVES]),
-    summary="33 of 300 hosts settled, wave 1 of 4",
+    summary="33 of 300 hosts done, wave 1 of 4",
     hosts=300,
     settled=33,
     failed=0,
@@ -117,7 +117,7 @@ REVERTED = RolloutLine(
     also=(state_labels.HALTED,),
     opened_at=before(hours=2),
     bar=bar(_parts(converged=3, reverted=2), [], of=[8, 40]),
-    summary="3 of 48 hosts settled",
+    summary="3 of 48 hosts done",
     hosts=48,
     settled=3,
     failed=2,
@@ -134,7 +134,7 @@ PAUSED = RolloutLine(
     also=(state_labels.PAUSED,),
     opened_at=before(hours=5),
     bar=bar(_parts(converged=40), _parts(converged=180, deferred=20), [], of=[40, 200, 160]),
-    summary="240 of 400 hosts settled",
+    summary="240 of 400 hosts done",
     hosts=400,
     settled=240,
     failed=0,
@@ -171,7 +171,7 @@ QUARANTINE = (
         at=before(minutes=52),
         host_id="api-03",
         rollout_id="api-canary@api.12",
-        reason="api-03 went back: probe http failed for 120 s",
+        reason="api-03 rolled back: probe http failed for 120 s",
     ),
 )
 
@@ -257,7 +257,7 @@ OVERVIEW = Overview(
         Trouble(
             host_id="api-03",
             chip=HOSTS[HostState.REVERTED],
-            text="probe http failed for 120 s; went back to api.11",
+            text="probe http failed for 120 s; rolled back to api.11",
             at=before(minutes=52),
             href="/hosts/api-03",
         ),
@@ -728,7 +728,7 @@ PLAN = PlanPage(
     releases=(Option("web.8", "web.8"), Option("web.7", "web.7")),
     release="web.8",
     luck="usual",
-    lucks=(Option("none", "Nothing goes wrong"), Option("usual", "A usual day")),
+    lucks=(Option("none", "Nothing fails"), Option("usual", "Typical failures")),
     failing="",
     seed=7,
     waves=tuple(
@@ -748,7 +748,7 @@ PLAN = PlanPage(
     findings=(
         PlanFinding(
             chip=Chip("warning", "warn", "It supersedes an open rollout"),
-            text="web-stable@web.7 is Active with 33 of 300 hosts settled.",
+            text="web-stable@web.7 is Active with 33 of 300 hosts done.",
         ),
     ),
     forecast="/plan/forecast?channel=web-stable",

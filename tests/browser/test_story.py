@@ -55,7 +55,7 @@ def test_reads_the_diff_approves_promotes_and_watches_the_waves(
     expect(converged).to_have_text("2")
     picture(page, "wave")
     advance(fleet, "stable@web.2")
-    expect(page.locator("h1 .chip").first).to_have_text("Terminal")
+    expect(page.locator("h1 .chip").first).to_have_text("Succeeded")
     expect(converged).to_have_text("6")
     assert page.evaluate("performance.getEntriesByType('navigation').length") == loads
     picture(page, "through")
@@ -80,11 +80,11 @@ def test_halts_on_a_failing_host_and_goes_on_when_somebody_clears_it(
     fleet.converge(rollout_id, first)
     fleet.activate(rollout_id, second)
     fleet.fail(rollout_id, second)
-    expect(page.locator("h1")).to_contain_text("Reverted")
+    expect(page.locator("h1")).to_contain_text("Rolled back")
     expect(page.locator("h1")).to_contain_text("Halted")
     expect(page.locator(".verdict")).to_contain_text(f"{second} failed and halted it")
     expect(page.locator("#below")).to_contain_text("answered 500")
-    reverted = page.locator(".legend button", has_text="Reverted").locator(".number")
+    reverted = page.locator(".legend button", has_text="Rolled back").locator(".number")
     expect(reverted).to_have_text("1")
     picture(page, "halted")
     confirm(page, "Clear", reason="the receiver was down")
@@ -93,7 +93,7 @@ def test_halts_on_a_failing_host_and_goes_on_when_somebody_clears_it(
     expect(page.locator(".timeline")).to_contain_text("the receiver was down")
     advance(fleet, rollout_id)
     advance(fleet, rollout_id)
-    expect(page.locator("h1 .chip").first).to_have_text("Terminal")
+    expect(page.locator("h1 .chip").first).to_have_text("Succeeded")
     picture(page, "cleared")
     assert fleet.installation.fleet_reader.tally(rollout_id).row.state is RolloutState.TERMINAL
     assert fleet.installation.health.differences() == []

@@ -44,7 +44,7 @@ def past_a_deferred_canary(fleet: InProcessFleet) -> str:
 
 
 def past_a_failure_of_late_hosts(fleet: InProcessFleet) -> str:
-    """e2 and e3 came after e1 was done; e2 failed and went back, nobody took the order of e3."""
+    """e2 and e3 came after e1 was done; e2 failed and rolled back, nobody took the order of e3."""
     fleet.create("edge", REST)
     fleet.enroll("e1", channel="edge")
     fleet.offer("web.1", "web.2")

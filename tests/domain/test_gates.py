@@ -664,7 +664,7 @@ def test_does_not_try_again_by_itself_what_failed_was_waived_or_is_late_already(
         frozen(joined(finished())),
         quarantined(joined(finished())),
     ],
-    ids=["under way", "pruned", "another is newer", "none is through", "frozen", "quarantined"],
+    ids=["under way", "pruned", "another is newer", "none is done", "frozen", "quarantined"],
 )
 def test_sends_late_hosts_nothing_else(state: FleetState) -> None:
     assert [order for order in next_dispatches(state, ROLLOUT) if order.late] == []

@@ -67,7 +67,7 @@ def test_a_host_that_fails_stops_it_and_later_waves_never_come() -> None:
         "opened, 8 hosts simulated",
         "web-0001 failed",
         "halted: web-0001 failed",
-        "web-0001 went back",
+        "web-0001 rolled back",
         "the rollout is Reverted",
     ]
 

@@ -38,7 +38,7 @@ def verbs_of(
     pin: Found[Actual] | None,
     kept: tuple[Quarantine, ...],
 ) -> tuple[VerbButton, ...]:
-    """Promote, refresh, hold, let go and lift, each with why it cannot be used now."""
+    """Promote, refresh, hold, release the hold and lift, each with why it cannot be used now."""
     name = row.channel
     caller = request.caller
     return (
@@ -50,14 +50,14 @@ def verbs_of(
             icon="lock",
             action=f"/channels/{name}/hold",
             title=f"Hold {name}?",
-            text="No promotion and no order on it, until it is let go.",
+            text="No promotion and no order on it, until the hold is released.",
             fields=(REASON,),
             why=_why_not(caller, HOLD_CHANNEL, name)
             or ("" if row.held_at is None else "It is held already."),
         ),
         VerbButton(
             id="unhold",
-            label="Let go",
+            label="Release hold",
             icon="play",
             action=f"/channels/{name}/unhold",
             title=f"Let {name} go?",

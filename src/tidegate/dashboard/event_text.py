@@ -120,12 +120,12 @@ def _rollout(fact: Any, type: str, people: Names) -> Line | None:
             before = f"{fact.from_} → " if fact.from_ else ""
             return chip.icon, chip.tone, f"{fact.rollout_id}: {before}{fact.to}", fact.reason
         case "WaveAdvanced":
-            text = f"every host up to wave {fact.from_wave} has settled"
+            text = f"every host up to wave {fact.from_wave} is done"
             return "wave", "info", f"Wave {fact.to_wave} of {fact.rollout_id} began", text
         case "RolloutHalted":
             return "stop", "bad", f"{fact.rollout_id} was halted", f"{fact.host_id}: {fact.reason}"
         case "RolloutTerminal":
-            return "check", "good", f"{fact.rollout_id} is through", fact.reason
+            return "check", "good", f"{fact.rollout_id} completed", fact.reason
         case "RolloutConcluded":
             chip = OUTCOMES[fact.outcome]
             title = f"{fact.rollout_id}: {chip.word.lower()}"
@@ -165,7 +165,7 @@ def _host(fact: Any, type: str) -> Line | None:
             return "cross", "bad", f"{fact.host_id} failed", text
         case "RollbackComplete":
             text = f"runs {short(fact.reverted_to_closure)} again"
-            return "undo", "back", f"{fact.host_id} went back", text
+            return "undo", "back", f"{fact.host_id} rolled back", text
         case "Converged":
             return "check", "good", f"{fact.host_id} converged", short(fact.current_closure)
         case "DeadlineExpired":
@@ -182,7 +182,7 @@ def _channel(fact: Any, type: str, people: Names) -> Line | None:
             title = f"Channel {fact.channel} was {word} by {people(fact.operator)}"
             return "channels", "info", title, fact.selector
         case "ChannelHeld" | "ChannelUnheld":
-            word = "held" if type == "ChannelHeld" else "let go"
+            word = "held" if type == "ChannelHeld" else "released"
             title = f"{fact.channel} was {word} by {people(fact.operator)}"
             return "lock", "warn" if word == "held" else "good", title, fact.reason
         case "QuarantineLifted":

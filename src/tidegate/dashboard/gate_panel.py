@@ -162,7 +162,7 @@ def _stopped(tally: RolloutTally) -> str:
         return f"{tally.halted_by or 'A host'} failed and halted it: clear it, retry or abort."
     if tally.halted_at is not None:
         return f"{tally.halted_by or 'A host'} failed and halted it; hosts in flight finish first."
-    return "It is paused until somebody resumes it." if tally.paused_at is not None else ""
+    return "It is paused until an operator resumes it." if tally.paused_at is not None else ""
 
 
 def _tone(tally: RolloutTally, lines: Sequence[GateLine]) -> str:
@@ -172,12 +172,12 @@ def _tone(tally: RolloutTally, lines: Sequence[GateLine]) -> str:
 
 
 def over_of(tally: RolloutTally) -> str:
-    """That nothing waits any more; empty: it goes on."""
+    """That nothing waits any more; empty: it is under way."""
     match tally.state:
         case RolloutState.TERMINAL:
-            return "It is through: every host converged or left."
+            return "It succeeded: every host converged or was skipped."
         case RolloutState.SUPERSEDED:
-            return "It was superseded: a newer rollout of the channel goes on, or it was given up."
+            return "It was replaced by a newer rollout of the channel, or aborted."
         case RolloutState.PRUNED:
             return "It is past its retention."
     return ""

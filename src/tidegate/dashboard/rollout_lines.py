@@ -82,7 +82,7 @@ def summary(
         also=() if tally is None else marks(tally),
         opened_at=rollout.opened_at,
         bar=bar(*map(wave_parts, waves), of=[wave.hosts for wave in waves]),
-        summary=f"{done:,} of {hosts:,} hosts settled",
+        summary=f"{done:,} of {hosts:,} hosts done",
         hosts=hosts,
         settled=done,
         failed=sum(wave.count(*BAD) for wave in waves),

@@ -43,13 +43,13 @@ TICKS = 6
 MOMENTS_MAX = 30
 FAILING_MAX = 20
 LUCK: Final = {
-    "none": ("Nothing goes wrong", Odds()),
+    "none": ("Nothing fails", Odds()),
     "usual": (
-        "A usual day",
+        "Typical failures",
         Odds(activation_fails=0.001, probe_fails=0.001, probe_flaps=0.005, lost=0.01),
     ),
     "bad": (
-        "A bad day",
+        "Bad day",
         Odds(
             activation_fails=0.02,
             probe_fails=0.03,
@@ -65,7 +65,7 @@ _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_4
 
 class ForecastQuery(Input, frozen=True, kw_only=True):
     channel: Annotated[str, Meta(min_length=1, max_length=63)]
-    luck: Annotated[str, Meta(pattern="^(none|usual|bad)$")] = "usual"
+    luck: Annotated[str, Meta(pattern="^(none|usual|bad)$")] = "none"
     failing: Annotated[str, Meta(max_length=2_000)] = ""  # names with commas between them
     seed: Annotated[int, Meta(ge=0, le=999_999)] = 1
     runs: Annotated[int, Meta(ge=1, le=RUNS)] = 1
@@ -153,7 +153,7 @@ class Simulations:
 
 
 def part_of(runs: Sequence[Forecast], following: str) -> SimulationPart:
-    """Runs as lanes on one time axis: where each wave ends as a rule, at worst, and run by run."""
+    """Runs as lanes on one time axis: where each wave usually ends, at worst, and run by run."""
     first = runs[0]
     whole = max(run.seconds for run in runs) or 1
     return SimulationPart(
@@ -252,11 +252,11 @@ def _ends(runs: Sequence[Forecast]) -> tuple[OutcomeCount, ...]:
 
 def _end(state: str) -> Chip:
     if state == RolloutState.TERMINAL:
-        return Chip("check", "good", "Goes through")
+        return Chip("check", "good", "Succeeds")
     if state in (RolloutState.REVERTED, RolloutState.FAILED):
         chip = state_labels.ROLLOUTS[RolloutState(state)]
         return Chip(chip.icon, chip.tone, f"Ends {chip.word}", chip.title)
-    return Chip("clock", "warn", "Does not come to an end")
+    return Chip("clock", "warn", "Does not end")
 
 
 def _stops(runs: Sequence[Forecast]) -> tuple[tuple[str, int], ...]:
@@ -268,7 +268,7 @@ def _stops(runs: Sequence[Forecast]) -> tuple[tuple[str, int], ...]:
 
 
 _LOOKS = (
-    ("went back", ("undo", "back")),
+    ("rolled back", ("undo", "back")),
     ("halted", ("stop", "bad")),
     ("failed", ("cross", "bad")),
     ("Failed", ("cross", "bad")),

@@ -12,7 +12,7 @@ from tidegate.domain.outbox.states import IntentState as OutboxState
 from tidegate.domain.rollouts.states import Outcome, RolloutState
 
 UNORDERED: Final = Chip("ring", "none", "No order", "planned; no order was sent yet")
-LEFT: Final = Chip("skip", "gone", "Left", "waived or skipped: it counts no more")
+LEFT: Final = Chip("skip", "gone", "Skipped", "waived or skipped: it counts no more")
 
 HOSTS: Final[Mapping[HostState, Chip]] = MappingProxyType(
     {
@@ -22,7 +22,7 @@ HOSTS: Final[Mapping[HostState, Chip]] = MappingProxyType(
         HostState.CONVERGED: Chip("check", "good", "Converged", "runs the target, probes pass"),
         HostState.DEFERRED: Chip("moon", "calm", "Deferred", "staged until its next reboot"),
         HostState.FAILED: Chip("cross", "bad", "Failed"),
-        HostState.REVERTED: Chip("undo", "back", "Reverted", "went back to what ran before"),
+        HostState.REVERTED: Chip("undo", "back", "Rolled back", "runs again what ran before"),
     }
 )
 # The byte of a host in the packed grid is its place in this list: the browser reads the same one.
@@ -39,11 +39,11 @@ ROLLOUTS: Final[Mapping[RolloutState, Chip]] = MappingProxyType(
     {
         RolloutState.OPENING: Chip("ring", "info", "Opening", "no host has its order yet"),
         RolloutState.ACTIVE: Chip("play", "info", "Active", "hosts are on their way"),
-        RolloutState.CONVERGING: Chip("half", "calm", "Converging", "all so far are settled"),
-        RolloutState.TERMINAL: Chip("check", "good", "Terminal", "every host converged"),
-        RolloutState.REVERTED: Chip("undo", "back", "Reverted", "halted; hosts went back"),
-        RolloutState.FAILED: Chip("cross", "bad", "Failed", "a host failed and did not go back"),
-        RolloutState.SUPERSEDED: Chip("arrow", "gone", "Superseded", "a newer one took over"),
+        RolloutState.CONVERGING: Chip("half", "calm", "Converging", "all hosts so far are done"),
+        RolloutState.TERMINAL: Chip("check", "good", "Succeeded", "every host converged"),
+        RolloutState.REVERTED: Chip("undo", "back", "Rolled back", "halted; hosts rolled back"),
+        RolloutState.FAILED: Chip("cross", "bad", "Failed", "a host failed and did not roll back"),
+        RolloutState.SUPERSEDED: Chip("arrow", "gone", "Replaced", "another release took over"),
         RolloutState.PRUNED: Chip("trash", "gone", "Pruned", "past its retention"),
     }
 )
@@ -57,7 +57,7 @@ OUTCOMES: Final[Mapping[Outcome, Chip]] = MappingProxyType(
         Outcome.REPLACED: Chip("arrow", "gone", "Replaced", "another release took over"),
     }
 )
-HALTED: Final = Chip("stop", "bad", "Halted", "no order goes out until somebody clears it")
+HALTED: Final = Chip("stop", "bad", "Halted", "no order goes out until an operator clears it")
 PAUSED: Final = Chip("pause", "warn", "Paused", "no order goes out until it is resumed")
 DEGRADED: Final = Chip("warning", "warn", "Degraded", "a host regressed or failed after the end")
 HELD: Final = Chip("lock", "warn", "Held")

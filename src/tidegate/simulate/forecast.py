@@ -308,7 +308,7 @@ class RolloutTimeline:
                 self.failed[fact.wave] += 1
                 self._say(at, f"{fact.host_id} failed")
             case HostStateChanged(to=HostState.REVERTED):
-                self._say(at, f"{fact.host_id} went back")
+                self._say(at, f"{fact.host_id} rolled back")
             case HostSkipped():
                 self._say(at, f"{fact.host_id} left: {fact.reason}")
             case RolloutHalted():

@@ -159,7 +159,7 @@ def _tiles(
 def failed_hosts(
     reads: Reads, grids: GridCache, lines: tuple[RolloutLine, ...], head: Position
 ) -> tuple[Trouble, ...]:
-    """Hosts that failed or went back in open rollouts; a rollout without any is not looked at."""
+    """Hosts that failed or rolled back in open rollouts; a rollout without any is not looked at."""
     found: list[Trouble] = []
     for line in lines:
         if not line.failed:
@@ -172,7 +172,7 @@ def failed_hosts(
 def bad_records(
     reads: Reads, grids: GridCache, rollout_id: str, hosts: int, head: Position
 ) -> list[HostRecord]:
-    """Records of a rollout's hosts that failed or went back; of a large one, some."""
+    """Records of a rollout's hosts that failed or rolled back; of a large one, some."""
     if hosts > RECORDS_MAX:
         return grids.in_trouble(rollout_id, head, TROUBLES_MAX)
     rows = reads.range(HOST_RECORDS, prefix=f"{rollout_id}/", limit=RECORDS_MAX)

@@ -39,7 +39,7 @@ NO_SIMULATION = "This process has no simulator."
 class PlanQuery(PageQuery, frozen=True, kw_only=True):
     channel: Annotated[str, Meta(max_length=63)] = ""
     release: Annotated[str, Meta(max_length=200)] = ""
-    luck: Annotated[str, Meta(max_length=16)] = "usual"
+    luck: Annotated[str, Meta(max_length=16)] = "none"
     failing: Annotated[str, Meta(max_length=2_000)] = ""
     seed: Annotated[int, Meta(ge=0, le=999_999)] = 1
     simulate: bool = False
@@ -83,7 +83,7 @@ def show(
     cannot = NO_PLAN if not waves else ""
     if forecast is no_forecast:
         cannot = NO_SIMULATION
-    luck = query.luck if query.luck in LUCK else "usual"
+    luck = query.luck if query.luck in LUCK else "none"
     asked = address(
         ForecastQuery(
             channel="" if chosen is None else chosen.channel,
@@ -161,7 +161,7 @@ def _findings(
         if tally is not None:
             done = sum(map(count_settled, tally.row.waves))
             hosts = sum(wave.hosts for wave in tally.row.waves)
-            text = f"It is {tally.row.state}, {done:,} of {hosts:,} hosts settled."
+            text = f"It is {tally.row.state}, {done:,} of {hosts:,} hosts done."
             under_way = tally.row.state in OPEN
             look = ("warning", "warn") if under_way else ("info", "info")
             say(*look, f"It takes over from {planned.supersedes}", text)

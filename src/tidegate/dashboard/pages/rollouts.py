@@ -232,7 +232,7 @@ def _legend(tally: RolloutTally) -> tuple[Legend, ...]:
 def _troubled(
     reads: Reads, grids: GridCache, tally: RolloutTally, hosts: int, head: Position
 ) -> tuple[HostLine, ...]:
-    """Hosts that failed, went back, or whose enforced probes fail."""
+    """Hosts that failed, rolled back, or whose enforced probes fail."""
     rollout_id = tally.rollout_id
     lines: list[HostLine] = []
     if any(wave.count(*BAD) for wave in tally.waves):

@@ -40,7 +40,7 @@ FREEZES_MAX = 100  # of one channel at a time, and of all channels: each is in a
 
 
 _REASONS = {
-    RollbackComplete: "a host went back from it",
+    RollbackComplete: "a host rolled back from it",
     RollbackFailed: "a host could not go back from it",
     DeadlineExpired: "a host was not heard going back from it",
 }

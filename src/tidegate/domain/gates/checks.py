@@ -5,7 +5,7 @@
     paused            an operator paused the rollout
     freeze            nothing goes out on this channel for a while
     hold              the channel is held
-    quarantine        some host went back from this closure
+    quarantine        some host rolled back from this closure
     channel-edges     the release has not succeeded on a channel that comes first
     wave-promotion    a wave before the host's is not settled; or no wave takes the host
     host-edge         a host that comes first is not settled

@@ -17,7 +17,7 @@ class HostState(StrEnum):
     SOAKING = "Soaking"  # activated; probes run, the soak window is open
     CONVERGED = "Converged"
     FAILED = "Failed"
-    REVERTED = "Reverted"  # the agent went back to what ran before
+    REVERTED = "Reverted"  # the agent rolled back to what ran before
 
 
 IN_FLIGHT: Final = frozenset({HostState.PENDING, HostState.ACTIVATING, HostState.SOAKING})

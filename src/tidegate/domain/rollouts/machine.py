@@ -216,7 +216,7 @@ def _demand_sound(tally: RolloutTally) -> None:
 
 
 def _quarantine(tally: RolloutTally, event: HostStateChanged) -> tuple[Struct, ...]:
-    """A host that went back, or could not, shows that the closure is bad."""
+    """A host that rolled back, or could not, shows that the closure is bad."""
     could_not = event.to is HostState.FAILED and event.rollback_failed
     if event.to is HostState.REVERTED or (could_not and event.from_ is HostState.FAILED):
         return (InsertQuarantineFromRollout(tally.channel, tally.target_closure),)
@@ -224,7 +224,7 @@ def _quarantine(tally: RolloutTally, event: HostStateChanged) -> tuple[Struct, .
 
 
 def _host_failed(tally: RolloutTally, event: HostStateChanged, now: datetime) -> Stepped:
-    """A failure is allowed for, or ends the rollout, or halts it until the host went back."""
+    """A failure is allowed for, or ends the rollout, or halts it until the host rolled back."""
     wave = tallies.wave_of(tally, event.wave)
     if tally.halted_at is None and wave.tolerated < wave.failures_max:
         if event.rollback_failed:  # it leaves: what becomes of it does not count
@@ -328,7 +328,7 @@ def _state_once_cleared(tally: RolloutTally) -> RolloutState:
 
 
 def _went_back(tally: RolloutTally) -> bool:
-    """Whether some host went back, and none is on the target any more: the seed's Reverted."""
+    """Whether some host rolled back, and none is on the target any more: the seed's Reverted."""
     return tallies.total(tally, HostState.REVERTED) > 0 and not tallies.on_target(tally)
 
 

@@ -13,7 +13,7 @@ class RolloutState(StrEnum):
     ACTIVE = "Active"  # some host of the waves so far is not settled
     CONVERGING = "Converging"  # all of them are; later waves remain, or some reboot
     TERMINAL = "Terminal"  # every host converged
-    REVERTED = "Reverted"  # a host went back, none is in flight on the target
+    REVERTED = "Reverted"  # a host rolled back, none is in flight on the target
     FAILED = "Failed"  # a host failed and did not go back
     SUPERSEDED = "Superseded"  # a newer one opened on the channel
     PRUNED = "Pruned"  # past its retention; the row stays readable

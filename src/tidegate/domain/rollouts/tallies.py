@@ -188,7 +188,7 @@ def stuck(tally: RolloutTally) -> int:
 
 
 def troubled(tally: RolloutTally) -> bool:
-    """Whether some host failed or went back, and still counts."""
+    """Whether some host failed or rolled back, and still counts."""
     return total(tally, HostState.FAILED, HostState.REVERTED) > 0
 
 
