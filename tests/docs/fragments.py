@@ -136,6 +136,7 @@ PAGES: Final[Mapping[str, tuple[Mapping[str, Any], Mapping[str, Callable[[Names]
         _called(collect, list_referenced_blobs),
         {"blobs": lambda names: FileBlobs(names.directory / "blobs", LOG)},
     ),
+    "docs/library.md": ({}, {}),
     "docs/outbox.md": ({}, {}),
     "docs/packages.md": ({}, {}),
     "docs/publication.md": (

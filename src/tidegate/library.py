@@ -1,0 +1,265 @@
+"""Tidegate as a library: a log opened by URL, whose calls return what they promise or raise.
+
+What this module lists is the library's surface; ``import tidegate`` has all of it. Everything else
+may change in any release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+
+from msgspec import Struct
+
+from tidegate.clock import Clock, system_clock
+from tidegate.control.outbox.sender import perform_then_record
+from tidegate.control.runtime import CommandOutcome, Control
+from tidegate.domain.provenance import Rules, Subject, Triple
+from tidegate.domain.releases.generic import transition_append_event
+from tidegate.engines import connect
+from tidegate.engines.group_commit import GroupCommit, PendingCommit
+from tidegate.errors import (
+    BoundaryMoved,
+    Conflict,
+    Invalid,
+    NotFound,
+    OutcomeUnknown,
+    Refused,
+    StoreUnavailable,
+    TidegateError,
+    TooLarge,
+    Unavailable,
+    UnfencedQuery,
+    Unknown,
+    VersionConflict,
+)
+from tidegate.kernel.attributes import FieldRole
+from tidegate.kernel.collections import Collection, Index, Nature, Writers
+from tidegate.kernel.folds import Fold, Folds
+from tidegate.kernel.leases import LEASES, Leases
+from tidegate.kernel.model import (
+    ABSENT,
+    ALL,
+    NO_META,
+    Boundary,
+    Check,
+    Clause,
+    Commit,
+    CommitKey,
+    Delete,
+    Event,
+    EventPage,
+    Fact,
+    Key,
+    Match,
+    Meta,
+    Position,
+    Put,
+    Query,
+    Receipt,
+    Record,
+)
+from tidegate.kernel.records.actions import (
+    CheckRow,
+    CreateRow,
+    DeleteRow,
+    PutRow,
+    Stored,
+    UpdateRow,
+)
+from tidegate.kernel.records.records import REPAIRS, RawRecords, Records
+from tidegate.kernel.records.write_policy import WriteMode, WritePolicy
+from tidegate.kernel.replay import differences
+from tidegate.kernel.slices import Slice
+from tidegate.kernel.store import Schema, Store
+from tidegate.kernel.tags import Cross, Partition, Untagged
+from tidegate.kernel.vocabulary import FactType, Vocabulary, facts
+
+__all__ = [
+    "ABSENT",
+    "ALL",
+    "LEASES",
+    "REPAIRS",
+    "Boundary",
+    "BoundaryMoved",
+    "Check",
+    "CheckRow",
+    "Clause",
+    "Collection",
+    "CommandOutcome",
+    "Commit",
+    "CommitKey",
+    "Conflict",
+    "CreateRow",
+    "Cross",
+    "Delete",
+    "DeleteRow",
+    "Event",
+    "EventPage",
+    "Fact",
+    "FactType",
+    "FieldRole",
+    "Fold",
+    "Folds",
+    "Index",
+    "Invalid",
+    "Key",
+    "Leases",
+    "Log",
+    "Match",
+    "Meta",
+    "Nature",
+    "NotFound",
+    "OutcomeUnknown",
+    "Partition",
+    "Put",
+    "PutRow",
+    "Query",
+    "RawRecords",
+    "Receipt",
+    "Record",
+    "Records",
+    "Refused",
+    "Rules",
+    "Schema",
+    "Slice",
+    "Store",
+    "StoreUnavailable",
+    "Stored",
+    "Subject",
+    "TidegateError",
+    "TooLarge",
+    "Triple",
+    "Unavailable",
+    "UnfencedQuery",
+    "Unknown",
+    "Untagged",
+    "UpdateRow",
+    "VersionConflict",
+    "Vocabulary",
+    "WriteMode",
+    "WritePolicy",
+    "Writers",
+    "differences",
+    "facts",
+    "perform_then_record",
+    "transition_append_event",
+]
+
+
+class Log:
+    """One log and its rows. Threads may share it; open another one in another process.
+
+    Every call returns what it promises or raises a ``TidegateError``: catch a family (``Conflict``,
+    ``Refused``, ``Unavailable``, ``Unknown``, …), not a leaf.
+    """
+
+    def __init__(
+        self, url: str, schema: Schema, folds: Folds | None = None, *, clock: Clock = system_clock
+    ) -> None:
+        """Open the log at this URL, and make it if it is not there yet.
+
+        Raises:
+            InvalidInput: no engine has such a URL. StoreRefused, StoreUnavailable.
+        """
+        self.store = connect(url, schema)
+        self.clock = clock
+        self._writer = GroupCommit(self.store)
+        self._folds = folds
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Finish what waits, then close."""
+        self._writer.close()
+        self.store.close()
+
+    # ── reading ──
+
+    def read(
+        self,
+        query: Query,
+        *,
+        guard: Query | None = None,
+        after: Position = 0,
+        limit: int | None = None,
+    ) -> EventPage:
+        """The events that match, in position order, with the boundary of a decision on them."""
+        return self.store.read(query, guard=guard, after=after, limit=limit)
+
+    def feed(self, *, after: Position = 0, limit: int) -> tuple[Event, ...]:
+        """All events in position order, without gaps."""
+        return self.store.feed(after=after, limit=limit).events
+
+    def head(self) -> Position:
+        """The last position that was given out."""
+        return self.store.head()
+
+    def get(self, *keys: Key) -> tuple[Record | None, ...]:
+        """The rows, None where there is none, as of one moment."""
+        return self.store.get(*keys)
+
+    def receipt(self, key: str) -> Receipt | None:
+        """What became of the commit or command with this idempotency key."""
+        return self.store.receipt(key)
+
+    # ── writing ──
+
+    def fact(self, value: Struct) -> Fact:
+        """A declared fact, ready for a commit. Raises: InvalidInput."""
+        return self.store.schema.vocabulary.fact(value)
+
+    def commit(
+        self,
+        *values: Struct,
+        on: Iterable[Boundary] = (),
+        writes: Iterable[Put | Delete | Check] = (),
+        once: CommitKey | None = None,
+        meta: Meta = NO_META,
+    ) -> Receipt:
+        """Facts, under boundaries, with row writes and an idempotency key: all or nothing.
+
+        Raises:
+            Conflict: a boundary moved (``BoundaryMoved.clause``) or a row did. Invalid, TooLarge.
+            Unavailable: nothing was applied. Unknown: it may have been; ask with the same key.
+        """
+        made = tuple(self.fact(value) for value in values)
+        return self.submit(
+            Commit(self.clock(), meta, made, tuple(on), tuple(writes), once)
+        ).result()
+
+    def submit(self, commit: Commit) -> PendingCommit:
+        """A future of the commit's receipt; many of them share one flush."""
+        return self._writer.submit(commit)
+
+    def execute(
+        self, item: Slice, command: Struct, *, meta: Meta = NO_META, key: str | None = None
+    ) -> CommandOutcome:
+        """Decide a command on what it reads, fold its facts into rows, and commit both.
+
+        Raises:
+            Refused: a rule says no. Conflict: somebody else was first, every time. And as commit.
+            InvalidDefinition: the log was opened without the folds of its folded collections.
+        """
+        folds = Folds(self.store.schema, ()) if self._folds is None else self._folds
+        control = Control(self.store, folds, self._writer.submit, clock=self.clock)
+        return control.execute(item, command, meta=meta, key=key)
+
+    # ── rows of your own ──
+
+    def records(self, meta: Meta = NO_META) -> Records:
+        """Kept rows under their write policies, in this actor's name."""
+        return Records(self.store, self.clock, meta)
+
+    def raw_records(self) -> RawRecords:
+        """Repairs past the write policies; each leaves an event with its reason and actor."""
+        return RawRecords(self.store, self.clock)
