@@ -7,8 +7,18 @@ from datetime import timedelta
 
 import pytest
 
-from tests.differential.tiny import CACHES, LIMITS, SIZES, UNBOUNDED, defined, shrunk
-from tidegate import engines
+from tests.differential.tiny import (
+    CACHES,
+    KERNEL_CACHES,
+    KERNEL_LIMITS,
+    KERNEL_SIZES,
+    LIMITS,
+    SIZES,
+    UNBOUNDED,
+    defined,
+    shrunk,
+)
+from tidegate import engines, kernel
 
 TIMES = ("_SECONDS", "_SECONDS_MAX", "_SECONDS_FIRST", "_MS")
 
@@ -27,6 +37,34 @@ def test_every_number_of_the_engines_is_tiny_or_no_memory() -> None:
     ]
 
     assert unknown == [], "add each to SIZES, or to LIMITS if nothing is forgotten beyond it"
+
+
+def test_every_number_of_the_kernel_is_tiny_or_no_memory() -> None:
+    no_memory = frozenset().union(*KERNEL_LIMITS.values())
+    unknown = [
+        f"{module}.{name}"
+        for module, name, value in defined(kernel)
+        if name.isupper()
+        and not name.startswith("_")
+        and isinstance(value, int | float | timedelta)
+        and not name.endswith((*TIMES, "_BYTES_MAX"))
+        and name not in KERNEL_SIZES.get(module, ())
+        and name not in no_memory
+    ]
+
+    assert unknown == [], "add each to KERNEL_SIZES, or to KERNEL_LIMITS"
+
+
+def test_every_bounded_cache_of_the_kernel_is_tiny() -> None:
+    unknown = [
+        f"{module}.{name}"
+        for module, name, value in defined(kernel)
+        if hasattr(value, "cache_parameters")
+        and value.cache_parameters()["maxsize"] is not None
+        and name not in KERNEL_CACHES.get(module, ())
+    ]
+
+    assert unknown == []
 
 
 def test_every_cache_of_the_engines_is_tiny_or_unbounded() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tidegate import engines
+from tidegate import engines, kernel
 
 # Module → constant → size. Constants are read when they are used, or when a handle is opened.
 SIZES: dict[str, dict[str, float]] = {
@@ -66,8 +66,43 @@ CACHES: dict[str, tuple[str, ...]] = {
     "postgres.queries": ("_word", "_meta", "_time"),
 }
 
+# The same of the kernel, on whose memories every engine rests.
+KERNEL_SIZES: dict[str, dict[str, float]] = {
+    "vocabulary": {"SHAPES_MAX": 1, "FILED_MAX": 1},
+    "tags": {"TAGGED_MAX": 1},
+    "store": {"PAGE_ROWS": 1},
+    "replay": {"PAGE": 1},
+}
+KERNEL_CACHES: dict[str, tuple[str, ...]] = {
+    "model": ("tags_bytes", "meta_bytes"),
+    "commit_limits": ("tags_bytes", "meta_bytes"),
+}
+
 # Numbers beyond which nothing is forgotten or cut. Times that end in _SECONDS_MAX or the like are
 # not listed.
+KERNEL_LIMITS = {
+    "how often something is tried": {"LEASE_ATTEMPTS_MAX", "PUT_ATTEMPTS_MAX", "VERIFY_ROUNDS_MAX"},
+    "what a caller may ask for": {
+        "POSITION_MAX",
+        "INTEGER_MAX",
+        "DEPTH_MAX",
+        "TAGS_MAX",
+        "COMPOSITE_TAGS_MAX",
+        "FACTS_MAX",
+        "WRITES_MAX",
+        "CLAUSES_MAX",
+        "CLAUSE_TYPES_MAX",
+        "SCHEMA_MAX",
+        "COST_MAX",
+        "FOLLOW_UPS_MAX",
+        "BATCH_MAX",
+        "RESOLUTION",
+    },
+    "the form of what is stored": {"LOG_FORMAT", "SLOT_BYTES", "SLOT_FACT_BYTES", "ABSENT"},
+    "integers of which Python keeps one object": {"SINGLE_MAX"},
+    "the size of a cache in KERNEL_CACHES": {"REMEMBERED_MAX"},
+    "how long a key is kept, by the log's own time": {"ONCE_KEPT"},
+}
 LIMITS = {
     "how often something is tried": {
         "TRIES_MAX",
@@ -104,18 +139,20 @@ LIMITS = {
 UNBOUNDED = {"quoted", "_boundary_read", "_session"}
 
 
-def _module(name: str) -> ModuleType:
-    return import_module(f"{engines.__name__}.{name}")
+def _module(name: str, package: ModuleType = engines) -> ModuleType:
+    return import_module(f"{package.__name__}.{name}")
 
 
 def _changes() -> Iterator[tuple[ModuleType, str, Any]]:
-    for name, sizes in SIZES.items():
-        for constant, size in sizes.items():
-            yield _module(name), constant, size
-    for name, caches in CACHES.items():
-        for cache in caches:
-            module = _module(name)
-            yield module, cache, lru_cache(1)(getattr(module, cache).__wrapped__)
+    for package, every_size in ((engines, SIZES), (kernel, KERNEL_SIZES)):
+        for name, sizes in every_size.items():
+            for constant, size in sizes.items():
+                yield _module(name, package), constant, size
+    for package, every_cache in ((engines, CACHES), (kernel, KERNEL_CACHES)):
+        for name, caches in every_cache.items():
+            for cache in caches:
+                module = _module(name, package)
+                yield module, cache, lru_cache(1)(getattr(module, cache).__wrapped__)
 
 
 def shrink() -> None:
@@ -138,11 +175,11 @@ def shrink_pairs() -> None:
 # ── what is there to be made tiny ─────────────────────────────────────────────────────────────────
 
 
-def defined() -> Iterator[tuple[str, str, object]]:
-    """Module, name and value of every number and every cache that a module of an engine defines."""
-    for found in pkgutil.walk_packages(engines.__path__, f"{engines.__name__}."):
+def defined(package: ModuleType = engines) -> Iterator[tuple[str, str, object]]:
+    """Module, name and value of every number and every cache that a module of these defines."""
+    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         module = import_module(found.name)
-        short = found.name.removeprefix(f"{engines.__name__}.")
+        short = found.name.removeprefix(f"{package.__name__}.")
         for name in _names(ast.parse(inspect.getsource(module))):
             yield short, name, getattr(module, name, None)
 
