@@ -641,3 +641,19 @@ def test_enrolls_no_key_of_small_order(fleet: ServedFleet, public_key: str) -> N
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
     assert answer.json()["field"] == "public_key"
     assert fleet.viewer.get("/v1/hosts/db-01").status_code == 404
+
+
+def test_the_session_door_does_not_say_which_hosts_there_are(fleet: ServedFleet) -> None:
+    proof = Ed25519PrivateKey.generate().sign(b"x").hex()
+    time = int(fleet.clock().timestamp())
+    client = fleet.agents["web-01"].client
+
+    answers = [
+        client.post(
+            "/v1/agent/session", json={"host_id": host_id, "time": time, "proof": proof}
+        ).json()
+        for host_id in ("web-01", "nothing-99")
+    ]
+
+    assert [(item["status"], item["code"]) for item in answers] == [(403, "bad_proof")] * 2
+    assert answers[0]["detail"] == answers[1]["detail"]

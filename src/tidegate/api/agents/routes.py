@@ -48,7 +48,6 @@ from tidegate.domain.fleet.claims import claims
 from tidegate.domain.fleet.refusals import (
     HostGone,
     HostIsEnrolled,
-    HostNotFound,
     KeyRevoked,
     TokenRefused,
     TokenReplayed,
@@ -374,7 +373,7 @@ ROUTES = (
         open_session,
         PUBLIC,
         SessionAnswer,
-        errors=(*_SPOKEN, HostNotFound, HostGone, KeyRevoked, ClockSkewed, BadProof),
+        errors=(*_SPOKEN, HostGone, KeyRevoked, ClockSkewed, BadProof),
     ),
     Route(
         "GET",

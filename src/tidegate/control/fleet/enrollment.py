@@ -61,6 +61,9 @@ PRUNED_MAX = 10_000  # rows in one go
 PAGE = 500
 
 
+UNPROVED: Final = "the signature does not prove the key of this host"
+
+
 class BadProof(Forbidden):
     """The signature is not the one of this key over this request."""
 
@@ -177,11 +180,12 @@ class Enrollment:
         """A MAC key for a host that proves its key.
 
         Raises:
-            HostNotFound, HostGone, KeyRevoked, ClockSkewed, BadProof.
+            BadProof: the host is unknown, or the proof is another key's.
+            HostGone, KeyRevoked, ClockSkewed.
         """
         found = self._reads.find(host_key(host_id), Host)
-        if found is None:
-            raise HostNotFound(host_id)
+        if found is None:  # the same answer as for a wrong proof: nobody learns who is enrolled
+            raise BadProof(UNPROVED)
         host = found.row
         _check_proof(host.public_key, proof, session_message(host_id, time))
         now = self._clock()
@@ -269,7 +273,7 @@ def _check_proof(public_key: str, proof: str, message: bytes) -> None:
     try:
         key.verify(bytes.fromhex(proof), message)
     except (InvalidSignature, ValueError):
-        raise BadProof("the signature does not prove the key") from None
+        raise BadProof(UNPROVED) from None
 
 
 # The y coordinates of all points of small order, in each spelling, without the bit of the sign.
