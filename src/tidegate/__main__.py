@@ -14,14 +14,14 @@ from tidegate.cli import app
 _HERE: Final = "tidegate.commands"
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "serve": (f"{_HERE}.serve:serve", "Serve the API, the dashboard and the worker."),
-    "worker": (f"{_HERE}.serve:worker", "Work beside a server: orders, timers, outbox, archive."),
+    "worker": (f"{_HERE}.serve:worker", "Run the worker: orders, timers, outbox, archive."),
     "agent": (f"{_HERE}.agent:agent", "Run what the server orders on this host."),
-    "doctor": (f"{_HERE}.maintenance:doctor", "Look at an installation, and say what to do."),
+    "doctor": (f"{_HERE}.maintenance:doctor", "Check an installation, and say what to do."),
     "backup": (f"{_HERE}.maintenance:backup", "Take a backup of everything."),
     "restore": (f"{_HERE}.maintenance:restore", "Put a backup back; that begins a new epoch."),
     "views": (f"{_HERE}.views:views", "Verify derived rows against the log, or rebuild them."),
-    "archive": (f"{_HERE}.archive:archive", "Verify the mirror of the log, or rebuild it."),
-    "simulate": (f"{_HERE}.simulate:simulate", "Say how a rollout on a channel would go."),
+    "archive": (f"{_HERE}.archive:archive", "Verify the copy of the log, or rebuild it."),
+    "simulate": (f"{_HERE}.simulate:simulate", "Forecast a rollout on a channel."),
     "demo": (f"{_HERE}.demo:demo", "Show a living installation with a simulated fleet."),
 }
 

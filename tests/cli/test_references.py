@@ -95,7 +95,7 @@ def test_pulls_references_as_a_list_that_a_push_sends_again(seat: Seat, tmp_path
     assert (again.code, same["metadata"]) == (0, before["metadata"])
     assert (losing.code, "not pushed" in losing.err) == (3, True)
     assert moved.code == 0, moved.err
-    assert (late.code, "somebody else pushed" in late.err) == (3, True)
+    assert (late.code, "another person pushed" in late.err) == (3, True)
     assert refreshed.code == 0
     assert checkout.read_references(other)[0].uri == MIRROR
 

@@ -87,7 +87,7 @@ def test_pulls_what_was_pushed_and_refuses_to_lose_changes(seat: Seat, tmp_path:
 
     assert (clobbering.code, "not pushed" in clobbering.err) == (3, True)
     assert pushed.code == again.code == 0
-    assert (late.code, "somebody else pushed" in late.err) == (3, True)
+    assert (late.code, "another person pushed" in late.err) == (3, True)
     assert discarded.code == 0
     assert (his / "a.txt").read_text() == "two\n"
     assert (his / "b.bin").read_bytes() == bytes(range(256))

@@ -38,7 +38,7 @@ def test_asks_before_it_erases_a_person(tmp_path: Path, served: Served) -> None:
 
     assert kept.code == 130
     assert erased.code == 0
-    assert f"{user} has no name any more" in erased.out
+    assert f"{user} is erased" in erased.out
 
 
 def test_shows_a_bar_while_it_pushes_much(seat: Seat, tmp_path: Path) -> None:

@@ -43,9 +43,9 @@ def ask_secret(from_stdin: bool, what: str, flag: str, *, twice: bool = False) -
 @click.option(
     "--alone/--team",
     default=None,
-    help="Whether one person works here alone; a team wants a second pair of eyes.",
+    help="Whether one person works alone. In a team another person must approve.",
 )
-@click.option("--keep/--no-keep", default=True, help="Sign in at once and keep a token.")
+@click.option("--keep/--no-keep", default=True, help="Sign in at once and save a token.")
 @with_context
 def setup(
     context: CommandContext,
@@ -56,11 +56,11 @@ def setup(
     alone: bool | None,
     keep: bool,
 ) -> None:
-    """Make the first user of a new installation, with its one-time code."""
+    """Create the first user of a new installation, with its one-time code."""
     state = context.get(at("setup"))
     if state["set_up"]:
         raise CommandExit(
-            ExitCode.CONFLICT, "this installation is set up already", "tidegate login"
+            ExitCode.CONFLICT, "this installation is already set up", "tidegate login"
         )
     code = code or ask("Setup code", "--code")
     login_name = login_name or ask("Sign-in name", "--login")
@@ -70,7 +70,7 @@ def setup(
             raise CommandExit(
                 ExitCode.USAGE, "say --alone or --team: who approves?", "tidegate setup --help"
             )
-        alone = click.confirm("Do you work here alone (nobody else approves)?", err=True)
+        alone = click.confirm("Do you work alone (no other person approves)?", err=True)
     password = ask_secret(password_stdin, "Password", "--password-stdin", twice=True)
     body = {"code": code, "login": login_name, "name": name, "password": password, "alone": alone}
     answer = context.client.write("POST", at("setup"), body)
@@ -92,9 +92,9 @@ def setup(
     metavar="N",
     default=DAYS_DEFAULT,
     show_default=True,
-    help="How long the token is good.",
+    help="How long the token is valid.",
 )
-@click.option("--keep/--no-keep", default=True, help="Keep the token, or print it.")
+@click.option("--keep/--no-keep", default=True, help="Save the token, or print it.")
 @with_context
 def login(
     context: CommandContext,
@@ -104,9 +104,9 @@ def login(
     days: int,
     keep: bool,
 ) -> None:
-    """Sign in and keep an API token for later commands (mode 0600).
+    """Sign in and save an API token for later commands (mode 0600).
 
-    With --token or --token-stdin, that token is checked and kept.
+    With --token or --token-stdin, that token is checked and saved.
     """
     token = sys.stdin.readline(LINE_CHARS_MAX).strip() if token_stdin else context.token
     if token is None:
@@ -201,7 +201,7 @@ def _me(context: CommandContext, token: str) -> Any:
 @click.command(cls=VerbCommand)
 @with_context
 def logout(context: CommandContext) -> None:
-    """Revoke the kept token and forget it."""
+    """Revoke the saved token and delete it."""
     from tidegate.cli.client import ApiClient
     from tidegate.cli.profile import forget, load
 
@@ -215,7 +215,7 @@ def logout(context: CommandContext) -> None:
     except CommandExit as stop:
         if stop.code is ExitCode.UNAVAILABLE:
             raise
-        # It opens nothing any more: expired, or revoked by somebody else.
+        # It is revoked: expired, or revoked by somebody else.
     finally:
         client.close()
     forget()
@@ -225,7 +225,7 @@ def logout(context: CommandContext) -> None:
 @click.command(cls=VerbCommand)
 @with_context
 def whoami(context: CommandContext) -> None:
-    """Who you are to the server, and what you may."""
+    """Show who you are signed in as, and your permissions."""
     me = context.get(at("me"))
     fields = [
         ("server", context.profile.url),

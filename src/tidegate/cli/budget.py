@@ -37,20 +37,20 @@ def budget() -> None:
 
 @budget.command("set")
 @click.argument("budget_id", shell_complete=BUDGETS)
-@click.option("--hosts", "selector", required=True, help="Which hosts it is about.")
+@click.option("--hosts", "selector", required=True, help="The hosts that match this selector.")
 @click.option("--max", "most", type=click.IntRange(1), metavar="N", help="How many at once.")
 @click.option(
     "--max-percent",
     "share",
     type=click.IntRange(1, 100),
     metavar="N",
-    help="Which share of them at once; with both, the smaller counts.",
+    help="What share of them at once. With both, the smaller one counts.",
 )
 @with_context
 def set_one(
     context: CommandContext, budget_id: str, selector: str, most: int | None, share: int | None
 ) -> None:
-    """Bound how many of some hosts may be in flight at once."""
+    """Limit how many of some hosts may be in flight at once."""
     if most is None and share is None:
         raise CommandExit(
             ExitCode.USAGE, "say --max, --max-percent or both", "tidegate budget set --help"
@@ -64,17 +64,17 @@ def set_one(
 @click.argument("budget_id", shell_complete=BUDGETS)
 @with_context
 def remove(context: CommandContext, budget_id: str) -> None:
-    """Take a bound away."""
+    """Remove a budget."""
     answer = context.client.write("DELETE", at("budgets", budget_id))
     document = answer.json() or {"removed": budget_id, "position": answer.position}
-    context.done(document, f"budget {budget_id} bounds nothing any more")
+    context.done(document, f"budget {budget_id} is removed")
 
 
 @budget.command("list")
 @watch_option
 @with_context
 def list_all(context: CommandContext, watch: bool) -> None:
-    """All budgets, and how much of each is taken now."""
+    """List all budgets, and how much of each is in use."""
     context.shown(
         lambda: list(context.client.items(at("budgets"))),
         COLUMNS,

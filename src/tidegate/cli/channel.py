@@ -89,14 +89,19 @@ def channel() -> None:
 
 @channel.command("create")
 @click.argument("channel")
-@click.option("--package", required=True, help="The package that it carries, e.g. web.")
+@click.option("--package", required=True, help="The package that it delivers, such as web.")
 @click.option("--hosts", "selector", required=True, help="Which hosts: 'env=prod,!canary' or '*'.")
-@click.option("--policy", "file", metavar="FILE", help="The rollout policy as JSON; else: at once.")
+@click.option(
+    "--policy",
+    "file",
+    metavar="FILE",
+    help="The rollout policy as JSON. Default: all hosts at once.",
+)
 @with_context
 def create(
     context: CommandContext, channel: str, package: str, selector: str, file: str | None
 ) -> None:
-    """Make CHANNEL: one package, the hosts that a selector takes, a rollout policy."""
+    """Create CHANNEL: one package, the hosts that match a selector, a rollout policy."""
     body = {"channel": channel, "package": package, "selector": selector}
     answer = context.client.write(
         "POST", at("channels"), {**body, "policy": load_policy(file) if file else {}}
@@ -174,11 +179,11 @@ def list_all(context: CommandContext, watch: bool) -> None:
 
 @channel.command("show")
 @click.argument("channel", shell_complete=CHANNELS)
-@click.option("--as-of", metavar="POSITION|TIME", help="As it stood then.")
+@click.option("--as-of", metavar="POSITION|TIME", help="As it was then: a log position or a time.")
 @watch_option
 @with_context
 def show(context: CommandContext, channel: str, as_of: str | None, watch: bool) -> None:
-    """What CHANNEL carries, what is authoritative on it, and on what evidence."""
+    """Show what CHANNEL delivers, which release is authoritative, and on what evidence."""
     path = at("channels", channel)
     context.told(lambda: context.get(path, as_of=as_of), channel_fields, watch=watch)
 
@@ -261,7 +266,7 @@ def promote(
 def rollback(
     context: CommandContext, channel: str, reason: str, version: int | None, wait: WaitOption
 ) -> None:
-    """Promote the release that was authoritative on CHANNEL before, again."""
+    """Promote the previous release of CHANNEL again."""
     request_promotion(context, channel, {"reason": reason}, version, wait, verb="rollback")
 
 
@@ -293,10 +298,10 @@ def request_promotion(
 @reason(required=True)
 @with_context
 def hold(context: CommandContext, channel: str, reason: str) -> None:
-    """No promotion and no order on CHANNEL until it is let go."""
+    """Hold CHANNEL: no promotion and no order until the hold is released."""
     answer = context.client.write("POST", at("channels", channel, "hold"), {"reason": reason})
     context.done(
-        answer, f"channel {channel} is held; let it go with: tidegate channel unhold {channel}"
+        answer, f"channel {channel} is held; release it with: tidegate channel unhold {channel}"
     )
 
 
@@ -305,7 +310,7 @@ def hold(context: CommandContext, channel: str, reason: str) -> None:
 @reason(required=True)
 @with_context
 def unhold(context: CommandContext, channel: str, reason: str) -> None:
-    """Let CHANNEL go again."""
+    """Release the hold on CHANNEL."""
     answer = context.client.write("POST", at("channels", channel, "unhold"), {"reason": reason})
     context.done(answer, f"channel {channel} goes on")
 
@@ -314,7 +319,7 @@ def unhold(context: CommandContext, channel: str, reason: str) -> None:
 @click.argument("channel", shell_complete=CHANNELS)
 @with_context
 def history(context: CommandContext, channel: str) -> None:
-    """What was authoritative on CHANNEL, when, and who decided it."""
+    """Show what was authoritative on CHANNEL, when, and who decided it."""
     context.list(
         context.client.items(at("releases", channel, "events")), HISTORY, empty="no promotion yet"
     )

@@ -149,14 +149,14 @@ def shared_options() -> list[click.Parameter]:
         click.Option(
             ["--url"],
             metavar="URL",
-            help="The server; else TIDEGATE_URL, else what login kept.",
+            help="The server. Default: TIDEGATE_URL, then the one that login saved.",
             expose_value=False,
             callback=_kept,
         ),
         click.Option(
             ["--token"],
             metavar="TOKEN",
-            help="The API token; else TIDEGATE_TOKEN, else what login kept.",
+            help="The API token. Default: TIDEGATE_TOKEN, then the one that login saved.",
             expose_value=False,
             callback=_kept,
         ),
@@ -209,7 +209,7 @@ def version_option(verb: F) -> F:
         "--version",
         type=click.IntRange(min=0),
         metavar="N",
-        help="Only if it is still at this version; else at the version that stands now.",
+        help="Only if it is still at this version. Default: the current version.",
     )(verb)
 
 
@@ -222,5 +222,7 @@ def watch_option(verb: F) -> F:
 
 def reason(*, required: bool) -> Callable[[F], F]:
     """``--reason``: why, for the log."""
-    said = "Why; it stands in the log." if required else "Why, if that is worth keeping."
+    said = (
+        "The reason. It is recorded in the log." if required else "A reason to record in the log."
+    )
     return click.option("--reason", required=required, help=said)

@@ -27,13 +27,13 @@ def freeze() -> None:
 
 @freeze.command("start")
 @click.option("--channel", "channels", multiple=True, shell_complete=CHANNELS, help="Else: all.")
-@click.option("--until", metavar="TIME", help="When it ends by itself: 2026-12-24T18:00:00Z.")
+@click.option("--until", metavar="TIME", help="When it ends automatically: 2026-12-24T18:00:00Z.")
 @reason(required=True)
 @with_context
 def start(
     context: CommandContext, channels: tuple[str, ...], until: str | None, reason: str
 ) -> None:
-    """Dispatch nothing from now on."""
+    """Start a freeze: nothing is dispatched."""
     body = {"channels": list(channels), "until": until, "reason": reason}
     answer = context.client.write("POST", at("freezes"), body)
     freeze_id = answer.json()["freeze_id"]
@@ -54,7 +54,7 @@ def end(context: CommandContext, freeze_id: str, reason: str) -> None:
 @watch_option
 @with_context
 def list_all(context: CommandContext, watch: bool) -> None:
-    """The freezes that hold now."""
+    """List the freezes that are in force."""
     context.shown(
         lambda: list(context.client.items(at("freezes"))), COLUMNS, watch=watch, empty="no freeze"
     )

@@ -72,7 +72,7 @@ def list_all(context: CommandContext, status: str | None, channel: str | None, w
 @click.argument("host", shell_complete=HOSTS)
 @with_context
 def show(context: CommandContext, host: str) -> None:
-    """What is known of HOST."""
+    """Show HOST: what it runs, its labels and channels."""
     found = context.get(at("hosts", host))
     context.card(
         found,
@@ -94,7 +94,7 @@ def show(context: CommandContext, host: str) -> None:
 
 @host.command("enroll")
 @click.argument("host")
-@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="May stand again.")
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Repeatable.")
 @with_context
 def enroll(context: CommandContext, host: str, labels: tuple[str, ...]) -> None:
     """Print a one-time token with which the agent on HOST enrolls itself."""
@@ -112,7 +112,7 @@ def enroll(context: CommandContext, host: str, labels: tuple[str, ...]) -> None:
 @click.argument("labels", nargs=-1, required=True, metavar="KEY=VALUE|KEY-...")
 @with_context
 def label(context: CommandContext, host: str, labels: tuple[str, ...]) -> None:
-    """Set labels of HOST, or remove them; the others stay."""
+    """Set or remove labels of HOST. Other labels stay."""
     change = labels_of(labels)
     path = at("hosts", host)
     found = context.client.get(path)
@@ -127,7 +127,7 @@ def label(context: CommandContext, host: str, labels: tuple[str, ...]) -> None:
 @reason(required=True)
 @with_context
 def revoke(context: CommandContext, host: str, reason: str) -> None:
-    """Shut the agent of HOST out: its key opens nothing any more."""
+    """Revoke the key of HOST's agent."""
     answer = context.client.write("POST", at("hosts", host, "revoke"), {"reason": reason})
     context.done(answer, f"{host} is revoked")
 
@@ -137,7 +137,7 @@ def revoke(context: CommandContext, host: str, reason: str) -> None:
 @reason(required=True)
 @with_context
 def retire(context: CommandContext, host: str, reason: str) -> None:
-    """Take HOST out of the fleet; its name does not come back."""
+    """Retire HOST from the fleet. Its name cannot be used again."""
     answer = context.client.write("POST", at("hosts", host, "retire"), {"reason": reason})
     context.done(answer, f"{host} is retired")
 

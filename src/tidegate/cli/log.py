@@ -30,8 +30,12 @@ GAUGE = "tidegate_log_position "
 
 def filter_options(verb: Any) -> Any:
     """``--type`` and ``--tag``: which events."""
-    typed = click.option("--type", "types", multiple=True, help="Only of this type; again: or.")
-    tagged = click.option("--tag", "tags", multiple=True, help="Only with this tag; again: and.")
+    typed = click.option(
+        "--type", "types", multiple=True, help="Only of this type. Repeatable: any of them."
+    )
+    tagged = click.option(
+        "--tag", "tags", multiple=True, help="Only with this tag. Repeatable: all of them."
+    )
     return typed(tagged(verb))
 
 
@@ -98,7 +102,7 @@ def log() -> None:
     show_default=True,
     help="How many of the last ones.",
 )
-@click.option("-f", "--follow", is_flag=True, help="Stay, and print what happens.")
+@click.option("-f", "--follow", is_flag=True, help="Follow: print events as they happen.")
 @click.option("--after", type=click.IntRange(0), metavar="POSITION", help="From here on instead.")
 @filter_options
 @with_context
@@ -110,7 +114,7 @@ def tail(
     types: tuple[str, ...],
     tags: tuple[str, ...],
 ) -> None:
-    """The last events, or those behind a position; with -f, as they happen."""
+    """Print the last events, or those after a position. With -f, follow the log."""
     reached = after
     if after is None:
         recent, reached = _recent(context, count, types, tags)
@@ -155,7 +159,7 @@ def show(context: CommandContext, position: int) -> None:
     if not page["items"] or page["items"][0]["position"] != position:
         raise CommandExit(
             ExitCode.NOT_FOUND,
-            f"no event that you may see stands at {position}",
+            f"there is no event that you may see at position {position}",
             "tidegate log tail",
         )
     event = page["items"][0]
@@ -179,9 +183,9 @@ def show(context: CommandContext, position: int) -> None:
 def export(
     context: CommandContext, file: str, after: int, types: tuple[str, ...], tags: tuple[str, ...]
 ) -> None:
-    """Write the log to FILE (else to standard output), a line of JSON per event.
+    """Write the log to FILE or standard output, one line of JSON per event.
 
-    FILE appears when it is whole; each line is the event as CloudEvents has it.
+    FILE appears when it is complete. Each line is a CloudEvents event.
     """
     if file == "-":
         for items, _ in pages(context, after, types, tags):

@@ -24,7 +24,7 @@ COLUMNS = (
 
 @click.group(cls=NounGroup)
 def outbox() -> None:
-    """What is owed to the world: webhooks, programs, files."""
+    """The outbox: webhooks, programs and files that wait to be sent."""
 
 
 @outbox.command("list")
@@ -62,6 +62,6 @@ def redrive(context: CommandContext, intent: str, reason: str) -> None:
 @reason(required=True)
 @with_context
 def cancel(context: CommandContext, intent: str, reason: str) -> None:
-    """Give INTENT up, with a reason."""
+    """Cancel INTENT, with a reason."""
     answer = context.client.write("POST", at("outbox", intent, "cancel"), {"reason": reason})
     context.done(answer, f"{intent} is given up")

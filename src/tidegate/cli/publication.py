@@ -18,7 +18,7 @@ COLUMNS = (
 
 @click.group(cls=NounGroup)
 def publication() -> None:
-    """Bodies that are swapped whole. KEY is the cache key, such as the name of a channel."""
+    """Published documents. KEY is the cache key, such as the name of a channel."""
 
 
 @publication.command("generations")
@@ -35,7 +35,7 @@ def generations(context: CommandContext, key: str) -> None:
 @click.argument("generation")
 @with_context
 def roll_back(context: CommandContext, key: str, generation: str) -> None:
-    """Set KEY back to GENERATION."""
+    """Roll KEY back to GENERATION."""
     body = {"version_id": generation}
     answer = context.client.write("POST", at("publications", key, "roll-back"), body)
     context.done(answer, f"{key} is what it was as {generation}")
@@ -44,7 +44,7 @@ def roll_back(context: CommandContext, key: str, generation: str) -> None:
 @publication.command("collect")
 @with_context
 def collect(context: CommandContext) -> None:
-    """Remove what is past its ttl now; a worker does so once an hour."""
+    """Remove expired generations now. A worker does so once an hour."""
     answer = context.client.write("POST", at("publication-collections"))
     gone = answer.json()
     counts = ", ".join(

@@ -21,19 +21,19 @@ This page is written from the code: `python -m tests.cli.reference` writes it.
 | flag | what it does |
 |---|---|
 | `-o`, `--output` | `table` for people (default), `json`, or `jsonl`: a line of JSON per item |
-| `--url` | the server; else `TIDEGATE_URL`, else what `login` kept, else `http://127.0.0.1:8420` |
-| `--token` | the API token; else `TIDEGATE_TOKEN`, else what `login` kept for this server |
+| `--url` | the server; default: `TIDEGATE_URL`, what `login` saved, `http://127.0.0.1:8420` |
+| `--token` | the API token; default: `TIDEGATE_TOKEN`, what `login` saved for this server |
 | `-h`, `--help` | what the command does |
 
-They may stand before the noun or behind the verb. `tidegate login` keeps server and token in
-`$XDG_CONFIG_HOME/tidegate/client.json`, mode 0600; a kept token goes to no other server.
+They may be placed before the noun or after the verb. `tidegate login` saves server and token in
+`$XDG_CONFIG_HOME/tidegate/client.json`, mode 0600. A saved token is sent to no other server.
 
-* A write carries an idempotency key. While the server is away (503) it is repeated under the same
-  key, so it happens once. It names the version that it changes: that of `--version`, else the one
-  that stood when the command began.
+* A write carries an idempotency key. If the server is unavailable (503), the command repeats it
+  under the same key, so it happens once. It names the version that it changes: that of `--version`,
+  or the current one.
 * `--watch` redraws in place on a terminal and prints a plain line for each change otherwise.
-* Colours are left out where there is no terminal, and where `NO_COLOR` is set; a state is always
-  told by glyph and word, too.
+* Without a terminal, or with `NO_COLOR`, there are no colours. A state always has a glyph and a
+  word.
 * Errors go to standard error: one line that says why, with the stable code of
   `docs/problems/README.md`, and the next command to try. With `-o json` or `jsonl` the last line on
   standard error is a problem document (RFC 9457) as the server sent it: `type`, `title`, `status`,
@@ -45,9 +45,9 @@ They may stand before the noun or behind the verb. `tidegate login` keeps server
 """
 ENDINGS = {
     ExitCode.DONE: "done",
-    ExitCode.REFUSED: "refused: a rule says no",
-    ExitCode.USAGE: "usage: the command or its input is not of the form that it must have",
-    ExitCode.CONFLICT: "conflict: somebody else moved first",
+    ExitCode.REFUSED: "refused: a rule forbids it",
+    ExitCode.USAGE: "usage: the command or its input is malformed",
+    ExitCode.CONFLICT: "conflict: another request was committed first",
     ExitCode.NOT_FOUND: "not found",
     ExitCode.PERMISSION: "permission: not signed in, or not allowed",
     ExitCode.UNAVAILABLE: "unavailable: no answer, or not now",

@@ -33,7 +33,9 @@ def repo() -> None:
     show_default=True,
     help="How many approvals publish a revision; 0: one person works here alone.",
 )
-@click.option("--deployment", is_flag=True, help="What is deployed from: deletions need two.")
+@click.option(
+    "--deployment", is_flag=True, help="Hosts are deployed from it: a deletion needs two people."
+)
 @click.option("--protect-proposed", is_flag=True, default=None, help="Proposals are not deleted.")
 @with_context
 def create(
@@ -43,7 +45,7 @@ def create(
     deployment: bool,
     protect_proposed: bool | None,
 ) -> None:
-    """Make the repository NAME."""
+    """Create the repository NAME."""
     body = {
         "name": name,
         "quorum": approvals,
@@ -59,7 +61,9 @@ def create(
 @click.option(
     "--approvals", type=click.IntRange(0), metavar="N", help="How many approvals publish."
 )
-@click.option("--deployment/--no-deployment", default=None, help="Whether it is deployed from.")
+@click.option(
+    "--deployment/--no-deployment", default=None, help="Whether hosts are deployed from it."
+)
 @click.option(
     "--protect-proposed/--no-protect-proposed",
     default=None,
@@ -75,7 +79,7 @@ def edit(
     protect_proposed: bool | None,
     version: int | None,
 ) -> None:
-    """Change how NAME wants its revisions approved; what is not said stays."""
+    """Change how revisions of NAME are approved. Settings that you do not name stay."""
     path = at("repositories", name)
     body = {"quorum": approvals, "deployment": deployment, "protect_proposed": protect_proposed}
     etag = context.etag_of(path, version)

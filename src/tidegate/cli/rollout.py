@@ -105,7 +105,7 @@ def rollout() -> None:
 @click.argument("release")
 @with_context
 def plan(context: CommandContext, channel: str, release: str) -> None:
-    """Which host would get RELEASE on CHANNEL in which wave; changes nothing."""
+    """Show which hosts would get RELEASE on CHANNEL in which wave. Changes nothing."""
     body = {"channel": channel, "release_id": release}
     print_plan(context, context.client.write("POST", at("rollouts", "plan"), body).json())
 
@@ -229,7 +229,7 @@ def get(
 @click.option("--timeout", type=click.IntRange(1), metavar="SECONDS", help="No longer than this.")
 @with_context
 def watch(context: CommandContext, rollout: str, timeout: int | None) -> None:
-    """Watch the waves of ROLLOUT until it ended; the exit code tells how, as with --wait."""
+    """Watch the waves of ROLLOUT until it ends. The exit code is that of --wait."""
     rollout_id = id_of(context, rollout)
     if timeout is not None:
         wait_for_rollout(context, rollout_id, WaitOption(True, timeout))
@@ -256,7 +256,7 @@ def _steered(
 @reason(required=True)
 @with_context
 def pause(context: CommandContext, rollout: str, reason: str) -> None:
-    """No order and no wave until it is resumed."""
+    """Pause the rollout: no order and no wave until it is resumed."""
     _steered(context, rollout, "pause", {"reason": reason}, "is paused")
 
 
@@ -265,7 +265,7 @@ def pause(context: CommandContext, rollout: str, reason: str) -> None:
 @reason(required=True)
 @with_context
 def resume(context: CommandContext, rollout: str, reason: str) -> None:
-    """Let a paused rollout go on (a halted one is cleared instead)."""
+    """Resume a paused rollout. A halted one needs rollout clear."""
     _steered(context, rollout, "resume", {"reason": reason}, "goes on")
 
 
@@ -274,7 +274,7 @@ def resume(context: CommandContext, rollout: str, reason: str) -> None:
 @reason(required=True)
 @with_context
 def abort(context: CommandContext, rollout: str, reason: str) -> None:
-    """End it where it stands: nothing more is dispatched, the channel keeps its pin."""
+    """Abort the rollout: nothing more is dispatched. The channel keeps its release."""
     channel = rollout.partition("@")[0]
     line = f"is aborted; next: tidegate channel promote {channel} RELEASE"
     _steered(context, rollout, "abort", {"reason": reason}, line)
@@ -304,17 +304,15 @@ def retry(
     "--mode",
     type=click.Choice(("resume", "waive", "abandon")),
     required=True,
-    help="Try its hosts again, let the named hosts leave the count, or give it up.",
+    help="Retry its hosts, waive the named hosts, or give the rollout up.",
 )
-@click.option(
-    "--host", "hosts", multiple=True, help="A host that is waived or tried again; repeatable."
-)
+@click.option("--host", "hosts", multiple=True, help="A host to retry or waive. Repeatable.")
 @reason(required=True)
 @with_context
 def clear(
     context: CommandContext, rollout: str, mode: str, hosts: tuple[str, ...], reason: str
 ) -> None:
-    """Decide about a halted rollout, as an operator who looked."""
+    """Clear a halted rollout after you looked at it."""
     body = {"mode": mode, "reason": reason, "hosts": list(hosts)}
     _steered(context, rollout, "clearance", body, f"is cleared: {mode}")
 
@@ -335,7 +333,7 @@ def skip(context: CommandContext, rollout: str, host: str, reason: str) -> None:
 @click.option("--host", help="Why this host waits.")
 @with_context
 def explain(context: CommandContext, rollout: str, host: str | None) -> None:
-    """Why it waits: every gate, what it says, and the fact or row that decides it."""
+    """Explain why it waits: every gate, its verdict, and the fact or row that decides it."""
     rollout_id = id_of(context, rollout)
     found = context.get(at("rollouts", rollout_id, "explain"), host_id=host)
     if not context.is_for_people:

@@ -19,24 +19,27 @@ COMPLETION: Final = "_TIDEGATE_COMPLETE"  # set by the scripts that click makes 
 _HERE: Final = "tidegate.cli"
 ACCESS: Final[Mapping[str, Lazy]] = {
     "setup": (f"{_HERE}.access:setup", "Set up a new installation with its one-time code."),
-    "login": (f"{_HERE}.access:login", "Sign in and keep a token for later commands."),
-    "logout": (f"{_HERE}.access:logout", "Forget the kept token, and revoke it."),
-    "whoami": (f"{_HERE}.access:whoami", "Who you are to the server, and what you may."),
+    "login": (f"{_HERE}.access:login", "Sign in and save a token for later commands."),
+    "logout": (f"{_HERE}.access:logout", "Revoke the saved token and delete it."),
+    "whoami": (f"{_HERE}.access:whoami", "Show who you are signed in as, and your permissions."),
     "completion": (f"{_HERE}.completion:completion", "Print the completion script of a shell."),
 }
 NOUNS: Final[Mapping[str, Lazy]] = {
     "repo": (f"{_HERE}.repo:repo", "Repositories: who must approve what."),
     "rev": (f"{_HERE}.revisions.commands:rev", "Package revisions: draft, review, publish."),
     "channel": (f"{_HERE}.channel:channel", "Channels: what is authoritative, and for whom."),
-    "rollout": (f"{_HERE}.rollout:rollout", "Rollouts: plan, watch, steer, explain."),
+    "rollout": (f"{_HERE}.rollout:rollout", "Rollouts: plan, watch, control, explain."),
     "host": (f"{_HERE}.host:host", "Hosts of the fleet."),
     "quarantine": (f"{_HERE}.quarantine:quarantine", "Artifacts that are not dispatched again."),
     "freeze": (f"{_HERE}.freeze:freeze", "Times in which nothing is dispatched."),
     "budget": (f"{_HERE}.budget:budget", "How many hosts may be disrupted at once."),
-    "outbox": (f"{_HERE}.outbox:outbox", "What is owed to the world."),
-    "publication": (f"{_HERE}.publication:publication", "Bodies that are swapped whole."),
+    "outbox": (f"{_HERE}.outbox:outbox", "Webhooks, programs and files that wait to be sent."),
+    "publication": (
+        f"{_HERE}.publication:publication",
+        "Published documents.",
+    ),
     "target": (f"{_HERE}.target:target", "Where outbox work goes."),
-    "user": (f"{_HERE}.user:user", "People and what they may."),
+    "user": (f"{_HERE}.user:user", "Users and their roles."),
     "token": (f"{_HERE}.token:token", "API tokens."),
     "log": (f"{_HERE}.log:log", "The log of facts: read, export, verify."),
 }

@@ -52,7 +52,7 @@ def add(
     """Print the section of the server's configuration file that adds the target NAME.
 
     Targets are read from the file of serve --config, never stored: append the section there, then
-    start serve and worker anew. NAME is the operation, as the policies of channels name it.
+    restart serve and worker. NAME is the operation, as the policies of channels name it.
     """
     members = _members(name, kind, place, secret_file)
     if context.is_for_people:
@@ -62,7 +62,7 @@ def add(
     else:
         context.done({"targets": {name: members}}, "")
     note(
-        "append this to the file of serve --config and start the server anew; "
+        "append this to the file of serve --config and restart the server; "
         f"next: tidegate target test {name}"
     )
 
@@ -87,7 +87,7 @@ def _members(
         raise CommandExit(ExitCode.USAGE, f"a {kind} has no secret", again)
     if kind != "command" and len(place) > 1:
         raise CommandExit(
-            ExitCode.USAGE, f"a {kind} goes to one place; --to stands {len(place)} times", again
+            ExitCode.USAGE, f"a {kind} has one address; --to was given {len(place)} times", again
         )
     members: dict[str, str | list[str]] = {
         "kind": kind,
@@ -101,7 +101,7 @@ def _members(
 @target.command("list")
 @with_context
 def list_all(context: CommandContext) -> None:
-    """The targets of the server's settings; their secrets are nowhere."""
+    """List the targets of the server's settings, without their secrets."""
     empty = "no target; try: tidegate target add --help"
     context.list(context.client.items(at("targets")), COLUMNS, empty=empty)
 

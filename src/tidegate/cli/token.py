@@ -40,18 +40,18 @@ def token() -> None:
     metavar="N",
     default=DAYS_DEFAULT,
     show_default=True,
-    help="How long it is good.",
+    help="How long it is valid.",
 )
 @click.option(
     "--role",
     "granted",
     multiple=True,
     metavar="ROLE[@SCOPE]",
-    help="Narrow it to these roles; else it may whatever you may.",
+    help="Limit it to these roles. Default: everything that you may do.",
 )
 @with_context
 def create(context: CommandContext, days: int, granted: tuple[str, ...]) -> None:
-    """Make a token and print it, this once."""
+    """Create a token and print it. It is shown only once."""
     body = {"days": days, "roles": [grant_of(words) for words in granted] or None}
     made = context.client.write("POST", at("tokens"), body).json()
     if context.is_for_people:
@@ -64,7 +64,7 @@ def create(context: CommandContext, days: int, granted: tuple[str, ...]) -> None
 @token.command("list")
 @with_context
 def list_all(context: CommandContext) -> None:
-    """Your own tokens; their secrets are nowhere."""
+    """List your own tokens, without their secrets."""
     context.list(
         context.client.items(at("tokens")), COLUMNS, empty="no token; try: tidegate token create"
     )
@@ -74,6 +74,6 @@ def list_all(context: CommandContext) -> None:
 @click.argument("token_id", shell_complete=names("/v1/tokens", "token_id"))
 @with_context
 def revoke(context: CommandContext, token_id: str) -> None:
-    """Revoke a token: your own, or, administering, anybody's."""
+    """Revoke a token: your own or, as an administrator, another user's."""
     answer = context.client.write("POST", at("tokens", token_id, "revoke"))
-    context.done(answer, f"token {token_id} opens nothing any more")
+    context.done(answer, f"token {token_id} is revoked")

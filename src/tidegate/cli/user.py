@@ -52,7 +52,7 @@ def id_of(context: CommandContext, who: str) -> str:
 
 @click.group(cls=NounGroup)
 def user() -> None:
-    """People, and what they may."""
+    """Users and their roles."""
 
 
 @user.command("add")
@@ -85,7 +85,7 @@ def add(
 @user.command("grant")
 @click.argument("user", shell_complete=LOGINS)
 @click.argument("role", metavar="ROLE[@SCOPE]")
-@click.option("--take", is_flag=True, help="Take the role away instead.")
+@click.option("--take", is_flag=True, help="Revoke the role instead.")
 @with_context
 def grant(context: CommandContext, user: str, role: str, take: bool) -> None:
     """Give USER a role, everywhere or on a scope (repository:NAME, channel:NAME)."""
@@ -98,7 +98,7 @@ def grant(context: CommandContext, user: str, role: str, take: bool) -> None:
 @with_context
 def list_all(context: CommandContext) -> None:
     """Everybody."""
-    context.list(context.client.items(at("users")), COLUMNS, empty="nobody; try: tidegate setup")
+    context.list(context.client.items(at("users")), COLUMNS, empty="no user; try: tidegate setup")
 
 
 @user.command("disable")
@@ -106,7 +106,7 @@ def list_all(context: CommandContext) -> None:
 @reason(required=False)
 @with_context
 def disable(context: CommandContext, user: str, reason: str | None) -> None:
-    """Shut USER out until enabled again. All sessions and tokens end."""
+    """Disable USER. All sessions and tokens end."""
     body = {"reason": reason or ""}
     answer = context.client.write("POST", at("users", id_of(context, user), "disable"), body)
     context.done(answer, f"{user} is shut out")
@@ -118,7 +118,7 @@ def disable(context: CommandContext, user: str, reason: str | None) -> None:
 def enable(context: CommandContext, user: str) -> None:
     """Let USER sign in again. Tokens from before stay ended."""
     answer = context.client.write("POST", at("users", id_of(context, user), "enable"))
-    context.done(answer, f"{user} is let in again")
+    context.done(answer, f"{user} is enabled again")
 
 
 @user.command("password")
@@ -126,7 +126,7 @@ def enable(context: CommandContext, user: str) -> None:
 @click.option("--password-stdin", is_flag=True, help="Read it from standard input.")
 @with_context
 def password(context: CommandContext, user: str, password_stdin: bool) -> None:
-    """Change USER's password: your own, or, administering, another user's.
+    """Change USER's password: your own or, as an administrator, another user's.
 
     Your own needs the current password too, on the first line of --password-stdin. All sessions
     and API tokens of the user end; after your own change a new token is kept.
@@ -159,4 +159,4 @@ def erase(context: CommandContext, user: str, yes: bool) -> None:
             )
         click.confirm(f"Erase {user} for good?", abort=True, err=True)
     answer = context.client.write("POST", at("users", id_of(context, user), "erase"))
-    context.done(answer, f"{answer.json()['user_id']} has no name any more")
+    context.done(answer, f"{answer.json()['user_id']} is erased")

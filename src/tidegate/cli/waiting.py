@@ -50,7 +50,7 @@ def wait_option(verb: F) -> F:
         "--wait",
         is_flag=True,
         callback=both,
-        help="Stay until it ended; exit code 7: rolled back, 1: failed.",
+        help="Wait until it ends. Exit code 7: rolled back, 1: failed.",
     )
     timeout = click.option(
         "--timeout",

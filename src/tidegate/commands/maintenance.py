@@ -27,10 +27,10 @@ SQLITE: Final = "sqlite:///"
 @click.option("--views", is_flag=True, help="Also replay the log and compare every derived row.")
 @click.option("--json", "as_json", is_flag=True, help="A line of JSON per finding.")
 def doctor(file: str | None, views: bool, as_json: bool, **flags: str | None) -> int:
-    """Look at an installation, and say what to do where something is not well.
+    """Check an installation, and say what to do about each problem.
 
     Versions, durability, permissions, disk, clock, log, outbox, epoch; a server may be running.
-    The exit code is 0 if nothing is ill, else 1.
+    The exit code is 1 if there is a problem.
     """
     settings = settings_of(file, flags)
     is_well = True

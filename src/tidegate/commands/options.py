@@ -16,23 +16,23 @@ from tidegate.config import NAMES, PREFIX, Settings
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 WORDS: Final[Mapping[str, str]] = {
-    "data": "The directory that holds everything; it is made with mode 0700.",
-    "store": "URL of the log: sqlite:///path, postgresql://…, dynamodb://table?region=…; "
-    "empty: SQLite in the data directory.",
-    "host": "The address to listen on; beyond loopback only with TLS in front.",
-    "port": "The port to listen on; 0: any that is free.",
-    "public_url": "How browsers reach the server; https:// makes cookies Secure.",
-    "behind_proxy": "A trusted proxy ends TLS and names the client.",
-    "threads": "Requests that are decided at once.",
-    "reads_per_second": "Reads of one principal.",
-    "writes_per_second": "Writes of one principal.",
-    "sign_ins_per_minute": "Failed sign-ins, per name and client address.",
-    "connections_per_address": "Connections of one client address; set it to more than the hosts "
-    "behind one NAT. It is not used with behind_proxy.",
-    "fast_path": "Whether plain requests of agents are answered at the socket, with less work.",
-    "worker": "Whether serve works, too; else start tidegate worker beside it.",
-    "archive": "A directory for a mirror of the log; empty: none.",
-    "targets": "Where the work of each operation goes; in the file only.",
+    "data": "The data directory. It is created with mode 0700.",
+    "store": "URL of the database: sqlite:///path, postgresql://… or dynamodb://table?region=…. "
+    "Empty: SQLite in the data directory.",
+    "host": "The address to listen on. Beyond loopback, terminate TLS in a proxy in front.",
+    "port": "The port to listen on. 0: any free port.",
+    "public_url": "The URL that browsers use. With https:// cookies are Secure.",
+    "behind_proxy": "A trusted proxy terminates TLS and forwards the client's address.",
+    "threads": "How many requests are handled at once.",
+    "reads_per_second": "Read requests per second of one user or token.",
+    "writes_per_second": "Write requests per second of one user or token.",
+    "sign_ins_per_minute": "Failed sign-ins per minute, counted per name and client address.",
+    "connections_per_address": "Connections from one client address. If many hosts share a NAT, "
+    "allow more than there are hosts. Not used with behind_proxy.",
+    "fast_path": "Whether simple requests of agents take the fast path.",
+    "worker": "Whether serve also runs the worker. If not, start tidegate worker too.",
+    "archive": "A directory for a copy of the log. Empty: no copy.",
+    "targets": "The target of each outbox operation. Only in the file.",
 }
 TARGETS: Final = """
 # [targets.notify]                # the operation, as a channel's policy names it
@@ -71,7 +71,7 @@ def settings_of(file: str | None, flags: Mapping[str, str | None]) -> Settings:
 def commented_default() -> str:
     """A file of settings that changes nothing, and says what each is for."""
     lines = [
-        "# The settings of Tidegate, as they are if nothing is said.",
+        "# The settings of Tidegate with their defaults.",
         f"# A flag wins over the environment ({PREFIX}<NAME>), that over this file.",
         "",
     ]

@@ -23,7 +23,7 @@ accept_clock = click.option(
     "--print-config", "prints", is_flag=True, help="Print a commented file of settings, and exit."
 )
 def serve(file: str | None, prints: bool, accepts_clock: bool, **flags: str | None) -> None:
-    """Serve the API and the dashboard, and do the worker's part.
+    """Serve the API and the dashboard, and run the worker.
 
     The first start prints a one-time code, with which the first user is made. A signal (INT or
     TERM) ends it: what is under way is finished, nothing acknowledged is lost.
@@ -46,10 +46,10 @@ def serve(file: str | None, prints: bool, accepts_clock: bool, **flags: str | No
 @with_settings
 @accept_clock
 def worker(file: str | None, accepts_clock: bool, **flags: str | None) -> None:
-    """Do the worker's part beside a server, or in its stead.
+    """Run the worker in addition to a server, or without one.
 
-    Dispatches orders, lets timers expire, does what the outbox owes, publishes manifests,
-    reconciles, archives. Any number of workers may run on one log.
+    It dispatches orders, handles timers, sends the outbox, publishes manifests, reconciles and
+    archives. Any number of workers may run on one log.
     """
     settings = settings_of(file, flags)
     from tidegate import main

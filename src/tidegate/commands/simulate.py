@@ -125,7 +125,7 @@ def describe_forecast(found: Forecast) -> list[str]:
     """A forecast for people: a line of sum, the waves, the ends."""
     lines = [f"{found.channel}: {found.hosts} hosts, {found.runs} runs from seed {found.seed}"]
     if found.stands_for > 1:
-        lines.append(f"one simulated host stands for {found.stands_for}")
+        lines.append(f"one simulated host represents {found.stands_for}")
     titles = ["WAVE", "HOSTS", "ENDED", "AFTER", "AT WORST", "FAILED", "AT WORST"]
     rows = [
         [

@@ -15,7 +15,7 @@ TEXT_CHARS_MAX = 200
 
 @click.group()
 def views() -> None:
-    """Derived rows: compare them with the log, or make them anew from it."""
+    """Derived rows: compare them with the log, or rebuild them."""
 
 
 @views.command()
@@ -48,7 +48,7 @@ def verify(file: str | None, **flags: str | None) -> None:
 @views.command()
 @with_settings
 def rebuild(file: str | None, **flags: str | None) -> None:
-    """Make every derived row anew from the log. No server and no worker may be running.
+    """Rebuild every derived row from the log. No server and no worker may be running.
 
     It is refused while one is, and none starts meanwhile. On DynamoDB one that was killed counts
     for 30 seconds. What was made is compared with the log; if it differs, the exit code is 1.
@@ -73,8 +73,8 @@ def rebuild(file: str | None, **flags: str | None) -> None:
     if found:
         raise CommandExit(
             ExitCode.REFUSED,
-            f"{found[0].key}: {found[0].what}; did somebody write meanwhile? stop every server "
-            "and worker, then again",
+            f"{found[0].key}: {found[0].what}; another process may have written "
+            "meanwhile. Stop every server and worker, and try again",
             "tidegate views rebuild",
         )
-    click.echo(f"{count} rows of {len(FOLDS.folds)} views were made anew")
+    click.echo(f"{count} rows of {len(FOLDS.folds)} views were rebuilt")

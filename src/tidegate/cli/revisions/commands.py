@@ -46,7 +46,9 @@ def rev() -> None:
 
 @rev.command("init")
 @click.argument("package")
-@click.option("--workspace", required=True, help="What tells the drafts of a package apart: v1.")
+@click.option(
+    "--workspace", required=True, help="The name of the draft, unique in its package: v1."
+)
 @click.option(
     "--repo",
     "repository",
@@ -192,7 +194,7 @@ def create_draft(
 @click.option("--lifecycle", type=click.Choice(LIFECYCLES), help="Only those in this state.")
 @click.option("--author", metavar="USER", help="Only those that this user drafted; me: yours.")
 @click.option("--owner", metavar="KIND/ID", help="Only those that name this owner.")
-@click.option("--as-of", metavar="POSITION|TIME", help="As it stood then.")
+@click.option("--as-of", metavar="POSITION|TIME", help="As it was then: a log position or a time.")
 @watch_option
 @with_context
 def get(

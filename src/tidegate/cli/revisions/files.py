@@ -90,7 +90,7 @@ def read_checkout(
 def pull(context: CommandContext, name: str, directory: str | None, discard: bool) -> None:
     """Write the files of NAME into DIRECTORY (else one of its name), checked by their digest.
 
-    References are not fetched: they stand in .tidegate-references.json, which a push sends again.
+    References are not fetched. They are listed in .tidegate-references.json, which a push sends.
     """
     from pathlib import Path
 
@@ -135,10 +135,10 @@ def push(
     programs: Programs,
     version: int | None,
 ) -> None:
-    """Replace all files of the draft NAME by those of DIRECTORY, executable where they are there.
+    """Replace all files of the draft NAME by those of DIRECTORY, with their executable bits.
 
-    After a pull into DIRECTORY, it is refused if somebody else pushed in between. Files whose bytes
-    lie elsewhere are named by --reference, or in DIRECTORY/.tidegate-references.json.
+    After a pull into DIRECTORY, it is refused if another person pushed in between. Name files that
+    are stored elsewhere with --reference, or in DIRECTORY/.tidegate-references.json.
     """
     from pathlib import Path
 
@@ -178,7 +178,7 @@ def _unchanged(context: CommandContext, name: str, place: Path) -> str | None:
     if mark.manifest != stands.manifest:
         raise CommandExit(
             ExitCode.CONFLICT,
-            f"somebody else pushed to {name} since it was pulled into {place}",
+            f"another person pushed to {name} since it was pulled into {place}",
             f"tidegate rev pull {name} ANOTHER-DIRECTORY",
             f"tidegate rev history {name}",
         )

@@ -25,7 +25,7 @@ from tidegate.cli.waiting import WaitOption, wait_option
 def propose(
     context: CommandContext, name: str, reason: str | None, version: int | None, wait: WaitOption
 ) -> None:
-    """Ask for review of the draft NAME; it is frozen until somebody decided.
+    """Propose the draft NAME for review. It is frozen until it is decided.
 
     With --wait: exit code 0 when it is published, 1 when it was rejected.
     """
@@ -51,7 +51,7 @@ def _decided(context: CommandContext, name: str, wait: WaitOption) -> None:
     except TimeoutError:
         raise CommandExit(
             ExitCode.UNAVAILABLE,
-            f"nobody decided about {name} in {wait.seconds} s",
+            f"there is no decision yet about {name} in {wait.seconds} s",
             f"tidegate rev get {name}",
         ) from None
     if found["spec"]["lifecycle"] == "Draft":
@@ -82,14 +82,16 @@ def _frame(found: Any) -> list[Line]:
 @version_option
 @with_context
 def withdraw(context: CommandContext, name: str, reason: str | None, version: int | None) -> None:
-    """Take your own proposal back: a draft again."""
+    """Withdraw your own proposal. It becomes a draft again."""
     answer = take_step(context, name, "withdraw", {"reason": reason or ""}, version)
     context.done(answer, f"{full_name(name)} is a draft again")
 
 
 @click.command("approve", cls=VerbCommand)
 @click.argument("name", shell_complete=PROPOSED)
-@click.option("--digest", help="The content that you looked at; else what stands now.")
+@click.option(
+    "--digest", help="The digest of the content that you reviewed. Default: the current one."
+)
 @reason(required=False)
 @version_option
 @with_context
