@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
-from tests.contract.in_process_fleet import InProcessFleet
+from tests.contract.in_process_fleet import OLD, InProcessFleet
 from tidegate.control.operations.promotion import RollBackChannel
 from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires
+from tidegate.domain.channels.refusals import EdgeClosed
 from tidegate.domain.gates.explain import explain
 from tidegate.domain.gates.inputs import GateVerdict
+from tidegate.domain.hosts.facts import DispatchAck
 from tidegate.domain.rollouts.slices import AbortRollout, abort_rollout
 from tidegate.domain.rollouts.states import Clearance, Outcome, RolloutState
 
@@ -322,3 +324,31 @@ def test_promotes_again_what_no_host_ran(fleet: InProcessFleet) -> None:
 
     assert again == "dev@web.1~2"
     assert edge_gate(fleet).passed
+
+
+@pytest.mark.req("OP-2")
+def test_an_edge_that_shuts_stops_an_order_that_was_not_acknowledged(fleet: InProcessFleet) -> None:
+    pipeline(fleet)
+    succeed(fleet, "dev", "web.2", "d1")
+    succeed(fleet, "dev", "web.1", "d1")
+    rollout_id = fleet.promote("prod", "web.1")
+    assert fleet.dispatch().ordered == 1
+    order = fleet.control_plane.deliveries.poll("p1")
+    assert order is not None
+    roll_back(fleet, "dev")
+    fleet.dispatch()
+
+    said = {"target_closure": order.target_closure, "current_closure_at_dispatch": OLD}
+    with pytest.raises(EdgeClosed):
+        fleet.say(DispatchAck, rollout_id, "p1", **said)
+    fleet.wait(60)
+    assert fleet.control_plane.deliveries.poll("p1") is None
+    assert fleet.dispatch(thorough=True).cancelled == 1
+    assert fleet.dispatch().ordered == 0
+
+    abort(fleet, "dev@web.2~2")
+    fleet.dispatch(thorough=True)
+    succeed(fleet, "dev", "web.1", "d1")
+    assert fleet.dispatch().ordered == 1
+    fleet.reach(rollout_id, "p1")
+    assert fleet.state(rollout_id) is RolloutState.TERMINAL

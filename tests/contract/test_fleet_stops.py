@@ -29,6 +29,7 @@ from tidegate.domain.channels.slices import (
     unhold_channel,
 )
 from tidegate.domain.composition import FOLDS
+from tidegate.domain.fleet.rows import Budget, budget_key
 from tidegate.domain.gates.explain import explain
 from tidegate.domain.hosts import agent_side
 from tidegate.domain.hosts.facts import ActivationFailed, DispatchAck, RollbackComplete
@@ -403,3 +404,22 @@ def test_explains_by_the_stop_why_a_host_does_not_use_its_order(
     assert whole.answer.startswith(f"{gate} holds 1 of 1 hosts: ")
     assert [(item.gate, item.hosts) for item in whole.verdicts if not item.passed] == [(gate, 1)]
     assert after.answer.startswith("the host had its order and is Pending: ")
+
+
+@pytest.mark.req("RO-12")
+@each_stop
+def test_an_order_of_a_stopped_channel_keeps_no_host_and_no_slot(
+    fleet: InProcessFleet, stop: str
+) -> None:
+    """Another channel may need both; when the stop ends, the order comes again."""
+    fleet.bound("*", 1)
+    ordered(fleet, "e1")
+    begin, end, _ = STOPS[stop]
+    begin(fleet)
+
+    assert fleet.dispatch(thorough=True).cancelled == 1
+
+    assert fleet.row(budget_key("few"), Budget).in_flight == 0
+    assert fleet.dispatch(thorough=True).ordered == 0
+    end(fleet)
+    assert fleet.dispatch().ordered == 1

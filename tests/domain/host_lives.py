@@ -65,7 +65,7 @@ from tidegate.domain.hosts.states import (
 from tidegate.domain.hosts.transition_steps import deadline_of, prior_closure
 from tidegate.domain.rollouts import report_slices
 from tidegate.domain.rollouts.report_slices import ReportEvent, ReserveDispatch
-from tidegate.domain.rollouts.rows import TALLIES, RolloutTally, tally_key
+from tidegate.domain.rollouts.rows import GATES, TALLIES, RolloutTally, tally_key
 from tidegate.domain.rollouts.states import RolloutState
 from tidegate.engines.memory import MemoryStore
 from tidegate.kernel.folds import Fold, Folds
@@ -304,7 +304,7 @@ VOCABULARY = Vocabulary(
     (*hosts.FACTS, *facts("rollout_event", TallySet, ClosureQuarantinedHere)),
     (*hosts.SLICES, *report_slices.SLICES, SET_TALLY, SET_QUARANTINE, TOLERATE),
 )
-SCHEMA = Schema(VOCABULARY, (*hosts.COLLECTIONS, TALLIES, QUARANTINE, CHANNEL_STOPS))
+SCHEMA = Schema(VOCABULARY, (*hosts.COLLECTIONS, TALLIES, GATES, QUARANTINE, CHANNEL_STOPS))
 FOLDS = Folds(
     SCHEMA,
     (
@@ -318,6 +318,7 @@ FOLDS = Folds(
             host_folds.nothing,
             _quarantine_step,
         ),
+        Fold(GATES, 1, (), lambda f: (), host_folds.nothing, lambda row, f, now: row),
         Fold(CHANNEL_STOPS, 1, (), lambda f: (), host_folds.nothing, lambda row, f, now: row),
     ),
 )

@@ -24,6 +24,7 @@ from tidegate.control.fleet.reader import OWN, FleetReader, to_gate_fault
 from tidegate.control.lanes import Lanes
 from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.channels.rows import Quarantined, quarantine_key
+from tidegate.domain.channels.stops import ChannelStops, is_stopped, stops_keys
 from tidegate.domain.gates.dispatch_pass import (
     ASKED_AGAIN,
     gate_changes,
@@ -40,6 +41,7 @@ from tidegate.domain.rollouts.report_slices import (
     ReserveDispatch,
     SkipHost,
     reserve_dispatch,
+    shut_edge,
     skip_host,
 )
 from tidegate.domain.rollouts.rows import RolloutGates, RolloutTally, gates_key
@@ -249,6 +251,11 @@ class Dispatcher:
             return "the rollout is halted" if tally.halted_at else f"the rollout is {tally.state}"
         if tally.terminal_at is not None and late_failures(tally):
             return "a host that came late failed"
+        rows = [self._sights.row(key, ChannelStops) for key in stops_keys(tally.channel)]
+        if is_stopped([None if seen is None else seen.row for seen in rows], self._clock()):
+            return "the channel is frozen or held"
+        if tally.terminal_at is None and shut_edge(self._gates(tally.rollout_id)) is not None:
+            return "a channel edge is shut"
         key = quarantine_key(tally.channel, tally.target_closure)
         if self._sights.row(key, Quarantined) is not None:
             return "its closure is quarantined"

@@ -12,7 +12,7 @@ that is over.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future
 from datetime import timedelta
 from typing import Final, NamedTuple
@@ -34,7 +34,8 @@ from tidegate.domain.hosts.rows import (
 )
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.names import channel_of
-from tidegate.domain.rollouts.rows import RolloutTally, tally_key
+from tidegate.domain.rollouts.report_slices import shut_edge
+from tidegate.domain.rollouts.rows import RolloutGates, RolloutTally, gates_key, tally_key
 from tidegate.domain.rollouts.tallies import may_go
 from tidegate.errors import VersionConflict
 from tidegate.kernel import codec
@@ -73,6 +74,7 @@ class _Standing(NamedTuple):
     tally: RolloutTally | None
     stops: tuple[ChannelStops | None, ...]  # of its channel
     stops_version: Position  # when these last changed
+    gates: RolloutGates | None  # of its rollout, as the last pass found them
 
 
 class OrderQueue:
@@ -120,10 +122,10 @@ class OrderQueue:
         standing = self._standing(row.rollout_id, row.host_id)
         if self._lease_left(stored, row, standing) > 0:
             return NOTHING
-        record, tally, stops, _ = standing
+        record, tally, *_ = standing
         if record is None or tally is None or not _counts(record, tally, row.attempt):
             return None
-        if self._is_held(tally, stops, host_id):
+        if self._is_held(tally, record, standing):
             return NOTHING
         leased = self._leased(row)
         return LeasedOrder(
@@ -162,7 +164,7 @@ class OrderQueue:
         """
         count = 0
         for order in self._orders():
-            record, tally, _, _ = self._standing(order.rollout_id, order.host_id)
+            record, tally, *_ = self._standing(order.rollout_id, order.host_id)
             key = dispatch_key(order.host_id, order.rollout_id, order.attempt)
             if record is None or tally is None or not _counts(record, tally, order.attempt):
                 continue
@@ -173,11 +175,11 @@ class OrderQueue:
     def _deliver(
         self, stored: Record, row: QueuedDispatch, standing: _Standing
     ) -> QueuedDispatch | None:
-        record, tally, stops, _ = standing
+        record, tally, *_ = standing
         if record is None or tally is None or not _counts(record, tally, row.attempt):
             self._write(Delete(stored.key, stored.version))
             return None
-        if self._is_held(tally, stops, row.host_id):
+        if self._is_held(tally, record, standing):
             return None
         leased = self._leased(row)
         landed = self._write(Put(stored.key, codec.encode(leased), stored.version))
@@ -193,13 +195,13 @@ class OrderQueue:
             return 0.0
         return max(0.0, (row.lease_until - self._clock()).total_seconds())
 
-    def _is_held(
-        self, tally: RolloutTally, stops: Sequence[ChannelStops | None], host_id: str
-    ) -> bool:
+    def _is_held(self, tally: RolloutTally, record: HostRecord, standing: _Standing) -> bool:
         """Whether the order stays where it is until a person or time releases it."""
-        stopped = tally.halted_at is not None or tally.paused_at is not None
-        stopped = stopped or not may_go(tally, host_id)
-        return stopped or is_stopped(stops, self._clock())
+        if tally.halted_at is not None or tally.paused_at is not None:
+            return True
+        if not may_go(tally, record.host_id) or is_stopped(standing.stops, self._clock()):
+            return True
+        return not record.late and shut_edge(standing.gates) is not None
 
     def _leased(self, row: QueuedDispatch) -> QueuedDispatch:
         now = self._clock()
@@ -211,16 +213,18 @@ class OrderQueue:
         )
 
     def _standing(self, rollout_id: str, host_id: str) -> _Standing:
-        record, tally, *stops = self._store.get(
+        record, tally, gates, *stops = self._store.get(
             record_key(rollout_id, host_id),
             tally_key(rollout_id),
+            gates_key(rollout_id),
             *stops_keys(channel_of(rollout_id)),
         )
         return _Standing(
             None if record is None else codec.decode(record.data, HostRecord),
             None if tally is None else codec.decode(tally.data, RolloutTally),
             tuple(None if row is None else codec.decode(row.data, ChannelStops) for row in stops),
-            max(0 if row is None else row.version for row in stops),
+            max(0 if row is None else row.version for row in (*stops, gates)),
+            None if gates is None else codec.decode(gates.data, RolloutGates),
         )
 
     def _orders(self) -> Iterator[HostOrder]:

@@ -144,6 +144,15 @@ class ChannelFrozen(Refused):
         )
 
 
+class EdgeClosed(Refused):
+    """The release has not succeeded, or no longer counts as good, on a channel that comes first."""
+
+    code = "edge_closed"
+
+    def __init__(self, channel: str, reason: str) -> None:
+        super().__init__(f"an edge of {channel} is shut: {reason}", channel=channel)
+
+
 class ChannelOnHold(Refused):
     """Somebody holds the channel: no promotion, no order and no acknowledgement until the hold is
     released.

@@ -44,7 +44,9 @@ from tidegate.domain.rollouts.tallies import may_go, missing
 ORDERS_MAX = 10_000  # that one pass hands out
 
 # Asked again when an order is handed out and when it is acknowledged.
-ASKED_AGAIN: Final = frozenset({"halted", "paused", "freeze", "hold", "quarantine"})
+ASKED_AGAIN: Final = frozenset(
+    {"halted", "paused", "freeze", "hold", "quarantine", "channel-edges"}
+)
 
 _TRIED = frozenset({HostState.FAILED, HostState.REVERTED})
 _OVER = _TRIED | {HostState.CONVERGED}

@@ -20,6 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tidegate.domain.access.reasons import check_operator
+from tidegate.domain.channels.refusals import EdgeClosed
 from tidegate.domain.channels.rows import Quarantined, quarantine_key
 from tidegate.domain.channels.stops import ChannelStops, demand_unstopped, stops_keys
 from tidegate.domain.hosts.facts import (
@@ -59,13 +60,21 @@ from tidegate.domain.hosts.rows import HostOrder, HostRecord, order_key, record_
 from tidegate.domain.hosts.states import HostPolicy, HostState
 from tidegate.domain.rollouts import tallies
 from tidegate.domain.rollouts.names import channel_of, check_rollout_id
-from tidegate.domain.rollouts.rows import Rollout, RolloutTally, rollout_key, tally_key
+from tidegate.domain.rollouts.rows import (
+    Rollout,
+    RolloutGates,
+    RolloutTally,
+    gates_key,
+    rollout_key,
+    tally_key,
+)
 from tidegate.domain.rollouts.states import DISPATCHABLE, OPEN, ORDERED, RolloutState
 from tidegate.errors import IllegalTransition, InvalidInput
 from tidegate.kernel.model import Key, check_text
 from tidegate.kernel.slices import Slice
 
 REASON_BYTES_MAX = 512
+EDGES = "channel-edges"  # the gate
 RECOVERABLE = frozenset({HostState.ACTIVATING, HostState.DEFERRED})
 SKIPPABLE = frozenset({HostState.PENDING, HostState.DEFERRED})
 RETRIED = frozenset({HostState.FAILED, HostState.REVERTED})  # after a resume
@@ -75,6 +84,7 @@ Acknowledged = tuple[
     RolloutTally | None,
     HostRecord | None,
     Quarantined | None,
+    RolloutGates | None,
     ChannelStops | None,
     ChannelStops | None,
 ]
@@ -151,7 +161,8 @@ def rows_of_report(command: ReportEvent) -> tuple[Key, ...]:
     match command.event:
         case DispatchAck(target_closure=target):
             channel = channel_of(command.rollout_id)
-            return (*rows, quarantine_key(channel, target), *stops_keys(channel))
+            gates = gates_key(command.rollout_id)
+            return (*rows, quarantine_key(channel, target), gates, *stops_keys(channel))
         case Converged() | ActivationCompleted():
             # It goes, or comes again after a reboot: read with the others, not alone.
             return (*rows, order_key(command.host_id))
@@ -195,9 +206,11 @@ def decide_report(
     else:
         _demand_under_way(tally, record.wave, late=record.late)
         _demand_retried(tally, record.host_id)
-        assert len(rows) == 5, "what rows_of_report names for an acknowledgement"
-        _, _, quarantined, *stops = rows
+        assert len(rows) == 6, "what rows_of_report names for an acknowledgement"
+        _, _, quarantined, gates, *stops = rows
         demand_unstopped(tally.channel, stops, now)
+        if not record.late and (reason := shut_edge(gates)) is not None:
+            raise EdgeClosed(tally.channel, reason)
         _demand_unquarantined(quarantined)
     return (_completed(event, record),)
 
@@ -236,6 +249,12 @@ def _is_taken_back(tally: RolloutTally, record: HostRecord) -> bool:
     is_halted = tally.halted_at is not None and tally.state in OPEN
     counts = record.left is None and not record.late
     return is_halted and counts and record.state is HostState.DEFERRED
+
+
+def shut_edge(gates: RolloutGates | None) -> str | None:
+    """Why an edge is shut, as the last pass found it; None: it is not."""
+    blocked = () if gates is None else gates.blocked
+    return next((gate.reason for gate in blocked if gate.gate == EDGES), None)
 
 
 def demand_tally(tally: RolloutTally | None, rollout_id: str) -> RolloutTally:
