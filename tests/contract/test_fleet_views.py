@@ -272,17 +272,37 @@ def test_finds_rollouts_by_channel_and_state_and_by_being_in_flight(
         for where, index in (
             ("channel = 'edge' AND state = 'Active'", "rollouts.channel_state"),
             ("in_flight = 'Active'", "rollouts.by_in_flight"),
+            ("state IN ('Opening', 'Active', 'Converging', 'Reverted', 'Failed')", "by_state"),
         ):
             (plan,) = fleet_stores.sql(f"EXPLAIN QUERY PLAN SELECT id FROM rollouts WHERE {where}")
             assert index in plan[3]
     if engine == "postgres":
         indexed = {sql for (sql,) in fleet_stores.sql("SELECT indexdef FROM pg_indexes")}
-        for columns in ("(channel, state, id)", "(in_flight, id)"):
+        for columns in ("(channel, state, id)", "(in_flight, id)", "(state, id)"):
             assert any("rollouts" in sql and columns in sql for sql in indexed)
     wrong = msgspec.json.decode(journey.record_of(rollout_key(FIRST)).data) | {"state": "Gone"}
     with pytest.raises(InvalidInput, match="allowed are"):
         ROLLOUTS.check_row(FIRST, msgspec.json.encode(wrong))
     assert ROLLOUTS.allowed["state"] == {state.value for state in RolloutState}
+
+
+SEED_NOT_NULL = {"rollout_id", "channel", "target_ref", "state", "current_wave", "opened_at"}
+
+
+@pytest.mark.req("RO-15")
+def test_has_the_columns_of_the_seed_that_are_never_null(
+    journey: InProcessFleet, fleet_stores: FleetStores, engine: str
+) -> None:
+    if engine == "sqlite":
+        found = fleet_stores.sql("SELECT name FROM pragma_table_xinfo('rollouts') WHERE [notnull]")
+    elif engine == "postgres":
+        found = fleet_stores.sql(
+            "SELECT column_name FROM information_schema.columns WHERE table_name = 'rollouts'"
+            " AND is_nullable = 'NO' AND table_schema = current_schema()"
+        )
+    else:
+        found = [(name,) for name in ROLLOUTS.required]  # an engine without columns
+    assert {name for (name,) in found} >= SEED_NOT_NULL
 
 
 # ── the log ───────────────────────────────────────────────────────────────────────────────────────

@@ -76,8 +76,9 @@ class Collection:
     """A table of rows of one type.
 
     ``columns`` are members of the row's JSON object that the SQL engines show as columns;
-    ``allowed`` narrows a column to some values, on every engine. ``stamps`` shows a row's version
-    or ``born`` under another name there, as a column of its own.
+    ``required`` are those that every row has: they are NOT NULL there. ``allowed`` narrows a column
+    to some values, on every engine. ``stamps`` shows a row's version or ``born`` under another name
+    there, as a column of its own.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Collection:
     nature: Nature = Nature.KEPT
     policy: WritePolicy = field(default_factory=WritePolicy)
     columns: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
     allowed: dict[str, frozenset[str]] = field(default_factory=dict)
     indexes: tuple[Index, ...] = ()
     stamps: Mapping[str, str] = field(default_factory=dict)  # name shown → "version" or "born"
@@ -100,6 +102,8 @@ class Collection:
         for name in self.columns:
             if name not in self.members or name in RESERVED or not _COLUMN.fullmatch(name):
                 raise InvalidDefinition(f"{self.name} has no member {name!r} to show as a column")
+        for name in set(self.required) - set(self.columns):
+            raise InvalidDefinition(f"{self.name}.{name} is required, but is no column")
         for name in self.allowed:
             if self.column_types.get(name) is not str:
                 raise InvalidDefinition(f"{self.name}.{name} must be a text column to be narrowed")

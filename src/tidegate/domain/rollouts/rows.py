@@ -160,9 +160,11 @@ ROLLOUTS = Collection(
         "terminal_at",
         "superseded_at",
     ),
+    required=("rollout_id", "channel", "target_ref", "state", "current_wave", "opened_at"),
     allowed={"state": frozenset(RolloutState), "in_flight": frozenset(OPEN)},
     indexes=(
         Index("channel_state", ("channel", "state")),
+        Index("by_state", ("state",)),
         Index("by_in_flight", ("in_flight",)),
         Index("by_opening", ("opened_at",)),
     ),

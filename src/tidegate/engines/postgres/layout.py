@@ -272,6 +272,7 @@ def _shape(collection: Collection) -> TableShape:
                 f"CASE {member} WHEN 'true' THEN 1 WHEN 'false' THEN 0 ELSE {member}::bigint END"
             )
         type = "bigint" if kind is int else 'text COLLATE "C"'
+        type += " NOT NULL" if name in collection.required else ""
         columns[name] = f"{type} GENERATED ALWAYS AS ({member}) STORED"
     for name, stamp in collection.stamps.items():
         columns[name] = f"bigint NOT NULL GENERATED ALWAYS AS ({stamp}) STORED"

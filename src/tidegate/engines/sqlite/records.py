@@ -72,9 +72,10 @@ class Table:
         }
         for column, python_type in columns.items():
             sql_type = "INTEGER" if python_type is int else "TEXT"
+            null = " NOT NULL" if column in self.collection.required else ""
             if column not in present:
                 connection.execute(
-                    f"ALTER TABLE {self.name} ADD COLUMN {quoted(column)} {sql_type}"
+                    f"ALTER TABLE {self.name} ADD COLUMN {quoted(column)} {sql_type}{null}"
                     f" GENERATED ALWAYS AS ({self._extract(column)}) VIRTUAL"
                 )
             elif present[column] != sql_type:
