@@ -48,7 +48,7 @@ SUBJECT = Subject(
             "postgres",  # kills, a failover, a bad wire, in turn
             {"smoke": 3, "ci": 3, "full": 9, "long": 90},
             imported("bench.faults.postgres"),
-            lambda counts: _demand(counts, "kills", "failovers", "drops", "unknown outcomes"),
+            lambda counts: _demand(counts, "kills", "failovers", "drops", "told that it is away"),
         ),
         Part(
             "dynamodb",
