@@ -78,6 +78,7 @@ class Part:
     blind_spots: Callable[[Counter[str]], list[str]] = no_complaint
     is_alone: bool = False  # its figures suffer from neighbours
     preload: str = ""  # the C file of bench/faults that its process starts with
+    server: str = ""  # the database server that all of its trials share
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,8 @@ def _run(subject: Subject, asked: argparse.Namespace) -> int:
     names = asked.parts or [part.name for part in subject.parts]
     for name in names:
         part = subject.part(name)
+        if part.server:
+            shared.url(part.server)  # started here, it outlives the trial that asks first
         count = asked.trials or part.trials[asked.mode]
         trials = [Trial(name, asked.mode, asked.seed, number) for number in range(count)]
         found, missing, seconds = _run_all(subject, part, trials, state, asked, end)

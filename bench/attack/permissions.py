@@ -76,6 +76,8 @@ def _try_nobody(fleet: ServedFleet, routes: tuple[Route, ...], findings: Finding
     served = fleet.served
     revoked = served.everything()
     token_id = revoked.get("/v1/tokens").json()["items"][0]["token_id"]
+    child = served.client(revoked.post("/v1/tokens", json={}).json()["token"])
+    assert child.get("/v1/me").status_code == 200
     assert revoked.post(f"/v1/tokens/{token_id}/revoke").status_code == 200
     disabled = served.everything()
     user_id = disabled.get("/v1/me").json()["user_id"]
@@ -84,6 +86,7 @@ def _try_nobody(fleet: ServedFleet, routes: tuple[Route, ...], findings: Finding
         "nobody": served.client(),
         "an unknown token": served.client("tg_unknown0_" + "a" * 43),
         "a revoked token": revoked,
+        "a token that a revoked one made": child,
         "a disabled person": disabled,
         "a wrong scheme": served.client(authorization="Basic YTpi"),
     }

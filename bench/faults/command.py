@@ -55,6 +55,7 @@ SUBJECT = Subject(
             {"smoke": 1, "ci": 2, "full": 5, "long": 20},
             imported("bench.faults.dynamodb"),
             lambda counts: _demand(counts, "answer lost", "throttled", "conflicts injected"),
+            server="dynamodb",
         ),
     ),
 )

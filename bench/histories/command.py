@@ -23,12 +23,12 @@ def _blind_spots(counts: Counter[str]) -> list[str]:
 SUBJECT = Subject(
     "histories",
     tuple(
-        Part(engine, sizes, imported("bench.histories.check"), _blind_spots)
-        for engine, sizes in (
+        Part(engine, sizes, imported("bench.histories.check"), _blind_spots, server=server)
+        for engine, server, sizes in (
             # About 1,000 operations each on SQLite and PostgreSQL, 200 on DynamoDB.
-            ("sqlite", {"smoke": 5, "ci": 20, "full": 20, "long": 300}),
-            ("postgres", {"smoke": 5, "ci": 5, "full": 10, "long": 50}),
-            ("dynamodb", {"smoke": 5, "ci": 5, "full": 10, "long": 50}),
+            ("sqlite", "", {"smoke": 5, "ci": 20, "full": 20, "long": 300}),
+            ("postgres", "postgres", {"smoke": 5, "ci": 5, "full": 10, "long": 50}),
+            ("dynamodb", "dynamodb", {"smoke": 5, "ci": 5, "full": 10, "long": 50}),
         )
     ),
 )
