@@ -410,7 +410,7 @@ BUGS: tuple[PlantedBug, ...] = (
         ),
     ),
     _bug(
-        "a revoked token is good",
+        "a token outlives the one that made it",
         "attack permissions ci 0",
         (
             "control/operations/accounts.py",
