@@ -519,4 +519,4 @@ _stretching = BoundedSemaphore(STRETCHED_AT_ONCE_MAX)
 def _scrypt(password: str, salt: bytes, n: int, r: int, p: int) -> bytes:
     text = password.encode(errors="surrogatepass")
     with _stretching:
-        return scrypt(text, salt=salt, n=n, r=r, p=p, dklen=32, maxmem=256 * n * r)
+        return scrypt(text, salt=salt, n=n, r=r, p=p, dklen=32, maxmem=128 * r * (n + p + 2))

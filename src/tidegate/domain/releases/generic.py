@@ -90,9 +90,9 @@ def _check_authority(
     if authority is None:
         return
     if subject is None:
-        check_made(authority, records.now(), rules)
+        check_made(authority, records.clock(), rules)
     else:
-        bind(authority, subject, records.now(), rules)
+        bind(authority, subject, records.clock(), rules)
 
 
 def _partition(id: str) -> str:

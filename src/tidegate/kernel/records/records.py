@@ -98,9 +98,10 @@ class Records:
         """What the store holds."""
         return self._store.schema
 
-    def now(self) -> datetime:
-        """The time by the clock that stamps rows."""
-        return self._clock()
+    @property
+    def clock(self) -> Clock:
+        """By which rows are stamped."""
+        return self._clock
 
     def find(self, collection: str, id: str) -> Stored | None:
         """The row, or None."""
