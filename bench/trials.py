@@ -200,7 +200,11 @@ def _run_all(
 
 
 def _add(total: Findings, more: Findings) -> None:
-    total.counts.update(more.counts)
+    for name, count in more.counts.items():
+        is_peak = name.startswith("most ")
+        total.counts[name] = (
+            max(total.counts[name], count) if is_peak else (total.counts[name] + count)
+        )
     total.failures += more.failures
 
 

@@ -29,7 +29,7 @@ from tests.differential.world import SCHEMA
 
 CLIENTS = 4
 HANDLES = 2
-OPERATIONS = {"sqlite": 1_000, "postgres": 1_000, "dynamodb": 200}  # of one history
+OPERATIONS = {"sqlite": 1_000, "postgres": 1_000, "dynamodb": 220}  # of one history
 SMOKE_SHARE = 10
 OPERATIONS_OF_ONE = 1.6  # what a client's step comes to: its reads and its commits
 
