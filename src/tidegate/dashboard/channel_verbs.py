@@ -92,9 +92,7 @@ def verbs_of(
 
 def _why_not(caller: Caller, step: Step, name: str) -> str:
     """Why the caller may not take the step on the channel; empty: they may."""
-    if caller.may(step, channel_scope(name)):
-        return ""
-    return f"None of your roles may {' or '.join(step.verbs)} on {name}."
+    return caller.why_not(step, channel_scope(name))
 
 
 def _promote(

@@ -6,7 +6,7 @@ from tidegate.control.queries.reads import Found
 from tidegate.dashboard.components import Field, Option, VerbButton
 from tidegate.dashboard.layout import REASON
 from tidegate.dashboard.view_models import HostLine
-from tidegate.domain.access.principals import Principal
+from tidegate.domain.access.principals import Principal, describe_missing
 from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.rollouts.clearance import WAIVED_MAX
@@ -23,9 +23,9 @@ def verbs_of(
     """Pause, resume, clear, retry, skip and abort, each with why it cannot be used now."""
     path = f"/rollouts/{tally.rollout_id}"
     name = tally.rollout_id
-    forbidden = ""
-    if not principal.may(Right.OPERATE, channel_scope(tally.channel)):
-        forbidden = f"None of your roles may operate {tally.channel}."
+    forbidden, scope = "", channel_scope(tally.channel)
+    if not principal.may(Right.OPERATE, scope):
+        forbidden = describe_missing(principal, (Right.OPERATE,), scope)
     running = tally.state in DISPATCHABLE
     clearable = tally.state in CLEARABLE
     state = f"It is {tally.state}."

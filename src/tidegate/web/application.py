@@ -94,7 +94,7 @@ _numbers = count(1)
 
 
 def new_request_id() -> str:
-    """Of a request that brought none."""
+    """Generate an id for a request that did not send one."""
     return f"{_LIFE}{next(_numbers):08x}"
 
 

@@ -72,7 +72,7 @@ class MalformedBody(Invalid):
 
 
 class InvalidRequest(Invalid):
-    """Fields of the request are not as they must be; each is named."""
+    """Fields of the request are invalid; each is named."""
 
     code = "invalid_request"
 

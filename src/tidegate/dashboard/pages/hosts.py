@@ -291,10 +291,7 @@ def _gates(
 
 
 def _verbs(caller: Caller, row: Host) -> tuple[VerbButton, ...]:
-    revokes, retires = (
-        "" if caller.may(step, EVERYWHERE) else "None of your roles may operate hosts."
-        for step in (REVOKE_HOST, RETIRE_HOST)
-    )
+    revokes, retires = (caller.why_not(step, EVERYWHERE) for step in (REVOKE_HOST, RETIRE_HOST))
     gone = f"It is {row.status}."
     path = f"/hosts/{row.host_id}"
     return (

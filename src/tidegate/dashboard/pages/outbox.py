@@ -21,6 +21,7 @@ from tidegate.dashboard.layout import (
     step_route,
 )
 from tidegate.dashboard.view_models import DriftLine, Outbox, OutboxLine
+from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.access.scopes import channel_scope
@@ -196,8 +197,7 @@ def _cancel(item: OutboxDocument, number: int, principal: Principal) -> VerbButt
 
 
 def _why_not(step: Step, item: OutboxDocument, principal: Principal) -> str:
-    allowed = any(principal.may(verb, channel_scope(item.scope)) for verb in step.verbs)
-    return "" if allowed else f"None of your roles may operate {item.scope}."
+    return Caller(principal=principal).why_not(step, channel_scope(item.scope))
 
 
 def _drifts(principal: Principal, reads: Reads) -> tuple[DriftLine, ...]:

@@ -91,10 +91,11 @@ def path_of(row: Revision) -> str:
 
 def why_not(caller: Caller, row: Revision, quorum: int) -> str:
     """Why this reader cannot approve; empty: they can."""
-    if not caller.may(APPROVE_REVISION, repository_scope(row.repository)):
-        return "none of your roles may approve here"
+    missing = caller.why_not(APPROVE_REVISION, repository_scope(row.repository))
+    if missing:
+        return missing
     if quorum and caller.id == row.proposed_by:
-        return "you proposed it: somebody else must approve"
+        return "you proposed it: another person must approve"
     if quorum and caller.id in row.editors:
         return "you changed it: somebody else must approve"
     if caller.id in row.approvals:

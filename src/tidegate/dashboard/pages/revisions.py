@@ -321,7 +321,6 @@ def _verbs(
     caller = request.caller
     scope = repository_scope(row.repository)
     path = f"/revisions/{row.name}"
-    not_author = "None of your roles may author here."
     match row.lifecycle:
         case Lifecycle.DRAFT:
             propose = VerbButton(
@@ -333,7 +332,7 @@ def _verbs(
                 text="Its content is frozen until somebody approves or rejects it.",
                 version=found.version,
                 fields=(REMARK,),
-                why="" if caller.may(PROPOSE_REVISION, scope) else not_author,
+                why=caller.why_not(PROPOSE_REVISION, scope),
                 first=True,
             )
             return (propose,)
@@ -350,9 +349,7 @@ def _verbs(
                     version=found.version,
                     fields=(REASON,),
                     danger=True,
-                    why=""
-                    if caller.may(REJECT_PROPOSAL, scope)
-                    else "None of your roles may approve or reject here.",
+                    why=caller.why_not(REJECT_PROPOSAL, scope),
                 ),
                 VerbButton(
                     id="withdraw",
@@ -363,9 +360,8 @@ def _verbs(
                     text="It becomes a draft again.",
                     version=found.version,
                     fields=(REMARK,),
-                    why=("" if caller.id == row.proposed_by else "Somebody else proposed it.")
-                    if caller.may(WITHDRAW_PROPOSAL, scope)
-                    else not_author,
+                    why=caller.why_not(WITHDRAW_PROPOSAL, scope)
+                    or ("" if caller.id == row.proposed_by else "Another person proposed it."),
                 ),
             )
     return ()

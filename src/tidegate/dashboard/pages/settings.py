@@ -335,7 +335,7 @@ def _verbs(request: Request) -> tuple[VerbButton, ...]:  # type: ignore[type-arg
                 ),
                 Field(name="role", label="First role", kind="select", options=roles),
             ),
-            why="" if administers else "None of your roles may administer users.",
+            why="" if administers else "This needs the role security-admin.",
         ),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from tidegate.domain.access.principals import Principal, demand_permission
+from tidegate.domain.access.principals import Principal, demand_permission, describe_missing
 from tidegate.domain.access.refusals import ApprovalsBarred
 from tidegate.domain.access.steps import APPROVALS, Step
 from tidegate.kernel.model import Meta, Position
@@ -43,6 +43,12 @@ class Caller(Struct, frozen=True, kw_only=True):
         until = self.principal.approvals_barred_until
         if until is not None and step in APPROVALS:
             raise ApprovalsBarred(until)
+
+    def why_not(self, step: Step, scope: str) -> str:
+        """Why the caller may not take this step on this scope; empty: they may."""
+        if self.may(step, scope):
+            return ""
+        return describe_missing(self.principal, step.verbs, scope)
 
     def may(self, step: Step, scope: str) -> bool:
         """Whether the caller may take this step on this scope."""

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from tidegate.domain.access.refusals import MissingPermission
-from tidegate.domain.access.roles import EVERYWHERE, Grant, Verb, allows
+from tidegate.domain.access.roles import EVERYWHERE, VERBS, Grant, Verb, allows
 
 
 class Principal(Struct, frozen=True):
@@ -37,9 +37,24 @@ NOBODY: Final = Principal("", "none")
 def demand_permission(principal: Principal, verbs: tuple[Verb, ...], scope: str | None) -> None:
     """That one of the verbs is allowed on this scope; None: on some. Raises: MissingPermission."""
     if not any(principal.may(verb, scope) for verb in verbs):
-        verb = " or ".join(verbs)
         raise MissingPermission(
-            f"none of your roles may {verb} on {scope or 'anything'}",
-            verb=verb,
+            describe_missing(principal, verbs, scope),
+            verb=" or ".join(verbs),
             scope=scope or "any",
         )
+
+
+def describe_missing(principal: Principal, verbs: tuple[Verb, ...], scope: str | None) -> str:
+    """Which role would allow one of the verbs on this scope, and which roles the principal has."""
+    enough = (str(role) for role, allowed in VERBS.items() if not allowed.isdisjoint(verbs))
+    where = "" if scope in (None, EVERYWHERE) else f" on {scope}"
+    is_narrowed = principal.narrowed is not None
+    held = principal.narrowed if principal.narrowed is not None else principal.grants
+    owner = "Your token has" if is_narrowed else "You have"
+    roles = ", ".join(map(describe_grant, held)) or "no role"
+    return f"This needs the role {' or '.join(enough)}{where}. {owner} {roles}."
+
+
+def describe_grant(grant: Grant) -> str:
+    """A role, with its scope unless it is everywhere."""
+    return str(grant.role) if grant.scope == EVERYWHERE else f"{grant.role} on {grant.scope}"

@@ -136,6 +136,6 @@ class ApprovalsBarred(Refused):
 
 
 class MissingPermission(Forbidden):
-    """None of your roles covers this verb on this scope."""
+    """None of your roles allows this on this scope; ask an administrator for one that does."""
 
     code = "missing_permission"
