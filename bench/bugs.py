@@ -370,8 +370,8 @@ BUGS: tuple[PlantedBug, ...] = (
         "histories sqlite ci 0",
         (
             f"{SQLITE}batch.py",
-            "BoundaryMoved(str(clause), newest)",
-            "BoundaryMoved(str(clause), 0)",
+            "BoundaryMoved(clause, newest)",
+            "BoundaryMoved(clause, 0)",
         ),
     ),
     # ── attacks ──
@@ -390,8 +390,8 @@ BUGS: tuple[PlantedBug, ...] = (
         "passwords of one name can be guessed",
         "attack rates ci 0",
         (
-            "control/rate_limits.py",
-            "            allowed = left >= 1\n",
+            "rate_limits.py",
+            "            allowed = left >= cost - ROUNDING\n",
             "            allowed = True\n",
         ),
     ),
@@ -422,7 +422,7 @@ BUGS: tuple[PlantedBug, ...] = (
         "an address inside an address is not looked at",
         "attack ssrf ci 0",
         (
-            "control/outbox/targets/addresses.py",
+            "public_addresses.py",
             "    return all(map(_is_public, (address, *_inside(address))))\n",
             "    return _is_public(address)\n",
         ),
@@ -431,7 +431,7 @@ BUGS: tuple[PlantedBug, ...] = (
         "only the first address of a name is checked",
         "attack ssrf ci 0",
         (
-            "control/outbox/targets/addresses.py",
+            "public_addresses.py",
             "    for text in texts:\n",
             "    for text in texts[:1]:\n",
         ),
@@ -440,7 +440,7 @@ BUGS: tuple[PlantedBug, ...] = (
         "addresses of clouds are public",
         "attack ssrf ci 0",
         (
-            "control/outbox/targets/addresses.py",
+            "public_addresses.py",
             "    closed = any(address in network for network in _CLOSED)\n",
             "    closed = False\n",
         ),
@@ -462,7 +462,7 @@ BUGS: tuple[PlantedBug, ...] = (
     _bug(
         "a response to an agent has no end",
         "attack agent smoke 0",
-        ("agent/client.py", "        if len(content) > ANSWER_BYTES_MAX:\n", "        if False:\n"),
+        ("bounded_http.py", "        if size > bytes_max:\n", "        if False:\n"),
     ),
     _bug(
         "what is invalid is a 500",
