@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from threading import Thread
 
-from tidegate.control.outbox.targets.addresses import DestinationRefused, is_public
+from tidegate.public_addresses import DestinationRefused, is_public
 
 from bench.attack.hostile_values import REBOUND, WEBHOOK_FORMS
 from bench.trials import Findings, Trial
