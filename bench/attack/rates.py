@@ -41,11 +41,11 @@ def _second_person(data: Path) -> str:
         meta = Meta(actor="user_admin0000")
         grants = (Grant(Role.VIEWER),)
         command = AddUser(user_id="user_other0000", by="user_admin0000", grants=grants)
-        installation.run(add_user, command, meta=meta)
+        installation.execute.run(add_user, command, meta=meta)
         meta = Meta(actor="user_other0000")
         token = installation.accounts.keep_token("othertoken", meta)
         made = CreateToken(user_id="user_other0000", token_id="othertoken", days=3, grants=None)
-        installation.run(create_token, made, meta=meta)
+        installation.execute.run(create_token, made, meta=meta)
         return token
     finally:
         installation.close()

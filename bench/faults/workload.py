@@ -96,7 +96,7 @@ def work_together(
 def begin(installation: Installation, ledger: Ledger) -> None:
     """Set up; done again after a cut it changes nothing."""
     if installation.log.head() == 0:
-        outcome = installation.run(set_up, SetUp(user_id=ADMIN, alone=True), meta=META)
+        outcome = installation.execute.run(set_up, SetUp(user_id=ADMIN, alone=True), meta=META)
         ledger.add({"position": outcome.position, "row": ["users", ADMIN]})
 
 
