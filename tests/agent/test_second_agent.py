@@ -18,7 +18,8 @@ from tidegate.control.worker import Counters, make_manifests_loop
 CHANNEL = "second-stable"
 SOAK_SECONDS = 30
 SUSTAINED_SECONDS = 5
-ACTIVATION_SECONDS = 600  # the defaults of the policy
+ACKNOWLEDGEMENT_SECONDS = 900  # the defaults of the policy
+ACTIVATION_SECONDS = 600
 CONVERGENCE_SECONDS = 900
 
 
@@ -279,6 +280,21 @@ def test_a_host_that_the_server_gave_up_rolls_back(second: SecondFleet, late: st
     assert second.reports("web.3", "app-01")[-1] == "RollbackComplete"
     assert second.hosts("web.3")["app-01"] == "Reverted"
     assert files_of(canary) == {"a.txt": "2"}
+
+
+def test_a_late_acknowledgement_is_accepted(second: SecondFleet) -> None:
+    canary = second.host("app-01", "canary")
+    tampering = Tampering("/manifest/", lambda data: data.replace(b"web.2", b"web.9"))
+    untouched, canary.http = canary.http, second.client(tampering)
+    second.promote("web.2")
+    assert canary.step() == "waiting"
+
+    second.wait(ACKNOWLEDGEMENT_SECONDS + 1)
+    assert second.hosts("web.2")["app-01"] == "Pending"
+    canary.http = untouched
+
+    assert canary.step() == "soaking"
+    assert second.reports("web.2", "app-01")[0] == "DispatchAck"
 
 
 @pytest.mark.parametrize(
