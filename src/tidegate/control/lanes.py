@@ -60,7 +60,7 @@ T = TypeVar("T")
 
 
 class LaneBusy(Unavailable):
-    """Other commands kept this rollout or the fleet busy; nothing was changed, try again."""
+    """Other commands kept the rollout, package or fleet busy; nothing was changed, try again."""
 
     code = "lane_busy"
 

@@ -199,9 +199,11 @@ def read(store: Store, collection: str, id: str) -> Any:
     return codec.decode(record.data, SCHEMA.collection(collection).model)
 
 
-def race(handles: list[Store], act: Callable[[Store, int], object]) -> list[object]:
-    """What each of RACERS got, or was refused with, all starting together."""
-    start = Barrier(RACERS)
+def race(
+    handles: list[Store], act: Callable[[Store, int], object], racers: int = RACERS
+) -> list[object]:
+    """What each racer got, or was refused with, all starting together."""
+    start = Barrier(racers)
 
     def run(number: int) -> object:
         start.wait()
@@ -210,8 +212,8 @@ def race(handles: list[Store], act: Callable[[Store, int], object]) -> list[obje
         except TidegateError as error:
             return error
 
-    with ThreadPoolExecutor(RACERS) as pool:
-        return list(pool.map(run, range(RACERS)))
+    with ThreadPoolExecutor(racers) as pool:
+        return list(pool.map(run, range(racers)))
 
 
 class Watched:

@@ -346,9 +346,10 @@ def test_puts_over_a_row_that_moves_because_nothing_was_expected(
     assert Records(handles[0], lambda: T0).get("plain", id).version == max(versions)
 
 
-def test_gives_up_on_a_row_that_never_holds_still(
-    store: Store, watched: Watched, records: Records, id: str
-) -> None:
+def test_gives_up_on_a_row_that_never_holds_still(store: Store, watched: Watched, id: str) -> None:
+    waits: list[float] = []
+    records = Records(cast(Store, watched), lambda: T0, sleep=waits.append)
+
     def move() -> None:
         Records(store, lambda: T0).update("plain", id, {"attempts": Add(1)})
         watched.meanwhile = move
@@ -361,3 +362,17 @@ def test_gives_up_on_a_row_that_never_holds_still(
 
     watched.meanwhile = None
     assert records.get("plain", id).value.attempts == PUT_ATTEMPTS_MAX
+    assert len(waits) == PUT_ATTEMPTS_MAX - 1
+
+
+def test_of_a_hundred_updates_of_one_row_at_once_all_land(handles: list[Store], id: str) -> None:
+    Records(handles[0], lambda: T0).create("plain", id, FIRST)
+
+    outcomes = race(
+        handles,
+        lambda store, n: Records(store, lambda: T0).update("plain", id, {"attempts": Add(1)}),
+        racers=100,
+    )
+
+    assert [code(error) for error in outcomes if isinstance(error, TidegateError)] == []
+    assert Records(handles[0], lambda: T0).get("plain", id).value.attempts == 100

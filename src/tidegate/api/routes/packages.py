@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 from tidegate.api.routes.repositories import Label
 from tidegate.api.routes.revision_files import FileSent, decode_files
 from tidegate.api.routes.revisions import CONTENT_BODY_BYTES_MAX
+from tidegate.control.lanes import LaneBusy
 from tidegate.control.operations.packages import PackageOperations, RevisionToImport
 from tidegate.control.queries.log_reader import LogReader
 from tidegate.control.queries.reads import Found, Reads
@@ -185,7 +186,13 @@ ROUTES = (
         requires_step(DELETE_PACKAGE, _scope),
         Written,
         guard=DELETE_PACKAGE.version,
-        errors=(PackageNotFound, PackageNotDeletable, DeletionPlanOutdated, LimitExceeded),
+        errors=(
+            PackageNotFound,
+            PackageNotDeletable,
+            DeletionPlanOutdated,
+            LimitExceeded,
+            LaneBusy,
+        ),
     ),
     Route(
         "POST",
@@ -200,6 +207,7 @@ ROUTES = (
             PackageNotEmpty,
             InvalidReference,
             ContentTooLarge,
+            LaneBusy,
         ),
         body_bytes_max=CONTENT_BODY_BYTES_MAX,
     ),

@@ -13,6 +13,7 @@ from tidegate.api.routes.revisions import (
     revision_scope,
     show_outcome,
 )
+from tidegate.control.lanes import LaneBusy
 from tidegate.control.operations.revisions import RevisionOperations
 from tidegate.control.queries import revisions
 from tidegate.control.queries.file_changes import FileChanged, diff_files
@@ -203,7 +204,14 @@ ROUTES = (
         requires_step(EDIT_REVISION, revision_scope),
         RevisionDocument,
         guard=EDIT_REVISION.version,
-        errors=(RevisionNotFound, NotDraft, InvalidFilePath, InvalidReference, ContentTooLarge),
+        errors=(
+            RevisionNotFound,
+            NotDraft,
+            InvalidFilePath,
+            InvalidReference,
+            ContentTooLarge,
+            LaneBusy,
+        ),
         body_bytes_max=CONTENT_BODY_BYTES_MAX,
     ),
     Route(

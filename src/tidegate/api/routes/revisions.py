@@ -12,6 +12,7 @@ from msgspec import Meta, field
 
 from tidegate.api.routes.repositories import Label
 from tidegate.api.routes.revision_files import FileSent, decode_files
+from tidegate.control.lanes import LaneBusy
 from tidegate.control.operations.revisions import RevisionOperations, RevisionOutcome
 from tidegate.control.queries.as_of import HistoryTooLong, RowHistory
 from tidegate.control.queries.log_reader import LogReader
@@ -368,7 +369,7 @@ def _new_scope(request: Request[Nothing, Nothing, NewRevision]) -> str:
     return repository_scope(request.body.repository)
 
 
-_ERRORS = (RevisionNotFound, TransitionRefused, Terminating)
+_ERRORS = (RevisionNotFound, TransitionRefused, Terminating, LaneBusy)
 
 
 def _review(
@@ -393,7 +394,7 @@ ROUTES = (
         requires_step(steps.CREATE_REVISION, _new_scope),
         RevisionDocument,
         status=201,
-        errors=(InvalidName, InvalidReference, ContentTooLarge),
+        errors=(InvalidName, InvalidReference, ContentTooLarge, LaneBusy),
         body_bytes_max=CONTENT_BODY_BYTES_MAX,
     ),
     Route(

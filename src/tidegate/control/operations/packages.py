@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from tidegate.control.lanes import Lanes
 from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.ids import make_id
-from tidegate.control.operations.revisions import ReceivedFiles
+from tidegate.control.operations.revisions import ReceivedFiles, package_lane
 from tidegate.control.queries.reads import Reads
 from tidegate.control.queries.revisions import plan_deletion
 from tidegate.control.runtime import CommandOutcome
@@ -49,11 +50,12 @@ class PackageOperations:
     """The verbs of a package. Each returns the log position at which it was done.
 
     Raises:
-        MissingPermission, InvalidName.
+        MissingPermission, InvalidName, LaneBusy.
     """
 
-    def __init__(self, execute: Execute, reads: Reads, blobs: Blobs) -> None:
+    def __init__(self, execute: Execute, lanes: Lanes, reads: Reads, blobs: Blobs) -> None:
         self._execute = execute
+        self._lanes = lanes
         self._reads = reads
         self._blobs = blobs
 
@@ -69,7 +71,9 @@ class PackageOperations:
         outcome = self._execute.earlier(delete_package, asked, caller)
         if outcome is None:
             try:
-                outcome = self._delete(caller, asked)
+                outcome = self._lanes.run(
+                    package_lane(asked.package), lambda: self._delete(caller, asked)
+                )
             except (StaleVersion, NotFound):
                 # What was found may be what this very request's first copy left.
                 outcome = self._execute.earlier(delete_package, asked, caller)
@@ -118,4 +122,8 @@ class PackageOperations:
                 for item in revisions
             ),
         )
-        return self._execute(import_package, command, caller).position
+        outcome = self._lanes.run(
+            package_lane(full_path(repository, path)),
+            lambda: self._execute(import_package, command, caller),
+        )
+        return outcome.position

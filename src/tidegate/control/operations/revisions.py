@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, structs
 
+from tidegate.control.lanes import Lanes
 from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.ids import make_id
 from tidegate.control.queries.as_of import RowHistory
@@ -31,7 +32,7 @@ from tidegate.domain.content.entries import File
 from tidegate.domain.packages import approvals, deletions, updates
 from tidegate.domain.packages.facts import Condition, Metadata, OwnerReference, Task, Upgrade
 from tidegate.domain.packages.merging import WHOLE, merge
-from tidegate.domain.packages.names import identity, parse
+from tidegate.domain.packages.names import Identity, identity, parse
 from tidegate.domain.packages.permissions import (
     STEP_OF,
     required_permissions,
@@ -66,13 +67,19 @@ class RevisionOutcome(Struct, frozen=True):
 class RevisionOperations:
     """The verbs of a revision. Which permission a verb needs may depend on the revision.
 
+    Verbs on one package run one after the other, in the lane of the package. Else many of them at
+    once would move its row between each other's read and commit, until some run out of attempts.
+
     Raises:
         MissingPermission, InvalidName, RevisionNotFound, StaleVersion, Terminating,
-        TransitionRefused.
+        TransitionRefused, LaneBusy.
     """
 
-    def __init__(self, execute: Execute, reads: Reads, history: RowHistory, blobs: Blobs) -> None:
+    def __init__(
+        self, execute: Execute, lanes: Lanes, reads: Reads, history: RowHistory, blobs: Blobs
+    ) -> None:
         self._execute = execute
+        self._lanes = lanes
         self._reads = reads
         self._history = history
         self._blobs = blobs
@@ -100,7 +107,7 @@ class RevisionOperations:
             AlreadyExists, RepositoryNotFound, UpgradeConflict, InvalidFilePath, InvalidReference,
             ContentTooLarge.
         """
-        name = identity(repository, package, workspace).name
+        place = identity(repository, package, workspace)
         command = CreateRevision(
             repository=repository,
             package=package,
@@ -118,7 +125,7 @@ class RevisionOperations:
             command = structs.replace(command, files=files.store(self._blobs))
         elif tasks:
             command = structs.replace(command, files=self._merge_upgrade(tasks[0]))
-        return self._outcome(name, self._execute(create_revision, command, caller))
+        return self._run_in_lane(place, create_revision, command, caller)
 
     def update(
         self,
@@ -259,8 +266,16 @@ class RevisionOperations:
 
     def _run(self, item: Slice, command: RevisionCommand, caller: Caller) -> RevisionOutcome:
         caller.demand(STEP_OF[type(command)], _scope(command.name))  # also if it does not exist
-        outcome = self._execute(with_permission_check(item, caller), command, caller)
-        return self._outcome(command.name, outcome)
+        checked = with_permission_check(item, caller)
+        return self._run_in_lane(parse(command.name), checked, command, caller)
+
+    def _run_in_lane(
+        self, place: Identity, item: Slice, command: Struct, caller: Caller
+    ) -> RevisionOutcome:
+        outcome = self._lanes.run(
+            package_lane(place.package), lambda: self._execute(item, command, caller)
+        )
+        return self._outcome(place.name, outcome)
 
     def _outcome(self, name: str, outcome: CommandOutcome) -> RevisionOutcome:
         """Raises: RevisionNotFound, HistoryTooLong."""
@@ -287,6 +302,11 @@ class RevisionOperations:
             for name in (task.old_upstream, task.local_package_revision, task.new_upstream)
         )
         return store_manifest(self._blobs, merge(base, local, upstream, task.strategy)).files
+
+
+def package_lane(package: str) -> str:
+    """The lane of a package, by its full path."""
+    return f"package {package}"
 
 
 def _scope(name: str) -> str:

@@ -12,7 +12,9 @@ first, and again before a refusal: a call whose outcome is unknown is sent again
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final
 
@@ -72,6 +74,9 @@ from tidegate.kernel.tags import Partition
 from tidegate.kernel.vocabulary import FactType, facts
 
 PUT_ATTEMPTS_MAX = 32  # how often a row may move between our read and our commit
+BACK_OFF_SECONDS = 0.002  # after a conflict, doubled per attempt, full jitter
+BACK_OFF_SECONDS_MAX = 0.5
+DOUBLINGS_MAX = 10
 BATCH_MAX = 100
 REASON_BYTES_MAX = 2_048
 ROUTE: Final = "records"  # what is asked under a key here is no command of a slice
@@ -88,10 +93,20 @@ class Records:
     with the rows as they stood then; IdempotencyMismatch if the key stands for something else.
     """
 
-    def __init__(self, store: Store, clock: Clock, meta: Meta = _UNNAMED) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        meta: Meta = _UNNAMED,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._meta = meta
+        self._sleep = sleep
+        self._jitter = jitter
 
     @property
     def schema(self) -> Schema:
@@ -193,7 +208,8 @@ class Records:
         once = None if key is None else self._once(key, actions)
         if once is not None and (rows := self._earlier(once, actions)) is not None:
             return rows
-        for _ in range(PUT_ATTEMPTS_MAX):
+        for attempt in range(PUT_ATTEMPTS_MAX):
+            self._back_off(attempt)
             try:
                 planned, commit = self._prepared(actions, keys, once)
             except (Unavailable, Unknown):
@@ -222,7 +238,8 @@ class Records:
         at_most("actions of a batch", len(actions), BATCH_MAX)
         keys = self._screened(actions, batch=True)
         landed: dict[Key, Stored | None] = {}
-        for _ in range(PUT_ATTEMPTS_MAX):
+        for attempt in range(PUT_ATTEMPTS_MAX):
+            self._back_off(attempt)
             left = [action for action in actions if key_of(action) not in landed]
             now = self._clock()
             planned = self._planned(left, [key_of(action) for action in left], now)
@@ -235,6 +252,12 @@ class Records:
             if len(landed) == len(actions):
                 return tuple(landed[key] for key in keys)
         raise AttemptsExhausted(f"{len(landed)} of {len(actions)} rows were written")
+
+    def _back_off(self, attempt: int) -> None:
+        """Wait before every attempt but the first, so that callers on one row do not meet again."""
+        if attempt:
+            longest = BACK_OFF_SECONDS * 2 ** min(attempt - 1, DOUBLINGS_MAX)
+            self._sleep(min(longest, BACK_OFF_SECONDS_MAX) * self._jitter())
 
     def _written(self, action: Action, key: str | None) -> Stored:
         (stored,) = self.transaction(action, key=key)
