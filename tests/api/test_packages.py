@@ -49,6 +49,7 @@ def test_demands_the_resource_version_of_every_change(people: People) -> None:
     url = f"/v1/revisions/{NAME}"
 
     missing = people.author.patch(url, json={"labels": {"a": "b"}})
+    empty = people.author.patch(url, json={"labels": {"a": "b"}}, headers={"if-match": ""})
     changed = people.author.patch(url, json={"labels": {"a": "b"}}, headers=seen)
     stale = people.author.patch(url, json={"labels": {"a": "c"}}, headers=seen)
     again = people.author.patch(
@@ -56,6 +57,7 @@ def test_demands_the_resource_version_of_every_change(people: People) -> None:
     )
 
     assert missing.status_code == 428
+    assert (empty.status_code, empty.json()["code"]) == (428, "version_required")
     assert changed.json()["metadata"]["labels"] == {"a": "b"}
     assert (stale.status_code, stale.json()["current"]) == (
         409,

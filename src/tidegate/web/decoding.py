@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import FieldInfo, fields
 
 from tidegate import decoders
-from tidegate.errors import InvalidInput, LimitExceeded
+from tidegate.errors import InvalidInput, LimitExceeded, VersionRequired
 from tidegate.kernel.model import POSITION_MAX, Position
 from tidegate.web.inputs import NOTHING, Input, Nothing
 from tidegate.web.problems import InvalidRequest, MalformedBody
@@ -340,9 +340,15 @@ def _found(reason: str, content: Any) -> str:
 
 
 def version_of(header: bytes | None) -> Position | None:
-    """The version that If-Match names: one strong ETag as answered. Raises: InvalidInput."""
+    """The version that If-Match names: one strong ETag as answered.
+
+    Raises:
+        InvalidInput. VersionRequired: the header is empty, as from a client that has no ETag.
+    """
     if header is None:
         return None
+    if not header.strip():
+        raise VersionRequired("If-Match is empty: send the ETag that you got")
     found = _ETAG.fullmatch(header.decode("latin-1").strip())
     version = -1 if found is None else int(found[1])
     if not 0 <= version <= POSITION_MAX:
