@@ -342,7 +342,6 @@ class PopulatedInstallation(ServedFleet):
     def _pinned_by_hand(self) -> None:
         """Scopes of the registry: one without a channel, and a channel whose scope is retired."""
         digest = self.viewer.get("/v1/releases/web.1").json()["digest"]
-        self.channel("retired")
         pair = ("factory_batch_manifest", "partner-factory")
         versions = {}
         for scope in ("outside", "retired"):
@@ -352,6 +351,7 @@ class PopulatedInstallation(ServedFleet):
             versions[scope] = {"if-match": made.headers["etag"]}
         url = "/v1/releases/retired/retire"
         done(self.manager.post(url, json={"reason": "over"}, headers=versions["retired"]))
+        self.channel("retired")
 
     def hosts(self) -> None:
         """Hosts in each state: silent, revoked, retired; one of them under an order."""

@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from tests.api.served_fleet import CHANNEL, ServedFleet, serve_fleet
+from tests.domain.documents import good
 from tidegate.api.routes import ROUTES
 from tidegate.dashboard.routes import PAGES
 from tidegate.domain.access.roles import Role
@@ -70,9 +71,14 @@ def test_a_proposal_leaves_the_way_back_open_on_the_page(fleet: ServedFleet) -> 
 
 def test_a_proposal_leaves_a_manifest_its_match(fleet: ServedFleet) -> None:
     moved_on(fleet)
+    scope = "/v1/releases/factory"
+    second = fleet.viewer.get("/v1/releases/web.2").json()["digest"]
+    evidence = good(("operator_command", "release-control-plane"), "factory", "web.2", second)
+    pin = {"releaseId": "web.2", "digest": second, **evidence}
+    assert fleet.manager.post(f"{scope}/register", json=pin).status_code == 201
     digest = fleet.viewer.get("/v1/releases/web.1").json()["digest"]
     assert propose_deletion(fleet, OLD).status_code == 200
-    seen = {"if-match": fleet.viewer.get(f"/v1/releases/{CHANNEL}/actual").headers["etag"]}
+    seen = {"if-match": fleet.viewer.get(f"{scope}/actual").headers["etag"]}
     body = {
         "batch": "b1",
         "ref": "factory://batch",
@@ -80,10 +86,10 @@ def test_a_proposal_leaves_a_manifest_its_match(fleet: ServedFleet) -> None:
         "digests": [digest],
     }
 
-    sent = fleet.manager.post(f"/v1/releases/{CHANNEL}/manifests", json=body, headers=seen)
+    sent = fleet.manager.post(f"{scope}/manifests", json=body, headers=seen)
 
     assert sent.status_code == 201, sent.text
-    actual = fleet.viewer.get(f"/v1/releases/{CHANNEL}/actual").json()
+    actual = fleet.viewer.get(f"{scope}/actual").json()
     assert actual["pinnedReleaseId"] == "web.1"
 
 

@@ -286,7 +286,11 @@ class Border:
         self.publish("own", "site", "v1", task=clone)
         self.publish("own", "blog", "v1", text="blog")
         self.publish("secret", "key", "v1", text="nobody else has this")
-        scoped = (Grant(Role.AUTHOR, "repository:own"), Grant(Role.RELEASE_MANAGER, "channel:own"))
+        scoped = (
+            Grant(Role.AUTHOR, "repository:own"),
+            Grant(Role.RELEASE_MANAGER, "channel:own"),
+            Grant(Role.RELEASE_MANAGER, "channel:free"),  # a scope without a channel
+        )
         self.author = served.as_role(*scoped)
         self.reader = served.as_role(*scoped, Grant(Role.VIEWER, "repository:secret"))
         self._count = 0
@@ -430,12 +434,12 @@ def test_names_of_what_keeps_a_revision_only_what_the_sender_may_read(border: Bo
 def pin(border: Border, release: str) -> dict[str, Any]:
     known = border.wide.get(f"/v1/releases/{release}")
     digest = known.json()["digest"] if known.status_code == 200 else f"sha256:{'0' * 64}"
-    return {"releaseId": release, "digest": digest, **good(OPERATOR, "own", release, digest)}
+    return {"releaseId": release, "digest": digest, **good(OPERATOR, "free", release, digest)}
 
 
 PINNING: dict[str, Callable[[Border, httpx2.Client, str], httpx2.Response]] = {
     "register": lambda border, who, release: who.post(
-        "/v1/releases/own/register", json=pin(border, release)
+        "/v1/releases/free/register", json=pin(border, release)
     ),
     "promote": lambda border, who, release: who.post(
         "/v1/channels/own/promote", json={"release_id": release}
@@ -491,12 +495,12 @@ def test_takes_no_release_that_one_may_not_read_for_a_match_of_a_manifest(border
             "observedAt": "2026-04-24T19:00:00Z",
             "digests": [digest],
         }
-        seen = {"if-match": who.get("/v1/releases/own/actual").headers["etag"]}
-        return who.post("/v1/releases/own/manifests", json=body, headers=seen)
+        seen = {"if-match": who.get("/v1/releases/free/actual").headers["etag"]}
+        return who.post("/v1/releases/free/manifests", json=body, headers=seen)
 
     here = border.wide.get("/v1/releases/own.blog.1").json()["digest"]
     there = border.wide.get("/v1/releases/secret.key.1").json()["digest"]
-    pinned = border.wide.post("/v1/releases/own/register", json=pin(border, "own.blog.1"))
+    pinned = border.wide.post("/v1/releases/free/register", json=pin(border, "own.blog.1"))
     assert pinned.status_code == 201, pinned.text
 
     answers = [
@@ -505,10 +509,10 @@ def test_takes_no_release_that_one_may_not_read_for_a_match_of_a_manifest(border
     ]
 
     assert [answer.status_code for answer in answers] == [201, 201, 201], answers[0].text
-    kept = border.author.get("/v1/releases/own/evidence").json()["items"]
+    kept = border.author.get("/v1/releases/free/evidence").json()["items"]
     assert len({item["reason"] for item in kept}) == 1
     assert [item.get("matches", []) for item in kept] == [[], []]
-    actual = border.author.get("/v1/releases/own/actual").json()
+    actual = border.author.get("/v1/releases/free/actual").json()
     assert (actual["pinnedReleaseId"], actual["version"]) == ("own.blog.1", 1)
 
 

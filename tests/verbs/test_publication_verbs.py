@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.served_fleet import ServedFleet
+from tests.api.served_fleet import CHANNEL, ServedFleet
 from tests.verbs.doors import ApiCall, SharedServers, Verb, VerbCase, check, serve
 from tidegate.control.publication.entries import PublicationPolicy
 from tidegate.domain.access import steps
@@ -34,11 +34,17 @@ def expire(fleet: ServedFleet) -> None:
     fleet.wait(5 * 3_600)
 
 
-def roll_back_to(version_id: str) -> Verb:
+def sail(fleet: ServedFleet) -> None:
+    """A channel with a manifest."""
+    fleet.sail()
+    fleet.installation.manifests.publish(CHANNEL)
+
+
+def roll_back_to(version_id: str, key: str = KEY) -> Verb:
     return Verb(
         steps.ROLL_BACK_PUBLICATION,
-        ApiCall("POST", f"/v1/publications/{KEY}/roll-back", {"version_id": version_id}),
-        ("publication", "roll-back", KEY, version_id),
+        ApiCall("POST", f"/v1/publications/{key}/roll-back", {"version_id": version_id}),
+        ("publication", "roll-back", key, version_id),
         NO_PAGE,
     )
 
@@ -54,6 +60,7 @@ CASES = (
     VerbCase(ROLL_BACK, "to the first generation", MANAGER, publish),
     VerbCase(roll_back_to("v0"), "to an unknown generation", MANAGER, publish, "not_found"),
     VerbCase(ROLL_BACK, "where nothing is published", MANAGER, code="not_found"),
+    VerbCase(roll_back_to(FIRST, CHANNEL), "of a channel", MANAGER, sail, "publication_of_channel"),
     VerbCase(ROLL_BACK, "as an operator", OPERATOR, publish, "missing_permission"),
     VerbCase(COLLECT, "what is past its ttl", OPERATOR, expire),
     VerbCase(COLLECT, "when nothing is", OPERATOR, publish, changes=False),

@@ -36,6 +36,17 @@ def register(fleet: ServedFleet) -> None:
     assert done.status_code == 201, done.text
 
 
+def channel_with_pin(fleet: ServedFleet) -> None:
+    register(fleet)
+    channel(fleet)
+
+
+def channel(fleet: ServedFleet) -> None:
+    body = {"channel": CHANNEL, "package": "default/web", "selector": "app=web"}
+    made = fleet.manager.post("/v1/channels", json=body)
+    assert made.status_code == 201, made.text
+
+
 def on_scope(step: steps.Step, name: str, body: dict[str, Any], etag_of: str = "") -> Verb:
     return Verb(
         step,
@@ -74,6 +85,9 @@ IMPORT = on_scope(
 CASES = (
     VerbCase(REGISTER, "a new scope", MANAGER),
     VerbCase(REGISTER, "as the manager of another channel", OTHERS_MANAGER, code=MISSING),
+    VerbCase(REGISTER, "a channel", MANAGER, channel, "pin_of_channel"),
+    VerbCase(TRANSITION, "a channel", MANAGER, channel_with_pin, "pin_of_channel"),
+    VerbCase(IMPORT, "of a channel", MANAGER, channel_with_pin, "pin_of_channel"),
     VerbCase(REGISTER_UNKNOWN, "a release that does not exist", MANAGER, code="not_found"),
     VerbCase(TRANSITION, "to another release", MANAGER, register),
     VerbCase(TRANSITION, "as the manager of another channel", OTHERS_MANAGER, register, MISSING),

@@ -151,7 +151,11 @@ class Installation:
         self.outbox = OutboxOperations(execute, self.outbox_reader)
         self.targets = TargetOperations(self.settings, self.clock, self.log)
         self.publications = PublicationOperations(
-            self.control, Publisher(self.control, self.blobs, owner="api"), self.log, self.nudge
+            self.control,
+            reads,
+            Publisher(self.control, self.blobs, owner="api"),
+            self.log,
+            self.nudge,
         )
         setup_code = Path(self.settings.data) / "setup-code"
         self.accounts = Accounts(execute, reads, self.records, self.secrets, self.clock, setup_code)

@@ -13,6 +13,7 @@ from tidegate.control.publication.publisher import Publisher
 from tidegate.control.storage.blobs import BlobDamaged
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.steps import COLLECT_PUBLICATIONS, ROLL_BACK_PUBLICATION
+from tidegate.domain.channels.refusals import PublicationOfChannel
 from tidegate.errors import LeaseHeld, LeaseLost, NotFound
 from tidegate.web.inputs import Input, Nothing, ReadQuery
 from tidegate.web.routing import Request, Response, Route, requires, requires_step
@@ -125,7 +126,7 @@ ROUTES = (
         roll_back,
         requires_step(ROLL_BACK_PUBLICATION),
         Written,
-        errors=(*_BODIES, LeaseHeld, LeaseLost),
+        errors=(*_BODIES, PublicationOfChannel, LeaseHeld, LeaseLost),
     ),
     Route(
         "POST",

@@ -33,6 +33,7 @@ from tidegate.domain.access.steps import (
     TRANSITION_RELEASE,
     Step,
 )
+from tidegate.domain.channels.refusals import PinOfChannel
 from tidegate.domain.provenance import RejectedEvidence
 from tidegate.domain.releases.facts import PinStatus
 from tidegate.domain.releases.refusals import DuplicateEvent, ReleaseNotPinnable
@@ -306,7 +307,14 @@ def _actual_at(row_history: RowHistory, scope: str, position: Position) -> Respo
 
 
 _READ = requires(Verb.READ, _scope)
-_PINS = (NotFound, RejectedEvidence, ReleaseNotPinnable, DuplicateEvent, ConditionFailed)
+_PINS = (
+    NotFound,
+    PinOfChannel,
+    RejectedEvidence,
+    ReleaseNotPinnable,
+    DuplicateEvent,
+    ConditionFailed,
+)
 
 
 def _verb(

@@ -9,10 +9,13 @@ from msgspec import Struct
 from tidegate.control.publication.generations import CollectedRows, collect_past
 from tidegate.control.publication.publisher import Publisher
 from tidegate.control.queries.log_reader import LogReader
+from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import Control
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.roles import EVERYWHERE
 from tidegate.domain.access.steps import COLLECT_PUBLICATIONS, ROLL_BACK_PUBLICATION
+from tidegate.domain.channels.refusals import PublicationOfChannel
+from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.kernel.model import Position
 
 
@@ -27,9 +30,15 @@ class PublicationOperations:
     """The verbs of publications."""
 
     def __init__(
-        self, control: Control, publisher: Publisher, log: LogReader, notify: Callable[[], None]
+        self,
+        control: Control,
+        reads: Reads,
+        publisher: Publisher,
+        log: LogReader,
+        notify: Callable[[], None],
     ) -> None:
         self._control = control
+        self._reads = reads
         self._publisher = publisher
         self._log = log
         self._notify = notify
@@ -40,10 +49,13 @@ class PublicationOperations:
         Returns the log position at which it was done.
 
         Raises:
-            MissingPermission, NotFound, BlobDamaged, LeaseHeld, LeaseLost, IdempotencyMismatch.
+            MissingPermission, NotFound, PublicationOfChannel, BlobDamaged, LeaseHeld, LeaseLost,
+            IdempotencyMismatch.
         """
         caller.demand(ROLL_BACK_PUBLICATION, EVERYWHERE)
         self._publisher.demand(cache_key)
+        if self._reads.find(channel_key(cache_key), Channel) is not None:
+            raise PublicationOfChannel(cache_key)
         outcome = self._publisher.roll_back(
             cache_key, version_id, by=caller.id, meta=caller.meta, key=caller.commit_key
         )

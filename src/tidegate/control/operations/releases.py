@@ -23,6 +23,7 @@ from tidegate.domain.access.steps import (
     RETIRE_RELEASE,
     TRANSITION_RELEASE,
 )
+from tidegate.domain.channels.refusals import PinOfChannel
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.packages.names import parse
 from tidegate.domain.releases.catalog import limit_to_visible
@@ -31,7 +32,6 @@ from tidegate.domain.releases.facts import PinStatus
 from tidegate.domain.releases.registry import BUILT_IN
 from tidegate.domain.releases.rows import Actual, KnownRelease, actual_key, known_key
 from tidegate.domain.releases.slices import RegisterRelease, RetireRelease, TransitionRelease
-from tidegate.domain.rollouts.promotion import is_of_package
 from tidegate.errors import NotFound, StaleVersion, VersionRequired
 from tidegate.kernel.model import Position
 from tidegate.kernel.slices import Slice
@@ -69,12 +69,12 @@ class PinOutcome(Struct, frozen=True):
 class ReleaseOperations:
     """The verbs of a scope's pin.
 
-    A caller may pin releases of the channel's own package, and of repositories that they may read.
-    Of all others the answer is the same as if they did not exist.
+    A caller may pin releases of repositories that they may read. Of all others the answer is the
+    same as if they did not exist. The pin of a channel moves by promotion, not here.
 
     Raises:
-        MissingPermission, NotFound, RejectedEvidence, ReleaseNotPinnable, DuplicateEvent,
-        ConditionFailed.
+        PinOfChannel, MissingPermission, NotFound, RejectedEvidence, ReleaseNotPinnable,
+        DuplicateEvent, ConditionFailed.
     """
 
     def __init__(self, execute: Execute, reads: Reads, history: RowHistory) -> None:
@@ -85,6 +85,7 @@ class ReleaseOperations:
     def register(self, caller: Caller, scope: str, pin: RequestedPin) -> PinOutcome:
         """Open a scope with its first pin."""
         caller.demand(REGISTER_RELEASE, channel_scope(scope))
+        self._refuse_channel(scope)
         command = RegisterRelease(
             scope=scope,
             release_id=pin.release_id,
@@ -95,12 +96,13 @@ class ReleaseOperations:
             status=pin.status,
             operations=pin.operations,
         )
-        item = self._limit(BUILT_IN.register, caller, scope)
+        item = self._limit(BUILT_IN.register, caller)
         return self._outcome(scope, self._execute(item, command, caller))
 
     def transition(self, caller: Caller, scope: str, pin: RequestedPin) -> PinOutcome:
         """Pin a scope to a release, or confirm its pin. Raises: StaleVersion, VersionRequired."""
         caller.demand(TRANSITION_RELEASE, channel_scope(scope))
+        self._refuse_channel(scope)
         command = TransitionRelease(
             scope=scope,
             release_id=pin.release_id,
@@ -112,7 +114,7 @@ class ReleaseOperations:
             status=pin.status,
             operations=pin.operations,
         )
-        item = self._limit(BUILT_IN.transition, caller, scope)
+        item = self._limit(BUILT_IN.transition, caller)
         return self._outcome(scope, self._execute(item, command, caller))
 
     def retire(self, caller: Caller, scope: str, reason: str) -> PinOutcome:
@@ -149,6 +151,7 @@ class ReleaseOperations:
             StaleVersion.
         """
         caller.demand(IMPORT_MANIFEST, channel_scope(scope))
+        self._refuse_channel(scope)
         expected = None
         if caller.expected_version is not None:
             expected = self._counter_seen(caller, scope)
@@ -165,21 +168,22 @@ class ReleaseOperations:
             status=manifest.status,
             operations=manifest.operations,
         )
-        item = self._limit(BUILT_IN.import_manifest, caller, scope)
+        item = self._limit(BUILT_IN.import_manifest, caller)
         return self._execute(item, command, caller).position
 
-    def _limit(self, item: Slice, caller: Caller, scope: str) -> Slice:
-        return limit_to_visible(item, partial(self._may_pin, caller, scope))
+    def _refuse_channel(self, scope: str) -> None:
+        """Raises: PinOfChannel: this way there is no plan, no rollout and no check of the hold."""
+        if self._reads.find(channel_key(scope), Channel) is not None:
+            raise PinOfChannel(scope)
 
-    def _may_pin(self, caller: Caller, scope: str, release_id: str) -> bool:
+    def _limit(self, item: Slice, caller: Caller) -> Slice:
+        return limit_to_visible(item, partial(self._may_pin, caller))
+
+    def _may_pin(self, caller: Caller, release_id: str) -> bool:
         """Whether the caller may know of the release."""
-        release, channel = self._reads.find_all(
-            (known_key(release_id), KnownRelease), (channel_key(scope), Channel)
-        )
+        release = self._reads.find(known_key(release_id), KnownRelease)
         if release is None or not release.row.revision:
             return True  # the decision says that there is none
-        if channel is not None and is_of_package(release_id, channel.row.package):
-            return True
         return caller.may(READ_REVISION, repository_scope(parse(release.row.revision).repository))
 
     def _counter_seen(self, caller: Caller, scope: str) -> int:

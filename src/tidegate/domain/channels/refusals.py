@@ -38,6 +38,32 @@ class QuarantineNotFound(NotFound):
         )
 
 
+class PinOfChannel(Refused):
+    """The scope is a channel: its pin moves by promotion, with a plan and a rollout."""
+
+    code = "pin_of_channel"
+
+    def __init__(self, channel: str) -> None:
+        super().__init__(
+            f"{channel} is a channel and its pin moves with a rollout; "
+            f"use `tidegate channel promote {channel} RELEASE`",
+            channel=channel,
+        )
+
+
+class PublicationOfChannel(Refused):
+    """A channel's publication follows its pin; roll back the channel."""
+
+    code = "publication_of_channel"
+
+    def __init__(self, channel: str) -> None:
+        super().__init__(
+            "a channel's publication follows its pin; roll back the channel: "
+            f"`tidegate channel rollback {channel}`",
+            channel=channel,
+        )
+
+
 class ChannelExists(Conflict):
     """A channel of this name stands already; edit it, or take another name."""
 
