@@ -274,7 +274,10 @@ def test_deletes_when_the_last_finalizer_goes_and_keeps_the_history(people: Peop
 
     assert held.status_code == 202
     assert held.json()["metadata"]["deletionTimestamp"]
-    assert gone.status_code == 204
+    assert gone.status_code == 200
+    assert gone.json()["metadata"]["name"] == NAME
+    assert gone.json()["metadata"]["finalizers"] == []
+    assert gone.json()["metadata"]["deletionTimestamp"]
     assert int(gone.headers["tidegate-position"]) > int(held.headers["tidegate-position"])
     assert people.viewer.get(url).status_code == 404
     steps = people.viewer.get(f"{url}/history").json()["items"]

@@ -58,7 +58,10 @@ class ReceivedFiles(Struct, frozen=True):
 
 
 class RevisionOutcome(Struct, frozen=True):
-    """A revision as an operation left it, also if it has changed since."""
+    """A revision as an operation left it, also if it has changed since.
+
+    An update that removes the last finalizer shows the revision as it was when it was deleted.
+    """
 
     position: Position
     found: RevisionInPackage | None  # None: it is deleted
@@ -287,6 +290,9 @@ class RevisionOperations:
             return RevisionOutcome(found.revision.version, found)
         if found is None or not receipt.first <= found.revision.version <= receipt.last:
             found = revision_at(self._history, name, receipt.last)
+        if found is None:
+            # An update that removes the last finalizer changes the revision, then deletes it.
+            found = revision_at(self._history, name, receipt.first)
         return RevisionOutcome(receipt.last, found)
 
     def _merge_upgrade(self, task: Task) -> tuple[File, ...] | None:
