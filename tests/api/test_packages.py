@@ -286,6 +286,20 @@ def test_deletes_when_the_last_finalizer_goes_and_keeps_the_history(people: Peop
     ]
 
 
+def test_takes_no_label_that_tidegate_sets_itself(people: People) -> None:
+    body = {"repository": "default", "packageName": "web", "workspaceName": "v1"}
+    labels = {"tidegate/latest": "true"}
+    url = f"/v1/revisions/{NAME}"
+
+    created = people.author.post("/v1/revisions", json={**body, "labels": labels})
+    people.draft(labels={"tidegate.example/latest": "mine"})
+    changed = people.author.patch(url, json={"labels": labels}, headers=people.seen(NAME))
+
+    for refused in (created, changed):
+        assert (refused.status_code, refused.json()["code"]) == (400, "invalid_argument")
+        assert "tidegate/" in refused.json()["detail"]
+
+
 @pytest.mark.req("LC-10", **HTTP)
 def test_tells_who_did_what_in_order(people: People) -> None:
     people.draft()

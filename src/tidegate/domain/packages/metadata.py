@@ -17,6 +17,8 @@ GATES_MAX = 32
 CONDITIONS_MAX = 64
 REASON_BYTES_MAX = 1_024
 
+RESERVED_PREFIX = "tidegate/"  # of labels that Tidegate sets itself
+
 _KEY = re.compile(
     r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 )
@@ -29,6 +31,11 @@ def check_metadata(metadata: Metadata) -> None:
     at_most("labels of a revision", len(metadata.labels), LABELS_MAX)
     for key, value in metadata.labels.items():
         _check_key("a label", key)
+        if key.startswith(RESERVED_PREFIX):
+            raise InvalidMember(
+                f"labels that begin with {RESERVED_PREFIX} are set by Tidegate; found {key}",
+                member=key,
+            )
         if not _LABEL_VALUE.fullmatch(value):
             raise InvalidMember(f"the value of label {key} is not one: {value[:80]!r}", member=key)
     for key in metadata.annotations:
