@@ -300,6 +300,33 @@ def test_takes_no_label_that_tidegate_sets_itself(people: People) -> None:
         assert "tidegate/" in refused.json()["detail"]
 
 
+def test_a_lowered_quorum_publishes_with_the_next_approval_also_of_who_approved(
+    people: People,
+) -> None:
+    url = "/v1/repositories/default"
+
+    def set_quorum(quorum: int) -> None:
+        seen = {"if-match": people.served.admin.get(url).headers["etag"]}
+        done = people.served.admin.patch(url, json={"quorum": quorum}, headers=seen)
+        assert done.status_code == 200, done.text
+
+    set_quorum(2)
+    digest = people.draft().json()["status"]["content"]["digest"]
+    people.step(people.author, "propose")
+    first = people.step(people.approver, "approve", digest=digest)
+    waiting = people.document()
+    set_quorum(1)
+    ready = people.document()
+    again = people.step(people.approver, "approve", digest=digest)
+
+    assert first.json()["spec"]["lifecycle"] == "Proposed"
+    assert waiting["status"]["readyToPublish"] is False
+    assert (ready["spec"]["lifecycle"], ready["status"]["readyToPublish"]) == ("Proposed", True)
+    assert again.status_code == 200, again.text
+    assert again.json()["spec"]["lifecycle"] == "Published"
+    assert len(again.json()["status"]["approvedBy"]) == 1
+
+
 @pytest.mark.req("LC-10", **HTTP)
 def test_tells_who_did_what_in_order(people: People) -> None:
     people.draft()

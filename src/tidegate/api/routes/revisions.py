@@ -16,7 +16,7 @@ from tidegate.control.lanes import LaneBusy
 from tidegate.control.operations.revisions import RevisionOperations, RevisionOutcome
 from tidegate.control.queries.as_of import HistoryTooLong, RowHistory
 from tidegate.control.queries.log_reader import LogReader
-from tidegate.control.queries.reads import Found, Reads
+from tidegate.control.queries.reads import Found, Reads, Row
 from tidegate.control.queries.revisions import RevisionInPackage, find_revision, revision_at
 from tidegate.domain.access import steps
 from tidegate.domain.access.refusals import ApprovalsBarred
@@ -41,9 +41,11 @@ from tidegate.domain.packages.rows import (
     REVISION_OWNERS,
     REVISIONS,
     PackageRow,
+    Repository,
     Revision,
     owner_prefix,
     package_key,
+    repository_key,
     revision_key,
 )
 from tidegate.domain.packages.states import Lifecycle
@@ -203,8 +205,11 @@ def list_all(request: Filtered, reads: Reads, cursors: Cursors) -> Response:
     found, last = _page(request, reads, after)
     seen = [item for item in found if _fits(item.row, request)]
     packages = reads.find_all(*((package_key(item.row.package), PackageRow) for item in seen))
+    names = list(dict.fromkeys(item.row.repository for item in seen))
+    rows = reads.find_all(*((repository_key(name), Repository) for name in names))
+    repositories = dict(zip(names, map(_row, rows), strict=True))
     shown = [
-        to_document(item.row, item.version, None if package is None else package.row)
+        to_document(item.row, item.version, _row(package), repositories[item.row.repository])
         for item, package in zip(seen, packages, strict=True)
     ]
     return Response(cursors.list_page(request, shown, last))
@@ -356,13 +361,17 @@ def show_outcome(outcome: RevisionOutcome) -> Response:
 
 
 def _show(found: RevisionInPackage, position: Position) -> Response:
-    revision, package = found.revision, found.package
+    revision, package, repository = found.revision, found.package, found.repository
     return Response(
-        to_document(revision.row, revision.version, None if package is None else package.row),
+        to_document(revision.row, revision.version, _row(package), _row(repository)),
         version=revision.version,
-        beside=() if package is None else (package.version,),
+        beside=tuple(item.version for item in (package, repository) if item is not None),
         position=position,
     )
+
+
+def _row(found: Found[Row] | None) -> Row | None:
+    return None if found is None else found.row
 
 
 def _new_scope(request: Request[Nothing, Nothing, NewRevision]) -> str:

@@ -66,12 +66,13 @@ def _frame(found: Any) -> list[Line]:
     lifecycle = str(found["spec"]["lifecycle"])
     mark, colour = glyph(lifecycle)
     approvals = len(found["status"]["approvedBy"])
+    ready = ", the next approval publishes it" if found["status"].get("readyToPublish") else ""
     name = clean(found["metadata"]["name"])
     return [
         [
             (f"{name}  ", "default"),
             (f"{mark} {lifecycle}", colour),
-            (f"  {approvals} approved", "default"),
+            (f"  {approvals} approved{ready}", "default"),
         ]
     ]
 

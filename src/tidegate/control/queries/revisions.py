@@ -15,8 +15,10 @@ from tidegate.domain.packages.rows import (
     REVISION_DEPENDENTS,
     REVISIONS,
     PackageRow,
+    Repository,
     Revision,
     package_key,
+    repository_key,
     revision_key,
 )
 from tidegate.errors import NotFound
@@ -27,28 +29,35 @@ DEPENDENTS_MAX = 1_000
 
 
 class RevisionInPackage(Struct, frozen=True):
-    """A revision and its package: both are shown in its document."""
+    """A revision, its package and its repository: all are shown in its document."""
 
     revision: Found[Revision]
     package: Found[PackageRow] | None
+    repository: Found[Repository] | None
 
 
 def find_revision(reads: Reads, name: str) -> RevisionInPackage | None:
     """The revision as it is now, or None. Raises: InvalidName."""
-    revision, package = reads.find_all(
-        (revision_key(name), Revision), (package_key(parse(name).package), PackageRow)
+    place = parse(name)
+    revision, package, repository = reads.find_all(
+        (revision_key(name), Revision),
+        (package_key(place.package), PackageRow),
+        (repository_key(place.repository), Repository),
     )
-    return None if revision is None else RevisionInPackage(revision, package)
+    return None if revision is None else RevisionInPackage(revision, package, repository)
 
 
 def revision_at(rows: RowHistory, name: str, position: Position) -> RevisionInPackage | None:
     """The revision as it was at a position of the log, or None. Raises: HistoryTooLong."""
-    package = parse(name).package
+    place = parse(name)
     revision = rows.row_at(folds.revisions, name, history.history_of(name), position)
     if revision is None:
         return None
-    facts = history.history_of_package(package)
-    return RevisionInPackage(revision, rows.row_at(folds.packages, package, facts, position))
+    facts = history.history_of_package(place.package)
+    package = rows.row_at(folds.packages, place.package, facts, position)
+    facts = history.history_of_repository(place.repository)
+    repository = rows.row_at(folds.repositories, place.repository, facts, position)
+    return RevisionInPackage(revision, package, repository)
 
 
 def demand_row(reads: Reads, name: str) -> Revision:

@@ -98,7 +98,7 @@ def why_not(caller: Caller, row: Revision, quorum: int) -> str:
         return "you proposed it: another person must approve"
     if quorum and caller.id in row.editors:
         return "you changed it: somebody else must approve"
-    if caller.id in row.approvals:
+    if caller.id in row.approvals and len(row.approvals) < quorum:
         return "you approved it already"
     return ""
 

@@ -2,7 +2,8 @@
 
 Four eyes: who proposed a revision or changed what it holds does not approve it. An approval names
 the digest that was looked at. The one that completes the repository's quorum publishes, in its
-commit.
+commit. A lower quorum publishes nothing by itself: the next approval does, also one by a person who
+has approved before.
 """
 
 from __future__ import annotations
@@ -97,18 +98,19 @@ def decide_approval(
             f"{command.by} proposed or changed {revision.name}; somebody else must approve it",
             revision=revision.name,
         )
-    if command.by in revision.approvals:
-        return ()  # said already: a repeated approval does not count twice
+    is_repeated = command.by in revision.approvals  # it does not count twice
     by, name, uid = command.by, revision.name, revision.uid
     digest = command.digest
-    approved = RevisionApproved(name, package.package, uid, by, digest, command.reason)
-    if len(revision.approvals) + 1 < repository.quorum:
-        return (approved,)
+    facts: tuple[Struct, ...] = ()
+    if not is_repeated:
+        facts = (RevisionApproved(name, package.package, uid, by, digest, command.reason),)
+    if len(revision.approvals) + len(facts) < repository.quorum:
+        return facts
     number = package.last_number + 1
     published = RevisionPublished(
         name, package.package, uid, by, number, digest, alone, package.latest
     )
-    return (approved, published)
+    return (*facts, published)
 
 
 def _step(name: str, command: type[StepCommand], fact: type[Struct], verb: LifecycleVerb) -> Slice:

@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from tidegate.domain.content.manifests import Content
 from tidegate.domain.packages.facts import Condition, Lineage, OwnerReference, Task
-from tidegate.domain.packages.rows import PackageRow, Revision
+from tidegate.domain.packages.rows import PackageRow, Repository, Revision
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.kernel.model import Position
 
 
@@ -39,6 +40,7 @@ class StatusPart(Struct, frozen=True, rename="camel"):
     proposed_by: str | None
     proposed_at: datetime | None
     approved_by: tuple[str, ...]
+    ready_to_publish: bool  # proposed, with enough approvals: the next one publishes it
     published_by: str | None
     published_at: datetime | None
     self_approved: bool
@@ -56,8 +58,17 @@ class RevisionDocument(Struct, frozen=True):
     status: StatusPart
 
 
-def to_document(row: Revision, version: Position, package: PackageRow | None) -> RevisionDocument:
-    """The revision at this version of its row; its package's row says which one is the latest."""
+def to_document(
+    row: Revision,
+    version: Position,
+    package: PackageRow | None,
+    repository: Repository | None = None,
+) -> RevisionDocument:
+    """The revision at this version of its row.
+
+    Its package's row says which one is the latest, its repository's row how many must approve.
+    """
+    is_approved = repository is not None and len(row.approvals) >= repository.quorum
     latest = None if package is None else package.latest
     return RevisionDocument(
         MetadataPart(
@@ -85,6 +96,7 @@ def to_document(row: Revision, version: Position, package: PackageRow | None) ->
             proposed_by=row.proposed_by or None,
             proposed_at=row.proposed_at,
             approved_by=row.approvals,
+            ready_to_publish=row.lifecycle == Lifecycle.PROPOSED and is_approved,
             published_by=row.published_by or None,
             published_at=row.published_at,
             self_approved=row.self_approved,
