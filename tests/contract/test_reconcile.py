@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 from msgspec.structs import replace
@@ -310,6 +311,26 @@ def test_refuses_a_registry_row_that_is_not_what_its_history_says_and_acts_on_no
     assert outbox_world.types(head)[2:] == ["DriftRepaired"]
     assert drift(outbox_world, ACTUAL).state is DriftState.REPAIRED
     outbox_world.prove()
+
+
+@pytest.mark.req("RS-11")
+def test_looks_hourly_at_scopes_that_never_owed_an_effect(store: Store) -> None:
+    outbox_world = outbox_world_on(store)
+    outbox_world.pin("web.1")
+    reconciler = Reconciler(outbox_world.worker({}))
+    assert reconciler.run_once() == ReconcileResult(scopes=1)
+    good = actual(outbox_world)
+    forged = replace(codec.decode(good.data, Actual), confidence=Confidence("low", ()))
+    store.restore(ACTUAL_ROWS.name, [replace(good, data=codec.encode(forged))])
+    head = outbox_world.head()
+
+    soon = reconciler.run_once()
+    outbox_world.clock.advance(timedelta(hours=1))
+    later = reconciler.run_once()
+
+    assert (soon.scopes, later.scopes) == (0, 1)
+    assert outbox_world.types(head) == ["ReconciliationRefused"]
+    assert drift(outbox_world, ACTUAL).finding is ReconciliationFinding.ROW_DIFFERS
 
 
 @pytest.mark.req("RS-11")

@@ -14,7 +14,7 @@ A second pass over an unchanged world appends nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
 
 from msgspec import Struct
@@ -44,7 +44,7 @@ from tidegate.domain.releases.evidence import KeepEvidence
 from tidegate.domain.releases.facts import PinStatus
 from tidegate.domain.releases.folds import release_actual
 from tidegate.domain.releases.registry import BUILT_IN
-from tidegate.domain.releases.rows import Actual, actual_key
+from tidegate.domain.releases.rows import ACTUAL, Actual, actual_key
 from tidegate.errors import AttemptsExhausted, TooLarge
 from tidegate.kernel import codec
 from tidegate.kernel.folds import step_row
@@ -54,6 +54,7 @@ from tidegate.kernel.store import rows
 
 # Twice a lease: a worker that died has been replaced by then, if there is another.
 OVERDUE_SECONDS = 60.0
+FULL_PASS = timedelta(hours=1)  # between two looks at scopes that owe nothing
 COMPARISONS_MAX = 8
 HISTORY_PAGE = 500
 HISTORY_MAX = 100_000  # facts of a scope that are replayed in one pass
@@ -84,7 +85,7 @@ class ReconcileResult(Struct, frozen=True):
 
 
 class Reconciler:
-    """Goes over all scopes that ever owed something."""
+    """Looks at every scope that ever owed an effect, and hourly at all other scopes, too."""
 
     def __init__(
         self,
@@ -97,6 +98,7 @@ class Reconciler:
         self._control = worker.control
         self._overdue = timedelta(seconds=overdue_seconds)
         self._history_max = history_max
+        self._all_seen_at: datetime | None = None  # None: not since this process started
 
     def run_once(self) -> ReconcileResult:
         """One pass.
@@ -107,7 +109,9 @@ class Reconciler:
         """
         total = ReconcileResult()
         too_long: ScopeHistoryTooLong | None = None
-        for scope in self._scopes():
+        now = self._control.clock()
+        is_full = self._all_seen_at is None or now - self._all_seen_at >= FULL_PASS
+        for scope in self._all_scopes() if is_full else self._scopes():
             try:
                 seen = self.reconcile(scope)
             except ScopeHistoryTooLong as error:
@@ -119,6 +123,8 @@ class Reconciler:
                 total.attempted + seen.attempted,
                 total.unobservable + seen.unobservable,
             )
+        if is_full:
+            self._all_seen_at = now
         if too_long is not None:
             raise too_long
         return total
@@ -256,6 +262,15 @@ class Reconciler:
     def _append(self, item: Slice, command: Struct) -> int:
         outcome = self._control.execute(item, command, meta=Meta(actor=ACTOR))
         return len(outcome.facts)
+
+    def _all_scopes(self) -> Iterator[str]:
+        """Every registered scope, and those that owe effects but have lost their row."""
+        seen = set()
+        for record in rows(self._control.store, ACTUAL.name):
+            scope = codec.decode(record.data, Actual).scope
+            seen.add(scope)
+            yield scope
+        yield from (scope for scope in self._scopes() if scope not in seen)
 
     def _scopes(self) -> Iterator[str]:
         return (record.key.id for record in rows(self._control.store, QUEUES.name))
