@@ -195,7 +195,7 @@ def test_signs_a_manifest_as_the_agent_verifies_it(tmp_path: Path) -> None:
     payload = json.dumps(
         {
             "channel": "web-stable",
-            "version": 2**32 + 1,
+            "version": 2**22 + 1,
             "generated_at": "2026-04-24T20:00:00Z",
             "expires_at": "2026-04-25T20:00:00Z",
             "wanted": {"release_id": "web.3", "digest": "sha256:" + 64 * "0"},

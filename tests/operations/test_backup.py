@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.api.serving import serving
-from tests.operations.processes import Load, opened, prepared, run, served
+from tests.operations.processes import ADMIN, Load, opened, prepared, run, served
 from tests.servers.process import free_port
 from tidegate.clock import system_clock
 from tidegate.commands.startup import open_installation
@@ -15,7 +18,10 @@ from tidegate.config import Settings
 from tidegate.control.installation import Installation
 from tidegate.control.storage.backup import BackupDamaged, PlaceTaken, back_up, read_label, restore
 from tidegate.control.storage.content_store import store_files
-from tidegate.domain.epochs import Epoch, EpochStarted, epoch_key
+from tidegate.domain.access.rows import User, user_key
+from tidegate.domain.epochs import FIRST, Epoch, EpochStarted, epoch_key
+from tidegate.domain.fleet.refusals import TokenRefused
+from tidegate.domain.hosts.protocol import enrollment_message
 from tidegate.domain.packages.rows import Repository, repository_key
 from tidegate.domain.packages.slices import CreateRevision, create_revision
 from tidegate.engines.sqlite.copying import copy
@@ -49,6 +55,18 @@ def start(data: Path) -> Installation:
     return open_installation(Settings(data=str(data)))
 
 
+def start_later(data: Path) -> Installation:
+    return open_installation(Settings(data=str(data)), lambda: system_clock() + timedelta(hours=1))
+
+
+def enroll(installation: Installation, token: str) -> None:
+    """Trade a token for the registration of a new key."""
+    key = Ed25519PrivateKey.generate()
+    public = key.public_key().public_bytes_raw().hex()
+    proof = key.sign(enrollment_message(token, public)).hex()
+    installation.enrollment.trade(token, public, proof)
+
+
 def test_takes_a_backup_under_load_and_restores_all_of_it_in_a_new_epoch(tmp_path: Path) -> None:
     data, place, again = tmp_path / "data", tmp_path / "backup", tmp_path / "again"
     token = prepared(data)
@@ -62,37 +80,100 @@ def test_takes_a_backup_under_load_and_restores_all_of_it_in_a_new_epoch(tmp_pat
     restored = run("restore", str(place), "--data", str(again))
 
     assert restored.returncode == 0, restored.stderr
-    assert "epoch 2 begins" in restored.stdout
+    assert re.search(r"epoch \d+ begins", restored.stdout)
+    assert "API tokens, sessions and enrollment tokens have ended" in restored.stdout
     label = read_label(place)
     with opened(again) as installation:
         found = installation.reads.find(epoch_key(), Epoch)
         assert found is not None
-        assert (found.row.epoch, found.row.backup_head) == (2, label.head)
+        assert found.row.epoch > FIRST
+        assert found.row.backup_head == label.head
         (event,) = installation.log.feed(after=found.version - 1, limit=1)
         assert event.type == EpochStarted.__name__
         assert event.position > label.head
         lost = [n for n in before if not installation.reads.find(repository_key(n), Repository)]
         assert lost == []
         assert installation.health.differences() == []
-        assert installation.accounts.token(token) is not None, "the secret came, too"
+        assert installation.accounts.token(token) is None, "it ended with the epoch"
     with serving(again, is_set_up=False) as seen:
-        assert seen.client().get("/version").json()["epoch"] == 2
+        assert seen.client().get("/version").json()["epoch"] == found.row.epoch
 
 
 def test_restores_bodies_and_counts_epochs_on(tmp_path: Path) -> None:
     data, first, second = tmp_path / "data", tmp_path / "b1", tmp_path / "b2"
     with_content(data)
     taken(data, first)
-    restore(first, tmp_path / "r1", start, system_clock)
+    earlier = restore(first, tmp_path / "r1", start, system_clock)
     taken(tmp_path / "r1", second)
 
     restored = restore(second, tmp_path / "r2", start, system_clock)
 
-    assert restored.epoch.epoch == 3
+    assert restored.epoch.epoch > earlier.epoch.epoch > FIRST
     with opened(tmp_path / "r2") as installation:
         bodies = [installation.blobs.get(blob.digest) for blob in installation.blobs.iterate()]
         assert BODY in bodies
         assert installation.health.differences() == []
+
+
+def test_restoring_one_backup_twice_begins_two_epochs_and_the_later_one_is_higher(
+    tmp_path: Path,
+) -> None:
+    data, place = tmp_path / "data", tmp_path / "backup"
+    with_content(data)
+    taken(data, place)
+
+    first = restore(place, tmp_path / "r1", start, system_clock)
+    second = restore(place, tmp_path / "r2", start_later, system_clock)
+
+    assert second.epoch.epoch > first.epoch.epoch > FIRST
+
+
+def test_a_restore_ends_api_tokens_sessions_and_enrollment_tokens(tmp_path: Path) -> None:
+    data, place, again = tmp_path / "data", tmp_path / "backup", tmp_path / "again"
+    token = prepared(data)
+    with opened(data) as installation:
+        user = installation.reads.find(user_key(ADMIN), User)
+        assert user is not None
+        cookie = installation.accounts.open_session(user.row).cookie
+        made = installation.enrollment.make_token("t1", "web-1", None, Meta(actor=ADMIN))
+        host = installation.enrollment.make_token("t2", "web-2", None, Meta(actor=ADMIN))
+        enroll(installation, host.token)
+    taken(data, place)
+
+    restored = restore(place, again, start, system_clock)
+
+    assert restored.users == 1
+    assert restored.enrollment_tokens == 2, "the used one, too"
+    assert restored.hosts == 1
+    with opened(again) as installation:
+        assert installation.accounts.token(token) is None
+        assert installation.accounts.session(cookie) is None
+        with pytest.raises(TokenRefused):
+            enroll(installation, made.token)
+        user = installation.reads.find(user_key(ADMIN), User)
+        assert user is not None
+        opened_now = installation.accounts.open_session(user.row).cookie
+        assert installation.accounts.session(opened_now) is not None, "a new one opens"
+        assert installation.health.differences() == []
+    with opened(data) as installation:
+        assert installation.accounts.token(token) is not None, "only the restored log changes"
+
+
+def test_a_restore_says_that_agent_keys_of_the_backup_work_again(tmp_path: Path) -> None:
+    data, place, again = tmp_path / "data", tmp_path / "backup", tmp_path / "again"
+    prepared(data)
+    with opened(data) as installation:
+        made = installation.enrollment.make_token("t1", "web-1", None, Meta(actor=ADMIN))
+        enroll(installation, made.token)
+    taken(data, place)
+
+    done = run("restore", str(place), "--data", str(again))
+    looked = run("doctor", "--data", str(again))
+
+    assert done.returncode == 0, done.stderr
+    assert "1 host keeps the key of the backup" in done.stdout
+    assert "tidegate host revoke" in done.stdout
+    assert "tidegate host revoke" in looked.stdout
 
 
 def test_puts_nothing_where_something_is(tmp_path: Path) -> None:

@@ -149,7 +149,8 @@ def restore(place: str, file: str | None, **flags: str | None) -> None:
     """Put the backup in DIR into a data directory that is new or empty.
 
     That begins a new epoch, a fact at the head of the log: what was acknowledged after the backup
-    is gone, and agents and clients can see so.
+    is gone, and agents and clients can see so. Sessions, API tokens and enrollment tokens end.
+    Passwords and the keys of agents are those of the backup.
     """
     from msgspec.structs import replace
 
@@ -168,6 +169,17 @@ def restore(place: str, file: str | None, **flags: str | None) -> None:
     label = restored.label
     click.echo(f"restored up to position {label.head}, of {label.taken_at:%Y-%m-%d %H:%M:%S} UTC")
     click.echo(f"epoch {restored.epoch.epoch} begins at position {restored.position}")
+    click.echo(
+        f"API tokens, sessions and enrollment tokens have ended: of {restored.users} users, "
+        f"and {restored.enrollment_tokens} enrollment tokens"
+    )
+    if restored.hosts:
+        hosts = "1 host keeps" if restored.hosts == 1 else f"{restored.hosts} hosts keep"
+        click.echo(
+            f"{hosts} the key of the backup; if you revoked one after it was taken, revoke it "
+            "again before agents reach the server: tidegate host revoke HOST --reason …"
+        )
+    click.echo("passwords and roles are those of the backup, too: look through tidegate user list")
 
 
 def _database(settings: Settings) -> Path:

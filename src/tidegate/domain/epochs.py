@@ -1,14 +1,17 @@
-"""Epochs: how often the log was put back to an earlier state by a restored backup.
+"""Epochs: a restored backup begins one, with a number above every number before.
 
 A log that was restored knows nothing of what was acknowledged after the backup. So a restore is a
 fact at its head: whoever saw a later position of the epoch before knows that it is gone.
+
+The number is the time of the restore, not a counter. A counter would begin the same epoch twice if
+one backup is restored twice, and agents would refuse the manifests of the second as old.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Annotated
+from datetime import UTC, datetime
+from typing import Annotated, Final
 
 from msgspec import Struct
 
@@ -22,6 +25,7 @@ from tidegate.kernel.vocabulary import facts
 
 LOG = "main"  # there is one per log
 FIRST = 1  # of a log that was never restored
+COUNTED_FROM: Final = datetime(2020, 1, 1, tzinfo=UTC)  # in seconds: 31 bits last until 2088
 
 
 class EpochStarted(Struct, frozen=True, kw_only=True):
@@ -72,10 +76,11 @@ def decide_start(
         raise InvalidInput("a backup has a head of 0 or more", field="backup_head")
     (before,) = rows
     number = FIRST if before is None else before.epoch
+    seconds = int((now - COUNTED_FROM).total_seconds())
     return (
         EpochStarted(
             log=LOG,
-            epoch=number + 1,
+            epoch=max(number + 1, seconds),
             backup_head=command.backup_head,
             backed_up_at=command.backed_up_at,
             at=now,

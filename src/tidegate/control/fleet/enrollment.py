@@ -140,6 +140,17 @@ class Enrollment:
         token = f"{TOKEN_PREFIX}_{token_id}_{self._secret(token_id)}"
         return MadeToken(token_id, token, host_id, made.expires_at)
 
+    def void_tokens(self, meta: Meta) -> int:
+        """Delete every token, used or not; how many there were.
+
+        A restored log does not know which of them were used after the backup.
+        """
+        records = self._records(meta)
+        tokens = [found.id for found in self._reads.iterate(ENROLLMENT_TOKENS)]
+        for token_id in tokens:
+            records.delete(ENROLLMENT_TOKENS.name, token_id)
+        return len(tokens)
+
     def _secret(self, token_id: str) -> str:
         return self._secrets.mac("enrollment", token_id.encode()).hex()
 

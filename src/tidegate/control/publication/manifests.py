@@ -59,7 +59,9 @@ VALID: Final = timedelta(hours=24)
 RENEWED_BEFORE: Final = timedelta(hours=12)  # its end: so long a worker may be away
 LEASE_WAIT_SECONDS: Final = 2.0
 LEASE_POLL_SECONDS: Final = 0.025
-EPOCH_BITS: Final = 32  # version = epoch · 2³² + n, so that a restored log does not count backwards
+# version = epoch · 2²² + n, so that a restored log does not count backwards. An epoch has 31 bits:
+# both fit into the 53 bits that every reader of JSON keeps exactly.
+EPOCH_BITS: Final = 22
 POLICY = PublicationPolicy(versioned=True, revalidate_seconds=int(VALID.total_seconds()))
 
 log = logging.getLogger("tidegate.manifests")

@@ -11,7 +11,7 @@ from tidegate.errors import NotFound
 from tidegate.kernel import codec
 from tidegate.kernel.collections import Collection, entry
 from tidegate.kernel.model import Key, Position
-from tidegate.kernel.store import Store, row_pages
+from tidegate.kernel.store import Store, row_pages, rows
 
 Row = TypeVar("Row", bound=Struct)
 
@@ -96,6 +96,11 @@ class Reads:
         """
         for page in row_pages(self._store, collection.name, prefix=prefix, page_rows=page_rows):
             yield codec.decode_all([record.data for record in page], view)
+
+    def iterate(self, collection: Collection) -> Iterator[Found[Any]]:
+        """All rows of a collection in the order of their id, read by pages."""
+        for record in rows(self._store, collection.name):
+            yield Found(codec.decode(record.data, collection.model), record.version, record.key.id)
 
     def first(self, collection: Collection, index: str, *, limit: int) -> list[Found[Any]]:
         """The first rows in the order of an index, whatever its columns hold."""

@@ -9,6 +9,10 @@
 A server may run while a backup is taken. The database is copied first, then the bodies: a body is
 durable before the commit that names it, so none is missing. A restore begins a new epoch, a fact
 at the head of the log: what was acknowledged after the backup is gone, and everybody can see so.
+
+What ended after the backup would be alive again. So a restore ends every session, API token and
+enrollment token. Passwords and agent keys stay: without them nobody could sign in, and every host
+would have to enroll again. The restore and the doctor say that keys may have been revoked since.
 """
 
 from __future__ import annotations
@@ -28,10 +32,14 @@ from msgspec import Struct
 from tidegate import __version__, decoders
 from tidegate.clock import Clock
 from tidegate.control.installation import Installation
+from tidegate.control.queries.reads import Reads
 from tidegate.control.secrets import SECRET_FILE
 from tidegate.control.storage.blobs import BlobMissing, Blobs
 from tidegate.control.storage.blobs.files import FileBlobs
+from tidegate.domain.access.rows import USERS
+from tidegate.domain.access.slices import VoidCredentials, void_credentials
 from tidegate.domain.epochs import Epoch, StartEpoch, epoch_key, start_epoch
+from tidegate.domain.fleet.rows import ENROLLED, HOSTS
 from tidegate.errors import Refused
 from tidegate.kernel.model import Meta, Position
 
@@ -69,12 +77,15 @@ class BackupLabel(Struct, frozen=True, kw_only=True):
     blobs: int
 
 
-class Restored(Struct, frozen=True):
-    """What stands after a restore."""
+class Restored(Struct, frozen=True, kw_only=True):
+    """What a restore did."""
 
     label: BackupLabel
     epoch: Epoch
     position: Position  # of the fact that began the epoch
+    users: int  # whose sessions and API tokens have ended
+    enrollment_tokens: int  # that have ended
+    hosts: int  # enrolled: their keys are those of the backup
 
 
 def back_up(installation: Installation, copy: Copy, place: Path) -> BackupLabel:
@@ -156,10 +167,31 @@ def _begin(installation: Installation, label: BackupLabel) -> Restored:
         command = StartEpoch(backup_head=label.head, backed_up_at=label.taken_at)
         outcome = installation.control.execute(start_epoch, command, meta=ACTOR)
         found = installation.reads.find(epoch_key(), Epoch)
+        assert found is not None, "it was just begun"
+        return Restored(
+            label=label,
+            epoch=found.row,
+            position=outcome.position,
+            users=_void_credentials(installation),
+            enrollment_tokens=installation.enrollment.void_tokens(ACTOR),
+            hosts=count_enrolled(installation.reads),
+        )
     finally:
         installation.close()
-    assert found is not None, "it was just begun"
-    return Restored(label, found.row, outcome.position)
+
+
+def _void_credentials(installation: Installation) -> int:
+    """End the sessions and API tokens of every user; how many users there are."""
+    count = 0
+    for found in installation.reads.iterate(USERS):
+        command = VoidCredentials(user_id=found.id, by=ACTOR.actor)
+        count += len(installation.control.execute(void_credentials, command, meta=ACTOR).facts)
+    return count
+
+
+def count_enrolled(reads: Reads) -> int:
+    """How many hosts have a key that opens sessions."""
+    return sum(found.row.status == ENROLLED for found in reads.iterate(HOSTS))
 
 
 # ── files ─────────────────────────────────────────────────────────────────────────────────────────

@@ -93,6 +93,13 @@ class TokenRevoked(Struct, frozen=True):
     by: str
 
 
+class CredentialsVoided(Struct, frozen=True):
+    """A backup was restored: sessions and tokens of the user end, the password stays."""
+
+    user_id: UserId
+    by: str
+
+
 class SignInFailed(Struct, frozen=True):
     """Sign-ins of a user that failed since the last such fact: many are told as one."""
 
@@ -113,4 +120,5 @@ FACTS = facts(
     TokenCreated,
     TokenRevoked,
     SignInFailed,
+    CredentialsVoided,
 )

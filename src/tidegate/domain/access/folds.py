@@ -8,6 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from tidegate.domain.access.facts import (
+    CredentialsVoided,
     InstallationSetUp,
     PasswordChanged,
     RoleGranted,
@@ -55,6 +56,7 @@ UserFact = (
     | TokenCreated
     | TokenRevoked
     | SignInFailed
+    | CredentialsVoided
 )
 
 
@@ -74,6 +76,8 @@ def step_user(row: User, fact: UserFact, now: datetime) -> User:
             return _end_credentials(changed)
         case UserDisabled():
             return _end_credentials(replace(row, enabled=False))
+        case CredentialsVoided():
+            return _end_credentials(row)
         case UserEnabled():
             return replace(row, enabled=True)
         case UserErased():
@@ -104,6 +108,7 @@ users = Fold(
         TokenCreated,
         TokenRevoked,
         SignInFailed,
+        CredentialsVoided,
     ),
     ids=lambda fact: (fact.user_id,),
     start=lambda id, fact: User(id, fact.by, credential_id=id),

@@ -40,7 +40,7 @@ class User(Struct, frozen=True, omit_defaults=True):
     enabled: bool = True
     erased: bool = False
     grants: tuple[Grant, ...] = ()  # sorted, distinct
-    tokens: int = 0  # not revoked, and not ended by a change of password or by disabling
+    tokens: int = 0  # not revoked, and not ended with their ``credentials_version``
     credential_id: str = ""  # the row of credentials with the password
     credentials_version: int = 0  # sessions and tokens of a lower version have ended
     password_changed_at: datetime | None = None

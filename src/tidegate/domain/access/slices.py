@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from tidegate.domain.access.facts import (
+    CredentialsVoided,
     PasswordChanged,
     RoleGranted,
     RoleRevoked,
@@ -102,6 +103,13 @@ class NotePassword(Struct, frozen=True, kw_only=True):
 class NoteFailedSignIns(Struct, frozen=True, kw_only=True):
     user_id: str
     count: int
+
+
+class VoidCredentials(Struct, frozen=True, kw_only=True):
+    """End the sessions and tokens of a user, because a backup was restored. No request runs it."""
+
+    user_id: str
+    by: str
 
 
 class CreateToken(Struct, frozen=True, kw_only=True):
@@ -219,6 +227,16 @@ def decide_failed_sign_ins(
     if user is None or user.erased or command.count < 1:
         return ()
     return (SignInFailed(user.user_id, command.count),)
+
+
+def decide_voiding(
+    rows: tuple[User | None], command: VoidCredentials, now: datetime
+) -> Sequence[Struct]:
+    """Raises: UserNotFound."""
+    (user,) = rows
+    if user is None:
+        raise UserNotFound(command.user_id)
+    return () if user.erased else (CredentialsVoided(user.user_id, command.by),)
 
 
 def decide_token(
@@ -411,6 +429,13 @@ note_failed_sign_ins = Slice(
     rows=lambda command: (user_key(command.user_id),),
     decide=decide_failed_sign_ins,
 )
+void_credentials = Slice(
+    name="void-credentials",
+    command=VoidCredentials,
+    writes=(CredentialsVoided,),
+    rows=lambda command: (user_key(command.user_id),),
+    decide=decide_voiding,
+)
 create_token = Slice(
     name="create-token",
     command=CreateToken,
@@ -443,6 +468,7 @@ SLICES = (
     erase_user,
     note_password,
     note_failed_sign_ins,
+    void_credentials,
     create_token,
     revoke_token,
 )
