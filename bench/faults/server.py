@@ -21,7 +21,8 @@ from tidegate.kernel.model import Meta
 ADMIN = "user_admin0000"
 START_SECONDS_MAX = 120.0
 STOP_SECONDS_MAX = 60.0
-FAR = ("--reads-per-second", "1000000", "--writes-per-second", "1000000")
+LIMITS = ("reads", "writes", "agent-requests")
+FAR = tuple(word for name in LIMITS for word in (f"--{name}-per-second", "1000000"))
 
 
 class DoesNotStart(Exception):

@@ -18,7 +18,8 @@ TICKS = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 PLAIN = ("-m", "tidegate")
 METERED = ("-m", "bench.http.metered")
-FAR = ("--reads-per-second", "1000000", "--writes-per-second", "1000000")
+LIMITS = ("reads", "writes", "agent-requests")
+FAR = tuple(word for name in LIMITS for word in (f"--{name}-per-second", "1000000"))
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     threads: Annotated[int, Meta(ge=1, le=256)] = 16  # handlers that decide at once
     reads_per_second: Count = 200  # per principal
     writes_per_second: Count = 50
+    agent_requests_per_second: Count = 100  # per host: ten times what a busy agent sends
     sign_ins_per_minute: Count = 5  # that fail, per name and client address
     connections_per_address: Count = 2_000  # more than the hosts behind one NAT
     fast_path: bool = True  # answer plain requests of agents at the socket, with less work

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
+from secrets import token_hex
 from shutil import rmtree
 from tempfile import mkdtemp
 from threading import Event, Thread
@@ -243,8 +244,9 @@ class WireAgent:
 
     def open(self, *, skew: int = 0) -> httpx2.Response:
         time = int(self.clock().timestamp()) + skew
-        proof = self.key.sign(session_message(self.host_id, time)).hex()
-        body = {"host_id": self.host_id, "time": time, "proof": proof}
+        nonce = token_hex(16)
+        proof = self.key.sign(session_message(self.host_id, time, nonce)).hex()
+        body = {"host_id": self.host_id, "time": time, "nonce": nonce, "proof": proof}
         answer = self.client.post("/v1/agent/session", json=body)
         if answer.status_code == 200:
             self.session = answer.json()["session"]

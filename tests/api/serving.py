@@ -142,6 +142,7 @@ def serving(
     chosen: dict[str, Any] = {
         "reads_per_second": 100_000,
         "writes_per_second": 100_000,
+        "agent_requests_per_second": 100_000,
         "sign_ins_per_minute": 100_000,
         "port": 0,
         "fast_path": os.environ.get("TIDEGATE_TEST_FAST_PATH", "on") == "on",

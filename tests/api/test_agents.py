@@ -650,7 +650,8 @@ def test_the_session_door_does_not_say_which_hosts_there_are(fleet: ServedFleet)
 
     answers = [
         client.post(
-            "/v1/agent/session", json={"host_id": host_id, "time": time, "proof": proof}
+            "/v1/agent/session",
+            json={"host_id": host_id, "time": time, "nonce": "ab" * 16, "proof": proof},
         ).json()
         for host_id in ("web-01", "nothing-99")
     ]

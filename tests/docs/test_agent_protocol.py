@@ -76,11 +76,13 @@ def test_proves_the_key_as_the_server_checks_it() -> None:
     token, host_id, time = EXAMPLE["token"], EXAMPLE["host_id"], EXAMPLE["time"]
     public = key().public_key().public_bytes_raw().hex()
     enroll = key().sign(protocol.enrollment_message(token, public)).hex()
-    session = key().sign(protocol.session_message(host_id, time)).hex()
+    nonce = EXAMPLE["nonce"]
+    session = key().sign(protocol.session_message(host_id, time, nonce)).hex()
+    shown = program()["session_proof"](key(), host_id, time, nonce)
 
     assert EXAMPLE["public_key"] == public
     assert EXAMPLE["enroll_proof"] == enroll == program()["enroll_proof"](key(), token)
-    assert EXAMPLE["session_proof"] == session == program()["session_proof"](key(), host_id, time)
+    assert EXAMPLE["session_proof"] == session == shown
 
 
 def test_names_the_session_as_the_server_does() -> None:
@@ -237,7 +239,8 @@ def test_gets_in_with_the_program_of_the_page(tmp_path: Path) -> None:
             json={
                 "host_id": "db-01",
                 "time": time,
-                "proof": shown["session_proof"](key(), "db-01", time),
+                "nonce": EXAMPLE["nonce"],
+                "proof": shown["session_proof"](key(), "db-01", time, EXAMPLE["nonce"]),
             },
         )
         answers = []

@@ -31,7 +31,10 @@ RINGS: Final = {**dict.fromkeys(CANARY, "canary"), **dict.fromkeys(EARLY, "early
 PASSWORD: Final = "correct horse battery\n"
 SECONDS_MAX: Final = 60.0
 PROGRAM: Final = (sys.executable, "-m", "tidegate")
-LIMITS: Final = ("reads-per-second", "writes-per-second", "sign-ins-per-minute")
+LIMITS: Final = (
+    *("reads-per-second", "writes-per-second", "agent-requests-per-second"),
+    "sign-ins-per-minute",
+)
 SERVE: Final = tuple(word for name in LIMITS for word in (f"--{name}", "100000"))
 
 POLICY: Final = {

@@ -26,7 +26,8 @@ from tidegate.kernel.model import Meta
 ADMIN = "user_admin0000"
 SECONDS_MAX = 60.0
 PROGRAM = [sys.executable, "-m", "tidegate"]
-RATES = ["--reads-per-second", "100000", "--writes-per-second", "100000"]
+LIMITS = ("reads", "writes", "agent-requests")
+RATES = [word for name in LIMITS for word in (f"--{name}-per-second", "100000")]
 
 
 def prepared(data: Path) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from secrets import token_hex
 from threading import Lock
 from typing import Any, Final, TypeVar
 
@@ -55,6 +56,7 @@ CONFLICTS: Final = frozenset(
     {"attempts_exhausted", "boundary_moved", "version_conflict", "condition_failed", "lease_held"}
 )
 UNPROVED: Final = 401
+NONCE_BYTES: Final = 16
 RENEWING: Final = frozenset({"session_expired", "bad_mac", "unauthenticated"})
 
 T = TypeVar("T")
@@ -138,8 +140,9 @@ class AgentClient:
             session = self._session
             if session is None or self._clock() >= session.expires_at - RENEWED_BEFORE:
                 time = int(self._clock().timestamp())
-                proof = self._key.proof(session_message(self._host_id, time))
-                body = {"host_id": self._host_id, "time": time, "proof": proof}
+                nonce = token_hex(NONCE_BYTES)
+                proof = self._key.proof(session_message(self._host_id, time, nonce))
+                body = {"host_id": self._host_id, "time": time, "nonce": nonce, "proof": proof}
                 session = _decoded(self._sent("POST", "/v1/agent/session", body), SessionAnswer)
                 self._session = session
             return session

@@ -26,6 +26,7 @@ WORDS: Final[Mapping[str, str]] = {
     "threads": "How many requests are handled at once.",
     "reads_per_second": "Read requests per second of one user or token.",
     "writes_per_second": "Write requests per second of one user or token.",
+    "agent_requests_per_second": "Requests per second of one host's agent.",
     "sign_ins_per_minute": "Failed sign-ins per minute, counted per name and client address.",
     "connections_per_address": "Connections from one client address. If many hosts share a NAT, "
     "allow more than there are hosts. Not used with behind_proxy.",

@@ -264,9 +264,13 @@ class Application:
         """Who asks on a route for agents, told right here: the log is local.
 
         Raises:
-            Unauthenticated, UnsupportedProtocol, InvalidInput.
+            Unauthenticated, UnsupportedProtocol, InvalidInput, RateLimited.
         """
         return self._door.principal(route, arrived)
+
+    def agent_again(self, host: Principal) -> None:
+        """The request goes the usual way, where its host is asked for again: count it once."""
+        self._door.give_back(host)
 
     async def answer(self, route: Route, request: Request[Any, Any, Any]) -> Response:
         """What the handler says. Raises: whatever it raises."""

@@ -64,6 +64,7 @@ class Authenticator:
         self._agents = agents
         self._reads = _bucket("reads per second", settings.reads_per_second)
         self._writes = _bucket("writes per second", settings.writes_per_second)
+        self._hosts = _bucket("requests of a host per second", settings.agent_requests_per_second)
         self._urgent = _bucket("urgent writes per second", settings.writes_per_second)
 
     def principal(self, route: Route, arrived: RawRequest) -> Principal:
@@ -71,7 +72,9 @@ class Authenticator:
         if route.permission is PublicAccess.AGENT:
             if self._agents is None:
                 raise Unauthenticated("this server takes no agents")
-            return self._agents(route, arrived)
+            host = self._agents(route, arrived)
+            self._hosts.take(host.id)  # after the proof: nobody spends what another host has left
+            return host
         found = self._admitted(arrived)
         if found is None:
             if route.permission is not PublicAccess.PUBLIC:
@@ -82,6 +85,10 @@ class Authenticator:
             check_origin(arrived, self._settings)
         self._take(route, found.id)
         return found
+
+    def give_back(self, host: Principal) -> None:
+        """Undo the count of an agent's request, because it will be authenticated again."""
+        self._hosts.give_back(host.id)
 
     def _take(self, route: Route, who: str) -> None:
         bucket = self._writes if route.is_write else self._reads

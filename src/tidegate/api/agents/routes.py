@@ -39,6 +39,7 @@ from tidegate.control.fleet.agent_reports import (
 from tidegate.control.fleet.agent_sessions import ClockSkewed
 from tidegate.control.fleet.enrollment import BadProof, Enrollment
 from tidegate.control.fleet.order_queue import OrderQueue
+from tidegate.control.fleet.used_proofs import ProofReplayed
 from tidegate.control.publication.manifests import Manifests, ManifestUnpublished, SignedManifest
 from tidegate.control.queries.reads import Reads
 from tidegate.control.storage.blobs import BlobDamaged, BlobMissing, Blobs
@@ -81,6 +82,7 @@ ROLLOUTS_MAX = 64
 BYTES: Final = "application/octet-stream"
 
 Hex64 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+Nonce = Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
 Proof = Annotated[str, Meta(pattern="^[0-9a-f]{128}$")]
 HostId = Annotated[str, Meta(min_length=1, max_length=128)]
 Time = Annotated[int, Meta(ge=0, le=10**11)]
@@ -100,6 +102,7 @@ class Enroll(Input, frozen=True, kw_only=True):
 class OpenSession(Input, frozen=True, kw_only=True):
     host_id: HostId
     time: Time
+    nonce: Nonce
     proof: Proof
 
 
@@ -152,7 +155,7 @@ def open_session(
     """Prove a host's key, get the MAC key of a session."""
     check_protocol(request.arrived.headers)
     body = request.body
-    return Response(enrollment.open_session(body.host_id, body.time, body.proof))
+    return Response(enrollment.open_session(body.host_id, body.time, body.nonce, body.proof))
 
 
 # ── orders ────────────────────────────────────────────────────────────────────────────────────────
@@ -373,7 +376,7 @@ ROUTES = (
         open_session,
         PUBLIC,
         SessionAnswer,
-        errors=(*_SPOKEN, HostGone, KeyRevoked, ClockSkewed, BadProof),
+        errors=(*_SPOKEN, HostGone, KeyRevoked, ClockSkewed, BadProof, ProofReplayed),
     ),
     Route(
         "GET",

@@ -23,6 +23,7 @@ from tidegate import decoders
 from tidegate.clock import Clock
 from tidegate.control.fleet.agent_sessions import AgentSession, KeyStanding, check_skew
 from tidegate.control.fleet.request_macs import RequestMacs
+from tidegate.control.fleet.used_proofs import ProofReplayed, UsedProofs
 from tidegate.control.lanes import Lanes
 from tidegate.control.publication.manifests import key_id
 from tidegate.control.queries.reads import Reads
@@ -106,6 +107,7 @@ class Enrollment:
         self._log_id = log_id
         self._notify = notify
         self._key_listeners = key_listeners
+        self._used_proofs = UsedProofs()
         self._session_keys = RequestMacs(secrets.key("agents"))
 
     # ── tokens ──
@@ -187,21 +189,24 @@ class Enrollment:
 
     # ── sessions ──
 
-    def open_session(self, host_id: str, time: int, proof: str) -> SessionAnswer:
-        """A MAC key for a host that proves its key.
+    def open_session(self, host_id: str, time: int, nonce: str, proof: str) -> SessionAnswer:
+        """A MAC key for a host that proves its key, once per nonce.
 
         Raises:
             BadProof: the host is unknown, or the proof is another key's.
-            HostGone, KeyRevoked, ClockSkewed.
+            HostGone, KeyRevoked, ClockSkewed, ProofReplayed.
         """
         found = self._reads.find(host_key(host_id), Host)
         if found is None:  # the same answer as for a wrong proof: nobody learns who is enrolled
             raise BadProof(UNPROVED)
         host = found.row
-        _check_proof(host.public_key, proof, session_message(host_id, time))
+        _check_proof(host.public_key, proof, session_message(host_id, time, nonce))
         now = self._clock()
         check_skew(time, now)
         self.demand_valid(host.host_id, host.public_key)
+        # By what was signed, not by the signature: of one message there may be several.
+        if not self._used_proofs.use(f"{host_id} {time} {nonce}", now):
+            raise ProofReplayed("this proof opened a session before; sign a new nonce")
         expires_at = (now + timedelta(seconds=SESSION_SECONDS)).replace(microsecond=0)
         session = str(AgentSession(host_id, int(expires_at.timestamp()), host.public_key))
         return SessionAnswer(session, self.session_key(session).hex(), expires_at, now)

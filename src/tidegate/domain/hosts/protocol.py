@@ -38,9 +38,9 @@ def enrollment_message(token: str, public_key: str) -> bytes:
     return f"tidegate.enroll.v1\n{token}\n{public_key}".encode()
 
 
-def session_message(host_id: str, time: int) -> bytes:
+def session_message(host_id: str, time: int, nonce: str) -> bytes:
     """What the host's key signs for a session; ``time`` in seconds since 1970."""
-    return f"tidegate.session.v1\n{host_id}\n{time}".encode()
+    return f"tidegate.session.v2\n{host_id}\n{time}\n{nonce}".encode()
 
 
 def request_mac(

@@ -297,6 +297,8 @@ class FastConnection(Connection):
             exchange.fail(error)
             return True
         self.cycle = before
+        if exchange.principal is not NOBODY:
+            self._application.agent_again(exchange.principal)
         return False
 
     def send(self, exchange: FastExchange, status: int, parts: Iterable[bytes]) -> None:
