@@ -218,6 +218,8 @@ def _patch_lines(change: Any) -> list[str]:
         before, after = (dig(change, side, "bytes") for side in ("before", "after"))
         sizes = " → ".join(size(count) for count in (before, after) if count is not None)
         summary = f"{change['what']}: {text(change['path'])} ({sizes})"
+        if change.get("too_different"):
+            summary += ", too different to show line by line"
         return [summary, *_mode_lines(change), *_side_lines(change)]
     from tidegate.cli.symbols import clean
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from difflib import unified_diff
-
 from msgspec import Struct
 
 from tidegate.control.storage.blobs import Blobs
 from tidegate.control.storage.content_store import (
     read_content,
 )
-from tidegate.domain.content.differences import FileChangeKind, FileDifference, diff
+from tidegate.domain.content.differences import (
+    ComparisonBudget,
+    FileChangeKind,
+    FileDifference,
+    diff,
+    diff_lines,
+)
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import FileManifest
 
@@ -23,6 +27,7 @@ PATCHES_MAX = 200
 class FileChanged(Struct, frozen=True):
     """A file that is not the same in two revisions; ``patch`` where both sides are short text that
     is kept here. It is empty where the bytes are the same: then ``executable`` differs.
+    ``too_different``: the texts have too little in common to be shown line by line.
     """
 
     path: str
@@ -30,24 +35,25 @@ class FileChanged(Struct, frozen=True):
     before: File | None
     after: File | None
     patch: str | None
+    too_different: bool = False
 
 
 def diff_files(blobs: Blobs, old: FileManifest, new: FileManifest) -> tuple[FileChanged, ...]:
     """What differs, with the lines of the first so many text files."""
-    found = diff(old, new)
-    return tuple(
-        FileChanged(
-            item.path,
-            item.what,
-            item.before,
-            item.after,
-            _patch(blobs, item) if number < PATCHES_MAX else None,
+    budget = ComparisonBudget()
+    changes = []
+    for number, item in enumerate(diff(old, new)):
+        texts = _texts(blobs, item) if number < PATCHES_MAX else None
+        patch = None if texts is None else diff_lines(*texts, item.path, budget)
+        is_too_different = texts is not None and patch is None
+        changes.append(
+            FileChanged(item.path, item.what, item.before, item.after, patch, is_too_different)
         )
-        for number, item in enumerate(found)
-    )
+    return tuple(changes)
 
 
-def _patch(blobs: Blobs, item: FileDifference) -> str | None:
+def _texts(blobs: Blobs, item: FileDifference) -> tuple[list[str], list[str]] | None:
+    """The lines of both sides; None: one of them is long, no text, or not kept here."""
     sides: list[list[str]] = []
     for file in (item.before, item.after):
         if file is None:
@@ -63,5 +69,4 @@ def _patch(blobs: Blobs, item: FileDifference) -> str | None:
             return None
         sides.append(text.splitlines(keepends=True))
     before, after = sides
-    lines = unified_diff(before, after, fromfile=f"a/{item.path}", tofile=f"b/{item.path}")
-    return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+    return before, after

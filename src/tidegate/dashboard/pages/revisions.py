@@ -255,6 +255,8 @@ def _file(item: FileChanged, opened: bool) -> FileDiff:
     if item.patch is None:
         sizes = " → ".join("none" if side is None else size(side.bytes) for side in sides)
         note = f"Not shown line by line: {sizes}"
+        if item.too_different:
+            note = f"Too different to show line by line: {sizes}"
     else:
         lines = tuple(_lines(item.patch))
         if None not in sides and not lines:

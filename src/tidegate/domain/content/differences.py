@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from difflib import Match, SequenceMatcher
 from enum import StrEnum
+from itertools import accumulate
+from typing import Final
 
 from msgspec import Struct
 
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import FileManifest
+
+STEPS_MAX: Final = 4_000_000  # some tenths of a second; a pair of long files took 40 s without it
 
 
 class FileChangeKind(StrEnum):
@@ -42,3 +48,71 @@ def diff(old: FileManifest, new: FileManifest) -> tuple[FileDifference, ...]:
             what = FileChangeKind.REMOVED
         found.append(FileDifference(path, what, left, right))
     return tuple(found)
+
+
+# ── line by line ──────────────────────────────────────────────────────────────────────────────────
+
+
+class ComparisonBudget:
+    """How much work the line by line comparison of two revisions may take, over all files."""
+
+    def __init__(self, steps: int = STEPS_MAX) -> None:
+        self.steps = steps
+
+
+class _TooDifferent(Exception):
+    """The comparison would take more steps than there are left."""
+
+
+class _BoundedMatcher(SequenceMatcher[str]):
+    """``SequenceMatcher`` is quadratic in the lines that moved: this one gives up in time."""
+
+    a: Sequence[str]
+    b2j: dict[str, list[int]]
+
+    def __init__(self, before: Sequence[str], after: Sequence[str], budget: ComparisonBudget):
+        super().__init__(None, before, after)
+        self._budget = budget
+        places = self.b2j  # line → where it is in ``after``
+        self._steps = list(accumulate((1 + len(places.get(x, ())) for x in before), initial=0))
+
+    def find_longest_match(
+        self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
+    ) -> Match:
+        end = len(self.a) if ahi is None else ahi
+        self._budget.steps -= self._steps[end] - self._steps[alo]
+        if self._budget.steps < 0:
+            raise _TooDifferent
+        return super().find_longest_match(alo, ahi, blo, bhi)
+
+
+def diff_lines(
+    before: Sequence[str], after: Sequence[str], path: str, budget: ComparisonBudget
+) -> str | None:
+    """A patch in the unified format; None: they are too different to show line by line."""
+    matcher = _BoundedMatcher(before, after, budget)
+    try:
+        groups = list(matcher.get_grouped_opcodes())
+    except _TooDifferent:
+        budget.steps = max(budget.steps, 0)
+        return None
+    found = [f"--- a/{path}\n", f"+++ b/{path}\n"] if groups else []
+    for group in groups:
+        first, last = group[0], group[-1]
+        old, new = _range(first[1], last[2]), _range(first[3], last[4])
+        found.append(f"@@ -{old} +{new} @@\n")
+        for tag, old_from, old_to, new_from, new_to in group:
+            if tag == "equal":
+                found += [f" {line}" for line in before[old_from:old_to]]
+                continue
+            found += [f"-{line}" for line in before[old_from:old_to]]
+            found += [f"+{line}" for line in after[new_from:new_to]]
+    return "".join(line if line.endswith("\n") else f"{line}\n" for line in found)
+
+
+def _range(start: int, stop: int) -> str:
+    """A range of lines as the unified format has it: of one line, its number alone."""
+    count = stop - start
+    if count == 1:
+        return str(start + 1)
+    return f"{start + 1 if count else start},{count}"
