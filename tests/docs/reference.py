@@ -384,9 +384,8 @@ def worker_metrics() -> tuple[Metric, ...]:
     registry = CollectorRegistry()
     Counters(registry)
     nothing = cast(Any, None)
-    GarbageCollector(
-        nothing, MemoryStore(SCHEMA), nothing, nothing, nothing, nothing, registry=registry
-    )
+    store = MemoryStore(SCHEMA)
+    GarbageCollector(nothing, store, nothing, nothing, nothing, nothing, nothing, registry)
     ArchiveLoop(cast(Any, None), Event(), registry)
     return tuple(_metrics(registry))
 

@@ -22,9 +22,12 @@ from tidegate.control.storage.blobs import BLOB_KEPT
 from tidegate.control.storage.blobs.files import FileBlobs
 from tidegate.control.storage.garbage_collection import LEASE
 from tidegate.control.worker import Worker, make_garbage_collector
+from tidegate.domain.fleet.credentials import ENROLLMENT_TOKENS, TOKEN_LIFE
+from tidegate.domain.fleet.credentials import KEPT as TOKEN_KEPT
 from tidegate.domain.publication.facts import RowsCollected
 from tidegate.domain.publication.rows import GENERATIONS, PUBLICATIONS
 from tidegate.kernel.leases import Leases
+from tidegate.kernel.model import Meta
 
 KEPT = PublicationPolicy(versioned=True, retention=timedelta(hours=1))
 
@@ -142,6 +145,19 @@ def test_removes_blobs_that_nobody_names_and_files_that_were_never_finished(
     entry = installation.publisher.read("/for ever")
     assert entry is not None
     assert entry.body == b"always"
+
+
+def test_removes_enrollment_tokens_that_ended_long_ago(server: Served) -> None:
+    installation, registry = server.installation, CollectorRegistry()
+    installation.enrollment.make_token("t1", "web-1", None, Meta(actor="user_admin0000"))
+    clock_of(server).advance(TOKEN_LIFE + TOKEN_KEPT + timedelta(minutes=1))
+    installation.enrollment.make_token("t2", "web-2", None, Meta(actor="user_admin0000"))
+
+    make_garbage_collector(installation, registry).round()
+
+    left = installation.reads.range(ENROLLMENT_TOKENS, limit=10)
+    assert [found.id for found in left] == ["t2"]
+    assert _counted(registry, "enrollments") == 1
 
 
 def test_tells_how_far_the_archive_is_behind(

@@ -384,6 +384,7 @@ def make_garbage_collector(
         found.store,
         found.blobs,
         found.records,
+        found.enrollment.prune,
         found.clock,
         found.nudge,
         registry,

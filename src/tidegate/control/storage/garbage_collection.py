@@ -4,6 +4,7 @@
     blobs                                   that no row names, last put a day ago or longer
     drafts                                  files that a crash left half-written
     sessions                                that nobody may use any more
+    enrollments                             tokens and revocations that ended a month ago
 
 One worker at a time does it, under a lease: two collectors would only get in each other's way.
 """
@@ -52,6 +53,7 @@ class CollectedGarbage(Struct, frozen=True):
     blobs: int = 0
     drafts: int = 0
     sessions: int = 0
+    enrollments: int = 0
 
     def items(self) -> tuple[tuple[str, int], ...]:
         return tuple((name, getattr(self, name)) for name in self.__struct_fields__)
@@ -72,6 +74,7 @@ class GarbageCollector:
         store: Store,
         blobs: Blobs,
         records: Callable[[Meta], Records],
+        prune_enrollments: Callable[[], int],
         clock: Clock,
         notify: Callable[[], None],  # something was committed
         registry: CollectorRegistry,
@@ -81,6 +84,7 @@ class GarbageCollector:
         self._store = store
         self._blobs = blobs
         self._records = records
+        self._prune_enrollments = prune_enrollments
         self._clock = clock
         self._notify = notify
         self._archive = archive
@@ -118,6 +122,7 @@ class GarbageCollector:
             blobs=blobs.removed,
             drafts=self._drafts(),
             sessions=self._sessions(),
+            enrollments=self._prune_enrollments(),
         )
 
     def _tell(self, removed: CollectedGarbage) -> None:
