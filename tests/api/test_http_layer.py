@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from tests.api.serving import Served
 from tidegate import __version__
 from tidegate.api.health import Alive
 from tidegate.api.routes import ROUTES
+from tidegate.config import Settings
 from tidegate.control.installation import Installation
 from tidegate.domain.access.roles import Role
 from tidegate.domain.access.steps import VersionRule
 from tidegate.errors import InvalidDefinition, StoreUnavailable
 from tidegate.rate_limits import Bucket, RateLimited
 from tidegate.web import decoding
+from tidegate.web.authentication import check_origin
 from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import PUBLIC, Request, Response, Route, Router
+from tidegate.web.problems import CrossSite
+from tidegate.web.routing import PUBLIC, RawRequest, Request, Response, Route, Router
 
 
 def test_says_that_it_lives_is_ready_and_what_it_is(shared: Served) -> None:
@@ -24,12 +29,12 @@ def test_says_that_it_lives_is_ready_and_what_it_is(shared: Served) -> None:
     assert client.get("/livez").json() == {"alive": True}
     ready = client.get("/readyz")
     assert (ready.status_code, ready.json()["ready"]) == (200, True)
-    assert {check["name"] for check in ready.json()["checks"]} == {"log", "outbox"}
+    assert {check["name"] for check in ready.json()["checks"]} == {"log", "outbox", "disk"}
     assert client.get("/version").json()["version"] == __version__
 
 
 def test_is_not_ready_when_the_log_takes_no_commits(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def away(*commits: object) -> tuple[StoreUnavailable, ...]:
         return tuple(StoreUnavailable("the disk is full") for _ in commits)
@@ -39,8 +44,45 @@ def test_is_not_ready_when_the_log_takes_no_commits(
     answer = served.client().get("/readyz")
 
     assert (answer.status_code, answer.json()["ready"]) == (503, False)
-    assert "the disk is full" in answer.text
+    assert "the disk is full" not in answer.text, "anybody may ask: the log has the reason"
+    assert "the disk is full" in caplog.text
     assert served.client().get("/livez").status_code == 200
+
+
+def test_is_not_ready_when_the_data_disk_is_almost_full(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = [64 * 2**20 - 1, 64 * 2**20]
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(2**40, 0, free.pop(0))
+    )
+
+    full, room = (served.client().get("/readyz") for _ in range(2))
+
+    assert (full.status_code, full.json()["ready"]) == (503, False)
+    assert [check["name"] for check in full.json()["checks"] if not check["ok"]] == ["disk"]
+    assert (room.status_code, room.json()["ready"]) == (200, True)
+
+
+@pytest.mark.parametrize(
+    ("public_url", "origin"),
+    [
+        ("https://gate.example", b"http://gate.example"),
+        ("http://gate.example", b"https://gate.example"),
+        ("https://gate.example", b"https://gate.example:8443"),
+    ],
+)
+def test_a_write_from_another_scheme_or_port_than_the_public_url_is_cross_site(
+    public_url: str, origin: bytes
+) -> None:
+    settings = Settings(data="/nowhere", public_url=public_url)
+
+    def arrived(origin: bytes) -> RawRequest:
+        return RawRequest("POST", b"/v1/x", b"", {b"origin": origin}, "", b"")
+
+    with pytest.raises(CrossSite):
+        check_origin(arrived(origin), settings)
+    check_origin(arrived(public_url.encode()), settings)
 
 
 def test_counts_by_operation_and_status_and_by_nothing_that_comes_from_outside(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import shutil
+
 from msgspec import Struct
 
 from tidegate import __version__
 from tidegate.api.metrics import Metrics
+from tidegate.config import Settings
 from tidegate.control.queries.log_health import LogHealth
 from tidegate.control.queries.reads import Reads
 from tidegate.domain.access.roles import Verb
@@ -15,7 +19,11 @@ from tidegate.web.routing import PUBLIC, Request, Response, Route, requires
 
 Plain = Request[Nothing, Nothing, Nothing]
 METRICS_MEDIA = "text/plain; version=0.0.4; charset=utf-8"
+DISK_FREE_BYTES_MIN = 64 * 2**20  # of the data directory
 OUTBOX_SECONDS_MAX = 3_600  # older than this, outbox work is stuck
+
+
+log = logging.getLogger("tidegate.health")
 
 
 class Version(Struct, frozen=True):
@@ -49,9 +57,9 @@ def livez(request: Plain) -> Response:
     return Response(Alive())
 
 
-def readyz(request: Plain, health: LogHealth) -> Response:
-    """The log takes commits and outbox work is not stuck; 503 if one of them fails."""
-    checks = (_writable(health), _outbox(health))
+def readyz(request: Plain, health: LogHealth, settings: Settings) -> Response:
+    """The log takes commits, outbox work is not stuck, the disk has room; 503 if one fails."""
+    checks = (_writable(health), _outbox(health), _disk(settings))
     ready = all(check.ok for check in checks)
     return Response(Readiness(ready, checks), status=200 if ready else 503)
 
@@ -71,12 +79,21 @@ def metrics(request: Plain, health: LogHealth, metrics: Metrics) -> Response:
 
 def _writable(health: LogHealth) -> ReadinessCheck:
     fault = health.write_fault()
-    return ReadinessCheck("log", not fault, fault or "takes commits")
+    if fault:  # anybody may ask, and the reason may name paths or hosts
+        log.error("the log takes no commits: %s", fault)
+    detail = "takes no commits; the reason is in the log of the server" if fault else ""
+    return ReadinessCheck("log", not fault, detail or "takes commits")
 
 
 def _outbox(health: LogHealth) -> ReadinessCheck:
     age = health.outbox_age()
     return ReadinessCheck("outbox", age <= OUTBOX_SECONDS_MAX, f"oldest due work is {age} s old")
+
+
+def _disk(settings: Settings) -> ReadinessCheck:
+    ok = shutil.disk_usage(settings.data).free >= DISK_FREE_BYTES_MIN
+    least = f"{DISK_FREE_BYTES_MIN // 2**20} MiB"
+    return ReadinessCheck("disk", ok, f"{'at least' if ok else 'less than'} {least} are free")
 
 
 ROUTES = (

@@ -116,8 +116,11 @@ def check_origin(arrived: RawRequest, settings: Settings) -> None:
     if origin == b"null" and headers.get(b"sec-fetch-site") == b"same-origin":
         return  # pages without referrer hide the origin of their forms; the browser vouches for it
     if origin is not None:
-        ours = urlsplit(settings.public_url).netloc.encode() or headers.get(b"host", b"")
-        if urlsplit(origin).netloc != ours:
+        ours = settings.public_url.encode()
+        found = origin
+        if not ours:  # the scheme is not known here: a proxy in front may have another
+            ours, found = headers.get(b"host", b""), urlsplit(origin).netloc
+        if found.lower() != ours.lower():
             raise CrossSite("the request comes from another origin")
 
 
