@@ -9,13 +9,12 @@ from __future__ import annotations
 import socket
 from threading import Thread
 
-from tidegate.public_addresses import DestinationRefused, is_public
-
 from bench.attack.hostile_values import REBOUND, WEBHOOK_FORMS
 from bench.trials import Findings, Trial
 from tidegate.control.outbox.targets import TargetFailed
 from tidegate.control.outbox.targets.webhook import WebhookTarget
 from tidegate.errors import Invalid
+from tidegate.public_addresses import DestinationRefused, is_public
 
 SECRET = b"0123456789abcdef"
 SECONDS = 2.0
