@@ -33,11 +33,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 kind, port = sys.argv[1], sys.argv[2]
 key = HostKey(Ed25519PrivateKey.generate())
+kept = []
 client = AgentClient(f"http://127.0.0.1:{port}", key, system_clock, "h")
 began, said = time.monotonic(), "done"
 try:
     {"heartbeat": lambda: client.heartbeat("1", {}),
-     "file": lambda: client.file("/v1/agent/releases/web.1", "0" * 64),
+     "file": lambda: client.file("/v1/agent/releases/web.1", "0" * 64, 1 << 20, kept.append),
      "manifest": lambda: client.manifest("web"),
      "listing": lambda: client.listing("/v1/agent/releases/web.1")}[kind]()
 except TidegateError as error:
