@@ -196,7 +196,7 @@ def test_drops_an_order_that_is_stopped_and_is_handed_it_again(
     assert operator.post(ended, json={"reason": "over"}).is_success
 
     record = fleet_server.reaches(rollout_id, "web-1", HostState.CONVERGED)
-    assert (record.attempt, agent_process.text) == (1, "good one")
+    assert (record.attempt, agent_process.text) == (2, "good one"), "the order was taken back"
 
 
 def test_d26_tells_the_server_of_a_deferral(start_agent: MOOR) -> None:

@@ -34,6 +34,7 @@ from tidegate.web import application
 from tidegate.web.routing import AGENT, Route
 
 CASES = more(8, long=50)  # generated requests to each operation
+AGENT_CASES = more(25, long=50)  # bodies of agents are rarely right by chance
 PARTS = 6
 SHOWN = [route for route in ROUTES if not route.is_page]  # pages are for people
 SECONDS_MAX = 280
@@ -169,7 +170,10 @@ def test_is_true_of_what_agents_are_answered(fleet: ServedFleet, route: Route) -
     behind: list[int] = []
 
     @settings(
-        max_examples=CASES, deadline=None, derandomize=True, suppress_health_check=[*HealthCheck]
+        max_examples=AGENT_CASES,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=[*HealthCheck],
     )
     @given(case=operation.as_strategy(), known=booleans())
     def run(case: schemathesis.Case, known: bool) -> None:
@@ -184,6 +188,6 @@ def test_is_true_of_what_agents_are_answered(fleet: ServedFleet, route: Route) -
 
     run()
 
-    assert len(behind) >= CASES
+    assert len(behind) >= AGENT_CASES
     assert "sha256" in route.parameters or any(status < 300 for status in behind)
     assert not [status for status in behind if status in (401, 403) or status >= 500]

@@ -76,7 +76,7 @@ def commits() -> tuple[Commit, ...]:
         commit(T0 + timedelta(microseconds=1), Meta(actor="ann"), Noted("é ß 日本語 𐍈 🚢")),
         commit(T0.replace(microsecond=999_999), Meta(request="r"), Noted("\u2028\u2029\u007f")),
         commit(datetime(1970, 1, 1, tzinfo=UTC), Meta(cause="1"), Noted("first", T0)),
-        commit(datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC), EVERYBODY, Noted("last")),
+        commit(datetime(9998, 12, 31, 23, 59, 59, 999_999, UTC), EVERYBODY, Noted("last")),
         commit(
             T0 - timedelta(hours=1),  # a clock that stepped back
             Meta(on_behalf_of="user_é", cause="𐍈"),

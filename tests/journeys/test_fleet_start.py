@@ -11,8 +11,9 @@ from tests.contract.in_process_fleet import CORE_NEXT, InProcessFleet, play_jour
 from tidegate.config import Settings
 from tidegate.control.fleet.order_queue import OrderQueue
 from tidegate.domain.composition import SCHEMA
-from tidegate.domain.hosts.rows import DISPATCH_QUEUE, HOST_RECORDS
+from tidegate.domain.hosts.rows import DISPATCH_QUEUE, HOST_RECORDS, QueuedDispatch
 from tidegate.engines.sqlite import SqliteStore
+from tidegate.kernel import codec
 from tidegate.kernel.replay import differences
 from tidegate.main import open_installation
 
@@ -33,6 +34,6 @@ def test_makes_the_records_of_hosts_again_before_it_serves(tmp_path: Path) -> No
         assert differences(server.store, server.folds) == []
         deliveries = OrderQueue(server.store, server.submit, fleet.clock)
         assert deliveries.refill() == 1
-        order = deliveries.poll("c1")
-        assert order is not None
-        assert order.rollout_id == CORE_NEXT
+        (queued,) = server.store.range(DISPATCH_QUEUE.name, limit=2)
+        assert codec.decode(queued.data, QueuedDispatch).rollout_id == CORE_NEXT
+        assert deliveries.poll("c1") is None, "its edge was shut again after the order was reserved"

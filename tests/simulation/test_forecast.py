@@ -20,6 +20,7 @@ from tidegate.simulate.world import World
 
 T0 = datetime(2026, 3, 1, tzinfo=UTC)
 WAVES = (WaveSpec(name="canary", count=2, soak_seconds=600), WaveSpec(name="rest"))
+NOBODY_NEEDED = (WaveSpec(name="all", converged_min=0),)
 
 
 def planned(hosts: int, *budgets: Budget, **policy: object) -> tuple[Channel, Plan]:
@@ -99,7 +100,7 @@ def test_a_host_that_is_off_is_waited_for_unless_the_policy_gives_it_up() -> Non
     off = Odds(offline=1.0)
 
     waiting = forecast(*planned(4), off, [1])
-    given_up = forecast(*planned(4, offline_grace_seconds=300), off, [1])
+    given_up = forecast(*planned(4, offline_grace_seconds=300, waves=NOBODY_NEEDED), off, [1])
 
     assert waiting.state not in ("Terminal", "Reverted", "Failed")
     assert "waits for a host" in waiting.stops[0].what
@@ -107,7 +108,7 @@ def test_a_host_that_is_off_is_waited_for_unless_the_policy_gives_it_up() -> Non
 
 
 def test_a_host_that_was_never_heard_is_silent_since_it_enrolled() -> None:
-    policy = ChannelPolicy(offline_grace_seconds=300, ack_seconds=60)
+    policy = ChannelPolicy(offline_grace_seconds=300, ack_seconds=60, waves=NOBODY_NEEDED)
     lane = ScenarioChannel(channel="web-stable", selector="*", policy=policy)
     scenario = Scenario(seed=1, hosts=1, channels=(lane,), rates=Rates(off=1.0), restless=False)
     world = World(scenario)

@@ -11,6 +11,7 @@ cut takes back nothing that ``put`` returned.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import tempfile
@@ -39,6 +40,8 @@ PREFIX_DIGITS: Final = 2  # 256 directories: none grows so large that a look-up 
 MICROSECOND: Final = 1_000  # in nanoseconds
 
 Sync = Callable[[int], None]
+# The disk is full or failing. It may be well again soon.
+DISK_FAULTS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG})
 
 
 class FileBlobs:
@@ -72,7 +75,9 @@ class FileBlobs:
     def put(self, content: Content) -> str:
         try:
             return self._put(content)
-        except OSError as error:  # the disk is full or failing: it may be well again soon
+        except OSError as error:
+            if error.errno not in DISK_FAULTS:
+                raise  # whoever sends the content went away
             raise StoreUnavailable(f"cannot write a blob: {error.strerror}") from error
 
     def _put(self, content: Content) -> str:
