@@ -12,6 +12,7 @@ from __future__ import annotations
 import hmac
 import json
 import os
+import secrets
 import time
 from base64 import b64decode
 from collections.abc import Callable
@@ -114,8 +115,9 @@ class SecondAgent:
     def authorization(self, request: httpx2.Request) -> str:
         now, host_id = int(self.clock().timestamp()), self.state["host_id"]
         if not self.session or time_from(self.session["expires_at"]) <= self.clock() + 3 * MINUTE:
-            proof = self.key.sign(f"tidegate.session.v1\n{host_id}\n{now}".encode()).hex()
-            body = {"host_id": host_id, "time": now, "proof": proof}
+            nonce = secrets.token_hex(16)
+            proof = self.key.sign(f"tidegate.session.v2\n{host_id}\n{now}\n{nonce}".encode()).hex()
+            body = {"host_id": host_id, "time": now, "nonce": nonce, "proof": proof}
             self.session = json.loads(self.send("/v1/agent/session", body))
         path, _, query = request.url.raw_path.decode().partition("?")
         lines = (request.method, path, query, sha256(request.content).hexdigest(), str(now))
