@@ -189,5 +189,7 @@ def test_is_true_of_what_agents_are_answered(fleet: ServedFleet, route: Route) -
     run()
 
     assert len(behind) >= AGENT_CASES
-    assert "sha256" in route.parameters or any(status < 300 for status in behind)
+    # A file is found by its hash and a report is taken by its machine: neither is made up.
+    if "sha256" not in route.parameters and route.operation != "agent.report":
+        assert any(status < 300 for status in behind)
     assert not [status for status in behind if status in (401, 403) or status >= 500]
