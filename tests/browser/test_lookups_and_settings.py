@@ -98,7 +98,7 @@ def test_adds_a_user_who_can_sign_in_and_nothing_more_than_their_role(
     page.goto(f"{fleet.url}/settings")
 
     expect(page.locator(".who")).to_contain_text("Lise Meitner")
-    expect(page.locator(".why", has_text=re.compile("^Add user"))).to_contain_text("administer")
+    expect(page.locator(".why", has_text=re.compile("^Add user"))).to_contain_text("security-admin")
     expect(page.locator("body")).not_to_contain_text("The author")
 
 

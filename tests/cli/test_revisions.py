@@ -195,7 +195,10 @@ def test_deletes_what_is_published_only_by_way_of_a_proposal(seat: Seat, tmp_pat
 
     assert (direct.code, f"try: tidegate rev propose-delete {name}" in direct.err) == (5, True)
     assert kept.code == 0
-    assert (alone.code, "may approve on repository:default" in alone.err) == (5, True), alone
+    assert (alone.code, "needs the role approver on repository:default" in alone.err) == (
+        5,
+        True,
+    ), alone
     assert deleted["deleted"] == name
 
 

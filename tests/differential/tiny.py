@@ -81,7 +81,9 @@ KERNEL_CACHES: dict[str, tuple[str, ...]] = {
 # Numbers beyond which nothing is forgotten or cut. Times that end in _SECONDS_MAX or the like are
 # not listed.
 KERNEL_LIMITS = {
-    "how often something is tried": {"LEASE_ATTEMPTS_MAX", "PUT_ATTEMPTS_MAX", "VERIFY_ROUNDS_MAX"},
+    "how often something is tried": {
+        *("LEASE_ATTEMPTS_MAX", "PUT_ATTEMPTS_MAX", "VERIFY_ROUNDS_MAX", "DOUBLINGS_MAX")
+    },
     "what a caller may ask for": {
         "POSITION_MAX",
         "INTEGER_MAX",
