@@ -69,6 +69,7 @@ NEXT: Final[Mapping[str, tuple[str, ...]]] = {
     "not_draft": ("rev copy {name} --workspace …",),
     "immutable": ("rev copy {name} --workspace …",),
     "digest_mismatch": ("rev diff {name}", "rev get {name}"),
+    "content_damaged": ("rev reject {name} --reason …", "rev get {name}"),
     "deletion_not_proposed": ("rev propose-delete {name}",),
     "proposal_protected": ("rev withdraw {name}", "rev reject {name} --reason …"),
     "still_pinned": ("channel list",),

@@ -28,6 +28,7 @@ from tidegate.domain.packages.documents import RevisionDocument, to_document
 from tidegate.domain.packages.facts import Condition, Metadata, OwnerReference, Task
 from tidegate.domain.packages.names import NAME_CHARS_MAX, parse
 from tidegate.domain.packages.refusals import (
+    ContentDamaged,
     DigestMismatch,
     Immutable,
     InvalidName,
@@ -452,7 +453,13 @@ ROUTES = (
     _review("propose", propose, steps.PROPOSE_REVISION, NotReady),
     _review("withdraw", withdraw, steps.WITHDRAW_PROPOSAL),
     _review(
-        "approve", approve, steps.APPROVE_REVISION, DigestMismatch, SelfApproval, ApprovalsBarred
+        "approve",
+        approve,
+        steps.APPROVE_REVISION,
+        DigestMismatch,
+        SelfApproval,
+        ApprovalsBarred,
+        ContentDamaged,
     ),
     _review("reject", reject, steps.REJECT_PROPOSAL),
     _review("propose-delete", propose_delete, steps.PROPOSE_DELETION),

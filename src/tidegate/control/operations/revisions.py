@@ -19,10 +19,16 @@ from tidegate.control.queries.revisions import (
 )
 from tidegate.control.runtime import CommandOutcome
 from tidegate.control.storage.blobs import Blobs
-from tidegate.control.storage.content_store import read_manifest, store_files, store_manifest
+from tidegate.control.storage.content_store import (
+    read_manifest,
+    store_files,
+    store_manifest,
+    verify_content,
+)
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.scopes import repository_scope
 from tidegate.domain.access.steps import (
+    APPROVE_REVISION,
     CREATE_REVISION,
     EDIT_REVISION,
     READ_REVISION,
@@ -215,9 +221,15 @@ class RevisionOperations:
     def approve(self, caller: Caller, name: str, digest: str, reason: str = "") -> RevisionOutcome:
         """Approve the content of this digest; the approval that completes the quorum publishes.
 
+        Its bytes are read first: what is approved is there, and is what the digest says.
+
         Raises:
-            DigestMismatch, SelfApproval.
+            DigestMismatch, SelfApproval, ContentDamaged.
         """
+        caller.demand(APPROVE_REVISION, _scope(name))  # before anything is read
+        found = find_revision(self._reads, name)
+        if found is not None and found.revision.row.content.digest == digest:
+            verify_content(self._blobs, name, found.revision.row.content)
         command = approvals.ApproveRevision(
             name=name,
             by=caller.id,

@@ -6,11 +6,11 @@ import io
 import tarfile
 from collections.abc import Container, Iterable, Mapping
 
-from tidegate.control.storage.blobs import Blobs
+from tidegate.control.storage.blobs import BlobDamaged, BlobMissing, Blobs
 from tidegate.domain.content.digests import DIGEST_PREFIX
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import Content, FileManifest
-from tidegate.domain.packages.refusals import FileByReference
+from tidegate.domain.packages.refusals import ContentDamaged, FileByReference
 
 
 def store_files(
@@ -43,6 +43,26 @@ def read_manifest(blobs: Blobs, content: Content) -> FileManifest:
     return (
         FileManifest.parse(blobs.get(content.manifest)) if content.file_count else FileManifest(())
     )
+
+
+def verify_content(blobs: Blobs, name: str, content: Content) -> None:
+    """Read every byte that is kept here of a revision, and compare it with its digest.
+
+    References are not looked at: each agent compares what it fetches with the digest.
+
+    Raises:
+        ContentDamaged: names the first file that is lost or damaged.
+    """
+    what = "its list of files"
+    try:
+        for file in read_manifest(blobs, content).files:
+            what = file.path
+            if file.uri is None:
+                for _ in blobs.stream(DIGEST_PREFIX + file.sha256):
+                    pass
+    except (BlobMissing, BlobDamaged) as error:
+        is_missing = isinstance(error, BlobMissing)
+        raise ContentDamaged(name, what, is_missing=is_missing) from error
 
 
 def read_content(blobs: Blobs, file: File) -> bytes:

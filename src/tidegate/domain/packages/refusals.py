@@ -283,6 +283,22 @@ class NotReady(Refused):
 # ── somebody else may ─────────────────────────────────────────────────────────────────────────────
 
 
+class ContentDamaged(Refused):
+    """Stored bytes of this revision are lost or damaged, so nobody can vouch for them."""
+
+    code = "content_damaged"
+
+    def __init__(self, name: str, what: str, *, is_missing: bool) -> None:
+        found = "missing" if is_missing else "damaged"
+        super().__init__(
+            f"{name} cannot be approved: the stored bytes of {what} are {found}. Restore them from"
+            " a backup, or reject the proposal and push the files again.",
+            revision=name,
+            found=found,
+            what=what,
+        )
+
+
 class SelfApproval(Forbidden):
     """Four eyes: who proposed a revision or changed it does not approve it."""
 
