@@ -19,7 +19,7 @@ T0 = datetime(2026, 1, 27, 10, 0, tzinfo=UTC)
 # ── first start ───────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(("alone", "quorum", "roles"), [(True, 0, len(Role)), (False, 1, 1)])
+@pytest.mark.parametrize(("alone", "quorum", "roles"), [(True, 0, len(Role)), (False, 1, 2)])
 def test_makes_the_first_user_with_the_code_that_was_printed(
     tmp_path: Path, alone: bool, quorum: int, roles: int
 ) -> None:

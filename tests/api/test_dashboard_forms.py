@@ -171,7 +171,10 @@ def test_gives_an_intent_of_the_outbox_up(fleet: ServedFleet) -> None:
     after = page(fleet.operator, "/outbox")
 
     assert 'action="/outbox/cancel"' in before
-    assert f"This needs the role fleet-operator on channel:{CHANNEL}. You have viewer." in looked
+    assert (
+        f"This needs the role fleet-operator or on-call on channel:{CHANNEL}. You have viewer."
+        in looked
+    )
     assert refused.status_code == 403
     assert (done.status_code, "done=cancelled" in done.headers["location"]) == (303, True)
     assert 'action="/outbox/cancel"' not in after

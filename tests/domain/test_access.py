@@ -154,6 +154,7 @@ def test_sets_up_a_team_with_an_administrator_and_one_approval() -> None:
         InstallationSetUp("main", ADMIN, False),
         UserAdded(ADMIN, ADMIN),
         RoleGranted(ADMIN, Role.SECURITY_ADMIN, "*", ADMIN),
+        RoleGranted(ADMIN, Role.ON_CALL, "*", ADMIN),
         RepositoryCreated("default", 1, False, False, ADMIN),
     ]
 

@@ -116,3 +116,17 @@ def test_tells_findings_as_json_without_what_they_lack() -> None:
     finding = DoctorFinding("disk", DoctorVerdict.WELL, "much")
 
     assert msgspec.json.encode(finding) == b'{"what":"disk","verdict":"well","detail":"much"}'
+
+
+def test_notes_that_nobody_is_on_call(tmp_path: Path) -> None:
+    def look() -> DoctorFinding:
+        with opened(tmp_path / "data") as installation:
+            found = {item.what: item for item in doctor.check_installation(installation)}
+        return found["on call"]
+
+    nobody = look()
+    prepared(tmp_path / "data")
+
+    assert nobody.verdict is DoctorVerdict.NOTE
+    assert "nobody may roll a channel back at once" in nobody.detail
+    assert look().verdict is DoctorVerdict.WELL

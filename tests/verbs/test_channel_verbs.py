@@ -122,4 +122,4 @@ def test_offers_hold_and_unhold_to_operators(tmp_path: Path) -> None:
         page = fleet.operator.get(PAGE, headers={"accept": "text/html"}).text
 
         assert f'action="{PAGE}/hold"' in page
-        assert "This needs the role release-manager or fleet-operator" not in page
+        assert "This needs the role release-manager or fleet-operator or on-call" not in page

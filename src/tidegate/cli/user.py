@@ -16,8 +16,8 @@ from tidegate.cli.output import Column, StateCell, column, time_column
 from tidegate.cli.paths import at
 
 ROLES = (
-    *("viewer", "author", "approver", "release-manager", "fleet-operator", "auditor"),
-    "security-admin",
+    *("viewer", "author", "approver", "release-manager", "fleet-operator", "on-call"),
+    *("auditor", "security-admin"),
 )
 USER_ID = re.compile(r"user_[a-z0-9]{8,40}")
 LOGINS = names("/v1/users", "login")

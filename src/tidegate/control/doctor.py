@@ -14,6 +14,8 @@ from msgspec import Struct
 from tidegate.config import Settings
 from tidegate.control.installation import Installation
 from tidegate.control.secrets import SECRET_FILE
+from tidegate.domain.access.roles import VERBS, Verb
+from tidegate.domain.access.rows import USERS
 from tidegate.domain.epochs import FIRST, Epoch, epoch_key
 from tidegate.domain.outbox.rows import DELIVERIES
 from tidegate.domain.outbox.states import IntentState
@@ -69,6 +71,7 @@ def check_installation(installation: Installation) -> Iterator[DoctorFinding]:
     yield _dead(installation)
     yield _epoch(installation)
     yield _rollouts(installation)
+    yield _on_call(installation)
 
 
 def check_views(installation: Installation) -> DoctorFinding:
@@ -181,6 +184,22 @@ def _rollouts(installation: Installation) -> DoctorFinding:
         "rollouts",
         f"{len(faults)} of {len(ids)} get no orders, such as {first.rollout_id}: {first.detail}",
         "restore its plan's blob from a copy, or promote again, so that a plan is made",
+    )
+
+
+def _on_call(installation: Installation) -> DoctorFinding:
+    """Whether anyone may act in an emergency."""
+    found = 0
+    for user in installation.reads.iterate(USERS):
+        may = any(Verb.EMERGENCY in VERBS[grant.role] for grant in user.row.grants)
+        found += may and user.row.enabled and not user.row.erased
+    if found:
+        return DoctorFinding("on call", DoctorVerdict.WELL, f"{found} may act in an emergency")
+    return DoctorFinding(
+        "on call",
+        DoctorVerdict.NOTE,
+        "nobody may roll a channel back at once or override a gate",
+        "tidegate user grant LOGIN on-call",
     )
 
 

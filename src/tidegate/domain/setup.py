@@ -49,7 +49,7 @@ def decide_set_up(
     if installation is not None:
         raise AlreadySetUp("this installation has its first user; sign in")
     by = command.user_id
-    roles = tuple(Role) if command.alone else (Role.SECURITY_ADMIN,)
+    roles = tuple(Role) if command.alone else (Role.SECURITY_ADMIN, Role.ON_CALL)
     facts: list[Struct] = [
         InstallationSetUp(INSTALLATION, by, command.alone),
         UserAdded(by, by),

@@ -6,6 +6,7 @@
     approver           read, approve
     release-manager    read, release
     fleet-operator     read, operate
+    on-call            read, operate, emergency
     auditor            read, audit
     security-admin     read, audit, administer
 
@@ -46,6 +47,8 @@ class Verb(StrEnum):
     """Pause, resume and abort rollouts; manage hosts, budgets, freezes, quarantine and the
     outbox.
     """
+    EMERGENCY = "emergency"
+    """Override what holds a rollout back, and roll a channel back at once."""
     AUDIT = "audit"
     """Read users and verify the derived views against the log."""
     ADMINISTER = "administer"
@@ -65,6 +68,8 @@ class Role(StrEnum):
     """Decides which release a channel gets."""
     FLEET_OPERATOR = "fleet-operator"
     """Runs the fleet: hosts, rollouts and what stops them."""
+    ON_CALL = "on-call"
+    """Does what a fleet operator does, and in an emergency overrides what holds rollouts back."""
     AUDITOR = "auditor"
     """Checks users and the log, and changes nothing."""
     SECURITY_ADMIN = "security-admin"
@@ -78,6 +83,7 @@ VERBS: Final[Mapping[Role, frozenset[Verb]]] = MappingProxyType(
         Role.APPROVER: frozenset({Verb.READ, Verb.APPROVE}),
         Role.RELEASE_MANAGER: frozenset({Verb.READ, Verb.RELEASE}),
         Role.FLEET_OPERATOR: frozenset({Verb.READ, Verb.OPERATE}),
+        Role.ON_CALL: frozenset({Verb.READ, Verb.OPERATE, Verb.EMERGENCY}),
         Role.AUDITOR: frozenset({Verb.READ, Verb.AUDIT}),
         Role.SECURITY_ADMIN: frozenset({Verb.READ, Verb.AUDIT, Verb.ADMINISTER}),
     }
