@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "tidegate"
 FROZEN = ROOT / "tests" / "fixtures" / "travels.txt"
 
-PURPOSE = re.compile(r"secrets\.(?:key|mac)\(\s*\"(\w+)\"")
+PURPOSE = re.compile(r"(?:secrets|self)\.(?:key|mac|seal)\(\s*\"(\w+)\"")
 CONTEXT = re.compile(r"\"?(tidegate(?:\.[a-z_]+)+\.v\d+)")
 HEADER = re.compile(r"\"(tidegate-[a-z-]+[a-z])\"", re.IGNORECASE)
 NO_HEADERS = {

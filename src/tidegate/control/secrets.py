@@ -1,7 +1,14 @@
-"""The installation's secret, and the keys that are derived from it for each purpose."""
+"""The installation's secret, and what is derived from it for each purpose: keys, MACs, seals.
+
+A sealed text is ``<key id>.<base64 of nonce and ciphertext>``, AES-256-GCM. It opens only for the
+purpose and the row that it was sealed for. The key id tells two installation keys apart, so that a
+wrong one is named instead of guessed at.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hmac
 import os
 import secrets as randomness
@@ -10,12 +17,22 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from tidegate.errors import StoreRefused
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from tidegate.errors import StoreRefused, Unavailable
 
 SECRET_BYTES = 32
-
+NONCE_BYTES = 12
+KEY_ID_CHARS = 8
 
 SECRET_FILE = "secret"
+
+
+class SealBroken(Unavailable):
+    """A row was sealed with another installation key, or for another row."""
+
+    code = "seal_broken"
 
 
 class Secrets:
@@ -43,6 +60,33 @@ class Secrets:
 
     def mac(self, purpose: str, message: bytes) -> bytes:
         return hmac.digest(self.key(purpose), message, "sha256")
+
+    @property
+    def key_id(self) -> str:
+        """A short name of the installation key. It tells nothing about the key."""
+        return self.mac("key_id", b"").hex()[:KEY_ID_CHARS]
+
+    def seal(self, purpose: str, row: str, content: bytes) -> str:
+        """The content as a text that only this installation opens, for this purpose and row."""
+        nonce = randomness.token_bytes(NONCE_BYTES)
+        box = AESGCM(self.key(purpose)).encrypt(nonce, content, row.encode())
+        return f"{self.key_id}.{base64.b64encode(nonce + box).decode()}"
+
+    def unseal(self, purpose: str, row: str, sealed: str) -> bytes:
+        """What was sealed. Raises: SealBroken."""
+        key_id, _, text = sealed.partition(".")
+        if key_id != self.key_id:
+            raise SealBroken(
+                f"{row} was sealed with the installation key {key_id[:KEY_ID_CHARS]}, and this is "
+                f"{self.key_id}: put back the file {SECRET_FILE} of that installation"
+            )
+        try:
+            box = base64.b64decode(text, validate=True)
+            return AESGCM(self.key(purpose)).decrypt(
+                box[:NONCE_BYTES], box[NONCE_BYTES:], row.encode()
+            )
+        except (InvalidTag, binascii.Error, ValueError):
+            raise SealBroken(f"{row} was changed after it was sealed") from None
 
 
 def private_directory(directory: Path) -> None:

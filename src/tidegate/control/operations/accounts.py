@@ -6,7 +6,6 @@ Secrets and names are kept rows, which can be erased. That something happened to
 
 from __future__ import annotations
 
-import base64
 import hmac
 import os
 import secrets as randomness
@@ -20,7 +19,6 @@ from threading import BoundedSemaphore, Lock
 from typing import Final
 
 import msgspec
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -146,7 +144,6 @@ class Accounts:
         self._setup: tuple[str, datetime] | None = None
         self._failures: dict[str, tuple[int, datetime]] = {}
         self._lock = Lock()
-        self._cipher = AESGCM(secrets.key("names"))
 
     # ── first start ──
 
@@ -285,16 +282,10 @@ class Accounts:
         return self._secrets.mac("logins", folded).hex()
 
     def _sealed(self, user_id: str, called: PersonNames) -> str:
-        nonce = randomness.token_bytes(12)
-        text = msgspec.json.encode(called)
-        return base64.b64encode(
-            nonce + self._cipher.encrypt(nonce, text, user_id.encode())
-        ).decode()
+        return self._secrets.seal("names", user_id, msgspec.json.encode(called))
 
     def _unsealed(self, person: Person) -> PersonNames:
-        sealed = base64.b64decode(person.sealed)
-        text = self._cipher.decrypt(sealed[:12], sealed[12:], person.user_id.encode())
-        return _called.decode(text)
+        return _called.decode(self._secrets.unseal("names", person.user_id, person.sealed))
 
     # ── sessions ──
 

@@ -23,7 +23,7 @@ from tidegate.kernel.collections import Collection, Index, Nature
 
 class Person(Struct, frozen=True):
     user_id: str
-    sealed: str  # {login, name}, encrypted, base64
+    sealed: str  # {login, name}, encrypted: control/secrets.py
     login: str  # the id of its row in logins
 
 
