@@ -11,6 +11,7 @@ time is virtual, so a run is fast and can be run again.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -256,8 +257,10 @@ class TornTransport:
         high: str | None = None,
         start: str | None = None,
         limit: int | None = None,
+        descending: bool = False,
     ) -> ItemPage:
         self._enter()
+        next_of, follows = (max, operator.lt) if descending else (min, operator.gt)
         items: list[Item] = []
         last = start
         for _ in range(min(limit or PAGE_ITEMS, PAGE_ITEMS)):
@@ -265,13 +268,13 @@ class TornTransport:
                 place.sk
                 for place in self._table.items
                 if place.pk == pk
-                and (last is None or place.sk > last)
+                and (last is None or follows(place.sk, last))
                 and place.sk >= (low or "")
                 and (high is None or place.sk <= high)
             ]
             if not following:
                 return ItemPage(items, None)
-            last = min(following)
+            last = next_of(following)
             items.append(dict(self._table.items[ItemKey(pk, last)]))
             self._maybe_wait()
         return ItemPage(items, last)

@@ -906,10 +906,9 @@ def test_lists_revisions_by_repository_package_lifecycle_and_author(
     package_log.delete(package_log.create("v2", "gone", by=REVIEWER))
     package_log.update(theirs, labels={"a": "b"})
 
-    def listed(**where: str) -> list[str]:
-        return [
-            record.key.id for record in package_log.store.range(REVISIONS.name, limit=10, **where)
-        ]
+    def listed(*, index: str | None = None, prefix: str) -> list[str]:
+        found = package_log.store.range(REVISIONS.name, index=index, prefix=prefix, limit=10)
+        return [record.key.id for record in found]
 
     assert listed(prefix="other.") == [beside]
     assert listed(index="by_package", prefix=entry("blueprints/w2", "")) == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -352,16 +353,19 @@ RANGES = {
 @pytest.mark.parametrize("what", RANGES)
 def test_a_range_is_a_walk_along_one_index(postgres_url: str, namespace: str, what: str) -> None:
     (index, prefix, after), used, condition = RANGES[what]
-    statement = queries.range_of(ITEMS, index, prefix, after, 10)
-    assert statement is not None
+    for descending in (False, True):
+        statement = queries.range_of(ITEMS, index, prefix, after, 10, descending=descending)
+        assert statement is not None
 
-    with closing(Address(postgres_url, namespace).connect()) as connection:
-        found = plan(connection, statement)
+        with closing(Address(postgres_url, namespace).connect()) as connection:
+            found = plan(connection, statement)
 
-    assert f"using {used}" in found
-    assert "Sort" not in found
-    _, _, bounds = found.partition("Index Cond: ")
-    assert condition in bounds.partition("\n")[0]
+        assert f"using {used}" in found
+        assert "Sort" not in found
+        _, _, bounds = found.partition("Index Cond: ")
+        if descending:
+            condition = re.sub(r"(\bid\)?) > ", r"\1 < ", condition)
+        assert condition in bounds.partition("\n")[0]
 
 
 def test_an_old_snapshot_elsewhere_does_not_slow_the_head(

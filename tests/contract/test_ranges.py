@@ -102,6 +102,64 @@ def test_pages_through_an_index_also_inside_of_one_entry(shelf: Store, limit: in
     assert [record.key.id for record in pages] == ["i1", "i2", "i5", "i3"]
 
 
+@pytest.mark.parametrize("prefix", ["", "a", "a%", "é", "😀", "nothing"])
+def test_ranges_over_ids_the_other_way_round(shelf: Store, prefix: str) -> None:
+    upwards = ids(shelf.range("items", prefix=prefix, limit=100))
+
+    assert ids(shelf.range("items", prefix=prefix, limit=100, descending=True)) == upwards[::-1]
+
+
+@pytest.mark.parametrize(
+    ("index", "prefix"),
+    [
+        ("by_state", ""),
+        ("by_state", "op"),
+        ("by_state", entry("open", "")),
+        ("by_owner", ""),
+        ("by_owner", entry("web", "open")),
+        ("by_owner", "w%"),
+    ],
+)
+def test_ranges_over_an_index_the_other_way_round(shelf: Store, index: str, prefix: str) -> None:
+    upwards = ids(shelf.range("items", index=index, prefix=prefix, limit=100))
+    downwards = shelf.range("items", index=index, prefix=prefix, limit=100, descending=True)
+
+    assert ids(downwards) == upwards[::-1]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_pages_downwards(shelf: Store, limit: int) -> None:
+    pages: list[Record] = []
+    after = ""
+    while page := shelf.range(
+        "items", index="by_state", prefix="open", after=after, limit=limit, descending=True
+    ):
+        pages += page
+        last = codec.decode(page[-1].data, dict)
+        after = entry(last["state"], page[-1].key.id)
+
+    assert [record.key.id for record in pages] == ["i3", "i5", "i2", "i1"]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "after", "found"),
+    [
+        ("", "B", ["A"]),
+        ("", "aa", ["a_b", "aXb"]),
+        ("a", "z", ["ab", "a_b"]),
+        ("a", "a_b", ["aXb", "a/b"]),
+        ("b", "a", []),
+        ("a", "a", []),
+    ],
+)
+def test_begins_downwards_below_what_was_seen(
+    shelf: Store, prefix: str, after: str, found: list[str]
+) -> None:
+    page = shelf.range("items", prefix=prefix, after=after, limit=2, descending=True)
+
+    assert ids(page) == found
+
+
 def test_ranges_over_one_collection_only(shelf: Store) -> None:
     assert shelf.range("notes", limit=10) == ()
 

@@ -501,7 +501,37 @@ def test_a_commit_that_was_taken_back_has_moved_nothing(
 def test_a_range_seeks_to_its_start_and_is_in_order_already(
     raw: apsw.Connection, index: str | None, prefix: str, after: str, expected: str
 ) -> None:
-    statement = Table(ITEMS).range(index, prefix, after, 10)
+    statement = Table(ITEMS).range(index, prefix, after, 10, descending=False)
+
+    assert statement is not None
+    found = plan(raw, *statement)
+    assert expected in found
+    assert "TEMP B-TREE" not in found
+
+
+@pytest.mark.parametrize(
+    ("index", "prefix", "after", "expected"),
+    [
+        (None, "a", "", "(id>? AND id<?)"),
+        (None, "a", "ab", "(id>? AND id<?)"),
+        (
+            "by_owner",
+            entry("eve", "open"),
+            entry("eve", "open", "a"),
+            "items.by_owner (owner=? AND state>? AND (state,id)<(?,?))",
+        ),
+        (
+            "by_owner",
+            "",
+            entry("eve", "open", "a"),
+            "items.by_owner (owner>? AND (owner,state,id)<(?,?,?))",
+        ),
+    ],
+)
+def test_a_range_downwards_seeks_to_its_start_and_is_in_order_already(
+    raw: apsw.Connection, index: str | None, prefix: str, after: str, expected: str
+) -> None:
+    statement = Table(ITEMS).range(index, prefix, after, 10, descending=True)
 
     assert statement is not None
     found = plan(raw, *statement)
@@ -531,10 +561,19 @@ def test_ranges_by_index_answer_as_memory_does(store: SqliteStore) -> None:
         prefix = random.choice(("", entry(*random.choices(LETTERS, k=random.randint(1, 4)))))
         made_up = entry(*random.choices(LETTERS, k=random.randint(1, 4)))
         after = random.choice((made_up, random.choice(entries)))
-        limit = random.randint(0, 9)
-        expected = memory.range("items", index=index, prefix=prefix, after=after, limit=limit)
-        found = store.range("items", index=index, prefix=prefix, after=after, limit=limit)
-        assert found == expected, (index, prefix, after, limit)
+        limit, descending = random.randint(0, 9), random.random() < 0.5
+        expected, found = (
+            asked.range(
+                "items",
+                index=index,
+                prefix=prefix,
+                after=after,
+                limit=limit,
+                descending=descending,
+            )
+            for asked in (memory, store)
+        )
+        assert found == expected, (index, prefix, after, limit, descending)
 
 
 def test_reads_answer_as_memory_does(store: SqliteStore) -> None:

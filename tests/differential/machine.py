@@ -191,7 +191,11 @@ class Machine:
         after = ""
         if step.after is not None:
             rows = self._oracle.range(
-                step.collection, index=step.index, prefix=step.prefix, limit=ROWS_MAX
+                step.collection,
+                index=step.index,
+                prefix=step.prefix,
+                limit=ROWS_MAX,
+                descending=step.descending,
             )
             if step.after < len(rows):
                 after = self._place(step, rows[step.after])
@@ -202,6 +206,7 @@ class Machine:
                 prefix=step.prefix,
                 after=after,
                 limit=step.limit,
+                descending=step.descending,
             )
             for store in (self._oracle, self._engine)
         )

@@ -106,6 +106,7 @@ class Range:
     prefix: str
     after: int | None
     limit: int
+    descending: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +186,7 @@ _range = st.sampled_from(list(RANGES)).flatmap(
         prefix=st.just("") | st.sampled_from(RANGES[chosen]),
         after=st.none() | st.integers(0, 3),
         limit=st.integers(1, 8),
+        descending=st.booleans(),
     )
 )
 _kinds: dict[str, tuple[int, st.SearchStrategy[Any]]] = {

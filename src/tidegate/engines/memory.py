@@ -5,6 +5,7 @@ One lock, one list, one dict. A read filters the whole log; a commit checks, the
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from threading import RLock
 from typing import ClassVar
@@ -91,6 +92,7 @@ class MemoryStore:
         prefix: str = "",
         after: str = "",
         limit: int,
+        descending: bool = False,
     ) -> tuple[Record, ...]:
         check_range(0, limit)
         declared = self.schema.collection(collection)
@@ -105,12 +107,13 @@ class MemoryStore:
                     entries.append((record.key.id, record))
                 elif (entry := declared.entries(record.data).get(index)) is not None:
                     entries.append((entry + SEPARATOR + record.key.id, record))
-        entries.sort(key=lambda item: item[0].split(SEPARATOR))
+        entries.sort(key=lambda item: item[0].split(SEPARATOR), reverse=descending)
+        follows = operator.lt if descending else operator.gt
         found = [
             record
             for entry, record in entries
             if entry.startswith(prefix)
-            and (not after or entry.split(SEPARATOR) > after.split(SEPARATOR))
+            and (not after or follows(entry.split(SEPARATOR), after.split(SEPARATOR)))
         ]
         return tuple(found[:limit])
 

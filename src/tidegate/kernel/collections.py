@@ -7,6 +7,7 @@ can reach a row through another one.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -34,6 +35,7 @@ from tidegate.kernel.records.write_policy import (
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 
+_SURROGATES = range(0xD800, 0xE000)  # no text holds them
 _CONTROL = re.compile(r"[\x00-\x1f]")
 
 RESERVED = frozenset({"id", "version", "born", "data"})
@@ -313,6 +315,17 @@ class Collection:
 def entry(*parts: str) -> str:
     """The text of an index entry, or of its beginning: what ``range`` takes as a prefix."""
     return SEPARATOR.join(parts)
+
+
+def least_above(beginning: str) -> str | None:
+    """The least text that is greater than every text with this beginning; None if there is none."""
+    kept = beginning.rstrip(chr(sys.maxunicode))
+    if not kept:
+        return None
+    following = ord(kept[-1]) + 1
+    if following in _SURROGATES:
+        following = _SURROGATES.stop
+    return kept[:-1] + chr(following)
 
 
 def by_name(collections: Iterable[Collection]) -> dict[str, Collection]:

@@ -184,11 +184,13 @@ class Store(Protocol):
         prefix: str = "",
         after: str = "",
         limit: int,
+        descending: bool = False,
     ) -> tuple[Record, ...]:
         """Rows in order of their id, or of an index entry then id.
 
         Without an index, ``prefix`` and ``after`` are of the id. With one, ``prefix`` is of the
-        entry and ``after`` is ``entry(…, id)`` of the last row seen.
+        entry and ``after`` is ``entry(…, id)`` of the last row seen. ``descending`` turns the
+        order around: the last row comes first, and ``after`` is still the last row seen.
         """
         ...
 

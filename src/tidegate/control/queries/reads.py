@@ -64,10 +64,11 @@ class Reads:
         prefix: str = "",
         after: str = "",
         limit: int,
+        descending: bool = False,
     ) -> list[Found[Any]]:
         """Rows in the order of their id, or of those whose index columns are ``of``, then id.
 
-        ``after`` is the id of the last row seen.
+        ``after`` is the id of the last row seen; ``descending`` turns the order around.
         """
         if index is not None:
             whole = len(of) == len(collection.index(index).columns)
@@ -78,10 +79,13 @@ class Reads:
                 prefix=entry(*of),
                 after=entry(*of, after) if after else "",
                 limit=limit,
+                descending=descending,
             )
             records = tuple(r for r in records if self._entry(collection, index, r.data) == of)
         else:
-            records = self._store.range(collection.name, prefix=prefix, after=after, limit=limit)
+            records = self._store.range(
+                collection.name, prefix=prefix, after=after, limit=limit, descending=descending
+            )
         return [
             Found(codec.decode(record.data, collection.model), record.version, record.key.id)
             for record in records

@@ -124,6 +124,7 @@ class BotoTransport:
         high: str | None = None,
         start: str | None = None,
         limit: int | None = None,
+        descending: bool = False,
     ) -> ItemPage:
         condition, values = f"{PK} = :pk", {":pk": {"S": pk}}
         bounds = {":low": low or None, ":high": high}  # an empty text is no bound and no key
@@ -141,6 +142,7 @@ class BotoTransport:
             self._client.query,
             TableName=self._table,
             ConsistentRead=True,
+            ScanIndexForward=not descending,
             KeyConditionExpression=condition,
             ExpressionAttributeValues=values,
             **options,

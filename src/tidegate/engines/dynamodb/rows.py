@@ -34,7 +34,7 @@ from tidegate.engines.dynamodb.transport import (
     overwrite,
 )
 from tidegate.errors import Invalid, StoreUnavailable, TooLarge
-from tidegate.kernel.collections import SEPARATOR
+from tidegate.kernel.collections import SEPARATOR, least_above
 from tidegate.kernel.model import ID_BYTES_MAX, Key, Record, check_text
 from tidegate.kernel.store import Schema
 
@@ -68,27 +68,34 @@ class Rows:
         return found
 
     def range(
-        self, collection: str, index: str | None, prefix: str, after: str, limit: int
+        self,
+        collection: str,
+        index: str | None,
+        prefix: str,
+        after: str,
+        limit: int,
+        *,
+        descending: bool,
     ) -> tuple[Record, ...]:
         declared = self._schema.collection(collection)
         if index is None:
-            items = self._items(row_partition(collection), prefix, after, limit)
+            items = self._items(row_partition(collection), prefix, after, limit, descending)
             rows = (row_record(collection, item) for item in items)
             return tuple(islice((row for row in rows if row is not None), limit))
         declared.index(index)
         for waits in range(RANGES_MAX):
-            entries, found = self._by_index(collection, index, prefix, after, limit)
+            entries, found = self._by_index(collection, index, prefix, after, limit, descending)
             if len(found) == len(entries):
                 return found
             self._pace.wait(waits)  # a row moved while we read
         raise StoreUnavailable(f"{collection}.{index} moved at each of {RANGES_MAX} reads")
 
     def _by_index(
-        self, collection: str, index: str, prefix: str, after: str, limit: int
+        self, collection: str, index: str, prefix: str, after: str, limit: int, descending: bool
     ) -> tuple[list[Item], tuple[Record, ...]]:
         """Entries of an index, and the rows that still have them; fewer if some moved meanwhile."""
         declared = self._schema.collection(collection)
-        items = self._items(entry_partition(collection, index), prefix, after, limit)
+        items = self._items(entry_partition(collection, index), prefix, after, limit, descending)
         entries = list(islice(items, limit))
         places = [row_place(Key(collection, text(item, "id"))) for item in entries]
         found = self._pace.persist(partial(self._transport.get, places)) if places else {}
@@ -101,19 +108,24 @@ class Rows:
             and entry + SEPARATOR + row.key.id == item[SK]
         )
 
-    def _items(self, pk: str, prefix: str, after: str, limit: int) -> Iterator[Item]:
+    def _items(
+        self, pk: str, prefix: str, after: str, limit: int, descending: bool = False
+    ) -> Iterator[Item]:
         """Items of a partition that begin with the prefix and come after a key, in order."""
-        low = max(prefix, after)
+        low, high = prefix, least_above(prefix)
+        if after and descending:
+            high = after if high is None else min(after, high)
+        elif after:
+            low = max(low, after)
+        if high is not None and high < low:
+            return  # the service takes no such bounds
         start: str | None = None
         limit = min(max(limit + 1, PAGE_ITEMS_MIN), PAGE_ITEMS_MAX)
+        query = partial(self._transport.query, pk, low=low, high=high, descending=descending)
         while True:
-            page = self._pace.persist(
-                partial(self._transport.query, pk, low=low, start=start, limit=limit)
-            )
+            page = self._pace.persist(partial(query, start=start, limit=limit))
             for item in page.items:
-                if not text(item, SK).startswith(prefix):
-                    return  # in order, so none of the prefix follows
-                if item[SK] != after:
+                if text(item, SK).startswith(prefix) and item[SK] != after:
                     yield item
             start = page.next
             if start is None:

@@ -112,9 +112,10 @@ class DynamoStore:
         prefix: str = "",
         after: str = "",
         limit: int,
+        descending: bool = False,
     ) -> tuple[Record, ...]:
         check_range(0, limit)
-        return self._rows.range(collection, index, prefix, after, limit)
+        return self._rows.range(collection, index, prefix, after, limit, descending=descending)
 
     def commit(self, *commits: Commit) -> tuple[Receipt | TidegateError, ...]:
         return self._writer.commit(commits)

@@ -152,8 +152,11 @@ class Transport(Protocol):
         high: str | None = None,
         start: str | None = None,
         limit: int | None = None,
+        descending: bool = False,
     ) -> ItemPage:
-        """Items of a partition with ``low`` ≤ sk ≤ ``high``, in order, after ``start``."""
+        """Items of a partition with ``low`` ≤ sk ≤ ``high``, in order or the other way round,
+        after ``start``.
+        """
         ...
 
     def increment(

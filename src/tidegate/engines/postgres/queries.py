@@ -6,7 +6,6 @@ read. Every text of a statement is one of a few shapes, which sessions keep prep
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache, lru_cache
@@ -18,7 +17,7 @@ from psycopg.sql import Identifier
 from tidegate.engines.postgres.indexing import stored_tags
 from tidegate.engines.postgres.sessions import Statement
 from tidegate.kernel import codec
-from tidegate.kernel.collections import SEPARATOR, Collection
+from tidegate.kernel.collections import SEPARATOR, Collection, least_above
 from tidegate.kernel.model import Clause, Event, Key, Match, Position, Query, Receipt, Record
 from tidegate.kernel.vocabulary import Vocabulary
 
@@ -233,7 +232,13 @@ def record(collection: Collection, row: Sequence[Any]) -> Record:
 
 
 def range_of(
-    collection: Collection, index: str | None, prefix: str, after: str, limit: int
+    collection: Collection,
+    index: str | None,
+    prefix: str,
+    after: str,
+    limit: int,
+    *,
+    descending: bool,
 ) -> Statement | None:
     """Rows in order; None where no row can have the prefix.
 
@@ -257,27 +262,24 @@ def range_of(
     if wanted[-1]:
         name = names[len(wanted) - 1]
         terms.append(f"{name} >= {given(wanted[-1])}")
-        if (above := _above(wanted[-1])) is not None:
+        if (above := least_above(wanted[-1])) is not None:
             terms.append(f"{name} < {given(above)}")
     if after:
         # What follows a NUL cannot matter: no text that is stored holds one.
-        seen = after.partition("\x00")[0].split(SEPARATOR)[: len(names)]
+        stored, cut, _ = after.partition("\x00")
+        parts = stored.split(SEPARATOR)
+        seen = parts[: len(names)]
         # With all parts given the row itself was seen; a shorter list stands before all it begins.
-        sign = ">" if len(seen) == len(names) else ">="
+        if descending:
+            sign = "<=" if cut or len(parts) > len(names) else "<"
+        else:
+            sign = ">" if len(seen) == len(names) else ">="
         bound = ", ".join(given(part) for part in seen)
         terms.append(f"({', '.join(names[: len(seen)])}) {sign} ({bound})")
+    way = " DESC" if descending else ""
+    order = ", ".join(name + way for name in names)
     sql = (
         f"SELECT id, version, born, data FROM {quoted(collection.name)}"
-        f" WHERE {' AND '.join(terms)} ORDER BY {', '.join(names)} LIMIT $1"
+        f" WHERE {' AND '.join(terms)} ORDER BY {order} LIMIT $1"
     )
     return Statement(sql.encode(), parameters)
-
-
-def _above(prefix: str) -> str | None:
-    """The least text above all that begin with the prefix; None if there is none."""
-    while prefix:
-        last = ord(prefix[-1]) + 1
-        if last <= sys.maxunicode:
-            return prefix[:-1] + chr(0xE000 if last == 0xD800 else last)
-        prefix = prefix[:-1]
-    return None

@@ -111,10 +111,11 @@ class PostgresStore:
         prefix: str = "",
         after: str = "",
         limit: int,
+        descending: bool = False,
     ) -> tuple[Record, ...]:
         check_range(0, limit)
         declared = self.schema.collection(collection)
-        statement = queries.range_of(declared, index, prefix, after, limit)
+        statement = queries.range_of(declared, index, prefix, after, limit, descending=descending)
         if statement is None:
             return ()
         return tuple(queries.record(declared, row) for row in self._readers.ask(statement))

@@ -12,11 +12,15 @@ import apsw
 import msgspec
 
 from tidegate.errors import InvalidDefinition, StoreRefused
-from tidegate.kernel.collections import RESERVED, SEPARATOR, Collection, Index, Writers
+from tidegate.kernel.collections import (
+    RESERVED,
+    SEPARATOR,
+    Collection,
+    Index,
+    Writers,
+    least_above,
+)
 from tidegate.kernel.model import Key, Record
-
-_LAST_CHAR = 0x10FFFF
-_SURROGATES = range(0xD800, 0xE000)
 
 Bindings = list[str | int]
 
@@ -146,7 +150,7 @@ class Table:
     # ── ranges ──
 
     def range(
-        self, index_name: str | None, prefix: str, after: str, limit: int
+        self, index_name: str | None, prefix: str, after: str, limit: int, *, descending: bool
     ) -> tuple[str, Bindings] | None:
         """The statement of a range, or None if nothing can be in it. Raises: InvalidInput."""
         source, columns, terms = self.name, ["id"], []
@@ -154,12 +158,18 @@ class Table:
             index = self.collection.index(index_name)
             source = f"{self.name} INDEXED BY {quoted(self._index_name(index))}"
             columns, terms = [*index.columns, "id"], [_complete(index)]
-        bounds = _bounds(columns, prefix.split(SEPARATOR), after.split(SEPARATOR) if after else [])
+        bounds = _bounds(
+            columns,
+            prefix.split(SEPARATOR),
+            after.split(SEPARATOR) if after else [],
+            descending=descending,
+        )
         if bounds is None:
             return None
         where = " AND ".join([*terms, *(term for term, _ in bounds)]) or "TRUE"
         bindings: Bindings = [value for _, values in bounds for value in values]
-        order = ", ".join(map(quoted, columns))
+        way = " DESC" if descending else ""
+        order = ", ".join(quoted(column) + way for column in columns)
         return (
             f"SELECT id, version, born, data FROM {source} WHERE {where} ORDER BY {order} LIMIT ?",
             [*bindings, limit],
@@ -167,48 +177,44 @@ class Table:
 
 
 def _bounds(
-    columns: list[str], prefix: list[str], after: list[str]
+    columns: list[str], prefix: list[str], after: list[str], *, descending: bool
 ) -> list[tuple[str, list[str]]] | None:
     """An interval of rows in the order of the columns as comparisons: some equal leading columns,
     one lower bound, one upper bound, so that SQLite seeks to its start and stops at its end.
 
     All parts of the prefix but the last are whole values, the last is how a value begins. Rows come
-    after ``after`` part by part; of two that agree as far as they go the longer comes later.
+    after ``after`` part by part (before it, in descending order); of two that agree as far as they
+    go the longer comes later.
     """
     whole, begin = prefix[:-1], prefix[-1]
     if len(prefix) > len(columns):
         return None
-    bounds = [
+    equal = [
         (f"{quoted(column)} = ?", [value]) for column, value in zip(columns, whole, strict=False)
     ]
     rest = columns[len(whole) :]
-    head, tail = after[: len(whole)], after[len(whole) :]
-    if head > whole:
-        return None
-    if head < whole:  # the whole interval lies behind it
-        tail = []
-    if tail and tail[0] >= begin:
-        strict = len(tail) >= len(rest)
-        tail = tail[: len(rest)]
-        row = ", ".join(map(quoted, rest[: len(tail)]))
-        marks = ", ".join("?" * len(tail))
-        bounds.append((f"({row}) {'>' if strict else '>='} ({marks})", tail))
-    elif begin:
-        bounds.append((f"{quoted(rest[0])} >= ?", [begin]))
-    if (end := _above(begin)) is not None:
-        bounds.append((f"{quoted(rest[0])} < ?", [end]))
-    return bounds
+    low = (f"{quoted(rest[0])} >= ?", [begin]) if begin else None
+    end = least_above(begin)
+    high = None if end is None else (f"{quoted(rest[0])} < ?", [end])
+    if after:
+        head, tail = after[: len(whole)], after[len(whole) :]
+        seen = tail[: len(rest)]
+        if descending:
+            if head < whole or (not tail and head == whole):
+                return None  # the whole interval lies behind it
+            if head == whole and (end is None or tail[0] < end):
+                high = _compared(rest, "<=" if len(tail) > len(rest) else "<", seen)
+        else:
+            if head > whole:
+                return None
+            if head == whole and tail and tail[0] >= begin:
+                low = _compared(rest, ">" if len(tail) >= len(rest) else ">=", seen)
+    return [*equal, *(bound for bound in (low, high) if bound is not None)]
 
 
-def _above(begin: str) -> str | None:
-    """The least text that is greater than every text with this beginning; None if there is none."""
-    kept = begin.rstrip(chr(_LAST_CHAR))
-    if not kept:
-        return None
-    following = ord(kept[-1]) + 1
-    if following in _SURROGATES:
-        following = _SURROGATES.stop
-    return kept[:-1] + chr(following)
+def _compared(columns: list[str], sign: str, values: list[str]) -> tuple[str, list[str]]:
+    row = ", ".join(map(quoted, columns[: len(values)]))
+    return f"({row}) {sign} ({', '.join('?' * len(values))})", values
 
 
 def _complete(index: Index) -> str:

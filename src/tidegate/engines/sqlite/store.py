@@ -144,11 +144,12 @@ class SqliteStore:
         prefix: str = "",
         after: str = "",
         limit: int,
+        descending: bool = False,
     ) -> tuple[Record, ...]:
         check_range(0, limit)
         self.schema.collection(collection)
         table = self._layout.tables[collection]
-        statement = table.range(index, prefix, after, limit)
+        statement = table.range(index, prefix, after, limit, descending=descending)
         if statement is None:
             return ()
         with self._reading() as cursor:
