@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -59,6 +60,46 @@ def test_refuses_a_channel_that_cannot_be(
 
     assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
     assert fleet.viewer.get(URL).status_code == 404
+
+
+DEFAULT = {
+    "waves": [
+        {"name": "canary", "count": 1, "soak_seconds": 300},
+        {"name": "early", "percent": 10, "soak_seconds": 300},
+        {"name": "rest", "soak_seconds": 60},
+    ],
+    "offline_grace_seconds": 900,
+}
+
+
+@pytest.mark.req("OP-8", engines=None, reason="what a door writes out does not depend on it")
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        ({}, DEFAULT),
+        ({"policy": None}, DEFAULT),
+        ({"policy": {}}, DEFAULT),
+        ({"policy": {"on_failure": "halt"}}, {**DEFAULT, "on_failure": "halt"}),
+        ({"policy": {"waves": [{"count": 2}]}}, {**DEFAULT, "waves": [{"count": 2}]}),
+        ({"policy": {"waves": [], "offline_grace_seconds": None}}, {}),
+        (
+            {"policy": {"waves": [{"converged_min": 0}], "offline_grace_seconds": 0}},
+            {"waves": [{"converged_min": 0}], "offline_grace_seconds": 0},
+        ),
+    ],
+)
+def test_a_new_channel_stores_the_careful_default_for_what_is_left_out(
+    fleet: ServedFleet, given: dict[str, object], stored: dict[str, object]
+) -> None:
+    body = {"channel": CHANNEL, "package": "default/web", "selector": "app=web", **given}
+
+    created = fleet.manager.post("/v1/channels", json=body)
+
+    assert created.status_code == 201, created.text
+    assert created.json()["policy"] == stored
+    events = fleet.installation.log.feed(after=0, limit=1_000)
+    (fact,) = [event for event in events if event.type == "ChannelCreated"]
+    assert json.loads(fact.body)["policy"] == stored, "the fact says it, not the program"
 
 
 def test_refuses_a_channel_that_claims_hosts_of_another_one_of_its_package(

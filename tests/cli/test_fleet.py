@@ -21,7 +21,7 @@ WRITES: list[tuple[tuple[str, ...], str, str, dict[str, Any]]] = [
         ("channel", "create", "stable", "--package", "web", "--hosts", "env=prod"),
         "POST",
         "/v1/channels",
-        {"channel": "stable", "package": "web", "selector": "env=prod", "policy": {}},
+        {"channel": "stable", "package": "web", "selector": "env=prod"},
     ),
     (
         ("channel", "edit", "stable", "--hosts", "*"),

@@ -59,6 +59,10 @@ def test_says_that_the_package_of_a_new_channel_is_not_there_yet(seat: Seat) -> 
     )
 
     assert (early.code, later.code) == (0, 0), early.err + later.err
+    assert early.out == (
+        "✔ Channel early carries default/late to a=b: 1 host, then 10 %, then the rest "
+        "(the default policy; see: tidegate channel show early).\n"
+    )
     assert "package default/late has no revision yet" in early.err
     assert "try: tidegate rev init late --workspace main" in early.err
     assert later.err == ""

@@ -48,8 +48,16 @@ failure, how long each step may take, and what must happen first. You give it as
 create or edit the channel. A rollout copies the policy when it opens, so an edit changes later
 rollouts only.
 
-**Without a policy, every host of the channel gets a release at once.** Name at least two waves for
-a channel that matters.
+**A channel that you create without a policy gets the default policy, written out in full:**
+
+```json
+@@DEFAULT@@
+```
+
+So a release reaches one host, then 10 % of the channel, then the rest. Of 100 hosts these are 1, 10
+and 89. A policy that you give is completed in the same way: without `waves` it gets these three,
+and without `offline_grace_seconds` it gets 900. Write `"waves": []` for all hosts at once, and
+`"offline_grace_seconds": null` to wait for silent hosts without an end.
 
 """
 POLICY_EXAMPLE: Final = """

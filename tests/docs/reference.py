@@ -45,6 +45,7 @@ from tidegate.domain.access import roles, steps
 from tidegate.domain.access.roles import VERBS, Role, Verb
 from tidegate.domain.access.steps import STEPS, Step, VersionRule
 from tidegate.domain.channels import facts, policy
+from tidegate.domain.channels.default_policy import example
 from tidegate.domain.composition import SCHEMA
 from tidegate.domain.releases.slices import OPERATIONS_MAX
 from tidegate.engines.memory import MemoryStore
@@ -335,17 +336,21 @@ def enum_meanings(kind: type[Enum]) -> dict[str, str]:
     return {str(one.value): sentences(kind).get(one.name, "") for one in kind}
 
 
+def _compact(document: Any) -> str:
+    """A document as JSON, with what is innermost on one line."""
+    text = json.dumps(document, indent=2)
+    text = re.sub(r"\{\n +([^{}]+?)\n +\}", lambda found: _one_line("{", found), text)
+    return re.sub(r"\[\n +([^][{}]+?)\n +\]", lambda found: _one_line("[", found), text)
+
+
 def policy_page() -> str:
-    example = json.dumps(EXAMPLE, indent=2)
-    compact = re.sub(r"\{\n +([^{}]+?)\n +\}", lambda found: _one_line("{", found), example)
-    compact = re.sub(r"\[\n +([^][{}]+?)\n +\]", lambda found: _one_line("[", found), compact)
     requires = ([code(value), words] for value, words in enum_meanings(facts.EdgeRequires).items())
     return "".join(
         (
-            prose.POLICY,
+            prose.POLICY.replace("@@DEFAULT@@", _compact(example())),
             "## Example\n",
             prose.POLICY_EXAMPLE,
-            f"```json\n{compact}\n```\n",
+            f"```json\n{_compact(EXAMPLE)}\n```\n",
             prose.POLICY_REFUSALS,
             _member_table("member", policy_members(facts.ChannelPolicy)),
             prose.WAVES,

@@ -35,7 +35,7 @@ def hold(fleet: ServedFleet) -> None:
 
 
 def create_verb(channel: str, selector: str) -> Verb:
-    body = {"channel": channel, "package": "default/web", "selector": selector, "policy": {}}
+    body = {"channel": channel, "package": "default/web", "selector": selector}
     return Verb(
         steps.CREATE_CHANNEL,
         ApiCall("POST", "/v1/channels", body),

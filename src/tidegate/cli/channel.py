@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -95,19 +96,41 @@ def channel() -> None:
     "--policy",
     "file",
     metavar="FILE",
-    help="The rollout policy as JSON. Default: all hosts at once.",
+    help="The rollout policy as JSON. Default: one host, then 10 %, then the rest.",
 )
 @with_context
 def create(
     context: CommandContext, channel: str, package: str, selector: str, file: str | None
 ) -> None:
     """Create CHANNEL: one package, the hosts that match a selector, a rollout policy."""
-    body = {"channel": channel, "package": package, "selector": selector}
-    answer = context.client.write(
-        "POST", at("channels"), {**body, "policy": load_policy(file) if file else {}}
+    body: dict[str, Any] = {"channel": channel, "package": package, "selector": selector}
+    if file is not None:
+        body["policy"] = load_policy(file)
+    answer = context.client.write("POST", at("channels"), body)
+    waves = dig(answer.json(), "policy", "waves") or []
+    default = f" (the default policy; see: tidegate channel show {channel})"
+    context.done(
+        answer,
+        f"Channel {channel} carries {package} to {selector}: {describe_waves(waves)}"
+        f"{'' if file else default}.",
     )
-    context.done(answer, f"channel {channel} carries {package} to hosts {selector}")
     _note_missing(context, package)
+
+
+def describe_waves(waves: Sequence[Item]) -> str:
+    """How many hosts get a release together, wave after wave: 1 host, then 10 %, then the rest."""
+    if not waves:
+        return "all hosts at once"
+    said = []
+    for wave in waves:
+        count, percent = wave.get("count"), wave.get("percent")
+        if count is not None:
+            size = f"{count} host{'' if count == 1 else 's'}"
+        else:
+            size = "the rest" if percent is None else f"{percent} %"
+        selector = wave.get("selector", "*")
+        said.append(size if selector == "*" else f"{size} of {selector}")
+    return ", then ".join(said)
 
 
 def _note_missing(context: CommandContext, package: str) -> None:

@@ -33,6 +33,7 @@ from tidegate.domain.access.steps import (
     HOLD_CHANNEL,
     UNHOLD_CHANNEL,
 )
+from tidegate.domain.channels.default_policy import DEFAULT_WAVES, OFFLINE_GRACE_SECONDS
 from tidegate.domain.channels.facts import (
     ChannelEdge,
     ChannelPolicy,
@@ -80,6 +81,9 @@ class WaveGiven(WaveSpec, frozen=True, kw_only=True, forbid_unknown_fields=True)
     pass
 
 
+_DEFAULT_WAVES = tuple(WaveGiven(**asdict(wave)) for wave in DEFAULT_WAVES)
+
+
 class HostEdgeGiven(HostEdge, frozen=True, forbid_unknown_fields=True):
     pass
 
@@ -90,10 +94,11 @@ class EdgeGiven(ChannelEdge, frozen=True, forbid_unknown_fields=True):
 
 class PolicyGiven(ChannelPolicy, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A rollout policy; a member that it does not have is a fault. An edge that is a channel's name
-    alone asks for the success of the release there.
+    alone asks for the success of the release there. Its defaults are those of the default policy.
     """
 
-    waves: tuple[WaveGiven, ...] = ()
+    waves: tuple[WaveGiven, ...] = _DEFAULT_WAVES
+    offline_grace_seconds: int | None = OFFLINE_GRACE_SECONDS
     edges: tuple[ChannelName | EdgeGiven, ...] = ()  # type: ignore[assignment]
     host_edges: tuple[HostEdgeGiven, ...] = ()
 
@@ -110,7 +115,7 @@ class NewChannel(Input, frozen=True, kw_only=True):
     channel: ChannelName
     package: Annotated[str, Meta(min_length=1, max_length=256)]
     selector: SelectorText
-    policy: PolicyGiven = PolicyGiven()
+    policy: PolicyGiven | None = None
 
 
 class ChannelChange(Input, frozen=True, kw_only=True):
@@ -270,14 +275,14 @@ def create(
     documents: ChannelDocuments,
     channels: ChannelOperations,
 ) -> Response:
-    """Let a package reach the hosts of a selector."""
+    """Let a package reach the hosts of a selector. Without a policy it gets the default policy."""
     body = request.body
     position = channels.create(
         request.caller,
         body.channel,
         package=body.package,
         selector=body.selector,
-        policy=_policy(body.policy),
+        policy=None if body.policy is None else _policy(body.policy),
     )
     return documents.show_written(body.channel, position)
 
@@ -302,11 +307,9 @@ decoders.build(ChannelPolicy)
 
 
 def _policy(given: PolicyGiven) -> ChannelPolicy:
-    """The policy as it is stored: an edge that is a name alone is written out in full."""
-    members = msgspec.to_builtins(given)
-    edges = [
-        {"channel": edge} if isinstance(edge, str) else edge for edge in members.get("edges", ())
-    ]
+    """The policy as it is stored: defaults, and an edge that is a name alone, are written out."""
+    members = {name: msgspec.to_builtins(value) for name, value in asdict(given).items()}
+    edges = [{"channel": edge} if isinstance(edge, str) else edge for edge in members["edges"]]
     return decoders.convert(members | {"edges": edges}, ChannelPolicy)
 
 

@@ -27,6 +27,7 @@ from tidegate.domain.access.steps import (
     UNHOLD_CHANNEL,
 )
 from tidegate.domain.channels import slices
+from tidegate.domain.channels.default_policy import DEFAULT_POLICY
 from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy
 from tidegate.domain.channels.policy import check_named
 from tidegate.domain.channels.refusals import ChannelNotFound
@@ -67,9 +68,16 @@ class ChannelOperations:
         self._fleet = fleet
 
     def create(
-        self, caller: Caller, channel: str, *, package: str, selector: str, policy: ChannelPolicy
+        self,
+        caller: Caller,
+        channel: str,
+        *,
+        package: str,
+        selector: str,
+        policy: ChannelPolicy | None = None,
     ) -> Position:
-        """Let a package reach the hosts that match a selector.
+        """Let a package reach the hosts that match a selector. Without a policy the channel gets
+        the default policy, written out in full.
 
         The caller must be allowed to read the package's repository and the channel of each edge.
 
@@ -79,6 +87,7 @@ class ChannelOperations:
         """
         caller.demand(CREATE_CHANNEL, channel_scope(channel))
         demand_permission(caller.principal, (Verb.READ,), _package_scope(package))
+        policy = DEFAULT_POLICY if policy is None else policy
         _demand_readable(caller, policy.edges)
         asked = slices.CreateChannel(
             channel=channel, package=package, selector=selector, operator=caller.id, policy=policy
