@@ -447,7 +447,7 @@ NOUNS = (
     *("epochs", "content", "provenance", "access", "packages", "releases", "outbox"),
     *("publication", "hosts", "fleet", "channels", "rollouts", "planner", "gates"),
 )
-ABOVE_NOUNS = {"composition", "setup", "tables"}  # these put nouns together
+ABOVE_NOUNS = {"composition", "policy_check", "setup", "tables"}  # these put nouns together
 SHARED_FILES = {"facts", "states", "names", "refusals"}  # of any noun, for any noun
 NOUN_FILES = {"facts", "rows", "folds", "slices", "refusals", "declarations"}
 WITHOUT_FACTS = {"content", "gates"}

@@ -370,14 +370,14 @@ def test_writes_an_edge_out_in_full_and_says_of_the_pinned_release_why_it_is_shu
             (
                 f"db-late carries default/db, {CHANNEL} carries default/web: "
                 "an edge between packages can only ask for an order; "
-                f'write {{"channel": "{CHANNEL}", "require": "idle"}}'
+                f'write {{"channel": "{CHANNEL}", "require": "idle"}}.'
             ),
         ),
         (
             {"channel": CHANNEL, "require": "idle", "soak_seconds": 5},
             (
-                f"soak_seconds of the edge to {CHANNEL} needs a success to count from; "
-                "an edge that requires idle has none"
+                "edges[0] requires idle, which has no success that soak_seconds could count from; "
+                "leave soak_seconds out."
             ),
         ),
     ],

@@ -31,7 +31,7 @@ def test_refuses_an_edge_to_what_was_never_a_host_when_the_policy_is_given(
 
     for answer in (made, edited):
         assert (answer.status_code, answer.json()["code"]) == (400, "malformed_policy")
-        assert answer.json()["host_id"] == "web-99"
+        assert answer.json()["detail"] == ("web-99 waits for web-01, but web-99 was never a host.")
     assert fleet.viewer.get("/v1/channels/other").status_code == 404
     assert "host_edges" not in fleet.viewer.get(URL).json()["policy"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from tests.api.serving import Served
@@ -61,7 +62,7 @@ def test_says_that_the_package_of_a_new_channel_is_not_there_yet(seat: Seat) -> 
     assert (early.code, later.code) == (0, 0), early.err + later.err
     assert early.out == (
         "✔ Channel early carries default/late to a=b: 1 host, then 10 %, then the rest "
-        "(the default policy; see: tidegate channel show early).\n"
+        "(the default policy; see: tidegate channel policy early).\n"
     )
     assert "package default/late has no revision yet" in early.err
     assert "try: tidegate rev init late --workspace main" in early.err
@@ -69,3 +70,31 @@ def test_says_that_the_package_of_a_new_channel_is_not_there_yet(seat: Seat) -> 
     assert "try: tidegate rev init lste --workspace main\n" in slip.err
     assert piped.json()["channel"] == "piped"
     assert "tidegate rev init late --workspace main --repo other" in piped.err
+
+
+def test_shows_and_checks_a_policy(seat: Seat, tmp_path: Path) -> None:
+    person = seat()
+    person.run("channel", "create", "careful", "--package", "late", "--hosts", "a=b")
+    bad, good = tmp_path / "bad.json", tmp_path / "good.json"
+    bad.write_text('{"waves": [{"cuont": 1}, {"percent": 120}]}')
+
+    shown = person.run("channel", "policy", "careful")
+    example = person.run("channel", "policy", "--example")
+    faulty = person.run("channel", "policy", "--check", str(bad), "--channel", "careful")
+    good.write_text(example.out)
+    sound = person.run("channel", "policy", "--check", str(good))
+    same = person.run("channel", "policy", "careful", "--diff", str(good))
+    good.write_text('{"waves": [{"name": "canary", "count": 2, "soak_seconds": 300}]}')
+    other = person.run("channel", "policy", "careful", "--diff", str(good))
+    nothing = person.run("channel", "policy")
+
+    assert json.loads(shown.out)["waves"][0]["name"] == "canary"
+    assert faulty.code == 2
+    assert faulty.out.splitlines()[:2] == [
+        "fault: There is no member cuont in waves[0]; did you mean count?",
+        "fault: waves[1].percent is 120; allowed is 1 to 100.",
+    ]
+    assert (sound.code, sound.out) == (0, f"{good} can be used\n")
+    assert same.out.endswith("changes nothing\n")
+    assert "waves[0].count: 1 → 2" in other.out
+    assert (nothing.code, "--example" in nothing.err) == (2, True)

@@ -20,7 +20,7 @@ PROMISED = {
     "rev": "init clone copy get pull push diff propose withdraw approve reject propose-delete"
     " reject-delete delete history upgrade",
     "repo": "create list",
-    "channel": "create edit list show promote hold unhold history rollback",
+    "channel": "create edit list show policy promote hold unhold history rollback",
     "rollout": "plan simulate open get watch pause resume abort retry clear skip explain events",
     "host": "list show enroll revoke explain label retire",
     "quarantine": "list lift",

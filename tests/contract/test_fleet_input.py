@@ -25,7 +25,6 @@ from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy, HostEdge, WaveSpec
 from tidegate.domain.channels.refusals import MalformedPolicy
 from tidegate.domain.channels.slices import EditChannel, edit_channel
-from tidegate.domain.fleet.refusals import InvalidSelector
 from tidegate.domain.fleet.rows import fleet_key
 from tidegate.domain.hosts.facts import (
     ActivationFailed,
@@ -245,33 +244,38 @@ def plans(fleet: InProcessFleet) -> list[Case]:
         (
             "percent over 100",
             MalformedPolicy,
-            {"found": 101},
+            {"faults": ("waves[0].percent is 101; allowed is 1 to 100.",)},
             edit(waves=(wave(name="half", percent=101),)),
         ),
-        ("percent of 0", MalformedPolicy, {"found": 0}, edit(waves=(wave(percent=0),))),
+        (
+            "percent of 0",
+            MalformedPolicy,
+            {"faults": ("waves[0].percent is 0; allowed is 1 to 100.",)},
+            edit(waves=(wave(percent=0),)),
+        ),
         (
             "percent and count",
             MalformedPolicy,
-            {"wave": "both"},
+            {"faults": ("waves[0] has percent and count; use one.",)},
             edit(waves=(wave(name="both", percent=1, count=1),)),
         ),
         (
             "two waves of one name",
             MalformedPolicy,
-            {"wave": "a"},
+            {"faults": ("waves[0] and waves[1] are both called a.",)},
             edit(waves=(wave(name="a"), wave(name="a"))),
         ),
-        ("a selector of no sense", InvalidSelector, {}, edit(waves=(wave(selector="a=="),))),
+        ("a selector of no sense", MalformedPolicy, {}, edit(waves=(wave(selector="a=="),))),
         (
             "an edge to nowhere",
             MalformedPolicy,
-            {"edge": "none"},
+            {"faults": ("edge waits for none, which does not exist.",)},
             edit(edges=behind("none")),
         ),
         (
             "an edge to itself",
             MalformedPolicy,
-            {"channel": "edge"},
+            {"faults": ("Channel edge can't wait for itself.",)},
             edit(edges=behind("edge")),
         ),
         ("a ring of channels", MalformedPolicy, {}, edit(edges=behind("core"))),

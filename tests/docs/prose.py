@@ -85,10 +85,21 @@ promotion requests the outbox operation `notify`.
 
 """
 POLICY_REFUSALS: Final = """
-A member that does not exist, or a value that is not allowed, is refused (`invalid_request`,
-`malformed_policy`, `invalid_selector`, `invalid_input` or `limit_exceeded`). The server also
-checks the policy against the fleet: hosts and channels that it names must exist, and a host must
-not wait for a host of a later wave.
+A member that does not exist, or a value that is not allowed, is refused (`invalid_request` or
+`malformed_policy`), and the answer names every fault with its path. The server also checks the
+policy against the fleet: hosts and channels that it names must exist, and a host must not wait for
+a host of a later wave.
+
+Check a policy before you use it. `--check` names its faults, what would work otherwise than it
+reads (warnings), and what it means (notes). It exits with 0, or with 2 if there is a fault.
+`--diff` shows what the file would change. Neither changes anything.
+
+```sh
+tidegate channel policy --example > careful.json
+tidegate channel policy --check careful.json --channel web-prod
+tidegate channel policy web-prod --diff careful.json
+tidegate channel policy web-prod                          # every member, also the defaults
+```
 
 ## policy
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tidegate.cli.completion import names
+from tidegate.cli.channel_policy import CHANNELS, load_policy, policy
 from tidegate.cli.context import (
     CommandContext,
     NounGroup,
@@ -36,9 +36,6 @@ from tidegate.cli.paths import at
 from tidegate.cli.revisions.names import REPOSITORY_DEFAULT
 from tidegate.cli.waiting import WaitOption, wait_for_rollout, wait_option
 
-POLICY_BYTES_MAX = 256 * 1024
-CHANNELS = names("/v1/channels", "channel")
-
 
 def channel_state(item: Item) -> StateCell:
     return StateCell("held" if item.get("held_at") else "active")
@@ -65,27 +62,12 @@ HISTORY = (
 )
 
 
-def load_policy(file: str) -> Any:
-    """A policy as JSON, from a file. Raises: Stop."""
-    import json
-    from pathlib import Path
-
-    try:
-        content = Path(file).read_bytes()[:POLICY_BYTES_MAX]
-        return json.loads(content)
-    except OSError as error:
-        raise CommandExit(
-            ExitCode.USAGE, f"{file} cannot be read: {error.strerror}", f"ls -l {file}"
-        ) from None
-    except ValueError as error:
-        raise CommandExit(
-            ExitCode.USAGE, f"{file} is not JSON: {error}", "tidegate channel create --help"
-        ) from None
-
-
 @click.group(cls=NounGroup)
 def channel() -> None:
     """Channels: what is authoritative for which hosts, and how it reaches them."""
+
+
+channel.add_command(policy)
 
 
 @channel.command("create")
@@ -108,7 +90,7 @@ def create(
         body["policy"] = load_policy(file)
     answer = context.client.write("POST", at("channels"), body)
     waves = dig(answer.json(), "policy", "waves") or []
-    default = f" (the default policy; see: tidegate channel show {channel})"
+    default = f" (the default policy; see: tidegate channel policy {channel})"
     context.done(
         answer,
         f"Channel {channel} carries {package} to {selector}: {describe_waves(waves)}"

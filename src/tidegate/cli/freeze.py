@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tidegate.cli.channel import CHANNELS
+from tidegate.cli.channel_policy import CHANNELS
 from tidegate.cli.completion import names
 from tidegate.cli.context import CommandContext, NounGroup, reason, watch_option, with_context
 from tidegate.cli.output import Column, column, person_column, text, time_column

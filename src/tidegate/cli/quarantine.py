@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tidegate.cli.channel import CHANNELS
+from tidegate.cli.channel_policy import CHANNELS
 from tidegate.cli.context import CommandContext, NounGroup, reason, watch_option, with_context
 from tidegate.cli.output import column, time_column
 from tidegate.cli.paths import at

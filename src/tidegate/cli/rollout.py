@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from tidegate.cli.channel import CHANNELS, request_promotion
+from tidegate.cli.channel import request_promotion
+from tidegate.cli.channel_policy import CHANNELS
 from tidegate.cli.completion import names
 from tidegate.cli.context import (
     CommandContext,

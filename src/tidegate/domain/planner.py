@@ -12,7 +12,7 @@ nothing: equal fleets have equal plans.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -22,8 +22,13 @@ from msgspec import Struct
 
 from tidegate import decoders
 from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
-from tidegate.domain.channels.policy import check_named, check_policy, wave_names
-from tidegate.domain.channels.refusals import MalformedPolicy
+from tidegate.domain.channels.policy import (
+    PolicyFinding,
+    check_named,
+    check_policy,
+    refuse,
+    wave_names,
+)
 from tidegate.domain.channels.rows import Channel
 from tidegate.domain.fleet.budgets import slots
 from tidegate.domain.fleet.claims import members
@@ -140,7 +145,7 @@ def plan(channel: Channel, hosts: Iterable[Host], budgets: Iterable[Budget]) -> 
     taken = {wave.name for wave in waves}
     placed = {name: number for number, wave in enumerate(waves) for name in wave.hosts}
     idle = _idle_edges(policy, fleet, {host.host_id for host in ours})
-    _check_host_edges(policy, placed, {(edge.before, edge.after) for edge in idle})
+    refuse(_edges_against_waves(policy, placed, {(edge.before, edge.after) for edge in idle}))
     return Plan(
         channel=channel.channel,
         package=channel.package,
@@ -262,20 +267,20 @@ def _idle_edges(
     return tuple(idle)
 
 
-def _check_host_edges(
+def _edges_against_waves(
     policy: ChannelPolicy, placed: dict[str, int], idle: set[tuple[str, str]]
-) -> None:
-    """Raises: MalformedPolicy: an edge that no rollout by this plan could satisfy."""
-    for edge in policy.host_edges:
+) -> Iterator[PolicyFinding]:
+    """The host edges that no rollout by this plan could satisfy."""
+    for place, edge in enumerate(policy.host_edges):
         after = placed.get(edge.after)
         before = placed.get(edge.before)
         if after is None or (edge.before, edge.after) in idle:
             continue  # nobody waits here
         if before is None or before > after:
             where = "in no wave" if before is None else f"in wave {before}"
-            raise MalformedPolicy(
-                f"{edge.after}, in wave {after}, waits for {edge.before}, {where}",
-                host_id=edge.after,
+            yield PolicyFinding(
+                f"host_edges[{place}]",
+                f"{edge.after}, in wave {after}, waits for {edge.before}, {where}.",
             )
 
 

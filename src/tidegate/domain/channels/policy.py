@@ -1,16 +1,23 @@
-"""Whether a channel's policy can be carried out at all, whatever hosts it will meet."""
+"""Whether a channel's policy can be carried out at all, whatever hosts it will meet.
+
+Every fault is found in one look, each with its path, such as ``waves[1].percent``.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from tidegate.domain.channels.refusals import MalformedPolicy
 from tidegate.domain.fleet.rows import ChannelScope, Host
 from tidegate.domain.fleet.selectors import check_host_id, parse
 from tidegate.domain.releases.from_packages import release_id_of
-from tidegate.kernel.model import at_most
+from tidegate.domain.releases.slices import check_operations
+from tidegate.errors import TidegateError
 
 if TYPE_CHECKING:  # channels' slices ask this module, so it may not wait for them
     from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy, WaveSpec
@@ -20,6 +27,7 @@ HOST_EDGES_MAX = 1_000
 CHANNEL_EDGES_MAX = 16
 WAVE_NAME_CHARS_MAX = 63
 SECONDS_MAX = 10 * 366 * 86_400
+FAULTS_MAX = 50  # that one look at a policy names
 
 _TIMES = (
     *("sustained_failure_seconds", "ack_seconds", "activation_seconds", "topology_seconds"),
@@ -28,32 +36,52 @@ _TIMES = (
 )
 
 
+class PolicyFinding(Struct, frozen=True):
+    """Something about a policy that a person should know, and where it is."""
+
+    path: str
+    sentence: str
+
+
 def check_policy(channel: str, policy: ChannelPolicy) -> None:
-    """Raises: MalformedPolicy, InvalidSelector, InvalidLabel, LimitExceeded."""
-    at_most("waves of a policy", len(policy.waves), WAVES_MAX)
-    at_most("host edges of a policy", len(policy.host_edges), HOST_EDGES_MAX)
-    at_most("edges of a channel", len(policy.edges), CHANNEL_EDGES_MAX)
+    """Raises: MalformedPolicy: it names every fault."""
+    refuse(policy_faults(channel, policy))
+
+
+def refuse(faults: Iterable[PolicyFinding]) -> None:
+    """Raises: MalformedPolicy: there is a fault; it names all of them."""
+    said = tuple(fault.sentence for fault in islice(faults, FAULTS_MAX))
+    if said:
+        raise MalformedPolicy(" ".join(said), faults=said)
+
+
+def policy_faults(channel: str | None, policy: ChannelPolicy) -> Iterator[PolicyFinding]:
+    """What is wrong with a policy by itself; None: of a channel that is not known yet."""
     for name in _TIMES:
-        _check_seconds(name, getattr(policy, name))
-    names = wave_names(policy)
-    for name, wave in zip(names, policy.waves, strict=True):
-        _check_wave(name, wave)
-    if len(set(names)) != len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise MalformedPolicy(f"two waves are called {twice[0]}", wave=twice[0])
+        yield from _outside(name, getattr(policy, name), 0, SECONDS_MAX)
+    yield from _too_many("waves", len(policy.waves), WAVES_MAX)
+    for place, wave in enumerate(policy.waves):
+        yield from _wave_faults(f"waves[{place}]", wave)
+    yield from _named_twice(wave_names(policy))
+    yield from _too_many("edges", len(policy.edges), CHANNEL_EDGES_MAX)
     before = [edge.channel for edge in policy.edges]
-    if channel in before:
-        raise MalformedPolicy(f"channel {channel} cannot come before itself", channel=channel)
-    for named in policy.edges:
-        _check_edge(named, before.count(named.channel))
-    for edge in policy.host_edges:
-        check_host_id(edge.before)
-        check_host_id(edge.after)
+    for place, edge in enumerate(policy.edges):
+        yield from _edge_faults(f"edges[{place}]", edge, before.index(edge.channel) < place)
+        if edge.channel == channel:
+            yield PolicyFinding(f"edges[{place}]", f"Channel {channel} can't wait for itself.")
+    yield from _host_edge_faults(policy)
+    yield from _refused("operations", check_operations, policy.operations)
+
+
+def _host_edge_faults(policy: ChannelPolicy) -> Iterator[PolicyFinding]:
+    yield from _too_many("host_edges", len(policy.host_edges), HOST_EDGES_MAX)
     edges: dict[str, list[str]] = defaultdict(list)
-    for edge in policy.host_edges:
+    for place, edge in enumerate(policy.host_edges):
         edges[edge.before].append(edge.after)
+        for name, host_id in (("before", edge.before), ("after", edge.after)):
+            yield from _refused(f"host_edges[{place}].{name}", check_host_id, host_id)
     if ring := cycle(edges):
-        raise MalformedPolicy(f"hosts wait for each other: {' → '.join(ring)}", hosts=ring)
+        yield PolicyFinding("host_edges", f"Hosts wait for each other: {' → '.join(ring)}.")
 
 
 def check_named(policy: ChannelPolicy, hosts: Iterable[Host]) -> None:
@@ -63,15 +91,20 @@ def check_named(policy: ChannelPolicy, hosts: Iterable[Host]) -> None:
     Raises:
         MalformedPolicy.
     """
+    refuse(unknown_hosts(policy, hosts))
+
+
+def unknown_hosts(policy: ChannelPolicy, hosts: Iterable[Host]) -> Iterator[PolicyFinding]:
+    """The host edges that name what was never a host."""
     if not policy.host_edges:
         return
     known = {host.host_id for host in hosts}
-    for edge in policy.host_edges:
+    for place, edge in enumerate(policy.host_edges):
         for host_id in (edge.before, edge.after):
             if host_id not in known:
-                raise MalformedPolicy(
-                    f"{edge.after} waits for {edge.before}, but {host_id} was never a host",
-                    host_id=host_id,
+                yield PolicyFinding(
+                    f"host_edges[{place}]",
+                    f"{edge.after} waits for {edge.before}, but {host_id} was never a host.",
                 )
 
 
@@ -84,25 +117,33 @@ def check_edges(
     Raises:
         MalformedPolicy.
     """
+    refuse(edge_faults(scopes, channel, package, edges))
+
+
+def edge_faults(
+    scopes: Iterable[ChannelScope], channel: str, package: str, edges: Iterable[ChannelEdge]
+) -> Iterator[PolicyFinding]:
+    """The edges that this channel can't have beside the other channels."""
     known = {scope.channel: scope for scope in scopes}
-    before = tuple(edge.channel for edge in edges)
-    for edge in edges:
+    before = []
+    for place, edge in enumerate(edges):
+        before.append(edge.channel)
         found = known.get(edge.channel)
         if found is None and edge.channel != channel:
-            raise MalformedPolicy(
-                f"{channel} waits for {edge.channel}, which is no channel", edge=edge.channel
+            yield PolicyFinding(
+                f"edges[{place}]", f"{channel} waits for {edge.channel}, which does not exist."
             )
         if found is None or edge.require == "idle":
             continue
         if release_id_of(found.package, 1) != release_id_of(package, 1):
-            raise MalformedPolicy(
+            yield PolicyFinding(
+                f"edges[{place}]",
                 f"{channel} carries {package}, {edge.channel} carries {found.package}: an edge "
                 "between packages can only ask for an order; "
-                f'write {{"channel": "{edge.channel}", "require": "idle"}}',
-                edge=edge.channel,
+                f'write {{"channel": "{edge.channel}", "require": "idle"}}.',
             )
     if ring := cycle({**{name: scope.edges for name, scope in known.items()}, channel: before}):
-        raise MalformedPolicy(f"channels wait for each other: {' → '.join(ring)}", channels=ring)
+        yield PolicyFinding("edges", f"Channels wait for each other: {' → '.join(ring)}.")
 
 
 def wave_names(policy: ChannelPolicy) -> tuple[str, ...]:
@@ -138,40 +179,58 @@ def cycle(edges: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
     return tuple(reversed(ring))
 
 
-def _check_wave(name: str, wave: WaveSpec) -> None:
-    if len(name) > WAVE_NAME_CHARS_MAX or not name.isprintable():
-        raise MalformedPolicy(
-            f"a wave's name has at most {WAVE_NAME_CHARS_MAX} printable characters, "
-            f"found {name[:WAVE_NAME_CHARS_MAX]!r}"
+def _wave_faults(path: str, wave: WaveSpec) -> Iterator[PolicyFinding]:
+    if len(wave.name) > WAVE_NAME_CHARS_MAX or not wave.name.isprintable():
+        yield PolicyFinding(
+            f"{path}.name",
+            f"{path}.name is {wave.name[:WAVE_NAME_CHARS_MAX]!r}; "
+            f"allowed are at most {WAVE_NAME_CHARS_MAX} printable characters.",
         )
-    parse(wave.selector)
+    yield from _refused(f"{path}.selector", parse, wave.selector)
     if wave.percent is not None and wave.count is not None:
-        raise MalformedPolicy(f"wave {name} has a percent and a count; allowed is one", wave=name)
-    _check_between(f"the percent of wave {name}", wave.percent, 1, 100)
-    _check_between(f"the count of wave {name}", wave.count, 1, None)
-    _check_between(f"failures_max of wave {name}", wave.failures_max, 0, None)
-    _check_between(f"failures_max_percent of wave {name}", wave.failures_max_percent, 0, 100)
-    _check_between(f"converged_min of wave {name}", wave.converged_min, 0, None)
-    _check_seconds(f"soak_seconds of wave {name}", wave.soak_seconds)
+        yield PolicyFinding(path, f"{path} has percent and count; use one.")
+    yield from _outside(f"{path}.percent", wave.percent, 1, 100)
+    yield from _outside(f"{path}.count", wave.count, 1, None)
+    yield from _outside(f"{path}.failures_max", wave.failures_max, 0, None)
+    yield from _outside(f"{path}.failures_max_percent", wave.failures_max_percent, 0, 100)
+    yield from _outside(f"{path}.converged_min", wave.converged_min, 0, None)
+    yield from _outside(f"{path}.soak_seconds", wave.soak_seconds, 0, SECONDS_MAX)
 
 
-def _check_edge(edge: ChannelEdge, times: int) -> None:
-    if times > 1:
-        raise MalformedPolicy(f"{edge.channel} is named by two edges", edge=edge.channel)
-    what = f"soak_seconds of the edge to {edge.channel}"
-    _check_seconds(what, edge.soak_seconds)
+def _named_twice(names: tuple[str, ...]) -> Iterator[PolicyFinding]:
+    for place, name in enumerate(names):
+        if (first := names.index(name)) < place:
+            yield PolicyFinding(
+                f"waves[{place}].name", f"waves[{first}] and waves[{place}] are both called {name}."
+            )
+
+
+def _edge_faults(path: str, edge: ChannelEdge, is_repeated: bool) -> Iterator[PolicyFinding]:
+    if is_repeated:
+        yield PolicyFinding(path, f"{path} names {edge.channel} a second time.")
+    yield from _outside(f"{path}.soak_seconds", edge.soak_seconds, 0, SECONDS_MAX)
     if edge.soak_seconds and edge.require == "idle":
-        raise MalformedPolicy(
-            f"{what} needs a success to count from; an edge that requires idle has none",
-            edge=edge.channel,
+        yield PolicyFinding(
+            f"{path}.soak_seconds",
+            f"{path} requires idle, which has no success that soak_seconds could count from; "
+            "leave soak_seconds out.",
         )
 
 
-def _check_seconds(what: str, seconds: int | None) -> None:
-    _check_between(what, seconds, 0, SECONDS_MAX)
-
-
-def _check_between(what: str, found: int | None, least: int, most: int | None) -> None:
+def _outside(path: str, found: int | None, least: int, most: int | None) -> Iterator[PolicyFinding]:
     if found is not None and (found < least or (most is not None and found > most)):
-        allowed = f"{least} … {most}" if most is not None else f"{least} or more"
-        raise MalformedPolicy(f"{what} is {found}, allowed is {allowed}", found=found)
+        allowed = f"{least} to {most}" if most is not None else f"{least} or more"
+        yield PolicyFinding(path, f"{path} is {found}; allowed is {allowed}.")
+
+
+def _too_many(path: str, found: int, allowed: int) -> Iterator[PolicyFinding]:
+    if found > allowed:
+        yield PolicyFinding(path, f"{path} has {found} entries; allowed are {allowed}.")
+
+
+def _refused(path: str, check: Callable[..., Any], *given: Any) -> Iterator[PolicyFinding]:
+    """What another part of the domain says no to, as a fault of the policy."""
+    try:
+        check(*given)
+    except TidegateError as error:
+        yield PolicyFinding(path, f"{path}: {error.detail.rstrip('.')}.")

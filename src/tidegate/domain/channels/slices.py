@@ -43,7 +43,6 @@ from tidegate.domain.channels.rows import (
 from tidegate.domain.channels.stops import ChannelStops, own_stops_key
 from tidegate.domain.fleet.rows import Fleet, fleet_key
 from tidegate.domain.fleet.selectors import parse
-from tidegate.domain.releases.slices import check_operations
 from tidegate.errors import InvalidInput
 from tidegate.kernel.model import Key, Position, at_most, check_text
 from tidegate.kernel.slices import Slice
@@ -146,7 +145,6 @@ def rows_of_claim(command: CreateChannel | EditChannel) -> tuple[Key, ...]:
     check_operator(command.operator, "an operator's word")
     parse(command.selector)
     check_policy(command.channel, command.policy)
-    check_operations(command.policy.operations)
     if isinstance(command, CreateChannel):
         check_text("package", command.package, PACKAGE_BYTES_MAX)
     return channel_key(command.channel), fleet_key()

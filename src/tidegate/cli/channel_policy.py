@@ -1,0 +1,108 @@
+"""The rollout policy of a channel: shown, checked, compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tidegate.cli.completion import names
+from tidegate.cli.context import CommandContext, VerbCommand, with_context
+from tidegate.cli.exit_codes import CommandExit, ExitCode
+from tidegate.cli.output import json_of, say
+from tidegate.cli.paths import at
+
+POLICY_BYTES_MAX = 256 * 1024
+CHANNELS = names("/v1/channels", "channel")
+EXAMPLE = """{
+  "waves": [
+    {"name": "canary", "count": 1, "soak_seconds": 300, "converged_min": 1},
+    {"name": "early", "percent": 10, "soak_seconds": 300, "converged_min": 1},
+    {"name": "rest", "soak_seconds": 60, "converged_min": 1}
+  ],
+  "on_failure": "rollback-and-halt",
+  "offline_grace_seconds": 900
+}"""
+
+
+def load_policy(file: str) -> Any:
+    """A policy as JSON, from a file. Raises: Stop."""
+    import json
+    from pathlib import Path
+
+    try:
+        content = Path(file).read_bytes()[:POLICY_BYTES_MAX]
+        return json.loads(content)
+    except OSError as error:
+        raise CommandExit(
+            ExitCode.USAGE, f"{file} cannot be read: {error.strerror}", f"ls -l {file}"
+        ) from None
+    except ValueError as error:
+        raise CommandExit(
+            ExitCode.USAGE, f"{file} is not JSON: {error}", "tidegate channel create --help"
+        ) from None
+
+
+@click.command("policy", cls=VerbCommand)
+@click.argument("channel", required=False, shell_complete=CHANNELS)
+@click.option("--example", is_flag=True, help="Print the default policy, to start from.")
+@click.option(
+    "--check", metavar="FILE", help="Name every fault of the policy in FILE. Exit 0 or 2."
+)
+@click.option("--diff", metavar="FILE", help="Show what FILE would change on CHANNEL.")
+@click.option("--channel", "named", metavar="CHANNEL", help="The channel that --check is for.")
+@with_context
+def policy(
+    context: CommandContext,
+    channel: str | None,
+    example: bool,
+    check: str | None,
+    diff: str | None,
+    named: str | None,
+) -> None:
+    """Show the policy of CHANNEL with every member, or check one. Changes nothing."""
+    if example:
+        say(EXAMPLE)
+        return
+    channel = channel or named
+    file = check or diff
+    if file is None and channel is not None:
+        say(json_of(context.get(at("channels", channel, "policy"))["policy"]))
+        return
+    if file is None or (diff is not None and channel is None):
+        raise CommandExit(
+            ExitCode.USAGE,
+            "name a channel, or say --example or --check FILE",
+            "tidegate channel policy --help",
+        )
+    body: dict[str, Any] = {"policy": load_policy(file)}
+    if channel is not None:
+        body["channel"] = channel
+    found = context.client.write("POST", at("policies", "check"), body).json()
+    if not context.is_for_people:
+        context.card(found, [])
+    else:
+        _print_check(found, file, is_compared=diff is not None)
+    if found["faults"]:
+        raise SystemExit(ExitCode.USAGE)
+
+
+def _print_check(found: Any, file: str, *, is_compared: bool) -> None:
+    for kind in ("faults", "warnings", "notes"):
+        for finding in found[kind]:
+            say(f"{kind[:-1]}: {finding['sentence']}")
+    if found["faults"]:
+        return
+    if not is_compared:
+        say(f"{file} can be used")
+        return
+    for change in found["changes"] or []:
+        say(f"{change['path']}: {_shown(change['before'])} → {_shown(change['after'])}")
+    if not found["changes"]:
+        say(f"{file} changes nothing")
+
+
+def _shown(value: Any) -> str:
+    import json
+
+    return "none" if value is None else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,180 @@
+"""A policy as JSON: read member by member, completed with defaults, written out, compared.
+
+A member that is wrong takes its default while the rest is read, so that one look names every fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from enum import Enum
+from typing import Any, Final, cast
+
+from msgspec import UNSET, Struct, inspect
+from msgspec.structs import fields
+
+from tidegate.domain.channels.default_policy import DEFAULT_POLICY
+from tidegate.domain.channels.facts import ChannelPolicy
+from tidegate.domain.channels.policy import FAULTS_MAX, PolicyFinding
+
+FOUND_CHARS_MAX = 60  # of a value that is shown as wrong
+DOCUMENT: Final = "the policy"
+COMPLETED: Final = ("waves", "offline_grace_seconds")  # what DEFAULT_POLICY decides, if left out
+
+
+class PolicyRead(Struct, frozen=True):
+    """A policy from a document, and what could not be read of it."""
+
+    policy: ChannelPolicy
+    faults: tuple[PolicyFinding, ...]
+    completed: tuple[str, ...]  # members that were left out and got their value from the default
+
+
+class PolicyChange(Struct, frozen=True):
+    """One member that differs between two policies. An absent one is None."""
+
+    path: str
+    before: Any
+    after: Any
+
+
+def read_policy(document: Any) -> PolicyRead:
+    """Read a policy as a person writes it; an edge may be a channel's name alone."""
+    faults: list[PolicyFinding] = []
+    if isinstance(document, dict) and isinstance(document.get("edges"), list):
+        edges = [{"channel": edge} if isinstance(edge, str) else edge for edge in document["edges"]]
+        document = document | {"edges": edges}
+    read = _read(document, inspect.type_info(ChannelPolicy), "", faults)
+    given = document if isinstance(document, dict) else {}
+    policy = ChannelPolicy() if read is UNSET else cast(ChannelPolicy, read)
+    completed = tuple(name for name in COMPLETED if name not in given)
+    members = {name: getattr(policy, name) for name in policy.__struct_fields__}
+    members |= {name: getattr(DEFAULT_POLICY, name) for name in completed}
+    return PolicyRead(ChannelPolicy(**members), tuple(faults[:FAULTS_MAX]), completed)
+
+
+def _read(found: Any, kind: inspect.Type, path: str, faults: list[PolicyFinding]) -> Any:
+    """The value of this type, or UNSET and a fault."""
+    match kind:
+        case inspect.StructType() if isinstance(found, dict):
+            return _read_struct(found, kind, path, faults)
+        case inspect.VarTupleType(item_type=item) if isinstance(found, list):
+            members = [_read(one, item, f"{path}[{n}]", faults) for n, one in enumerate(found)]
+            return tuple(one for one in members if one is not UNSET)
+        case inspect.UnionType(types=kinds):
+            if found is None and any(isinstance(one, inspect.NoneType) for one in kinds):
+                return None
+            inner = next(one for one in kinds if not isinstance(one, inspect.NoneType))
+            return _read_scalar(found, inner, path, faults, " or null")
+    return _read_scalar(found, kind, path, faults, "")
+
+
+def _read_struct(
+    found: Mapping[Any, Any], kind: inspect.StructType, path: str, faults: list[PolicyFinding]
+) -> Any:
+    known = {member.name: member for member in kind.fields}
+    for name in found:
+        if name not in known:
+            faults.append(_unknown(str(name), tuple(known), path))
+    members: dict[str, Any] = {}
+    is_whole = True
+    for name, member in known.items():
+        place = f"{path}.{name}" if path else name
+        if name in found:
+            value = _read(found[name], member.type, place, faults)
+            if value is not UNSET:
+                members[name] = value
+        elif member.required:
+            faults.append(PolicyFinding(place, f"{place} is missing."))
+        is_whole = is_whole and (name in members or not member.required)
+    return kind.cls(**members) if is_whole else UNSET
+
+
+def _unknown(name: str, known: tuple[str, ...], path: str) -> PolicyFinding:
+    name = name[:FOUND_CHARS_MAX]
+    close = get_close_matches(name, known, n=1)
+    said = f"did you mean {close[0]}?" if close else f"its members are {', '.join(known)}."
+    place = f"{path}.{name}" if path else name
+    return PolicyFinding(place, f"There is no member {name} in {path or DOCUMENT}; {said}")
+
+
+def _read_scalar(
+    found: Any, kind: inspect.Type, path: str, faults: list[PolicyFinding], more: str
+) -> Any:
+    allowed = "allowed is "
+    match kind:
+        case inspect.EnumType(cls=choices):
+            values = {str(one.value): one for one in choices}
+            if isinstance(found, str) and found in values:
+                return values[found]
+            said = f"allowed are {', '.join(values)}"
+        case inspect.BoolType():
+            if isinstance(found, bool):
+                return found
+            said = f"{allowed}true or false"
+        case inspect.IntType():
+            if isinstance(found, int) and not isinstance(found, bool):
+                return found
+            said = f"{allowed}an integer"
+        case inspect.StrType():
+            if isinstance(found, str):
+                return found
+            said = f"{allowed}a text"
+        case inspect.VarTupleType():
+            said = f"{allowed}a list"
+        case _:
+            said = f"{allowed}an object"
+    place = path or "The policy"
+    faults.append(PolicyFinding(path, f"{place} is {_shown(found)}; {said}{more}."))
+    return UNSET
+
+
+def _shown(found: Any) -> str:
+    match found:
+        case str():
+            return found[:FOUND_CHARS_MAX] if found.strip() else repr(found[:FOUND_CHARS_MAX])
+        case None:
+            return "null"
+        case bool():
+            return str(found).lower()
+        case dict():
+            return "an object"
+        case list():
+            return "a list"
+    return str(found)[:FOUND_CHARS_MAX]
+
+
+# ── written out, compared ─────────────────────────────────────────────────────────────────────────
+
+
+def write_out(policy: ChannelPolicy) -> dict[str, Any]:
+    """The policy as JSON with every member, also those that are at their default."""
+    return cast(dict[str, Any], _written(policy))
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, Struct):
+        return {item.name: _written(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, tuple):
+        return [_written(one) for one in value]
+    return value.value if isinstance(value, Enum) else value
+
+
+def changes(before: ChannelPolicy, after: ChannelPolicy) -> tuple[PolicyChange, ...]:
+    """What differs between two policies, member by member."""
+    return tuple(_changes(write_out(before), write_out(after), ""))
+
+
+def _changes(before: Any, after: Any, path: str) -> Iterator[PolicyChange]:
+    if before == after:
+        return
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in before:
+            yield from _changes(before[name], after[name], f"{path}.{name}" if path else name)
+    elif isinstance(before, list) and isinstance(after, list):
+        for place in range(max(len(before), len(after))):
+            old = before[place] if place < len(before) else None
+            new = after[place] if place < len(after) else None
+            yield from _changes(old, new, f"{path}[{place}]")
+    else:
+        yield PolicyChange(path, before, after)
