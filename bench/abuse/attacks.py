@@ -24,7 +24,7 @@ CONNECTIONS_PER_SECOND = 10
 CONNECTION_BYTES_MAX = 1_000_000_000
 ANSWER_SECONDS_MAX = 60.0
 
-_CHUNKED = b"POST /v1/sessions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n"
+_CHUNKED = b"POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n"
 
 
 def _connected(deadline: float) -> socket.socket:
@@ -97,7 +97,7 @@ def _nested(deadline: float, token: str) -> None:
 def _post(deadline: float, body: bytes) -> None:
     """So many a second, each on a connection of its own."""
     head = (
-        f"POST /v1/sessions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        f"POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         f"connection: close\r\ncontent-length: {len(body)}\r\n\r\n"
     )
     turn = time.monotonic()
@@ -120,7 +120,7 @@ def _upload(deadline: float, token: str) -> None:
         + b'{"path":5}]}'
     )
     head = (
-        f"POST /v1/revisions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        f"POST /v1/revisions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         f"authorization: Bearer {token}\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
     )
     with _connected(time.monotonic() + ANSWER_SECONDS_MAX) as connection:

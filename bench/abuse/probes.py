@@ -12,7 +12,7 @@ from bench.http.signing import Signer
 
 LIVE_EVERY_SECONDS = 0.02
 READ_EVERY_SECONDS = 0.5
-_LIVE = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
+_LIVE = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 class Everyone:
@@ -73,7 +73,7 @@ class Everyone:
 
     async def _read(self, until: float) -> None:
         request = (
-            f"GET /v1/hosts?limit=10 HTTP/1.1\r\nhost: x\r\n"
+            f"GET /v1/hosts?limit=10 HTTP/1.1\r\nhost: localhost\r\n"
             f"authorization: Bearer {self._harbour.token}\r\n\r\n"
         ).encode()
         while time.monotonic() < until:

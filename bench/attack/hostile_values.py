@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_POST = b"POST /v1/sessions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+_POST = b"POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
 # HIDDEN stands for a request inside another one's body.
 FRAMING = (
@@ -26,26 +26,26 @@ FRAMING = (
     _POST + b"transfer-encoding: chunked\r\n\r\n2;" + b"a" * 70_000 + b"\r\n{}\r\n0\r\n\r\nHIDDEN",
     _POST + b"transfer-encoding: chunked\r\n\r\n2\n{}\n0\n\nHIDDEN",
     b"GET /livez HTTP/1.1\nhost: x\n\nHIDDEN"[:-6],
-    b"GET /livez HTTP/1.1\r\nhost: x\r\n a: folded\r\n\r\n",
-    b"GET /livez HTTP/1.1\r\nhost: x\r\nhost: y\r\n\r\n",
+    b"GET /livez HTTP/1.1\r\nhost: localhost\r\n a: folded\r\n\r\n",
+    b"GET /livez HTTP/1.1\r\nhost: localhost\r\nhost: y\r\n\r\n",
     b"GET /livez HTTP/1.1\r\n\r\n",
-    b"GET /livez HTTP/2.0\r\nhost: x\r\n\r\n",
-    b"GET /livez HTTP/1.1 extra\r\nhost: x\r\n\r\n",
-    b"GET http://elsewhere/livez HTTP/1.1\r\nhost: x\r\n\r\n",
-    b"GET //livez HTTP/1.1\r\nhost: x\r\n\r\n",
-    b"GET /../../etc/passwd HTTP/1.1\r\nhost: x\r\n\r\n",
-    b"GET /static/%2e%2e/%2e%2e/secret HTTP/1.1\r\nhost: x\r\n\r\n",
-    b"GET /v1/revisions/%00 HTTP/1.1\r\nhost: x\r\nauthorization: Bearer TOKEN\r\n\r\n",
-    b"GET /v1/revisions/%ff%fe HTTP/1.1\r\nhost: x\r\nauthorization: Bearer TOKEN\r\n\r\n",
-    b"GET /v1/events?after=1e999 HTTP/1.1\r\nhost: x\r\nauthorization: Bearer TOKEN\r\n\r\n",
-    b"CONNECT x:443 HTTP/1.1\r\nhost: x\r\n\r\n",
-    b"TRACE / HTTP/1.1\r\nhost: x\r\n\r\n",
+    b"GET /livez HTTP/2.0\r\nhost: localhost\r\n\r\n",
+    b"GET /livez HTTP/1.1 extra\r\nhost: localhost\r\n\r\n",
+    b"GET http://elsewhere/livez HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    b"GET //livez HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    b"GET /../../etc/passwd HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    b"GET /static/%2e%2e/%2e%2e/secret HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    b"GET /v1/revisions/%00 HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer TOKEN\r\n\r\n",
+    b"GET /v1/revisions/%ff%fe HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer TOKEN\r\n\r\n",
+    b"GET /v1/events?after=1e999 HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer TOKEN\r\n\r\n",
+    b"CONNECT x:443 HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    b"TRACE / HTTP/1.1\r\nhost: localhost\r\n\r\n",
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64),
-    b"GET /livez HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n",
-    b"GET /livez HTTP/1.1\r\nhost: x\r\nexpect: 200-maybe\r\n\r\n",
-    b"GET /livez HTTP/1.1\r\nhost: x\r\n" + b"a: b\r\n" * 20_000 + b"\r\n",
-    b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n",
+    b"GET /livez HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n",
+    b"GET /livez HTTP/1.1\r\nhost: localhost\r\nexpect: 200-maybe\r\n\r\n",
+    b"GET /livez HTTP/1.1\r\nhost: localhost\r\n" + b"a: b\r\n" * 20_000 + b"\r\n",
+    b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\nhost: localhost\r\n\r\n",
 )
 
 JSON_BOMBS = (

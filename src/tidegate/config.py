@@ -68,6 +68,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535)] = PORT_DEFAULT  # 0: any that is free
     public_url: str = ""  # as browsers see it; https:// makes cookies Secure
+    host_names: str = ""  # further names that clients use, separated by commas
     behind_proxy: bool = False  # a trusted proxy ends TLS and names the client
     threads: Annotated[int, Meta(ge=1, le=256)] = 16  # handlers that decide at once
     reads_per_second: Count = 200  # per principal

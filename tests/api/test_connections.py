@@ -23,8 +23,8 @@ from tidegate.web.connections import HEAD_BYTES_MAX, PIPELINE_MAX, Connection
 
 SECONDS_MAX = 60.0
 SENT_BYTES_MAX = 32 * 1024 * 1024  # far more than a connection may keep
-LIVE = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
-CHUNKED = b"POST /v1/sessions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n"
+LIVE = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
+CHUNKED = b"POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n"
 SOON = 0.2  # instead of the seconds that a client has
 
 
@@ -253,7 +253,7 @@ def test_closes_a_connection_that_reads_nothing(
     open_before = len(served.application.connections)
     with closing(Wire(served)) as wire:
         wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
-        wire.send(b"GET /v1/openapi.json HTTP/1.1\r\nhost: x\r\n\r\n" * PIPELINE_MAX)
+        wire.send(b"GET /v1/openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n" * PIPELINE_MAX)
 
         assert wire.socket.recv(9) == b"HTTP/1.1 "
         assert until(

@@ -233,7 +233,7 @@ def test_answers_requests_that_were_sent_ahead_in_their_order(fleet: ServedFleet
         raw(agent, "POST", EVENTS, acknowledgement(agent)),
         raw(agent, "GET", POLL),
         raw(agent, "POST", EVENTS, {"report": agent.report("ActivationStarted", 2)}),
-        b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n",
         raw(agent, "GET", POLL),
     ]
 
@@ -545,7 +545,7 @@ def hours(monkeypatch: pytest.MonkeyPatch) -> Hours:
 
 
 def test_closes_a_connection_that_nobody_uses_and_no_other(tmp_path: Path, hours: Hours) -> None:
-    request = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
+    request = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
     with serving(tmp_path / "data") as served:
         host, port = served.url.removeprefix("http://").split(":")
         address = (host, int(port))

@@ -1,6 +1,6 @@
 """The ASGI application: find the route, let in who may, decode, run, answer, log.
 
-    path 404 · method 405 · who 401 · how often 429 · size 413 · media 415 · may at all 403
+    host 421 · path 404 · method 405 · who 401 · how often 429 · size 413 · media 415 · may at all 403
     · accept 406 · form 400 · may here 403 · version 428 · then the handler
 
 Handlers are plain functions: they run in a bounded pool of threads, or right on the event loop
@@ -37,6 +37,7 @@ from tidegate.web.authentication import (
     check_csrf,
 )
 from tidegate.web.connection_limits import ConnectionLimits, connections_max
+from tidegate.web.host_names import HostNames
 from tidegate.web.inputs import Input
 from tidegate.web.parts import Parts
 from tidegate.web.problems import (
@@ -50,6 +51,7 @@ from tidegate.web.problems import (
     RequestTooSlow,
     Unauthenticated,
     UnsupportedMedia,
+    conceal,
 )
 from tidegate.web.request_log import RequestLine, RequestLog
 from tidegate.web.responses import (
@@ -154,6 +156,7 @@ class Application:
         self.agents = agents
         per_address = None if settings.behind_proxy else settings.connections_per_address
         self.connections = ConnectionLimits(per_address, connections_max())
+        self.host_names = HostNames(settings)
         self._door = Authenticator(around.credentials, settings, agents)
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="tidegate-api")
         self._waiting = 0
@@ -356,6 +359,8 @@ class _Exchange:
                 f"The headers of a request may have at most {HEAD_BYTES_MAX} bytes.",
                 allowed=HEAD_BYTES_MAX,
             )
+        server = scope.get("server")
+        app.host_names.check(headers.get(b"host"), server[0] if server else "")
         self._route, values = app.find(scope["method"], scope["raw_path"])
         route = self._route
         if route.permission is AGENT:  # its proof is over the body, too
@@ -490,6 +495,9 @@ class _Exchange:
         if self._status:
             return  # the answer has begun: it can only be cut off
         self._code = error.code
+        if self._principal is NOBODY and (public := conceal(error)) is not error:
+            faults_log.error("request %s: %s: %s", self.id, error.code, error.detail)
+            error = public
         raw_path = self._scope["raw_path"]
         render = self._app.page_of_error(self._route, raw_path, self._headers)
         if render is None:

@@ -22,6 +22,7 @@ from tidegate.domain.access.rows import User
 from tidegate.kernel.model import Event
 from tidegate.rate_limits import Bucket
 from tidegate.web.decoding import form_token
+from tidegate.web.host_names import canonical_origin
 from tidegate.web.problems import CrossSite, Unauthenticated
 from tidegate.web.routing import Consumes, PublicAccess, RawRequest, Request, Requires, Route
 
@@ -116,11 +117,12 @@ def check_origin(arrived: RawRequest, settings: Settings) -> None:
     if origin == b"null" and headers.get(b"sec-fetch-site") == b"same-origin":
         return  # pages without referrer hide the origin of their forms; the browser vouches for it
     if origin is not None:
-        ours = settings.public_url.encode()
-        found = origin
-        if not ours:  # the scheme is not known here: a proxy in front may have another
-            ours, found = headers.get(b"host", b""), urlsplit(origin).netloc
-        if found.lower() != ours.lower():
+        if settings.public_url:
+            found = canonical_origin(origin.decode("latin-1"))
+            is_ours = found == canonical_origin(settings.public_url)
+        else:  # the scheme is not known here: a proxy in front may have another
+            is_ours = urlsplit(origin).netloc.lower() == headers.get(b"host", b"").lower()
+        if not is_ours:
             raise CrossSite("the request comes from another origin")
 
 

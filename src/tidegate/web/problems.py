@@ -98,6 +98,12 @@ class Unauthenticated(Forbidden):
     code = "unauthenticated"
 
 
+class MisdirectedRequest(Invalid):
+    """The Host of the request is no name of this server."""
+
+    code = "misdirected_request"
+
+
 class UnsupportedProtocol(Invalid):
     """The agent speaks another version of the protocol than this server; upgrade it."""
 
@@ -141,6 +147,7 @@ STATUS: Final[Mapping[type[TidegateError], int]] = {
     UnsupportedMedia: 415,
     Unauthenticated: 401,
     UnsupportedProtocol: 426,
+    MisdirectedRequest: 421,
     RateLimited: 429,
     HeadersTooLarge: 431,
     RequestTooSlow: 408,
@@ -156,6 +163,25 @@ STATUS: Final[Mapping[type[TidegateError], int]] = {
     Unknown: 503,
     TidegateError: 500,
 }
+
+
+CONCEALED: Final = "The server cannot do this at the moment. The reason is in the server's log."
+# What these say is about the request and limits that are public.
+_SAID_TO_ALL: Final = (RateLimited, Overloaded, RequestTooSlow, TooManyConnections)
+
+
+def conceal(error: TidegateError) -> TidegateError:
+    """The error as a caller who is not authenticated may see it.
+
+    What surroundings say may name paths, hosts and users of databases.
+    """
+    if not isinstance(error, Unavailable | Unknown) or isinstance(error, _SAID_TO_ALL):
+        return error
+    public = type(error).__new__(type(error))
+    retry_after = error.facts.get("retry_after")
+    facts = {} if retry_after is None else {"retry_after": retry_after}
+    TidegateError.__init__(public, CONCEALED, **facts)
+    return public
 
 
 def status_of(error: type[TidegateError]) -> int:

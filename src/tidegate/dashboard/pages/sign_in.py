@@ -76,6 +76,8 @@ def sign_in(
         check_origin(request.arrived, settings)
         session = access.sign_in(body.login, body.password, address=request.arrived.address)
     except TidegateError as error:
+        if problems.conceal(error) is not error:
+            raise  # the application says less about it
         return _door(request, clock, "Sign in", _sign_in(onwards, body.login, error), error)
     return see_other(onwards, set_cookie(session.cookie, settings))
 
@@ -118,6 +120,8 @@ def set_up(
         access.set_up(body.code, called, body.password, alone=body.alone, address=address)
         session = access.sign_in(body.login, body.password, address=address)
     except TidegateError as error:
+        if problems.conceal(error) is not error:
+            raise  # the application says less about it
         return _door(request, clock, "First start", _set_up(body, error), error)
     return see_other(START, set_cookie(session.cookie, settings))
 

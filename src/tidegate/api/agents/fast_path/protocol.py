@@ -279,6 +279,11 @@ class FastConnection(Connection):
             return False
         client = self.client[0] if self.client else ""
         path = self.url
+        try:
+            local = self.server[0] if self.server else ""
+            self._application.host_names.check(headers.get(b"host"), local)
+        except TidegateError:
+            return False
         arrived = RawRequest(route.method, path, b"", headers, client, exchange.body)
         return self._is_let_in(exchange, arrived)
 
