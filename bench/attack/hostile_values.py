@@ -37,7 +37,7 @@ FRAMING = (
     b"GET /static/%2e%2e/%2e%2e/secret HTTP/1.1\r\nhost: localhost\r\n\r\n",
     b"GET /v1/revisions/%00 HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer TOKEN\r\n\r\n",
     b"GET /v1/revisions/%ff%fe HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer TOKEN\r\n\r\n",
-    b"GET /v1/events?after=1e999 HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer TOKEN\r\n\r\n",
+    b"GET /v1/events?after=1e999 HTTP/1.1\r\nhost: ::1\r\nauthorization: Bearer TOKEN\r\n\r\n",
     b"CONNECT x:443 HTTP/1.1\r\nhost: localhost\r\n\r\n",
     b"TRACE / HTTP/1.1\r\nhost: localhost\r\n\r\n",
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",

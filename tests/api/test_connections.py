@@ -24,7 +24,9 @@ from tidegate.web.connections import HEAD_BYTES_MAX, PIPELINE_MAX, Connection
 SECONDS_MAX = 60.0
 SENT_BYTES_MAX = 32 * 1024 * 1024  # far more than a connection may keep
 LIVE = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
-CHUNKED = b"POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n"
+CHUNKED = (
+    b"POST /v1/sessions HTTP/1.1\r\nhost: ::1\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n"
+)
 SOON = 0.2  # instead of the seconds that a client has
 
 

@@ -1,4 +1,4 @@
-"""Nobody approves bytes that the server no longer has: it reads them before it takes an approval."""
+"""Nobody approves bytes that the server no longer has."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ WORDS: Final[Mapping[str, str]] = {
     "host": "The address to listen on. Beyond loopback, terminate TLS in a proxy in front.",
     "port": "The port to listen on. 0: any free port.",
     "public_url": "The URL that browsers use. With https:// cookies are Secure.",
-    "host_names": "Further names of this server, separated by commas. A request under any other name "
-    "than these, the one in public_url, loopback and the address it arrived at is refused.",
+    "host_names": "Further names of this server, separated by commas. It answers under these, the "
+    "host of public_url, loopback names, and the address that a request arrived at.",
     "behind_proxy": "A trusted proxy terminates TLS and forwards the client's address.",
     "threads": "How many requests are handled at once.",
     "reads_per_second": "Read requests per second of one user or token.",

@@ -169,6 +169,7 @@ def open_store_alone(data: Path) -> Iterator[None]:
         StoreRefused: another server is.
     """
     private_directory(data)
+    (data / "serve.lock").touch(mode=0o600)
     with (data / "serve.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

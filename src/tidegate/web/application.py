@@ -1,7 +1,7 @@
 """The ASGI application: find the route, let in who may, decode, run, answer, log.
 
-    host 421 · path 404 · method 405 · who 401 · how often 429 · size 413 · media 415 · may at all 403
-    · accept 406 · form 400 · may here 403 · version 428 · then the handler
+    host 421 · path 404 · method 405 · who 401 · how often 429 · size 413 · media 415
+    · may at all 403 · accept 406 · form 400 · may here 403 · version 428 · then the handler
 
 Handlers are plain functions: they run in a bounded pool of threads, or right on the event loop
 where all they do is a point read of a local log. Nothing here knows a noun.

@@ -111,6 +111,7 @@ def back_up(installation: Installation, copy: Copy, place: Path) -> BackupLabel:
         digests={name: _digest(partial / name) for name in (DATABASE, SECRET_FILE)},
         blobs=_copy_blobs(installation.blobs, bodies),
     )
+    (partial / LABEL).touch(mode=0o600)
     (partial / LABEL).write_bytes(msgspec.json.format(msgspec.json.encode(label)))
     for name in (DATABASE, SECRET_FILE, LABEL):
         _sync(partial / name)

@@ -207,7 +207,8 @@ class WriterLock:
         self._file = self._open()
 
     def _open(self) -> IO[bytes]:
-        return open(self._path, "ab")
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        return os.fdopen(os.open(self._path, flags, 0o600), "ab")
 
     def hold(self, work: Callable[[], T]) -> T:
         """Do this while nobody else writes.

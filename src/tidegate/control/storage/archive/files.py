@@ -4,6 +4,8 @@
     <directory>/segments/…       the segments
     <directory>/incoming/…       files being written; a crash leaves them for ``sweep``
 
+All of it is for its owner alone: directories have mode 0700, files 0600.
+
 A segment appears whole or not at all: temporary file, fsync, rename, fsync of the directory.
 """
 
@@ -49,8 +51,8 @@ class FileSegmentStore:
     def claim(self, claim: ArchiveClaim) -> None:
         owner = self._home / "archive.json"
         with self._answering():
-            self._segments.mkdir(parents=True, exist_ok=True)
-            self._incoming.mkdir(exist_ok=True)
+            for directory in (self._home, self._segments, self._incoming):
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not owner.exists():
                 draft = self._draft(BytesIO(claim.text()))
                 with suppress(FileExistsError):  # somebody claimed it first; see who

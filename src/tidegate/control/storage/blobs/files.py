@@ -5,6 +5,8 @@
     <directory>/incoming/…           files being written; a crash leaves them to the collector
     <directory>/lock                 taken shared by a put, exclusively by a removal
 
+All of it is for its owner alone: directories have mode 0700, files 0600.
+
 A blob appears whole or not at all: temporary file, fsync, rename, fsync of the directory. A power
 cut takes back nothing that ``put`` returned.
 """
@@ -67,9 +69,9 @@ class FileBlobs:
         self._sync = sync
         self._incoming = self._home / "incoming"
         self._root = self._home / ALGORITHM
-        self._home.mkdir(parents=True, exist_ok=True)
+        self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = self._home / "lock"
-        self._lock.touch()
+        self._lock.touch(mode=0o600)
         self._claim(log_id)
 
     def put(self, content: Content) -> str:
@@ -186,11 +188,13 @@ class FileBlobs:
 
     def _lay_out(self, owner: Path, log_id: str) -> None:
         """Make all directories durable, and last the file that says so: puts need not ask again."""
-        self._incoming.mkdir(exist_ok=True)
+        self._incoming.mkdir(mode=0o700, exist_ok=True)
+        self._root.mkdir(mode=0o700, exist_ok=True)
         for number in range(16**PREFIX_DIGITS):
-            (self._root / f"{number:0{PREFIX_DIGITS}x}").mkdir(parents=True, exist_ok=True)
+            (self._root / f"{number:0{PREFIX_DIGITS}x}").mkdir(mode=0o700, exist_ok=True)
         self._sync_directory(self._root)
         draft = self._incoming / "log"
+        draft.touch(mode=0o600)
         with draft.open("w") as file:
             file.write(log_id)
             file.flush()
