@@ -24,7 +24,10 @@ CONNECTIONS_PER_SECOND = 10
 CONNECTION_BYTES_MAX = 1_000_000_000
 ANSWER_SECONDS_MAX = 60.0
 
-_CHUNKED = b"POST /v1/sessions HTTP/1.1\r\nhost: ::1\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n"
+_CHUNKED = (
+    b"POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\n"
+    b"transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n"
+)
 
 
 def _connected(deadline: float) -> socket.socket:

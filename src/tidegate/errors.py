@@ -234,6 +234,18 @@ class StoreUnavailable(Unavailable):
     code = "store_unavailable"
 
 
+class WriterClosed(StoreUnavailable):
+    """A flush of the log failed, so this process writes no more; start it again."""
+
+    code = "writer_closed"
+
+
+class InsufficientStorage(Unavailable):
+    """A file cannot be written; free some space, or repair the disk."""
+
+    code = "insufficient_storage"
+
+
 class StoreRefused(Unavailable):
     """The database cannot serve us as it is set up; the error says what to change."""
 

@@ -27,6 +27,7 @@ from prometheus_client import CollectorRegistry
 from tidegate import config
 from tidegate.api.agents.fast_path.protocol import FastConnection
 from tidegate.api.metrics import Metrics
+from tidegate.cli.exit_codes import ExitCode
 from tidegate.commands.application import make_application
 from tidegate.commands.sockets import bind_sockets
 from tidegate.commands.startup import open_installation, open_store_alone, refuse_old_clock
@@ -36,7 +37,7 @@ from tidegate.control.outbox.targets.configured import configure_targets
 from tidegate.control.storage.archive.files import FileSegmentStore
 from tidegate.control.worker import Worker
 from tidegate.dashboard.grid_cache import GridCache
-from tidegate.errors import TidegateError
+from tidegate.errors import TidegateError, WriterClosed
 from tidegate.web.application import Application
 from tidegate.web.connection_limits import raise_open_files
 from tidegate.web.connections import Connection
@@ -49,6 +50,7 @@ TURN_SECONDS = 0.003  # how long a thread keeps the interpreter while another on
 M_MMAP_THRESHOLD = -3  # of malloc.h
 LARGE_BLOCK_BYTES = 1024 * 1024
 GARBAGE_LOOKS = 10_000  # new containers between two searches for cycles; the usual 700 are few
+FAULT_LOOK_SECONDS = 0.5  # between two looks whether a worker can go on
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 __all__ = [
@@ -73,6 +75,7 @@ class HttpServer(uvicorn.Server):
         super().__init__(config)
         self._application = application
         self.ended_by = ""  # the signal that ended it
+        self.is_broken: Callable[[], bool] = lambda: False  # whether it must end by itself
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -93,6 +96,11 @@ class HttpServer(uvicorn.Server):
     def end(self) -> None:
         """Have it shut down, from whatever thread."""
         self.should_exit = True
+
+    async def on_tick(self, counter: int) -> bool:
+        if self.is_broken():
+            self.should_exit = True
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[Any] | None = None) -> None:
         self._application.stop()
@@ -144,11 +152,19 @@ def serve(settings: Settings, *, accepts_clock: bool = False) -> None:
             _say(f"first start: set up within 15 minutes with the one-time code {code}")
         _say(f"serving on http://{settings.host}:{sockets[0].getsockname()[1]}")
         server = make_server(application, settings)
+        server.is_broken = lambda: installation.fault is not None
         if settings.worker:
             registry = application.parts[Metrics].registry
             stack.enter_context(make_worker(installation, registry, server.end))
         _settle()
         server.run(sockets=sockets)
+        _raise_fault(installation)
+
+
+def _raise_fault(installation: Installation) -> None:
+    """Raises: WriterClosed: the process cannot go on."""
+    if installation.fault is not None:
+        raise installation.fault
 
 
 def _settle() -> None:
@@ -195,7 +211,9 @@ def work(settings: Settings, *, accepts_clock: bool = False) -> None:
         try:
             with make_worker(installation, CollectorRegistry(), stop.set):
                 _say("working")
-                stop.wait()
+                while not stop.wait(FAULT_LOOK_SECONDS) and installation.fault is None:
+                    pass
+            _raise_fault(installation)
         finally:
             for number, previous in before.items():
                 signal.signal(number, previous)
@@ -244,7 +262,7 @@ def main(arguments: list[str] | None = None) -> int:
         serve(settings)
     except TidegateError as error:
         _say(f"{error.code}: {error.detail}")
-        return 1
+        return int(ExitCode.RESTART) if isinstance(error, WriterClosed) else 1
     return 0
 
 

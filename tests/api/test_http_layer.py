@@ -29,7 +29,7 @@ def test_says_that_it_lives_is_ready_and_what_it_is(shared: Served) -> None:
     assert client.get("/livez").json() == {"alive": True}
     ready = client.get("/readyz")
     assert (ready.status_code, ready.json()["ready"]) == (200, True)
-    assert {check["name"] for check in ready.json()["checks"]} == {"log", "outbox", "disk"}
+    assert {check["name"] for check in ready.json()["checks"]} == {"log", "blobs", "outbox", "disk"}
     assert client.get("/version").json()["version"] == __version__
 
 

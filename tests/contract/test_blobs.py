@@ -33,7 +33,7 @@ from tidegate.control.storage.blobs import (
 from tidegate.control.storage.blobs.collect import CollectedBlobs, collect
 from tidegate.control.storage.blobs.files import FileBlobs
 from tidegate.control.storage.blobs.s3 import BucketUnavailable, S3Blobs
-from tidegate.errors import InvalidInput, StoreUnavailable
+from tidegate.errors import InsufficientStorage, InvalidInput
 
 T0 = datetime(2026, 4, 24, 12, tzinfo=UTC)
 LATER = T0 + BLOB_KEPT + timedelta(seconds=1)
@@ -437,7 +437,7 @@ def test_a_full_disk_makes_a_put_unavailable_and_leaves_nothing_behind(tmp_path:
     blobs = FileBlobs(tmp_path, LOG)
     full = FileBlobs(tmp_path, LOG, sync=fill_up)
 
-    with pytest.raises(StoreUnavailable, match="No space left"):
+    with pytest.raises(InsufficientStorage, match="No space left"):
         full.put(b"content")
 
     assert list((tmp_path / "incoming").iterdir()) == []

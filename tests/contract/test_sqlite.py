@@ -67,6 +67,7 @@ from tidegate.errors import (
     StoreRefused,
     StoreUnavailable,
     TidegateError,
+    WriterClosed,
 )
 from tidegate.kernel.collections import Collection, Index, Writers, entry
 from tidegate.kernel.model import (
@@ -1127,8 +1128,9 @@ def test_a_flush_that_failed_once_is_settled_by_looking(
     assert files.failing_syncs == 0
     assert outcome == [StoreUnavailable]
     assert len(whole_feed(other)) == 1
-    assert append(other, ProductAdded("p-3")).first == 2
-    assert append(store, ProductAdded("p-4")).first == 3
+    assert answers(store, told(ProductAdded("p-3"))) == [WriterClosed]
+    assert isinstance(store.fault, WriterClosed)
+    assert append(open_store(), ProductAdded("p-4")).first == 2
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside another handle"])
@@ -1149,12 +1151,11 @@ def test_a_flush_that_keeps_failing_is_an_unknown_outcome(
 
     # What was decided from a commit whose outcome is unknown is unknown too.
     assert [type(answer) for answer in outcome] == [Receipt, *[OutcomeUnknown] * 3]
-    assert store._doubtful
+    assert answers(store, told(ProductAdded("p-3"))) == [WriterClosed]
     landed = store.receipt("fresh") is not None
     assert len(whole_feed(store)) == (2 if landed else 1)
-    again = land(store, fresh)
+    again = land(open_store(), fresh)
     assert (again.first, again.replayed) == (2, landed)
-    assert not store._doubtful
 
 
 def many_products(prefix: str) -> Commit:
@@ -1181,11 +1182,10 @@ def test_a_flush_that_failed_before_the_commit_is_not_trusted(
             store.restore("items", rows)
 
     assert files.failing_syncs == 0
-    assert store._doubtful
+    assert answers(store, many_products("b")) == [WriterClosed]
     assert len(whole_feed(store)) == 1
-    land(store, many_products("b"))
+    land(open_store(), many_products("b"))
     assert len(whole_feed(store)) == 41
-    assert not store._doubtful
 
 
 def test_a_write_of_the_wal_that_failed_applied_nothing(
@@ -1225,6 +1225,9 @@ def test_a_restore_whose_flush_failed_has_an_unknown_outcome(
     with pytest.raises(OutcomeUnknown, match="flush"):  # no head moves by which it could be told
         store.restore("tallies", tallies)
 
-    store.restore("tallies", tallies)
-    assert stored(store, tallies[0].key) == tallies[0]
-    assert append(store, ProductAdded("p-2")).first == 2
+    with pytest.raises(WriterClosed):
+        store.restore("tallies", tallies)
+    again = open_store()
+    again.restore("tallies", tallies)
+    assert stored(again, tallies[0].key) == tallies[0]
+    assert append(again, ProductAdded("p-2")).first == 2

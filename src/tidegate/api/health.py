@@ -12,6 +12,7 @@ from tidegate.api.metrics import Metrics
 from tidegate.config import Settings
 from tidegate.control.queries.log_health import LogHealth
 from tidegate.control.queries.reads import Reads
+from tidegate.control.storage.blobs import Blobs
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.epochs import FIRST, Epoch, epoch_key
 from tidegate.web.inputs import Nothing
@@ -57,9 +58,9 @@ def livez(request: Plain) -> Response:
     return Response(Alive())
 
 
-def readyz(request: Plain, health: LogHealth, settings: Settings) -> Response:
-    """The log takes commits, outbox work is not stuck, the disk has room; 503 if one fails."""
-    checks = (_writable(health), _outbox(health), _disk(settings))
+def readyz(request: Plain, health: LogHealth, blobs: Blobs, settings: Settings) -> Response:
+    """The log and files can be written, outbox work is not stuck, the disk has room; else 503."""
+    checks = (_writable(health), _blobs(blobs), _outbox(health), _disk(settings))
     ready = all(check.ok for check in checks)
     return Response(Readiness(ready, checks), status=200 if ready else 503)
 
@@ -83,6 +84,14 @@ def _writable(health: LogHealth) -> ReadinessCheck:
         log.error("the log takes no commits: %s", fault)
     detail = "takes no commits; the reason is in the log of the server" if fault else ""
     return ReadinessCheck("log", not fault, detail or "takes commits")
+
+
+def _blobs(blobs: Blobs) -> ReadinessCheck:
+    fault = blobs.write_fault()
+    if fault:
+        log.error("blobs cannot be written: %s", fault)
+    detail = "cannot be written; the reason is in the log of the server" if fault else ""
+    return ReadinessCheck("blobs", not fault, detail or "can be written")
 
 
 def _outbox(health: LogHealth) -> ReadinessCheck:

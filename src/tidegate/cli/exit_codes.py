@@ -20,6 +20,7 @@ class ExitCode(IntEnum):
     PERMISSION = 5
     UNAVAILABLE = 6
     ROLLED_BACK = 7  # with --wait
+    RESTART = 75  # of a server or worker that cannot go on; EX_TEMPFAIL of sysexits.h
     INTERRUPTED = 130
 
 
@@ -59,6 +60,7 @@ FAMILIES: Final = {
     errors.TooLarge: ExitCode.REFUSED,
     errors.Refused: ExitCode.REFUSED,
     errors.Conflict: ExitCode.CONFLICT,
+    errors.WriterClosed: ExitCode.RESTART,
     errors.Unavailable: ExitCode.UNAVAILABLE,
     errors.Unknown: ExitCode.UNAVAILABLE,
 }

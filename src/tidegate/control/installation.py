@@ -50,7 +50,7 @@ from tidegate.control.runtime import Control, Submit
 from tidegate.control.secrets import Secrets
 from tidegate.control.storage.blobs import Blobs
 from tidegate.domain.epochs import LOG_IDS, LogId
-from tidegate.errors import ConditionFailed
+from tidegate.errors import ConditionFailed, WriterClosed
 from tidegate.kernel.folds import Folds
 from tidegate.kernel.model import Meta
 from tidegate.kernel.records.records import Records
@@ -92,6 +92,12 @@ class Installation:
         """Finish what is under way, then close everything. A second call does nothing."""
         with self._closing:
             self.closing.close()
+
+    @property
+    def fault(self) -> WriterClosed | None:
+        """Why this process must end: its log takes no more writes from it. SQLite alone has one."""
+        found = getattr(self.store, "fault", None)
+        return found if isinstance(found, WriterClosed) else None
 
     def nudge(self) -> None:
         """Tell those who follow the log that something was committed here."""

@@ -30,6 +30,7 @@ from tidegate.errors import (
     StoreRefused,
     StoreUnavailable,
     TidegateError,
+    WriterClosed,
 )
 from tidegate.kernel.commit_limits import check_seen
 from tidegate.kernel.model import (
@@ -75,6 +76,7 @@ class SqliteStore:
         self._writer: apsw.Connection | None = None
         self._room = WalRoom(self._path)
         self._doubtful = False  # a flush failed: what the WAL holds may not be on the disk
+        self.fault: WriterClosed | None = None  # why this handle writes no more
         try:
             self._layout = self._turn.hold(self._lay_out)
         except BaseException:
@@ -284,7 +286,9 @@ class SqliteStore:
         return layout
 
     def _begin(self) -> apsw.Cursor:
-        """Raises: StoreRefused, StoreUnavailable."""
+        """Raises: StoreRefused, StoreUnavailable, WriterClosed."""
+        if self.fault is not None:
+            raise self.fault
         try:
             if self._writer is not None and self._writer.in_transaction:
                 self._roll_back()  # whoever began it was interrupted by a signal
@@ -340,8 +344,15 @@ class SqliteStore:
             self._distrust(failure)
 
     def _distrust(self, failure: apsw.Error) -> None:
-        """A flush failed: go on with a new connection, over a WAL that may hold what is lost."""
+        """A flush failed, and the system may have dropped what it did not write: a later flush
+        may succeed without it. What the WAL holds is settled once, and nothing is added to it.
+        """
         self._doubtful = getattr(failure, "extendedresult", None) not in _NEVER_WRITTEN
+        if self._doubtful:
+            self.fault = WriterClosed(
+                f"a flush of the log failed ({failure}), so this process writes no more. Check the"
+                " disk and start it again."
+            )
         self._drop_writer()
 
     def _roll_back(self) -> None:

@@ -74,7 +74,11 @@ class Blobs(Protocol):
     """A place for bodies. Files and S3 have one; every method may be called from any thread."""
 
     def put(self, content: Content) -> str:
-        """Keep the content and give its digest; when this returns, the content is durable."""
+        """Keep the content and give its digest; when this returns, the content is durable.
+
+        Raises:
+            InsufficientStorage, Unavailable.
+        """
         ...
 
     def get(self, digest: str) -> bytes:
@@ -91,6 +95,10 @@ class Blobs(Protocol):
 
     def exists(self, digest: str) -> bool:
         """Whether it can be read now. It does not protect the blob: a put does."""
+        ...
+
+    def write_fault(self) -> str:
+        """Why blobs cannot be written now; empty: they can, or no put has failed."""
         ...
 
     def iterate(self) -> Iterator[Blob]:

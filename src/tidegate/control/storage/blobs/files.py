@@ -36,10 +36,12 @@ from tidegate.control.storage.blobs import (
     pieces,
     verify_pieces,
 )
-from tidegate.errors import StoreUnavailable
+from tidegate.errors import InsufficientStorage
 
 PREFIX_DIGITS: Final = 2  # 256 directories: none grows so large that a look-up slows down
 MICROSECOND: Final = 1_000  # in nanoseconds
+
+PROBE: Final = b"x" * 4_096  # written and removed to see whether a disk that failed is well again
 
 Sync = Callable[[int], None]
 # The disk is full or failing. It may be well again soon.
@@ -70,17 +72,31 @@ class FileBlobs:
         self._incoming = self._home / "incoming"
         self._root = self._home / ALGORITHM
         self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._is_failing = False  # whether the last put failed, and no write has succeeded since
         self._lock = self._home / "lock"
         self._lock.touch(mode=0o600)
         self._claim(log_id)
 
     def put(self, content: Content) -> str:
         try:
-            return self._put(content)
+            digest = self._put(content)
         except OSError as error:
             if error.errno not in DISK_FAULTS:
                 raise  # whoever sends the content went away
-            raise StoreUnavailable(f"cannot write a blob: {error.strerror}") from error
+            self._is_failing = True
+            raise InsufficientStorage(f"A file cannot be written: {error.strerror}.") from error
+        self._is_failing = False
+        return digest
+
+    def write_fault(self) -> str:
+        if self._is_failing:
+            try:
+                draft, _ = self._draft(PROBE)
+                draft.unlink(missing_ok=True)
+            except OSError as error:
+                return error.strerror or str(error)
+            self._is_failing = False
+        return ""
 
     def _put(self, content: Content) -> str:
         draft, digest = self._draft(content)

@@ -101,6 +101,9 @@ class S3Blobs:
     def exists(self, digest: str) -> bool:
         return self._put_at(hex_of(digest)) is not None
 
+    def write_fault(self) -> str:
+        return ""  # S3 has no disk of ours that could be full
+
     def iterate(self) -> Iterator[Blob]:
         for digits in self._listed(ALGORITHM):
             if (put_at := self._put_at(digits)) is not None:
