@@ -57,7 +57,7 @@ def test_lists_rollouts_with_the_state_that_is_stored(fleet: ServedFleet) -> Non
     assert ids(state="Superseded") == [ROLLOUT]
     assert ids(channel=CHANNEL, state="Opening") == ["web-stable@web.2"]
     assert ids(channel="web") == []
-    assert ids(channel=CHANNEL) == [ROLLOUT, "web-stable@web.2"]
+    assert ids(channel=CHANNEL) == ids() == ["web-stable@web.2", ROLLOUT]  # the newest first
     assert fleet.viewer.get("/v1/rollouts", params={"state": "Lost"}).status_code == 400
 
 
@@ -292,8 +292,32 @@ def test_shows_how_a_rollout_ended_and_by_what(fleet: ServedFleet) -> None:
     assert (ended["state"], ended["outcome"]) == ("Superseded", "rolled_back")
     assert (ended["cause"], ended["cause_id"]) == ("host", "web-01")
     assert (listed["outcome"], listed["outcome_at"]) == (ended["outcome"], ended["outcome_at"])
+    assert (listed["hosts"], listed["failures"], listed["halted_by"]) == (2, 1, "web-01")
     types = [event["type"] for event in pages(fleet, f"{URL}/events", 50)]
     assert types[-2:] == ["tidegate.RolloutTransitioned", "tidegate.RolloutConcluded"]
+
+
+@pytest.mark.req("OP-1", **HTTP)
+def test_finds_rollouts_by_how_they_ended_and_when(fleet: ServedFleet) -> None:
+    fleet.sail()
+    fleet.fail("web-01")
+    fleet.operator.post(f"{URL}/abort", json={"reason": "not this one"})
+    fleet.promote("web.2")
+    later = "web-stable@web.2"
+    opened = fleet.viewer.get(f"/v1/rollouts/{later}").json()["opened_at"]
+
+    def ids(**query: str) -> list[str]:
+        found = fleet.viewer.get("/v1/rollouts", params=query).json()["items"]
+        return [item["rollout_id"] for item in found]
+
+    assert ids() == [later, ROLLOUT]
+    assert ids(outcome="rolled_back") == ids(outcome="failed,rolled_back") == [ROLLOUT]
+    assert ids(outcome="succeeded") == []
+    assert ids(had_failures="true") == [ROLLOUT]
+    assert ids(since=opened) == [later]
+    assert [item["rollout_id"] for item in pages(fleet, "/v1/rollouts", 1)] == [later, ROLLOUT]
+    wrong = fleet.viewer.get("/v1/rollouts", params={"outcome": "lost"})
+    assert (wrong.status_code, "allowed are succeeded" in wrong.json()["detail"]) == (400, True)
 
 
 def test_explains_why_hosts_wait(fleet: ServedFleet) -> None:

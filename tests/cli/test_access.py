@@ -45,7 +45,7 @@ def test_keeps_a_token_that_only_its_owner_can_read(tmp_path: Path, served: Serv
     admin = Shell(tmp_path / "admin", served.url, served.token("user_admin0000"))
     grace = Shell(tmp_path / "grace")
     admin.run(
-        *("user", "add", "grace", "--name", "Grace", "--password-stdin", "--role", "viewer"),
+        *("user", "create", "grace", "--name", "Grace", "--password-stdin", "--role", "viewer"),
         stdin=PASSWORD,
     )
 
@@ -68,7 +68,7 @@ def test_changes_ones_own_password_and_keeps_a_token_of_the_time_after(
 ) -> None:
     admin = Shell(tmp_path / "admin", served.url, served.token("user_admin0000"))
     flags = ("--name", "Grace", "--password-stdin", "--role", "viewer")
-    admin.run("user", "add", "grace", *flags, stdin=PASSWORD)
+    admin.run("user", "create", "grace", *flags, stdin=PASSWORD)
     grace, elsewhere = Shell(tmp_path / "grace"), Shell(tmp_path / "elsewhere")
     sign_in = ("login", "--url", served.url, "--login", "grace", "--password-stdin")
     for shell in (grace, elsewhere):
@@ -119,7 +119,7 @@ def test_administers_people(tmp_path: Path, served: Served) -> None:
     admin = Shell(tmp_path / "admin", served.url, served.token("user_admin0000"))
 
     added = admin.run(
-        *("user", "add", "bob", "--name", "Bob", "--role", "author", "--password-stdin"),
+        *("user", "create", "bob", "--name", "Bob", "--role", "author", "--password-stdin"),
         *("-o", "json"),
         stdin=PASSWORD,
     ).json()
@@ -148,7 +148,7 @@ def test_shows_a_token_once_and_revokes_it(seat: Seat) -> None:
     listed = shell.run("token", "list", "-o", "jsonl").lines()
     narrow = shell.run("repo", "create", "mine", TIDEGATE_TOKEN=made.out.strip())
     token_id = made.out.split("_")[1]
-    revoked = shell.run("token", "revoke", token_id)
+    revoked = shell.run("token", "delete", token_id)
     after = shell.run("whoami", TIDEGATE_TOKEN=made.out.strip())
 
     assert made.out.startswith("tg_")

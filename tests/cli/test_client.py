@@ -160,7 +160,7 @@ def test_asks_again_only_for_what_changed(tmp_path: Path) -> None:
 
     with serve_script(script) as server:
         home = shell(tmp_path, server.url)
-        with home.start("rev", "get", "web.v1", "--watch", "-o", "jsonl") as watching:
+        with home.start("rev", "show", "web.v1", "--watch", "-o", "jsonl") as watching:
             assert watching.stdout is not None
             try:
                 lines = [watching.stdout.readline() for _ in range(2)]

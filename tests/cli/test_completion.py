@@ -39,17 +39,17 @@ def test_completes_nouns_verbs_and_flags(tmp_path: Path) -> None:
 
     assert completed(shell, "ro") == ["rollout"]
     assert completed(shell, "rev", "prop") == ["propose", "propose-delete"]
-    assert "--workspace" in completed(shell, "rev", "init", "--w")
-    assert completed(shell, "rev", "get", "-o", "j") == ["json", "jsonl"]
+    assert "--workspace" in completed(shell, "rev", "create", "--w")
+    assert completed(shell, "rev", "list", "-o", "j") == ["json", "jsonl"]
 
 
 def test_completes_names_that_the_server_knows(seat: Seat) -> None:
     author = seat(Role.AUTHOR)
-    author.run("rev", "init", "complete-me", "--workspace", "v1")
-    author.run("rev", "init", "complete-too", "--workspace", "v1")
+    author.run("rev", "create", "complete-me", "--workspace", "v1")
+    author.run("rev", "create", "complete-too", "--workspace", "v1")
     author.run("rev", "propose", "complete-too.v1")
 
-    assert "default.complete-me.v1" in completed(author, "rev", "get", "default.comp")
+    assert "default.complete-me.v1" in completed(author, "rev", "show", "default.comp")
     assert completed(author, "rev", "approve", "default.comp") == ["default.complete-too.v1"]
     assert "default" in completed(author, "repo", "edit", "")
 
@@ -67,7 +67,7 @@ def test_asks_the_server_without_a_library_that_takes_long_to_import(seat: Seat)
 def test_completes_nothing_where_nobody_answers(tmp_path: Path) -> None:
     away = Shell(tmp_path / "home", "http://127.0.0.1:1", "t")
 
-    assert completed(away, "rev", "get", "x") == []
+    assert completed(away, "rev", "show", "x") == []
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

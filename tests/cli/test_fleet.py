@@ -30,7 +30,7 @@ WRITES: list[tuple[tuple[str, ...], str, str, dict[str, Any]]] = [
         {"selector": "*"},
     ),
     (("channel", "hold", "stable", *WHY), "POST", "/v1/channels/stable/hold", REASON),
-    (("channel", "unhold", "stable", *WHY), "POST", "/v1/channels/stable/unhold", REASON),
+    (("channel", "release", "stable", *WHY), "POST", "/v1/channels/stable/unhold", REASON),
     (("channel", "rollback", "stable", *WHY), "POST", "/v1/channels/stable/rollback", REASON),
     (
         ("rollout", "open", "stable", "web.3"),
@@ -71,14 +71,14 @@ WRITES: list[tuple[tuple[str, ...], str, str, dict[str, Any]]] = [
         {"channel": "stable", "closure_hash": "sha256:abc", **REASON},
     ),
     (
-        ("freeze", "start", "--channel", "stable", "--until", "2026-12-27T00:00:00Z", *WHY),
+        ("freeze", "create", "--channel", "stable", "--until", "2026-12-27T00:00:00Z", *WHY),
         "POST",
         "/v1/freezes",
         {"channels": ["stable"], "until": "2026-12-27T00:00:00Z", **REASON},
     ),
-    (("freeze", "end", "f1", *WHY), "POST", "/v1/freezes/f1/end", REASON),
+    (("freeze", "delete", "f1", *WHY), "POST", "/v1/freezes/f1/end", REASON),
     (
-        ("budget", "set", "db", "--hosts", "role=db", "--max-percent", "10"),
+        ("budget", "create", "db", "--hosts", "role=db", "--max-percent", "10"),
         "PUT",
         "/v1/budgets/db",
         {"selector": "role=db", "max_in_flight": None, "max_in_flight_pct": 10},
@@ -127,8 +127,8 @@ def test_asks_for_what_the_words_say(
         (("channel", "edit", "stable"), "nothing to change"),
         (("channel", "edit", "stable", "--policy", "missing.json"), "cannot be read"),
         (("host", "label", "web-01", "nonsense"), "KEY=VALUE"),
-        (("budget", "set", "db", "--hosts", "*"), "say --max"),
-        (("budget", "set", "db", "--hosts", "*", "--max", "0"), "not in the range"),
+        (("budget", "create", "db", "--hosts", "*"), "say --max"),
+        (("budget", "create", "db", "--hosts", "*", "--max", "0"), "not in the range"),
     ],
 )
 def test_sends_nothing_that_is_not_of_its_form(
@@ -205,8 +205,8 @@ def test_writes_the_section_of_the_settings_that_adds_a_target(
     tmp_path: Path, words: tuple[str, ...], wanted: dict[str, Any]
 ) -> None:
     shell = Shell(tmp_path / "home", "http://127.0.0.1:9", "t")  # nobody is asked
-    printed = shell.run("target", "add", "chat", *words)
-    document = shell.run("target", "add", "chat", *words, "-o", "json")
+    printed = shell.run("target", "create", "chat", *words)
+    document = shell.run("target", "create", "chat", *words, "-o", "json")
 
     assert printed.code == 0, printed.err
     assert tomllib.loads(printed.out) == {"targets": {"chat": wanted}}
@@ -230,10 +230,10 @@ def test_writes_the_section_of_the_settings_that_adds_a_target(
 def test_writes_no_section_that_a_server_would_not_take(
     tmp_path: Path, words: tuple[str, ...]
 ) -> None:
-    refused = Shell(tmp_path / "home", "http://127.0.0.1:9", "t").run("target", "add", *words)
+    refused = Shell(tmp_path / "home", "http://127.0.0.1:9", "t").run("target", "create", *words)
 
     assert (refused.code, refused.out) == (2, "")
-    assert "tidegate target add --help" in refused.err
+    assert "tidegate target create --help" in refused.err
 
 
 def test_says_which_target_did_not_answer(tmp_path: Path) -> None:

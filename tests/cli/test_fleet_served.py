@@ -26,7 +26,7 @@ def operator(served: Served, tmp_path: Path) -> Shell:
         for n in range(2)
     ]
     author, other = shells
-    assert author.run("rev", "init", "web", "--workspace", "v1").code == 0
+    assert author.run("rev", "create", "web", "--workspace", "v1").code == 0
     assert author.run("rev", "propose", "web.v1").code == 0
     assert other.run("rev", "approve", "web.v1").code == 0
     return other
@@ -95,11 +95,11 @@ def test_steers_and_explains_a_rollout(served: Served, operator: Shell, tmp_path
     plan = operator.run("rollout", "plan", "web-stable", "web.1")
     opened = operator.run("rollout", "open", "web-stable", "web.1", "-o", "json").json()
     paused = operator.run("rollout", "pause", ROLLOUT, *WHY)
-    shown = operator.run("rollout", "get", "web-stable")
+    shown = operator.run("rollout", "show", "web-stable")
     why = operator.run("rollout", "explain", ROLLOUT)
     resumed = operator.run("rollout", "resume", ROLLOUT, *WHY)
     early = operator.run("rollout", "clear", ROLLOUT, "--mode", "resume", *WHY)
-    listed = operator.run("rollout", "get", "--channel", "web-stable", "-o", "json").json()
+    listed = operator.run("rollout", "list", "--channel", "web-stable", "-o", "json").json()
     late = operator.run("rollout", "watch", ROLLOUT, "--timeout", "1")
     unknown = operator.run("rollout", "pause", "web-stable@web.9", *WHY)
 
@@ -112,7 +112,7 @@ def test_steers_and_explains_a_rollout(served: Served, operator: Shell, tmp_path
     assert early.code == 1, early
     assert [item["rollout_id"] for item in listed] == [ROLLOUT]
     assert late.code == 6
-    assert (unknown.code, "try: tidegate rollout get" in unknown.err) == (4, True)
+    assert (unknown.code, "try: tidegate rollout list" in unknown.err) == (4, True)
 
 
 def test_holds_and_freezes(operator: Shell, tmp_path: Path) -> None:
@@ -120,15 +120,15 @@ def test_holds_and_freezes(operator: Shell, tmp_path: Path) -> None:
 
     held = operator.run("channel", "hold", "web-stable", *WHY)
     refused = operator.run("channel", "promote", "web-stable", "web.1")
-    freed = operator.run("channel", "unhold", "web-stable", *WHY)
-    frozen = operator.run("freeze", "start", "--channel", "web-stable", *WHY, "-o", "json").json()
+    freed = operator.run("channel", "release", "web-stable", *WHY)
+    frozen = operator.run("freeze", "create", "--channel", "web-stable", *WHY, "-o", "json").json()
     listed = operator.run("freeze", "list")
-    ended = operator.run("freeze", "end", frozen["freeze_id"], *WHY)
+    ended = operator.run("freeze", "delete", frozen["freeze_id"], *WHY)
     edited = operator.run("channel", "edit", "web-stable", "--hosts", "env=dev")
     channels = operator.run("channel", "list")
 
     assert held.code == freed.code == ended.code == edited.code == 0
-    assert (refused.code, "try: tidegate channel unhold web-stable" in refused.err) == (1, True)
+    assert (refused.code, "try: tidegate channel release web-stable" in refused.err) == (1, True)
     assert frozen["freeze_id"] in listed.out
     assert "env=dev" in channels.out
 
@@ -143,9 +143,9 @@ def test_keeps_hosts_and_budgets(served: Served, operator: Shell) -> None:
     listed = operator.run("host", "list")
     shown = operator.run("host", "show", "web-01")
     missing = operator.run("host", "show", "web-99")
-    bounded = operator.run("budget", "set", "prod", "--hosts", "env=prod", "--max", "1")
+    bounded = operator.run("budget", "create", "prod", "--hosts", "env=prod", "--max", "1")
     budgets = operator.run("budget", "list")
-    removed = operator.run("budget", "remove", "prod")
+    removed = operator.run("budget", "delete", "prod")
     nothing = operator.run("quarantine", "list")
 
     assert labelled["labels"] == {"zone": "b"}

@@ -33,7 +33,7 @@ def test_goes_from_an_empty_directory_to_a_published_revision(tmp_path: Path) ->
         roles = ("--role", "author", "--role", "approver")
         steps += [
             ada.run(
-                *("user", "add", name, "--name", name, "--password-stdin", *roles),
+                *("user", "create", name, "--name", name, "--password-stdin", *roles),
                 stdin="correct horse battery\n",
             )
             for name in ("bob", "eve")
@@ -52,7 +52,7 @@ def test_goes_from_an_empty_directory_to_a_published_revision(tmp_path: Path) ->
             for shell, name in ((bob, "bob"), (eve, "eve"))
         ]
         steps += [
-            bob.run("rev", "init", "web", "--workspace", "v1", "--from", str(site)),
+            bob.run("rev", "create", "web", "--workspace", "v1", "--from", str(site)),
             bob.run("rev", "propose", "web.v1"),
             eve.run("rev", "diff", "web.v1"),
             eve.run("rev", "approve", "web.v1"),

@@ -12,7 +12,7 @@ from tidegate.domain.access.roles import Role
 
 def drafts(author: Shell, *packages: str) -> None:
     for package in packages:
-        assert author.run("rev", "init", package, "--workspace", "v1").code == 0
+        assert author.run("rev", "create", package, "--workspace", "v1").code == 0
 
 
 def test_shows_the_last_events_and_one_whole(seat: Seat) -> None:

@@ -79,10 +79,10 @@ def test_steers_publications(registry: RegistryPeople, tmp_path: Path) -> None:
     clock.advance(timedelta(hours=1))
     publisher.serve("docs/index", lambda: b"two", policy)
 
-    made = shell.run("publication", "generations", "docs/index", "-o", "json").json()
+    made = shell.run("publication", "list", "docs/index", "-o", "json").json()
     old = next(item["version_id"] for item in made if not item["current"])
-    back = shell.run("publication", "roll-back", "docs/index", old)
-    unknown = shell.run("publication", "generations", "nothing")
+    back = shell.run("publication", "rollback", "docs/index", old)
+    unknown = shell.run("publication", "list", "nothing")
     clock.advance(timedelta(hours=5))
     collected = shell.run("publication", "collect")
     again = shell.run("publication", "collect", "-o", "json").json()

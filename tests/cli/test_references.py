@@ -33,13 +33,13 @@ APP = Reference("bin/app", URI, HASH, 15)
 def test_pushes_a_reference_and_shows_it_everywhere(seat: Seat, tmp_path: Path) -> None:
     author, approver = seat(Role.AUTHOR), seat(Role.APPROVER)
     place = files(tmp_path / "web", app_conf="port = 80\n")
-    author.run("rev", "init", "refs", "--workspace", "v1")
+    author.run("rev", "create", "refs", "--workspace", "v1")
 
     pushed = author.run("rev", "push", "refs.v1", place, *FLAG)
     author.run("rev", "propose", "refs.v1")
     difference = approver.run("rev", "diff", "refs.v1")
     approved = approver.run("rev", "approve", "refs.v1")
-    shown = author.run("rev", "get", "refs.v1")
+    shown = author.run("rev", "show", "refs.v1")
     listed = author.run("rev", "files", "refs.v1")
     items = json.loads(author.run("rev", "files", "refs.v1", "-o", "json").out)
 
@@ -57,7 +57,7 @@ def test_a_referenced_program_stays_one_through_pull_and_push(seat: Seat, tmp_pa
     author = seat(Role.AUTHOR)
     place = files(tmp_path / "web", app_conf="port = 80\n")
     program = (*FLAG, "--executable", "bin/app")
-    begun = author.run("rev", "init", "prog", "--workspace", "v1", "--from", place, *program)
+    begun = author.run("rev", "create", "prog", "--workspace", "v1", "--from", place, *program)
 
     listed = author.run("rev", "files", "prog.v1", "-o", "json").json()
     author.run("rev", "pull", "prog.v1", str(tmp_path / "mine"))
@@ -74,15 +74,15 @@ def test_a_referenced_program_stays_one_through_pull_and_push(seat: Seat, tmp_pa
 def test_pulls_references_as_a_list_that_a_push_sends_again(seat: Seat, tmp_path: Path) -> None:
     author = seat(Role.AUTHOR)
     place = files(tmp_path / "web", app_conf="port = 80\n")
-    author.run("rev", "init", "round", "--workspace", "v1", "--from", place, *FLAG)
+    author.run("rev", "create", "round", "--workspace", "v1", "--from", place, *FLAG)
     mine, other = tmp_path / "mine", tmp_path / "other"
     pulled = author.run("rev", "pull", "round.v1", str(mine))
     author.run("rev", "pull", "round.v1", str(other))
     listed = json.loads((mine / REFERENCES).read_text())
-    before = json.loads(author.run("rev", "get", "round.v1", "-o", "json").out)
+    before = json.loads(author.run("rev", "show", "round.v1", "-o", "json").out)
 
     again = author.run("rev", "push", "round.v1", str(mine))
-    same = json.loads(author.run("rev", "get", "round.v1", "-o", "json").out)
+    same = json.loads(author.run("rev", "show", "round.v1", "-o", "json").out)
     (mine / REFERENCES).write_text(json.dumps([listed[0] | {"uri": MIRROR}]))
     losing = author.run("rev", "pull", "round.v1", str(mine))
     moved = author.run("rev", "push", "round.v1", str(mine))
@@ -103,7 +103,7 @@ def test_pulls_references_as_a_list_that_a_push_sends_again(seat: Seat, tmp_path
 def test_drops_a_reference_that_is_no_longer_listed(seat: Seat, tmp_path: Path) -> None:
     author = seat(Role.AUTHOR)
     place = files(tmp_path / "web", app_conf="port = 80\n")
-    author.run("rev", "init", "drop", "--workspace", "v1", "--from", place, *FLAG)
+    author.run("rev", "create", "drop", "--workspace", "v1", "--from", place, *FLAG)
 
     pushed = author.run("rev", "push", "drop.v1", place)
 
@@ -113,7 +113,7 @@ def test_drops_a_reference_that_is_no_longer_listed(seat: Seat, tmp_path: Path) 
 def test_says_what_is_wrong_with_a_reference(seat: Seat, tmp_path: Path) -> None:
     author = seat(Role.AUTHOR)
     place = files(tmp_path / "web", app_conf="port = 80\n")
-    author.run("rev", "init", "wrong", "--workspace", "v1")
+    author.run("rev", "create", "wrong", "--workspace", "v1")
     path, _, hashed, size = FLAG[1:]
 
     def push(*words: str, where: str = place) -> tuple[int, str]:
@@ -124,7 +124,7 @@ def test_says_what_is_wrong_with_a_reference(seat: Seat, tmp_path: Path) -> None
     twice = push("app.conf", URI, hashed, size)
     count = push(path, URI, hashed, "many")
     short = push(path, URI)
-    alone = author.run("rev", "init", "alone", "--workspace", "v1", *FLAG)
+    alone = author.run("rev", "create", "alone", "--workspace", "v1", *FLAG)
     (tmp_path / "web" / REFERENCES).write_text('{"bin/app": 1}')
     broken = author.run("rev", "push", "wrong.v1", place)
 

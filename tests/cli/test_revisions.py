@@ -20,7 +20,7 @@ DECISIONS_MAX = 100
 def published(author: Shell, approver: Shell, package: str, place: str) -> str:
     """A first revision of a package, all the way; its name."""
     name = f"default.{package}.v1"
-    assert author.run("rev", "init", package, "--workspace", "v1", "--from", place).code == 0
+    assert author.run("rev", "create", package, "--workspace", "v1", "--from", place).code == 0
     assert author.run("rev", "propose", name).code == 0
     assert approver.run("rev", "approve", name).code == 0
     return name
@@ -30,10 +30,10 @@ def test_says_what_comes_next_and_how_revisions_are_named(seat: Seat, tmp_path: 
     author = seat(Role.AUTHOR)
     place = files(tmp_path / "next", app_conf="port = 80\n")
 
-    empty = author.run("rev", "init", "next", "--workspace", "v1")
-    full = author.run("rev", "init", "next", "--workspace", "v2", "--from", place)
+    empty = author.run("rev", "create", "next", "--workspace", "v1")
+    full = author.run("rev", "create", "next", "--workspace", "v2", "--from", place)
     pushed = author.run("rev", "push", "next.v1", place)
-    nameless = author.run("rev", "get", "next")
+    nameless = author.run("rev", "show", "next")
 
     assert empty.out.endswith("next: tidegate rev push default.next.v1 DIRECTORY\n")
     assert full.out.endswith("next: tidegate rev propose default.next.v2\n")
@@ -47,14 +47,14 @@ def test_takes_a_draft_to_its_release(seat: Seat, tmp_path: Path) -> None:
     author, approver = seat(Role.AUTHOR), seat(Role.APPROVER)
     place = files(tmp_path / "web", app_conf="port = 80\n", static__index_html="<h1>hi</h1>\n")
 
-    drafted = author.run("rev", "init", "web", "--workspace", "v1")
+    drafted = author.run("rev", "create", "web", "--workspace", "v1")
     pushed = author.run("rev", "push", "web.v1", place)
     proposed = author.run("rev", "propose", "web.v1", "--reason", "first")
     own = author.run("rev", "approve", "web.v1")
     difference = approver.run("rev", "diff", "web.v1")
     approved = approver.run("rev", "approve", "web.v1")
     late = author.run("rev", "push", "web.v1", place)
-    shown = author.run("rev", "get", "web.v1")
+    shown = author.run("rev", "show", "web.v1")
     history = author.run("rev", "history", "web.v1", "-o", "jsonl").lines()
 
     assert "default.web.v1 is drafted" in drafted.out
@@ -71,7 +71,7 @@ def test_takes_a_draft_to_its_release(seat: Seat, tmp_path: Path) -> None:
 def test_pulls_what_was_pushed_and_refuses_to_lose_changes(seat: Seat, tmp_path: Path) -> None:
     ann, bob = seat(Role.AUTHOR), seat(Role.AUTHOR)
     place = files(tmp_path / "first", a_txt="one\n")
-    ann.run("rev", "init", "pulled", "--workspace", "v1", "--from", place)
+    ann.run("rev", "create", "pulled", "--workspace", "v1", "--from", place)
     hers, his = tmp_path / "hers", tmp_path / "his"
 
     assert ann.run("rev", "pull", "pulled.v1", str(hers)).code == 0
@@ -97,7 +97,7 @@ def test_pulls_what_was_pushed_and_refuses_to_lose_changes(seat: Seat, tmp_path:
 def test_pulls_into_no_directory_of_somebody_else(seat: Seat, tmp_path: Path) -> None:
     author = seat(Role.AUTHOR)
     place = files(tmp_path / "own", a_txt="mine\n")
-    author.run("rev", "init", "other", "--workspace", "v1")
+    author.run("rev", "create", "other", "--workspace", "v1")
 
     refused = author.run("rev", "pull", "other.v1", place)
 
@@ -107,7 +107,7 @@ def test_pulls_into_no_directory_of_somebody_else(seat: Seat, tmp_path: Path) ->
 
 def test_names_the_version_that_it_acts_on(seat: Seat) -> None:
     author = seat(Role.AUTHOR)
-    draft = author.run("rev", "init", "versions", "--workspace", "v1", "-o", "json").json()
+    draft = author.run("rev", "create", "versions", "--workspace", "v1", "-o", "json").json()
     version = draft["metadata"]["resourceVersion"]
 
     done = author.run("rev", "propose", "versions.v1", "--version", version)
@@ -115,12 +115,12 @@ def test_names_the_version_that_it_acts_on(seat: Seat) -> None:
 
     assert done.code == 0
     assert stale.code == 3
-    assert "try: tidegate rev get versions.v1" in stale.err
+    assert "try: tidegate rev show versions.v1" in stale.err
 
 
 def test_sends_proposals_back(seat: Seat) -> None:
     author, approver = seat(Role.AUTHOR), seat(Role.APPROVER)
-    author.run("rev", "init", "sent-back", "--workspace", "v1")
+    author.run("rev", "create", "sent-back", "--workspace", "v1")
 
     author.run("rev", "propose", "sent-back.v1")
     silent = approver.run("rev", "reject", "sent-back.v1")
@@ -128,19 +128,19 @@ def test_sends_proposals_back(seat: Seat) -> None:
     author.run("rev", "propose", "sent-back.v1")
     withdrawn = author.run("rev", "withdraw", "sent-back.v1")
     deleted = author.run("rev", "delete", "sent-back.v1")
-    gone = author.run("rev", "get", "sent-back.v1")
+    gone = author.run("rev", "show", "sent-back.v1")
     history = author.run("rev", "history", "sent-back.v1")
 
     assert (silent.code, "--reason" in silent.err) == (2, True)
     assert rejected.code == withdrawn.code == deleted.code == 0
-    assert (gone.code, "try: tidegate rev get" in gone.err) == (4, True)
+    assert (gone.code, "try: tidegate rev list" in gone.err) == (4, True)
     assert "no tests" in history.out
 
 
 def test_waits_for_somebody_else_to_decide(seat: Seat) -> None:
     author, approver = seat(Role.AUTHOR), seat(Role.APPROVER)
     for package in ("waits-a", "waits-b"):
-        author.run("rev", "init", package, "--workspace", "v1")
+        author.run("rev", "create", package, "--workspace", "v1")
 
     def once_proposed(*words: str) -> None:
         for _ in range(DECISIONS_MAX):
@@ -204,26 +204,26 @@ def test_deletes_what_is_published_only_by_way_of_a_proposal(seat: Seat, tmp_pat
 
 def test_lists_by_repository_package_and_lifecycle(seat: Seat) -> None:
     author = seat(Role.AUTHOR)
-    author.run("rev", "init", "listed/one", "--workspace", "v1")
-    author.run("rev", "init", "listed/two", "--workspace", "v1")
+    author.run("rev", "create", "listed/one", "--workspace", "v1")
+    author.run("rev", "create", "listed/two", "--workspace", "v1")
     author.run("rev", "propose", "default.listed.two.v1")
 
-    proposed = author.run("rev", "get", "--lifecycle", "Proposed", "-o", "jsonl").lines()
-    one = author.run("rev", "get", "--package", "default/listed/one", "-o", "json").json()
-    none = author.run("rev", "get", "--package", "default/nothing")
+    proposed = author.run("rev", "list", "--lifecycle", "Proposed", "-o", "jsonl").lines()
+    one = author.run("rev", "list", "--package", "default/listed/one", "-o", "json").json()
+    none = author.run("rev", "list", "--package", "default/nothing")
 
     assert "default.listed.two.v1" in {item["metadata"]["name"] for item in proposed}
     assert [item["metadata"]["name"] for item in one] == ["default.listed.one.v1"]
-    assert (none.code, none.out, "try: tidegate rev init" in none.err) == (0, "", True)
+    assert (none.code, none.out, "try: tidegate rev create" in none.err) == (0, "", True)
 
 
 def test_shows_a_revision_as_it_was(seat: Seat) -> None:
     author = seat(Role.AUTHOR)
-    draft = author.run("rev", "init", "past", "--workspace", "v1", "-o", "json").json()
+    draft = author.run("rev", "create", "past", "--workspace", "v1", "-o", "json").json()
     author.run("rev", "propose", "past.v1")
 
     then = draft["metadata"]["resourceVersion"]
-    before = author.run("rev", "get", "past.v1", "--as-of", then, "-o", "json").json()
+    before = author.run("rev", "show", "past.v1", "--as-of", then, "-o", "json").json()
 
     assert before["spec"]["lifecycle"] == "Draft"
 
@@ -249,12 +249,12 @@ def test_pushes_nothing_but_plain_files(
 
 def test_lists_what_one_drafted_and_reaps_what_an_owner_left(seat: Seat) -> None:
     ann, bob, admin = seat(Role.AUTHOR), seat(Role.AUTHOR), seat(Role.SECURITY_ADMIN)
-    ann.run("rev", "init", "hers", "--workspace", "v1")
-    bob.run("rev", "init", "his", "--workspace", "v1")
+    ann.run("rev", "create", "hers", "--workspace", "v1")
+    bob.run("rev", "create", "his", "--workspace", "v1")
 
-    hers = ann.run("rev", "get", "--author", "me", "-o", "jsonl").lines()
+    hers = ann.run("rev", "list", "--author", "me", "-o", "jsonl").lines()
     who = ann.run("whoami", "-o", "json").json()["user_id"]
-    seen = bob.run("rev", "get", "--author", who, "-o", "jsonl").lines()
+    seen = bob.run("rev", "list", "--author", who, "-o", "jsonl").lines()
     none = admin.run("rev", "reap", "variant", "edge")
     refused = ann.run("rev", "reap", "variant", "edge")
 

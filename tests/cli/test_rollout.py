@@ -102,7 +102,7 @@ def test_redraws_in_place_on_a_terminal(tmp_path: Path) -> None:
     with serve_script(playing(*FRAMES, last)) as server:
         shell = Shell(tmp_path / "home", server.url, "t")
         watched = shell.on_terminal("rollout", "watch", "web-stable")
-        plain = shell.on_terminal("rollout", "get", ROLLOUT, NO_COLOR="1")
+        plain = shell.on_terminal("rollout", "show", ROLLOUT, NO_COLOR="1")
 
     ups = re.findall(r"\x1b\[(\d+)F", watched.out)
     assert watched.code == 0
@@ -134,7 +134,7 @@ def test_says_what_holds_a_rollout_back(tmp_path: Path) -> None:
     gates = [{"gate": "freeze", "reason": "holidays", "since": "2026-12-24T00:00:00Z"}]
     held = rollout("Active", 0, wave("canary", 2), gates=gates, paused_at="x", paused_by="user_1")
     with serve_script(playing(held)) as server:
-        shown = Shell(tmp_path / "home", server.url, "t").run("rollout", "get", ROLLOUT)
+        shown = Shell(tmp_path / "home", server.url, "t").run("rollout", "show", ROLLOUT)
 
     assert "■ paused by user_1" in shown.out
     assert "✘ freeze: holidays (since 2026-12-24 00:00:00Z)" in shown.out
@@ -183,7 +183,7 @@ def test_shows_who_opened_it_and_why(tmp_path: Path) -> None:
     opened: dict[str, Any] = {"opened_at": "2026-05-01T06:00:00Z", "opened_by": "user_1"}
     found = rollout("Active", opened_reason="the checkout was slow", **opened)
     with serve_script(lambda asked: ScriptedResponse(200, found)) as server:
-        shown = Shell(tmp_path / "home", server.url, "t").run("rollout", "get", ROLLOUT)
+        shown = Shell(tmp_path / "home", server.url, "t").run("rollout", "show", ROLLOUT)
 
     line = shown.out.splitlines()[1]
     assert line.startswith("  opened ")
@@ -202,17 +202,23 @@ def test_shows_who_opened_it_and_why(tmp_path: Path) -> None:
     ],
 )
 def test_shows_how_it_ended(tmp_path: Path, outcome: str, says: str) -> None:
-    found = rollout("Superseded", outcome=outcome, outcome_at="2026-05-01T06:00:00Z")
+    found = rollout(
+        "Superseded",
+        outcome=outcome,
+        opened_at="2026-05-01T05:37:00Z",
+        outcome_at="2026-05-01T06:00:00Z",
+    )
     listed = {"items": [found], "next": None}
     with serve_script(
         lambda asked: ScriptedResponse(200, found if ROLLOUT in asked.path else listed)
     ) as server:
         shell = Shell(tmp_path / "home", server.url, "t")
-        shown = shell.run("rollout", "get", ROLLOUT)
-        table = shell.run("rollout", "get")
+        shown = shell.run("rollout", "show", ROLLOUT)
+        table = shell.run("rollout", "list")
 
     assert f"  outcome {says} at 2026-05-01 06:00:00Z" in shown.out.splitlines()
-    assert says.partition(" ")[2] in table.out
+    assert says in table.out
+    assert "23 min" in table.out
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_asks_before_it_erases_a_person(tmp_path: Path, served: Served) -> None:
 
 def test_shows_a_bar_while_it_pushes_much(seat: Seat, tmp_path: Path) -> None:
     author = seat(Role.AUTHOR)
-    author.run("rev", "init", "heavy", "--workspace", "v1")
+    author.run("rev", "create", "heavy", "--workspace", "v1")
     place = tmp_path / "heavy"
     place.mkdir()
     (place / "blob").write_bytes(bytes(range(256)) * 16_384)

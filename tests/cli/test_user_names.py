@@ -29,13 +29,13 @@ def test_shows_names_to_auditors_and_ones_own_to_everybody(
     seat: Seat, shared: Served, tmp_path: Path
 ) -> None:
     grace = author(shared, tmp_path / "grace")
-    made = grace.run("rev", "init", "named", "--workspace", "v1")
+    made = grace.run("rev", "create", "named", "--workspace", "v1")
     assert made.code == 0, made.err
 
-    own = grace.run("rev", "get").out
+    own = grace.run("rev", "list").out
     audited = seat(Role.AUDITOR).run("rev", "history", "named.v1").out
     viewer = seat(Role.VIEWER)
-    others = viewer.run("rev", "get").out
+    others = viewer.run("rev", "list").out
     exact = viewer.run("rev", "history", "named.v1", "-o", "json").json()
     audited_exact = seat(Role.AUDITOR).run("rev", "history", "named.v1", "-o", "json").json()
 
@@ -52,7 +52,7 @@ def test_says_that_the_package_of_a_new_channel_is_not_there_yet(seat: Seat) -> 
     person = seat()
 
     early = person.run("channel", "create", "early", "--package", "default/late", "--hosts", "a=b")
-    person.run("rev", "init", "late", "--workspace", "v1")
+    person.run("rev", "create", "late", "--workspace", "v1")
     later = person.run("channel", "create", "later", "--package", "late", "--hosts", "c=d")
     slip = person.run("channel", "create", "slip", "--package", "lste", "--hosts", "g=h")
     piped = person.run(
@@ -65,11 +65,11 @@ def test_says_that_the_package_of_a_new_channel_is_not_there_yet(seat: Seat) -> 
         "(the default policy; see: tidegate channel policy early).\n"
     )
     assert "package default/late has no revision yet" in early.err
-    assert "try: tidegate rev init late --workspace main" in early.err
+    assert "try: tidegate rev create late --workspace main" in early.err
     assert later.err == ""
-    assert "try: tidegate rev init lste --workspace main\n" in slip.err
+    assert "try: tidegate rev create lste --workspace main\n" in slip.err
     assert piped.json()["channel"] == "piped"
-    assert "tidegate rev init late --workspace main --repo other" in piped.err
+    assert "tidegate rev create late --workspace main --repo other" in piped.err
 
 
 def test_shows_and_checks_a_policy(seat: Seat, tmp_path: Path) -> None:

@@ -17,19 +17,20 @@ ROOT = Path(__file__).parents[2]
 
 # The verbs of each noun, as the product names them. Those that start the rest are main's.
 PROMISED = {
-    "rev": "init clone copy get pull push diff propose withdraw approve reject propose-delete"
-    " reject-delete delete history upgrade",
-    "repo": "create list",
-    "channel": "create edit list show policy promote hold unhold history rollback",
-    "rollout": "plan simulate open get watch pause resume abort retry clear skip explain events",
+    "rev": "list show create clone copy pull push files diff propose withdraw approve reject"
+    " propose-delete reject-delete delete history upgrade",
+    "repo": "list show create edit",
+    "channel": "list show create edit promote rollback hold release history policy",
+    "rollout": "list show plan simulate watch pause resume skip abort retry clear explain events",
     "host": "list show enroll revoke explain label retire",
     "quarantine": "list lift",
-    "freeze": "start end list",
-    "outbox": "list redrive",
-    "token": "create revoke",
-    "user": "add grant list disable erase",
-    "target": "add list test",
-    "budget": "set list",
+    "freeze": "list show create delete",
+    "outbox": "list show redrive cancel",
+    "token": "list show create delete",
+    "user": "list show create grant disable enable erase",
+    "target": "list show create test",
+    "budget": "list show create edit delete",
+    "publication": "list rollback collect",
     "log": "tail show export verify",
 }
 ALONE = ("setup", "login", "logout", "whoami", "completion")
@@ -86,7 +87,7 @@ def test_asks_a_server_without_importing_what_only_terminals_need(tmp_path: Path
         (("rev", "approve"), "tidegate rev approve --help"),
         (("rev", "approve", "x.v1", "--nope"), "tidegate rev approve --help"),
         (("repo", "create", "x", "--approvals", "many"), "tidegate repo create --help"),
-        (("rev", "get", "-o", "yaml"), "tidegate rev get --help"),
+        (("rev", "list", "-o", "yaml"), "tidegate rev list --help"),
     ],
 )
 def test_ends_wrong_usage_with_the_help_to_read(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace as altered
+from typing import Any
 
 import apsw
 import boto3
@@ -24,6 +25,8 @@ from tests.contract.in_process_fleet import (
     play_journey,
     rows,
 )
+from tidegate.control.queries.reads import Reads
+from tidegate.control.queries.rollout_lists import RolloutsWanted, newest_rollouts
 from tidegate.control.storage.archive.redaction import FactRedactor
 from tidegate.control.storage.archive.segments import feed
 from tidegate.control.storage.lost_caches import lost_caches, rebuild_lost
@@ -70,6 +73,35 @@ def journey(fleet_stores: FleetStores) -> InProcessFleet:
     fleet = play_journey(InProcessFleet(fleet_stores.open(Schema(SCHEMA.vocabulary, older))))
     fleet_stores.open()
     return fleet
+
+
+def test_lists_rollouts_newest_first_on_every_engine(journey: InProcessFleet) -> None:
+    reads = Reads(journey.store)
+    stored = [
+        codec.decode(record.data, Rollout)
+        for record in journey.store.range(ROLLOUTS.name, limit=ROWS_MAX)
+    ]
+    newest = [row.rollout_id for row in sorted(stored, key=lambda row: row.opened_at)][::-1]
+    channel = stored[0].channel
+
+    def listed(limit: int, **wanted: Any) -> list[str]:
+        found: list[str] = []
+        after: str | None = ""
+        while after is not None:
+            page, after = newest_rollouts(
+                reads, RolloutsWanted(**wanted), lambda row: True, after=after, limit=limit
+            )
+            found += [item.rollout.row.rollout_id for item in page]
+        return found
+
+    assert len(newest) > 2
+    assert listed(100) == listed(1) == newest
+    assert listed(1, channel=channel) == [id for id in newest if id.startswith(f"{channel}@")]
+    assert listed(2, since=stored[-1].opened_at) == [
+        row.rollout_id
+        for row in sorted(stored, key=lambda row: row.opened_at, reverse=True)
+        if row.opened_at >= stored[-1].opened_at
+    ]
 
 
 # ── classes ───────────────────────────────────────────────────────────────────────────────────────

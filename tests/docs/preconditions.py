@@ -17,21 +17,21 @@ STAGES: Final[Mapping[str, str]] = {
     "docs/recipes/from-ci.md": f"""{SERVER}
 mkdir dist
 echo one > dist/index.html
-tidegate rev init web --workspace v1 --from dist
+tidegate rev create web --workspace v1 --from dist
 tidegate rev propose web.v1
 tidegate rev approve web.v1
 tidegate channel create stable --package web --hosts env=prod
 tidegate channel promote stable web.1
 tidegate repo edit default --approvals 1
 echo '{PASSWORD}' | tee bob.password > ci.password
-tidegate user add bob --name Bob --password-stdin --role viewer --role approver < bob.password
+tidegate user create bob --name Bob --password-stdin --role viewer --role approver < bob.password
 echo two > dist/index.html
 """,
     # one user and a published package
     "docs/reference/policy.md": f"""{SERVER}
 mkdir dist
 echo one > dist/index.html
-tidegate rev init web --workspace v1 --from dist
+tidegate rev create web --workspace v1 --from dist
 tidegate rev propose web.v1
 tidegate rev approve web.v1
 """,
@@ -39,7 +39,7 @@ tidegate rev approve web.v1
     "docs/recipes/by-reference.md": f"""{SERVER}
 mkdir dist
 echo one > dist/index.html
-tidegate rev init web --workspace v1 --from dist
+tidegate rev create web --workspace v1 --from dist
 tidegate rev propose web.v1
 tidegate rev approve web.v1
 echo weights > model.bin

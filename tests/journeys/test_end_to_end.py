@@ -73,7 +73,7 @@ class ProcessFleet:
         ):
             granted = tuple(word for role in roles for word in ("--role", role))
             named = ("--name", person.name.title(), "--password-stdin", *granted)
-            self.admin.does("user", "add", person.name, *named, stdin=PASSWORD)
+            self.admin.does("user", "create", person.name, *named, stdin=PASSWORD)
             person.sign_in()
         self.http = self._stack.enter_context(self.manager.client())
 
@@ -201,7 +201,7 @@ def test_tells_the_whole_story_and_comes_to_the_same_end_on_every_engine(
 
     here.publish("v2", "bad two", "copy", "web.v1")
     here.manager.waits("channel", "promote", CHANNEL, "web.2", "--wait", "--timeout", "60", code=7)
-    here.manager.does("rollout", "get", BAD)
+    here.manager.does("rollout", "show", BAD)
     here.manager.does("rollout", "explain", BAD)
     here.manager.does("quarantine", "list")
     here.manager.does("log", "verify")

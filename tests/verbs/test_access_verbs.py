@@ -63,7 +63,7 @@ def add(login: str, password: str = FIRST_PASSWORD) -> Verb:
     return Verb(
         steps.ADD_USER,
         ApiCall("POST", "/v1/users", {**names, "roles": [{"role": "author"}]}),
-        ("user", "add", login, "--name", "Grace Hopper", "--role", "author", "--password-stdin"),
+        ("user", "create", login, "--name", "Grace Hopper", "--role", "author", "--password-stdin"),
         Form("/settings/users", {**names, "role": "author"}, PAGE),
         f"{password}\n",
     )
@@ -161,7 +161,7 @@ CREATE_NARROWED_TOKEN = Verb(
 REVOKE_TOKEN = Verb(
     steps.REVOKE_TOKEN,
     ApiCall("POST", f"/v1/tokens/{TOKEN}/revoke"),
-    ("token", "revoke", TOKEN),
+    ("token", "delete", TOKEN),
     Form("/settings/revoke", {"token_id": TOKEN}, PAGE),
 )
 SIGN_OUT = Verb(

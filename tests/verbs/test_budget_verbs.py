@@ -27,17 +27,17 @@ def set_verb(selector: str) -> Verb:
     return Verb(
         steps.SET_BUDGET,
         ApiCall("PUT", PATH, {"selector": selector, "max_in_flight": 5}),
-        ("budget", "set", BUDGET, "--hosts", selector, "--max", "5"),
+        ("budget", "create", BUDGET, "--hosts", selector, "--max", "5"),
         NO_FORM,
     )
 
 
 SET = set_verb("app=web")
-REMOVE = Verb(steps.REMOVE_BUDGET, ApiCall("DELETE", PATH), ("budget", "remove", BUDGET), NO_FORM)
+REMOVE = Verb(steps.REMOVE_BUDGET, ApiCall("DELETE", PATH), ("budget", "delete", BUDGET), NO_FORM)
 REMOVE_BY_PUT = Verb(
     steps.REMOVE_BUDGET,
     ApiCall("PUT", PATH, {"selector": "app=web", "removed": True}),
-    ("budget", "remove", BUDGET),
+    ("budget", "delete", BUDGET),
     NO_FORM,
 )
 

@@ -37,19 +37,19 @@ def freeze_channel(fleet: ServedFleet) -> None:
 START = Verb(
     steps.START_FREEZE,
     ApiCall("POST", "/v1/freezes", {"reason": WHY, "channels": [CHANNEL]}),
-    ("freeze", "start", "--channel", CHANNEL, "--reason", WHY),
+    ("freeze", "create", "--channel", CHANNEL, "--reason", WHY),
     NO_FORM,
 )
 START_EVERYWHERE = Verb(
     steps.START_FREEZE,
     ApiCall("POST", "/v1/freezes", {"reason": WHY}),
-    ("freeze", "start", "--reason", WHY),
+    ("freeze", "create", "--reason", WHY),
     NO_FORM,
 )
 END = Verb(
     steps.END_FREEZE,
     ApiCall("POST", f"/v1/freezes/{FREEZE}/end", {"reason": WHY}),
-    ("freeze", "end", FREEZE, "--reason", WHY),
+    ("freeze", "delete", FREEZE, "--reason", WHY),
     NO_FORM,
 )
 

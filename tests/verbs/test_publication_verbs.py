@@ -44,7 +44,7 @@ def roll_back_to(version_id: str, key: str = KEY) -> Verb:
     return Verb(
         steps.ROLL_BACK_PUBLICATION,
         ApiCall("POST", f"/v1/publications/{key}/roll-back", {"version_id": version_id}),
-        ("publication", "roll-back", key, version_id),
+        ("publication", "rollback", key, version_id),
         NO_PAGE,
     )
 

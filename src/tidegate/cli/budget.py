@@ -35,7 +35,7 @@ def budget() -> None:
     """How many hosts may be disrupted at once."""
 
 
-@budget.command("set")
+@budget.command("create")
 @click.argument("budget_id", shell_complete=BUDGETS)
 @click.option("--hosts", "selector", required=True, help="The hosts that match this selector.")
 @click.option("--max", "most", type=click.IntRange(1), metavar="N", help="How many at once.")
@@ -53,14 +53,48 @@ def set_one(
     """Limit how many of some hosts may be in flight at once."""
     if most is None and share is None:
         raise CommandExit(
-            ExitCode.USAGE, "say --max, --max-percent or both", "tidegate budget set --help"
+            ExitCode.USAGE, "say --max, --max-percent or both", "tidegate budget create --help"
         )
     body = {"selector": selector, "max_in_flight": most, "max_in_flight_pct": share}
     answer = context.client.write("PUT", at("budgets", budget_id), body)
     context.done(answer, f"budget {budget_id}: at most {format_bound(body)} of hosts {selector}")
 
 
-@budget.command("remove")
+@budget.command("edit")
+@click.argument("budget_id", shell_complete=BUDGETS)
+@click.option("--hosts", "selector", help="The hosts that match this selector.")
+@click.option("--max", "most", type=click.IntRange(1), metavar="N", help="How many at once.")
+@click.option(
+    "--max-percent",
+    "share",
+    type=click.IntRange(1, 100),
+    metavar="N",
+    help="What share of them at once.",
+)
+@with_context
+def edit(
+    context: CommandContext,
+    budget_id: str,
+    selector: str | None,
+    most: int | None,
+    share: int | None,
+) -> None:
+    """Change a budget. Settings that you do not name stay."""
+    items = context.client.items(at("budgets"))
+    found = next((item for item in items if item["budget_id"] == budget_id), None)
+    if found is None:
+        raise CommandExit(
+            ExitCode.NOT_FOUND, f"there is no budget {budget_id!r}", "tidegate budget list"
+        )
+    given = {"selector": selector, "max_in_flight": most, "max_in_flight_pct": share}
+    body = {name: found.get(name) if value is None else value for name, value in given.items()}
+    answer = context.client.write("PUT", at("budgets", budget_id), body)
+    context.done(
+        answer, f"budget {budget_id}: at most {format_bound(body)} of hosts {body['selector']}"
+    )
+
+
+@budget.command("delete")
 @click.argument("budget_id", shell_complete=BUDGETS)
 @with_context
 def remove(context: CommandContext, budget_id: str) -> None:
@@ -81,3 +115,11 @@ def list_all(context: CommandContext, watch: bool) -> None:
         watch=watch,
         empty="no budget: as many hosts at once as the waves allow",
     )
+
+
+@budget.command("show")
+@click.argument("budget_id", shell_complete=BUDGETS)
+@with_context
+def show(context: CommandContext, budget_id: str) -> None:
+    """Show one budget."""
+    context.one_of(context.client.items(at("budgets")), "budget_id", budget_id, COLUMNS, "budget")

@@ -127,7 +127,7 @@ def _note_missing(context: CommandContext, package: str) -> None:
             return
     where = "" if repository == REPOSITORY_DEFAULT else f" --repo {repository}"
     note(f"package {package} has no revision yet")
-    note(f"  try: tidegate rev init {path} --workspace main{where}")
+    note(f"  try: tidegate rev create {path} --workspace main{where}")
 
 
 def _is_missing(context: CommandContext, package: str) -> bool:
@@ -306,11 +306,11 @@ def hold(context: CommandContext, channel: str, reason: str) -> None:
     """Hold CHANNEL: no promotion and no order until the hold is released."""
     answer = context.client.write("POST", at("channels", channel, "hold"), {"reason": reason})
     context.done(
-        answer, f"channel {channel} is held; release it with: tidegate channel unhold {channel}"
+        answer, f"channel {channel} is held; release it with: tidegate channel release {channel}"
     )
 
 
-@channel.command("unhold")
+@channel.command("release")
 @click.argument("channel", shell_complete=CHANNELS)
 @reason(required=True)
 @with_context

@@ -115,6 +115,19 @@ class CommandContext:
 
         follow(ask, lambda found: card_lines(fields(found)), output=self.output)
 
+    def one_of(
+        self, items: Iterable[Item], member: str, id: str, columns: Sequence[Column], what: str
+    ) -> None:
+        """One thing of a list, as a card. Raises: CommandExit: it is not in the list."""
+        from tidegate.cli.exit_codes import CommandExit, ExitCode
+
+        for item in items:
+            if str(item.get(member)) == id:
+                self.card(item, [(column.title.lower(), column.cell(item)) for column in columns])
+                return
+        noun = what.split()[-1]
+        raise CommandExit(ExitCode.NOT_FOUND, f"there is no {what} {id!r}", f"tidegate {noun} list")
+
     def card(self, document: Any, fields: Sequence[tuple[str, Cell]]) -> None:
         from tidegate.cli.output import print_card
 

@@ -25,7 +25,7 @@ def freeze() -> None:
     """Times in which nothing is dispatched."""
 
 
-@freeze.command("start")
+@freeze.command("create")
 @click.option("--channel", "channels", multiple=True, shell_complete=CHANNELS, help="Else: all.")
 @click.option("--until", metavar="TIME", help="When it ends automatically: 2026-12-24T18:00:00Z.")
 @reason(required=True)
@@ -37,10 +37,10 @@ def start(
     body = {"channels": list(channels), "until": until, "reason": reason}
     answer = context.client.write("POST", at("freezes"), body)
     freeze_id = answer.json()["freeze_id"]
-    context.done(answer, f"frozen; end it with: tidegate freeze end {freeze_id} --reason …")
+    context.done(answer, f"frozen; end it with: tidegate freeze delete {freeze_id} --reason …")
 
 
-@freeze.command("end")
+@freeze.command("delete")
 @click.argument("freeze_id", shell_complete=names("/v1/freezes", "freeze_id"))
 @reason(required=True)
 @with_context
@@ -58,3 +58,11 @@ def list_all(context: CommandContext, watch: bool) -> None:
     context.shown(
         lambda: list(context.client.items(at("freezes"))), COLUMNS, watch=watch, empty="no freeze"
     )
+
+
+@freeze.command("show")
+@click.argument("freeze_id", shell_complete=names("/v1/freezes", "freeze_id"))
+@with_context
+def show(context: CommandContext, freeze_id: str) -> None:
+    """Show one freeze."""
+    context.one_of(context.client.items(at("freezes")), "freeze_id", freeze_id, COLUMNS, "freeze")

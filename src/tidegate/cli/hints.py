@@ -24,15 +24,15 @@ FAULTS_MAX = 20
 
 # Where a noun is looked at. {name} is the verb's own argument.
 LOOKS: Final = {
-    "rev": "rev get {name}",
+    "rev": "rev show {name}",
     "repo": "repo list",
     "channel": "channel show {name}",
-    "rollout": "rollout get {name}",
+    "rollout": "rollout show {name}",
     "host": "host show {name}",
     "quarantine": "quarantine list",
     "freeze": "freeze list",
     "outbox": "outbox list",
-    "publication": "publication generations {name}",
+    "publication": "publication list {name}",
     "token": "token list",
     "user": "user list",
     "target": "target list",
@@ -40,7 +40,11 @@ LOOKS: Final = {
     "log": "log tail",
 }
 # Where all of a noun are listed.
-LISTS: Final = {**LOOKS, "rev": "rev get", "channel": "channel list", "rollout": "rollout get"} | {
+LISTS: Final = {
+    **LOOKS,
+    "rev": "rev list",
+    "channel": "channel list",
+    "rollout": "rollout list",
     "host": "host list",
     "publication": "channel list",
 }
@@ -63,27 +67,27 @@ NEXT: Final[Mapping[str, tuple[str, ...]]] = {
     "no_such_path": ("--version", "doctor"),
     "method_not_allowed": ("--version", "doctor"),
     # revisions
-    "self_approval": ("whoami", "rev get {name}"),
-    "self_deletion": ("whoami", "rev get {name}"),
+    "self_approval": ("whoami", "rev show {name}"),
+    "self_deletion": ("whoami", "rev show {name}"),
     "not_proposer": ("rev reject {name} --reason …",),
     "not_draft": ("rev copy {name} --workspace …",),
     "immutable": ("rev copy {name} --workspace …",),
-    "digest_mismatch": ("rev diff {name}", "rev get {name}"),
-    "content_damaged": ("rev reject {name} --reason …", "rev get {name}"),
+    "digest_mismatch": ("rev diff {name}", "rev show {name}"),
+    "content_damaged": ("rev reject {name} --reason …", "rev show {name}"),
     "deletion_not_proposed": ("rev propose-delete {name}",),
     "proposal_protected": ("rev withdraw {name}", "rev reject {name} --reason …"),
     "still_pinned": ("channel list",),
-    "still_referenced": ("rev get",),
-    "package_exists": ("rev get", "rev copy … --workspace …"),
-    "path_overlap": ("rev get",),
+    "still_referenced": ("rev list",),
+    "package_exists": ("rev list", "rev copy … --workspace …"),
+    "path_overlap": ("rev list",),
     "already_exists": ("{list}",),
-    "source_not_published": ("rev get --lifecycle Published",),
+    "source_not_published": ("rev list --lifecycle Published",),
     "upgrade_conflict": ("rev upgrade {name} --strategy copy-merge --workspace …",),
     # channels and rollouts
-    "release_not_pinnable": ("rev get --lifecycle Published",),
-    "wrong_package": ("channel show {name}", "rev get --lifecycle Published"),
-    "channel_held": ("channel unhold {name} --reason …",),
-    "channel_frozen": ("freeze list", "freeze end … --reason …"),
+    "release_not_pinnable": ("rev list --lifecycle Published",),
+    "wrong_package": ("channel show {name}", "rev list --lifecycle Published"),
+    "channel_held": ("channel release {name} --reason …",),
+    "channel_frozen": ("freeze list", "freeze delete … --reason …"),
     "closure_quarantined": ("quarantine list", "quarantine lift {name} … --reason …"),
     "already_promoted": ("rollout watch {name}",),
     "plan_outdated": ("rollout plan {name} …",),
@@ -98,8 +102,8 @@ NEXT: Final[Mapping[str, tuple[str, ...]]] = {
     "host_busy": ("host explain {name}",),
     # the world
     "newer_intent": ("outbox list",),
-    "destination_refused": ("target add --help",),
-    "target_unknown": ("target list", "target add --help"),
+    "destination_refused": ("target create --help",),
+    "target_unknown": ("target list", "target create --help"),
 }
 SUBJECTS: Final = ("name", "rollout", "channel", "host", "user", "release", "key")  # of verbs
 

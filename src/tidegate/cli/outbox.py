@@ -47,6 +47,15 @@ def list_all(context: CommandContext, channel: str | None, state: str | None, wa
     )
 
 
+@outbox.command("show")
+@click.argument("intent", shell_complete=INTENTS)
+@with_context
+def show(context: CommandContext, intent: str) -> None:
+    """Show one intent with its attempts."""
+    found = context.get(at("outbox", intent))
+    context.card(found, [(column.title.lower(), column.cell(found)) for column in COLUMNS])
+
+
 @outbox.command("redrive")
 @click.argument("intent", shell_complete=INTENTS)
 @reason(required=True)

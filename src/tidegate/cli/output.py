@@ -20,13 +20,14 @@ Item = Mapping[str, Any]
 
 
 class StateCell(NamedTuple):
-    """A cell that is a state: shown as glyph, colour and word."""
+    """A cell that is a state: shown as glyph, colour and word, or as what is said instead."""
 
     word: str
+    said: str = ""
 
     @property
     def text(self) -> str:
-        return f"{glyph(self.word)[0]} {clean(self.word)}"
+        return f"{glyph(self.word)[0]} {clean(self.said or self.word)}"
 
 
 Cell = str | StateCell

@@ -21,7 +21,7 @@ def publication() -> None:
     """Published documents. KEY is the cache key, such as the name of a channel."""
 
 
-@publication.command("generations")
+@publication.command("list")
 @click.argument("key")
 @with_context
 def generations(context: CommandContext, key: str) -> None:
@@ -30,7 +30,7 @@ def generations(context: CommandContext, key: str) -> None:
     context.list(found["items"], COLUMNS, empty=f"{key} keeps no generations")
 
 
-@publication.command("roll-back")
+@publication.command("rollback")
 @click.argument("key")
 @click.argument("generation")
 @with_context

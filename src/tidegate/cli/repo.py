@@ -93,3 +93,12 @@ def list_all(context: CommandContext) -> None:
     """All repositories that you may read."""
     items = context.client.items(at("repositories"))
     context.list(items, COLUMNS, empty="no repository yet; try: tidegate repo create default")
+
+
+@repo.command("show")
+@click.argument("name", shell_complete=names("/v1/repositories", "name"))
+@with_context
+def show(context: CommandContext, name: str) -> None:
+    """Show the repository NAME."""
+    found = context.get(at("repositories", name))
+    context.card(found, [(column.title.lower(), column.cell(found)) for column in COLUMNS])

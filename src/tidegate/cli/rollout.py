@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -34,6 +35,8 @@ from tidegate.cli.output import (
     time_column,
 )
 from tidegate.cli.paths import at
+from tidegate.cli.symbols import duration
+from tidegate.cli.times import as_api_time, parse_time, parsed
 from tidegate.cli.waiting import (
     ENDS,
     OUTCOMES,
@@ -48,13 +51,40 @@ ROLLOUTS = names("/v1/rollouts", "rollout_id")
 STATES = (
     *("Opening", "Active", "Converging", "Terminal", "Reverted", "Failed", "Superseded", "Pruned"),
 )
+HOST_STATES = (
+    *("Pending", "Activating", "Deferred", "Soaking", "Converged", "Failed", "Reverted"),
+)
+
+
+def outcome_cell(item: Item) -> StateCell:
+    """How it ended, or what it does now."""
+    if item.get("outcome"):
+        return StateCell(str(item["outcome"]), OUTCOMES.get(str(item["outcome"]), ""))
+    state = str(item.get("state"))
+    if state in ("Reverted", "Failed"):
+        return StateCell(state, f"Stopped: {item.get('halted_by') or 'a host'} failed")
+    if item.get("paused_at"):
+        return StateCell("held", "Paused")
+    wave, waves = item.get("current_wave", 0) + 1, item.get("waves_planned") or 1
+    return StateCell(state, f"Rolling out, wave {min(wave, waves)} of {waves}")
+
+
+def took(item: Item) -> str:
+    """How long it took, once it ended."""
+    if not item.get("outcome_at"):
+        return "–"
+    spent = parsed(item["outcome_at"]) - parsed(item["opened_at"])
+    return duration(spent.total_seconds())
+
+
 COLUMNS = (
     column("ROLLOUT", "rollout_id"),
-    state_column("STATE", "state"),
-    Column("OUTCOME", lambda item: OUTCOMES.get(str(item.get("outcome")), "–")),
-    column("WAVE", "current_wave"),
+    Column("OUTCOME", outcome_cell),
+    Column("HOSTS", lambda item: f"{item.get('converged', 0)}/{item.get('hosts', 0)}"),
+    person_column("BY", "opened_by"),
     time_column("OPENED", "opened_at"),
-    column("SUPERSEDED BY", "superseded_by"),
+    Column("TOOK", took),
+    column("WHY", "opened_reason"),
 )
 HOSTS = (
     column("HOST", "host_id"),
@@ -157,7 +187,7 @@ def simulate(
     say(f"ends {end} after {found.get('seconds', 0)} s")
 
 
-@rollout.command("open")
+@rollout.command("open", hidden=True)
 @click.argument("channel", shell_complete=CHANNELS)
 @click.argument("release")
 @reason(required=False)
@@ -178,31 +208,54 @@ def open_one(
     )
 
 
-@rollout.command("get")
-@click.argument("rollout", required=False, shell_complete=ROLLOUTS)
+@rollout.command("list")
 @click.option("--channel", shell_complete=CHANNELS, help="Only those of this channel.")
 @click.option("--state", type=click.Choice(STATES), help="Only those in this state.")
-@click.option("--hosts", is_flag=True, help="Its hosts, each with its state.")
+@click.option(
+    "--outcome",
+    "outcomes",
+    metavar="OUTCOME,…",
+    help=f"Only those that ended so: {', '.join(OUTCOMES)}.",
+)
+@click.option("--since", metavar="TIME", help="Only those opened since: 30d, 12h, a date or time.")
+@click.option("--had-failures", is_flag=True, help="Only those in which a host failed.")
 @watch_option
 @with_context
-def get(
+def list_all(
     context: CommandContext,
-    rollout: str | None,
     channel: str | None,
     state: str | None,
-    hosts: bool,
+    outcomes: str | None,
+    since: str | None,
+    had_failures: bool,
     watch: bool,
 ) -> None:
-    """One rollout with its waves, or all of them."""
-    if rollout is None:
-        query = {"channel": channel, "state": state}
-        context.shown(
-            lambda: list(context.client.items(at("rollouts"), query)),
-            COLUMNS,
-            watch=watch,
-            empty="no rollout; try: tidegate channel promote CHANNEL RELEASE",
-        )
-        return
+    """List rollouts, the newest first."""
+    query = {
+        "channel": channel,
+        "state": state,
+        "outcome": outcomes,
+        "since": None if since is None else as_api_time(parse_time(since, datetime.now(UTC))),
+        "had_failures": "true" if had_failures else None,
+    }
+    context.shown(
+        lambda: list(context.client.items(at("rollouts"), query)),
+        COLUMNS,
+        watch=watch,
+        empty="no rollout; try: tidegate channel promote CHANNEL RELEASE",
+    )
+
+
+@rollout.command("show")
+@click.argument("rollout", shell_complete=ROLLOUTS)
+@click.option("--hosts", is_flag=True, help="Its hosts, each with its state.")
+@click.option("--state", type=click.Choice(HOST_STATES), help="With --hosts: only those so.")
+@watch_option
+@with_context
+def show(
+    context: CommandContext, rollout: str, hosts: bool, state: str | None, watch: bool
+) -> None:
+    """Show ROLLOUT with its waves, or with its hosts."""
     rollout_id = id_of(context, rollout)
     if hosts:
         path = at("rollouts", rollout_id, "hosts")

@@ -92,6 +92,16 @@ def moment(text: object) -> str:
     return clean(text) if found is None else f"{found[1]} {found[2]}Z"
 
 
+def duration(seconds: float) -> str:
+    """A time span as people say it: its two greatest units."""
+    left = max(0, round(seconds))
+    for unit, length, below, smaller in (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60)):
+        if left >= length:
+            more = left % length // smaller
+            return f"{left // length} {unit} {more} {below}" if more else f"{left // length} {unit}"
+    return f"{left // 60} min" if left >= 60 else f"{left} s"
+
+
 def size(count: int) -> str:
     """Bytes as people say them."""
     amount = float(count)

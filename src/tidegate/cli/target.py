@@ -34,7 +34,7 @@ def target() -> None:
     """Where outbox work goes: webhooks, programs, files."""
 
 
-@target.command("add")
+@target.command("create")
 @click.argument("name")
 @click.option("--kind", type=click.Choice(tuple(PLACES)), required=True, help="What it is.")
 @click.option(
@@ -71,7 +71,7 @@ def _members(
     name: str, kind: str, place: tuple[str, ...], secret_file: str | None
 ) -> dict[str, str | list[str]]:
     """What the section says. Raises: Stop."""
-    again = "tidegate target add --help"
+    again = "tidegate target create --help"
     if not NAME.fullmatch(name):
         said = f"{name!r} is no name of an operation: small letters, digits, _ and -, 63 at most"
         raise CommandExit(ExitCode.USAGE, said, again)
@@ -102,8 +102,16 @@ def _members(
 @with_context
 def list_all(context: CommandContext) -> None:
     """List the targets of the server's settings, without their secrets."""
-    empty = "no target; try: tidegate target add --help"
+    empty = "no target; try: tidegate target create --help"
     context.list(context.client.items(at("targets")), COLUMNS, empty=empty)
+
+
+@target.command("show")
+@click.argument("name", shell_complete=TARGETS)
+@with_context
+def show(context: CommandContext, name: str) -> None:
+    """Show one target."""
+    context.one_of(context.client.items(at("targets")), "name", name, COLUMNS, "target")
 
 
 @target.command("test")

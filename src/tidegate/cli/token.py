@@ -70,7 +70,15 @@ def list_all(context: CommandContext) -> None:
     )
 
 
-@token.command("revoke")
+@token.command("show")
+@click.argument("token_id", shell_complete=names("/v1/tokens", "token_id"))
+@with_context
+def show(context: CommandContext, token_id: str) -> None:
+    """Show one token."""
+    context.one_of(context.client.items(at("tokens")), "token_id", token_id, COLUMNS, "token")
+
+
+@token.command("delete")
 @click.argument("token_id", shell_complete=names("/v1/tokens", "token_id"))
 @with_context
 def revoke(context: CommandContext, token_id: str) -> None:

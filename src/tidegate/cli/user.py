@@ -55,7 +55,7 @@ def user() -> None:
     """Users and their roles."""
 
 
-@user.command("add")
+@user.command("create")
 @click.argument("login")
 @click.option("--name", required=True, help="The person's name, as others see it.")
 @click.option(
@@ -99,6 +99,15 @@ def grant(context: CommandContext, user: str, role: str, take: bool) -> None:
 def list_all(context: CommandContext) -> None:
     """Everybody."""
     context.list(context.client.items(at("users")), COLUMNS, empty="no user; try: tidegate setup")
+
+
+@user.command("show")
+@click.argument("user", shell_complete=LOGINS)
+@with_context
+def show(context: CommandContext, user: str) -> None:
+    """Show USER: what they may do, and how many tokens they have."""
+    found = context.get(at("users", id_of(context, user)))
+    context.card(found, [(column.title.lower(), column.cell(found)) for column in COLUMNS])
 
 
 @user.command("disable")

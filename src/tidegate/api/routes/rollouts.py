@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from tidegate.api.feed.cloud_events import CloudEvent, to_cloud_event
 from tidegate.api.routes.releases import ScopeName
@@ -19,6 +19,11 @@ from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.queries.as_of import HistoryTooLong, RowHistory
 from tidegate.control.queries.log_reader import LogReader
 from tidegate.control.queries.reads import Found, Reads
+from tidegate.control.queries.rollout_lists import (
+    ListedRollout,
+    RolloutsWanted,
+    newest_rollouts,
+)
 from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope
@@ -33,7 +38,6 @@ from tidegate.domain.rollouts.facts import OpenedWave
 from tidegate.domain.rollouts.folds import rollout_tallies, rollouts
 from tidegate.domain.rollouts.names import channel_of
 from tidegate.domain.rollouts.rows import (
-    ROLLOUTS,
     GateStatus,
     Rollout,
     RolloutGates,
@@ -73,6 +77,9 @@ class RolloutReading(ReadQuery, frozen=True, kw_only=True):
 class RolloutFilter(Paging, frozen=True, kw_only=True):
     channel: ScopeName | None = None
     state: RolloutState | None = None
+    outcome: Annotated[str, Meta(max_length=200)] = ""  # one or several, separated by commas
+    since: datetime | None = None
+    had_failures: bool = False
 
 
 class RolloutHostFilter(Paging, frozen=True, kw_only=True):
@@ -91,6 +98,12 @@ class RolloutListed(Rollout, frozen=True, kw_only=True):
     version: int  # the position of its last transition
     outcome: Outcome | None = None  # None: it is open
     outcome_at: datetime | None = None
+    failures: int = 0  # times that a host failed, whatever became of it
+    hosts: int = 0  # planned
+    converged: int = 0  # of these, those that run the release
+    waves_planned: int = 0
+    halted_by: str | None = None  # the host that stopped it
+    paused_at: datetime | None = None
 
 
 class PlanSummary(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -155,56 +168,53 @@ def facts_of(rollout_id: str) -> Query:
 def list_all(
     request: Request[Nothing, RolloutFilter, Nothing], reads: Reads, cursors: Cursors
 ) -> Response:
-    """The rollouts that you may read, by id; of a channel, or in a state."""
+    """The rollouts that you may read, the newest first.
+
+    Of a channel, in a state, with one of some outcomes, opened since a time, with failed hosts.
+    """
     query = request.query
-    after = cursors.after(request)
-    seen: list[Found[Rollout]] = []
-    for _ in range(PAGES_MAX):
-        page = _page(reads, query, after)
-        for item in page:
-            after = item.id
-            if _fits(request, item.row):
-                seen.append(item)
-            if len(seen) == query.limit:
-                return Response(cursors.list_page(request, _listed(reads, seen), after))
-        if len(page) < LIMIT_MAX:
-            return Response(cursors.list_page(request, _listed(reads, seen), None))
-    return Response(cursors.list_page(request, _listed(reads, seen), after))
+    wanted = RolloutsWanted(
+        channel=query.channel,
+        state=query.state,
+        outcomes=_outcomes(query.outcome),
+        since=query.since,
+        had_failures=query.had_failures,
+    )
+    found, last = newest_rollouts(
+        reads,
+        wanted,
+        lambda row: request.principal.may(Verb.READ, channel_scope(row.channel)),
+        after=cursors.after(request),
+        limit=query.limit,
+    )
+    return Response(cursors.list_page(request, [_listed(item) for item in found], last))
 
 
-def _listed(reads: Reads, found: list[Found[Rollout]]) -> list[RolloutListed]:
-    """Rollouts with their outcomes, which their tallies know."""
-    tallies: list[Found[RolloutTally] | None] = []
-    for start in range(0, len(found), TALLIES_MAX):
-        some = found[start : start + TALLIES_MAX]
-        keys = [(tally_key(item.row.rollout_id), RolloutTally) for item in some]
-        tallies += reads.find_all(*keys)
-    return [
-        RolloutListed(
-            **asdict(item.row),
-            version=item.version,
-            outcome=None if tally is None else tally.row.outcome,
-            outcome_at=None if tally is None else tally.row.outcome_at,
+def _outcomes(text: str) -> frozenset[Outcome]:
+    """Raises: InvalidInput."""
+    words = frozenset(text.split(",")) if text else frozenset()
+    if unknown := sorted(words - set(Outcome)):
+        raise InvalidInput(
+            f"outcome is {unknown[0]!r}; allowed are {', '.join(Outcome)}, separated by commas",
+            field="outcome",
         )
-        for item, tally in zip(found, tallies, strict=True)
-    ]
+    return frozenset(map(Outcome, words))
 
 
-def _page(reads: Reads, query: RolloutFilter, after: str) -> list[Found[Rollout]]:
-    """By index where channel and state are known, else by id."""
-    if query.channel is not None and query.state is not None:
-        of = (query.channel, query.state.value)
-        return reads.range(ROLLOUTS, index="channel_state", of=of, after=after, limit=LIMIT_MAX)
-    prefix = "" if query.channel is None else f"{query.channel}@"
-    return reads.range(ROLLOUTS, prefix=prefix, after=after, limit=LIMIT_MAX)
-
-
-def _fits(request: Request[Nothing, RolloutFilter, Nothing], row: Rollout) -> bool:
-    query = request.query
-    return (
-        query.channel in (None, row.channel)
-        and query.state in (None, row.state)
-        and request.principal.may(Verb.READ, channel_scope(row.channel))
+def _listed(item: ListedRollout) -> RolloutListed:
+    listed = RolloutListed(**asdict(item.rollout.row), version=item.rollout.version)
+    if (tally := item.tally) is None:
+        return listed
+    return replace(
+        listed,
+        outcome=tally.outcome,
+        outcome_at=tally.outcome_at,
+        failures=tally.failures,
+        hosts=sum(wave.hosts for wave in tally.waves),
+        converged=sum(wave.count(HostState.CONVERGED) for wave in tally.waves),
+        waves_planned=len(tally.waves),
+        halted_by=tally.halted_by,
+        paused_at=tally.paused_at,
     )
 
 

@@ -44,7 +44,7 @@ def rev() -> None:
 # ── made ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-@rev.command("init")
+@rev.command("create")
 @click.argument("package")
 @click.option(
     "--workspace", required=True, help="The name of the draft, unique in its package: v1."
@@ -85,7 +85,7 @@ def init(
         raise CommandExit(
             ExitCode.USAGE,
             "--reference and --executable go with --from: they join the files of a directory",
-            "tidegate rev init --help",
+            "tidegate rev create --help",
         )
     task = {"type": "init", "description": description}
     create_draft(
@@ -163,7 +163,7 @@ def _newest(context: CommandContext, upstream: str) -> str:
         raise CommandExit(
             ExitCode.REFUSED,
             f"{upstream} is the newest revision of its package: nothing to upgrade to",
-            f"tidegate rev get {upstream}",
+            f"tidegate rev show {upstream}",
         )
     return newest
 
@@ -187,32 +187,24 @@ def create_draft(
 # ── read ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-@rev.command("get")
-@click.argument("name", required=False, shell_complete=REVISIONS)
+@rev.command("list")
 @click.option("--repo", "repository", shell_complete=REPOSITORIES, help="Only of this repository.")
 @click.option("--package", help="Only of this package, with its repository: default/web.")
 @click.option("--lifecycle", type=click.Choice(LIFECYCLES), help="Only those in this state.")
 @click.option("--author", metavar="USER", help="Only those that this user drafted; me: yours.")
 @click.option("--owner", metavar="KIND/ID", help="Only those that name this owner.")
-@click.option("--as-of", metavar="POSITION|TIME", help="As it was then: a log position or a time.")
 @watch_option
 @with_context
-def get(
+def list_all(
     context: CommandContext,
-    name: str | None,
     repository: str | None,
     package: str | None,
     lifecycle: str | None,
     author: str | None,
     owner: str | None,
-    as_of: str | None,
     watch: bool,
 ) -> None:
-    """One revision, or all of them."""
-    if name is not None:
-        path = at("revisions", full_name(name))
-        context.told(lambda: context.get(path, as_of=as_of), revision_fields, watch=watch)
-        return
+    """List revisions."""
     query = {
         "repository": repository,
         "package": package,
@@ -224,8 +216,19 @@ def get(
         lambda: list(context.client.items(at("revisions"), query)),
         COLUMNS,
         watch=watch,
-        empty="no revision; try: tidegate rev init web --workspace v1",
+        empty="no revision; try: tidegate rev create web --workspace v1",
     )
+
+
+@rev.command("show")
+@click.argument("name", shell_complete=REVISIONS)
+@click.option("--as-of", metavar="POSITION|TIME", help="As it was then: a log position or a time.")
+@watch_option
+@with_context
+def show(context: CommandContext, name: str, as_of: str | None, watch: bool) -> None:
+    """Show the revision NAME."""
+    path = at("revisions", full_name(name))
+    context.told(lambda: context.get(path, as_of=as_of), revision_fields, watch=watch)
 
 
 for verb in files.VERBS:
@@ -252,7 +255,7 @@ def reap(context: CommandContext, kind: str, id: str) -> None:
     answer = context.client.write("POST", at("revision-reaps"), {"kind": kind, "id": id})
     found = answer.json()
     for name in found["kept"]:
-        note(f"{name} is kept; see: tidegate rev get {name}")
+        note(f"{name} is kept; see: tidegate rev show {name}")
     context.done(answer, f"{len(found['deleted'])} revisions of {kind} {id} are deleted")
 
 

@@ -33,7 +33,7 @@ def full_name(name: str) -> str:
             ExitCode.USAGE,
             f"a revision is named repository.package.workspace, such as default.web.v1 or, in"
             f" {REPOSITORY_DEFAULT}, web.v1; found {name!r}",
-            "tidegate rev get",
+            "tidegate rev list",
         )
     return f"{REPOSITORY_DEFAULT}.{name}" if name.count(".") == 1 else name
 

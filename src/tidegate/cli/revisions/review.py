@@ -52,7 +52,7 @@ def _decided(context: CommandContext, name: str, wait: WaitOption) -> None:
         raise CommandExit(
             ExitCode.UNAVAILABLE,
             f"there is no decision yet about {name} in {wait.seconds} s",
-            f"tidegate rev get {name}",
+            f"tidegate rev show {name}",
         ) from None
     if found["spec"]["lifecycle"] == "Draft":
         raise CommandExit(

@@ -22,6 +22,7 @@ class Found(NamedTuple, Generic[Row]):
     row: Row
     version: Position
     id: str
+    entry: str = ""  # in the index that it was found by, with its id: where a next page starts
 
 
 class Reads:
@@ -105,6 +106,37 @@ class Reads:
         """All rows of a collection in the order of their id, read by pages."""
         for record in rows(self._store, collection.name):
             yield Found(codec.decode(record.data, collection.model), record.version, record.key.id)
+
+    def newest(
+        self,
+        collection: Collection,
+        index: str,
+        *,
+        of: tuple[str, ...] = (),
+        after: str = "",
+        limit: int,
+    ) -> list[Found[Any]]:
+        """Rows whose first index columns are ``of``, those with the greatest entry first.
+
+        ``after`` is the ``entry`` of the last row seen.
+        """
+        records = self._store.range(
+            collection.name,
+            index=index,
+            prefix=entry(*of, "") if of else "",
+            after=after,
+            limit=limit,
+            descending=True,
+        )
+        return [
+            Found(
+                codec.decode(record.data, collection.model),
+                record.version,
+                record.key.id,
+                entry(collection.entries(record.data)[index], record.key.id),
+            )
+            for record in records
+        ]
 
     def first(self, collection: Collection, index: str, *, limit: int) -> list[Found[Any]]:
         """The first rows in the order of an index, whatever its columns hold."""

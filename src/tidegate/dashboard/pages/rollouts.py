@@ -9,6 +9,7 @@ from tidegate.api.feed.tail import Tail
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.queries.log_reader import LogReader
 from tidegate.control.queries.reads import Reads
+from tidegate.control.queries.rollout_lists import RolloutsWanted, newest_rollouts
 from tidegate.dashboard import state_labels
 from tidegate.dashboard.components import Chip, Link
 from tidegate.dashboard.event_text import describe_all
@@ -33,7 +34,6 @@ from tidegate.domain.hosts.refusals import RolloutUnknown
 from tidegate.domain.hosts.rows import PROBE_FAILURES, HostRecord, ProbeFailure
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.rows import (
-    ROLLOUTS,
     Rollout,
     RolloutTally,
     WaveTally,
@@ -71,18 +71,17 @@ def index(
     layout: Layout,
 ) -> Response:
     """Open rollouts, then the others."""
-    after = cursors.after(request)
-    found = reads.range(ROLLOUTS, after=after, limit=ROWS)
-    last = found[-1].id if len(found) == ROWS else None
 
     def sees(rollout: Rollout) -> bool:
         return request.principal.may(Verb.READ, channel_scope(rollout.channel))
 
     under_way = fleet_reader.open_rollouts()
-    past = [item.row for item in found if item.row.in_flight is None and sees(item.row)]
+    found, last = newest_rollouts(
+        reads, RolloutsWanted(ended=True), sees, after=cursors.after(request), limit=ROWS
+    )
     view = Rollouts(
         open=summaries(reads, filter(sees, under_way)),
-        past=summaries(reads, past),
+        past=summaries(reads, [item.rollout.row for item in found]),
         next=layout.further(request, last),
     )
     page = PageView(template="rollouts.html", title="Rollouts", here="/rollouts", view=view)

@@ -442,15 +442,15 @@ def _gate_verbs(look: GateContext, name: str, first: BlockedHosts) -> tuple[str,
         case "paused":
             return (f"tidegate rollout resume {rollout}",)
         case "freeze":
-            return (f"tidegate freeze end {id}",)
+            return (f"tidegate freeze delete {id}",)
         case "hold":
-            return (f"tidegate channel unhold {channel}",)
+            return (f"tidegate channel release {channel}",)
         case "quarantine":
             return (f"tidegate quarantine lift {channel} {tally.target_closure}",)
         case "freshness":
             return (f"tidegate channel promote {channel} {tally.target_ref} --refresh",)
         case "disruption-budget":
-            return (f"tidegate budget set {id}",)
+            return (f"tidegate budget create {id}",)
         case "host-silent" | "host-edge" | "wave-promotion" | "host-busy" if host:
             return (f"tidegate rollout skip {rollout} {host}",)
         case _:

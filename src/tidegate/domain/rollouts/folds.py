@@ -242,7 +242,7 @@ def _left(row: ReleaseStanding, at: datetime, release_id: str) -> ReleaseStandin
 
 rollout_tallies = Machine(
     collection=TALLIES,
-    number=3,
+    number=4,
     reads=get_args(RolloutEvent),
     ids=_tally_ids,
     start=lambda id, fact: None,

@@ -167,6 +167,8 @@ def _change(tally: RolloutTally, event: HostStateChanged, now: datetime) -> Step
         tally = replace(tally, busy=tally.busy + 1)
     if event.late:
         return _change_late(tally, event)
+    if event.to is HostState.FAILED and event.from_ is not HostState.FAILED:
+        tally = replace(tally, failures=tally.failures + 1)
     if event.left:
         return tally, ()
     if tally.state is RolloutState.TERMINAL:

@@ -95,6 +95,7 @@ class RolloutTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
     paused_at: datetime | None = None
     paused_by: str | None = None
     rollback_failed: int = 0
+    failures: int = 0  # times that a host failed, whatever became of it
     gave_up: int = 0  # planned hosts that left while Failed or Reverted
     waived: int = 0  # planned hosts that an operator waived
     late: dict[HostState, int] = {}  # hosts that came after the plan
@@ -167,6 +168,7 @@ ROLLOUTS = Collection(
         Index("by_state", ("state",)),
         Index("by_in_flight", ("in_flight",)),
         Index("by_opening", ("opened_at",)),
+        Index("channel_opening", ("channel", "opened_at")),
     ),
     stamps={"opened_event_log_seq": "born", "last_transition_event_log_seq": "version"},
 )

@@ -134,7 +134,7 @@ class Table:
             columns = ", ".join(map(quoted, (*index.columns, "id")))
             statement = (
                 f"CREATE INDEX {quoted(self._index_name(index))} ON {self.name} ({columns})"
-                f" WHERE {_complete(index)}"
+                f"{self._where_complete(index)}"
             )
             found = present.get(self._index_name(index))
             if found is not None and found != statement:
@@ -147,6 +147,19 @@ class Table:
         # Indexes of all tables share one namespace; no name of a collection holds a dot.
         return f"{self.collection.name}.{index.name}"
 
+    def _complete(self, index: Index) -> list[str]:
+        """A row without a value in a column is in no index of it.
+
+        SQLite takes the term for granted where a column is NOT NULL, and then finds no index that
+        has it as a condition: so such a column has none.
+        """
+        optional = (column for column in index.columns if column not in self.collection.required)
+        return [f"{quoted(column)} IS NOT NULL" for column in optional]
+
+    def _where_complete(self, index: Index) -> str:
+        terms = self._complete(index)
+        return f" WHERE {' AND '.join(terms)}" if terms else ""
+
     # ── ranges ──
 
     def range(
@@ -157,7 +170,7 @@ class Table:
         if index_name is not None:
             index = self.collection.index(index_name)
             source = f"{self.name} INDEXED BY {quoted(self._index_name(index))}"
-            columns, terms = [*index.columns, "id"], [_complete(index)]
+            columns, terms = [*index.columns, "id"], self._complete(index)
         bounds = _bounds(
             columns,
             prefix.split(SEPARATOR),
@@ -215,10 +228,6 @@ def _bounds(
 def _compared(columns: list[str], sign: str, values: list[str]) -> tuple[str, list[str]]:
     row = ", ".join(map(quoted, columns[: len(values)]))
     return f"({row}) {sign} ({', '.join('?' * len(values))})", values
-
-
-def _complete(index: Index) -> str:
-    return " AND ".join(f"{quoted(column)} IS NOT NULL" for column in index.columns)
 
 
 def _literal(text: str) -> str:

@@ -1,0 +1,49 @@
+"""Times as people write them: 30d, 10 min ago, 13:26, yesterday 14:00, 2026-12-24, RFC 3339."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, time, timedelta
+from typing import Final
+
+from tidegate.cli.exit_codes import CommandExit, ExitCode
+
+_UNITS: Final = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_AGO: Final = re.compile(r"(\d{1,6})\s*(sec|min|s|m|h|d|w)(?:\s+ago)?")
+_DAY: Final = re.compile(r"(?:(today|yesterday)\s+)?(\d{1,2}:\d\d(?::\d\d)?)|(today|yesterday)")
+
+
+def parse_time(text: str, now: datetime) -> datetime:
+    """The moment that a text names, in UTC; a time without an offset is UTC.
+
+    Raises:
+        CommandExit: it names none.
+    """
+    try:
+        return _parsed(text.strip(), now)
+    except (ValueError, OverflowError):
+        raise CommandExit(
+            ExitCode.USAGE,
+            f"{text!r} is no time; write 30d, 12h, 10 min ago, 13:26, yesterday 14:00, "
+            "2026-12-24 or 2026-12-24T18:00:00Z",
+        ) from None
+
+
+def _parsed(text: str, now: datetime) -> datetime:
+    if ago := _AGO.fullmatch(text):
+        return now - timedelta(seconds=int(ago[1]) * _UNITS[ago[2]])
+    if found := _DAY.fullmatch(text):
+        days = 1 if "yesterday" in (found[1], found[3]) else 0
+        clock = time.fromisoformat((found[2] or "00:00").zfill(5))
+        return datetime.combine(now.date() - timedelta(days=days), clock, tzinfo=UTC)
+    moment = datetime.fromisoformat(text)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def parsed(text: str) -> datetime:
+    """A time as the API writes it."""
+    return datetime.fromisoformat(text)
+
+
+def as_api_time(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")

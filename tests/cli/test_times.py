@@ -1,0 +1,56 @@
+"""Times as people write them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tidegate.cli.exit_codes import CommandExit
+from tidegate.cli.symbols import duration
+from tidegate.cli.times import as_api_time, parse_time
+
+NOW = datetime(2026, 11, 18, 9, 30, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("30d", "2026-10-19T09:30:00Z"),
+        ("12h", "2026-11-17T21:30:00Z"),
+        ("10 min ago", "2026-11-18T09:20:00Z"),
+        ("2w", "2026-11-04T09:30:00Z"),
+        ("08:26", "2026-11-18T08:26:00Z"),
+        ("8:26", "2026-11-18T08:26:00Z"),
+        ("yesterday", "2026-11-17T00:00:00Z"),
+        ("yesterday 14:00", "2026-11-17T14:00:00Z"),
+        ("2026-11-01", "2026-11-01T00:00:00Z"),
+        ("2026-11-01T10:00:00+02:00", "2026-11-01T08:00:00Z"),
+        ("2026-11-01 10:00:00Z", "2026-11-01T10:00:00Z"),  # as the command line prints it
+    ],
+)
+def test_reads_times_as_people_write_them(text: str, moment: str) -> None:
+    assert as_api_time(parse_time(text, NOW)) == moment
+
+
+@pytest.mark.parametrize("text", ["", "soon", "30 years", "25:00", "2026-13-01", "999999w ago"])
+def test_says_which_forms_a_time_may_have(text: str) -> None:
+    with pytest.raises(CommandExit, match="is no time; write 30d, 12h, 10 min ago"):
+        parse_time(text, NOW)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 s"),
+        (59, "59 s"),
+        (60, "1 min"),
+        (1_380, "23 min"),
+        (3_600, "1 h"),
+        (3_900, "1 h 5 min"),
+        (90_000, "1 d 1 h"),
+        (-5, "0 s"),
+    ],
+)
+def test_says_how_long_something_took(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
