@@ -202,6 +202,12 @@ class ServedFleet(People):
         for host_id in host_ids:
             assert self.agents[host_id].say("Converged", current_closure=None).status_code == 200
 
+    def succeed(self) -> None:
+        """Let the rollout that is open reach its hosts, wave by wave."""
+        for host_id in ("web-01", "web-02"):
+            self.dispatch()
+            self.converge(host_id)
+
     def fail(self, host_id: str) -> None:
         """Let this host fail its probe and go back."""
         agent = self.agents[host_id]

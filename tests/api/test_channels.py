@@ -205,17 +205,22 @@ def test_refuses_promotions_that_cannot_be(fleet: ServedFleet) -> None:
     }
 
 
-def test_rolls_a_channel_back_to_what_was_there_before(fleet: ServedFleet) -> None:
+def test_rolls_a_channel_back_to_what_succeeded_there(fleet: ServedFleet) -> None:
     fleet.create()
     fleet.promote()
     nothing = fleet.manager.post(f"{URL}/rollback", json={"reason": "no"})
+    fleet.succeed()
     fleet.promote("web.2")
     headers = {"idempotency-key": "back"}
+    ladder = fleet.viewer.get(f"{URL}/ladder").json()
 
     back = fleet.manager.post(f"{URL}/rollback", json={"reason": "it is slow"}, headers=headers)
     repeated = fleet.manager.post(f"{URL}/rollback", json={"reason": "it is slow"}, headers=headers)
 
-    assert (nothing.status_code, nothing.json()["code"]) == (422, "nothing_before")
+    assert (nothing.status_code, nothing.json()["code"]) == (422, "nothing_to_go_back_to")
+    assert "no release has succeeded there" in nothing.json()["detail"]
+    assert (ladder["wanted"], ladder["choice"], ladder["refusal"]) == ("web.2", "web.1", None)
+    assert [(rung["release_id"], rung["hosts"]) for rung in ladder["rungs"]] == [("web.1", 2)]
     assert back.status_code == 200, back.text
     assert back.json()["rollout_id"] == f"{ROLLOUT}~2"
     assert repeated.json() == back.json()
@@ -223,9 +228,27 @@ def test_rolls_a_channel_back_to_what_was_there_before(fleet: ServedFleet) -> No
     assert (pin["pinnedReleaseId"], pin["previousReleaseId"]) == ("web.1", "web.2")
 
 
+def test_a_rollback_on_a_held_channel_says_that_it_waits(fleet: ServedFleet) -> None:
+    fleet.create()
+    fleet.promote()
+    fleet.succeed()
+    fleet.promote("web.2")
+    fleet.operator.post(f"{URL}/hold", json={"reason": "audit"})
+
+    back = fleet.manager.post(f"{URL}/rollback", json={"reason": "it is slow"})
+    ladder = fleet.viewer.get(f"{URL}/ladder", params={"to": "web.2"}).json()
+
+    assert back.status_code == 200, back.text
+    (waits,) = back.json()["warnings"]
+    assert waits.startswith(f"{CHANNEL} is held by user_")
+    assert waits.endswith(": audit")
+    assert ladder["refusal"].startswith(f"{CHANNEL} can't be rolled back to web.2")
+
+
 def test_says_in_the_log_which_release_a_rollback_leaves_as_bad(fleet: ServedFleet) -> None:
     fleet.create()
     fleet.promote()
+    fleet.succeed()
     fleet.promote("web.2")
 
     fleet.manager.post(f"{URL}/rollback", json={"reason": "it leaks"})
@@ -242,7 +265,7 @@ def test_keeps_why_somebody_promoted_and_rolled_back(fleet: ServedFleet) -> None
 
     first = fleet.manager.post(f"{URL}/promote", json=said, headers=once)
     other = fleet.manager.post(f"{URL}/promote", json={**said, "reason": "x"}, headers=once)
-    fleet.wait(1)
+    fleet.succeed()
     fleet.promote("web.2")
     fleet.wait(1)
     back = fleet.manager.post(f"{URL}/rollback", json={"reason": "it was slower"})

@@ -145,6 +145,7 @@ FORMS = (
     *("/settings", "/outbox", "/hosts/h-plain", "/channels/through", "/channels/held"),
     *(
         "/channels/back",
+        "/channels/returning",
         "/rollouts/soaking@web.1",
         "/rollouts/paused@web.1",
         "/rollouts/back@web.1",

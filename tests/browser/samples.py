@@ -58,6 +58,7 @@ from tidegate.dashboard.view_models import (
     RolloutLine,
     RolloutPage,
     Rollouts,
+    RungLine,
     SettingsPage,
     SignInPage,
     Tile,
@@ -532,6 +533,13 @@ CHANNEL = ChannelPage(
     version=6,
     waits=(GateLine(gate="wave-promotion", passed=False, reason="wave 1 is not settled"),),
     rollouts=(OPEN,),
+    ladder=(
+        RungLine("web.6", before(days=6), 240, ""),
+        RungLine(
+            "web.5", before(days=9), 238, "Ann rolled back from web.5 at 2026-11-10 09:12 UTC"
+        ),
+        RungLine("web.4", before(days=20), 236, ""),
+    ),
     waves=("canary: 12 hosts, soak 15 min", "ten-percent: 20 %, soak 10 min", "half: 50 %", "rest"),
     edges=("web-canary",),
     on_failure="rollback-and-halt",

@@ -33,6 +33,12 @@ WRITES: list[tuple[tuple[str, ...], str, str, dict[str, Any]]] = [
     (("channel", "release", "stable", *WHY), "POST", "/v1/channels/stable/unhold", REASON),
     (("channel", "rollback", "stable", *WHY), "POST", "/v1/channels/stable/rollback", REASON),
     (
+        ("channel", "rollback", "stable", "--to", "web.2", *WHY),
+        "POST",
+        "/v1/channels/stable/rollback",
+        {**REASON, "to": "web.2"},
+    ),
+    (
         ("rollout", "open", "stable", "web.3"),
         "POST",
         "/v1/channels/stable/promote",
@@ -275,3 +281,49 @@ def test_prints_what_changed_in_a_watched_list(tmp_path: Path) -> None:
                 watching.kill()
 
     assert lines == ["a", "b"]
+
+
+LADDER = {
+    "channel": "stable",
+    "wanted": "web.4",
+    "choice": "web.2",
+    "refusal": None,
+    "rungs": [
+        {
+            "release_id": release,
+            "digest": "sha256:x",
+            "rollout_id": f"stable@{release}",
+            "succeeded_at": "2026-11-09T10:00:00Z",
+            "hosts": 40,
+            "skipped": skipped,
+        }
+        for release, skipped in (
+            ("web.4", "web.4 is what stable wants now"),
+            ("web.3", "Ann rolled back from web.3 at 2026-11-10 03:12 UTC"),
+            ("web.2", None),
+            ("web.1", None),
+        )
+    ],
+}
+
+
+def test_shows_what_a_rollback_would_take_and_why_it_skips_others(tmp_path: Path) -> None:
+    nothing = LADDER | {"choice": None, "refusal": "Nothing to go back to on stable: …"}
+    answers = iter((LADDER, LADDER, nothing))
+    with serve_script(lambda asked: ScriptedResponse(200, next(answers))) as server:
+        shell = Shell(tmp_path / "home", server.url, "t")
+        shown = shell.run("channel", "rollback", "stable", "--dry-run")
+        machine = shell.run("channel", "rollback", "stable", "--dry-run", "-o", "json")
+        none = shell.run("channel", "rollback", "stable", "--dry-run")
+        unsaid = shell.run("channel", "rollback", "stable")
+
+    assert {asked.method for asked in server.asked} == {"GET"}
+    lines = shown.out.splitlines()
+    assert (shown.code, len(lines)) == (0, 5), shown
+    assert "web.4 is what stable wants now" in lines[1]
+    assert "Ann rolled back from web.3" in lines[2]
+    assert lines[3].endswith("takes it")
+    assert "would go to web.2; nothing was changed" in shown.err
+    assert machine.json()["choice"] == "web.2"
+    assert (none.code, "Nothing to go back to on stable" in none.err) == (1, True)
+    assert (unsaid.code, "a rollback needs a reason" in unsaid.err) == (2, True)

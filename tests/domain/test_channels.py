@@ -63,13 +63,15 @@ from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.releases.slices import OPERATIONS_MAX
 from tidegate.domain.rollouts.clearance import WAIVED_MAX, ClearRollout, clear_rollout
 from tidegate.domain.rollouts.facts import (
+    HostCounts,
     OpenedWave,
+    RolloutConcluded,
     RolloutOpened,
     RolloutTransitioned,
     SuccessorOpened,
 )
 from tidegate.domain.rollouts.promotion import PromotionResult, promote_release
-from tidegate.domain.rollouts.states import Clearance, RolloutState
+from tidegate.domain.rollouts.states import Cause, Clearance, Outcome, RolloutState
 from tidegate.errors import (
     ConditionFailed,
     IllegalTransition,
@@ -128,6 +130,21 @@ def succeeded(rollout_id: str = FIRST) -> SuccessorOpened:
     )
 
 
+def concluded(outcome: Outcome = Outcome.SUCCEEDED) -> RolloutConcluded:
+    return RolloutConcluded(
+        rollout_id=FIRST,
+        at=T0,
+        channel=CHANNEL,
+        outcome=outcome,
+        target_ref="web.1",
+        target_closure="sha256:1",
+        cause=Cause.PLAN,
+        cause_id="sha256:plan",
+        counts=HostCounts(hosts=1, converged=1),
+        opened_at=T0,
+    )
+
+
 def after(*events: ChannelEvent) -> Channel:
     channel: Channel | None = None
     for event in (CREATED, *events):
@@ -156,6 +173,7 @@ EVENTS: list[ChannelEvent] = [
     succeeded("web-stable@web.0"),
     *(becomes(state) for state in RolloutState),
     becomes(RolloutState.PRUNED, "web-stable@web.0"),
+    *map(concluded, Outcome),
 ]
 
 

@@ -64,6 +64,13 @@ def promote_twice(fleet: ServedFleet) -> None:
     assert fleet.promote("web.2").status_code == 200
 
 
+def succeed(fleet: ServedFleet) -> None:
+    """web.1 succeeds; then web.2 is promoted."""
+    fleet.sail()
+    fleet.succeed()
+    assert fleet.promote("web.2").status_code == 200
+
+
 def on_rollout(step: steps.Step, name: str) -> Verb:
     """A verb that has one name everywhere and takes a reason alone."""
     return Verb(
@@ -116,7 +123,13 @@ ROLL_BACK = Verb(
     steps.ROLL_BACK,
     ApiCall("POST", f"/v1{CHANNEL_PAGE}/rollback", REASON),
     ("channel", "rollback", CHANNEL, "--reason", WHY),
-    "the dashboard has no rollback yet",
+    Form(f"{CHANNEL_PAGE}/rollback", REASON, CHANNEL_PAGE),
+)
+ROLL_BACK_TO = Verb(
+    steps.ROLL_BACK,
+    ApiCall("POST", f"/v1{CHANNEL_PAGE}/rollback", {**REASON, "to": "web.1"}),
+    ("channel", "rollback", CHANNEL, "--to", "web.1", "--reason", WHY),
+    Form(f"{CHANNEL_PAGE}/rollback", {**REASON, "to": "web.1"}, CHANNEL_PAGE),
 )
 PROMOTION = VerbCase(PROMOTE, "over a running rollout", MANAGER, start)
 
@@ -142,8 +155,11 @@ CASES = (
     VerbCase(WAIVE, "a host of a halted one", OPERATOR, halt),
     PROMOTION,
     VerbCase(PROMOTE, "as a viewer", VIEWER, start, "missing_permission"),
-    VerbCase(ROLL_BACK, "to the release before", MANAGER, promote_twice),
-    VerbCase(ROLL_BACK, "where nothing was before", MANAGER, start, "nothing_before"),
+    VerbCase(ROLL_BACK, "to the newest success", MANAGER, succeed),
+    VerbCase(ROLL_BACK, "where nothing succeeded", MANAGER, start, "nothing_to_go_back_to"),
+    VerbCase(ROLL_BACK, "as an operator", OPERATOR, succeed, "missing_permission"),
+    VerbCase(ROLL_BACK_TO, "to a release that is named", MANAGER, succeed),
+    VerbCase(ROLL_BACK_TO, "to what never succeeded", MANAGER, start, "not_on_ladder"),
 )
 
 

@@ -264,15 +264,62 @@ def promote(
 
 @channel.command("rollback")
 @click.argument("channel", shell_complete=CHANNELS)
-@reason(required=True)
+@click.option("--to", metavar="RELEASE", help="A release that succeeded on CHANNEL before.")
+@click.option("--dry-run", is_flag=True, help="Only show what it would go back to, and why.")
+@reason(required=False)
 @version_option
 @wait_option
 @with_context
 def rollback(
-    context: CommandContext, channel: str, reason: str, version: int | None, wait: WaitOption
+    context: CommandContext,
+    channel: str,
+    to: str | None,
+    dry_run: bool,
+    reason: str | None,
+    version: int | None,
+    wait: WaitOption,
 ) -> None:
-    """Promote the previous release of CHANNEL again."""
-    request_promotion(context, channel, {"reason": reason}, version, wait, verb="rollback")
+    """Go back to the newest release that succeeded on CHANNEL and was not rolled back from."""
+    if dry_run:
+        show_ladder(context, channel, to)
+        return
+    if not reason:
+        raise CommandExit(
+            ExitCode.USAGE,
+            "a rollback needs a reason for the log",
+            f"tidegate channel rollback {channel} --reason …",
+        )
+    body: dict[str, Any] = {"reason": reason}
+    if to is not None:
+        body |= {"to": to}
+    request_promotion(context, channel, body, version, wait, verb="rollback")
+
+
+LADDER = (
+    column("RELEASE", "release_id"),
+    time_column("SUCCEEDED", "succeeded_at"),
+    column("HOSTS", "hosts"),
+    Column("ROLLBACK", lambda item: text(item.get("skipped") or "takes it")),
+)
+
+
+def show_ladder(context: CommandContext, channel: str, to: str | None) -> None:
+    """What a rollback would take, and why it skips the releases above. Raises: Stop."""
+    found = context.get(at("channels", channel, "ladder"), to=to)
+    if not context.is_for_people:
+        context.done(found, "")
+    else:
+        rungs = [
+            rung | {"skipped": rung["skipped"] or _later(rung, found)} for rung in found["rungs"]
+        ]
+        context.list(rungs, LADDER, empty="no release has succeeded there")
+    if found["choice"] is None:
+        raise CommandExit(ExitCode.REFUSED, found["refusal"], f"tidegate channel show {channel}")
+    note(f"tidegate channel rollback {channel} would go to {found['choice']}; nothing was changed")
+
+
+def _later(rung: Item, found: Item) -> str:
+    return "" if rung["release_id"] == found["choice"] else "could be named with --to"
 
 
 def request_promotion(

@@ -91,7 +91,7 @@ NEXT: Final[Mapping[str, tuple[str, ...]]] = {
     "closure_quarantined": ("quarantine list", "quarantine lift {name} … --reason …"),
     "already_promoted": ("rollout watch {name}",),
     "plan_outdated": ("rollout plan {name} …",),
-    "nothing_before": ("channel history {name}",),
+    "nothing_to_go_back_to": ("channel rollback {name} --dry-run",),
     "rollout_halted": ("rollout explain {name}", "rollout clear {name} --mode … --reason …"),
     "rollout_paused": ("rollout resume {name} --reason …",),
     "rollback_running": ("rollout watch {name}",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tidegate.control.queries.ladder import Ladder
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.dashboard.components import Field, Option, VerbButton
 from tidegate.dashboard.html import short
@@ -15,6 +16,7 @@ from tidegate.domain.access.steps import (
     HOLD_CHANNEL,
     LIFT_QUARANTINE,
     PROMOTE,
+    ROLL_BACK,
     UNHOLD_CHANNEL,
     Step,
 )
@@ -24,6 +26,7 @@ from tidegate.domain.packages.rows import REVISIONS
 from tidegate.domain.packages.states import PUBLISHED_STATES
 from tidegate.domain.releases.from_packages import release_id_of
 from tidegate.domain.releases.rows import Actual
+from tidegate.errors import Refused
 from tidegate.web.routing import Request
 
 RELEASES_MAX = 200
@@ -37,11 +40,15 @@ def verbs_of(
     row: Channel,
     pin: Found[Actual] | None,
     kept: tuple[Quarantine, ...],
+    ladder: Ladder,
 ) -> tuple[VerbButton, ...]:
-    """Promote, refresh, hold, release the hold and lift, each with why it cannot be used now."""
+    """Roll back, promote, refresh, hold, release the hold and lift, each with why it cannot be
+    used now.
+    """
     name = row.channel
     caller = request.caller
     return (
+        _roll_back(ladder, pin, _why_not(caller, ROLL_BACK, name)),
         _promote(reads, row, pin, _why_not(caller, PROMOTE, name)),
         _refresh(row, pin, _why_not(caller, PROMOTE, name)),
         VerbButton(
@@ -121,6 +128,56 @@ def _promote(
         version=None if pin is None else pin.version,
         why=why,
         first=True,
+    )
+
+
+def _roll_back(ladder: Ladder, pin: Found[Actual] | None, why: str) -> VerbButton:
+    """The button names the release that it goes back to; in the form another can be chosen."""
+    name, wanted = ladder.channel, ladder.wanted or ""
+    refusal = ""
+    rung = None
+    try:
+        rung = ladder.choose()
+    except Refused as error:
+        refusal = error.detail
+    others = [
+        item.rung
+        for item in ladder.rungs
+        if item.rung.release_id not in (wanted, *ladder.quarantined)
+    ]
+    options = sorted(others, key=lambda item: item is not rung)
+    text = (
+        ""
+        if rung is None
+        else (
+            f"{name} goes back from {wanted} to {rung.release_id}, which succeeded there on "
+            f"{rung.succeeded_at:%d %b %Y} ({rung.hosts:,} host{'' if rung.hosts == 1 else 's'}). "
+            "Hosts that fail on it stay as they are; they do not return to "
+            f"{wanted}."
+        )
+    )
+    return VerbButton(
+        id="rollback",
+        label="Roll back" if rung is None else f"Roll back to {rung.release_id}",
+        icon="retry",
+        action=f"/channels/{name}/rollback",
+        title=f"Roll {name} back?",
+        text=text,
+        fields=(
+            Field(
+                name="to",
+                label="Go back to",
+                kind="select",
+                options=tuple(
+                    Option(item.release_id, f"{item.release_id} · {item.succeeded_at:%d %b %Y}")
+                    for item in options
+                ),
+            ),
+            REASON,
+        ),
+        version=None if pin is None else pin.version,
+        why=why or refusal,
+        danger=True,
     )
 
 

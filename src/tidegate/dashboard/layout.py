@@ -54,6 +54,7 @@ DONE: Final = {
     "proposed": "Proposed: another person can approve it now.",
     "withdrawn": "The proposal was withdrawn.",
     "promoted": "Promoted: the rollout is open.",
+    "rolled back": "The channel goes back: the rollout is open.",
     "held": "The channel is held.",
     "unheld": "The hold was released.",
     "lifted": "The quarantine was lifted.",

@@ -266,6 +266,15 @@ class PinChange(Struct, frozen=True, kw_only=True):
     chip: Chip
 
 
+class RungLine(Struct, frozen=True):
+    """A release that the channel can go back to; or why a rollback skips it."""
+
+    release: str
+    at: datetime
+    hosts: int
+    skipped: str
+
+
 class ChannelPage(Struct, frozen=True, kw_only=True):
     channel: str
     package: str
@@ -288,6 +297,7 @@ class ChannelPage(Struct, frozen=True, kw_only=True):
     on_failure: str
     history: tuple[PinChange, ...]
     quarantine: tuple[Quarantine, ...]
+    ladder: tuple[RungLine, ...]
     verbs: tuple[VerbButton, ...]
 
 

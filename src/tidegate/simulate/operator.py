@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tidegate.control.operations.promotion import NothingBefore, Promote, RollBackChannel
+from tidegate.control.operations.promotion import Promote, RollBackChannel
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.roles import Grant, Role
@@ -215,7 +215,7 @@ class SimulatedOperator:
         channel = self._random.choice(self._world.scenario.channels).channel
         self.deeds += 1
         command_id = f"r{self.deeds}"
-        with suppress(NothingBefore, Refused, Conflict):
+        with suppress(Refused, Conflict):
             self._plane.promotions.rollback(
                 RollBackChannel(channel=channel, command_id=command_id, by=NAME)
             )

@@ -6,30 +6,35 @@ moves the pin from wherever it stands.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
 from tidegate.api.routes.channels import ChannelPath, scope_of
 from tidegate.api.routes.releases import ReleaseId
+from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import LaneBusy
 from tidegate.control.operations.promotion import (
     ChannelPromotion,
-    NothingBefore,
     PromotionOperations,
 )
+from tidegate.control.queries.ladder import read_ladder
+from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.steps import PROMOTE, ROLL_BACK
 from tidegate.domain.channels.refusals import (
     AlreadyPromoted,
     ChannelNotFound,
     ChannelOnHold,
+    NothingToGoBackTo,
+    NotOnLadder,
     ReleaseNotPinned,
     WrongPackage,
 )
 from tidegate.domain.hosts.refusals import ClosureQuarantined
-from tidegate.errors import NotFound, StaleVersion
-from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import Request, Response, Route, requires_step
+from tidegate.errors import NotFound, Refused, StaleVersion
+from tidegate.web.inputs import Input, Nothing, ReadQuery
+from tidegate.web.routing import Request, Response, Route, requires, requires_step
 
 
 class Promotion(Input, frozen=True, kw_only=True):
@@ -40,6 +45,7 @@ class Promotion(Input, frozen=True, kw_only=True):
 
 
 class Rollback(Input, frozen=True, kw_only=True):
+    to: ReleaseId | None = None  # a release of the channel's ladder; none: the first allowed rung
     reason: Annotated[str, Meta(max_length=1_024)] = ""
 
 
@@ -74,9 +80,66 @@ def promote(
 def roll_back(
     request: Request[ChannelPath, Nothing, Rollback], promotion: PromotionOperations
 ) -> Response:
-    """Promote again what was authoritative on the channel before, and leave what is now as bad."""
+    """Go back to a release that succeeded on the channel, and mark the pinned one as bad."""
+    body = request.body
     return to_promoted(
-        promotion.roll_back(request.caller, request.path.channel, reason=request.body.reason)
+        promotion.roll_back(request.caller, request.path.channel, to=body.to, reason=body.reason)
+    )
+
+
+class LadderQuery(ReadQuery, frozen=True, kw_only=True):
+    to: ReleaseId | None = None  # the release that you would name
+
+
+class RungShown(Struct, frozen=True, kw_only=True):
+    """A release that succeeded on the channel."""
+
+    release_id: str
+    digest: str
+    rollout_id: str
+    succeeded_at: datetime
+    hosts: int  # that converged
+    skipped: str | None  # why a rollback does not take it by itself
+
+
+class LadderShown(Struct, frozen=True, kw_only=True):
+    """What the channel can go back to, and what a rollback would take now."""
+
+    channel: str
+    wanted: str | None  # what the channel is pinned to
+    choice: str | None  # what a rollback takes
+    refusal: str | None  # why there is none
+    rungs: tuple[RungShown, ...]
+
+
+def ladder(
+    request: Request[ChannelPath, LadderQuery, Nothing], fleet_reader: FleetReader
+) -> Response:
+    """The releases that the channel can go back to, and which one a rollback would take now."""
+    found = read_ladder(fleet_reader, request.path.channel)
+    choice = refusal = None
+    try:
+        choice = found.choose(request.query.to).release_id
+    except Refused as error:
+        refusal = error.detail
+    return Response(
+        LadderShown(
+            channel=found.channel,
+            wanted=found.wanted,
+            choice=choice,
+            refusal=refusal,
+            rungs=tuple(
+                RungShown(
+                    release_id=item.rung.release_id,
+                    digest=item.rung.digest,
+                    rollout_id=item.rung.rollout_id,
+                    succeeded_at=item.rung.succeeded_at,
+                    hosts=item.rung.hosts,
+                    skipped=item.skipped or None,
+                )
+                for item in found.rungs
+            ),
+        )
     )
 
 
@@ -121,6 +184,14 @@ ROUTES = (
         requires_step(ROLL_BACK, scope_of),
         PromotedShown,
         guard=ROLL_BACK.version,
-        errors=(*PROMOTES, NothingBefore),
+        errors=(*PROMOTES, NothingToGoBackTo, NotOnLadder),
+    ),
+    Route(
+        "GET",
+        "/v1/channels/{channel}/ladder",
+        ladder,
+        requires(Verb.READ, scope_of),
+        LadderShown,
+        errors=(ChannelNotFound,),
     ),
 )

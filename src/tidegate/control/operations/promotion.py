@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tidegate import decoders
 from tidegate.control.fleet.reader import FleetReader
@@ -24,6 +25,7 @@ from tidegate.control.operations.ids import make_id
 from tidegate.control.publication.manifests import Manifests
 from tidegate.control.queries.as_of import RowHistory
 from tidegate.control.queries.history import pinned_at
+from tidegate.control.queries.ladder import read_ladder
 from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.control.storage.blobs import Blobs
@@ -32,7 +34,9 @@ from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.access.steps import PROMOTE, ROLL_BACK
 from tidegate.domain.channels.refusals import ChannelNotFound, PlanOutdated
 from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.channels.stops import ChannelStops, freeze_over, stops_keys
 from tidegate.domain.fleet.rows import Fleet, fleet_key
+from tidegate.domain.hosts.states import OnFailure
 from tidegate.domain.planner import Plan, encode_plan, opened_waves, plan
 from tidegate.domain.provenance import (
     HIGH,
@@ -47,16 +51,10 @@ from tidegate.domain.rollouts.promotion import (
     demand_package,
     promote_release,
 )
-from tidegate.errors import Conflict, NotFound, Refused, StaleVersion
+from tidegate.errors import Conflict, NotFound, StaleVersion
 from tidegate.kernel.model import NO_META, Meta, Position
 
 PLANS_MAX = 5  # made for one promotion, while the fleet moves
-
-
-class NothingBefore(Refused):
-    """The channel has no release to go back to."""
-
-    code = "nothing_before"
 
 
 NO_PLAN = "none"  # as the digest of the plan, where no rollout opens
@@ -72,17 +70,19 @@ class Promote(Struct, frozen=True, kw_only=True):
     authority: dict[str, Any] | None = None
     expected_version: int | None = None  # of the registry's row, as the caller saw it
     rollback: bool = False  # away from what the channel is pinned to
+    channel_version: int | None = None  # of the channel's row, from which a rollback was chosen
     refresh: bool = False  # new evidence for what the channel is pinned to, and nothing else
     display_name: str = ""
     reason: str = ""
 
 
 class RollBackChannel(Struct, frozen=True, kw_only=True):
-    """What is asked for where the release is found by looking: the one before."""
+    """What is asked for: a release of the channel's ladder. None: the first that is allowed."""
 
     channel: str
     command_id: str
     by: str
+    to: str | None = None
     reason: str = ""
 
 
@@ -104,8 +104,9 @@ class Promotions:
         self._sights = sights
         self._blobs = blobs
 
-    def plan(self, channel: str) -> PlannedPromotion:
+    def plan(self, channel: str, *, rollback: bool = False) -> PlannedPromotion:
         """The plan by which a release would reach the channel's hosts now. Nothing is stored.
+        In that of a rollback, hosts that fail stay as they are.
 
         Raises:
             ChannelNotFound, MalformedPolicy, InvalidSelector, LimitExceeded.
@@ -115,7 +116,10 @@ class Promotions:
         if found is None:
             raise ChannelNotFound(channel)
         budgets = [seen.row for seen in self._sights.budgets() if not seen.row.removed]
-        made = plan(found.row, self._sights.hosts(), budgets)
+        row = found.row
+        if rollback:
+            row = replace(row, policy=replace(row.policy, on_failure=OnFailure.HALT))
+        made = plan(row, self._sights.hosts(), budgets)
         body, digest = encode_plan(made)
         version = 0 if fleet is None else fleet.version
         return PlannedPromotion(made, digest, body, version, found.row.active_rollout_id)
@@ -143,7 +147,7 @@ class Promotions:
             except PlanOutdated as outdated:
                 moved = outdated
             except StaleVersion as stale:
-                if self._pin_moved(asked):
+                if self._pin_moved(asked) or self._channel_moved(asked):
                     raise
                 moved = stale  # the fleet's row, not the caller's: plan again
         raise moved
@@ -156,31 +160,51 @@ class Promotions:
         meta: Meta = NO_META,
         key: str | None = None,
     ) -> CommandOutcome:
-        """Promote again what the channel was pinned to before.
+        """Promote a release of the channel's ladder, and leave the pinned one as bad.
 
         Raises:
-            NothingBefore: it was never pinned to anything else. Those of ``promote``.
+            NothingToGoBackTo, NotOnLadder. Those of ``promote``.
             StaleVersion: the pin moved since it was read here.
         """
         earlier = self._control.earlier(promote_release, said, meta=meta, key=key)
         if earlier is not None:
             return earlier
-        channel = said.channel
-        actual = self._sights.row(actual_key(channel), Actual)
-        before = None if actual is None else actual.row.previous_release_id
-        if actual is None or before is None:
-            raise NothingBefore(f"{channel} was pinned to nothing before", channel=channel)
-        asked = Promote(
-            channel=channel,
-            release_id=before,
-            command_id=said.command_id,
-            by=said.by,
-            # What it goes back to was read from this version, and so was what it leaves as bad.
-            expected_version=actual.row.version if expected_version is None else expected_version,
-            rollback=True,
-            reason=said.reason,
-        )
-        return self._promote(asked, said, meta, key)
+        moved: Conflict = Conflict("no rung was chosen")
+        for _ in range(PLANS_MAX):
+            ladder = read_ladder(self._sights, said.channel)
+            version = ladder.pin_version if expected_version is None else expected_version
+            asked = Promote(
+                channel=said.channel,
+                release_id=ladder.choose(said.to).release_id,
+                command_id=said.command_id,
+                by=said.by,
+                # Where it goes back to was read from these versions, and so was what it leaves.
+                expected_version=version,
+                rollback=True,
+                channel_version=ladder.version,
+                reason=said.reason,
+            )
+            try:
+                return self._promote(asked, said, meta, key)
+            except StaleVersion as stale:
+                if self._pin_moved(asked):
+                    raise
+                moved = stale  # a rollout of the channel moved on: choose again
+        raise moved
+
+    def waits(self, channel: str) -> tuple[str, ...]:
+        """What orders of the channel wait for now: freezes and a hold."""
+        own, copy = (self._sights.row(key, ChannelStops) for key in stops_keys(channel))
+        rows = [None if found is None else found.row for found in (own, copy)]
+        said: list[str] = []
+        freeze = freeze_over(rows, self._control.clock())
+        if freeze is not None:
+            until = "" if freeze.until is None else f" until {freeze.until:%Y-%m-%d %H:%M} UTC"
+            said.append(f"Freeze {freeze.freeze_id} holds it{until}")
+        for row in rows:
+            if row is not None and row.held_by is not None:
+                said.append(f"{channel} is held by {row.held_by}: {row.held_reason}")
+        return tuple(said)
 
     def _command(self, asked: Promote) -> PromoteRelease:
         channel = self._sights.row(channel_key(asked.channel), Channel)
@@ -210,7 +234,7 @@ class Promotions:
                 refresh=True,
                 reason=asked.reason,
             )
-        planned = self.plan(asked.channel)
+        planned = self.plan(asked.channel, rollback=asked.rollback)
         self._blobs.put(planned.body)
         return PromoteRelease(
             channel=asked.channel,
@@ -226,6 +250,7 @@ class Promotions:
             supersedes=planned.supersedes,
             fleet_version=planned.fleet_version,
             rollback=asked.rollback,
+            channel_version=asked.channel_version,
             display_name=asked.display_name,
             reason=asked.reason,
         )
@@ -238,6 +263,12 @@ class Promotions:
         if asked.expected_version is None or actual is None:
             return False
         return actual.row.version != asked.expected_version
+
+    def _channel_moved(self, asked: Promote) -> bool:
+        if asked.channel_version is None:
+            return False
+        found = self._sights.row(channel_key(asked.channel), Channel)
+        return found is None or found.version != asked.channel_version
 
 
 def operator_authority(channel: str, release_id: str, now: datetime) -> dict[str, Any]:
@@ -332,24 +363,29 @@ class PromotionOperations:
         )
         return self._open_rollout(caller, channel, asked, run)
 
-    def roll_back(self, caller: Caller, channel: str, *, reason: str = "") -> ChannelPromotion:
-        """Promote again what was authoritative on the channel before, and mark what is now as bad.
+    def roll_back(
+        self, caller: Caller, channel: str, *, to: str | None = None, reason: str = ""
+    ) -> ChannelPromotion:
+        """Go back to a release of the channel's ladder, and mark what is pinned now as bad. Its
+        orders wait for freezes and a hold; the warnings say so.
 
         Raises:
-            NothingBefore.
+            NothingToGoBackTo, NotOnLadder.
         """
         caller.demand(ROLL_BACK, channel_scope(channel))
         asked = RollBackChannel(
             channel=channel,
             command_id=make_id(caller, ROLL_BACK, "command"),
             by=caller.id,
+            to=to,
             reason=reason.strip(),
         )
         seen = self._counter_seen(caller, channel)
         run = lambda: self._promotions.rollback(  # noqa: E731
             asked, expected_version=seen, meta=caller.meta, key=caller.commit_key
         )
-        return self._open_rollout(caller, channel, asked, run)
+        result = self._open_rollout(caller, channel, asked, run)
+        return replace(result, warnings=(*result.warnings, *self._promotions.waits(channel)))
 
     def _open_rollout(
         self, caller: Caller, channel: str, asked: Struct, run: Callable[[], CommandOutcome]

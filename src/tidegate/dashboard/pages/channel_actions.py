@@ -1,4 +1,4 @@
-"""The forms of a channel's page: promote, hold, unhold, lift a quarantine."""
+"""The forms of a channel's page: promote, roll back, hold, unhold, lift a quarantine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from tidegate.control.operations.promotion import PromotionOperations
 from tidegate.control.operations.quarantine import QuarantineOperations
 from tidegate.dashboard.layout import Layout, OptionalReason, PageQuery, Reason, step_route
 from tidegate.dashboard.pages.channels import Asked, ChannelPagePath, ChannelPages, scope_of
-from tidegate.domain.access.steps import HOLD_CHANNEL, LIFT_QUARANTINE, PROMOTE, UNHOLD_CHANNEL
+from tidegate.domain.access.steps import (
+    HOLD_CHANNEL,
+    LIFT_QUARANTINE,
+    PROMOTE,
+    ROLL_BACK,
+    UNHOLD_CHANNEL,
+)
 from tidegate.web.inputs import Input
 from tidegate.web.routing import Request, Response
 
@@ -27,6 +33,10 @@ class PromoteForm(Input, frozen=True, kw_only=True):
     display_name: Annotated[str, Meta(max_length=256)] = ""
     refresh: Literal["", "yes"] = ""
     reason: OptionalReason = ""
+
+
+class RollbackForm(ChannelForm, frozen=True, kw_only=True):
+    to: Annotated[str, Meta(max_length=200)] = ""
 
 
 class LiftForm(ChannelForm, frozen=True, kw_only=True):
@@ -54,6 +64,24 @@ def promote(
         return done.position
 
     return _done(request, pages, layout, run, "promoted")
+
+
+def roll_back(
+    request: Request[ChannelPagePath, PageQuery, RollbackForm],
+    promotion: PromotionOperations,
+    pages: ChannelPages,
+    layout: Layout,
+) -> Response:
+    """Go back to a release that succeeded on the channel."""
+    body = request.body
+
+    def run() -> int:
+        done = promotion.roll_back(
+            request.caller, request.path.channel, to=body.to or None, reason=body.reason
+        )
+        return done.position
+
+    return _done(request, pages, layout, run, "rolled back")
 
 
 def _done(
@@ -110,6 +138,7 @@ def lift(
 
 ROUTES = (
     step_route("/channels/{channel}/promote", promote, PROMOTE, scope_of),
+    step_route("/channels/{channel}/rollback", roll_back, ROLL_BACK, scope_of),
     step_route("/channels/{channel}/hold", hold, HOLD_CHANNEL, scope_of),
     step_route("/channels/{channel}/unhold", unhold, UNHOLD_CHANNEL, scope_of),
     step_route("/channels/{channel}/lift", lift, LIFT_QUARANTINE, scope_of),

@@ -11,6 +11,7 @@ from msgspec import Meta
 from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.queries.edges import edge_of
+from tidegate.control.queries.ladder import read_ladder
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import state_labels
 from tidegate.dashboard.channel_map import lay_out
@@ -27,10 +28,12 @@ from tidegate.dashboard.view_models import (
     GateLine,
     PinChange,
     Quarantine,
+    RungLine,
 )
 from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.channels.facts import ChannelEdge, WaveSpec
+from tidegate.domain.channels.ladder import JudgedRung
 from tidegate.domain.channels.refusals import ChannelNotFound
 from tidegate.domain.channels.rows import (
     CHANNELS,
@@ -198,6 +201,7 @@ class ChannelPages:
     """The page of one channel."""
 
     reads: Reads
+    fleet_reader: FleetReader
     layout: Layout
 
     def page_of(
@@ -214,7 +218,8 @@ class ChannelPages:
         pin = self.reads.find(actual_key(name), Actual)
         kept = _quarantine(self.reads, name)
         freezes = [item.row for item in self.reads.range(FREEZES, limit=CHANNELS_MAX)]
-        verbs = verbs_of(request, self.reads, row, pin, kept)
+        ladder = read_ladder(self.fleet_reader, name)
+        verbs = verbs_of(request, self.reads, row, pin, kept, ladder)
         known = None
         if pin is not None:
             known = self.reads.find(known_key(pin.row.pinned_release_id), KnownRelease)
@@ -240,6 +245,7 @@ class ChannelPages:
             on_failure=str(row.policy.on_failure),
             history=_history(self.reads, name, people),
             quarantine=kept,
+            ladder=tuple(_rung(item, people) for item in ladder.rungs),
             verbs=verbs,
         )
         return PageView(
@@ -326,6 +332,14 @@ def _history(reads: Reads, name: str, people: UserDirectory) -> tuple[PinChange,
         )
         for item in reversed(rows[-HISTORY_SHOWN:])
     )
+
+
+def _rung(item: JudgedRung, people: UserDirectory) -> RungLine:
+    rung = item.rung
+    skipped = item.skipped
+    if rung.left_by:
+        skipped = skipped.replace(rung.left_by, people(rung.left_by))
+    return RungLine(rung.release_id, rung.succeeded_at, rung.hosts, skipped)
 
 
 def _quarantine(reads: Reads, name: str) -> tuple[Quarantine, ...]:

@@ -65,7 +65,7 @@ SKIP_HOST: Final = Step(name="rollout.skip", verbs=OPERATE, version=CHECKED)
 PROMOTE: Final = Step(name="channel.promote", verbs=RELEASE, version=CHECKED)
 """Pin a channel to a release and roll the release out to its hosts."""
 ROLL_BACK: Final = Step(name="channel.rollback", verbs=RELEASE, version=CHECKED)
-"""Promote the release that the channel was pinned to before."""
+"""Go back to a release that succeeded on the channel, and mark the pinned one as bad."""
 
 # ── revisions and packages: on the repository ──
 # Which of these an update or a deletion takes depends on the revision: domain/packages/permissions.

@@ -143,7 +143,7 @@ def step_quarantine(
 
 channels = Fold(
     collection=CHANNELS,
-    number=2,
+    number=3,  # since then it has the ladder
     reads=get_args(ChannelEvent),
     ids=_channel_ids,
     start=lambda id, fact: None,

@@ -18,11 +18,17 @@ from tidegate.domain.channels.facts import (
     ChannelHeld,
     ChannelUnheld,
 )
+from tidegate.domain.channels.ladder import add_success, mark_left
 from tidegate.domain.channels.refusals import ChannelOnHold, SupersessionExpected
 from tidegate.domain.channels.rows import Channel
 from tidegate.domain.channels.states import ChannelState
 from tidegate.domain.channels.transitions import TABLE, ChannelEvent
-from tidegate.domain.rollouts.facts import RolloutOpened, RolloutTransitioned, SuccessorOpened
+from tidegate.domain.rollouts.facts import (
+    RolloutConcluded,
+    RolloutOpened,
+    RolloutTransitioned,
+    SuccessorOpened,
+)
 from tidegate.domain.rollouts.names import ref_of
 from tidegate.domain.rollouts.states import RolloutState
 from tidegate.errors import IllegalTransition
@@ -61,29 +67,33 @@ def step(channel: Channel | None, event: ChannelEvent, now: datetime) -> Channel
             return replace(channel, held_at=at, held_by=operator, held_reason=reason)
         case ChannelUnheld():
             return replace(channel, held_at=None, held_by=None, held_reason=None)
-        case RolloutOpened(rollout_id=rollout_id):
-            return _opened(channel, rollout_id)
+        case RolloutOpened():
+            return _opened(channel, event)
         case SuccessorOpened(superseded_rollout_id=rollout_id):
             return _without(channel, rollout_id)
         case RolloutTransitioned():
             return _transitioned(channel, event)
+        case RolloutConcluded():
+            return replace(channel, ladder=add_success(channel.ladder, event))
         case _:
             raise IllegalTransition("channel", state, type(event).__name__)
 
 
-def _opened(channel: Channel, rollout_id: str) -> Channel:
+def _opened(channel: Channel, event: RolloutOpened) -> Channel:
     active = channel.active_rollout_id
-    if active == rollout_id:
+    if active == event.rollout_id:
         return channel
     if active is not None:
         raise SupersessionExpected(channel.channel, active)
-    if channel.held_at is not None:
+    # A rollback opens on a held channel, too: its orders wait until the hold is released.
+    if channel.held_at is not None and event.rollback_of is None:
         raise ChannelOnHold(channel.channel, channel.held_by, channel.held_reason)
     return replace(
         channel,
-        active_rollout_id=rollout_id,
-        newest_rollout_id=rollout_id,
+        active_rollout_id=event.rollout_id,
+        newest_rollout_id=event.rollout_id,
         newest_state=RolloutState.OPENING,
+        ladder=mark_left(channel.ladder, event),
     )
 
 

@@ -135,6 +135,36 @@ class ReleaseNotPinned(Refused):
         )
 
 
+class NothingToGoBackTo(Refused):
+    """No release that succeeded on the channel can be rolled back to."""
+
+    code = "nothing_to_go_back_to"
+
+    def __init__(self, channel: str, skipped: tuple[str, ...], quarantined: str | None) -> None:
+        why = "; ".join(skipped) or "no release has succeeded there"
+        anyway = (
+            f" To choose anyway: tidegate channel rollback {channel} --to {quarantined} "
+            "--lift-quarantine --reason …"
+            if quarantined
+            else ""
+        )
+        super().__init__(f"Nothing to go back to on {channel}: {why}.{anyway}", channel=channel)
+
+
+class NotOnLadder(Refused):
+    """The release never succeeded on the channel, or is what it wants now; promote it instead."""
+
+    code = "not_on_ladder"
+
+    def __init__(self, channel: str, release_id: str, why: str) -> None:
+        super().__init__(
+            f"{channel} can't be rolled back to {release_id}: {why}. "
+            f"To promote it: tidegate channel promote {channel} {release_id}",
+            channel=channel,
+            release_id=release_id,
+        )
+
+
 class PlanOutdated(Conflict):
     """The channel got another rollout since the plan was made; plan again."""
 

@@ -12,6 +12,21 @@ from tidegate.kernel.collections import Collection, Index, Nature, Writers
 from tidegate.kernel.model import Key
 
 
+class Rung(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A release that succeeded on the channel. The members of ``left`` say that an operator rolled
+    the channel back from it since.
+    """
+
+    release_id: str
+    digest: str
+    rollout_id: str  # of its newest success
+    succeeded_at: datetime
+    hosts: int = 0  # that converged in that rollout
+    left_at: datetime | None = None
+    left_by: str | None = None
+    left_reason: str = ""
+
+
 class Channel(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A channel, and the state of its machine: which rollout is its newest."""
 
@@ -28,6 +43,7 @@ class Channel(Struct, frozen=True, omit_defaults=True, kw_only=True):
     newest_state: str | None = None  # of the newest one: what edges look at
     terminal_rollout_id: str | None = None  # the newest that every host converged on
     terminal_ref: str | None = None
+    ladder: tuple[Rung, ...] = ()  # what succeeded on it; the newest success first
 
 
 class Incarnation(Struct, frozen=True, omit_defaults=True):

@@ -14,7 +14,12 @@ from tidegate.domain.channels.facts import (
     ChannelUnheld,
 )
 from tidegate.domain.channels.states import ChannelState
-from tidegate.domain.rollouts.facts import RolloutOpened, RolloutTransitioned, SuccessorOpened
+from tidegate.domain.rollouts.facts import (
+    RolloutConcluded,
+    RolloutOpened,
+    RolloutTransitioned,
+    SuccessorOpened,
+)
 
 ChannelEvent = (
     ChannelCreated
@@ -24,6 +29,7 @@ ChannelEvent = (
     | RolloutOpened
     | SuccessorOpened
     | RolloutTransitioned
+    | RolloutConcluded
 )
 
 
@@ -46,6 +52,7 @@ TABLE: Final[Mapping[ChannelState, Mapping[type[Struct], frozenset[ChannelState]
         RolloutOpened: _BUSY,
         SuccessorOpened: _IDLE,
         RolloutTransitioned: _IDLE,  # an older rollout is pruned
+        RolloutConcluded: _IDLE,
     },
     ChannelState.BUSY: {
         ChannelEdited: _BUSY,
@@ -54,5 +61,6 @@ TABLE: Final[Mapping[ChannelState, Mapping[type[Struct], frozenset[ChannelState]
         RolloutOpened: _BUSY,  # the one that it has, once more; another is SupersessionExpected
         SuccessorOpened: _EITHER,
         RolloutTransitioned: _EITHER,
+        RolloutConcluded: _BUSY,
     },
 }

@@ -5,8 +5,8 @@
     SuccessorOpened(old)                         if the channel has a rollout
     RolloutOpened(new)                           by a plan that was made before, in a blob
 
-Rolling a channel back is the same, with the release before and an operator's evidence. A refresh
-is the first of these facts alone: the pin stays, its evidence is new.
+Rolling a channel back is the same, with a release of the channel's ladder and an operator's
+evidence. A refresh is the first of these facts alone: the pin stays, its evidence is new.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from tidegate import decoders
 from tidegate.domain.access.reasons import REASON_BYTES_MAX
+from tidegate.domain.channels.ladder import demand_rung
 from tidegate.domain.channels.policy import WAVES_MAX
 from tidegate.domain.channels.refusals import (
     AlreadyPromoted,
@@ -39,6 +40,7 @@ from tidegate.domain.channels.rows import (
 from tidegate.domain.channels.slices import check_channel, demand_channel
 from tidegate.domain.fleet.rows import fleet_key
 from tidegate.domain.hosts.refusals import ClosureQuarantined
+from tidegate.domain.hosts.states import OnFailure
 from tidegate.domain.outbox.facts import IntentRequested
 from tidegate.domain.provenance import BUILT_IN_RULES, Rules
 from tidegate.domain.releases.facts import ReleaseRegistered, ReleaseTransitioned
@@ -55,8 +57,8 @@ from tidegate.domain.releases.slices import (
 )
 from tidegate.domain.rollouts.facts import OpenedWave, RolloutOpened, SuccessorOpened
 from tidegate.domain.rollouts.names import check_rollout_id, rollout_id
-from tidegate.domain.rollouts.rows import RolloutTally, standing_key, tally_key
-from tidegate.domain.rollouts.states import Outcome, Word
+from tidegate.domain.rollouts.rows import RolloutTally, tally_key
+from tidegate.domain.rollouts.states import Outcome
 from tidegate.errors import InvalidInput
 from tidegate.kernel import codec
 from tidegate.kernel.model import Key, Position, at_most, check_text
@@ -82,6 +84,7 @@ class PromoteRelease(Struct, frozen=True, kw_only=True):
     supersedes: str | None = None  # the channel's rollout, as the planner saw it
     fleet_version: int = 0  # of the fleet's row, as the planner saw it
     rollback: bool = False  # the operator leaves what the channel is pinned to, as bad
+    channel_version: int | None = None  # of the channel's row, from which a rollback was chosen
     refresh: bool = False  # the pin stays, and no rollout opens: only its evidence is new
     display_name: str = ""
     reason: str = ""  # for the history; nothing follows from it
@@ -115,7 +118,6 @@ def rows_of_promotion(command: PromoteRelease) -> tuple[Key, ...]:
         fleet_key(),
         quarantine_key(command.channel, command.digest),
         incarnation_key(command.channel, command.release_id),
-        standing_key(command.channel, command.release_id),
     )
     if command.supersedes is None:
         return rows
@@ -154,14 +156,14 @@ def decide_promotion(
 
     Raises:
         ChannelNotFound, WrongPackage, ChannelOnHold, ClosureQuarantined, AlreadyPromoted,
-            ReleaseNotPinned.
+            ReleaseNotPinned, NotOnLadder.
         PlanOutdated: plan again. Those of the registry: evidence, version, release.
     """
     pinning = _pinning(command)
     pinned = _pinned(rows[:3], pinning, now, rules)
     if not pinned:
         return ()  # a repeat
-    channel, _, quarantined, incarnation, standing, *active = rows[3:]
+    channel, _, quarantined, incarnation, *active = rows[3:]
     channel = demand_channel(channel, command.channel)
     if command.refresh:
         _demand_pinned(rows[0], command)
@@ -178,8 +180,11 @@ def decide_promotion(
     (change,) = pinned
     version = change.version if isinstance(change, ReleaseTransitioned) else 0
     opened = _opened(channel, command, incarnation, rows[0], now)
-    if command.rollback and standing is not None and standing.word is Word.GOOD:
-        opened = replace(opened, edges=())  # it succeeded here before: going back waits for nobody
+    if command.rollback:
+        demand_rung(channel, opened.rollback_of, command.release_id)
+        # It succeeded here before, so it waits for no edge. A host that fails stays as it is: what
+        # it ran before is the release that the operator leaves.
+        opened = replace(opened, edges=(), on_failure=OnFailure.HALT)
     return (
         replace(change, reason=command.reason),
         *intents_of(change, version, channel.policy.operations),
@@ -226,7 +231,7 @@ def is_of_package(release_id: str, package: str) -> bool:
 def _demand_free(channel: Channel, command: PromoteRelease, active: RolloutTally | None) -> None:
     """That the channel takes this release now, and is as the planner saw it."""
     demand_package(channel, command.release_id)
-    if channel.held_at is not None:
+    if channel.held_at is not None and not command.rollback:
         raise ChannelOnHold(channel.channel, channel.held_by, channel.held_reason)
     if channel.active_rollout_id != command.supersedes:
         raise PlanOutdated(channel.channel, command.supersedes, channel.active_rollout_id)
@@ -278,7 +283,12 @@ def _opened(
 
 
 def _seen(command: PromoteRelease) -> dict[Key, Position]:
-    return {} if command.refresh else {fleet_key(): command.fleet_version}
+    if command.refresh:
+        return {}
+    seen = {fleet_key(): command.fleet_version}
+    if command.channel_version is not None:
+        seen[channel_key(command.channel)] = command.channel_version
+    return seen
 
 
 def _answer(facts: Sequence[Any]) -> bytes:

@@ -1,0 +1,74 @@
+"""What a rollback of a channel would take, and why it skips the rungs above."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from tidegate.control.fleet.reader import FleetReader
+from tidegate.domain.channels.ladder import JudgedRung, choose_rung, demand_rung, judge_ladder
+from tidegate.domain.channels.refusals import ChannelNotFound, NothingToGoBackTo
+from tidegate.domain.channels.rows import (
+    Channel,
+    Quarantined,
+    Rung,
+    channel_key,
+    quarantine_key,
+)
+from tidegate.domain.releases.catalog import PINNABLE
+from tidegate.domain.releases.rows import Actual, KnownRelease, actual_key, known_key
+from tidegate.kernel.model import Position
+
+
+class Ladder(Struct, frozen=True, kw_only=True):
+    """A channel's ladder as it is now."""
+
+    channel: str
+    version: Position  # of the channel's row
+    wanted: str | None  # what the channel is pinned to
+    pin_version: int | None  # the registry's own counter
+    rungs: tuple[JudgedRung, ...]
+    row: Channel
+    quarantined: tuple[str, ...] = ()  # releases of the ladder that are quarantined here
+
+    def choose(self, to: str | None = None) -> Rung:
+        """What a rollback takes: the release that is named, or the first rung that is allowed.
+
+        Raises:
+            NotOnLadder, NothingToGoBackTo.
+        """
+        if to is not None:
+            return demand_rung(self.row, self.wanted, to)
+        rung = choose_rung(self.rungs)
+        if rung is None:
+            skipped = tuple(item.skipped for item in self.rungs)
+            shut = [id for id in self.quarantined if id != self.wanted]
+            raise NothingToGoBackTo(self.channel, skipped, shut[0] if shut else None)
+        return rung
+
+
+def read_ladder(reader: FleetReader, channel: str) -> Ladder:
+    """Raises: ChannelNotFound."""
+    found = reader.row(channel_key(channel), Channel)
+    if found is None:
+        raise ChannelNotFound(channel)
+    row = found.row
+    pin = reader.row(actual_key(channel), Actual)
+    quarantined: dict[str, Quarantined] = {}
+    pinnable: set[str] = set()
+    for rung in row.ladder:
+        shut = reader.row(quarantine_key(channel, rung.digest), Quarantined)
+        if shut is not None:
+            quarantined[rung.digest] = shut.row
+        known = reader.row(known_key(rung.release_id), KnownRelease)
+        if known is not None and known.row.lifecycle in PINNABLE:
+            pinnable.add(rung.release_id)
+    wanted = None if pin is None else pin.row.pinned_release_id
+    return Ladder(
+        channel=channel,
+        version=found.version,
+        wanted=wanted,
+        pin_version=None if pin is None else pin.row.version,
+        rungs=judge_ladder(row, wanted, quarantined, pinnable),
+        row=row,
+        quarantined=tuple(rung.release_id for rung in row.ladder if rung.digest in quarantined),
+    )

@@ -1,0 +1,118 @@
+"""The ladder of a channel: the releases that succeeded on it, and which one a rollback takes.
+
+    rung    a release with a success here; the newest success is first
+    left    an operator rolled the channel back from it since that success
+
+A rollback takes the first rung that is not what the channel wants now, was not left, is not
+quarantined here and still exists. So two rollbacks in a row go further back, and none returns to
+a release that somebody went away from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tidegate.domain.channels.refusals import NotOnLadder
+from tidegate.domain.channels.rows import Channel, Quarantined, Rung
+from tidegate.domain.rollouts.facts import RolloutConcluded, RolloutOpened
+from tidegate.domain.rollouts.states import Outcome
+
+RUNGS_MAX = 20  # of one channel: older successes are forgotten
+
+
+class JudgedRung(Struct, frozen=True):
+    """A rung, and why a rollback does not take it by itself; empty: it may."""
+
+    rung: Rung
+    skipped: str
+
+
+def add_success(ladder: tuple[Rung, ...], fact: RolloutConcluded) -> tuple[Rung, ...]:
+    """The ladder after a rollout ended. A success puts its release on top, whatever was before."""
+    if fact.outcome is not Outcome.SUCCEEDED:
+        return ladder
+    rung = Rung(
+        release_id=fact.target_ref,
+        digest=fact.target_closure,
+        rollout_id=fact.rollout_id,
+        succeeded_at=fact.at,
+        hosts=fact.counts.converged,
+    )
+    others = (item for item in ladder if item.release_id != rung.release_id)
+    return (rung, *others)[:RUNGS_MAX]
+
+
+def mark_left(ladder: tuple[Rung, ...], fact: RolloutOpened) -> tuple[Rung, ...]:
+    """The ladder after a rollout opened: what a rollback goes away from is marked."""
+    if fact.rollback_of is None:
+        return ladder
+    return tuple(
+        replace(rung, left_at=fact.at, left_by=fact.operator, left_reason=fact.reason)
+        if rung.release_id == fact.rollback_of
+        else rung
+        for rung in ladder
+    )
+
+
+def rung_of(channel: Channel, release_id: str) -> Rung | None:
+    return next((rung for rung in channel.ladder if rung.release_id == release_id), None)
+
+
+def judge_ladder(
+    channel: Channel,
+    wanted: str | None,
+    quarantined: Mapping[str, Quarantined],
+    pinnable: Collection[str],
+) -> tuple[JudgedRung, ...]:
+    """Each rung, and why a rollback skips it.
+
+    ``wanted`` is what the channel is pinned to, ``quarantined`` is by digest, and ``pinnable`` are
+    the releases of the ladder that still exist.
+    """
+
+    def why(rung: Rung) -> str:
+        if rung.release_id == wanted:
+            return f"{rung.release_id} is what {channel.channel} wants now"
+        if rung.left_at is not None:
+            by = rung.left_by or "an operator"
+            return f"{by} rolled back from {rung.release_id} at {_time(rung.left_at)}"
+        found = quarantined.get(rung.digest)
+        if found is not None:
+            since = _time(found.quarantined_at)
+            return f"{rung.release_id} is quarantined here since {since}"
+        return "" if rung.release_id in pinnable else f"{rung.release_id} was deleted"
+
+    return tuple(JudgedRung(rung, why(rung)) for rung in channel.ladder)
+
+
+def choose_rung(judged: tuple[JudgedRung, ...]) -> Rung | None:
+    """What a rollback takes by itself."""
+    return next((item.rung for item in judged if not item.skipped), None)
+
+
+def demand_rung(channel: Channel, wanted: str | None, release_id: str) -> Rung:
+    """The rung that somebody names: any release with a success here, but what is wanted now.
+
+    Raises:
+        NotOnLadder.
+    """
+    if release_id == wanted:
+        raise NotOnLadder(channel.channel, release_id, f"it is what {channel.channel} wants now")
+    rung = rung_of(channel, release_id)
+    if rung is None:
+        full = len(channel.ladder) >= RUNGS_MAX
+        why = (
+            f"it is not among the last {RUNGS_MAX} releases that succeeded there"
+            if full
+            else "it never succeeded there"
+        )
+        raise NotOnLadder(channel.channel, release_id, why)
+    return rung
+
+
+def _time(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC"

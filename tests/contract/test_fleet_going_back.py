@@ -1,0 +1,326 @@
+"""Going back always works, on every engine: a rollback takes the newest success that nobody left.
+
+Each case is a history of one channel with one host: what was promoted and how it ended, then what
+a rollback takes. Promotion, dispatcher, queue and lanes work together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.contract.in_process_fleet import InProcessFleet
+from tests.domain.registry import OfferRelease, digest_of, offer_release
+from tidegate.control.operations.promotion import RollBackChannel
+from tidegate.control.queries.ladder import read_ladder
+from tidegate.domain.channels.facts import ChannelEdge
+from tidegate.domain.channels.refusals import NothingToGoBackTo, NotOnLadder
+from tidegate.domain.channels.rows import Quarantined
+from tidegate.domain.channels.slices import (
+    HoldChannel,
+    StartFreeze,
+    UnholdChannel,
+    hold_channel,
+    start_freeze,
+    unhold_channel,
+)
+from tidegate.domain.composition import FOLDS
+from tidegate.domain.hosts.states import HostState, OnFailure
+from tidegate.domain.rollouts.names import ref_of
+from tidegate.domain.rollouts.promotion import PromotionResult
+from tidegate.domain.rollouts.rows import ReleaseStanding, standing_key
+from tidegate.domain.rollouts.states import RolloutState, Word
+from tidegate.kernel import codec
+from tidegate.kernel.replay import differences
+
+PROD, HOST = "prod", "p1"
+
+
+def begin(fleet: InProcessFleet, **policy: Any) -> None:
+    fleet.create(PROD, **policy)
+    fleet.enroll(HOST, channel=PROD)
+    fleet.offer(*(f"web.{number}" for number in range(1, 7)))
+
+
+def good(fleet: InProcessFleet, release: str) -> str:
+    """Promote the release; it succeeds."""
+    return finish(fleet, fleet.promote(PROD, release))
+
+
+def finish(fleet: InProcessFleet, rollout_id: str) -> str:
+    fleet.dispatch()
+    fleet.reach(rollout_id, HOST)
+    assert fleet.state(rollout_id) is RolloutState.TERMINAL
+    return rollout_id
+
+
+def bad(fleet: InProcessFleet, release: str) -> str:
+    """Promote the release; its host fails and rolls back."""
+    rollout_id = fleet.promote(PROD, release)
+    fleet.dispatch()
+    fleet.fail(rollout_id, HOST)
+    fleet.revert(rollout_id, HOST)
+    assert fleet.state(rollout_id) is RolloutState.REVERTED
+    return rollout_id
+
+
+def roll_back(fleet: InProcessFleet, to: str | None = None, reason: str = "it leaks") -> str:
+    """The rollout by which the channel goes back."""
+    fleet.asked += 1
+    asked = RollBackChannel(
+        channel=PROD, command_id=f"back-{fleet.asked}", by="user_1", to=to, reason=reason
+    )
+    done = fleet.control_plane.promotions.rollback(asked)
+    rollout_id = codec.decode(done.answer, PromotionResult).rollout_id
+    assert rollout_id is not None
+    return rollout_id
+
+
+def skipped(fleet: InProcessFleet) -> dict[str, str]:
+    """Each rung, and why a rollback skips it."""
+    ladder = read_ladder(fleet.control_plane.fleet_reader, PROD)
+    return {item.rung.release_id: item.skipped for item in ladder.rungs}
+
+
+def check_replay(fleet: InProcessFleet) -> None:
+    assert differences(fleet.store, FOLDS) == []
+
+
+# ── the histories ─────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.req("OP-4")
+def test_goes_back_from_a_release_that_is_still_running(fleet: InProcessFleet) -> None:
+    begin(fleet)
+    good(fleet, "web.2")
+    good(fleet, "web.3")
+    fleet.promote(PROD, "web.4")
+
+    assert ref_of(roll_back(fleet)) == "web.3"
+    check_replay(fleet)
+
+
+@pytest.mark.req("OP-4")
+def test_goes_past_two_bad_releases(fleet: InProcessFleet) -> None:
+    """What was pinned before is bad, too: the newest success is further back."""
+    begin(fleet)
+    good(fleet, "web.2")
+    bad(fleet, "web.3")
+    bad(fleet, "web.4")
+
+    assert ref_of(roll_back(fleet)) == "web.2"
+
+
+@pytest.mark.req("OP-4")
+def test_twice_in_a_row_goes_further_back(fleet: InProcessFleet) -> None:
+    """web.4 succeeded and was found bad later: no rollback returns to it."""
+    begin(fleet)
+    for release in ("web.2", "web.3", "web.4"):
+        good(fleet, release)
+
+    first = finish(fleet, roll_back(fleet))
+    assert ref_of(first) == "web.3"
+    assert "user_1 rolled back from web.4 at" in skipped(fleet)["web.4"]
+    assert ref_of(roll_back(fleet)) == "web.2"
+    check_replay(fleet)
+
+
+@pytest.mark.req("OP-4")
+def test_does_not_wait_for_the_first_rollback_to_end(fleet: InProcessFleet) -> None:
+    begin(fleet)
+    for release in ("web.2", "web.3", "web.4"):
+        good(fleet, release)
+
+    assert [ref_of(roll_back(fleet)) for _ in range(2)] == ["web.3", "web.2"]
+    with pytest.raises(NothingToGoBackTo) as refused:
+        roll_back(fleet)
+    assert "web.2 is what prod wants now" in refused.value.detail
+    assert "user_1 rolled back from web.3 at" in refused.value.detail
+
+
+@pytest.mark.req("OP-4")
+def test_goes_back_to_what_a_rollback_went_to_before(fleet: InProcessFleet) -> None:
+    begin(fleet)
+    for release in ("web.2", "web.3", "web.4"):
+        good(fleet, release)
+    finish(fleet, roll_back(fleet))
+    good(fleet, "web.5")
+
+    assert ref_of(roll_back(fleet)) == "web.3"
+
+
+@pytest.mark.req("OP-4")
+def test_goes_back_to_a_release_whose_deletion_is_proposed(fleet: InProcessFleet) -> None:
+    begin(fleet)
+    good(fleet, "web.2")
+    bad(fleet, "web.3")
+    proposed = OfferRelease("web.2", digest_of("web.2"), "DeletionProposed")
+    fleet.execute(offer_release, proposed)
+
+    assert ref_of(roll_back(fleet)) == "web.2"
+
+
+@pytest.mark.req("OP-4")
+def test_a_success_makes_a_release_that_was_left_a_rung_again(fleet: InProcessFleet) -> None:
+    begin(fleet)
+    good(fleet, "web.2")
+    good(fleet, "web.3")
+    finish(fleet, roll_back(fleet))
+    good(fleet, "web.3")
+    good(fleet, "web.4")
+
+    assert skipped(fleet) == {"web.4": "web.4 is what prod wants now", "web.3": "", "web.2": ""}
+
+
+# ── what it skips, and what it refuses ────────────────────────────────────────────────────────────
+
+
+@pytest.mark.req("OP-4")
+def test_says_why_there_is_nothing_to_go_back_to(fleet: InProcessFleet) -> None:
+    begin(fleet)
+    with pytest.raises(NothingToGoBackTo, match="no release has succeeded there"):
+        roll_back(fleet)
+    good(fleet, "web.2")
+    bad(fleet, "web.3")
+    quarantine(fleet, "web.2")
+
+    with pytest.raises(NothingToGoBackTo) as refused:
+        roll_back(fleet)
+
+    assert refused.value.detail.startswith(
+        "Nothing to go back to on prod: web.2 is quarantined here since 2026-05-01"
+    )
+    assert refused.value.detail.endswith(
+        "To choose anyway: tidegate channel rollback prod --to web.2 --lift-quarantine --reason …"
+    )
+
+
+def quarantine(fleet: InProcessFleet, release: str) -> None:
+    """The release fails on the channel, after it had succeeded there."""
+    rollout_id = bad(fleet, release)
+    assert isinstance(fleet.quarantine(rollout_id), Quarantined)
+    fleet.offer("web.6")
+    bad(fleet, "web.6")
+
+
+@pytest.mark.req("OP-4")
+def test_skips_what_is_quarantined_and_what_was_deleted(fleet: InProcessFleet) -> None:
+    begin(fleet)
+    for release in ("web.1", "web.2", "web.3", "web.4"):
+        good(fleet, release)
+    quarantine(fleet, "web.3")
+    deleted = OfferRelease("web.4", digest_of("web.4"), "Deleted")
+    fleet.execute(offer_release, deleted)
+
+    found = skipped(fleet)
+
+    assert found["web.4"] == "web.4 was deleted"
+    assert "web.3 is quarantined here since" in found["web.3"]
+    assert ref_of(roll_back(fleet)) == "web.2"
+
+
+@pytest.mark.req("OP-4")
+def test_takes_any_success_that_is_named(fleet: InProcessFleet) -> None:
+    begin(fleet)
+    for release in ("web.1", "web.2", "web.3"):
+        good(fleet, release)
+
+    with pytest.raises(NotOnLadder, match=r"web\.5: it never succeeded there"):
+        roll_back(fleet, to="web.5")
+    with pytest.raises(NotOnLadder, match=r"web\.3: it is what prod wants now"):
+        roll_back(fleet, to="web.3")
+    assert ref_of(roll_back(fleet, to="web.1")) == "web.1"
+
+
+# ── how it goes ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.req("OP-4")
+def test_a_host_that_fails_on_the_way_back_stays_and_quarantines_nothing(
+    fleet: InProcessFleet,
+) -> None:
+    """Else it would return to the release that the operator leaves."""
+    begin(fleet, on_failure=OnFailure.ROLLBACK)
+    good(fleet, "web.2")
+    good(fleet, "web.3")
+    back = roll_back(fleet)
+    fleet.dispatch()
+
+    assert fleet.host(back, HOST).policy.on_failure is OnFailure.HALT
+    fleet.fail(back, HOST)
+
+    assert fleet.tally(back).on_failure is OnFailure.HALT
+    assert fleet.state(back) is RolloutState.FAILED
+    assert fleet.host(back, HOST).state is HostState.FAILED
+    assert fleet.quarantine(back) is None
+    check_replay(fleet)
+
+
+@pytest.mark.req("OP-4", "OP-2")
+def test_waits_for_no_edge_and_says_bad_of_what_it_leaves(fleet: InProcessFleet) -> None:
+    fleet.create("dev")
+    begin(fleet)
+    good(fleet, "web.2")
+    good(fleet, "web.3")
+    back = roll_back(fleet)
+
+    standing = fleet.row(standing_key(PROD, "web.3"), ReleaseStanding)
+    assert (standing.word, standing.operator) == (Word.BAD, "user_1")
+    assert fleet.tally(back).edges == ()
+    assert fleet.tally(back).rollback_of == "web.3"
+
+
+@pytest.mark.req("OP-4")
+def test_opens_on_a_held_channel_and_waits(fleet: InProcessFleet) -> None:
+    begin(fleet)
+    good(fleet, "web.2")
+    good(fleet, "web.3")
+    fleet.execute(hold_channel, HoldChannel(channel=PROD, operator="ann", reason="audit"))
+
+    back = roll_back(fleet)
+
+    assert fleet.control_plane.promotions.waits(PROD) == ("prod is held by ann: audit",)
+    assert fleet.dispatch().ordered == 0
+    fleet.execute(unhold_channel, UnholdChannel(channel=PROD, operator="ann", reason="done"))
+    finish(fleet, back)
+
+
+@pytest.mark.req("OP-4")
+def test_waits_for_the_end_of_a_freeze(fleet: InProcessFleet) -> None:
+    begin(fleet)
+    good(fleet, "web.2")
+    good(fleet, "web.3")
+    frozen = StartFreeze(freeze_id="xmas", operator="ann", reason="holidays", channels=(PROD,))
+    fleet.execute(start_freeze, frozen)
+
+    roll_back(fleet)
+
+    assert fleet.control_plane.promotions.waits(PROD) == ("Freeze xmas holds it",)
+    assert fleet.dispatch().ordered == 0
+
+
+def test_keeps_twenty_rungs(fleet: InProcessFleet) -> None:
+    begin(fleet)
+    releases = [f"web.{number}" for number in range(1, 23)]
+    fleet.offer(*releases)
+    for release in releases:
+        good(fleet, release)
+
+    assert len(fleet.channel(PROD).ladder) == 20
+    with pytest.raises(NotOnLadder, match=r"web\.1: it is not among the last 20 releases"):
+        roll_back(fleet, to="web.1")
+    assert ref_of(roll_back(fleet)) == "web.21"
+
+
+def test_a_rollback_with_edges_needs_no_success_elsewhere(fleet: InProcessFleet) -> None:
+    fleet.create("dev")
+    fleet.enroll("d1", channel="dev")
+    begin(fleet, edges=(ChannelEdge("dev"),))
+    for release in ("web.1", "web.2"):
+        there = fleet.promote("dev", release)
+        fleet.dispatch()
+        fleet.reach(there, "d1")
+        good(fleet, release)
+
+    finish(fleet, roll_back(fleet))
