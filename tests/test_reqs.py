@@ -220,5 +220,5 @@ def test_names_every_point_once_and_without_gaps() -> None:
         series, _, number = point.partition("-")
         numbers.setdefault(series, []).append(int(number))
 
-    assert list(numbers) == ["CB", "RS", "LC", "PB", "RO", "OP"]
+    assert list(numbers) == ["CB", "RS", "LC", "PB", "RO", "OP", "NT"]
     assert all(seen == list(range(1, len(seen) + 1)) for seen in numbers.values())

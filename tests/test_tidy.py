@@ -446,6 +446,7 @@ DOMAIN = SOURCE / "domain"
 NOUNS = (
     *("epochs", "content", "provenance", "access", "packages", "releases", "outbox"),
     *("publication", "hosts", "fleet", "channels", "rollouts", "planner", "gates"),
+    "notifications",
 )
 ABOVE_NOUNS = {"composition", "policy_check", "setup", "tables"}  # these put nouns together
 SHARED_FILES = {"facts", "states", "names", "refusals"}  # of any noun, for any noun

@@ -60,6 +60,15 @@ class TargetSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Of a file target: the directory that gets one file per channel and operation."""
 
 
+class NotifySetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What notifications need from the machine that sends them."""
+
+    allowed: tuple[str, ...] = ()
+    """The exact `host:port` texts of receivers that may have private addresses or use plain
+    http.
+    """
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What an operator may choose. Every other limit is a constant beside what it limits."""
 
@@ -80,6 +89,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     worker: bool = True  # ``serve`` works, too; else ``tidegate worker`` does
     archive: str = ""  # a directory for a mirror of the log; empty: none
     targets: dict[str, TargetSetting] = {}  # by operation
+    notify: NotifySetting = NotifySetting()
 
     @property
     def store_url(self) -> str:
@@ -90,6 +100,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.public_url.startswith("https://")
 
 
+FILE_ONLY = frozenset({"targets", "notify"})  # tables: no flag and no variable has them
 NAMES = tuple(item.name for item in msgspec.structs.fields(Settings))
 _TYPES = {item.name: item.type for item in msgspec.structs.fields(Settings)}
 decoders.build(Settings)

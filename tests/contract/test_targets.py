@@ -19,11 +19,11 @@ from tests.contract.webhook_receiver import SECRET, reply, serve_webhooks, webho
 from tests.servers.certificates import Authority, secured
 from tests.servers.process import free_port, until
 from tidegate.clock import system_clock
+from tidegate.control.checked_http import ANSWER_BYTES_MAX
 from tidegate.control.outbox.targets import Effect, Target, TargetDone, TargetFailed, Unobservable
 from tidegate.control.outbox.targets.command import CommandTarget
 from tidegate.control.outbox.targets.file import FileTarget
 from tidegate.control.outbox.targets.webhook import (
-    ANSWER_BYTES_MAX,
     SKEW_SECONDS_MAX,
     WebhookTarget,
     cloud_event,

@@ -25,6 +25,13 @@ TARGETS: Final = """
 policy names the operations. There is no flag and no environment variable for a target.
 
 """
+NOTIFY: Final = """
+### notify
+
+`[notify]` in the file is what [notifications](../notifications.md) need from the machine that sends
+them. There is no flag and no environment variable for it.
+
+"""
 AGENT: Final = f"""
 ## The agent
 

@@ -200,6 +200,7 @@ def number(value: float | None) -> str:
 
 OBJECTS: Final[Mapping[type[Any], str]] = {
     config.TargetSetting: "target",
+    config.NotifySetting: "notify",
     agent_config.ChannelSettings: "agent channel",
     facts.WaveSpec: "wave",
     facts.ChannelEdge: "channel edge",
@@ -268,7 +269,7 @@ def settings_page() -> str:
     rows = []
     for item in server_settings():
         elsewhere = ("in the file only", "")
-        if item.name != "targets":
+        if item.name not in config.FILE_ONLY:
             flag = item.name.replace("_", "-")
             elsewhere = (code(config.PREFIX + item.name.upper()), code(f"--{flag}"))
         facts_of = [item.type, item.default, item.allowed, *elsewhere, item.meaning]
@@ -280,6 +281,8 @@ def settings_page() -> str:
             table(head, rows),
             prose.TARGETS,
             _member_table("setting", target_settings()),
+            prose.NOTIFY,
+            _member_table("setting", _described(config.NotifySetting, {})),
             prose.AGENT,
             _member_table("setting", agent_settings()),
             prose.AGENT_CHANNEL,
@@ -434,6 +437,7 @@ SCOPE_OF_NOUN: Final = {
     "outbox": CHANNEL,
     "target": EVERYWHERE,
     "publication": EVERYWHERE,
+    "subscription": "each scope that it names",
     "user": EVERYWHERE,
     "token": "",
     "installation": "",

@@ -58,6 +58,7 @@ def test_writes_every_folded_collection_by_one_fold() -> None:
         *("leases", "dispatch_queue", "host_liveness"),
         *("enrollment_tokens", "token_replay", "cert_revocations"),
         *("people", "logins", "credentials", "token_secrets", "sessions", "installation_ids"),
+        *("subscription_addresses", "notifier_positions"),
     }
 
 

@@ -8,7 +8,13 @@ from collections.abc import Callable
 from tidegate.control.worker import LoopPace
 
 QUICK = LoopPace(
-    orders=0.02, timers=0.02, outbox=0.02, manifests=0.02, reconcile=0.05, collection=0.05
+    orders=0.02,
+    timers=0.02,
+    outbox=0.02,
+    notify=0.02,
+    manifests=0.02,
+    reconcile=0.05,
+    collection=0.05,
 )
 
 

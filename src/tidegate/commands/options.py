@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from tidegate import config
-from tidegate.config import NAMES, PREFIX, Settings
+from tidegate.config import FILE_ONLY, NAMES, PREFIX, Settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -36,6 +36,7 @@ WORDS: Final[Mapping[str, str]] = {
     "worker": "Whether serve also runs the worker. If not, start tidegate worker too.",
     "archive": "A directory for a copy of the log. Empty: no copy.",
     "targets": "The target of each outbox operation. Only in the file.",
+    "notify": "What notifications need. Only in the file.",
 }
 TARGETS: Final = """
 # [targets.notify]                # the operation, as a channel's policy names it
@@ -53,12 +54,16 @@ TARGETS: Final = """
 # kind = "file"
 # directory = "effects"
 """
+NOTIFY: Final = """
+# [notify]
+# allowed = []                    # exact host:port texts that may be private, or without TLS
+"""
 
 
 def with_settings(command: Command) -> Command:
     """Every setting as a flag, and ``--config`` for a file of them."""
     for name in reversed(NAMES):
-        if name != "targets":
+        if name not in FILE_ONLY:
             flag = f"--{name.replace('_', '-')}"
             command = click.option(flag, name, metavar="VALUE", help=_help(name))(command)
     file = click.option("--config", "file", metavar="FILE", help="A TOML file of settings.")
@@ -79,11 +84,12 @@ def commented_default() -> str:
         "",
     ]
     for item in msgspec.structs.fields(Settings):
-        if item.name == "targets":
+        if item.name in FILE_ONLY:
             continue
         value = "tidegate-data" if item.required else item.default
         lines += [f"# {WORDS[item.name]}", f"# {item.name} = {json.dumps(value)}", ""]
-    return "\n".join([*lines, f"# {WORDS['targets']}{TARGETS}"])
+    tables = f"# {WORDS['targets']}{TARGETS}\n# {WORDS['notify']}{NOTIFY}"
+    return "\n".join([*lines, tables])
 
 
 def _help(name: str) -> str:

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
+from urllib.parse import urlsplit
 
 from tidegate.clock import Clock
 from tidegate.config import Settings
@@ -19,6 +20,8 @@ from tidegate.control.fleet.enrollment import Enrollment, manifest_key
 from tidegate.control.fleet.order_queue import OrderQueue
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import Lanes
+from tidegate.control.notifications.addresses import Addresses
+from tidegate.control.notifications.targets import Targets
 from tidegate.control.operations.access import AccessOperations
 from tidegate.control.operations.accounts import Accounts
 from tidegate.control.operations.budgets import BudgetOperations
@@ -36,6 +39,7 @@ from tidegate.control.operations.releases import ReleaseOperations
 from tidegate.control.operations.repositories import RepositoryOperations
 from tidegate.control.operations.revisions import RevisionOperations
 from tidegate.control.operations.rollouts import RolloutOperations
+from tidegate.control.operations.subscriptions import SubscriptionOperations
 from tidegate.control.operations.targets import TargetOperations
 from tidegate.control.publication.manifests import Manifests
 from tidegate.control.publication.publisher import Publisher
@@ -50,6 +54,7 @@ from tidegate.control.runtime import Control, Submit
 from tidegate.control.secrets import Secrets
 from tidegate.control.storage.blobs import Blobs
 from tidegate.domain.epochs import LOG_IDS, LogId
+from tidegate.domain.notifications.messages import InstallationRef
 from tidegate.errors import ConditionFailed, WriterClosed
 from tidegate.kernel.folds import Folds
 from tidegate.kernel.model import Meta
@@ -168,6 +173,31 @@ class Installation:
         per_minute = self.settings.sign_ins_per_minute
         sign_ins = Bucket("sign-ins per minute", per_minute / 60, per_minute)
         self.access = AccessOperations(execute, reads, row_history, self.accounts, sign_ins)
+        self._compose_notifications()
+
+    def _compose_notifications(self) -> None:
+        url = self.settings.public_url
+        self.installation_ref = InstallationRef(
+            urlsplit(url).hostname or "tidegate", url, self.log_id
+        )
+        self.addresses = Addresses(self.records, self.secrets)
+        self.notify_targets = Targets(self.clock, self.settings.notify.allowed)
+        self.subscriptions = SubscriptionOperations(
+            self.execute,
+            self.reads,
+            self.log,
+            self.addresses,
+            self.notify_targets,
+            self.settings.notify.allowed,
+            self.installation_ref,
+            self.name_of,
+            self.clock,
+        )
+
+    def name_of(self, user_id: str) -> str | None:
+        """How a user is called now; None: erased, or no user."""
+        called = self.accounts.called(user_id)
+        return None if called is None else called.name
 
 
 def log_id(store: Store, clock: Clock) -> str:

@@ -18,10 +18,10 @@ from collections.abc import Callable
 
 from tidegate.clock import Clock
 from tidegate.errors import LeaseHeld, LeaseLost
-from tidegate.kernel.leases import HeldLease, Leases
-from tidegate.kernel.model import Check, Key
+from tidegate.kernel.leases import HeldLease, Leases, leader_key
+from tidegate.kernel.model import Check
 
-LEADER_SECONDS = 15.0
+LEADER_SECONDS = 24.0  # at half of it, more is left than an exchange over HTTP takes
 RENEW_SHARE = 0.5  # of a term; what is left is for a store that answers late
 
 
@@ -39,7 +39,7 @@ class Leader:
         token: Callable[[], str] = lambda: secrets.token_hex(16),
     ) -> None:
         self._leases = leases
-        self._id = f"leader/{job}"
+        self._id = leader_key(job).id
         self._clock = clock
         self._seconds = seconds
         self._monotonic = monotonic
@@ -105,8 +105,3 @@ class Leader:
         if self._held is None or self.seconds_left <= 0:
             raise LeaseLost(f"this process is not the leader of {self._id}", id=self._id)
         return self._held
-
-
-def leader_key(job: str) -> Key:
-    """The lease's row of a job's leader."""
-    return Key("leases", f"leader/{job}")

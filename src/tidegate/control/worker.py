@@ -5,6 +5,7 @@
     timers       lets expire what is due                                            1
     outbox       does outside what is owed                                          1
     manifests    publishes what channels may run, on change and before it expires   2
+    notify       queues what people are to be told, and sends it                    1
     reconcile    looks at the world and at our rows                                60
     archive      mirrors the log, where a place for it is set                       2
     collection   removes blobs, sessions and publications past their time       3,600
@@ -34,6 +35,9 @@ from tidegate.control.fleet.dispatch import Dispatcher, DispatchResult
 from tidegate.control.fleet.order_queue import OrderQueue
 from tidegate.control.fleet.timers import Timers, TimersResult
 from tidegate.control.installation import Installation
+from tidegate.control.leaders import Leader
+from tidegate.control.notifications.notifier import Notifier
+from tidegate.control.notifications.sender import NoticeSender
 from tidegate.control.outbox.reconcile import Reconciler, ScopeHistoryTooLong
 from tidegate.control.outbox.sender import OutboxSender as OutboxWorker
 from tidegate.control.outbox.targets import Target
@@ -44,10 +48,12 @@ from tidegate.control.storage.archive.segment_store import SegmentStore
 from tidegate.control.storage.blobs import BlobMissing
 from tidegate.control.storage.garbage_collection import GarbageCollector
 from tidegate.domain.channels.rows import channel_key
+from tidegate.domain.notifications.slices import LEADER
 from tidegate.domain.publication.rows import meta_key, pk_of
 from tidegate.domain.releases.rows import ACTUAL, Actual
 from tidegate.errors import Conflict, TidegateError, Unavailable, Unknown
 from tidegate.kernel import codec
+from tidegate.kernel.leases import Leases
 from tidegate.kernel.model import Meta
 from tidegate.kernel.store import Store, rows
 
@@ -71,6 +77,7 @@ class LoopPace(Struct, frozen=True, kw_only=True):
     orders: float = 1.0
     timers: float = 1.0
     outbox: float = 1.0
+    notify: float = 1.0
     manifests: float = 2.0
     reconcile: float = 60.0
     archive: float = 2.0
@@ -88,6 +95,7 @@ class WorkerLoop:
     seconds: float
     round: Round
     bears: tuple[type[TidegateError], ...] = ()
+    close: Callable[[], None] = lambda: None  # called after the last round
     rounds: int = 0
     troubles: int = 0  # in a row
     ended_at: float = field(default_factory=time.monotonic)
@@ -171,6 +179,8 @@ class Worker:
         yield WorkerLoop("orders", pace.orders, orders.round)
         yield WorkerLoop("timers", pace.timers, lambda: self._told(due.tick() != TimersResult()))
         yield WorkerLoop("outbox", pace.outbox, lambda: self._told(bool(outbox.work(self._stop))))
+        notify = make_notify_loop(found)
+        yield WorkerLoop("notify", pace.notify, notify.round, close=notify.close)
         yield WorkerLoop("manifests", pace.manifests, manifests.round)
         yield WorkerLoop(
             "reconcile",
@@ -232,6 +242,7 @@ class Worker:
         while not self._stop.is_set():
             more = self._round(loop)
             self._stop.wait(SOON_SECONDS if more else loop.wait_seconds)
+        loop.close()
 
     def _round(self, loop: WorkerLoop) -> bool:
         began = time.monotonic()
@@ -367,12 +378,49 @@ class ManifestsLoop:
         self._counters.manifest_age.set(max(ages, default=0.0))
 
 
+# ── notifications ─────────────────────────────────────────────────────────────────────────────────
+
+
+class NotifyLoop:
+    """Fills the queues of subscriptions and sends from them, in one of several processes."""
+
+    def __init__(self, leader: Leader, notifier: Notifier, sender: NoticeSender) -> None:
+        self._leader = leader
+        self._notifier = notifier
+        self._sender = sender
+
+    def round(self) -> bool:
+        if not self._leader.lead():
+            return False
+        more = self._notifier.round()
+        self._sender.round()
+        return more
+
+    def close(self) -> None:
+        self._sender.close()
+        self._leader.resign()
+
+
 # ── composed from an installation ─────────────────────────────────────────────────────────────────
 
 
 def make_manifests_loop(found: Installation, counters: Counters) -> ManifestsLoop:
     """The loop that publishes manifests."""
     return ManifestsLoop(found.store, found.manifests, found.clock, found.nudge, counters)
+
+
+def make_notify_loop(found: Installation) -> NotifyLoop:
+    """The loop that tells people."""
+    leader = Leader(Leases(found.store), LEADER, found.clock)
+    sender = NoticeSender(
+        found.control,
+        leader,
+        found.addresses,
+        found.notify_targets,
+        found.installation_ref,
+        found.name_of,
+    )
+    return NotifyLoop(leader, Notifier(found.control, leader), sender)
 
 
 def make_garbage_collector(

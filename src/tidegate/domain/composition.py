@@ -14,14 +14,15 @@ rollout       rollouts, rollout_tallies, rollout_gates, release_standings, quara
 channel       channels, rollout_incarnations, freezes, channel_stops
 fleet         hosts, fleet, budgets, host_liveness
 credential    enrollment_tokens, token_replay, cert_revocations
+notification  subscriptions, notice_queues, notices, subscription_addresses, notifier_positions
 lease         leases
 log           epochs
 access        installations, users, api_tokens, people, logins, credentials, token_secrets
 access        sessions, installation_ids
 
-Folds alone write them, but for what is declared as kept: leases, the dispatch queue, liveness, and
-what access keeps of people and their secrets. A release is a published revision
-(``releases.from_packages``): the one place where packages and the registry meet.
+Folds alone write them, but for what is declared as kept: leases, the dispatch queue, liveness, what
+access keeps of people and their secrets, and where notifications go. A release is a published
+revision (``releases.from_packages``): the one place where packages and the registry meet.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from tidegate.domain.access import declarations as access
 from tidegate.domain.channels import declarations as channels
 from tidegate.domain.fleet import declarations as fleet
 from tidegate.domain.hosts import declarations as hosts
+from tidegate.domain.notifications import declarations as notifications
 from tidegate.domain.outbox import declarations as outbox
 from tidegate.domain.packages import declarations as packages
 from tidegate.domain.publication import declarations as publication
@@ -56,6 +58,7 @@ FACTS: Final = (
     *rollouts.FACTS,
     *channels.FACTS,
     *fleet.FACTS,
+    *notifications.FACTS,
     *epochs.FACTS,
     *REPAIRS,
 )
@@ -70,6 +73,7 @@ SLICES: Final = (
     *rollouts.SLICES,
     *channels.SLICES,
     *fleet.SLICES,
+    *notifications.SLICES,
     *epochs.SLICES,
 )
 COLLECTIONS: Final = (
@@ -83,6 +87,7 @@ COLLECTIONS: Final = (
     *rollouts.COLLECTIONS,
     *channels.COLLECTIONS,
     *fleet.COLLECTIONS,
+    *notifications.COLLECTIONS,
     *epochs.COLLECTIONS,
     LEASES,
 )
@@ -106,6 +111,7 @@ def compose(*kept: Collection) -> Folds:
         *rollouts.FOLDS,
         *channels.FOLDS,
         *fleet.FOLDS,
+        *notifications.FOLDS,
         *epochs.FOLDS,
     )
     return Folds(schema, folds)

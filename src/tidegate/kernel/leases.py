@@ -66,6 +66,11 @@ class Lease(Struct, frozen=True, omit_defaults=True):
 LEASES: Final = Collection("leases", Lease)
 
 
+def leader_key(job: str) -> Key:
+    """The row of the lease by which one process leads a job; its commits check it."""
+    return Key(LEASES.name, f"leader/{job}")
+
+
 class HeldLease(Struct, frozen=True):
     """What its holder knows about a lease. After a renewal the older one is void."""
 

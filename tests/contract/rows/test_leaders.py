@@ -8,9 +8,9 @@ import pytest
 
 from tests.contract.rows.registry import T0
 from tidegate.clock import ManualClock
-from tidegate.control.leaders import Leader, leader_key
+from tidegate.control.leaders import Leader
 from tidegate.errors import LeaseLost, VersionConflict
-from tidegate.kernel.leases import Leases
+from tidegate.kernel.leases import Leases, leader_key
 from tidegate.kernel.model import Commit, Receipt
 from tidegate.kernel.store import Store
 

@@ -135,6 +135,22 @@ ROLL_BACK_PUBLICATION: Final = Step(name="publication.roll_back", verbs=RELEASE)
 COLLECT_PUBLICATIONS: Final = Step(name="publication.collect", verbs=OPERATE)
 """Remove expired publications now instead of within the hour."""
 
+# subscriptions: on each of their scopes
+READ_SUBSCRIPTION: Final = Step(name="subscription.read", verbs=READ)
+"""Read a subscription and what waits to be sent to its target."""
+CREATE_SUBSCRIPTION: Final = Step(name="subscription.create", verbs=OPERATE)
+"""Have a target told of events."""
+EDIT_SUBSCRIPTION: Final = Step(name="subscription.edit", verbs=OPERATE, version=CHECKED)
+"""Change which events a target is told of, or where it is; rotate its secret."""
+DELETE_SUBSCRIPTION: Final = Step(name="subscription.delete", verbs=OPERATE)
+"""Stop telling a target. What waits is dropped."""
+TEST_SUBSCRIPTION: Final = Step(name="subscription.test", verbs=OPERATE)
+"""Send a test message to a target."""
+SKIP_NOTICE: Final = Step(name="subscription.skip", verbs=OPERATE)
+"""Give up the first message that waits, with a reason."""
+REPLAY_NOTICES: Final = Step(name="subscription.replay", verbs=OPERATE)
+"""Send again what happened after a position of the log."""
+
 # access
 ADD_USER: Final = Step(name="user.add", verbs=ADMINISTER)
 """Add a user with a first password and roles."""
@@ -231,6 +247,13 @@ STEPS: Final = _steps(
         TEST_TARGET,
         ROLL_BACK_PUBLICATION,
         COLLECT_PUBLICATIONS,
+        READ_SUBSCRIPTION,
+        CREATE_SUBSCRIPTION,
+        EDIT_SUBSCRIPTION,
+        DELETE_SUBSCRIPTION,
+        TEST_SUBSCRIPTION,
+        SKIP_NOTICE,
+        REPLAY_NOTICES,
         # access
         ADD_USER,
         GRANT_ROLE,

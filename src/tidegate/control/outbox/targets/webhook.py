@@ -6,8 +6,7 @@
     tidegate-timestamp: 1777057200
     tidegate-signature: v1=<hex HMAC-SHA256 of "timestamp.body">
 
-Of the answer only the status is used. Redirects are failures, cookies are not kept, proxies of the
-environment are not asked, and the whole exchange has one deadline, however slowly it drips.
+Of the answer only the status is used. ``control/checked_http.py`` sends it.
 """
 
 from __future__ import annotations
@@ -15,17 +14,15 @@ from __future__ import annotations
 import hmac
 import ssl
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from hashlib import sha256
-from typing import Any
 
-import httpcore2
 import httpx2
 import msgspec
 
-from tidegate.bounded_http import BoundedBackend, BoundedTransport, ExchangeDeadline
 from tidegate.clock import Clock, system_clock
+from tidegate.control.checked_http import TIMEOUT_SECONDS, CheckedClient, Monotonic
 from tidegate.control.outbox.targets import (
     Effect,
     TargetDone,
@@ -39,13 +36,9 @@ from tidegate.kernel import codec
 from tidegate.public_addresses import (
     DestinationRefused,
     Resolve,
-    parse_destination,
-    resolve_destination,
     system_resolve,
 )
 
-TIMEOUT_SECONDS = 10.0
-ANSWER_BYTES_MAX = 64 * 1024
 SECRET_BYTES_MIN = 16
 SKEW_SECONDS_MAX = 300
 SOURCE = "/tidegate"
@@ -58,8 +51,6 @@ SIGNATURE_HEADER = "tidegate-signature"
 
 # What the receiver may mend: it is slow, busy, or not there now.
 _LATER = frozenset({408, 409, 425, 429})
-
-Monotonic = Callable[[], float]
 
 
 class WebhookTarget:
@@ -89,13 +80,17 @@ class WebhookTarget:
             raise InvalidInput(f"a webhook's secret has {SECRET_BYTES_MIN} bytes at least")
         self.name = name
         self.timeout_seconds = timeout_seconds
-        self._destination = parse_destination(url, allowed)
+        self._client = CheckedClient(
+            url,
+            allowed=allowed,
+            timeout_seconds=timeout_seconds,
+            monotonic=monotonic,
+            resolve=resolve,
+            trust=trust,
+        )
         self._secret = secret
         self._observable = observable
         self._clock = clock
-        self._monotonic = monotonic
-        self._resolve = resolve
-        self._trust = trust
 
     def perform(self, key: str, effect: Effect) -> TargetDone | TargetFailed:
         return self._send(key, cloud_event(key, effect))
@@ -114,7 +109,7 @@ class WebhookTarget:
             **sign_request(self._secret, self._clock(), body),
         }
         try:
-            status, _ = self._exchange("POST", headers, body)
+            status, _ = self._client.exchange("POST", headers, body)
         except DestinationRefused as error:
             return TargetFailed(error.detail, retryable=False)
         except (httpx2.HTTPError, OSError) as error:
@@ -129,34 +124,12 @@ class WebhookTarget:
         asked = {"tidegate-scope": scope, "tidegate-operation": operation}
         headers = asked | sign_request(self._secret, self._clock(), f"{scope}:{operation}".encode())
         try:
-            status, answer = self._exchange("GET", headers, b"")
+            status, answer = self._client.exchange("GET", headers, b"")
         except (DestinationRefused, httpx2.HTTPError, OSError) as error:
             raise Unobservable(f"no answer: {type(error).__name__}") from error
         if status != 200:
             raise Unobservable(f"status {status}")
         return observation_of(answer)
-
-    def _exchange(self, method: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
-        """The status and the beginning of the answer.
-
-        Raises:
-            DestinationRefused, OSError, httpx2.HTTPError.
-        """
-        addresses = resolve_destination(self._destination, self._resolve)
-        deadline = ExchangeDeadline(self.timeout_seconds, self._monotonic)
-        trust = self._trust or httpx2.create_ssl_context(trust_env=False)
-        with (
-            httpx2.Client(
-                transport=BoundedTransport(_CheckedBackend(addresses, deadline), trust),
-                follow_redirects=False,
-                trust_env=False,
-                timeout=self.timeout_seconds,
-            ) as client,
-            client.stream(
-                method, self._destination.url, headers=dict(headers), content=body
-            ) as response,
-        ):
-            return response.status_code, _beginning(response)
 
 
 def cloud_event(key: str, effect: Effect) -> bytes:
@@ -194,42 +167,3 @@ def is_authentic(secret: bytes, headers: Mapping[str, str], body: bytes, now: da
 
 def _mac(secret: bytes, stamp: str, body: bytes) -> str:
     return hmac.new(secret, stamp.encode() + b"." + body, sha256).hexdigest()
-
-
-def _beginning(response: httpx2.Response) -> bytes:
-    """So much of the answer as anybody may look at; the rest is not read."""
-    answer = b""
-    for chunk in response.iter_raw():
-        answer += chunk
-        if len(answer) > ANSWER_BYTES_MAX:
-            break
-    return answer[:ANSWER_BYTES_MAX]
-
-
-# ── a connection to what was checked, for so long and no longer ───────────────────────────────────
-
-
-class _CheckedBackend(BoundedBackend):
-    """Connects to the addresses that were checked, whatever name it is asked for."""
-
-    def __init__(self, addresses: tuple[str, ...], deadline: ExchangeDeadline) -> None:
-        super().__init__(deadline)
-        self._addresses = addresses
-
-    def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
-    ) -> httpcore2.NetworkStream:
-        del host  # its addresses were looked up once, and checked
-        failure: httpcore2.ConnectError | httpcore2.ConnectTimeout | None = None
-        for address in self._addresses:
-            try:
-                return super().connect_tcp(address, port, timeout, local_address, socket_options)
-            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
-                failure = error
-        assert failure is not None, "there was no address to try"
-        raise failure

@@ -1,0 +1,74 @@
+"""Where subscriptions go: kept rows, sealed by the installation key. Nothing shows them again."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct
+
+from tidegate import decoders
+from tidegate.control.secrets import Secrets
+from tidegate.domain.notifications.rows import ADDRESSES, SealedAddress
+from tidegate.errors import ConditionFailed, NotFound
+from tidegate.kernel.model import Meta
+from tidegate.kernel.records.records import Records
+
+SECRET_PREFIX = "whsec_"
+
+
+class TargetAddress(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Where messages go, and what proves there who sends them."""
+
+    url: str = ""
+    secret: str = ""
+    previous_secret: str = ""  # of a webhook: signs as well, until its receiver knows the new one
+    previous_until: datetime | None = None
+
+
+_address = decoders.build(TargetAddress)
+
+
+class AddressMissing(NotFound):
+    """The address of a subscription was erased, or is not in this database."""
+
+    code = "address_missing"
+
+
+class Addresses:
+    """Keeps the addresses of subscriptions."""
+
+    def __init__(self, records: Callable[[Meta], Records], secrets: Secrets) -> None:
+        self._records = records
+        self._secrets = secrets
+
+    def keep(self, id: str, subscription: str, address: TargetAddress, meta: Meta) -> None:
+        """Keep an address under an id of its own. A repeat keeps the first one."""
+        sealed = self._secrets.seal("subscription_addresses", id, msgspec.json.encode(address))
+        try:
+            row = SealedAddress(subscription, sealed)
+            self._records(meta).create(ADDRESSES.name, id, row)
+        except ConditionFailed:
+            return
+
+    def open(self, id: str) -> TargetAddress:
+        """Raises: AddressMissing, SealBroken."""
+        found = self._records(Meta()).find(ADDRESSES.name, id)
+        if found is None:
+            raise AddressMissing("the subscription has no address; edit it", address_id=id)
+        content = self._secrets.unseal("subscription_addresses", id, found.value.sealed)
+        return _address.decode(content)
+
+    def erase(self, id: str, meta: Meta) -> None:
+        self._records(meta).delete(ADDRESSES.name, id)
+
+    def mark(self, address: TargetAddress) -> str:
+        """A text that differs for different addresses and tells nothing about them."""
+        return self._secrets.mac("address_marks", msgspec.json.encode(address)).hex()
+
+    def make_secret(self, id: str) -> str:
+        """A secret for a webhook, of this address alone: the same at every call."""
+        content = self._secrets.mac("webhook_secrets", id.encode())
+        return SECRET_PREFIX + base64.b64encode(content).decode()

@@ -1,0 +1,149 @@
+"""The sender: empties the queue of each subscription, first in, first out.
+
+    due? ──▶ read the first notice ──▶ send ──▶ record the answer ──▶ the next one
+
+A slow target has a thread of its own and delays no other. What was sent and could not be recorded
+is sent again with the same id.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final
+
+from msgspec import Struct
+
+from tidegate.control.leaders import Leader
+from tidegate.control.notifications.addresses import Addresses, AddressMissing
+from tidegate.control.notifications.targets import TargetAnswer, Targets
+from tidegate.control.runtime import Control
+from tidegate.control.secrets import SealBroken
+from tidegate.domain.notifications import rows
+from tidegate.domain.notifications.messages import InstallationRef, NameOf, to_message
+from tidegate.domain.notifications.rows import NoticeQueue, QueuedNotice, Subscription
+from tidegate.domain.notifications.slices import RecordDelivery, record_delivery
+from tidegate.domain.outbox.slices import JITTER_MAX
+from tidegate.kernel import codec
+from tidegate.kernel.model import Meta
+from tidegate.kernel.store import rows as all_rows
+
+THREADS_MAX: Final = 8
+IN_A_ROW_MAX: Final = 50  # messages to one target before another one may have the thread
+ACTOR: Final = Meta(actor="notifier")
+
+
+class DueNotice(Struct, frozen=True):
+    """The first notice of a queue, with all that its message is made of."""
+
+    subscription: Subscription
+    queue: NoticeQueue
+    first: QueuedNotice
+
+
+class NoticeSender:
+    """Sends what is due, as long as it is the leader."""
+
+    def __init__(
+        self,
+        control: Control,
+        leader: Leader,
+        addresses: Addresses,
+        targets: Targets,
+        installation: InstallationRef,
+        name_of: NameOf,
+        *,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._control = control
+        self._leader = leader
+        self._addresses = addresses
+        self._targets = targets
+        self._installation = installation
+        self._name_of = name_of
+        self._jitter = jitter
+        self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="tidegate-notify")
+        self._busy: dict[str, Future[int]] = {}
+
+    def round(self) -> None:
+        """Let threads send what is due. An error of an earlier round is raised here."""
+        done = [name for name, future in self._busy.items() if future.done()]
+        finished = [self._busy.pop(name) for name in done]
+        for name in self._due():
+            if name not in self._busy:
+                self._busy[name] = self._threads.submit(self.send_waiting, name)
+        for future in finished:
+            future.result()
+
+    def close(self) -> None:
+        """Finish what is under way."""
+        self._threads.shutdown(wait=True)
+
+    def work(self) -> int:
+        """Send what is due in this thread; how many messages were tried."""
+        return sum(self.send_waiting(name) for name in list(self._due()))
+
+    def _due(self) -> Iterator[str]:
+        now = self._control.clock()
+        for record in all_rows(self._control.store, rows.QUEUES.name):
+            queue = codec.decode(record.data, NoticeQueue)
+            if queue.waiting and (queue.next_attempt_at is None or queue.next_attempt_at <= now):
+                yield queue.name
+
+    def send_waiting(self, name: str) -> int:
+        """Send the notices of one queue until one fails; how many were tried."""
+        for tried in range(IN_A_ROW_MAX):
+            if not self._send_first(name):
+                return tried
+        return IN_A_ROW_MAX
+
+    def _send_first(self, name: str) -> bool:
+        """Whether a message was tried and taken, so that the next one may follow."""
+        if self._leader.seconds_left <= self._targets.timeout_seconds:
+            return False
+        due = self._read(name)
+        if due is None:
+            return False
+        answer = self._attempt(due)
+        command = RecordDelivery(
+            term=self._leader.token,
+            name=name,
+            number=due.first.number,
+            through=due.first.number,
+            is_delivered=answer.is_delivered,
+            status=answer.status,
+            detail=answer.detail,
+            jitter=min(int(self._jitter() * JITTER_MAX), JITTER_MAX),
+        )
+        self._control.execute(record_delivery, command, meta=ACTOR)
+        return answer.is_delivered
+
+    def _read(self, name: str) -> DueNotice | None:
+        store, now = self._control.store, self._control.clock()
+        found, queued = store.get(rows.subscription_key(name), rows.queue_key(name))
+        if found is None or queued is None:
+            return None
+        subscription = codec.decode(found.data, Subscription)
+        queue = codec.decode(queued.data, NoticeQueue)
+        is_due = queue.next_attempt_at is None or queue.next_attempt_at <= now
+        if subscription.disabled_at is not None or not queue.waiting or not is_due:
+            return None
+        (first,) = store.get(rows.notice_key(name, queue.first))
+        if first is None:
+            return None  # it was skipped between the two reads
+        return DueNotice(subscription, queue, codec.decode(first.data, QueuedNotice))
+
+    def _attempt(self, due: DueNotice) -> TargetAnswer:
+        try:
+            address = self._addresses.open(due.subscription.address_id)
+        except (AddressMissing, SealBroken) as error:
+            return TargetAnswer(False, 0, error.detail)
+        message = to_message(
+            due.first.notice,
+            due.subscription.name,
+            self._installation,
+            self._name_of,
+            replayed=due.first.replayed,
+        )
+        return self._targets.send(due.subscription.kind, address, message)

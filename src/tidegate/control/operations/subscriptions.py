@@ -1,0 +1,309 @@
+"""What an operator does to a subscription: create, edit, delete, test, skip, replay."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tidegate.clock import Clock
+from tidegate.control.notifications.addresses import TargetAddress, Addresses
+from tidegate.control.notifications.signatures import key_of
+from tidegate.control.notifications.targets import TargetAnswer, Targets
+from tidegate.control.operations.execute import Execute
+from tidegate.control.operations.ids import make_id
+from tidegate.control.queries.log_reader import LogReader
+from tidegate.control.queries.reads import Found, Reads
+from tidegate.domain.access import steps
+from tidegate.domain.access.callers import Caller
+from tidegate.domain.notifications import slices
+from tidegate.domain.notifications.messages import InstallationRef, NameOf, to_message
+from tidegate.domain.notifications.notices import Notice
+from tidegate.domain.notifications.refusals import InvalidSubscription, SubscriptionNotFound
+from tidegate.domain.notifications.rows import (
+    QUEUES,
+    SUBSCRIPTIONS,
+    NoticeQueue,
+    Subscription,
+    queue_key,
+    subscription_key,
+)
+from tidegate.domain.notifications.states import Severity, TargetKind
+from tidegate.kernel.model import Position, at_most
+from tidegate.public_addresses import parse_destination
+
+SUBSCRIPTIONS_MAX: Final = 64
+ROTATION_OVERLAP: Final = timedelta(hours=24)  # in which the previous secret signs as well
+DROPS_MAX: Final = 1_000  # commits that a deletion may take
+
+
+class NewTarget(Struct, frozen=True, kw_only=True):
+    """Where messages shall go."""
+
+    url: str = ""
+    secret: str = ""
+
+
+class ChangedSubscription(Struct, frozen=True, kw_only=True):
+    """A subscription, and where the log records its change."""
+
+    subscription: Subscription
+    version: Position
+    position: Position
+    secret: str = ""  # that the server made; it is not shown again
+
+
+class AskedSubscription(Struct, frozen=True, kw_only=True):
+    """What a caller asked for, with a MAC of the address instead of the address."""
+
+    command: slices.CreateSubscription
+    address: str
+
+
+class SubscriptionOperations:
+    """The verbs of a subscription. The caller needs the permission on each of its scopes.
+
+    Raises:
+        MissingPermission.
+    """
+
+    def __init__(
+        self,
+        execute: Execute,
+        reads: Reads,
+        log: LogReader,
+        addresses: Addresses,
+        targets: Targets,
+        allowed: tuple[str, ...],
+        installation: InstallationRef,
+        name_of: NameOf,
+        clock: Clock,
+    ) -> None:
+        self._execute = execute
+        self._reads = reads
+        self._log = log
+        self._addresses = addresses
+        self._targets = targets
+        self._allowed = allowed
+        self._installation = installation
+        self._name_of = name_of
+        self._clock = clock
+
+    def create(
+        self,
+        caller: Caller,
+        name: str,
+        *,
+        kind: TargetKind,
+        target: NewTarget,
+        events: tuple[str, ...] = (),
+        min_severity: Severity = Severity.INFO,
+        scopes: tuple[str, ...],
+    ) -> ChangedSubscription:
+        """Tell a target of these events from now on.
+
+        Raises:
+            SubscriptionExists, InvalidSubscription, InvalidScope, DestinationRefused.
+        """
+        address_id = make_id(caller, steps.CREATE_SUBSCRIPTION, name)
+        command = slices.CreateSubscription(
+            name=name,
+            operator=caller.id,
+            kind=kind,
+            events=events,
+            min_severity=min_severity,
+            scopes=scopes,
+            address_id=address_id,
+        )
+        slices.check_terms(command)
+        for scope in scopes:
+            caller.demand(steps.CREATE_SUBSCRIPTION, scope)
+        found = self._reads.range(SUBSCRIPTIONS, limit=SUBSCRIPTIONS_MAX + 1)
+        if name not in {item.id for item in found}:
+            at_most("subscriptions", len(found) + 1, SUBSCRIPTIONS_MAX)
+        address = self._new_address(kind, target, address_id)
+        self._addresses.keep(address_id, name, address, caller.meta)
+        asked = AskedSubscription(command=command, address=self._addresses.mark(address))
+        outcome = self._execute(slices.create_subscription, command, caller, asked=asked)
+        made = "" if target.secret or kind is not TargetKind.WEBHOOK else address.secret
+        return self._changed(name, outcome.position, made)
+
+    def edit(
+        self,
+        caller: Caller,
+        name: str,
+        *,
+        target: NewTarget | None = None,
+        events: tuple[str, ...] | None = None,
+        min_severity: Severity | None = None,
+        scopes: tuple[str, ...] | None = None,
+        rotate_secret: bool = False,
+    ) -> ChangedSubscription:
+        """Change what is given, and enable the subscription if it was disabled.
+
+        A rotation makes a new secret for a webhook. For a day both secrets sign.
+
+        Raises:
+            SubscriptionNotFound, InvalidSubscription, InvalidScope, DestinationRefused.
+        """
+        row = self._demand(caller, steps.EDIT_SUBSCRIPTION, name).row
+        for scope in scopes or ():
+            caller.demand(steps.EDIT_SUBSCRIPTION, scope)
+        address_id, mark, made = row.address_id, "", ""
+        if target is not None or rotate_secret:
+            address_id = make_id(caller, steps.EDIT_SUBSCRIPTION, name)
+            address = self._next_address(row, target, address_id, rotate_secret=rotate_secret)
+            self._addresses.keep(address_id, name, address, caller.meta)
+            mark = self._addresses.mark(address)
+            made = address.secret if rotate_secret and not (target and target.secret) else ""
+        command = slices.EditSubscription(
+            name=name,
+            operator=caller.id,
+            kind=row.kind,
+            events=row.events if events is None else events,
+            min_severity=min_severity or row.min_severity,
+            scopes=row.scopes if scopes is None else scopes,
+            address_id=address_id,
+            expected_version=caller.expected_version,
+        )
+        asked = AskedSubscription(command=command, address=mark)
+        outcome = self._execute(slices.edit_subscription, command, caller, asked=asked)
+        changed = self._changed(name, outcome.position, made)
+        if changed.subscription.address_id not in ("", row.address_id):
+            self._addresses.erase(row.address_id, caller.meta)
+        return changed
+
+    def delete(self, caller: Caller, name: str) -> Position:
+        """Tell nobody any more; what waits is dropped, and the address is erased.
+
+        Raises:
+            SubscriptionNotFound.
+        """
+        row = self._demand(caller, steps.DELETE_SUBSCRIPTION, name).row
+        command = slices.DeleteSubscription(name=name, operator=caller.id)
+        outcome = self._execute.run(slices.delete_subscription, command, meta=caller.meta)
+        for _ in range(DROPS_MAX):
+            if self._reads.find(subscription_key(name), Subscription) is None:
+                self._addresses.erase(row.address_id, caller.meta)
+                break
+            outcome = self._execute.run(slices.delete_subscription, command, meta=caller.meta)
+        return outcome.position
+
+    def skip(self, caller: Caller, name: str, reason: str) -> Position:
+        """Give up the first notice that waits, so that the next one is sent.
+
+        Raises:
+            SubscriptionNotFound, NothingWaits.
+        """
+        self._demand(caller, steps.SKIP_NOTICE, name)
+        command = slices.SkipNotice(name=name, operator=caller.id, reason=reason)
+        return self._execute(slices.skip_notice, command, caller).position
+
+    def replay(self, caller: Caller, name: str, after: Position) -> Position:
+        """Queue again what happened after a position of the log.
+
+        Raises:
+            SubscriptionNotFound, InvalidSubscription.
+        """
+        self._demand(caller, steps.REPLAY_NOTICES, name)
+        command = slices.ReplayNotices(
+            name=name, operator=caller.id, after=after, head=self._log.head()
+        )
+        asked = slices.ReplayNotices(name=name, operator=caller.id, after=after, head=0)
+        return self._execute(slices.replay_notices, command, caller, asked=asked).position
+
+    def test(self, caller: Caller, name: str) -> TargetAnswer:
+        """Send a message that says it is a test, now and past the queue.
+
+        Raises:
+            SubscriptionNotFound.
+        """
+        row = self._demand(caller, steps.TEST_SUBSCRIPTION, name).row
+        notice = Notice(
+            event="notify.test",
+            severity=Severity.INFO,
+            at=self._clock(),
+            position=self._log.head(),
+            actor=caller.id,
+        )
+        message = to_message(notice, name, self._installation, self._name_of)
+        return self._targets.send(row.kind, self._addresses.open(row.address_id), message)
+
+    # ── reads ──
+
+    def list_readable(self, caller: Caller) -> list[Found[Subscription]]:
+        """The subscriptions of which the caller may read some scope."""
+        found = self._reads.range(SUBSCRIPTIONS, limit=SUBSCRIPTIONS_MAX)
+        return [item for item in found if self.may_read(caller, item.row)]
+
+    def get(self, caller: Caller, name: str) -> tuple[Found[Subscription], NoticeQueue]:
+        """A subscription and its queue. Raises: SubscriptionNotFound, MissingPermission."""
+        found = self._demand(caller, steps.READ_SUBSCRIPTION, name)
+        return found, self.queue(name)
+
+    def queue(self, name: str) -> NoticeQueue:
+        """The queue of a subscription, empty if it has just been deleted."""
+        found = self._reads.find(queue_key(name), NoticeQueue)
+        return NoticeQueue(name=name) if found is None else found.row
+
+    def queues(self) -> list[NoticeQueue]:
+        """All queues."""
+        return [item.row for item in self._reads.range(QUEUES, limit=SUBSCRIPTIONS_MAX)]
+
+    @staticmethod
+    def may_read(caller: Caller, row: Subscription) -> bool:
+        return any(caller.may(steps.READ_SUBSCRIPTION, scope) for scope in row.scopes)
+
+    # ── parts ──
+
+    def _demand(self, caller: Caller, step: steps.Step, name: str) -> Found[Subscription]:
+        found = self._reads.demand(subscription_key(name), Subscription, SubscriptionNotFound(name))
+        for scope in found.row.scopes:
+            caller.demand(step, scope)
+        return found
+
+    def _changed(self, name: str, position: Position, secret: str) -> ChangedSubscription:
+        found = self._reads.demand(subscription_key(name), Subscription, SubscriptionNotFound(name))
+        return ChangedSubscription(
+            subscription=found.row,
+            version=found.version,
+            position=position or found.version,
+            secret=secret,
+        )
+
+    def _new_address(self, kind: TargetKind, target: NewTarget, id: str) -> TargetAddress:
+        address = TargetAddress(url=target.url, secret=target.secret)
+        if kind is TargetKind.WEBHOOK and not address.secret:
+            address = replace(address, secret=self._addresses.make_secret(id))
+        self._check(kind, address)
+        return address
+
+    def _next_address(
+        self, row: Subscription, target: NewTarget | None, id: str, *, rotate_secret: bool
+    ) -> TargetAddress:
+        before = self._addresses.open(row.address_id)
+        given = target or NewTarget()
+        address = TargetAddress(url=given.url or before.url, secret=given.secret or before.secret)
+        if rotate_secret and not given.secret:
+            if row.kind is not TargetKind.WEBHOOK:
+                raise InvalidSubscription(
+                    f"Only a webhook's secret can be made here; {row.name} is {row.kind}.",
+                    field="rotate_secret",
+                )
+            address = replace(address, secret=self._addresses.make_secret(id))
+        if row.kind is TargetKind.WEBHOOK and address.secret != before.secret:
+            address = replace(
+                address,
+                previous_secret=before.secret,
+                previous_until=self._clock() + ROTATION_OVERLAP,
+            )
+        self._check(row.kind, address)
+        return address
+
+    def _check(self, kind: TargetKind, address: TargetAddress) -> None:
+        """Raises: DestinationRefused, InvalidInput."""
+        parse_destination(address.url, self._allowed)
+        if kind is TargetKind.WEBHOOK:
+            key_of(address.secret)

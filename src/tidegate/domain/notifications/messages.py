@@ -1,0 +1,145 @@
+"""A message: a notice with what is known only when it is sent, such as the names of people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final
+
+from msgspec import Struct, structs
+
+from tidegate.domain.notifications.notices import (
+    Notice,
+    NoticeCause,
+    NoticeHosts,
+    NoticeWave,
+)
+from tidegate.domain.notifications.states import Severity
+from tidegate.domain.rollouts.facts import HostCounts
+
+FORMER_USER: Final = "a former user"
+
+NameOf = Callable[[str], str | None]  # of a user's id; None: erased
+
+
+class InstallationRef(Struct, frozen=True):
+    """Which installation tells it."""
+
+    name: str
+    url: str
+    log_id: str
+
+
+class MessageActor(Struct, frozen=True):
+    """Who did it."""
+
+    id: str
+    name: str
+
+
+class MessageLinks(Struct, frozen=True, omit_defaults=True):
+    """Where to look."""
+
+    page: str = ""
+    explain: str = ""  # the API
+
+
+class MessagePayload(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a program gets: the ``data`` of a CloudEvent."""
+
+    event: str
+    severity: Severity
+    at: datetime
+    position: int
+    installation: InstallationRef
+    title: str
+    sentences: tuple[str, ...]
+    channel: str = ""
+    release: str = ""
+    digest: str = ""
+    rollout_id: str = ""
+    state: str = ""
+    wave: NoticeWave | None = None
+    counts: HostCounts | None = None
+    hosts: NoticeHosts | None = None
+    cause: NoticeCause | None = None
+    actor: MessageActor | None = None
+    reason: str = ""
+    links: MessageLinks | None = None
+    verbs: tuple[str, ...] = ()
+    replayed: bool = False
+
+
+class Message(Struct, frozen=True, kw_only=True):
+    """One message to one target. Its id is the same at every attempt."""
+
+    id: str
+    payload: MessagePayload
+
+
+def message_id(log_id: str, notice: Notice, subscription: str) -> str:
+    """The id under which a receiver knows a message that it got before."""
+    return f"{log_id}.{notice.key}.{subscription}"
+
+
+def to_message(
+    notice: Notice,
+    subscription: str,
+    installation: InstallationRef,
+    name_of: NameOf,
+    *,
+    replayed: bool = False,
+) -> Message:
+    """The message about a notice, with the names that people have now."""
+    shared: Mapping[str, object] = {
+        name: getattr(notice, name) for name in _SHARED if getattr(notice, name) is not None
+    }
+    page = _page(notice)
+    links = MessageLinks(f"{installation.url}{page}") if installation.url and page else None
+    payload = MessagePayload(
+        **shared,  # type: ignore[arg-type]
+        installation=installation,
+        title=_title(notice),
+        sentences=_sentences(notice),
+        actor=_actor(notice.actor, name_of),
+        links=links,
+        verbs=_verbs(notice),
+        replayed=replayed,
+    )
+    return Message(id=message_id(installation.log_id, notice, subscription), payload=payload)
+
+
+_SHARED: Final = tuple(
+    {item.name for item in structs.fields(Notice)}
+    & {item.name for item in structs.fields(MessagePayload)} - {"actor"}
+)
+
+
+def _actor(user_id: str, name_of: NameOf) -> MessageActor | None:
+    return MessageActor(user_id, name_of(user_id) or FORMER_USER) if user_id else None
+
+
+def _page(notice: Notice) -> str:
+    return f"/rollouts/{notice.rollout_id}" if notice.rollout_id else ""
+
+
+# ── words ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _title(notice: Notice) -> str:
+    wave = notice.wave
+    where = f" in wave {wave.number} of {wave.of}" if wave is not None and wave.of > 1 else ""
+    return f"✘ {notice.channel}: {notice.release} stopped{where}"
+
+
+def _sentences(notice: Notice) -> tuple[str, ...]:
+    cause = notice.cause
+    if cause is None:
+        return ()
+    probe = f" its probe {cause.probe}" if cause.probe else ""
+    detail = f": {cause.detail}" if cause.detail else ""
+    return (f"{cause.host} failed{probe}{detail}.",)
+
+
+def _verbs(notice: Notice) -> tuple[str, ...]:
+    return (f"tidegate rollout explain {notice.rollout_id}",) if notice.rollout_id else ()

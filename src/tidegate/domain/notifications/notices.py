@@ -1,0 +1,70 @@
+"""A notice: one thing that happened, as a message tells it. It holds ids, never names of people."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from msgspec import Struct
+
+from tidegate.domain.notifications.states import Severity
+from tidegate.domain.rollouts.facts import HostCounts
+
+HOSTS_NAMED_MAX: Final = 10
+DETAIL_CHARS_MAX: Final = 200
+
+
+class NoticeWave(Struct, frozen=True):
+    """The wave that a rollout is in, counted from 1."""
+
+    number: int
+    name: str
+    of: int
+
+
+class NoticeHosts(Struct, frozen=True):
+    """How many hosts it is about, and some of them by name."""
+
+    count: int
+    some: tuple[str, ...] = ()
+
+
+class NoticeCause(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What made it happen."""
+
+    host: str = ""
+    failure: str = ""  # why the host failed, in a word
+    probe: str = ""
+    detail: str = ""  # redacted
+
+
+class Notice(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One thing that happened. Members that do not fit an event are left out."""
+
+    event: str
+    severity: Severity
+    at: datetime
+    position: int  # of the fact that says so; of what time alone brings: the newest fact seen
+    ordinal: int = 0  # counts notices of one position
+    scopes: tuple[str, ...] = ()  # whom it concerns; none: the installation
+    channel: str = ""
+    release: str = ""
+    digest: str = ""
+    rollout_id: str = ""
+    state: str = ""
+    wave: NoticeWave | None = None
+    counts: HostCounts | None = None
+    hosts: NoticeHosts | None = None
+    cause: NoticeCause | None = None
+    actor: str = ""  # a user's id
+    reason: str = ""
+
+    @property
+    def key(self) -> str:
+        """What tells it from every other notice of the log."""
+        return f"{self.position}-{self.ordinal}" if self.ordinal else str(self.position)
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Notices are queued in this order."""
+        return self.position, self.ordinal

@@ -1,0 +1,43 @@
+"""What a request about notifications is refused with."""
+
+from __future__ import annotations
+
+from tidegate.errors import Conflict, Invalid, NotFound, Refused
+
+
+class SubscriptionNotFound(NotFound):
+    """No subscription has this name."""
+
+    code = "subscription_not_found"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"There is no subscription {name!r}. List them: tidegate notify list", subscription=name
+        )
+
+
+class SubscriptionExists(Conflict):
+    """A subscription of this name exists, with other terms."""
+
+    code = "subscription_exists"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"There is a subscription {name!r} already. Change it: tidegate notify edit {name}",
+            subscription=name,
+        )
+
+
+class InvalidSubscription(Invalid):
+    """The events, the scopes or the target of a subscription cannot work."""
+
+    code = "invalid_subscription"
+
+
+class NothingWaits(Refused):
+    """The queue of the subscription is empty, so there is nothing to skip."""
+
+    code = "nothing_waits"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Nothing waits to be sent to {name}.", subscription=name)

@@ -1,0 +1,127 @@
+"""The rows of notifications.
+
+subscriptions          who is told of what
+notice_queues          one per subscription: its first notice, how attempts went, dead letters
+notices                one per notice that waits; sent, skipped or dead, it is gone
+subscription_addresses where a subscription goes, sealed; kept, so that it can be erased
+notifier_positions     how far the notifier has read the log, and what it waits for; kept
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from msgspec import Struct
+
+from tidegate.domain.notifications.notices import Notice
+from tidegate.domain.notifications.states import Severity, TargetKind
+from tidegate.kernel.collections import Collection, Nature, Writers
+from tidegate.kernel.model import Key
+
+NUMBER_CHARS: Final = 12  # so that rows are in the order of their numbers
+DEAD_LETTERS_MAX: Final = 20  # that a queue's row shows; the log has all
+
+
+class Subscription(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Which events of which scopes go to one target."""
+
+    name: str
+    kind: TargetKind
+    events: tuple[str, ...]
+    min_severity: Severity
+    scopes: tuple[str, ...]
+    address_id: str
+    created_by: str
+    created_at: datetime
+    edited_at: datetime | None = None
+    disabled_at: datetime | None = None
+    disabled_reason: str = ""
+
+
+class DeadLetter(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A notice that was given up."""
+
+    number: int
+    event: str
+    reason: str
+    at: datetime
+
+
+class NoticeQueue(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The queue of one subscription: notices from ``first`` up to, not including, ``next``."""
+
+    name: str
+    first: int = 1
+    next: int = 1
+    queued_position: int = 0  # of the newest notice that was queued here, replays apart
+    queued_ordinal: int = 0
+    failures: int = 0  # attempts in a row that the receiver did not take
+    refusals: int = 0  # of the first notice, because of what is in it
+    next_attempt_at: datetime | None = None  # None: at once
+    last_error: str = ""
+    delivered: int = 0
+    delivered_at: datetime | None = None
+    dead: int = 0
+    dead_letters: tuple[DeadLetter, ...] = ()  # the newest ones
+    replay_after: int | None = None  # None: no replay is under way
+    replay_through: int = 0
+
+    @property
+    def waiting(self) -> int:
+        return self.next - self.first
+
+
+class QueuedNotice(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A notice that waits to be sent."""
+
+    name: str
+    number: int
+    notice: Notice
+    queued_at: datetime
+    replayed: bool = False
+
+
+class SealedAddress(Struct, frozen=True):
+    """Where a subscription goes: a ``TargetAddress``, encrypted."""
+
+    subscription: str
+    sealed: str
+
+
+class NotifierPosition(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """How far the notifier has read the log."""
+
+    position: int
+
+
+SUBSCRIPTIONS = Collection(
+    "subscriptions", Subscription, writers=Writers.FOLDED, nature=Nature.DERIVED, columns=("name",)
+)
+QUEUES = Collection(
+    "notice_queues", NoticeQueue, writers=Writers.FOLDED, nature=Nature.DERIVED, columns=("name",)
+)
+NOTICES = Collection(
+    "notices", QueuedNotice, writers=Writers.FOLDED, nature=Nature.QUEUE, columns=("name",)
+)
+ADDRESSES = Collection("subscription_addresses", SealedAddress)
+POSITIONS = Collection("notifier_positions", NotifierPosition)
+
+
+def subscription_key(name: str) -> Key:
+    return Key(SUBSCRIPTIONS.name, name)
+
+
+def queue_key(name: str) -> Key:
+    return Key(QUEUES.name, name)
+
+
+def notice_key(name: str, number: int) -> Key:
+    return Key(NOTICES.name, f"{name}/{number:0{NUMBER_CHARS}d}")
+
+
+def position_key() -> Key:
+    return Key(POSITIONS.name, "notifier")
+
+
+COLLECTIONS = (SUBSCRIPTIONS, QUEUES, NOTICES, ADDRESSES, POSITIONS)

@@ -1,0 +1,486 @@
+"""The commands on subscriptions and their queues.
+
+    an operator   create, edit, delete, skip, replay
+    the notifier  queue notices, record what became of one; each only as the leader
+
+attempt 1, 2, 3 … fails ──▶ wait 1 s, 2 s, 4 s … 5 min at most, each times a random share
+400, 413 or 422, three times ──▶ dead: the receiver wants no such message; the next one is sent
+410 ──▶ the subscription is disabled until somebody edits it
+72 h after it was queued ──▶ dead
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from msgspec import Struct
+
+from tidegate.domain.access.reasons import check_operator
+from tidegate.domain.access.roles import check_scope
+from tidegate.domain.notifications import facts, rows
+from tidegate.domain.notifications.events import EVENTS
+from tidegate.domain.notifications.notices import Notice
+from tidegate.domain.notifications.refusals import (
+    InvalidSubscription,
+    NothingWaits,
+    SubscriptionExists,
+    SubscriptionNotFound,
+)
+from tidegate.domain.notifications.rows import NoticeQueue, QueuedNotice, Subscription
+from tidegate.domain.notifications.states import Severity, TargetKind
+from tidegate.domain.outbox.redaction import redact
+from tidegate.domain.outbox.slices import back_off
+from tidegate.errors import LeaseLost
+from tidegate.kernel.leases import Lease, leader_key
+from tidegate.kernel.model import Key, Position, at_most
+from tidegate.kernel.slices import Slice
+
+NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+SCOPES_MAX = 20
+KEPT_TRYING: Final = timedelta(hours=72)
+REFUSALS_MAX = 3
+REFUSED: Final = frozenset({400, 413, 422})  # answers about the message, not about the receiver
+GONE: Final = 410
+ENDED_MAX = 60  # notices that one commit ends
+LEADER: Final = "notifier"  # the job whose leader queues and sends
+QUEUED_MAX = 16  # notices that one commit queues: each is a row, and may be in a queue of its own
+
+
+# ── commands of operators ─────────────────────────────────────────────────────────────────────────
+
+
+class CreateSubscription(Struct, frozen=True, kw_only=True):
+    """Tell a target of these events from now on."""
+
+    name: str
+    operator: str
+    kind: TargetKind
+    events: tuple[str, ...]
+    min_severity: Severity
+    scopes: tuple[str, ...]
+    address_id: str
+
+
+class EditSubscription(CreateSubscription, frozen=True, kw_only=True):
+    """Tell it of other events, or elsewhere; enable it if it was disabled."""
+
+    expected_version: int | None = None
+
+
+class DeleteSubscription(Struct, frozen=True, kw_only=True):
+    """Tell nobody any more. Of what waits, so many are dropped in one commit."""
+
+    name: str
+    operator: str
+
+
+class SkipNotice(Struct, frozen=True, kw_only=True):
+    """Give up the first notice of the queue."""
+
+    name: str
+    operator: str
+    reason: str
+
+
+class ReplayNotices(Struct, frozen=True, kw_only=True):
+    """Queue again what happened after a position."""
+
+    name: str
+    operator: str
+    after: int
+    head: int  # the newest position now
+
+
+# ── commands of the notifier ──────────────────────────────────────────────────────────────────────
+
+
+class AddressedNotice(Struct, frozen=True):
+    """A notice for one subscription."""
+
+    subscription: str
+    notice: Notice
+
+
+class QueueNotices(Struct, frozen=True, kw_only=True):
+    """Put notices into the queues of their subscriptions."""
+
+    term: str  # the token of the leader
+    items: tuple[AddressedNotice, ...]
+    replayed: bool = False
+
+
+class FinishReplay(Struct, frozen=True, kw_only=True):
+    """All of a replay is queued."""
+
+    term: str
+    name: str
+
+
+class RecordDelivery(Struct, frozen=True, kw_only=True):
+    """What a target answered to the first notice, or to a digest that begins with it.
+
+    ``status`` 0: it did not answer. ``jitter`` is tossed where the attempt was made.
+    """
+
+    term: str
+    name: str
+    number: int
+    through: int
+    is_delivered: bool
+    status: int = 0
+    detail: str = ""
+    jitter: int = 0
+
+
+# ── subscriptions ─────────────────────────────────────────────────────────────────────────────────
+
+
+def check_terms(command: CreateSubscription) -> None:
+    """Raises: InvalidSubscription, InvalidScope, LimitExceeded, InvalidInput."""
+    check_operator(command.operator, "an operator's word")
+    if not NAME.fullmatch(command.name):
+        raise InvalidSubscription(
+            "A subscription's name has 1 to 63 small letters, digits and dashes; "
+            f"found {command.name[:80]!r}.",
+            field="name",
+        )
+    unknown = [event for event in command.events if event not in EVENTS]
+    if unknown:
+        raise InvalidSubscription(
+            f"There is no event {unknown[0][:80]!r}. Events are: {', '.join(EVENTS)}.",
+            field="events",
+        )
+    if not command.scopes:
+        raise InvalidSubscription("A subscription names a scope; for all, say *.", field="scopes")
+    at_most("scopes of a subscription", len(command.scopes), SCOPES_MAX)
+    for scope in command.scopes:
+        check_scope(scope)
+
+
+def _rows_of_terms(command: CreateSubscription) -> tuple[Key, ...]:
+    check_terms(command)
+    return (rows.subscription_key(command.name),)
+
+
+def _said(command: CreateSubscription, now: datetime) -> dict[str, Any]:
+    return {
+        "subscription": command.name,
+        "at": now,
+        "operator": command.operator,
+        "kind": command.kind,
+        "events": command.events,
+        "min_severity": command.min_severity,
+        "scopes": command.scopes,
+        "address_id": command.address_id,
+    }
+
+
+def _same(row: Subscription, command: CreateSubscription) -> bool:
+    names = ("kind", "events", "min_severity", "scopes", "address_id")
+    return all(getattr(row, name) == getattr(command, name) for name in names)
+
+
+def decide_creation(
+    found: tuple[Subscription | None], command: CreateSubscription, now: datetime
+) -> Sequence[Struct]:
+    """Raises: SubscriptionExists."""
+    (row,) = found
+    if row is None:
+        return (facts.SubscriptionCreated(**_said(command, now)),)
+    if _same(row, command):
+        return ()
+    raise SubscriptionExists(command.name)
+
+
+def decide_edit(
+    found: tuple[Subscription | None], command: EditSubscription, now: datetime
+) -> Sequence[Struct]:
+    """Raises: SubscriptionNotFound."""
+    row = demand_subscription(found[0], command.name)
+    if _same(row, command) and row.disabled_at is None:
+        return ()
+    return (facts.SubscriptionEdited(**_said(command, now)),)
+
+
+def _edit_seen(command: EditSubscription) -> dict[Key, Position]:
+    if command.expected_version is None:
+        return {}
+    return {rows.subscription_key(command.name): command.expected_version}
+
+
+def demand_subscription(row: Subscription | None, name: str) -> Subscription:
+    """Raises: SubscriptionNotFound."""
+    if row is None:
+        raise SubscriptionNotFound(name)
+    return row
+
+
+def decide_deletion(
+    found: tuple[Subscription | None, NoticeQueue | None],
+    command: DeleteSubscription,
+    now: datetime,
+) -> Sequence[Struct]:
+    """The deletion; while more waits than one commit can drop, only these. Raises:
+    SubscriptionNotFound.
+    """
+    demand_subscription(found[0], command.name)
+    queue = found[1]
+    assert queue is not None, "it came with its subscription"
+    said: list[Struct] = []
+    if queue.waiting:
+        dropped = facts.NoticesDropped(
+            subscription=command.name,
+            at=now,
+            number=queue.first,
+            through=queue.first + min(queue.waiting, ENDED_MAX) - 1,
+            operator=command.operator,
+        )
+        said.append(dropped)
+    if queue.waiting <= ENDED_MAX:
+        said.append(
+            facts.SubscriptionDeleted(subscription=command.name, at=now, operator=command.operator)
+        )
+    return said
+
+
+def decide_skip(
+    found: tuple[Subscription | None, NoticeQueue | None], command: SkipNotice, now: datetime
+) -> Sequence[Struct]:
+    """Raises: SubscriptionNotFound, NothingWaits, InvalidInput, LimitExceeded."""
+    check_operator(command.operator, command.reason)
+    demand_subscription(found[0], command.name)
+    queue = found[1]
+    if queue is None or not queue.waiting:
+        raise NothingWaits(command.name)
+    skipped = facts.NoticeSkipped(
+        subscription=command.name,
+        at=now,
+        number=queue.first,
+        operator=command.operator,
+        reason=command.reason,
+    )
+    return (skipped,)
+
+
+def decide_replay(
+    found: tuple[Subscription | None, NoticeQueue | None], command: ReplayNotices, now: datetime
+) -> Sequence[Struct]:
+    """Raises: SubscriptionNotFound, InvalidSubscription."""
+    demand_subscription(found[0], command.name)
+    queue = found[1]
+    if not 0 <= command.after < command.head:
+        raise InvalidSubscription(
+            f"A replay begins after a position from 0 to {command.head - 1}; "
+            f"found {command.after}.",
+            field="after",
+        )
+    if queue is not None and queue.replay_after is not None:
+        return ()  # one is under way
+    requested = facts.ReplayRequested(
+        subscription=command.name,
+        at=now,
+        operator=command.operator,
+        after=command.after,
+        through=command.head,
+    )
+    return (requested,)
+
+
+# ── the notifier ──────────────────────────────────────────────────────────────────────────────────
+
+
+def _demand_term(lease: object, term: str) -> None:
+    """Raises: LeaseLost."""
+    if not isinstance(lease, Lease) or lease.lease_token != term:
+        raise LeaseLost("another process is the notifier now", id=LEADER)
+
+
+def _rows_of_queueing(command: QueueNotices) -> tuple[Key, ...]:
+    at_most("notices of a commit", len(command.items), QUEUED_MAX)
+    names = dict.fromkeys(item.subscription for item in command.items)
+    return leader_key(LEADER), *map(rows.queue_key, names)
+
+
+def decide_queueing(
+    found: tuple[Lease | NoticeQueue | None, ...], command: QueueNotices, now: datetime
+) -> Sequence[Struct]:
+    """Each notice once per subscription, in the order of the log. Raises: LeaseLost."""
+    lease, *queues = found
+    _demand_term(lease, command.term)
+    by_name = {queue.name: queue for queue in queues if isinstance(queue, NoticeQueue)}
+    newest = {name: (row.queued_position, row.queued_ordinal) for name, row in by_name.items()}
+    following = {name: row.next for name, row in by_name.items()}
+    said = []
+    for item in command.items:
+        name = item.subscription
+        if name not in by_name:
+            continue  # it was deleted
+        if not command.replayed:
+            if item.notice.order <= newest[name]:
+                continue  # queued before, by a notifier that could not store its position
+            newest[name] = item.notice.order
+        queued = facts.NoticeQueued(
+            subscription=name,
+            at=now,
+            number=following[name],
+            notice=item.notice,
+            replayed=command.replayed,
+        )
+        following[name] += 1
+        said.append(queued)
+    return said
+
+
+def decide_finished_replay(
+    found: tuple[Lease | None, NoticeQueue | None], command: FinishReplay, now: datetime
+) -> Sequence[Struct]:
+    """Raises: LeaseLost."""
+    _demand_term(found[0], command.term)
+    if found[1] is None or found[1].replay_after is None:
+        return ()
+    return (facts.ReplayFinished(subscription=command.name, at=now),)
+
+
+def _rows_of_delivery(command: RecordDelivery) -> tuple[Key, ...]:
+    at_most("notices of a delivery", command.through - command.number + 1, ENDED_MAX)
+    return (
+        leader_key(LEADER),
+        rows.subscription_key(command.name),
+        rows.queue_key(command.name),
+        rows.notice_key(command.name, command.number),
+    )
+
+
+Delivering = tuple[Lease | None, Subscription | None, NoticeQueue | None, QueuedNotice | None]
+
+
+def decide_delivery(found: Delivering, command: RecordDelivery, now: datetime) -> Sequence[Struct]:
+    """What the answer means for the queue. Raises: LeaseLost, InvalidInput."""
+    lease, subscription, queue, row = found
+    _demand_term(lease, command.term)
+    if queue is None or subscription is None or row is None or queue.first != command.number:
+        return ()  # it was skipped, or the subscription deleted, while the attempt was under way
+    if command.is_delivered:
+        delivered = facts.NoticeDelivered(
+            subscription=command.name,
+            at=now,
+            number=command.number,
+            through=min(command.through, queue.next - 1),
+            attempt=queue.failures + 1,
+        )
+        return (delivered,)
+    return _decide_failure(row, queue, command, now)
+
+
+def _decide_failure(
+    row: QueuedNotice, queue: NoticeQueue, command: RecordDelivery, now: datetime
+) -> Sequence[Struct]:
+    attempt = queue.failures + 1
+    is_refused = command.status in REFUSED
+    error = redact(command.detail)
+    failed = facts.NoticeFailed(
+        subscription=command.name,
+        at=now,
+        number=command.number,
+        attempt=attempt,
+        error=error,
+        next_attempt_at=now + back_off(attempt, command.jitter),
+        refused=is_refused,
+    )
+    if command.status == GONE:
+        reason = "the receiver answered 410: it is gone"
+        return failed, facts.SubscriptionDisabled(subscription=command.name, at=now, reason=reason)
+    is_old = now - row.queued_at >= KEPT_TRYING
+    if not is_old and not (is_refused and queue.refusals + 1 >= REFUSALS_MAX):
+        return (failed,)
+    reason = f"tried for 72 hours: {error}" if is_old else f"refused {REFUSALS_MAX} times: {error}"
+    died = facts.NoticeDied(
+        subscription=command.name,
+        at=now,
+        number=command.number,
+        attempt=attempt,
+        event=row.notice.event,
+        reason=reason,
+    )
+    return failed, died
+
+
+def _both(command: DeleteSubscription | SkipNotice | ReplayNotices) -> tuple[Key, ...]:
+    return rows.subscription_key(command.name), rows.queue_key(command.name)
+
+
+create_subscription = Slice(
+    name="create-subscription",
+    command=CreateSubscription,
+    writes=(facts.SubscriptionCreated,),
+    rows=_rows_of_terms,
+    decide=decide_creation,
+)
+edit_subscription = Slice(
+    name="edit-subscription",
+    command=EditSubscription,
+    writes=(facts.SubscriptionEdited,),
+    rows=_rows_of_terms,
+    expects=_edit_seen,
+    decide=decide_edit,
+)
+delete_subscription = Slice(
+    name="delete-subscription",
+    command=DeleteSubscription,
+    writes=(facts.NoticesDropped, facts.SubscriptionDeleted),
+    rows=_both,
+    decide=decide_deletion,
+)
+skip_notice = Slice(
+    name="skip-notice",
+    command=SkipNotice,
+    writes=(facts.NoticeSkipped,),
+    rows=_both,
+    decide=decide_skip,
+)
+replay_notices = Slice(
+    name="replay-notices",
+    command=ReplayNotices,
+    writes=(facts.ReplayRequested,),
+    rows=_both,
+    decide=decide_replay,
+)
+queue_notices = Slice(
+    name="queue-notices",
+    command=QueueNotices,
+    writes=(facts.NoticeQueued,),
+    rows=_rows_of_queueing,
+    decide=decide_queueing,
+)
+finish_replay = Slice(
+    name="finish-replay",
+    command=FinishReplay,
+    writes=(facts.ReplayFinished,),
+    rows=lambda command: (leader_key(LEADER), rows.queue_key(command.name)),
+    decide=decide_finished_replay,
+)
+record_delivery = Slice(
+    name="record-delivery",
+    command=RecordDelivery,
+    writes=(
+        facts.NoticeDelivered,
+        facts.NoticeFailed,
+        facts.NoticeDied,
+        facts.SubscriptionDisabled,
+    ),
+    rows=_rows_of_delivery,
+    decide=decide_delivery,
+)
+SLICES = (
+    create_subscription,
+    edit_subscription,
+    delete_subscription,
+    skip_notice,
+    replay_notices,
+    queue_notices,
+    finish_replay,
+    record_delivery,
+)

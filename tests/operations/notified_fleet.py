@@ -1,0 +1,100 @@
+"""A served fleet whose events go to receivers, with the notifier and the sender worked by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from tests.api.served_fleet import ServedFleet, serve_fleet
+from tests.contract.webhook_receiver import Receiver, serve_webhooks
+from tidegate.config import NotifySetting
+from tidegate.control.leaders import Leader
+from tidegate.control.notifications.notifier import Notifier
+from tidegate.control.notifications.sender import NoticeSender
+from tidegate.control.operations.subscriptions import ChangedSubscription, NewTarget
+from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.principals import Principal
+from tidegate.domain.access.roles import EVERYWHERE, Grant, Role
+from tidegate.domain.notifications.slices import LEADER
+from tidegate.domain.notifications.states import TargetKind
+from tidegate.kernel.leases import Leases
+from tidegate.kernel.replay import differences
+
+OPERATOR = Caller(
+    principal=Principal("user_operator00", "token", grants=(Grant(Role.FLEET_OPERATOR),))
+)
+LONGEST_WAIT = timedelta(minutes=5)
+
+
+class NotifiedFleet:
+    """A fleet, a receiver, and the process that tells the receiver."""
+
+    def __init__(self, fleet: ServedFleet, receiver: Receiver) -> None:
+        self.fleet = fleet
+        self.receiver = receiver
+        self.installation = found = fleet.installation
+        self.clock = fleet.clock
+        self.leader = Leader(
+            Leases(found.store), LEADER, found.clock, monotonic=lambda: found.clock().timestamp()
+        )
+        self.notifier = Notifier(found.control, self.leader)
+        self.sender = NoticeSender(
+            found.control,
+            self.leader,
+            found.addresses,
+            found.notify_targets,
+            found.installation_ref,
+            found.name_of,
+            jitter=lambda: 1.0,
+        )
+
+    def subscribe(
+        self, name: str = "ops", kind: TargetKind = TargetKind.WEBHOOK, **terms: Any
+    ) -> ChangedSubscription:
+        terms.setdefault("scopes", (EVERYWHERE,))
+        terms.setdefault("target", NewTarget(url=self.url(name)))
+        return self.installation.subscriptions.create(OPERATOR, name, kind=kind, **terms)
+
+    def url(self, name: str) -> str:
+        return f"http://{self.receiver.place}/{name}"
+
+    def tell(self) -> int:
+        """One round: queue what happened, send what is due; how many messages were tried."""
+        assert self.leader.lead()
+        while self.notifier.round():
+            pass
+        return self.sender.work()
+
+    def tell_until(self, holds: Callable[[], object], *, hours: float = 80) -> None:
+        """Rounds a second apart, and further apart while nothing is due, by the worker's clock."""
+        ends = self.clock() + timedelta(hours=hours)
+        while not holds():
+            assert self.clock() < ends, "it never came to that"
+            tried = self.tell()
+            self.clock.advance(timedelta(seconds=1) if tried else LONGEST_WAIT)
+
+    def received(self, name: str = "ops") -> list[dict[str, Any]]:
+        """The events that the receiver got, in order."""
+        found = [body for path, _, body in self.receiver.requests if path == f"/{name}"]
+        return [json.loads(body)["data"] for body in found]
+
+    def events(self, name: str = "ops") -> list[str]:
+        return [item["event"] for item in self.received(name)]
+
+    def differences(self) -> list[Any]:
+        return differences(self.installation.store, self.installation.folds)
+
+
+@contextmanager
+def notify_fleet(data: Path, **settings: Any) -> Iterator[NotifiedFleet]:
+    with (
+        serve_webhooks() as receiver,
+        serve_fleet(data, notify=NotifySetting(allowed=(receiver.place,)), **settings) as fleet,
+    ):
+        notified = NotifiedFleet(fleet, receiver)
+        yield notified
+        notified.sender.close()

@@ -1,0 +1,139 @@
+"""From a fact to a receiver: a host fails, and whoever subscribed is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+
+from tests.operations.notified_fleet import OPERATOR, NotifiedFleet, notify_fleet
+from tests.operations.worker_loops import QUICK, until
+from tidegate.control.operations.subscriptions import NewTarget
+from tidegate.control.worker import Worker
+from tidegate.public_addresses import DestinationRefused
+
+
+@pytest.fixture
+def notified(tmp_path: Path) -> Iterator[NotifiedFleet]:
+    with notify_fleet(tmp_path / "data") as notified:
+        yield notified
+
+
+def verified(secret: str, headers: dict[str, str], body: bytes, now: datetime) -> object:
+    """What the stock library makes of a request that it got now."""
+    with patch("standardwebhooks.webhooks.datetime", wraps=datetime) as clock:
+        clock.now.return_value = now
+        return Webhook(secret).verify(body, headers)
+
+
+@pytest.mark.req("NT-2", engines=None, reason="the store is not part of a message")
+def test_a_halted_rollout_reaches_a_webhook_that_verifies_it(notified: NotifiedFleet) -> None:
+    secret = notified.subscribe(events=("rollout.halted",)).secret
+    notified.fleet.sail()
+    notified.fleet.fail("web-01")
+
+    notified.tell()
+
+    ((_, headers, body),) = notified.receiver.requests
+    assert verified(secret, headers, body, notified.clock()) == json.loads(body)
+    event = json.loads(body)
+    log_id = notified.installation.log_id
+    position = event["data"]["position"]
+    assert event["specversion"] == "1.0"
+    assert event["type"] == "dev.tidegate.rollout.halted.v1"
+    assert event["id"] == headers["webhook-id"] == f"{log_id}.{position}.ops"
+    assert headers["content-type"] == "application/cloudevents+json"
+    said = event["data"]
+    assert said["title"] == "✘ web-stable: web.1 stopped in wave 1 of 2"
+    print(said["sentences"], said["cause"])
+    assert said["cause"]["host"] == "web-01"
+    assert said["severity"] == "critical"
+    assert said["wave"] == {"number": 1, "name": "canary", "of": 2}
+    assert said["verbs"] == ["tidegate rollout explain web-stable@web.1"]
+    assert notified.differences() == []
+
+
+def test_a_changed_body_or_another_secret_does_not_verify(notified: NotifiedFleet) -> None:
+    secret = notified.subscribe().secret
+    notified.subscribe("other")
+    notified.fleet.sail()
+    notified.fleet.fail("web-01")
+
+    notified.tell()
+
+    (_, headers, body), *_ = [r for r in notified.receiver.requests if r[0] == "/ops"]
+    other = [r for r in notified.receiver.requests if r[0] == "/other"][0]
+    now = notified.clock()
+    with pytest.raises(WebhookVerificationError):
+        verified(secret, headers, body + b" ", now)
+    with pytest.raises(WebhookVerificationError):
+        verified(secret, other[1], other[2], now)
+
+
+@pytest.mark.req("NT-2", engines=None, reason="the store is not part of a message")
+def test_a_secret_rotates_without_a_gap(notified: NotifiedFleet) -> None:
+    """For a day both secrets verify; then only the new one."""
+    old = notified.subscribe(events=("rollout.halted",)).secret
+    changed = notified.installation.subscriptions.edit(OPERATOR, "ops", rotate_secret=True)
+    notified.fleet.sail()
+    notified.fleet.fail("web-01")
+
+    notified.tell()
+
+    ((_, headers, body),) = notified.receiver.requests
+    for secret in (old, changed.secret):
+        assert verified(secret, headers, body, notified.clock())
+    notified.clock.advance(timedelta(hours=24))
+    notified.installation.subscriptions.test(OPERATOR, "ops")
+    _, headers, body = notified.receiver.requests[-1]
+    assert verified(changed.secret, headers, body, notified.clock())
+    with pytest.raises(WebhookVerificationError):
+        verified(old, headers, body, notified.clock())
+
+
+def test_no_fact_and_no_row_shows_where_a_subscription_goes(notified: NotifiedFleet) -> None:
+    secret = notified.subscribe().secret
+    store = notified.installation.store
+    kept = b"".join(event.body for event in store.feed(after=0, limit=10_000).events)
+    for name in store.schema.collections:
+        kept += b"".join(record.data for record in store.range(name, limit=1_000))
+
+    assert notified.receiver.place.encode() not in kept
+    assert secret.encode() not in kept
+    assert secret.removeprefix("whsec_").encode() not in kept
+
+
+def test_a_private_address_is_refused_unless_the_settings_allow_it(
+    notified: NotifiedFleet,
+) -> None:
+    with pytest.raises(DestinationRefused):
+        notified.subscribe(target=NewTarget(url="http://127.0.0.1:1/x"))
+
+
+def test_another_process_takes_over_and_sends_nothing_twice(notified: NotifiedFleet) -> None:
+    notified.subscribe(events=("rollout.halted",))
+    notified.fleet.sail()
+    notified.fleet.fail("web-01")
+    with patch.object(notified.notifier, "_store_position"):  # it dies before it could
+        notified.tell()
+
+    second = NotifiedFleet(notified.fleet, notified.receiver)
+    assert not second.leader.lead()
+    notified.clock.advance(timedelta(minutes=1))
+    second.tell()
+
+    assert notified.events() == ["rollout.halted"]
+    second.sender.close()
+
+
+def test_the_worker_tells(notified: NotifiedFleet) -> None:
+    notified.subscribe(events=("rollout.halted",))
+    notified.fleet.sail()
+    with Worker(notified.installation, pace=QUICK):
+        notified.fleet.fail("web-01")
+        until(lambda: notified.events() == ["rollout.halted"])
