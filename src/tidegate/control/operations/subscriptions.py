@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tidegate.clock import Clock
-from tidegate.control.notifications.addresses import TargetAddress, Addresses
+from tidegate.control.notifications.addresses import Addresses, TargetAddress
 from tidegate.control.notifications.signatures import key_of
 from tidegate.control.notifications.targets import TargetAnswer, Targets
 from tidegate.control.operations.execute import Execute
@@ -30,7 +30,7 @@ from tidegate.domain.notifications.rows import (
     queue_key,
     subscription_key,
 )
-from tidegate.domain.notifications.states import Severity, TargetKind
+from tidegate.domain.notifications.states import SIGNED, Severity, TargetKind
 from tidegate.kernel.model import Position, at_most
 from tidegate.public_addresses import parse_destination
 
@@ -127,7 +127,7 @@ class SubscriptionOperations:
         self._addresses.keep(address_id, name, address, caller.meta)
         asked = AskedSubscription(command=command, address=self._addresses.mark(address))
         outcome = self._execute(slices.create_subscription, command, caller, asked=asked)
-        made = "" if target.secret or kind is not TargetKind.WEBHOOK else address.secret
+        made = "" if target.secret or kind not in SIGNED else address.secret
         return self._changed(name, outcome.position, made)
 
     def edit(
@@ -275,7 +275,7 @@ class SubscriptionOperations:
 
     def _new_address(self, kind: TargetKind, target: NewTarget, id: str) -> TargetAddress:
         address = TargetAddress(url=target.url, secret=target.secret)
-        if kind is TargetKind.WEBHOOK and not address.secret:
+        if kind in SIGNED and not address.secret:
             address = replace(address, secret=self._addresses.make_secret(id))
         self._check(kind, address)
         return address
@@ -287,13 +287,13 @@ class SubscriptionOperations:
         given = target or NewTarget()
         address = TargetAddress(url=given.url or before.url, secret=given.secret or before.secret)
         if rotate_secret and not given.secret:
-            if row.kind is not TargetKind.WEBHOOK:
+            if row.kind not in SIGNED:
                 raise InvalidSubscription(
                     f"Only a webhook's secret can be made here; {row.name} is {row.kind}.",
                     field="rotate_secret",
                 )
             address = replace(address, secret=self._addresses.make_secret(id))
-        if row.kind is TargetKind.WEBHOOK and address.secret != before.secret:
+        if row.kind in SIGNED and address.secret != before.secret:
             address = replace(
                 address,
                 previous_secret=before.secret,
@@ -305,5 +305,5 @@ class SubscriptionOperations:
     def _check(self, kind: TargetKind, address: TargetAddress) -> None:
         """Raises: DestinationRefused, InvalidInput."""
         parse_destination(address.url, self._allowed)
-        if kind is TargetKind.WEBHOOK:
+        if kind in SIGNED:
             key_of(address.secret)

@@ -25,3 +25,6 @@ class TargetKind(StrEnum):
 
     WEBHOOK = "webhook"
     """A signed request to a URL, for a program: Standard Webhooks and CloudEvents."""
+
+
+SIGNED: Final = frozenset({TargetKind.WEBHOOK})  # messages carry a signature, by a secret of ours
