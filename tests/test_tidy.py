@@ -445,7 +445,7 @@ DOMAIN = SOURCE / "domain"
 # Each noun may import from those before it.
 NOUNS = (
     *("epochs", "content", "provenance", "access", "packages", "releases", "outbox"),
-    *("publication", "hosts", "fleet", "channels", "rollouts", "planner", "gates"),
+    *("publication", "hosts", "fleet", "channels", "windows", "rollouts", "planner", "gates"),
     "notifications",
 )
 ABOVE_NOUNS = {"composition", "policy_check", "setup", "tables"}  # these put nouns together

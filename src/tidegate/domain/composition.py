@@ -12,6 +12,7 @@ publication   publications, generations, publication_requests
 host          host_rollout_records, probe_failures, host_orders, dispatch_queue
 rollout       rollouts, rollout_tallies, rollout_gates, release_standings, quarantined_closures
 channel       channels, rollout_incarnations, freezes, channel_stops
+window        windows
 fleet         hosts, fleet, budgets, host_liveness
 credential    enrollment_tokens, token_replay, cert_revocations
 notification  subscriptions, notice_queues, notices, subscription_addresses, notifier_positions
@@ -41,6 +42,7 @@ from tidegate.domain.publication import declarations as publication
 from tidegate.domain.releases import declarations as releases
 from tidegate.domain.releases import from_packages
 from tidegate.domain.rollouts import declarations as rollouts
+from tidegate.domain.windows import declarations as windows
 from tidegate.kernel.collections import Collection
 from tidegate.kernel.folds import Folds
 from tidegate.kernel.leases import LEASES
@@ -57,6 +59,7 @@ FACTS: Final = (
     *hosts.FACTS,
     *rollouts.FACTS,
     *channels.FACTS,
+    *windows.FACTS,
     *fleet.FACTS,
     *notifications.FACTS,
     *epochs.FACTS,
@@ -72,6 +75,7 @@ SLICES: Final = (
     *hosts.SLICES,
     *rollouts.SLICES,
     *channels.SLICES,
+    *windows.SLICES,
     *fleet.SLICES,
     *notifications.SLICES,
     *epochs.SLICES,
@@ -86,6 +90,7 @@ COLLECTIONS: Final = (
     *hosts.COLLECTIONS,
     *rollouts.COLLECTIONS,
     *channels.COLLECTIONS,
+    *windows.COLLECTIONS,
     *fleet.COLLECTIONS,
     *notifications.COLLECTIONS,
     *epochs.COLLECTIONS,
@@ -110,6 +115,7 @@ def compose(*kept: Collection) -> Folds:
         *hosts.FOLDS,
         *rollouts.FOLDS,
         *channels.FOLDS,
+        *windows.FOLDS,
         *fleet.FOLDS,
         *notifications.FOLDS,
         *epochs.FOLDS,

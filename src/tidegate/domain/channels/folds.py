@@ -33,10 +33,12 @@ from tidegate.domain.hosts.facts import DeadlineExpired, RollbackComplete, Rollb
 from tidegate.domain.hosts.states import Deadline
 from tidegate.domain.rollouts.facts import RolloutOpened, RolloutTransitioned, SuccessorOpened
 from tidegate.domain.rollouts.names import channel_of
+from tidegate.domain.windows.facts import WindowDeleted, WindowSet, WindowSpec
 from tidegate.kernel.folds import Fold
 from tidegate.kernel.model import at_most
 
 FREEZES_MAX = 100  # of one channel at a time, and of all channels: each is in all copies
+WINDOWS_MAX = 8  # that name one channel, and as many of all channels: 16 cover one at most
 
 
 _REASONS = {
@@ -77,20 +79,33 @@ def step_freeze(
 
 # ── stops ─────────────────────────────────────────────────────────────────────────────────────────
 
-Stopping = ChannelCreated | ChannelHeld | ChannelUnheld | FreezeStarted | FreezeEnded
+Stopping = (
+    ChannelCreated
+    | ChannelHeld
+    | ChannelUnheld
+    | FreezeStarted
+    | FreezeEnded
+    | WindowSet
+    | WindowDeleted
+)
 
 
 def _stops_ids(fact: Stopping) -> tuple[str, ...]:
+    if isinstance(fact, WindowDeleted):
+        return fact.channels or EVERYWHERE
+    if isinstance(fact, WindowSet):
+        left = EVERYWHERE if fact.left_all else fact.left_channels
+        return (*(fact.window.channels or EVERYWHERE), *left)
     if isinstance(fact, FreezeStarted | FreezeEnded):
         return fact.channels or EVERYWHERE
     return (fact.channel,)
 
 
 def step_stops(row: ChannelStops, fact: Stopping, now: datetime) -> ChannelStops:
-    """Raises: LimitExceeded: too many freezes."""
+    """Raises: LimitExceeded: too many freezes or windows."""
     match fact:
-        case ChannelCreated():
-            return row
+        case ChannelCreated(package=package):
+            return replace(row, package=package)
         case ChannelHeld(operator=operator, reason=reason):
             return replace(row, held_by=operator, held_reason=reason)
         case ChannelUnheld():
@@ -101,6 +116,19 @@ def step_stops(row: ChannelStops, fact: Stopping, now: datetime) -> ChannelStops
         case FreezeEnded(freeze_id=freeze_id):
             rest = tuple(freeze for freeze in row.freezes if freeze.freeze_id != freeze_id)
             return replace(row, freezes=rest)
+        case WindowSet(window_id=window_id, window=window):
+            others = _without(row, window_id)
+            if row.scope not in (window.channels or EVERYWHERE):
+                return replace(row, windows=others)
+            at_most("windows of a channel", len(others) + 1, WINDOWS_MAX)
+            found = sorted((*others, window), key=lambda item: item.window_id)
+            return replace(row, windows=tuple(found))
+        case WindowDeleted(window_id=window_id):
+            return replace(row, windows=_without(row, window_id))
+
+
+def _without(row: ChannelStops, window_id: str) -> tuple[WindowSpec, ...]:
+    return tuple(window for window in row.windows if window.window_id != window_id)
 
 
 # ── quarantine ────────────────────────────────────────────────────────────────────────────────────
@@ -167,8 +195,8 @@ freezes = Fold(
 )
 channel_stops = Fold(
     collection=CHANNEL_STOPS,
-    number=1,
-    reads=(ChannelCreated, ChannelHeld, ChannelUnheld, FreezeStarted, FreezeEnded),
+    number=2,
+    reads=get_args(Stopping),
     ids=_stops_ids,
     start=lambda id, fact: ChannelStops(scope=id),
     step=step_stops,

@@ -1,7 +1,7 @@
-"""What stops a channel: its hold, and the freezes that cover it.
+"""What stops a channel: its hold, and the freezes and windows that cover it.
 
-    channel_stops/<channel>   the channel's hold and the freezes that name it
-    channel_stops/*<n>        the freezes of all channels, in ``COPIES`` equal copies
+    channel_stops/<channel>   the channel's hold, and the freezes and windows that name it
+    channel_stops/*<n>        freezes and windows of all channels, in ``COPIES`` equal copies
 
 A reservation and an acknowledgement read two of these rows, the channel's own and the copy that
 the channel's name chooses, and their commit demands that neither has moved. So a stop that was
@@ -19,6 +19,7 @@ from zlib import crc32
 from msgspec import Struct
 
 from tidegate.domain.channels.refusals import ChannelFrozen, ChannelOnHold
+from tidegate.domain.windows.facts import WindowSpec
 from tidegate.kernel.collections import Collection, Nature, Writers
 from tidegate.kernel.model import Key
 
@@ -39,6 +40,8 @@ class ChannelStops(Struct, frozen=True, omit_defaults=True, kw_only=True):
     freezes: tuple[FreezeSpan, ...] = ()
     held_by: str | None = None
     held_reason: str | None = None
+    package: str = ""  # what the channel carries: windows may cover a repository
+    windows: tuple[WindowSpec, ...] = ()  # by name
 
 
 CHANNEL_STOPS = Collection(
@@ -60,6 +63,11 @@ def stops_keys(channel: str) -> tuple[Key, Key]:
     """The rows that decide whether the channel is stopped."""
     copy = EVERYWHERE[crc32(channel.encode()) % COPIES]
     return own_stops_key(channel), Key(CHANNEL_STOPS.name, copy)
+
+
+def windows_over(rows: Sequence[ChannelStops | None]) -> tuple[WindowSpec, ...]:
+    """The windows that name the channel or cover all channels."""
+    return tuple(window for row in rows if row is not None for window in row.windows)
 
 
 def freeze_over(rows: Sequence[ChannelStops | None], now: datetime) -> FreezeSpan | None:

@@ -35,13 +35,13 @@ EVERY: Final = "*"
 HOST: Final = "host"  # the key of a host's own name; no label is called so
 
 _KEY = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_./-]{{0,{LABEL_KEY_CHARS_MAX - 1}}}")
-_VALUE = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_.-]{{0,{LABEL_VALUE_CHARS_MAX - 1}}}")
+_VALUE = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_./+-]{{0,{LABEL_VALUE_CHARS_MAX - 1}}}")
 _HOST_ID = re.compile(rf"[a-z0-9][a-z0-9_.-]{{0,{HOST_ID_CHARS_MAX - 1}}}")
 _SPACE = re.compile(r" *")
 _AMONG = re.compile(r"(in|notin)\b")
 
 _KEY_FORM = f"a label's key (at most {LABEL_KEY_CHARS_MAX} of A-Z a-z 0-9 _ . / -)"
-_VALUE_FORM = f"a value (at most {LABEL_VALUE_CHARS_MAX} of A-Z a-z 0-9 _ . -)"
+_VALUE_FORM = f"a value (at most {LABEL_VALUE_CHARS_MAX} of A-Z a-z 0-9 _ . / + -)"
 
 
 class Test(StrEnum):

@@ -21,6 +21,7 @@ from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.rows import STANDINGS, ReleaseStanding, standing_key
 from tidegate.domain.rollouts.states import ORDERED, Outcome, RolloutState, Word
 from tidegate.domain.rollouts.tallies import total
+from tidegate.domain.windows.sentences import span_text
 
 RELEASING: Final = frozenset({*ORDERED, RolloutState.PRUNED})  # what ``idle`` waits for
 
@@ -196,14 +197,3 @@ def _said(seen: PrecedingChannel) -> GateEvidence | None:
 
 def time_text(moment: datetime | None) -> str:
     return "an unknown time" if moment is None else f"{moment:%Y-%m-%d %H:%M} UTC"
-
-
-def span_text(span: timedelta) -> str:
-    """At most two units: 3 h 10 min."""
-    left = int(span.total_seconds())
-    said: list[str] = []
-    for unit, seconds in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
-        count, left = divmod(left, seconds)
-        if count and len(said) < 2:
-            said.append(f"{count} {unit}")
-    return " ".join(said) or "0 s"

@@ -1,0 +1,10 @@
+"""What the noun windows declares: its facts, commands, collections and folds."""
+
+from __future__ import annotations
+
+from tidegate.domain.windows import facts, folds, rows, slices
+
+FACTS = facts.FACTS
+SLICES = slices.SLICES
+COLLECTIONS = rows.COLLECTIONS
+FOLDS = folds.FOLDS

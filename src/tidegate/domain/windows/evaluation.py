@@ -1,0 +1,263 @@
+"""Whether the windows of a host are open, until when, and when they open next.
+
+    open(host, t) = no deny window that covers the host lasts at t,
+                    and an allow window that covers it lasts at t, or none covers it
+
+A window covers a host if its channels, its repositories and its selector all match. ``WindowView``
+is made once per pass; it answers each host by the values of the labels that its windows ask about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from tidegate.domain.fleet.selectors import HOST, parse
+from tidegate.domain.packages.names import DEFAULT_REPOSITORY
+from tidegate.domain.windows.facts import LABEL, WindowKind, WindowSpec
+from tidegate.domain.windows.occurrences import (
+    HORIZON,
+    end_of_stretch,
+    last_start,
+    next_start,
+    starts_between,
+)
+from tidegate.domain.windows.zones import is_zone
+
+STEPS_MAX = 4_096  # boundaries that one search for an opening walks over
+
+
+class HostWindow(NamedTuple):
+    """A window that covers a host, in that host's zone."""
+
+    window: WindowSpec
+    zone: str | None  # None: the host has no valid label, and the window no default
+
+
+class WindowVerdict(NamedTuple):
+    """What the windows of a host say at one moment."""
+
+    is_open: bool
+    until: datetime | None = None  # open: when it closes; shut: when it opens. None: never, or
+    # not within HORIZON
+    by: HostWindow | None = None  # shut: the window that keeps it shut
+    closes_at: datetime | None = None  # shut because the host would not be done in time
+
+
+OPEN: Final = WindowVerdict(True)
+
+
+# ── what covers a host ────────────────────────────────────────────────────────────────────────────
+
+
+def repository_of(package: str) -> str:
+    """The repository of a channel's package: ``blueprints`` of ``blueprints/web``."""
+    repository, mark, _ = package.partition("/")
+    return repository if mark else DEFAULT_REPOSITORY
+
+
+def covers_channel(window: WindowSpec, channel: str, package: str) -> bool:
+    """Whether the window covers hosts of this channel, those of its selector at least."""
+    if window.channels and channel not in window.channels:
+        return False
+    return not window.repositories or repository_of(package) in window.repositories
+
+
+def zone_of(window: WindowSpec, labels: Mapping[str, str]) -> str | None:
+    """The zone in which the window is read for a host with these labels; None: there is none."""
+    if not window.zone.startswith(LABEL):
+        return window.zone
+    named = labels.get(window.zone.removeprefix(LABEL))
+    return named if named is not None and is_zone(named) else window.zone_default
+
+
+def list_windows(
+    windows: Iterable[WindowSpec], labels: Mapping[str, str], host_id: str
+) -> tuple[HostWindow, ...]:
+    """Those of the windows of a channel that cover this host."""
+    return tuple(
+        HostWindow(window, zone_of(window, labels))
+        for window in windows
+        if parse(window.hosts).matches(labels, host_id)
+    )
+
+
+# ── one window ────────────────────────────────────────────────────────────────────────────────────
+
+
+def lasts(found: HostWindow, at: datetime) -> bool:
+    """Whether an occurrence lasts. Without a zone a deny window always does, an allow window
+    never.
+    """
+    if found.zone is None:
+        return found.window.kind is WindowKind.DENY
+    return last_start(found.window, found.zone, at) is not None
+
+
+def _end(found: HostWindow, at: datetime) -> datetime | None:
+    return None if found.zone is None else end_of_stretch(found.window, found.zone, at)
+
+
+def _next(found: HostWindow, after: datetime) -> datetime | None:
+    return None if found.zone is None else next_start(found.window, found.zone, after)
+
+
+def next_occurrences(
+    window: WindowSpec, zone: str, at: datetime, count: int
+) -> tuple[tuple[datetime, datetime], ...]:
+    """The occurrences, starts and ends, that last at this time or begin after it."""
+    duration = timedelta(seconds=window.duration_seconds)
+    found: list[tuple[datetime, datetime]] = []
+    for start in starts_between(window, zone, at - duration, at + HORIZON):
+        if len(found) == count:
+            break
+        if start + duration > at:
+            found.append((start, start + duration))
+    return tuple(found)
+
+
+# ── all windows of a host ─────────────────────────────────────────────────────────────────────────
+
+
+def judge(
+    found: Sequence[HostWindow], at: datetime, need: timedelta | None = None
+) -> WindowVerdict:
+    """What the windows of a host say. ``need``: how long the host must have until they close."""
+    if not found:
+        return OPEN
+    allows, denies = _by_kind(found)
+    by = _shut_by(allows, denies, at)
+    if by is not None:
+        return WindowVerdict(False, _next_opening(allows, denies, at, need), by)
+    closes = _closing(allows, denies, at)
+    if need is None or closes is None or at + need <= closes:
+        return WindowVerdict(True, closes)
+    by = _closed_by(allows, denies, closes)
+    return WindowVerdict(False, _next_opening(allows, denies, closes, need), by, closes)
+
+
+def _by_kind(found: Sequence[HostWindow]) -> tuple[list[HostWindow], list[HostWindow]]:
+    allows = [item for item in found if item.window.kind is WindowKind.ALLOW]
+    return allows, [item for item in found if item.window.kind is WindowKind.DENY]
+
+
+def _shut_by(
+    allows: Sequence[HostWindow], denies: Sequence[HostWindow], at: datetime
+) -> HostWindow | None:
+    """The window to name: a deny window that lasts, or else the allow window that opens first."""
+    for item in denies:
+        if lasts(item, at):
+            return item
+    if not allows or any(lasts(item, at) for item in allows):
+        return None
+    opens = [(start, place) for place, item in enumerate(allows) if (start := _next(item, at))]
+    return allows[min(opens)[1]] if opens else allows[0]
+
+
+def _closing(
+    allows: Sequence[HostWindow], denies: Sequence[HostWindow], at: datetime
+) -> datetime | None:
+    """When windows that are open close: at the end of the merged allow stretch, or when a deny
+    window begins. None: not within HORIZON.
+    """
+    starts = [start for item in denies if (start := _next(item, at)) is not None]
+    end = _end_of_allows(allows, at)
+    return min((time for time in (end, *starts) if time is not None), default=None)
+
+
+def _end_of_allows(allows: Sequence[HostWindow], at: datetime) -> datetime | None:
+    """The end of the stretch that the allow windows make together."""
+    end = at
+    for _ in range(STEPS_MAX):
+        lasting = [item for item in allows if lasts(item, end)]
+        if not lasting:
+            return end if allows else None
+        ends = [_end(item, end) for item in lasting]
+        if any(found is None for found in ends) or end > at + HORIZON:
+            return None
+        end = max(found for found in ends if found is not None)
+    return None
+
+
+def _closed_by(
+    allows: Sequence[HostWindow], denies: Sequence[HostWindow], closes: datetime
+) -> HostWindow:
+    """The window that closes: a deny window that begins then, or an allow window that ends."""
+    for item in denies:
+        if lasts(item, closes):
+            return item
+    just_before = closes - timedelta(microseconds=1)
+    return next(item for item in allows if lasts(item, just_before))
+
+
+def _next_opening(
+    allows: Sequence[HostWindow],
+    denies: Sequence[HostWindow],
+    after: datetime,
+    need: timedelta | None,
+) -> datetime | None:
+    """The first time from here at which a host may start; None: not within HORIZON."""
+    at = after
+    for _ in range(STEPS_MAX):
+        if at > after + HORIZON:
+            return None
+        denying = next((item for item in denies if lasts(item, at)), None)
+        if denying is not None:
+            moved = _end(denying, at)
+        elif allows and not any(lasts(item, at) for item in allows):
+            moved = min((s for item in allows if (s := _next(item, at))), default=None)
+        else:
+            closes = _closing(allows, denies, at) if need is not None else None
+            if need is None or closes is None or at + need <= closes:
+                return at
+            moved = closes
+        if moved is None:
+            return None
+        at = moved
+    return None
+
+
+class WindowView:
+    """The windows of one channel at one moment, to be asked host by host.
+
+    Hosts that agree in the labels that the windows ask about get the same answer, so it is worked
+    out once for all of them. A selector on ``host`` makes each host a class of its own.
+    """
+
+    __slots__ = ("_answers", "_at", "_keys", "_windows")
+
+    def __init__(
+        self, windows: Iterable[WindowSpec], channel: str, package: str, at: datetime
+    ) -> None:
+        covering = [window for window in windows if covers_channel(window, channel, package)]
+        self._windows = tuple(sorted(covering, key=lambda window: window.window_id))
+        self._at = at
+        keys = {term.key for window in self._windows for term in parse(window.hosts).terms}
+        zones = {window.zone for window in self._windows if window.zone.startswith(LABEL)}
+        self._keys = tuple(sorted(keys | {zone.removeprefix(LABEL) for zone in zones}))
+        self._answers: dict[tuple[object, ...], WindowVerdict] = {}
+
+    def __bool__(self) -> bool:
+        """Whether any window covers the channel."""
+        return bool(self._windows)
+
+    @property
+    def windows(self) -> tuple[WindowSpec, ...]:
+        return self._windows
+
+    def of_host(self, host_id: str, labels: Mapping[str, str]) -> tuple[HostWindow, ...]:
+        return list_windows(self._windows, labels, host_id)
+
+    def judge(
+        self, host_id: str, labels: Mapping[str, str], need: timedelta | None = None
+    ) -> WindowVerdict:
+        """What the windows say of this host."""
+        if not self._windows:
+            return OPEN
+        key = (need, *[host_id if name == HOST else labels.get(name) for name in self._keys])
+        known = self._answers.get(key)
+        if known is None:
+            known = judge(self.of_host(host_id, labels), self._at, need)
+            self._answers[key] = known
+        return known

@@ -1,0 +1,56 @@
+"""The errors of maintenance windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from tidegate.errors import Conflict, Invalid, NotFound, Refused
+
+
+class MalformedWindow(Invalid):
+    """The window cannot work as it is written; every fault is named."""
+
+    code = "malformed_window"
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        super().__init__("; ".join(faults), faults=tuple(faults))
+
+
+class WindowNotFound(NotFound):
+    """There is no window of this name."""
+
+    code = "window_not_found"
+
+    def __init__(self, window_id: str) -> None:
+        super().__init__(f"there is no window {window_id}", window_id=window_id)
+
+
+class WindowExists(Conflict):
+    """There is a window of this name with other members; edit it, or choose another name."""
+
+    code = "window_exists"
+
+    def __init__(self, window_id: str) -> None:
+        super().__init__(
+            f"there is a window {window_id} already; change it with "
+            f"`tidegate window edit {window_id}`",
+            window_id=window_id,
+        )
+
+
+class WindowClosed(Refused):
+    """A maintenance window keeps orders from the host: no order and no acknowledgement now."""
+
+    code = "window_closed"
+
+    def __init__(
+        self, channel: str, host_id: str, window_id: str, detail: str, until: datetime | None
+    ) -> None:
+        super().__init__(
+            detail,
+            channel=channel,
+            host_id=host_id,
+            window_id=window_id,
+            until=None if until is None else until.isoformat(),
+        )

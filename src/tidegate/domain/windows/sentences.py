@@ -1,0 +1,96 @@
+"""What people read about a window that is shut: which one, until when, in whose time."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from tidegate.domain.windows.evaluation import HostWindow, WindowVerdict
+from tidegate.domain.windows.facts import LABEL, WindowKind, WindowSpec
+from tidegate.domain.windows.occurrences import HORIZON, end_of_stretch, rule_of
+from tidegate.domain.windows.zones import find_zone
+
+
+def span_text(span: timedelta) -> str:
+    """At most two units: 3 h 10 min."""
+    left = int(span.total_seconds())
+    said: list[str] = []
+    for unit, seconds in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, seconds)
+        if count and len(said) < 2:
+            said.append(f"{count} {unit}")
+    return " ".join(said) or "0 s"
+
+
+def local_text(at: datetime, zone: str | None) -> str:
+    """Tue 17 Nov 02:00 CET. A zone without letters is written as an offset."""
+    local = at.astimezone(find_zone(zone or "UTC"))
+    name = local.tzname() or ""
+    shown = name if name[:1].isalpha() else f"UTC{local:%z}"
+    return f"{local:%a} {local.day} {local:%b} {local:%H:%M} {shown}"
+
+
+def shut_text(
+    verdict: WindowVerdict,
+    at: datetime,
+    channel: str,
+    host_id: str,
+    *,
+    scope: str = "",
+    need: timedelta | None = None,
+    reason: str = "",
+) -> str:
+    """Why a host gets no order now. ``scope``: of how many hosts this is said; else of the host."""
+    by = verdict.by
+    assert by is not None, "the windows are open"
+    window = by.window
+    name = window.window_id
+    if verdict.closes_at is not None and need is not None:
+        left = span_text(verdict.closes_at - at)
+        again = _again(verdict, at, by)
+        closes = "closes" if window.kind is WindowKind.ALLOW else "begins"
+        kind = "Window" if window.kind is WindowKind.ALLOW else "Deny window"
+        return f"{kind} {name} {closes} in {left}, {host_id} needs up to {span_text(need)}{again}"
+    if by.zone is None:
+        label = window.zone.removeprefix(LABEL)
+        held = "holds" if window.kind is WindowKind.DENY else "is closed for"
+        kind = "Deny window" if window.kind is WindowKind.DENY else "Window"
+        return f"{kind} {name} {held} {host_id}, which has no valid label {label}"
+    whose = "" if scope else _whose(by)
+    if window.kind is WindowKind.DENY:
+        why = f": {reason}" if reason else ""
+        return f"Deny window {name} holds {channel}{scope}{_deny_end(verdict, at, by)}{whose}{why}"
+    if verdict.until is None:
+        return f"Window {name} {_never(window)}{whose}"
+    opens = f"{local_text(verdict.until, by.zone)} (in {span_text(verdict.until - at)})"
+    length = span_text(timedelta(seconds=window.duration_seconds))
+    return f"Window {name} is closed{scope}; it opens {opens} for {length}{whose}"
+
+
+def _whose(by: HostWindow) -> str:
+    if not by.window.zone.startswith(LABEL):
+        return ""
+    return f" ({by.zone}, label {by.window.zone.removeprefix(LABEL)})"
+
+
+def _deny_end(verdict: WindowVerdict, at: datetime, by: HostWindow) -> str:
+    assert by.zone is not None
+    end = end_of_stretch(by.window, by.zone, at)
+    if end is None:
+        return f" for at least {HORIZON.days} days"
+    then = ""
+    if verdict.until is not None and verdict.until > end:
+        then = f", and other windows until {local_text(verdict.until, by.zone)}"
+    return f" until {local_text(end, by.zone)}{then}"
+
+
+def _again(verdict: WindowVerdict, at: datetime, by: HostWindow) -> str:
+    if verdict.until is None:
+        return f"; no opening in the next {HORIZON.days} days is long enough"
+    return f"; the next opening that is long enough is {local_text(verdict.until, by.zone)}"
+
+
+def _never(window: WindowSpec) -> str:
+    rule = rule_of(window)
+    if rule is None or rule.until is not None:
+        return "never opens again"
+    return f"does not open in the next {HORIZON.days} days"
