@@ -40,8 +40,8 @@ def propose_deletion(fleet: ServedFleet, name: str) -> httpx2.Response:
 
 
 def test_a_proposal_leaves_the_way_back_open(fleet: ServedFleet) -> None:
-    moved_on(fleet)
     assert propose_deletion(fleet, OLD).status_code == 200
+    moved_on(fleet)
 
     back = fleet.manager.post(f"/v1/channels/{CHANNEL}/rollback", json={"reason": "bad"})
 
@@ -54,8 +54,8 @@ def test_a_proposal_leaves_the_way_back_open(fleet: ServedFleet) -> None:
 
 
 def test_a_proposal_leaves_the_way_back_open_on_the_page(fleet: ServedFleet) -> None:
-    moved_on(fleet)
     assert propose_deletion(fleet, OLD).status_code == 200
+    moved_on(fleet)
     manager = fleet.served.as_role(Role.RELEASE_MANAGER)
     seen = fleet.viewer.get(f"/v1/releases/{CHANNEL}/actual").headers["etag"].strip('"')
 
@@ -70,6 +70,7 @@ def test_a_proposal_leaves_the_way_back_open_on_the_page(fleet: ServedFleet) -> 
 
 
 def test_a_proposal_leaves_a_manifest_its_match(fleet: ServedFleet) -> None:
+    assert propose_deletion(fleet, OLD).status_code == 200
     moved_on(fleet)
     scope = "/v1/releases/factory"
     second = fleet.viewer.get("/v1/releases/web.2").json()["digest"]
@@ -77,7 +78,6 @@ def test_a_proposal_leaves_a_manifest_its_match(fleet: ServedFleet) -> None:
     pin = {"releaseId": "web.2", "digest": second, **evidence}
     assert fleet.manager.post(f"{scope}/register", json=pin).status_code == 201
     digest = fleet.viewer.get("/v1/releases/web.1").json()["digest"]
-    assert propose_deletion(fleet, OLD).status_code == 200
     seen = {"if-match": fleet.viewer.get(f"{scope}/actual").headers["etag"]}
     body = {
         "batch": "b1",
@@ -109,10 +109,23 @@ def test_a_proposal_is_refused_while_a_channel_is_pinned_and_names_it(
 
     assert (refused.status_code, refused.json()["code"]) == (403, "still_pinned")
     assert refused.json()["detail"] == (
-        f"web.1 is pinned on {CHANNEL}; promote another release there first"
+        f"web.1 can't be proposed for deletion: it is what {CHANNEL} wants. "
+        "Promote another release there first"
     )
     assert refused.json()["channels"] == [CHANNEL]
     assert fleet.document(OLD)["spec"]["lifecycle"] == "Published"
+
+
+def test_a_proposal_is_refused_while_a_channel_would_roll_back_to_it(fleet: ServedFleet) -> None:
+    moved_on(fleet)
+
+    refused = propose_deletion(fleet, OLD)
+
+    assert (refused.status_code, refused.json()["code"]) == (403, "still_rollback_target")
+    assert refused.json()["detail"] == (
+        f"web.1 can't be proposed for deletion: {CHANNEL} would roll back to it"
+    )
+    assert refused.json()["channels"] == [CHANNEL]
 
 
 def test_a_proposal_is_possible_once_the_channel_moved_on(fleet: ServedFleet) -> None:

@@ -27,6 +27,10 @@ from tidegate.domain.channels.slices import (
 )
 from tidegate.domain.composition import FOLDS
 from tidegate.domain.hosts.states import HostState, OnFailure
+from tidegate.domain.releases.refusals import StillPinned, StillRollbackTarget
+from tidegate.domain.releases.registry import BUILT_IN
+from tidegate.domain.releases.rows import Actual, actual_key
+from tidegate.domain.releases.slices import RetireRelease
 from tidegate.domain.rollouts.names import ref_of
 from tidegate.domain.rollouts.promotion import PromotionResult
 from tidegate.domain.rollouts.rows import ReleaseStanding, standing_key
@@ -153,10 +157,9 @@ def test_goes_back_to_what_a_rollback_went_to_before(fleet: InProcessFleet) -> N
 @pytest.mark.req("OP-4")
 def test_goes_back_to_a_release_whose_deletion_is_proposed(fleet: InProcessFleet) -> None:
     begin(fleet)
+    fleet.execute(offer_release, ending("web.2", "DeletionProposed"))
     good(fleet, "web.2")
     bad(fleet, "web.3")
-    proposed = OfferRelease("web.2", digest_of("web.2"), "DeletionProposed")
-    fleet.execute(offer_release, proposed)
 
     assert ref_of(roll_back(fleet)) == "web.2"
 
@@ -207,17 +210,65 @@ def quarantine(fleet: InProcessFleet, release: str) -> None:
 @pytest.mark.req("OP-4")
 def test_skips_what_is_quarantined_and_what_was_deleted(fleet: InProcessFleet) -> None:
     begin(fleet)
-    for release in ("web.1", "web.2", "web.3", "web.4"):
+    for release in ("web.1", "web.2", "web.3", "web.4", "web.5"):
         good(fleet, release)
-    quarantine(fleet, "web.3")
-    deleted = OfferRelease("web.4", digest_of("web.4"), "Deleted")
-    fleet.execute(offer_release, deleted)
+    fleet.execute(offer_release, ending("web.1", "Deleted"))
+    quarantine(fleet, "web.4")
 
     found = skipped(fleet)
 
-    assert found["web.4"] == "web.4 was deleted"
-    assert "web.3 is quarantined here since" in found["web.3"]
-    assert ref_of(roll_back(fleet)) == "web.2"
+    assert found["web.1"] == "web.1 was deleted"
+    assert "web.4 is quarantined here since" in found["web.4"]
+    assert ref_of(roll_back(fleet)) == "web.5"
+    assert ref_of(roll_back(fleet)) == "web.3"
+
+
+def ending(release: str, lifecycle: str) -> OfferRelease:
+    return OfferRelease(release, digest_of(release), lifecycle)
+
+
+@pytest.mark.req("OP-5")
+@pytest.mark.parametrize("lifecycle", ["DeletionProposed", "Deleted"])
+def test_protects_what_it_would_roll_back_to(fleet: InProcessFleet, lifecycle: str) -> None:
+    begin(fleet)
+    for release in ("web.1", "web.2", "web.3", "web.4", "web.5"):
+        good(fleet, release)
+
+    with pytest.raises(StillPinned, match=r"it is what prod wants"):
+        fleet.execute(offer_release, ending("web.5", lifecycle))
+    for release in ("web.4", "web.3", "web.2"):
+        with pytest.raises(StillRollbackTarget, match=r"prod would roll back to it") as refused:
+            fleet.execute(offer_release, ending(release, lifecycle))
+        assert refused.value.facts["channels"] == (PROD,)
+    fleet.execute(offer_release, ending("web.1", lifecycle))
+    check_replay(fleet)
+
+
+@pytest.mark.req("OP-5")
+def test_does_not_protect_a_release_that_was_left(fleet: InProcessFleet) -> None:
+    begin(fleet)
+    good(fleet, "web.1")
+    good(fleet, "web.2")
+    roll_back(fleet)
+
+    fleet.execute(offer_release, ending("web.2", "DeletionProposed"))
+    check_replay(fleet)
+
+
+@pytest.mark.req("OP-5")
+def test_a_retired_channel_frees_its_pin_and_its_rungs(fleet: InProcessFleet) -> None:
+    begin(fleet)
+    good(fleet, "web.1")
+    good(fleet, "web.2")
+    version = fleet.row(actual_key(PROD), Actual).version
+    command = RetireRelease(
+        scope=PROD, reason="gone", command_id="retire", by="user_1", expected_version=version
+    )
+    fleet.execute(BUILT_IN.retire, command)
+
+    for release in ("web.1", "web.2"):
+        fleet.execute(offer_release, ending(release, "DeletionProposed"))
+    check_replay(fleet)
 
 
 @pytest.mark.req("OP-4")

@@ -208,7 +208,7 @@ def test_names_the_first_scopes_of_many() -> None:
         assert isinstance(said[0], ReleaseRegistered)
         row = step_pins(row, said[0], T0)
 
-    with pytest.raises(StillPinned, match=r"web-0, .* and 2 more; promote another"):
+    with pytest.raises(StillPinned, match=r"web-0, .* and 2 more want\. Promote another"):
         step_pins(row, ReleaseOffered("web.2", DIGEST, "Deleted"), T0)
 
 

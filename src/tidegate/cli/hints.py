@@ -77,6 +77,7 @@ NEXT: Final[Mapping[str, tuple[str, ...]]] = {
     "deletion_not_proposed": ("rev propose-delete {name}",),
     "proposal_protected": ("rev withdraw {name}", "rev reject {name} --reason …"),
     "still_pinned": ("channel list",),
+    "still_rollback_target": ("channel list",),
     "still_referenced": ("rev list",),
     "package_exists": ("rev list", "rev copy … --workspace …"),
     "path_overlap": ("rev list",),

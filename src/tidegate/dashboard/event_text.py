@@ -194,6 +194,10 @@ def _channel(fact: Any, type: str, people: Names) -> Line | None:
             word = "held" if type == "ChannelHeld" else "released"
             title = f"{fact.channel} was {word} by {people(fact.operator)}"
             return "lock", "warn" if word == "held" else "good", title, fact.reason
+        case "RollbackRungsChanged":
+            targets = ", ".join(fact.added or fact.removed)
+            word = "can go back to" if fact.added else "no longer keeps"
+            return "channels", "gone", f"{fact.channel} {word} {targets}", ""
         case "QuarantineLifted":
             title = f"Quarantine lifted on {fact.channel} by {people(fact.operator)}"
             return "ban", "good", title, fact.reason

@@ -15,12 +15,14 @@ from tidegate.domain.channels.facts import (
     FreezeStarted,
     QuarantineLifted,
 )
+from tidegate.domain.channels.ladder import changed_rungs
 from tidegate.domain.channels.machine import step
 from tidegate.domain.channels.rows import (
     CHANNELS,
     FREEZES,
     INCARNATIONS,
     QUARANTINE,
+    Channel,
     Freeze,
     Incarnation,
     Quarantined,
@@ -31,10 +33,11 @@ from tidegate.domain.channels.stops import CHANNEL_STOPS, EVERYWHERE, ChannelSto
 from tidegate.domain.channels.transitions import ChannelEvent
 from tidegate.domain.hosts.facts import DeadlineExpired, RollbackComplete, RollbackFailed
 from tidegate.domain.hosts.states import Deadline
+from tidegate.domain.releases.facts import ReleaseRetired, RollbackRungsChanged
 from tidegate.domain.rollouts.facts import RolloutOpened, RolloutTransitioned, SuccessorOpened
 from tidegate.domain.rollouts.names import channel_of
 from tidegate.domain.windows.facts import WindowDeleted, WindowSet, WindowSpec
-from tidegate.kernel.folds import Fold
+from tidegate.kernel.folds import Fold, Machine
 from tidegate.kernel.model import at_most
 
 FREEZES_MAX = 100  # of one channel at a time, and of all channels: each is in all copies
@@ -48,14 +51,29 @@ _REASONS = {
 }
 
 
-def _channel_ids(event: ChannelEvent) -> tuple[str, ...]:
+def _channel_ids(event: ChannelEvent | ReleaseRetired) -> tuple[str, ...]:
     match event:
+        case ReleaseRetired(scope=scope):
+            return (scope,)
         case RolloutTransitioned(rollout_id=rollout_id):
             return (channel_of(rollout_id),)
         case SuccessorOpened(superseded_rollout_id=rollout_id):
             return (channel_of(rollout_id),)
         case _:
             return (event.channel,)
+
+
+def step_channel(
+    row: Channel | None, event: ChannelEvent | ReleaseRetired, now: datetime
+) -> tuple[Channel | None, tuple[RollbackRungsChanged, ...]]:
+    """The machine's step, and what it changes for the releases of the ladder. A scope that is
+    retired goes back to nothing. Raises: as ``step``.
+    """
+    if not isinstance(event, ReleaseRetired):
+        after: Channel | None = step(row, event, now)
+    else:
+        after = None if row is None else replace(row, ladder=())
+    return after, changed_rungs(row, after, now)
 
 
 def step_incarnation(row: Incarnation, fact: RolloutOpened, now: datetime) -> Incarnation:
@@ -169,13 +187,13 @@ def step_quarantine(
     )
 
 
-channels = Fold(
+channels = Machine(
     collection=CHANNELS,
     number=3,  # since then it has the ladder
-    reads=get_args(ChannelEvent),
+    reads=(*get_args(ChannelEvent), ReleaseRetired),
     ids=_channel_ids,
     start=lambda id, fact: None,
-    step=step,
+    step=step_channel,
 )
 rollout_incarnations = Fold(
     collection=INCARNATIONS,

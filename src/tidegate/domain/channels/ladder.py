@@ -5,7 +5,7 @@
 
 A rollback takes the first rung that is not what the channel wants now, was not left, is not
 quarantined here and still exists. So two rollbacks in a row go further back, and none returns to
-a release that somebody went away from.
+a release that somebody went away from. The first rungs are protected from deletion.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ from msgspec.structs import replace
 
 from tidegate.domain.channels.refusals import NotOnLadder
 from tidegate.domain.channels.rows import Channel, Quarantined, Rung
+from tidegate.domain.releases.facts import RollbackRungsChanged
 from tidegate.domain.rollouts.facts import RolloutConcluded, RolloutOpened
+from tidegate.domain.rollouts.names import ref_of
 from tidegate.domain.rollouts.states import Outcome
 
 RUNGS_MAX = 20  # of one channel: older successes are forgotten
+PROTECTED_MAX = 3  # rungs that are not deleted: a rollback may have to skip some of them
 
 
 class JudgedRung(Struct, frozen=True):
@@ -56,6 +59,33 @@ def mark_left(ladder: tuple[Rung, ...], fact: RolloutOpened) -> tuple[Rung, ...]
         else rung
         for rung in ladder
     )
+
+
+def list_protected(channel: Channel | None) -> tuple[str, ...]:
+    """The releases that rollbacks of the channel would take next, quarantined or not."""
+    if channel is None:
+        return ()
+    newest = channel.newest_rollout_id
+    wanted = None if newest is None else ref_of(newest)
+    rungs = (rung for rung in channel.ladder if rung.left_at is None)
+    return tuple(rung.release_id for rung in rungs if rung.release_id != wanted)[:PROTECTED_MAX]
+
+
+def changed_rungs(
+    before: Channel | None, after: Channel | None, at: datetime
+) -> tuple[RollbackRungsChanged, ...]:
+    """What to say when other releases than before are protected."""
+    old, new = list_protected(before), list_protected(after)
+    channel = after or before
+    if set(old) == set(new) or channel is None:
+        return ()
+    changed = RollbackRungsChanged(
+        channel=channel.channel,
+        at=at,
+        added=tuple(id for id in new if id not in old),
+        removed=tuple(id for id in old if id not in new),
+    )
+    return (changed,)
 
 
 def rung_of(channel: Channel, release_id: str) -> Rung | None:

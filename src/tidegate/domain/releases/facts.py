@@ -76,6 +76,15 @@ class PinStatus(StrEnum):
     RETIRED = "retired"  # the scope is closed; its row and history stay
 
 
+class RollbackRungsChanged(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Which releases a rollback of the channel would take next: these are not deleted."""
+
+    channel: Annotated[str, Partition()]
+    at: datetime
+    added: Annotated[tuple[str, ...], Untagged()] = ()
+    removed: Annotated[tuple[str, ...], Untagged()] = ()
+
+
 class ReleaseOffered(Struct, frozen=True, omit_defaults=True):
     """A revision is published as this release, or moved on in its lifecycle."""
 
@@ -92,4 +101,5 @@ FACTS = facts(
     ReleaseRetired,
     EvidenceKept,
     ReleaseOffered,
+    RollbackRungsChanged,
 )

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from tidegate.domain.releases.catalog import ENDS, PINNABLE
+from tidegate.domain.releases.catalog import DELETION_PROPOSED, ENDS, PINNABLE
 from tidegate.domain.releases.facts import (
     EvidenceKept,
     PinStatus,
@@ -15,11 +15,13 @@ from tidegate.domain.releases.facts import (
     ReleaseRegistered,
     ReleaseRetired,
     ReleaseTransitioned,
+    RollbackRungsChanged,
 )
 from tidegate.domain.releases.refusals import (
     DuplicateEvent,
     ReleaseTaken,
     StillPinned,
+    StillRollbackTarget,
 )
 from tidegate.domain.releases.rows import (
     ACTUAL,
@@ -217,7 +219,9 @@ release_commands = Fold(
 )
 
 
-Pinned = ReleaseOffered | ReleaseRegistered | ReleaseTransitioned
+Pinned = (
+    ReleaseOffered | ReleaseRegistered | ReleaseTransitioned | ReleaseRetired | RollbackRungsChanged
+)
 
 
 def step_known(row: KnownRelease | None, fact: ReleaseOffered, now: datetime) -> KnownRelease:
@@ -234,17 +238,34 @@ def pin_ids(fact: Pinned) -> tuple[str, ...]:
             return ()
         case ReleaseTransitioned(moved_from=str(left)):
             return fact.release_id, left
+        case RollbackRungsChanged(added=added, removed=removed):
+            return (*added, *removed)
         case _:
             return (fact.release_id,)
 
 
 def step_pins(row: ReleasePins, fact: Pinned, now: datetime) -> ReleasePins:
-    """Raises: StillPinned."""
+    """Raises: StillPinned, StillRollbackTarget."""
     match fact:
         case ReleaseOffered(lifecycle=lifecycle):
-            if row.pins and lifecycle in ENDS:
-                raise StillPinned(row.release_id, row.pins, row.scopes)
+            if lifecycle not in ENDS:
+                return row
+            proposed = lifecycle == DELETION_PROPOSED
+            if row.pins:
+                raise StillPinned(row.release_id, row.pins, row.scopes, proposed=proposed)
+            if row.rungs:
+                raise StillRollbackTarget(
+                    row.release_id, row.rungs, row.channels, proposed=proposed
+                )
             return row
+        case ReleaseRetired():
+            scopes = tuple(scope for scope in row.scopes if scope != fact.scope)
+            return replace(row, pins=row.pins - 1, scopes=scopes)
+        case RollbackRungsChanged(channel=channel, added=added):
+            others = tuple(name for name in row.channels if name != channel)
+            if row.release_id not in added:
+                return replace(row, rungs=row.rungs - 1, channels=others)
+            return replace(row, rungs=row.rungs + 1, channels=(*others, channel)[:SCOPES_NAMED_MAX])
         case ReleaseTransitioned() if row.release_id != fact.release_id:
             scopes = tuple(scope for scope in row.scopes if scope != fact.scope)
             return replace(row, pins=row.pins - 1, scopes=scopes)
@@ -274,8 +295,14 @@ known_releases = Fold(
 
 release_pins = Fold(
     collection=PINS,
-    number=2,  # since then it names the scopes
-    reads=(ReleaseOffered, ReleaseRegistered, ReleaseTransitioned),
+    number=3,  # since then it counts rollback targets
+    reads=(
+        ReleaseOffered,
+        ReleaseRegistered,
+        ReleaseTransitioned,
+        ReleaseRetired,
+        RollbackRungsChanged,
+    ),
     ids=pin_ids,
     start=lambda id, fact: ReleasePins(id),
     step=step_pins,

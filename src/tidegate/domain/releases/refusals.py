@@ -36,12 +36,36 @@ class StillPinned(Forbidden):
 
     code = "still_pinned"
 
-    def __init__(self, release_id: str, pins: int, channels: tuple[str, ...]) -> None:
-        more = f" and {pins - len(channels)} more" if pins > len(channels) else ""
+    def __init__(
+        self, release_id: str, pins: int, channels: tuple[str, ...], *, proposed: bool
+    ) -> None:
+        end = "proposed for deletion" if proposed else "deleted"
+        want = "wants" if pins == 1 else "want"
         super().__init__(
-            f"{release_id} is pinned on {', '.join(channels)}{more}; "
-            "promote another release there first",
+            f"{release_id} can't be {end}: it is what {_named(channels, pins)} {want}. "
+            "Promote another release there first",
             release_id=release_id,
             pins=pins,
             channels=channels,
         )
+
+
+class StillRollbackTarget(Forbidden):
+    """A channel would roll back to the release; it keeps the last three that it could go to."""
+
+    code = "still_rollback_target"
+
+    def __init__(
+        self, release_id: str, count: int, channels: tuple[str, ...], *, proposed: bool
+    ) -> None:
+        end = "proposed for deletion" if proposed else "deleted"
+        super().__init__(
+            f"{release_id} can't be {end}: {_named(channels, count)} would roll back to it",
+            release_id=release_id,
+            channels=channels,
+        )
+
+
+def _named(channels: tuple[str, ...], count: int) -> str:
+    more = f" and {count - len(channels)} more" if count > len(channels) else ""
+    return f"{', '.join(channels)}{more}"

@@ -165,11 +165,15 @@ class KnownRelease(Struct, frozen=True, omit_defaults=True):
 
 
 class ReleasePins(Struct, frozen=True, omit_defaults=True):
-    """Which scopes a release is authoritative for. A retired scope keeps its last pin."""
+    """What keeps a release from deletion: scopes that are pinned to it, channels that would roll
+    back to it.
+    """
 
     release_id: str
     pins: int = 0
     scopes: tuple[str, ...] = ()  # the first of them, for the message
+    rungs: int = 0
+    channels: tuple[str, ...] = ()  # the first of those, for the message
 
 
 class DigestMatches(Struct, frozen=True, omit_defaults=True):
