@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -43,7 +44,7 @@ def test_a_blob_that_cannot_be_written_is_507_and_makes_the_server_not_ready(
     is_failing = True
     mkstemp = tempfile.mkstemp
 
-    def failing(**named: str) -> tuple[int, str]:
+    def failing(**named: Any) -> tuple[int, str]:
         if is_failing:
             raise OSError(fault, os.strerror(fault), "/secret/place")
         return mkstemp(**named)
