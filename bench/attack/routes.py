@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx2
 
+from tests.api.sample_requests import sample_body, sample_form
 from tests.api.served_fleet import CHANNEL, ROLLOUT
 from tidegate.domain.access.roles import VERBS, Role
 from tidegate.web.routing import AGENT, PUBLIC, SIGNED_IN, Requires, Route
@@ -65,14 +66,11 @@ def send(client: httpx2.Client, route: Route) -> int:
     if route.permission is AGENT:
         headers["tidegate-protocol"] = "2"
     if route.takes_body and route.content.value == "application/json":
-        body = BODIES.get(f"{route.method} {route.path}", {})
+        body = {**sample_body(route.types[2]), **BODIES.get(f"{route.method} {route.path}", {})}
         return client.request(route.method, path_of(route), headers=headers, json=body).status_code
     if route.takes_body:
-        headers["content-type"] = route.content.value
-        content = b"reason=stolen&version=1&mode=resume&release_id=web.2"
-        return client.request(
-            route.method, path_of(route), headers=headers, content=content
-        ).status_code
+        form = {**sample_form(route.types[2]), "reason": "stolen"}
+        return client.request(route.method, path_of(route), headers=headers, data=form).status_code
     with client.stream(route.method, path_of(route), headers=headers) as answer:
         return answer.status_code
 

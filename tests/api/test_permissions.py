@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import httpx2
@@ -12,7 +13,7 @@ from tests.api.serving import Served, serving
 from tests.domain.documents import good
 from tidegate.api.routes import ROUTES
 from tidegate.dashboard.routes import PAGES
-from tidegate.domain.access.roles import VERBS, Grant, Role, Verb
+from tidegate.domain.access.roles import EVERYWHERE, VERBS, Grant, Role, Verb
 
 OPERATOR = ("operator_command", "release-control-plane")
 REASON = "because"
@@ -27,10 +28,13 @@ class PermissionPeople:
         self.third = served.everything()  # who approves what they propose
         self.actor = served.user(*map(Grant, Role))
         self.wide = served.client(served.token(self.actor))
-        self.by_role = {
-            role: served.client(served.token(self.actor, (Grant(role),))) for role in Role
-        }
+        self.narrowed = cache(self._narrow)
+        self.by_role = {role: self.narrowed(role, EVERYWHERE) for role in Role}
         self._count = 0
+
+    def _narrow(self, role: Role, scope: str) -> httpx2.Client:
+        """The actor with one role on one scope."""
+        return self.served.client(self.served.token(self.actor, (Grant(role, scope),)))
 
     def __call__(self, state: str, *, own: bool = False) -> str:
         """A new revision in this state, of the actor or of somebody else."""
@@ -127,6 +131,14 @@ def delete(people: PermissionPeople, who: httpx2.Client, name: str) -> httpx2.Re
 
 
 AUTHOR, APPROVE = Verb.AUTHOR, Verb.APPROVE
+SPELLED = {  # the last part of the route's path
+    "propose": "propose",
+    "withdraw": "withdraw",
+    "approve": "approve",
+    "reject": "reject",
+    "propose deletion": "propose-delete",
+    "reject deletion": "reject-delete",
+}
 FILES = [{"path": "a", "text": "a"}]
 CASES: dict[str, tuple[str, bool, Verb, Door]] = {
     # what, by which door: from which state, is it the actor's own, the right, the door
@@ -164,25 +176,53 @@ CASES: dict[str, tuple[str, bool, Verb, Door]] = {
 }
 
 
-@pytest.mark.parametrize("role", Role)
+HERE = (EVERYWHERE, "repository:default")
+ELSEWHERE = ("repository:elsewhere", "channel:default")
+
+
 @pytest.mark.parametrize("case", CASES)
-def test_asks_for_the_right_of_the_step_at_every_door(
-    people: PermissionPeople, case: str, role: Role
-) -> None:
+def test_asks_for_the_right_of_the_step_at_every_door(people: PermissionPeople, case: str) -> None:
+    """Each role, on grants everywhere, on this repository, and on other scopes."""
     state, own, right, door = CASES[case]
+    able = {role for role in Role if right in VERBS[role]}
     name = people(state, own=own)
     before = people.document(name)
 
-    answer = door(people, people.by_role[role], name)
+    for role in Role:
+        for scope in ELSEWHERE if role in able else (*HERE, *ELSEWHERE):
+            answer = door(people, people.narrowed(role, scope), name)
+            assert answer.status_code == 403, (role, scope, answer.text)
+            if answer.headers["content-type"] == "application/problem+json":
+                assert answer.json()["code"] == "missing_permission"
+    assert people.document(name) == before
 
-    if right in VERBS[role]:
-        assert answer.status_code in (200, 204, 303), answer.text
-        assert people.other.get(f"/v1/revisions/{name}").json() != before
-    else:
-        assert answer.status_code == 403, answer.text
-        if answer.headers["content-type"] == "application/problem+json":
-            assert answer.json()["code"] == "missing_permission"
-        assert people.document(name) == before
+    for role in able:
+        for scope in HERE:
+            name = people(state, own=own)
+            before = people.document(name)
+            answer = door(people, people.narrowed(role, scope), name)
+            assert answer.status_code in (200, 204, 303), (role, scope, answer.text)
+            assert people.other.get(f"/v1/revisions/{name}").json() != before
+
+
+def test_every_route_that_changes_a_revision_has_a_case() -> None:
+    covered = {
+        *(f"{verb} /v1/revisions/{{name}}" for verb in ("PATCH", "DELETE")),
+        *(f"PUT /v1/revisions/{{name}}/{what}" for what in ("resources", "conditions")),
+    }
+    for case in CASES:
+        verb = SPELLED.get(case.partition(",")[0])
+        if verb is not None and not case.endswith(", update"):
+            prefix = "/revisions" if case.endswith(", page") else "/v1/revisions"
+            covered.add(f"POST {prefix}/{{name}}/{verb}")
+    routes = {
+        f"{route.method} {route.path}"
+        for route in (*ROUTES, *PAGES)
+        if route.is_write and "/revisions/{name}" in route.path
+    }
+
+    assert routes - covered == set(), "add a case for each"
+    assert covered - routes == set()
 
 
 def test_asks_for_both_rights_of_an_update_that_takes_two_steps(people: PermissionPeople) -> None:
