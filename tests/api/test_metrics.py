@@ -39,3 +39,29 @@ def test_counts_refused_reports_by_their_code_alone_and_in_a_batch(fleet: Served
     assert refused(fleet) == {"invalid_transition": 3, "rollout_unknown": 1}
     assert agent.acknowledge(order).status_code == 200
     assert sum(refused(fleet).values()) == 4
+
+
+def figures(fleet: ServedFleet, name: str) -> dict[tuple[str, ...], float]:
+    """The series of a metric: its label values in the order of the text."""
+    text = fleet.viewer.get("/metrics", headers={"accept": "text/plain"}).text
+    found = re.findall(rf"^{name}(?:\{{(.*)\}})? ([0-9.e+]+)$", text, re.M)
+    return {tuple(re.findall(r'="([^"]*)"', labels)): float(number) for labels, number in found}
+
+
+def test_says_how_rollouts_and_hosts_are(fleet: ServedFleet) -> None:
+    assert figures(fleet, "tidegate_rollouts") == {("web-stable", "Active"): 1}
+    assert figures(fleet, "tidegate_rollout_halted") == {("web-stable",): 0}
+    assert figures(fleet, "tidegate_rollout_wave") == {("web-stable",): 1}
+    assert figures(fleet, "tidegate_rollout_waves") == {("web-stable",): 2}
+    hosts = figures(fleet, "tidegate_rollout_hosts")
+    assert (hosts["web-stable", "Pending"], hosts["web-stable", "unordered"]) == (1, 1)
+    assert figures(fleet, "tidegate_hosts")["web-stable", "enrolled"] == 2
+    assert figures(fleet, "tidegate_approvals_waiting") == {("revision",): 0}
+
+    fleet.fail("web-01")
+
+    assert figures(fleet, "tidegate_rollout_halted") == {("web-stable",): 1}
+    ended = figures(fleet, "tidegate_rollouts_concluded_total")
+    assert ended["web-stable", "rolled_back"] == 0  # a retry may still succeed
+    assert figures(fleet, "tidegate_quarantined") == {("web-stable",): 1}
+    assert figures(fleet, "tidegate_rollout_hosts")["web-stable", "Reverted"] == 1

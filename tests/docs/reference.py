@@ -33,11 +33,16 @@ from tests.docs import prose
 from tests.source_tree import own_errors
 from tidegate import agent, config, errors
 from tidegate.agent import config as agent_config
+from tidegate.api.fleet_metrics import FleetMetrics
 from tidegate.api.metrics import Metrics
 from tidegate.api.openapi import document
 from tidegate.api.routes import ROUTES
 from tidegate.cli.exit_codes import exit_code_of_status
+from tidegate.clock import system_clock
 from tidegate.commands.options import WORDS
+from tidegate.control.fleet.reader import FleetReader
+from tidegate.control.queries.fleet_picture import FleetPictures
+from tidegate.control.queries.reads import Reads
 from tidegate.control.storage.archive.loop import ArchiveLoop
 from tidegate.control.storage.garbage_collection import GarbageCollector
 from tidegate.control.worker import Counters
@@ -385,7 +390,12 @@ class Metric(NamedTuple):
 
 
 def server_metrics() -> tuple[Metric, ...]:
-    return tuple(_metrics(Metrics().registry))
+    registry = Metrics().registry
+    store = MemoryStore(SCHEMA)
+    reads, fleet = Reads(store), FleetReader(store, cast(Any, None))
+    pictures = FleetPictures(reads, system_clock)
+    registry.register(FleetMetrics(reads, fleet, pictures, system_clock))
+    return tuple(_metrics(registry))
 
 
 def worker_metrics() -> tuple[Metric, ...]:
@@ -401,8 +411,8 @@ def worker_metrics() -> tuple[Metric, ...]:
 def _metrics(registry: CollectorRegistry) -> Iterator[Metric]:
     """The library tells no label names before there is a sample, so they are read from inside."""
     for collector in registry._collector_to_names:
-        families = getattr(collector, "describe", collector.collect)()
-        for family in families:
+        described = list(getattr(collector, "describe", tuple)())
+        for family in described or collector.collect():
             labels = getattr(family, "_labelnames", ()) or getattr(collector, "_labelnames", ())
             suffix = "_total" if family.type == "counter" else ""
             meaning = family.documentation.rstrip(".") + "."

@@ -9,12 +9,14 @@ from tidegate.api.agents.auth import AgentAuthenticator
 from tidegate.api.agents.commit_waiters import CommitWaiters
 from tidegate.api.agents.order_waiters import OrderWaiters
 from tidegate.api.feed.tail import Tail
+from tidegate.api.fleet_metrics import FleetMetrics
 from tidegate.api.metrics import Metrics
 from tidegate.api.openapi import ApiDocument
 from tidegate.api.routes import ROUTES
 from tidegate.clock import Clock
 from tidegate.config import Settings
 from tidegate.control.installation import Installation
+from tidegate.control.queries.fleet_picture import FleetPictures
 from tidegate.control.queries.forecasts import Forecaster
 from tidegate.control.storage.blobs import Blobs
 from tidegate.dashboard.gate_panel import GateReports
@@ -76,6 +78,9 @@ def make_parts(installation: Installation, routes: Sequence[Route]) -> Parts:
     cursors = Cursors(lambda text: installation.secrets.mac("cursors", text))
     reads, log, clock = installation.reads, installation.log, installation.clock
     fleet_reader = installation.fleet_reader
+    pictures = FleetPictures(reads, clock)
+    metrics = Metrics()
+    metrics.registry.register(FleetMetrics(reads, fleet_reader, pictures, clock))
     by_class = (
         # of the installation
         installation.reads,
@@ -112,7 +117,8 @@ def make_parts(installation: Installation, routes: Sequence[Route]) -> Parts:
         # of this server
         tail,
         cursors,
-        Metrics(),
+        metrics,
+        pictures,
         CommitWaiters(tail),
         OrderWaiters(tail, installation.listeners),
         ApiDocument(tuple(routes), __version__),

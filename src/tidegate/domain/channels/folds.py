@@ -189,7 +189,7 @@ def step_quarantine(
 
 channels = Machine(
     collection=CHANNELS,
-    number=3,  # since then it has the ladder
+    number=4,
     reads=(*get_args(ChannelEvent), ReleaseRetired),
     ids=_channel_ids,
     start=lambda id, fact: None,

@@ -74,7 +74,12 @@ def step(channel: Channel | None, event: ChannelEvent, now: datetime) -> Channel
         case RolloutTransitioned():
             return _transitioned(channel, event)
         case RolloutConcluded():
-            return replace(channel, ladder=add_success(channel.ladder, event))
+            known = channel.outcomes.get(event.outcome.value, 0)
+            return replace(
+                channel,
+                ladder=add_success(channel.ladder, event),
+                outcomes={**channel.outcomes, event.outcome.value: known + 1},
+            )
         case _:
             raise IllegalTransition("channel", state, type(event).__name__)
 

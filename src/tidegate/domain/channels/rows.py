@@ -44,6 +44,7 @@ class Channel(Struct, frozen=True, omit_defaults=True, kw_only=True):
     terminal_rollout_id: str | None = None  # the newest that every host converged on
     terminal_ref: str | None = None
     ladder: tuple[Rung, ...] = ()  # what succeeded on it; the newest success first
+    outcomes: dict[str, int] = {}  # how many rollouts ended how
 
 
 class Incarnation(Struct, frozen=True, omit_defaults=True):

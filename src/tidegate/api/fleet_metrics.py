@@ -1,0 +1,248 @@
+"""What Prometheus reads about rollouts, hosts, gates and approvals.
+
+All of it comes from rows, so every server of an installation says the same: rules take the maximum
+over instances. Labels are channels, states, gates and kinds; none holds a rollout, a host, a
+release or a person, since those grow without bound.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from tidegate.clock import Clock
+from tidegate.control.fleet.reader import FleetReader
+from tidegate.control.queries.fleet_picture import FleetPicture, FleetPictures
+from tidegate.control.queries.reads import Reads
+from tidegate.domain.channels.rows import QUARANTINE
+from tidegate.domain.hosts.states import HostState
+from tidegate.domain.packages.rows import REVISIONS
+from tidegate.domain.packages.states import Lifecycle
+from tidegate.domain.rollouts.rows import (
+    Rollout,
+    RolloutGates,
+    RolloutTally,
+    gates_key,
+    tally_key,
+)
+from tidegate.domain.rollouts.states import Outcome
+
+CHANNELS_MAX: Final = 400
+OTHER: Final = "(other)"  # all channels past these
+APPROVALS_MAX: Final = 1_000  # counted
+ROWS_MAX: Final = 50  # asked for at once
+
+
+class FleetMetrics(Collector):
+    """Gauges of the fleet, read from rows whenever metrics are."""
+
+    def __init__(
+        self, reads: Reads, fleet: FleetReader, pictures: FleetPictures, clock: Clock
+    ) -> None:
+        self._reads = reads
+        self._fleet = fleet
+        self._pictures = pictures
+        self._clock = clock
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: registering must not read the store."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        picture = self._pictures.look()
+        named = frozenset(sorted(item.channel for item in picture.channels)[:CHANNELS_MAX])
+        yield from _host_gauges(picture, named)
+        yield _concluded(picture, named)
+        yield from self._rollout_gauges(named)
+        yield self._quarantined(named)
+        yield from self._approvals()
+
+    def _rollout_gauges(self, named: frozenset[str]) -> Iterator[GaugeMetricFamily]:
+        now = self._clock()
+        gauges = RolloutGauges(named)
+        under_way = self._fleet.open_rollouts()
+        for start in range(0, len(under_way), ROWS_MAX):
+            some = under_way[start : start + ROWS_MAX]
+            tallies = self._reads.find_all(
+                *((tally_key(item.rollout_id), RolloutTally) for item in some)
+            )
+            gates = self._reads.find_all(
+                *((gates_key(item.rollout_id), RolloutGates) for item in some)
+            )
+            for rollout, tally, shut in zip(some, tallies, gates, strict=True):
+                if tally is not None:
+                    gauges.add(rollout, tally.row, None if shut is None else shut.row, now)
+        return gauges.families()
+
+    def _quarantined(self, named: frozenset[str]) -> GaugeMetricFamily:
+        counted = Counter(
+            _label(named, item.row.channel) for item in self._reads.iterate(QUARANTINE)
+        )
+        return _gauge(
+            "tidegate_quarantined",
+            "Artifacts that are quarantined, by channel",
+            ("channel",),
+            {(channel,): number for channel, number in counted.items()},
+        )
+
+    def _approvals(self) -> Iterator[GaugeMetricFamily]:
+        proposed = self._reads.range(
+            REVISIONS, index="by_lifecycle", of=(str(Lifecycle.PROPOSED),), limit=APPROVALS_MAX
+        )
+        since = [item.row.proposed_at for item in proposed if item.row.proposed_at is not None]
+        oldest = (self._clock() - min(since)).total_seconds() if since else 0.0
+        yield _gauge(
+            "tidegate_approvals_waiting",
+            "What waits for an approval, by kind",
+            ("kind",),
+            {("revision",): len(proposed)},
+        )
+        yield _gauge(
+            "tidegate_approvals_oldest_seconds",
+            "For how long the oldest has waited for an approval, by kind",
+            ("kind",),
+            {("revision",): max(0.0, oldest)},
+        )
+
+
+class RolloutGauges:
+    """Gauges of the open rollouts. Of a channel with several, the newest one counts."""
+
+    def __init__(self, named: frozenset[str]) -> None:
+        self._named = named
+        self._states: Counter[tuple[str, str]] = Counter()
+        self._newest: dict[str, tuple[Rollout, RolloutTally, datetime]] = {}
+        self._shut: dict[tuple[str, str], float] = {}
+
+    def add(
+        self, rollout: Rollout, tally: RolloutTally, gates: RolloutGates | None, now: datetime
+    ) -> None:
+        channel = _label(self._named, rollout.channel)
+        self._states[channel, rollout.state.value] += 1
+        known = self._newest.get(channel)
+        if known is None or known[0].opened_at < rollout.opened_at:
+            self._newest[channel] = (rollout, tally, now)
+        for gate in () if gates is None else gates.blocked:
+            seconds = max(0.0, (now - gate.since).total_seconds())
+            self._shut[channel, gate.gate] = max(seconds, self._shut.get((channel, gate.gate), 0))
+
+    def families(self) -> Iterator[GaugeMetricFamily]:
+        yield _gauge(
+            "tidegate_rollouts",
+            "Open rollouts, by channel and state",
+            ("channel", "state"),
+            self._states,
+        )
+        meanings = {
+            "tidegate_rollout_halted": "1 while a failed host stops the newest open rollout",
+            "tidegate_rollout_paused": "1 while the newest open rollout is paused",
+            "tidegate_rollout_degraded": "1 while hosts of it failed or drifted after they ended",
+            "tidegate_rollout_wave": "The wave that the newest open rollout is in, counted from 1",
+            "tidegate_rollout_waves": "How many waves the newest open rollout has",
+            "tidegate_rollout_age_seconds": "For how long the newest open rollout has been open",
+        }
+        found: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in meanings}
+        hosts: dict[tuple[str, ...], float] = {}
+        for channel, (rollout, tally, now) in self._newest.items():
+            values: dict[str, float] = {
+                "tidegate_rollout_halted": tally.halted_at is not None,
+                "tidegate_rollout_paused": tally.paused_at is not None,
+                "tidegate_rollout_degraded": tally.degraded,
+                "tidegate_rollout_wave": tally.current_wave + 1,
+                "tidegate_rollout_waves": len(tally.waves),
+                "tidegate_rollout_age_seconds": max(0.0, (now - rollout.opened_at).total_seconds()),
+            }
+            for name, value in values.items():
+                found[name][channel,] = float(value)
+            hosts |= {(channel, name): number for name, number in _hosts_of(tally).items()}
+        for name, meaning in meanings.items():
+            yield _gauge(name, f"{meaning}, by channel", ("channel",), found[name])
+        yield _gauge(
+            "tidegate_rollout_hosts",
+            "Hosts of the newest open rollout, by channel and state",
+            ("channel", "state"),
+            hosts,
+        )
+        yield _gauge(
+            "tidegate_gate_shut_seconds",
+            "For how long a gate has held an open rollout back, by channel and gate",
+            ("channel", "gate"),
+            self._shut,
+        )
+
+
+def _hosts_of(tally: RolloutTally) -> dict[str, int]:
+    """Hosts by state; ``unordered`` have no order yet, ``left`` were skipped or waived."""
+    found = {state.value: sum(wave.count(state) for wave in tally.waves) for state in HostState}
+    left = sum(wave.left for wave in tally.waves)
+    planned = sum(wave.hosts for wave in tally.waves)
+    found["unordered"] = max(0, planned - sum(found.values()) - left)
+    return found | {"left": left, "late": sum(tally.late.values())}
+
+
+def _host_gauges(picture: FleetPicture, named: frozenset[str]) -> Iterator[GaugeMetricFamily]:
+    status: Counter[tuple[str, str]] = Counter()
+    wanted: Counter[tuple[str]] = Counter()
+    other: Counter[tuple[str]] = Counter()
+    for item in picture.channels:
+        channel = _label(named, item.channel)
+        status[channel, "enrolled"] += item.enrolled
+        status[channel, "silent"] += item.silent
+        status[channel, "revoked"] += item.revoked
+        if item.digest is not None:
+            wanted[channel,] += item.on_wanted
+            other[channel,] += item.running.total() - item.on_wanted
+    yield _gauge(
+        "tidegate_hosts",
+        "Hosts of a channel, by status: enrolled, silent, revoked",
+        ("channel", "status"),
+        status,
+    )
+    yield _gauge(
+        "tidegate_hosts_on_wanted",
+        "Hosts that run what their channel wants, by channel",
+        ("channel",),
+        wanted,
+    )
+    yield _gauge(
+        "tidegate_hosts_drifted",
+        "Hosts that run something else than their channel wants, by channel",
+        ("channel",),
+        other,
+    )
+
+
+def _concluded(picture: FleetPicture, named: frozenset[str]) -> CounterMetricFamily:
+    ended: Counter[tuple[str, str]] = Counter()
+    for item in picture.channels:
+        for outcome in Outcome:
+            ended[_label(named, item.channel), outcome.value] += item.outcomes.get(outcome, 0)
+    family = CounterMetricFamily(
+        "tidegate_rollouts_concluded",
+        "Rollouts that ended, by channel and outcome",
+        labels=("channel", "outcome"),
+    )
+    for key, number in sorted(ended.items()):
+        family.add_metric(key, number)
+    return family
+
+
+def _label(named: frozenset[str], channel: str) -> str:
+    return channel if channel in named else OTHER
+
+
+def _gauge(
+    name: str,
+    meaning: str,
+    labels: tuple[str, ...],
+    values: Mapping[Any, float],
+) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, meaning, labels=labels)
+    for key, value in sorted(values.items()):
+        family.add_metric(key, value)
+    return family

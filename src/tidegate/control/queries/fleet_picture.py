@@ -1,0 +1,179 @@
+"""Which release runs where, by channel: what the overview draws and what metrics count.
+
+It looks at every host, so it looks at most every ``FRESH_SECONDS`` and says how old it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta
+from threading import Lock
+from typing import Final
+
+from msgspec import Struct
+
+from tidegate.clock import Clock
+from tidegate.control.queries.reads import Reads
+from tidegate.domain.channels.rows import CHANNELS, Channel
+from tidegate.domain.fleet import selectors
+from tidegate.domain.fleet.rows import HOSTS, LIVENESS, RETIRED, REVOKED
+from tidegate.domain.releases.rows import ACTUAL, Actual
+from tidegate.kernel import codec
+
+FRESH_SECONDS: Final = 15
+PAGE_ROWS: Final = 5_000
+
+
+class HostView(Struct, frozen=True, kw_only=True):
+    """Of a host what the picture needs."""
+
+    host_id: str
+    labels: dict[str, str] = {}
+    status: str = ""
+    silent_since: datetime | None = None
+
+
+class LivenessView(Struct, frozen=True, kw_only=True):
+    """Of what a host said last what the picture needs."""
+
+    host_id: str
+    current_closures: dict[str, str] = {}
+
+
+codec.prepare(HostView)
+codec.prepare(LivenessView)
+
+
+class ChannelPicture(Struct, kw_only=True):
+    """The hosts of one channel in numbers. Retired hosts do not count."""
+
+    channel: str
+    wanted: str | None = None  # the release
+    digest: str | None = None  # of what is wanted
+    enrolled: int = 0  # heard lately, and with a key that counts
+    silent: int = 0
+    revoked: int = 0
+    running: Counter[str] = Counter()  # digest → hosts that say they run it
+    unknown: int = 0  # hosts that have not said what they run
+    outcomes: dict[str, int] = {}  # how many rollouts of the channel ended how
+
+    @property
+    def hosts(self) -> int:
+        return self.enrolled + self.silent + self.revoked
+
+    @property
+    def on_wanted(self) -> int:
+        return 0 if self.digest is None else self.running[self.digest]
+
+
+class FleetPicture(Struct, frozen=True):
+    taken_at: datetime
+    channels: tuple[ChannelPicture, ...]
+    hosts: int
+    silent: int
+    revoked: int
+
+
+class FleetPictures:
+    """Takes the picture of the fleet, and keeps it for a while."""
+
+    def __init__(self, reads: Reads, clock: Clock) -> None:
+        self._reads = reads
+        self._clock = clock
+        self._lock = Lock()
+        self._taken: FleetPicture | None = None
+
+    def look(self) -> FleetPicture:
+        """The picture of now, or of at most ``FRESH_SECONDS`` ago."""
+        with self._lock:
+            now = self._clock()
+            taken = self._taken
+            if taken is None or not (
+                timedelta() <= now - taken.taken_at < timedelta(seconds=FRESH_SECONDS)
+            ):
+                taken = self._taken = self._take(now)
+            return taken
+
+    def _take(self, now: datetime) -> FleetPicture:
+        channels: list[Channel] = [item.row for item in self._reads.iterate(CHANNELS)]
+        pins: dict[str, Actual] = {item.row.scope: item.row for item in self._reads.iterate(ACTUAL)}
+        pictures = {}
+        for channel in channels:
+            pin = pins.get(channel.channel)
+            pictures[channel.channel] = ChannelPicture(
+                channel=channel.channel,
+                wanted=None if pin is None else pin.pinned_release_id,
+                digest=None if pin is None else pin.digest,
+                running=Counter(),
+                outcomes=channel.outcomes,
+            )
+        said = {
+            live.host_id: live.current_closures
+            for page in self._reads.views(LIVENESS, LivenessView, page_rows=PAGE_ROWS)
+            for live in page
+        }
+        chosen = ChannelsOfHosts(channels)
+        counted: Counter[str] = Counter()
+        for page in self._reads.views(HOSTS, HostView, page_rows=PAGE_ROWS):
+            for host in page:
+                if host.status == RETIRED:
+                    continue
+                standing = _standing(host)
+                counted[standing] += 1
+                for name in chosen.of(host):
+                    _count(pictures[name], standing, said.get(host.host_id, {}).get(name))
+        return FleetPicture(
+            taken_at=now,
+            channels=tuple(pictures.values()),
+            hosts=counted.total(),
+            silent=counted["silent"],
+            revoked=counted["revoked"],
+        )
+
+
+class ChannelsOfHosts:
+    """Which channels claim a host. Hosts with the same labels are in the same channels, unless a
+    selector names hosts.
+    """
+
+    def __init__(self, channels: list[Channel]) -> None:
+        self._selectors = [(item.channel, selectors.parse(item.selector)) for item in channels]
+        self._names_hosts = any(
+            term.key == selectors.HOST for _, parsed in self._selectors for term in parsed.terms
+        )
+        self._known: dict[tuple[tuple[str, str], ...], tuple[str, ...]] = {}
+
+    def of(self, host: HostView) -> tuple[str, ...]:
+        if self._names_hosts:
+            return self._claimed(host)
+        labels = tuple(sorted(host.labels.items()))
+        found = self._known.get(labels)
+        if found is None:
+            found = self._known[labels] = self._claimed(host)
+        return found
+
+    def _claimed(self, host: HostView) -> tuple[str, ...]:
+        return tuple(
+            channel
+            for channel, selector in self._selectors
+            if selector.matches(host.labels, host.host_id)
+        )
+
+
+def _standing(host: HostView) -> str:
+    if host.status == REVOKED:
+        return "revoked"
+    return "enrolled" if host.silent_since is None else "silent"
+
+
+def _count(picture: ChannelPicture, standing: str, digest: str | None) -> None:
+    if standing == "enrolled":
+        picture.enrolled += 1
+    elif standing == "silent":
+        picture.silent += 1
+    else:
+        picture.revoked += 1
+    if digest is None:
+        picture.unknown += 1
+    else:
+        picture.running[digest] += 1

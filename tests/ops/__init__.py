@@ -1,0 +1,1 @@
+"""What operators load elsewhere: alert rules and a dashboard."""
