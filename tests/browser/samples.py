@@ -21,6 +21,7 @@ from tidegate.dashboard.components import (
     bar,
     navigation,
 )
+from tidegate.dashboard.fleet_lines import EndedRollout, RunningLine, RunningPart
 from tidegate.dashboard.simulation import part_of
 from tidegate.dashboard.view_models import (
     ChannelLine,
@@ -69,7 +70,7 @@ from tidegate.dashboard.view_models import (
 )
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.outbox.states import IntentState
-from tidegate.domain.rollouts.states import RolloutState
+from tidegate.domain.rollouts.states import Outcome, RolloutState
 
 NOW = datetime.now(UTC)
 
@@ -222,7 +223,44 @@ OUTBOX = (
         ),
     ),
 )
+RUNNING = tuple(
+    RunningLine(
+        channel=channel,
+        wanted=wanted,
+        hosts=sum(hosts for _, hosts, _ in parts),
+        silent=silent,
+        bar=bar(
+            [(tone, name, hosts) for name, hosts, tone in parts],
+            of=[sum(hosts for _, hosts, _ in parts)],
+        ),
+        parts=tuple(RunningPart(*part) for part in parts),
+        is_whole=len(parts) == 1,
+    )
+    for channel, wanted, silent, parts in (
+        ("prod", "web.4", 2, (("web.4", 11, "good"), ("web.3", 29, "calm"))),
+        ("dev", "web.5", 0, (("web.5", 20, "good"),)),
+        (
+            "edge",
+            "api.9",
+            1,
+            (("api.9", 40, "good"), ("api.8", 6, "calm"), ("not known", 2, "none")),
+        ),
+    )
+)
+ENDED = tuple(
+    EndedRollout(f"prod@web.{number}", state_labels.OUTCOMES[outcome], NOW - timedelta(hours=hours))
+    for number, hours, outcome in (
+        (1, 20, Outcome.SUCCEEDED),
+        (2, 16, Outcome.ROLLED_BACK),
+        (3, 9, Outcome.SUCCEEDED),
+        (4, 3, Outcome.ABORTED),
+        (5, 1, Outcome.FAILED),
+    )
+)
 OVERVIEW = Overview(
+    channels=RUNNING,
+    taken_at=NOW - timedelta(seconds=8),
+    ended=ENDED,
     tiles=(
         Tile(
             label="Open rollouts",
@@ -1044,7 +1082,18 @@ SCREENS: dict[str, tuple[str, str, Struct]] = {
     "overview-empty": (
         "overview.html",
         "/",
-        Overview(tiles=(), rollouts=(), waiting=(), troubles=(), quarantine=(), outbox=(), news=()),
+        Overview(
+            tiles=(),
+            channels=(),
+            taken_at=NOW,
+            ended=(),
+            rollouts=(),
+            waiting=(),
+            troubles=(),
+            quarantine=(),
+            outbox=(),
+            news=(),
+        ),
     ),
     "rollouts": ("rollouts.html", "/rollouts", Rollouts(open=(OPEN, REVERTED), past=(PAUSED,))),
     "rollout": ("rollout.html", "/rollouts", rollout_page()),

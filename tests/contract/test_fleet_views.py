@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace as altered
+from datetime import timedelta
 from typing import Any
 
 import apsw
@@ -25,13 +26,16 @@ from tests.contract.in_process_fleet import (
     play_journey,
     rows,
 )
+from tidegate.control.queries.fleet_picture import FRESH_SECONDS, FleetPictures
 from tidegate.control.queries.reads import Reads
 from tidegate.control.queries.rollout_lists import RolloutsWanted, newest_rollouts
 from tidegate.control.storage.archive.redaction import FactRedactor
 from tidegate.control.storage.archive.segments import feed
 from tidegate.control.storage.lost_caches import lost_caches, rebuild_lost
-from tidegate.domain.channels.rows import QUARANTINE
+from tidegate.domain.channels.rows import CHANNELS, QUARANTINE, Channel
 from tidegate.domain.composition import COLLECTIONS, FACTS, FOLDS, SCHEMA, SLICES
+from tidegate.domain.fleet import selectors
+from tidegate.domain.fleet.rows import ENROLLED, HOSTS, RETIRED, Host
 from tidegate.domain.hosts.rows import DISPATCH_QUEUE, HOST_RECORDS
 from tidegate.domain.rollouts.history import histories, render
 from tidegate.domain.rollouts.rows import ROLLOUTS, TALLIES, Rollout, rollout_key
@@ -102,6 +106,36 @@ def test_lists_rollouts_newest_first_on_every_engine(journey: InProcessFleet) ->
         for row in sorted(stored, key=lambda row: row.opened_at, reverse=True)
         if row.opened_at >= stored[-1].opened_at
     ]
+
+
+def test_counts_the_hosts_of_each_channel_by_what_they_run(journey: InProcessFleet) -> None:
+    now = journey.clock.now
+    pictures = FleetPictures(Reads(journey.store), lambda: now)
+    picture = pictures.look()
+    fleet = [
+        codec.decode(record.data, Host)
+        for record in journey.store.range(HOSTS.name, limit=ROWS_MAX)
+    ]
+    present = [host for host in fleet if host.status != RETIRED]
+    channels = {
+        record.key.id: codec.decode(record.data, Channel)
+        for record in journey.store.range(CHANNELS.name, limit=ROWS_MAX)
+    }
+
+    assert picture.hosts == len(present)
+    assert {item.channel for item in picture.channels} == set(channels)
+    for item in picture.channels:
+        selector = selectors.parse(channels[item.channel].selector)
+        mine = [host for host in present if selector.matches(host.labels, host.host_id)]
+        assert item.hosts == len(mine)
+        assert item.running.total() + item.unknown == item.hosts
+        assert item.silent == sum(
+            host.silent_since is not None and host.status == ENROLLED for host in mine
+        )
+    now += timedelta(seconds=FRESH_SECONDS - 1)
+    assert pictures.look() is picture
+    now += timedelta(seconds=1)
+    assert pictures.look() is not picture
 
 
 # ── classes ───────────────────────────────────────────────────────────────────────────────────────

@@ -16,6 +16,7 @@ from tidegate.dashboard.components import (
     TimelineEntry,
     VerbButton,
 )
+from tidegate.dashboard.fleet_lines import EndedRollout, RunningLine
 
 # ── rollouts ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -86,6 +87,9 @@ class Quarantine(Struct, frozen=True, kw_only=True):
 
 class Overview(Struct, frozen=True, kw_only=True):
     tiles: tuple[Tile, ...]
+    channels: tuple[RunningLine, ...]
+    taken_at: datetime  # when the hosts of the channels were counted
+    ended: tuple[EndedRollout, ...]
     rollouts: tuple[RolloutLine, ...]
     waiting: tuple[PendingApproval, ...]
     troubles: tuple[Trouble, ...]

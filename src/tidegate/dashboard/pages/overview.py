@@ -6,10 +6,12 @@ from tidegate.api.feed.tail import Tail
 from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.queries.documents import OutboxReader
+from tidegate.control.queries.fleet_picture import FleetPictures
 from tidegate.control.queries.log_reader import LogReader
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import state_labels
 from tidegate.dashboard.event_text import describe_all
+from tidegate.dashboard.fleet_lines import channel_lines, ended_within_a_day
 from tidegate.dashboard.grid_cache import GridCache
 from tidegate.dashboard.html import ago, short
 from tidegate.dashboard.layout import Layout, PageQuery, PageView, page_route
@@ -63,6 +65,7 @@ def overview(
     clock: Clock,
     tail: Tail,
     grids: GridCache,
+    pictures: FleetPictures,
     layout: Layout,
 ) -> Response:
     """Everything at a glance."""
@@ -75,8 +78,12 @@ def overview(
     silent = silent_hosts(reads) if sees.all else ()
     kept = list_quarantined(reads, request.principal)
     owed = tuple(item for item in backlog(outbox_reader) if sees.channel(item.scope))
+    picture = pictures.look()
     view = Overview(
         tiles=_tiles(request, clock, lines, asks, silent, kept, owed),
+        channels=channel_lines(reads, picture, sees.channel),
+        taken_at=picture.taken_at,
+        ended=ended_within_a_day(reads, clock(), lambda row: sees.channel(row.channel)),
         rollouts=lines[:ROLLOUTS_MAX],
         waiting=asks,
         troubles=(*failed, *silent)[:TROUBLES_MAX],

@@ -1,0 +1,141 @@
+"""The pictures of the overview: which release runs where, and how rollouts ended within a day."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec import Struct
+
+from tidegate.control.queries.fleet_picture import ChannelPicture, FleetPicture
+from tidegate.control.queries.reads import Reads
+from tidegate.control.queries.rollout_lists import RolloutsWanted, newest_rollouts
+from tidegate.dashboard import state_labels
+from tidegate.dashboard.components import Bar, Chip, bar
+from tidegate.dashboard.html import short
+from tidegate.domain.channels.rows import CHANNELS
+from tidegate.domain.releases.rows import DigestMatches, matches_key
+from tidegate.domain.rollouts.rows import Rollout
+
+CHANNELS_MAX: Final = 40
+RELEASES_MAX: Final = 4  # named in one line; the others are summed up
+DAY: Final = timedelta(days=1)
+OPENED_WITHIN: Final = timedelta(days=7)  # a rollout that ended today rarely began earlier
+ENDED_MAX: Final = 60
+MATCHES_MAX: Final = 50  # asked for at once
+OTHER_TONES: Final = ("calm", "soak", "back", "gone")
+
+
+class RunningPart(Struct, frozen=True):
+    """One release on the hosts of a channel."""
+
+    name: str
+    hosts: int
+    tone: str
+
+
+class RunningLine(Struct, frozen=True, kw_only=True):
+    """What runs on the hosts of a channel."""
+
+    channel: str
+    wanted: str
+    hosts: int
+    silent: int
+    bar: Bar
+    parts: tuple[RunningPart, ...]
+    is_whole: bool  # every host runs what is wanted
+
+
+class EndedRollout(Struct, frozen=True):
+    """A rollout that ended within a day."""
+
+    rollout_id: str
+    chip: Chip
+    at: datetime
+
+
+def channel_lines(
+    reads: Reads, picture: FleetPicture, sees: Callable[[str], bool]
+) -> tuple[RunningLine, ...]:
+    """The channels with hosts, in the order of their names."""
+    shown = [item for item in picture.channels if item.hosts and sees(item.channel)]
+    shown = shown[:CHANNELS_MAX]
+    names = _release_names(reads, shown)
+    return tuple(_line(item, names) for item in shown)
+
+
+def _line(item: ChannelPicture, names: dict[tuple[str, str], str]) -> RunningLine:
+    ordered = sorted(item.running.items(), key=lambda found: (found[0] != item.digest, -found[1]))
+    parts: list[RunningPart] = []
+    tones = iter(OTHER_TONES)
+    for digest, hosts in ordered[:RELEASES_MAX]:
+        tone = "good" if digest == item.digest else next(tones)
+        parts.append(RunningPart(names[item.channel, digest], hosts, tone))
+    if more := sum(hosts for _, hosts in ordered[RELEASES_MAX:]):
+        parts.append(RunningPart("others", more, "gone"))
+    if item.unknown:
+        parts.append(RunningPart("not known", item.unknown, "none"))
+    return RunningLine(
+        channel=item.channel,
+        wanted=item.wanted or "",
+        hosts=item.hosts,
+        silent=item.silent,
+        bar=bar([(part.tone, part.name, part.hosts) for part in parts], of=[item.hosts]),
+        parts=tuple(parts),
+        is_whole=item.wanted is not None and item.on_wanted == item.hosts,
+    )
+
+
+def _release_names(reads: Reads, shown: Iterable[ChannelPicture]) -> dict[tuple[str, str], str]:
+    """Channel and digest → the release that it is called there: what the channel wants, else what
+    succeeded there, else the newest release of that content, else the digest.
+    """
+    ladders = {
+        item.row.channel: {rung.digest: rung.release_id for rung in item.row.ladder}
+        for item in reads.iterate(CHANNELS)
+    }
+    names: dict[tuple[str, str], str] = {}
+    asked: list[tuple[str, str]] = []
+    for item in shown:
+        for digest in item.running:
+            known = ladders.get(item.channel, {}).get(digest)
+            if digest == item.digest and item.wanted is not None:
+                known = item.wanted
+            if known is None:
+                asked.append((item.channel, digest))
+            else:
+                names[item.channel, digest] = known
+    for start in range(0, len(asked), MATCHES_MAX):
+        some = asked[start : start + MATCHES_MAX]
+        found = reads.find_all(*((matches_key(digest), DigestMatches) for _, digest in some))
+        for place, matches in zip(some, found, strict=True):
+            releases = () if matches is None else matches.row.release_ids
+            names[place] = releases[-1] if releases else short(place[1])
+    return names
+
+
+def ended_within_a_day(
+    reads: Reads, now: datetime, sees: Callable[[Rollout], bool]
+) -> tuple[EndedRollout, ...]:
+    """How rollouts ended since yesterday, the earliest first."""
+    found, _ = newest_rollouts(
+        reads,
+        RolloutsWanted(since=now - OPENED_WITHIN),
+        sees,
+        after="",
+        limit=10 * ENDED_MAX,
+    )
+    ended = [
+        EndedRollout(
+            item.rollout.row.rollout_id,
+            state_labels.OUTCOMES[item.tally.outcome],
+            item.tally.outcome_at,
+        )
+        for item in found
+        if item.tally is not None
+        and item.tally.outcome is not None
+        and item.tally.outcome_at is not None
+        and item.tally.outcome_at >= now - DAY
+    ]
+    return tuple(sorted(ended, key=lambda item: item.at)[-ENDED_MAX:])
