@@ -44,6 +44,7 @@ from tidegate.dashboard.view_models import (
     Legend,
     Outbox,
     OutboxLine,
+    OverrideLine,
     Overview,
     PendingApproval,
     PinChange,
@@ -571,6 +572,7 @@ CHANNEL = ChannelPage(
     version=6,
     waits=(GateLine(gate="wave-promotion", passed=False, reason="wave 1 is not settled"),),
     rollouts=(OPEN,),
+    overrides=(OverrideLine("freeze", "Bob", before(minutes=17), "hotfix for INC-7"),),
     ladder=(
         RungLine("web.6", before(days=6), 240, ""),
         RungLine(

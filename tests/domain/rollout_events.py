@@ -10,6 +10,7 @@ from tidegate.domain.hosts.facts import HostJoined, HostSkipped, HostStateChange
 from tidegate.domain.hosts.states import HostState, OnFailure
 from tidegate.domain.rollouts.facts import (
     ClearedHost,
+    GateOverridden,
     HostCounts,
     OpenedWave,
     OperatorClearance,
@@ -29,6 +30,7 @@ from tidegate.domain.rollouts.states import (
     Cause,
     Clearance,
     Outcome,
+    OverridableGate,
 )
 from tidegate.domain.rollouts.transitions import RolloutEvent
 
@@ -143,6 +145,11 @@ PAUSED = RolloutPaused(rollout_id=ROLLOUT, at=T0, operator="user_1", reason="lun
 
 
 RESUMED = RolloutResumed(rollout_id=ROLLOUT, at=T0, operator="user_1", reason="lunch is over")
+
+
+OVERRIDDEN = GateOverridden(
+    rollout_id=ROLLOUT, at=T0, gate=OverridableGate.FREEZE, operator="user_1", reason="hotfix"
+)
 
 
 ABORTED = RolloutAborted(rollout_id=ROLLOUT, at=T0, operator="user_1", reason="not this one")

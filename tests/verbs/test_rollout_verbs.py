@@ -32,6 +32,7 @@ CHANNEL_PAGE = f"/channels/{CHANNEL}"
 OPERATOR = (Role.FLEET_OPERATOR,)
 MANAGER = (Role.RELEASE_MANAGER,)
 VIEWER = (Role.VIEWER,)
+ON_CALL = (Role.ON_CALL,)
 WHY = "the metrics look odd"
 REASON = {"reason": WHY}
 
@@ -69,6 +70,11 @@ def succeed(fleet: ServedFleet) -> None:
     fleet.sail()
     fleet.succeed()
     assert fleet.promote("web.2").status_code == 200
+
+
+def end(fleet: ServedFleet) -> None:
+    fleet.sail()
+    fleet.succeed()
 
 
 def on_rollout(step: steps.Step, name: str) -> Verb:
@@ -119,6 +125,12 @@ REFRESH = Verb(
     ("channel", "promote", CHANNEL, "web.1", "--refresh", "--reason", WHY),
     Form(f"{CHANNEL_PAGE}/promote", {**REASON, "release": "web.1", "refresh": "yes"}, CHANNEL_PAGE),
 )
+OVERRIDE = Verb(
+    steps.OVERRIDE_GATE,
+    ApiCall("POST", f"/v1{PAGE}/override", {**REASON, "gate": "freeze"}),
+    ("rollout", "override", ROLLOUT, "--gate", "freeze", "--reason", WHY),
+    Form(f"{PAGE}/override", {**REASON, "gate": "freeze"}, PAGE),
+)
 ROLL_BACK = Verb(
     steps.ROLL_BACK,
     ApiCall("POST", f"/v1{CHANNEL_PAGE}/rollback", REASON),
@@ -155,6 +167,10 @@ CASES = (
     VerbCase(WAIVE, "a host of a halted one", OPERATOR, halt),
     PROMOTION,
     VerbCase(PROMOTE, "as a viewer", VIEWER, start, "missing_permission"),
+    VerbCase(OVERRIDE, "of a running one", ON_CALL, start),
+    VerbCase(OVERRIDE, "as a fleet operator", OPERATOR, start, "missing_permission"),
+    VerbCase(OVERRIDE, "of one that ended", ON_CALL, end, "invalid_transition"),
+    VerbCase(OVERRIDE, "an unknown one", ON_CALL, code="rollout_unknown"),
     VerbCase(ROLL_BACK, "to the newest success", MANAGER, succeed),
     VerbCase(ROLL_BACK, "where nothing succeeded", MANAGER, start, "nothing_to_go_back_to"),
     VerbCase(ROLL_BACK, "as an operator", OPERATOR, succeed, "missing_permission"),

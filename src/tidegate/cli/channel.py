@@ -242,6 +242,12 @@ def _waves(found: Item) -> str:
 @click.argument("channel", shell_complete=CHANNELS)
 @click.argument("release")
 @click.option("--refresh", is_flag=True, help="Only renew the evidence of the pinned release.")
+@click.option(
+    "--override",
+    multiple=True,
+    type=click.Choice(("edges", "freeze", "hold", "window", "start-at", "freshness")),
+    help="A gate that the rollout passes. It needs the permission emergency and a reason.",
+)
 @reason(required=False)
 @version_option
 @wait_option
@@ -251,6 +257,7 @@ def promote(
     channel: str,
     release: str,
     refresh: bool,
+    override: tuple[str, ...],
     reason: str | None,
     version: int | None,
     wait: WaitOption,
@@ -259,6 +266,8 @@ def promote(
     body: dict[str, Any] = {"release_id": release, "reason": reason or ""}
     if refresh:
         body |= {"refresh": True}
+    if override:
+        body |= {"override": list(override)}
     request_promotion(context, channel, body, version, wait)
 
 

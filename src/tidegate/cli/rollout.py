@@ -382,6 +382,23 @@ def skip(context: CommandContext, rollout: str, host: str, reason: str) -> None:
     _steered(context, rollout, "skip", body, f"continues without {host}")
 
 
+OVERRIDABLE = ("edges", "freeze", "hold", "window", "start-at", "freshness")
+
+
+@rollout.command("override")
+@click.argument("rollout", shell_complete=ROLLOUTS)
+@click.option("--gate", required=True, type=click.Choice(OVERRIDABLE), help="What it passes.")
+@click.option("--until", metavar="TIME", help="Only until then: 2026-12-24T18:00:00Z.")
+@reason(required=True)
+@with_context
+def override(
+    context: CommandContext, rollout: str, gate: str, until: str | None, reason: str
+) -> None:
+    """Let ROLLOUT pass a gate, whatever it says. This needs the permission emergency."""
+    body = {"gate": gate, "until": until, "reason": reason}
+    _steered(context, rollout, "override", body, f"passes {gate}")
+
+
 @rollout.command("explain")
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @click.option("--host", help="Why this host waits.")

@@ -133,6 +133,10 @@ def _rollout(fact: Any, type: str, people: Names) -> Line | None:
             return "wave", "info", f"Wave {fact.to_wave} of {fact.rollout_id} began", text
         case "RolloutHalted":
             return "stop", "bad", f"{fact.rollout_id} was halted", f"{fact.host_id}: {fact.reason}"
+        case "GateOverridden":
+            until = "" if fact.until is None else f" until {fact.until:%Y-%m-%d %H:%M} UTC"
+            title = f"{people(fact.operator)} overrode {fact.gate} for {fact.rollout_id}{until}"
+            return "warning", "warn", title, fact.reason
         case "RolloutTerminal":
             return "check", "good", f"{fact.rollout_id} completed", fact.reason
         case "RolloutConcluded":

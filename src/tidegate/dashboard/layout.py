@@ -61,6 +61,7 @@ DONE: Final = {
     "paused": "The rollout was paused.",
     "resumed": "The rollout was resumed.",
     "cleared": "The rollout was cleared.",
+    "overridden": "The rollout passes the gate.",
     "skipped": "The rollout continues without the host.",
     "aborted": "The rollout was aborted.",
     "redriven": "The worker will try it again.",

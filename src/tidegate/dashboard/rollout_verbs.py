@@ -11,7 +11,7 @@ from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.rollouts.clearance import WAIVED_MAX
 from tidegate.domain.rollouts.rows import Rollout, RolloutTally
-from tidegate.domain.rollouts.states import CLEARABLE, DISPATCHABLE
+from tidegate.domain.rollouts.states import CLEARABLE, DISPATCHABLE, OPEN, OverridableGate
 
 
 def verbs_of(
@@ -20,7 +20,7 @@ def verbs_of(
     tally: RolloutTally,
     troubled: tuple[HostLine, ...],
 ) -> tuple[VerbButton, ...]:
-    """Pause, resume, clear, retry, skip and abort, each with why it cannot be used now."""
+    """Pause, resume, clear, retry, skip, override and abort; each says why it cannot be used."""
     path = f"/rollouts/{tally.rollout_id}"
     name = tally.rollout_id
     forbidden, scope = "", channel_scope(tally.channel)
@@ -82,6 +82,7 @@ def verbs_of(
             fields=(Field(name="host_id", label="Host"), REASON),
             why=forbidden or ("" if running or clearable or tally.late else state),
         ),
+        _override(path, rollout.version, principal, tally),
         _clear(path, rollout.version, troubled, forbidden or ("" if clearable else not_yet)),
         VerbButton(
             id="abort",
@@ -96,6 +97,34 @@ def verbs_of(
             danger=True,
             why=forbidden or ("" if running or clearable else state),
         ),
+    )
+
+
+def _override(path: str, version: int, principal: Principal, tally: RolloutTally) -> VerbButton:
+    scope = channel_scope(tally.channel)
+    why = "" if tally.state in OPEN else f"It is {tally.state}."
+    if not principal.may(Right.EMERGENCY, scope):
+        why = describe_missing(principal, (Right.EMERGENCY,), scope)
+    return VerbButton(
+        id="override",
+        label="Override a gate",
+        icon="warning",
+        action=f"{path}/override",
+        title=f"Let {tally.rollout_id} pass a gate?",
+        text="This rollout passes the gate to its end, whatever the gate says. Your name and "
+        "reason are shown in its history and on the channel's page.",
+        version=version,
+        fields=(
+            Field(
+                name="gate",
+                label="Gate",
+                kind="select",
+                options=tuple(Option(gate.value, gate.value) for gate in OverridableGate),
+            ),
+            REASON,
+        ),
+        danger=True,
+        why=why,
     )
 
 

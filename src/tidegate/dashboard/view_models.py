@@ -279,6 +279,15 @@ class RungLine(Struct, frozen=True):
     skipped: str
 
 
+class OverrideLine(Struct, frozen=True):
+    """A gate that the newest rollout passes, because a person says so."""
+
+    gate: str
+    by: str
+    at: datetime
+    reason: str
+
+
 class ChannelPage(Struct, frozen=True, kw_only=True):
     channel: str
     package: str
@@ -302,6 +311,7 @@ class ChannelPage(Struct, frozen=True, kw_only=True):
     history: tuple[PinChange, ...]
     quarantine: tuple[Quarantine, ...]
     ladder: tuple[RungLine, ...]
+    overrides: tuple[OverrideLine, ...]
     verbs: tuple[VerbButton, ...]
 
 

@@ -32,6 +32,7 @@ from tidegate.domain.channels.refusals import (
     WrongPackage,
 )
 from tidegate.domain.hosts.refusals import ClosureQuarantined
+from tidegate.domain.rollouts.states import OverridableGate
 from tidegate.errors import NotFound, Refused, StaleVersion
 from tidegate.web.inputs import Input, Nothing, ReadQuery
 from tidegate.web.routing import Request, Response, Route, requires, requires_step
@@ -42,6 +43,7 @@ class Promotion(Input, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(max_length=1_024)] = ""
     display_name: Annotated[str, Meta(max_length=256)] = ""  # of the rollout, for people
     refresh: bool = False  # confirm the pinned release with new evidence; no rollout opens
+    override: tuple[OverridableGate, ...] = ()  # gates that it passes; needs `emergency`
 
 
 class Rollback(Input, frozen=True, kw_only=True):
@@ -73,6 +75,7 @@ def promote(
             reason=body.reason,
             display_name=body.display_name,
             refresh=body.refresh,
+            overrides=body.override,
         )
     )
 

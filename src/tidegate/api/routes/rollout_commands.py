@@ -1,8 +1,9 @@
-"""The verbs of a rollout: open, pause, resume, clear, abort, retry, skip."""
+"""The verbs of a rollout: open, pause, resume, clear, abort, retry, skip, override."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -27,6 +28,7 @@ from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.access.steps import (
     ABORT_ROLLOUT,
     CLEAR_ROLLOUT,
+    OVERRIDE_GATE,
     PAUSE_ROLLOUT,
     PROMOTE,
     RESUME_ROLLOUT,
@@ -47,7 +49,7 @@ from tidegate.domain.releases.rows import KnownRelease, known_key
 from tidegate.domain.rollouts.clearance import WAIVED_MAX
 from tidegate.domain.rollouts.promotion import demand_package
 from tidegate.domain.rollouts.refusals import RollbackRunning
-from tidegate.domain.rollouts.states import Clearance
+from tidegate.domain.rollouts.states import Clearance, OverridableGate
 from tidegate.errors import IllegalTransition, NotFound, StaleVersion
 from tidegate.kernel.model import Position
 from tidegate.web.inputs import Input, Nothing
@@ -80,6 +82,12 @@ class Clearing(Input, frozen=True, kw_only=True):
 
 class Retrying(RolloutReason, frozen=True, kw_only=True):
     hosts: Annotated[tuple[HostId, ...], Meta(max_length=WAIVED_MAX)] = ()  # none: all that failed
+
+
+class Overriding(Input, frozen=True, kw_only=True):
+    gate: OverridableGate
+    reason: Reason
+    until: Annotated[datetime, Meta(tz=True)] | None = None  # None: to the end of the rollout
 
 
 class Skipping(RolloutReason, frozen=True, kw_only=True):
@@ -195,6 +203,20 @@ def skip(
     return _show(request, reads, fleet_reader, position)
 
 
+def override(
+    request: Request[RolloutPath, Nothing, Overriding],
+    rollouts: RolloutOperations,
+    reads: Reads,
+    fleet_reader: FleetReader,
+) -> Response:
+    """Let a rollout pass a gate, whatever it says, until a time or to its end."""
+    body = request.body
+    position = rollouts.override(
+        request.caller, request.path.rollout_id, body.gate, body.reason, body.until
+    )
+    return _show(request, reads, fleet_reader, position)
+
+
 def _show(
     request: RolloutVerb, reads: Reads, fleet_reader: FleetReader, position: Position
 ) -> Response:
@@ -244,5 +266,6 @@ ROUTES = (
     _verb("clearance", clear, CLEAR_ROLLOUT, *_CLEARS),
     _verb("abort", abort, ABORT_ROLLOUT, *_ERRORS),
     _verb("retry", retry, RETRY_ROLLOUT, *_CLEARS),
+    _verb("override", override, OVERRIDE_GATE, *_ERRORS),
     _verb("skip", skip, SKIP_HOST, *_ERRORS, HostNotInRollout, HostUnderWay),
 )

@@ -38,6 +38,7 @@ from tidegate.domain.rollouts.facts import OpenedWave
 from tidegate.domain.rollouts.folds import rollout_tallies, rollouts
 from tidegate.domain.rollouts.names import channel_of
 from tidegate.domain.rollouts.rows import (
+    GateOverride,
     GateStatus,
     Rollout,
     RolloutGates,
@@ -138,6 +139,7 @@ class RolloutShown(Rollout, frozen=True, kw_only=True):
     cause: Cause | None = None  # what made it end so
     cause_id: str | None = None
     gates: tuple[GateStatus, ...] = ()
+    overrides: tuple[GateOverride, ...] = ()  # gates that it passes, and who says so
     plan: PlanSummary | None = None
 
 
@@ -276,6 +278,7 @@ def _body(
         cause=tally.cause,
         cause_id=tally.cause_id,
         gates=() if gates is None else gates.blocked,
+        overrides=tally.overrides,
         plan=_summary(fleet_reader, found.row),
     )
 

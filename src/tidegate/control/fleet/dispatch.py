@@ -47,7 +47,7 @@ from tidegate.domain.rollouts.report_slices import (
 from tidegate.domain.rollouts.rows import RolloutGates, RolloutTally, gates_key
 from tidegate.domain.rollouts.slices import ChangeGates, GateFinding, change_gates
 from tidegate.domain.rollouts.states import DISPATCHABLE
-from tidegate.domain.rollouts.tallies import late_failures
+from tidegate.domain.rollouts.tallies import late_failures, list_passed
 from tidegate.errors import Conflict, Gone, NotFound, Refused
 from tidegate.kernel.model import Meta
 from tidegate.kernel.slices import Slice
@@ -252,9 +252,12 @@ class Dispatcher:
         if tally.terminal_at is not None and late_failures(tally):
             return "a host that came late failed"
         rows = [self._sights.row(key, ChannelStops) for key in stops_keys(tally.channel)]
-        if is_stopped([None if seen is None else seen.row for seen in rows], self._clock()):
+        now = self._clock()
+        passed = list_passed(tally, now)
+        if is_stopped([None if seen is None else seen.row for seen in rows], now, passed):
             return "the channel is frozen or held"
-        if tally.terminal_at is None and shut_edge(self._gates(tally.rollout_id)) is not None:
+        gates = self._gates(tally.rollout_id)
+        if tally.terminal_at is None and shut_edge(gates, passed) is not None:
             return "a channel edge is shut"
         key = quarantine_key(tally.channel, tally.target_closure)
         if self._sights.row(key, Quarantined) is not None:

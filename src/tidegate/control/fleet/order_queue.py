@@ -36,7 +36,7 @@ from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.names import channel_of
 from tidegate.domain.rollouts.report_slices import shut_edge
 from tidegate.domain.rollouts.rows import RolloutGates, RolloutTally, gates_key, tally_key
-from tidegate.domain.rollouts.tallies import may_go
+from tidegate.domain.rollouts.tallies import list_passed, may_go
 from tidegate.errors import VersionConflict
 from tidegate.kernel import codec
 from tidegate.kernel.model import (
@@ -199,9 +199,11 @@ class OrderQueue:
         """Whether the order stays where it is until a person or time releases it."""
         if tally.halted_at is not None or tally.paused_at is not None:
             return True
-        if not may_go(tally, record.host_id) or is_stopped(standing.stops, self._clock()):
+        now = self._clock()
+        passed = list_passed(tally, now)
+        if not may_go(tally, record.host_id) or is_stopped(standing.stops, now, passed):
             return True
-        return not record.late and shut_edge(standing.gates) is not None
+        return not record.late and shut_edge(standing.gates, passed) is not None
 
     def _leased(self, row: QueuedDispatch) -> QueuedDispatch:
         now = self._clock()

@@ -31,7 +31,7 @@ from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.control.storage.blobs import Blobs
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.scopes import channel_scope
-from tidegate.domain.access.steps import PROMOTE, ROLL_BACK
+from tidegate.domain.access.steps import OVERRIDE_GATE, PROMOTE, ROLL_BACK
 from tidegate.domain.channels.refusals import ChannelNotFound, PlanOutdated
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.channels.stops import ChannelStops, freeze_over, stops_keys
@@ -51,6 +51,7 @@ from tidegate.domain.rollouts.promotion import (
     demand_package,
     promote_release,
 )
+from tidegate.domain.rollouts.states import OverridableGate
 from tidegate.errors import Conflict, NotFound, StaleVersion
 from tidegate.kernel.model import NO_META, Meta, Position
 
@@ -72,6 +73,7 @@ class Promote(Struct, frozen=True, kw_only=True):
     rollback: bool = False  # away from what the channel is pinned to
     channel_version: int | None = None  # of the channel's row, from which a rollback was chosen
     refresh: bool = False  # new evidence for what the channel is pinned to, and nothing else
+    overrides: tuple[OverridableGate, ...] = ()  # gates that the rollout passes
     display_name: str = ""
     reason: str = ""
 
@@ -251,6 +253,7 @@ class Promotions:
             fleet_version=planned.fleet_version,
             rollback=asked.rollback,
             channel_version=asked.channel_version,
+            overrides=asked.overrides,
             display_name=asked.display_name,
             reason=asked.reason,
         )
@@ -340,14 +343,18 @@ class PromotionOperations:
         reason: str = "",
         display_name: str = "",
         refresh: bool = False,
+        overrides: tuple[OverridableGate, ...] = (),
     ) -> ChannelPromotion:
         """Make a release authoritative on the channel and roll it out: one commit. ``refresh``:
         confirm the release that is, with new evidence, and open no rollout.
+        ``overrides`` are gates that the rollout passes; that needs the permission emergency.
 
         Raises:
             ReleaseNotPinned.
         """
         caller.demand(PROMOTE, channel_scope(channel))
+        if overrides:
+            caller.demand(OVERRIDE_GATE, channel_scope(channel))
         asked = Promote(
             channel=channel,
             release_id=release_id,
@@ -355,6 +362,7 @@ class PromotionOperations:
             by=caller.id,
             expected_version=self._counter_seen(caller, channel),
             refresh=refresh,
+            overrides=() if refresh else overrides,
             display_name=display_name,
             reason=reason.strip(),
         )

@@ -1,9 +1,12 @@
-"""What an operator does to a rollout: pause, resume, clear, retry, skip a host, abort.
+"""What an operator does to a rollout: pause, resume, clear, retry, skip a host, override a gate,
+abort.
 
 Each runs alone in the rollout's lane, before the reports that wait there.
 """
 
 from __future__ import annotations
+
+from datetime import datetime
 
 from msgspec import Struct
 
@@ -16,6 +19,7 @@ from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.access.steps import (
     ABORT_ROLLOUT,
     CLEAR_ROLLOUT,
+    OVERRIDE_GATE,
     PAUSE_ROLLOUT,
     RESUME_ROLLOUT,
     RETRY_ROLLOUT,
@@ -30,13 +34,15 @@ from tidegate.domain.rollouts.report_slices import SkipHostByHand, skip_host_by_
 from tidegate.domain.rollouts.rows import Rollout, rollout_key
 from tidegate.domain.rollouts.slices import (
     AbortRollout,
+    OverrideGate,
     PauseRollout,
     ResumeRollout,
     abort_rollout,
+    override_gate,
     pause_rollout,
     resume_rollout,
 )
-from tidegate.domain.rollouts.states import Clearance
+from tidegate.domain.rollouts.states import Clearance, OverridableGate
 from tidegate.kernel.model import Position
 from tidegate.kernel.slices import Slice
 
@@ -134,6 +140,25 @@ class RolloutOperations:
             expected_version=caller.expected_version,
         )
         return self._run(SKIP_HOST, caller, rollout_id, skip_host_by_hand, command)
+
+    def override(
+        self,
+        caller: Caller,
+        rollout_id: str,
+        gate: OverridableGate,
+        reason: str,
+        until: datetime | None = None,
+    ) -> Position:
+        """Let the rollout pass a gate, until a time or to its end."""
+        command = OverrideGate(
+            rollout_id=rollout_id,
+            gate=gate,
+            operator=caller.id,
+            reason=reason,
+            until=until,
+            expected_version=caller.expected_version,
+        )
+        return self._run(OVERRIDE_GATE, caller, rollout_id, override_gate, command)
 
     def _clear(
         self,

@@ -26,6 +26,7 @@ from tidegate.dashboard.view_models import (
     ChannelPage,
     EvidenceLine,
     GateLine,
+    OverrideLine,
     PinChange,
     Quarantine,
     RungLine,
@@ -245,6 +246,7 @@ class ChannelPages:
             on_failure=str(row.policy.on_failure),
             history=_history(self.reads, name, people),
             quarantine=kept,
+            overrides=_overrides(self.reads, row, people),
             ladder=tuple(_rung(item, people) for item in ladder.rungs),
             verbs=verbs,
         )
@@ -331,6 +333,17 @@ def _history(reads: Reads, name: str, people: UserDirectory) -> tuple[PinChange,
             chip=STEPS[item.row.event_type],
         )
         for item in reversed(rows[-HISTORY_SHOWN:])
+    )
+
+
+def _overrides(reads: Reads, row: Channel, people: UserDirectory) -> tuple[OverrideLine, ...]:
+    """What people let the channel's newest rollout pass."""
+    if row.newest_rollout_id is None:
+        return ()
+    tally = reads.find(tally_key(row.newest_rollout_id), RolloutTally)
+    found = () if tally is None else tally.row.overrides
+    return tuple(
+        OverrideLine(item.gate.value, people(item.operator), item.at, item.reason) for item in found
     )
 
 

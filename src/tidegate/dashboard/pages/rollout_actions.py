@@ -1,4 +1,4 @@
-"""The forms of a rollout's page: pause, resume, clear, skip, abort."""
+"""The forms of a rollout's page: pause, resume, clear, skip, override, abort."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from tidegate.dashboard.pages.rollouts import RolloutPages
 from tidegate.domain.access.steps import (
     ABORT_ROLLOUT,
     CLEAR_ROLLOUT,
+    OVERRIDE_GATE,
     PAUSE_ROLLOUT,
     RESUME_ROLLOUT,
     SKIP_HOST,
 )
-from tidegate.domain.rollouts.states import Clearance
+from tidegate.domain.rollouts.states import Clearance, OverridableGate
 from tidegate.kernel.model import Position
 from tidegate.web.inputs import Input
 from tidegate.web.routing import Request, Response
@@ -38,6 +39,10 @@ class RolloutForm(Input, frozen=True, kw_only=True):
 class ClearForm(RolloutForm, frozen=True, kw_only=True):
     mode: Clearance
     hosts: Annotated[str, Meta(max_length=4_000)] = ""  # separated by commas
+
+
+class OverrideForm(RolloutForm, frozen=True, kw_only=True):
+    gate: OverridableGate
 
 
 class SkipForm(RolloutForm, frozen=True, kw_only=True):
@@ -116,6 +121,21 @@ def skip(
     return _attempt(request, pages, layout, run, "skipped")
 
 
+def override(
+    request: Request[RolloutPagePath, PageQuery, OverrideForm],
+    rollouts: RolloutOperations,
+    pages: RolloutPages,
+    layout: Layout,
+) -> Response:
+    """Let the rollout pass a gate."""
+    body = request.body
+    run = partial(
+        rollouts.override,
+        *(request.caller, request.path.rollout_id, body.gate, body.reason),
+    )
+    return _attempt(request, pages, layout, run, "overridden")
+
+
 def _attempt(
     request: Request[RolloutPagePath, PageQuery, Any],
     pages: RolloutPages,
@@ -133,5 +153,6 @@ ROUTES = (
     step_route("/rollouts/{rollout_id}/resume", resume, RESUME_ROLLOUT, rollout_scope),
     step_route("/rollouts/{rollout_id}/abort", abort, ABORT_ROLLOUT, rollout_scope),
     step_route("/rollouts/{rollout_id}/clear", clear, CLEAR_ROLLOUT, rollout_scope),
+    step_route("/rollouts/{rollout_id}/override", override, OVERRIDE_GATE, rollout_scope),
     step_route("/rollouts/{rollout_id}/skip", skip, SKIP_HOST, rollout_scope),
 )

@@ -46,6 +46,7 @@ APPROVE = (Verb.APPROVE,)
 AUTHOR_OR_APPROVE = (Verb.AUTHOR, Verb.APPROVE)
 OPERATE = (Verb.OPERATE,)
 RELEASE = (Verb.RELEASE,)
+EMERGENCY = (Verb.EMERGENCY,)
 ADMINISTER = (Verb.ADMINISTER,)
 CHECKED = VersionRule.CHECKED
 DEMANDED = VersionRule.DEMANDED
@@ -62,6 +63,8 @@ RETRY_ROLLOUT: Final = Step(name="rollout.retry", verbs=OPERATE, version=CHECKED
 """Try the failed and reverted hosts of a halted rollout again."""
 SKIP_HOST: Final = Step(name="rollout.skip", verbs=OPERATE, version=CHECKED)
 """Continue a rollout without a host that has not started its order."""
+OVERRIDE_GATE: Final = Step(name="rollout.override", verbs=EMERGENCY, version=CHECKED)
+"""Let one rollout pass an edge, a freeze, a window, a hold, its start time or old evidence."""
 PROMOTE: Final = Step(name="channel.promote", verbs=RELEASE, version=CHECKED)
 """Pin a channel to a release and roll the release out to its hosts."""
 ROLL_BACK: Final = Step(name="channel.rollback", verbs=RELEASE, version=CHECKED)
@@ -215,6 +218,7 @@ STEPS: Final = _steps(
         CLEAR_ROLLOUT,
         RETRY_ROLLOUT,
         SKIP_HOST,
+        OVERRIDE_GATE,
         PROMOTE,
         ROLL_BACK,
         READ_REVISION,

@@ -19,6 +19,7 @@ from zlib import crc32
 from msgspec import Struct
 
 from tidegate.domain.channels.refusals import ChannelFrozen, ChannelOnHold
+from tidegate.domain.rollouts.states import NONE_PASSED, OverridableGate
 from tidegate.domain.windows.facts import WindowSpec
 from tidegate.kernel.collections import Collection, Nature, Writers
 from tidegate.kernel.model import Key
@@ -79,16 +80,28 @@ def freeze_over(rows: Sequence[ChannelStops | None], now: datetime) -> FreezeSpa
     return None
 
 
-def is_stopped(rows: Sequence[ChannelStops | None], now: datetime) -> bool:
+def is_stopped(
+    rows: Sequence[ChannelStops | None],
+    now: datetime,
+    passed: frozenset[OverridableGate] = NONE_PASSED,
+) -> bool:
+    """Whether no order may go out on the channel; ``passed`` are gates that do not count."""
     held = any(row is not None and row.held_by is not None for row in rows)
-    return held or freeze_over(rows, now) is not None
+    if held and OverridableGate.HOLD not in passed:
+        return True
+    return OverridableGate.FREEZE not in passed and freeze_over(rows, now) is not None
 
 
-def demand_unstopped(channel: str, rows: Sequence[ChannelStops | None], now: datetime) -> None:
+def demand_unstopped(
+    channel: str,
+    rows: Sequence[ChannelStops | None],
+    now: datetime,
+    passed: frozenset[OverridableGate] = NONE_PASSED,
+) -> None:
     """Raises: ChannelFrozen, ChannelOnHold."""
     freeze = freeze_over(rows, now)
-    if freeze is not None:
+    if freeze is not None and OverridableGate.FREEZE not in passed:
         raise ChannelFrozen(channel, freeze.freeze_id, freeze.until)
-    for row in rows:
+    for row in () if OverridableGate.HOLD in passed else rows:
         if row is not None and row.held_by is not None:
             raise ChannelOnHold(channel, row.held_by, row.held_reason)

@@ -22,14 +22,14 @@ asked once per pass; the rest once per host.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from tidegate.domain.channels.rows import CHANNELS, FREEZES, QUARANTINE, Freeze, quarantine_key
 from tidegate.domain.fleet.budgets import current_bound
 from tidegate.domain.fleet.rows import BUDGETS, ENROLLED, HOSTS
-from tidegate.domain.gates.edges import EdgeVerdict, WaitingRelease, judge_edge
+from tidegate.domain.gates.edges import EdgeVerdict, WaitingRelease, judge_edge, time_text
 from tidegate.domain.gates.inputs import FleetState, GateEvidence, GateInput, Versioned
 from tidegate.domain.hosts.facts import BudgetSlot
 from tidegate.domain.hosts.rows import (
@@ -43,9 +43,9 @@ from tidegate.domain.hosts.rows import (
 from tidegate.domain.hosts.states import SETTLED
 from tidegate.domain.provenance import moment
 from tidegate.domain.releases.rows import ACTUAL, actual_key
-from tidegate.domain.rollouts.rows import TALLIES, RolloutTally
-from tidegate.domain.rollouts.states import DISPATCHABLE, ORDERED
-from tidegate.domain.rollouts.tallies import late_failures, may_go, reached
+from tidegate.domain.rollouts.rows import TALLIES, GateOverride, RolloutTally
+from tidegate.domain.rollouts.states import DISPATCHABLE, ORDERED, OverridableGate
+from tidegate.domain.rollouts.tallies import late_failures, may_go, override_of, reached
 
 UNSTAGED = "wave-promotion-host-unstaged"
 
@@ -386,25 +386,56 @@ def _enlisted(look: GateContext, host_id: str) -> GateEvidence | None:
     return None if found is None else GateEvidence(HOSTS.name, host_id, found.version)
 
 
+def _overridable(name: OverridableGate, gate: Gate) -> Gate:
+    """The gate, open for a rollout that passes it; it then says who says so."""
+
+    def blocks(look: GateContext, host_id: str) -> Block | None:
+        if override_of(look.tally, name, look.state.at) is not None:
+            return None
+        return gate.blocks(look, host_id)
+
+    def adds(look: GateContext, host_id: str) -> str:
+        item = override_of(look.tally, name, look.state.at)
+        return gate.adds(look, host_id) if item is None else describe_override(item)
+
+    return replace(gate, blocks=blocks, adds=adds)
+
+
+def describe_override(item: GateOverride) -> str:
+    until = "" if item.until is None else f" until {time_text(item.until)}"
+    return f"Overridden by {item.operator} at {time_text(item.at)}{until}: {item.reason}"
+
+
 GATES = (
     Gate("halted", halted, "no failure halts the rollout", stands_on=_tallied),
     Gate("dispatchable", dispatchable, "the rollout gives out orders", True, _tallied),
     Gate("paused", paused, "not paused", stands_on=_tallied),
-    Gate("freeze", frozen, "no freeze covers the channel"),
-    Gate("hold", held, "the channel is not held", stands_on=_channelled),
+    _overridable(
+        OverridableGate.FREEZE, Gate("freeze", frozen, "no freeze holds the rollout back")
+    ),
+    _overridable(
+        OverridableGate.HOLD,
+        Gate("hold", held, "no hold holds the rollout back", stands_on=_channelled),
+    ),
     Gate("quarantine", quarantined, "the closure is not quarantined here"),
-    Gate(
-        "channel-edges",
-        channel_edges,
-        "no channel edge is shut",
-        stands_on=_edged,
-        adds=_succeeded,
+    _overridable(
+        OverridableGate.EDGES,
+        Gate(
+            "channel-edges",
+            channel_edges,
+            "no channel edge is shut",
+            stands_on=_edged,
+            adds=_succeeded,
+        ),
     ),
     Gate("wave-promotion", wave_promotion, "the host's wave has come", True, _tallied),
     Gate("host-edge", host_edge, "no host before it is under way", True, _preceded, _idle),
     Gate("disruption-budget", disruption_budget, "its budgets have a slot", True, _budgeted),
     Gate("probe-failures", probe_failures, "no probe fails in an earlier wave", True),
-    Gate("freshness", stale, "the pin's evidence is fresh enough", stands_on=_pinned),
+    _overridable(
+        OverridableGate.FRESHNESS,
+        Gate("freshness", stale, "the pin's evidence is fresh enough", stands_on=_pinned),
+    ),
     Gate("host-busy", busy, "the host has no other order", True),
     Gate("host-silent", silent, "the host is heard", True, _enlisted),
 )

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from tidegate.domain.channels.facts import ChannelEdge
 from tidegate.domain.hosts.states import HostState, OnFailure
-from tidegate.domain.rollouts.states import Cause, Clearance, Outcome, RolloutState
+from tidegate.domain.rollouts.states import Cause, Clearance, Outcome, OverridableGate, RolloutState
 from tidegate.kernel.tags import Cross, Partition, Untagged
 from tidegate.kernel.vocabulary import facts
 
@@ -161,6 +161,15 @@ class RolloutResumed(RolloutFact, frozen=True, kw_only=True):
     reason: str
 
 
+class GateOverridden(RolloutFact, frozen=True, kw_only=True):
+    """A person lets this rollout pass a gate, whatever it says, until a time or to its end."""
+
+    gate: OverridableGate
+    operator: str
+    reason: str
+    until: datetime | None = None
+
+
 class GateChanged(RolloutFact, frozen=True, kw_only=True):
     """A gate holds hosts of this rollout back, or does so no longer. Said on change only."""
 
@@ -184,6 +193,7 @@ FACTS = (
         RolloutHalted,
         RolloutPaused,
         RolloutResumed,
+        GateOverridden,
     ),
     *facts("gate_decision", GateChanged),
 )

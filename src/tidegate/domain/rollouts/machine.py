@@ -31,6 +31,7 @@ from tidegate.domain.rollouts.effects import (
     UpdateCurrentWave,
 )
 from tidegate.domain.rollouts.facts import (
+    GateOverridden,
     OperatorClearance,
     RetentionExpired,
     RolloutAborted,
@@ -45,7 +46,7 @@ from tidegate.domain.rollouts.facts import (
 )
 from tidegate.domain.rollouts.outcomes import conclude, outcome_of
 from tidegate.domain.rollouts.refusals import RollbackRunning
-from tidegate.domain.rollouts.rows import RolloutTally, WaveTally
+from tidegate.domain.rollouts.rows import GateOverride, RolloutTally, WaveTally
 from tidegate.domain.rollouts.states import DISPATCHABLE, OPEN, Clearance, RolloutState
 from tidegate.domain.rollouts.tallies import broken
 from tidegate.domain.rollouts.transitions import TABLE, RolloutEvent
@@ -393,6 +394,19 @@ def _pause(tally: RolloutTally, event: RolloutPaused, now: datetime) -> Stepped:
     return replace(tally, paused_at=now, paused_by=event.operator), ()
 
 
+def _override(tally: RolloutTally, event: GateOverridden, now: datetime) -> Stepped:
+    """A second override of a gate takes the place of the first."""
+    override = GateOverride(
+        gate=event.gate,
+        operator=event.operator,
+        reason=event.reason,
+        at=event.at,
+        until=event.until,
+    )
+    others = tuple(item for item in tally.overrides if item.gate is not event.gate)
+    return replace(tally, overrides=(*others, override)), ()
+
+
 def _resume(tally: RolloutTally, event: RolloutResumed, now: datetime) -> Stepped:
     tally = replace(tally, paused_at=None, paused_by=None)
     if tally.state in DISPATCHABLE:
@@ -511,4 +525,5 @@ _STEPS: Final[Mapping[type[Struct], Callable[[RolloutTally, Any, datetime], Step
     OperatorClearance: _clear,
     RolloutAborted: _abort,
     RolloutConcluded: _check_conclusion,
+    GateOverridden: _override,
 }

@@ -4,6 +4,7 @@
     IntentRequested …                            what the channel owes to the world for it
     SuccessorOpened(old)                         if the channel has a rollout
     RolloutOpened(new)                           by a plan that was made before, in a blob
+    GateOverridden …                             what the rollout passes, because a person says so
 
 Rolling a channel back is the same, with a release of the channel's ladder and an operator's
 evidence. A refresh is the first of these facts alone: the pin stays, its evidence is new.
@@ -55,10 +56,15 @@ from tidegate.domain.releases.slices import (
     intents_of,
     rows_of_pinning,
 )
-from tidegate.domain.rollouts.facts import OpenedWave, RolloutOpened, SuccessorOpened
+from tidegate.domain.rollouts.facts import (
+    GateOverridden,
+    OpenedWave,
+    RolloutOpened,
+    SuccessorOpened,
+)
 from tidegate.domain.rollouts.names import check_rollout_id, rollout_id
 from tidegate.domain.rollouts.rows import RolloutTally, tally_key
-from tidegate.domain.rollouts.states import Outcome
+from tidegate.domain.rollouts.states import Outcome, OverridableGate
 from tidegate.errors import InvalidInput
 from tidegate.kernel import codec
 from tidegate.kernel.model import Key, Position, at_most, check_text
@@ -86,6 +92,7 @@ class PromoteRelease(Struct, frozen=True, kw_only=True):
     rollback: bool = False  # the operator leaves what the channel is pinned to, as bad
     channel_version: int | None = None  # of the channel's row, from which a rollback was chosen
     refresh: bool = False  # the pin stays, and no rollout opens: only its evidence is new
+    overrides: tuple[OverridableGate, ...] = ()  # gates that the rollout passes
     display_name: str = ""
     reason: str = ""  # for the history; nothing follows from it
 
@@ -109,6 +116,10 @@ def rows_of_promotion(command: PromoteRelease) -> tuple[Key, ...]:
         check_text("display_name", command.display_name, DISPLAY_NAME_BYTES_MAX)
     if command.reason:
         check_text("reason", command.reason, REASON_BYTES_MAX)
+    if command.overrides and not command.reason.strip():
+        raise InvalidInput("an override needs a reason", field="reason")
+    if len(set(command.overrides)) != len(command.overrides):
+        raise InvalidInput("each gate is overridden once", field="overrides")
     at_most("waves of a plan", len(command.waves), WAVES_MAX)
     if any(wave.hosts < 1 for wave in command.waves):
         raise InvalidInput("a wave of a plan has hosts; empty ones are dropped", field="waves")
@@ -190,6 +201,22 @@ def decide_promotion(
         *intents_of(change, version, channel.policy.operations),
         *_ended(command, opened.rollout_id, now),
         opened,
+        *_overridden(command, opened, now),
+    )
+
+
+def _overridden(
+    command: PromoteRelease, opened: RolloutOpened, now: datetime
+) -> tuple[GateOverridden, ...]:
+    return tuple(
+        GateOverridden(
+            rollout_id=opened.rollout_id,
+            at=now,
+            gate=gate,
+            operator=command.by,
+            reason=command.reason,
+        )
+        for gate in command.overrides
     )
 
 
@@ -313,6 +340,7 @@ def promotion_slice(rules: Rules) -> Slice:
             IntentRequested,
             SuccessorOpened,
             RolloutOpened,
+            GateOverridden,
         ),
         rows=rows_of_promotion,
         expects=_seen,

@@ -68,7 +68,14 @@ from tidegate.domain.rollouts.rows import (
     rollout_key,
     tally_key,
 )
-from tidegate.domain.rollouts.states import DISPATCHABLE, OPEN, ORDERED, RolloutState
+from tidegate.domain.rollouts.states import (
+    DISPATCHABLE,
+    NONE_PASSED,
+    OPEN,
+    ORDERED,
+    OverridableGate,
+    RolloutState,
+)
 from tidegate.errors import IllegalTransition, InvalidInput
 from tidegate.kernel.model import Key, check_text
 from tidegate.kernel.slices import Slice
@@ -208,8 +215,9 @@ def decide_report(
         _demand_retried(tally, record.host_id)
         assert len(rows) == 6, "what rows_of_report names for an acknowledgement"
         _, _, quarantined, gates, *stops = rows
-        demand_unstopped(tally.channel, stops, now)
-        if not record.late and (reason := shut_edge(gates)) is not None:
+        passed = tallies.list_passed(tally, now)
+        demand_unstopped(tally.channel, stops, now, passed)
+        if not record.late and (reason := shut_edge(gates, passed)) is not None:
             raise EdgeClosed(tally.channel, reason)
         _demand_unquarantined(quarantined)
     return (_completed(event, record),)
@@ -251,8 +259,12 @@ def _is_taken_back(tally: RolloutTally, record: HostRecord) -> bool:
     return is_halted and counts and record.state is HostState.DEFERRED
 
 
-def shut_edge(gates: RolloutGates | None) -> str | None:
-    """Why an edge is shut, as the last pass found it; None: it is not."""
+def shut_edge(
+    gates: RolloutGates | None, passed: frozenset[OverridableGate] = NONE_PASSED
+) -> str | None:
+    """Why an edge is shut, as the last pass found it; None: it is not, or does not count."""
+    if OverridableGate.EDGES in passed:
+        return None
     blocked = () if gates is None else gates.blocked
     return next((gate.reason for gate in blocked if gate.gate == EDGES), None)
 
@@ -397,7 +409,7 @@ def decide_reservation(rows: Reserved, command: ReserveDispatch, now: datetime) 
         _demand_turn(tally, command.wave)
     if command.target_closure != tally.target_closure:
         raise WrongClosure(HostState.PENDING, command.target_closure, tally.target_closure)
-    demand_unstopped(tally.channel, stops, now)
+    demand_unstopped(tally.channel, stops, now, tallies.list_passed(tally, now))
     _demand_unquarantined(quarantined)
     if order is not None:
         raise HostBusy(order.host_id, order.rollout_id)

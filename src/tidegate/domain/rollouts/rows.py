@@ -16,7 +16,14 @@ from msgspec import Struct
 
 from tidegate.domain.channels.facts import ChannelEdge
 from tidegate.domain.hosts.states import HostState, OnFailure
-from tidegate.domain.rollouts.states import OPEN, Cause, Outcome, RolloutState, Word
+from tidegate.domain.rollouts.states import (
+    OPEN,
+    Cause,
+    Outcome,
+    OverridableGate,
+    RolloutState,
+    Word,
+)
 from tidegate.kernel.collections import Collection, Index, Nature, Writers
 from tidegate.kernel.model import Key
 
@@ -70,6 +77,16 @@ class WaveTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return found
 
 
+class GateOverride(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A gate that the rollout passes, and who says so."""
+
+    gate: OverridableGate
+    operator: str
+    reason: str
+    at: datetime
+    until: datetime | None = None  # None: to the end of the rollout
+
+
 class RolloutTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The state of the rollout's machine."""
 
@@ -108,6 +125,7 @@ class RolloutTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
     outcome_at: datetime | None = None
     cause: Cause | None = None
     cause_id: str | None = None
+    overrides: tuple[GateOverride, ...] = ()  # one per gate, the newest
 
 
 class GateStatus(Struct, frozen=True, omit_defaults=True):

@@ -15,6 +15,7 @@ from tidegate.domain.access.reasons import REASON_BYTES_MAX, check_operator
 from tidegate.domain.hosts.refusals import RolloutUnknown
 from tidegate.domain.rollouts.facts import (
     GateChanged,
+    GateOverridden,
     OperatorClearance,
     RetentionExpired,
     RolloutAborted,
@@ -31,8 +32,15 @@ from tidegate.domain.rollouts.rows import (
     rollout_key,
     tally_key,
 )
-from tidegate.domain.rollouts.states import CLEARABLE, DISPATCHABLE, OPEN, Clearance, RolloutState
-from tidegate.domain.rollouts.tallies import under_way
+from tidegate.domain.rollouts.states import (
+    CLEARABLE,
+    DISPATCHABLE,
+    OPEN,
+    Clearance,
+    OverridableGate,
+    RolloutState,
+)
+from tidegate.domain.rollouts.tallies import override_of, under_way
 from tidegate.errors import IllegalTransition, InvalidInput
 from tidegate.kernel.model import Key, Position, at_most, check_text
 from tidegate.kernel.slices import Slice
@@ -68,6 +76,17 @@ class AbortRollout(Struct, frozen=True, kw_only=True):
     expected_version: int | None = None
 
 
+class OverrideGate(Struct, frozen=True, kw_only=True):
+    """Let a rollout pass one gate, whatever it says."""
+
+    rollout_id: str
+    gate: OverridableGate
+    operator: str
+    reason: str
+    until: datetime | None = None  # None: to the end of the rollout
+    expected_version: int | None = None
+
+
 class ExpireRetention(Struct, frozen=True, kw_only=True):
     """The worker's word that the time in ``due_at`` of the tally has come."""
 
@@ -90,7 +109,7 @@ class ChangeGates(Struct, frozen=True, kw_only=True):
     findings: tuple[GateFinding, ...]
 
 
-Steering = PauseRollout | ResumeRollout | AbortRollout
+Steering = PauseRollout | ResumeRollout | AbortRollout | OverrideGate
 
 
 def expected_of(command: Steering) -> dict[Key, Position]:
@@ -153,6 +172,27 @@ def decide_abort(rows: Seen, command: AbortRollout, now: datetime) -> Sequence[S
         )
         return (given_up,)
     raise IllegalTransition("rollout", tally.state, "abort")
+
+
+def decide_override(rows: Seen, command: OverrideGate, now: datetime) -> Sequence[Struct]:
+    """Raises: IllegalTransition: the rollout has ended. InvalidInput: the time is over already."""
+    tally = demand_tally(rows[0], command.rollout_id)
+    if tally.state not in OPEN:
+        raise IllegalTransition("rollout", tally.state, "override")
+    if command.until is not None and command.until <= now:
+        raise InvalidInput(f"an override until {command.until} is over already", field="until")
+    known = override_of(tally, command.gate, now)
+    if known is not None and known.until == command.until:
+        return ()
+    overridden = GateOverridden(
+        rollout_id=command.rollout_id,
+        at=now,
+        gate=command.gate,
+        operator=command.operator,
+        reason=command.reason,
+        until=command.until,
+    )
+    return (overridden,)
 
 
 # ── retention ─────────────────────────────────────────────────────────────────────────────────────
@@ -243,6 +283,14 @@ abort_rollout = Slice(
     expects=expected_of,
     decide=decide_abort,
 )
+override_gate = Slice(
+    name="override-gate",
+    command=OverrideGate,
+    writes=(GateOverridden,),
+    rows=rows_of_steering,
+    expects=expected_of,
+    decide=decide_override,
+)
 expire_retention = Slice(
     name="expire-retention",
     command=ExpireRetention,
@@ -257,4 +305,11 @@ change_gates = Slice(
     rows=rows_of_gates,
     decide=decide_gates,
 )
-SLICES = (pause_rollout, resume_rollout, abort_rollout, expire_retention, change_gates)
+SLICES = (
+    pause_rollout,
+    resume_rollout,
+    abort_rollout,
+    override_gate,
+    expire_retention,
+    change_gates,
+)

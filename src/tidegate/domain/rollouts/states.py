@@ -71,3 +71,23 @@ class Clearance(StrEnum):
     RESUME = "resume"  # failed and reverted hosts are tried again
     WAIVE = "waive"  # the named hosts leave the count
     ABANDON = "abandon"  # superseded, without a successor
+
+
+class OverridableGate(StrEnum):
+    """A gate that a person with the permission ``emergency`` can override, for one rollout."""
+
+    EDGES = "edges"
+    """What other channels must show first (`channel-edges`)."""
+    FREEZE = "freeze"
+    """The freezes that cover the channel."""
+    HOLD = "hold"
+    """The hold on the channel."""
+    WINDOW = "window"
+    """The maintenance windows that cover the channel."""
+    START_AT = "start-at"
+    """The time at which the rollout may start."""
+    FRESHNESS = "freshness"
+    """How old the evidence of the pin may be."""
+
+
+NONE_PASSED: Final = frozenset[OverridableGate]()

@@ -8,11 +8,14 @@ not grow with the fleet.
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from msgspec.structs import replace
 
 from tidegate.domain.hosts.states import SETTLED, HostState, OnFailure
 from tidegate.domain.rollouts.refusals import RolloutInvariant
-from tidegate.domain.rollouts.rows import RolloutTally, WaveTally
+from tidegate.domain.rollouts.rows import GateOverride, RolloutTally, WaveTally
+from tidegate.domain.rollouts.states import NONE_PASSED, OverridableGate
 
 # Not Deferred: nothing runs there, and halting takes the order back.
 ON_TARGET = (HostState.ACTIVATING, HostState.SOAKING)
@@ -203,3 +206,25 @@ def under_way(tally: RolloutTally) -> int:
     """
     late = sum(tally.late.get(state, 0) for state in UNDER_WAY)
     return max(tally.busy, total(tally, *UNDER_WAY) + rolling_back(tally) + late)
+
+
+# ── overrides ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def override_of(tally: RolloutTally, gate: OverridableGate, now: datetime) -> GateOverride | None:
+    """The override by which the rollout passes the gate now. It ends with the rollout: hosts that
+    come late are not what the person had in mind.
+    """
+    if tally.outcome is not None:
+        return None
+    for item in tally.overrides:
+        if item.gate is gate and (item.until is None or now < item.until):
+            return item
+    return None
+
+
+def list_passed(tally: RolloutTally, now: datetime) -> frozenset[OverridableGate]:
+    """The gates that the rollout passes now, whatever they say."""
+    if not tally.overrides:
+        return NONE_PASSED
+    return frozenset(gate for gate in OverridableGate if override_of(tally, gate, now) is not None)

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from tidegate.domain.hosts.facts import HostJoined, HostRegressed, HostSkipped, HostStateChanged
 from tidegate.domain.rollouts.facts import (
+    GateOverridden,
     OperatorClearance,
     RetentionExpired,
     RolloutAborted,
@@ -44,6 +45,7 @@ RolloutEvent = (
     | OperatorClearance
     | RolloutAborted
     | RolloutConcluded
+    | GateOverridden
 )
 
 _OPENING, _ACTIVE, _CONVERGING, _TERMINAL, _REVERTED, _FAILED, _SUPERSEDED, _PRUNED = RolloutState
@@ -58,6 +60,7 @@ TABLE: Final[Mapping[RolloutState, Mapping[type[Struct], frozenset[RolloutState]
         {
             _OPENING: {
                 RolloutOpened: _to(_OPENING),
+                GateOverridden: _to(_OPENING),
                 HostJoined: _to(_ACTIVE),
                 HostSkipped: _to(_OPENING, _CONVERGING),
                 RolloutTerminal: _to(_TERMINAL),
@@ -68,6 +71,7 @@ TABLE: Final[Mapping[RolloutState, Mapping[type[Struct], frozenset[RolloutState]
             },
             _ACTIVE: {
                 RolloutOpened: _to(_ACTIVE),
+                GateOverridden: _to(_ACTIVE),
                 HostJoined: _to(_ACTIVE),
                 HostStateChanged: _to(_ACTIVE, _CONVERGING, _REVERTED, _FAILED),
                 HostSkipped: _to(_ACTIVE, _CONVERGING, _REVERTED, _FAILED),
@@ -81,6 +85,7 @@ TABLE: Final[Mapping[RolloutState, Mapping[type[Struct], frozenset[RolloutState]
             },
             _CONVERGING: {
                 RolloutOpened: _to(_CONVERGING),
+                GateOverridden: _to(_CONVERGING),
                 HostJoined: _to(_ACTIVE),
                 HostStateChanged: _to(_ACTIVE, _CONVERGING, _FAILED),
                 HostSkipped: _to(_CONVERGING),
@@ -106,6 +111,7 @@ TABLE: Final[Mapping[RolloutState, Mapping[type[Struct], frozenset[RolloutState]
             },
             _REVERTED: {
                 RolloutOpened: _to(_REVERTED),
+                GateOverridden: _to(_REVERTED),
                 HostStateChanged: _to(_REVERTED, _FAILED),
                 HostSkipped: _to(_REVERTED),
                 HostRegressed: _to(_REVERTED),
@@ -118,6 +124,7 @@ TABLE: Final[Mapping[RolloutState, Mapping[type[Struct], frozenset[RolloutState]
             },
             _FAILED: {
                 RolloutOpened: _to(_FAILED),
+                GateOverridden: _to(_FAILED),
                 HostStateChanged: _to(_FAILED),
                 HostSkipped: _to(_FAILED),
                 HostRegressed: _to(_FAILED),

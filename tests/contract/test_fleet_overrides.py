@@ -1,0 +1,156 @@
+"""A person with the permission emergency lets one rollout pass a gate, on every engine.
+
+The override is a fact, it is kept in the tally, and ``explain`` says who and why. It passes the
+reservation, the hand-out and the acknowledgement, and nothing but its gate.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.contract.in_process_fleet import OLD, InProcessFleet
+from tidegate.domain.channels.facts import ChannelEdge
+from tidegate.domain.channels.refusals import ChannelFrozen
+from tidegate.domain.channels.slices import (
+    HoldChannel,
+    StartFreeze,
+    hold_channel,
+    start_freeze,
+)
+from tidegate.domain.composition import FOLDS
+from tidegate.domain.gates.explain import explain
+from tidegate.domain.gates.inputs import GateVerdict
+from tidegate.domain.hosts.facts import DispatchAck
+from tidegate.domain.rollouts.slices import (
+    OverrideGate,
+    PauseRollout,
+    override_gate,
+    pause_rollout,
+)
+from tidegate.domain.rollouts.states import OverridableGate, RolloutState
+from tidegate.errors import IllegalTransition, InvalidInput
+from tidegate.kernel.replay import differences
+
+ROLLOUT = "prod@web.1"
+
+
+def begin(fleet: InProcessFleet, **policy: Any) -> None:
+    fleet.create("dev")
+    fleet.create("prod", **policy)
+    fleet.enroll("p1", channel="prod")
+    fleet.offer("web.1", "web.2")
+
+
+def freeze(fleet: InProcessFleet) -> None:
+    started = StartFreeze(freeze_id="xmas", operator="ann", reason="holidays", channels=("prod",))
+    fleet.execute(start_freeze, started)
+
+
+def override(fleet: InProcessFleet, gate: OverridableGate, **said: Any) -> None:
+    command = OverrideGate(
+        rollout_id=ROLLOUT, gate=gate, operator="bob", reason="hotfix for INC-7", **said
+    )
+    fleet.execute(override_gate, command)
+
+
+def verdict(fleet: InProcessFleet, gate: str) -> GateVerdict:
+    state = fleet.control_plane.fleet_reader.state([ROLLOUT], fleet.clock())
+    (found,) = (item for item in explain(state, ROLLOUT).verdicts if item.gate == gate)
+    return found
+
+
+@pytest.mark.req("OP-3")
+def test_passes_a_freeze_at_reservation_hand_out_and_acknowledgement(
+    fleet: InProcessFleet,
+) -> None:
+    begin(fleet)
+    freeze(fleet)
+    fleet.promote("prod", "web.1")
+    assert fleet.dispatch().ordered == 0
+    assert not verdict(fleet, "freeze").passed
+
+    override(fleet, OverridableGate.FREEZE)
+
+    found = verdict(fleet, "freeze")
+    assert found.passed
+    assert "Overridden by bob at 2026-05-01 06:00 UTC: hotfix for INC-7" in found.reason
+    assert fleet.dispatch().ordered == 1
+    fleet.reach(ROLLOUT, "p1")
+    assert fleet.state(ROLLOUT) is RolloutState.TERMINAL
+    assert fleet.types().count("GateOverridden") == 1
+    assert differences(fleet.store, FOLDS) == []
+
+
+@pytest.mark.req("OP-3")
+def test_passes_an_edge_and_a_hold(fleet: InProcessFleet) -> None:
+    begin(fleet, edges=(ChannelEdge("dev"),))
+    fleet.promote("prod", "web.1")
+    fleet.dispatch()
+    fleet.execute(hold_channel, HoldChannel(channel="prod", operator="ann", reason="audit"))
+    override(fleet, OverridableGate.EDGES)
+    assert fleet.dispatch().ordered == 0, "the hold counts still"
+
+    override(fleet, OverridableGate.HOLD)
+
+    assert fleet.dispatch().ordered == 1
+    fleet.reach(ROLLOUT, "p1")
+    assert fleet.channel("prod").held_by == "ann", "the hold stays"
+
+
+@pytest.mark.req("OP-3")
+def test_ends_at_its_time_and_with_the_rollout(fleet: InProcessFleet) -> None:
+    begin(fleet)
+    fleet.promote("prod", "web.1")
+    until = fleet.clock() + timedelta(minutes=5)
+    override(fleet, OverridableGate.FREEZE, until=until)
+    override(fleet, OverridableGate.FREEZE, until=until)
+    freeze(fleet)
+    assert fleet.dispatch().ordered == 1
+    fleet.wait(301)
+
+    assert fleet.control_plane.deliveries.poll("p1") is None
+    with pytest.raises(ChannelFrozen):
+        acknowledge(fleet)
+
+    assert not verdict(fleet, "freeze").passed
+    assert fleet.types().count("GateOverridden") == 1, "the same once more changes nothing"
+    with pytest.raises(InvalidInput, match="over already"):
+        override(fleet, OverridableGate.FREEZE, until=fleet.clock())
+
+
+def acknowledge(fleet: InProcessFleet) -> None:
+    """The agent takes the order that it was handed before."""
+    target = fleet.tally(ROLLOUT).target_closure
+    said = {"target_closure": target, "current_closure_at_dispatch": OLD}
+    fleet.say(DispatchAck, ROLLOUT, "p1", **said)
+
+
+@pytest.mark.req("OP-3")
+def test_passes_no_pause_and_no_rollout_that_ended(fleet: InProcessFleet) -> None:
+    begin(fleet)
+    fleet.promote("prod", "web.1")
+    for gate in OverridableGate:
+        override(fleet, gate)
+    fleet.execute(pause_rollout, PauseRollout(rollout_id=ROLLOUT, operator="ann", reason="look"))
+
+    assert fleet.dispatch().ordered == 0
+    fleet.promote("prod", "web.2")
+    with pytest.raises(IllegalTransition):
+        override(fleet, OverridableGate.FREEZE, until=fleet.clock() + timedelta(hours=1))
+    assert fleet.tally("prod@web.2").overrides == (), "it was for that rollout alone"
+
+
+@pytest.mark.req("OP-3")
+def test_a_promotion_overrides_edges_in_its_own_commit(fleet: InProcessFleet) -> None:
+    begin(fleet, edges=(ChannelEdge("dev"),))
+
+    fleet.promote("prod", "web.1", overrides=(OverridableGate.EDGES,), reason="INC-7")
+
+    (known,) = fleet.tally(ROLLOUT).overrides
+    assert (known.gate, known.operator, known.reason) == (OverridableGate.EDGES, "user_1", "INC-7")
+    assert fleet.dispatch().ordered == 1
+    with pytest.raises(InvalidInput, match="needs a reason"):
+        fleet.promote("prod", "web.2", overrides=(OverridableGate.EDGES,))
