@@ -26,6 +26,7 @@ from tidegate.domain.channels import facts
 from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy, WaveSpec
 from tidegate.domain.channels.policy import check_policy
 from tidegate.domain.channels.refusals import MalformedPolicy
+from tidegate.domain.notifications.events import EVENTS
 from tidegate.domain.releases.slices import check_operations
 from tidegate.errors import Conflict, Invalid, NotFound, Refused, Unavailable
 from tidegate.web.problems import InternalError, status_of
@@ -212,3 +213,10 @@ def test_reads_the_string_below_a_member() -> None:
 def test_knows_the_family_of_an_error() -> None:
     assert reference.family_of(MalformedPolicy) == "invalid"
     assert reference.family_of(InternalError) == "none"
+
+
+def test_lists_every_event_that_people_can_be_told_of() -> None:
+    page = (ROOT / "docs" / "notifications.md").read_text()
+    rows = [f"| `{name}` | {found.severity} | {found.when} |" for name, found in EVENTS.items()]
+
+    assert [row for row in rows if row not in page] == []

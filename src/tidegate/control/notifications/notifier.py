@@ -7,14 +7,15 @@ twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final
 
 from tidegate.control.leaders import Leader
 from tidegate.control.runtime import Control
-from tidegate.domain.notifications import rows
-from tidegate.domain.notifications.from_facts import READS, FollowedFact, notice_of, rows_for
+from tidegate.domain.notifications import bursts, from_facts, rows
+from tidegate.domain.notifications.bursts import BurstState
+from tidegate.domain.notifications.from_facts import FollowedFact
 from tidegate.domain.notifications.matching import is_wanted
 from tidegate.domain.notifications.notices import Notice
 from tidegate.domain.notifications.rows import NotifierPosition, Subscription
@@ -30,6 +31,7 @@ from tidegate.kernel.store import rows as all_rows
 
 PAGE = 1_000
 STORED_EVERY: Final = 5_000  # positions that are read again at most when the notifier restarts
+READS: Final = from_facts.READS | bursts.READS
 ACTOR: Final = Meta(actor="notifier")
 
 Subscribers = Sequence[tuple[Subscription, Position]]  # with the position of their creation
@@ -44,6 +46,7 @@ class Notifier:
         self._term = ""  # in which the position was read
         self._position: Position = 0
         self._stored: Position = 0
+        self._bursts = BurstState()
 
     def round(self) -> bool:
         """Queue what happened since the last round; whether there is more to read at once."""
@@ -56,19 +59,29 @@ class Notifier:
             self._position = self._control.store.head()
             return False
         page = self._control.store.feed(after=self._position, limit=PAGE).events
-        notices = tuple(self._notices(page))
+        is_last = len(page) < PAGE
+        if not is_last:
+            page = whole_commits(page)
+        followed = self._follow(page)
+        known = self._read_for(followed)
+        notices = from_facts.notices_of(followed, known)
+        self._bursts = bursts.advance(self._bursts, followed, known)
+        position = page[-1].position if page else self._position
+        if is_last:  # time counts when all that happened is known
+            self._bursts, due = bursts.tell(self._bursts, self._control.clock(), position)
+            notices += due
         self._queue(notices, subscribers)
-        if page:
-            self._position = page[-1].position
-        if notices or self._position - self._stored >= STORED_EVERY:
+        self._position = position
+        if notices or position - self._stored >= STORED_EVERY:
             self._store_position()
-        return len(page) == PAGE
+        return not is_last
 
     def _begin(self, subscribers: Subscribers) -> None:
         """Read where the last leader stopped. The first one begins with the first subscription."""
         (record,) = self._control.store.get(rows.position_key())
         if record is not None:
-            self._position = codec.decode(record.data, NotifierPosition).position
+            stored = codec.decode(record.data, NotifierPosition)
+            self._position, self._bursts = stored.position, stored.bursts
         elif subscribers:
             self._position = min(born for _, born in subscribers)
         else:
@@ -82,20 +95,27 @@ class Notifier:
 
     # ── facts to notices ──
 
-    def _notices(self, page: Iterable[Event]) -> Iterator[Notice]:
-        vocabulary = self._control.folds.vocabulary
-        happened = [
-            FollowedFact(event.position, event.at, event.meta.actor, vocabulary.value(event))
+    def _follow(self, page: Iterable[Event]) -> list[FollowedFact]:
+        value = self._control.folds.vocabulary.value
+        return [
+            FollowedFact(event.position, event.at, event.meta.actor, value(event))
             for event in page
-            if event.type in READS
+            if event.type in READS and bursts.MARKS.get(event.type, b"") in event.body
         ]
-        known = self._read(key for item in happened for key in rows_for(item.fact))
-        for item in happened:
-            if (notice := notice_of(item, known)) is not None:
-                yield notice
+
+    def _read_for(self, followed: Sequence[FollowedFact]) -> dict[Key, object]:
+        known = self._read(
+            key
+            for item in followed
+            for key in (*from_facts.rows_for(item.fact), *bursts.rows_for(item.fact))
+        )
+        more = (key for item in followed for key in from_facts.more_rows_for(item.fact, known))
+        return known | self._read(more)
 
     def _read(self, keys: Iterable[Key]) -> dict[Key, object]:
         wanted = tuple(dict.fromkeys(keys))
+        if not wanted:
+            return {}
         collections = self._control.store.schema.collections
         return {
             key: codec.decode(record.data, collections[key.collection].model)
@@ -122,8 +142,18 @@ class Notifier:
         key = rows.position_key()
         (record,) = self._control.store.get(key)
         version = ABSENT if record is None else record.version
-        content = codec.encode(NotifierPosition(position=self._position))
+        content = codec.encode(NotifierPosition(position=self._position, bursts=self._bursts))
         writes = (Put(key, content, version), self._leader.fence)
         (outcome,) = self._control.store.commit(Commit(self._control.clock(), ACTOR, writes=writes))
         if isinstance(outcome, Receipt):
             self._stored = self._position
+
+
+def whole_commits(page: tuple[Event, ...]) -> tuple[Event, ...]:
+    """A full page without its last commit, of which it may hold a part. Events of one commit have
+    one time; where all have it, nothing can be told apart.
+    """
+    end = len(page)
+    while end and page[end - 1].at == page[-1].at:
+        end -= 1
+    return page[:end] or page

@@ -19,6 +19,7 @@ from tidegate.control.queries.reads import Found, Reads
 from tidegate.domain.access import steps
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.notifications import slices
+from tidegate.domain.notifications.events import TEST_EVENT
 from tidegate.domain.notifications.messages import InstallationRef, NameOf, to_message
 from tidegate.domain.notifications.notices import Notice
 from tidegate.domain.notifications.refusals import InvalidSubscription, SubscriptionNotFound
@@ -222,7 +223,7 @@ class SubscriptionOperations:
         """
         row = self._demand(caller, steps.TEST_SUBSCRIPTION, name).row
         notice = Notice(
-            event="notify.test",
+            event=TEST_EVENT,
             severity=Severity.INFO,
             at=self._clock(),
             position=self._log.head(),

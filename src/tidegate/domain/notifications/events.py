@@ -1,20 +1,89 @@
-"""The catalogue: every event that people can be told of, and how grave it is."""
+"""The catalogue: every event that people can be told of, how grave it is, and when it happens.
+
+The string of each event is its entry in the table of docs/notifications.md.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidegate.domain.notifications.states import Severity
 
 TYPE_PREFIX: Final = "dev.tidegate."  # of a CloudEvents type: dev.tidegate.rollout.halted.v1
+TEST_EVENT: Final = "notify.test"  # sent by hand; nobody subscribes to it
 
-EVENTS: Final[Mapping[str, Severity]] = MappingProxyType(
+INFO, WARNING, CRITICAL = Severity.INFO, Severity.WARNING, Severity.CRITICAL
+
+
+class CataloguedEvent(NamedTuple):
+    """One event."""
+
+    severity: Severity
+    when: str
+
+
+EVENTS: Final[Mapping[str, CataloguedEvent]] = MappingProxyType(
     {
-        "rollout.halted": Severity.CRITICAL,
+        "rollout.opened": CataloguedEvent(INFO, "a rollout starts"),
+        "rollout.halted": CataloguedEvent(
+            CRITICAL, "a host failed, and the rollout sends no more orders"
+        ),
+        "rollout.stopped": CataloguedEvent(
+            CRITICAL, "every host of a halted rollout is back or stuck: somebody must decide"
+        ),
+        "rollout.succeeded": CataloguedEvent(INFO, "a rollout ended well"),
+        "rollout.rolled_back": CataloguedEvent(CRITICAL, "a rollout ended after hosts rolled back"),
+        "rollout.failed": CataloguedEvent(CRITICAL, "a rollout ended badly"),
+        "rollout.aborted": CataloguedEvent(WARNING, "an operator ended a rollout"),
+        "rollout.replaced": CataloguedEvent(INFO, "another rollout replaced one"),
+        "rollout.empty": CataloguedEvent(WARNING, "a rollout ended, and no host ran it"),
+        "rollout.waiting": CataloguedEvent(
+            WARNING, "a rollout waits for a person, or for 30 minutes; once per gate"
+        ),
+        "rollout.resumed": CataloguedEvent(INFO, "an operator lets a rollout continue"),
+        "rollout.degraded": CataloguedEvent(
+            WARNING,
+            "a host failed or drifted after the rollout ended; once per rollout, after 60 s",
+        ),
+        "release.quarantined": CataloguedEvent(
+            CRITICAL, "a release is quarantined on a channel, and no halt told it already"
+        ),
+        "release.quarantine_lifted": CataloguedEvent(INFO, "a quarantine was lifted"),
+        "revision.proposed": CataloguedEvent(INFO, "a revision waits for approval"),
+        "revision.approved": CataloguedEvent(INFO, "somebody approved a revision"),
+        "revision.rejected": CataloguedEvent(INFO, "somebody rejected a revision"),
+        "revision.published": CataloguedEvent(INFO, "a revision was published"),
+        "hosts.silent": CataloguedEvent(
+            WARNING,
+            "hosts of a channel are silent; 60 s after the first, then at most every 15 minutes "
+            "and only if the number grew by 10 % or 10 hosts",
+        ),
+        "hosts.heard": CataloguedEvent(INFO, "no host of the channel is silent any more"),
+        "hosts.lost": CataloguedEvent(CRITICAL, "hosts are silent for 24 hours; once a day"),
+        "freeze.started": CataloguedEvent(INFO, "a freeze starts"),
+        "freeze.ended": CataloguedEvent(INFO, "a freeze ends"),
+        "channel.held": CataloguedEvent(INFO, "a channel is held"),
+        "channel.released": CataloguedEvent(INFO, "the hold on a channel is released"),
+        "channel.edited": CataloguedEvent(INFO, "the selector or the policy of a channel changed"),
+        "outbox.dead": CataloguedEvent(
+            CRITICAL, "an outbox intent was given up; then one message per 5 minutes, counted"
+        ),
+        "notify.dead": CataloguedEvent(
+            CRITICAL,
+            "a message to another subscription was given up; then one per 5 minutes, counted",
+        ),
+        "target.disabled": CataloguedEvent(
+            CRITICAL, "the receiver of another subscription answered 410"
+        ),
     }
 )
+
+
+def severity_of(event: str) -> Severity:
+    """How grave an event is."""
+    return INFO if event == TEST_EVENT else EVENTS[event].severity
 
 
 def event_type(event: str) -> str:

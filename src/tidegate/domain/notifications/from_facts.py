@@ -2,22 +2,27 @@
 
     RolloutHalted + the rollout's tally + the host's record ──▶ rollout.halted
 
-Never one notice per host: a host's report makes none by itself.
+Never one notice per host: a host's report makes none by itself. What needs several facts or some
+time is in ``bursts``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
-from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.access.scopes import channel_scope, repository_scope
+from tidegate.domain.channels import facts as channels
+from tidegate.domain.channels.rows import Quarantined, quarantine_key
+from tidegate.domain.hosts.facts import DeadlineExpired, RollbackComplete, RollbackFailed
 from tidegate.domain.hosts.rows import HostRecord, record_key
 from tidegate.domain.hosts.states import ProbeStatus
-from tidegate.domain.notifications.events import EVENTS
+from tidegate.domain.notifications.events import severity_of
 from tidegate.domain.notifications.notices import (
+    ALL_CHANNELS,
     DETAIL_CHARS_MAX,
     Notice,
     NoticeCause,
@@ -25,13 +30,15 @@ from tidegate.domain.notifications.notices import (
     NoticeWave,
 )
 from tidegate.domain.outbox.redaction import redact
-from tidegate.domain.rollouts.facts import RolloutHalted
+from tidegate.domain.packages import facts as packages
+from tidegate.domain.rollouts import facts as rollouts
 from tidegate.domain.rollouts.names import channel_of, ref_of
 from tidegate.domain.rollouts.outcomes import counts_of
 from tidegate.domain.rollouts.rows import RolloutTally, tally_key
+from tidegate.domain.rollouts.states import CLEARABLE, Cause, Clearance
 from tidegate.kernel.model import Key, Position
 
-Rows = Mapping[Key, Any]  # decoded; None or missing: there is no such row
+Rows = Mapping[Key, Any]  # decoded; missing: there is no such row
 
 
 class FollowedFact(NamedTuple):
@@ -43,17 +50,28 @@ class FollowedFact(NamedTuple):
     fact: Struct
 
 
+Followed = FollowedFact
+
+
 # ── what a notice says about a rollout ────────────────────────────────────────────────────────────
 
 
-def _of_rollout(happened: FollowedFact, rollout_id: str, rows: Rows, event: str) -> dict[str, Any]:
+def describe_event(followed: Followed, event: str, *scopes: str, **more: Any) -> dict[str, Any]:
+    """The members that every notice about a fact has."""
+    return {
+        "event": event,
+        "severity": severity_of(event),
+        "at": followed.at,
+        "position": followed.position,
+        "scopes": scopes,
+        **more,
+    }
+
+
+def describe_rollout(rollout_id: str, rows: Rows) -> dict[str, Any]:
+    """The members about a rollout, as far as its row is known."""
     channel = channel_of(rollout_id)
     found: dict[str, Any] = {
-        "event": event,
-        "severity": EVENTS[event],
-        "at": happened.at,
-        "position": happened.position,
-        "scopes": (channel_scope(channel),),
         "channel": channel,
         "release": ref_of(rollout_id),
         "rollout_id": rollout_id,
@@ -65,8 +83,15 @@ def _of_rollout(happened: FollowedFact, rollout_id: str, rows: Rows, event: str)
             "state": str(tally.state),
             "counts": counts_of(tally),
             "wave": _wave(tally),
+            "opened_at": tally.opened_at,
         }
     return found
+
+
+def _rollout(followed: Followed, event: str, rollout_id: str, rows: Rows, **more: Any) -> Notice:
+    scope = channel_scope(channel_of(rollout_id))
+    about = describe_rollout(rollout_id, rows)
+    return Notice(**describe_event(followed, event, scope), **(about | more))
 
 
 def _wave(tally: RolloutTally) -> NoticeWave | None:
@@ -76,7 +101,7 @@ def _wave(tally: RolloutTally) -> NoticeWave | None:
     return NoticeWave(tally.current_wave + 1, name, len(tally.waves))
 
 
-def _cause(host_id: str, record: object, reason: str) -> NoticeCause:
+def _cause(host_id: str, record: object, reason: str = "") -> NoticeCause:
     if not isinstance(record, HostRecord):
         return NoticeCause(host=host_id, detail=redact(reason)[:DETAIL_CHARS_MAX])
     failing = [
@@ -93,44 +118,258 @@ def _cause(host_id: str, record: object, reason: str) -> NoticeCause:
     )
 
 
-# ── one function per type of fact ─────────────────────────────────────────────────────────────────
+# ── rollouts ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def _halted(happened: FollowedFact, fact: RolloutHalted, rows: Rows) -> Notice:
+def _opened(followed: Followed, fact: rollouts.RolloutOpened, rows: Rows) -> Notice:
+    return _rollout(
+        followed,
+        "rollout.opened",
+        fact.rollout_id,
+        rows,
+        actor=fact.operator,
+        reason=fact.reason,
+        opened_at=fact.at,
+    )
+
+
+def _halted(followed: Followed, fact: rollouts.RolloutHalted, rows: Rows) -> Notice:
     record = rows.get(record_key(fact.rollout_id, fact.host_id))
-    return Notice(
-        **_of_rollout(happened, fact.rollout_id, rows, "rollout.halted"),
+    return _rollout(
+        followed,
+        "rollout.halted",
+        fact.rollout_id,
+        rows,
         hosts=NoticeHosts(1, (fact.host_id,)),
         cause=_cause(fact.host_id, record, fact.reason),
         reason=fact.reason,
     )
 
 
-def _rows_of_halted(fact: RolloutHalted) -> tuple[Key, ...]:
-    return tally_key(fact.rollout_id), record_key(fact.rollout_id, fact.host_id)
+def _stopped(followed: Followed, fact: rollouts.RolloutTransitioned, rows: Rows) -> Notice | None:
+    if fact.to not in CLEARABLE:
+        return None
+    tally = rows.get(tally_key(fact.rollout_id))
+    if not isinstance(tally, RolloutTally):
+        return _rollout(followed, "rollout.stopped", fact.rollout_id, rows, state=str(fact.to))
+    host = tally.halted_by or ""
+    record = rows.get(record_key(fact.rollout_id, host))
+    return _rollout(
+        followed,
+        "rollout.stopped",
+        fact.rollout_id,
+        rows,
+        state=str(fact.to),
+        cause=_cause(host, record) if host else None,
+        quarantined=quarantine_key(tally.channel, tally.target_closure) in rows,
+    )
+
+
+def _more_of_stopped(fact: rollouts.RolloutTransitioned, rows: Rows) -> tuple[Key, ...]:
+    tally = rows.get(tally_key(fact.rollout_id))
+    if not isinstance(tally, RolloutTally):
+        return ()
+    quarantine = quarantine_key(tally.channel, tally.target_closure)
+    if tally.halted_by is None:
+        return (quarantine,)
+    return quarantine, record_key(fact.rollout_id, tally.halted_by)
+
+
+def _concluded(followed: Followed, fact: rollouts.RolloutConcluded, rows: Rows) -> Notice:
+    is_host, is_operator = fact.cause is Cause.HOST, fact.cause is Cause.OPERATOR
+    return _rollout(
+        followed,
+        f"rollout.{fact.outcome}",
+        fact.rollout_id,
+        rows,
+        outcome=fact.outcome,
+        counts=fact.counts,
+        digest=fact.target_closure,
+        opened_at=fact.opened_at,
+        cause=NoticeCause(host=fact.cause_id) if is_host else None,
+        actor=fact.cause_id if is_operator else "",
+        subject=fact.cause_id if fact.cause is Cause.SUCCESSOR else "",
+    )
+
+
+def _cleared(followed: Followed, fact: rollouts.OperatorClearance, rows: Rows) -> Notice | None:
+    if fact.mode is Clearance.ABANDON:
+        return None  # its end is told
+    return _resumed(followed, fact, rows)
+
+
+def _resumed(
+    followed: Followed, fact: rollouts.OperatorClearance | rollouts.RolloutResumed, rows: Rows
+) -> Notice:
+    return _rollout(
+        followed,
+        "rollout.resumed",
+        fact.rollout_id,
+        rows,
+        actor=fact.operator,
+        reason=fact.reason,
+    )
+
+
+# ── releases ──────────────────────────────────────────────────────────────────────────────────────
+
+Shown = RollbackComplete | RollbackFailed | DeadlineExpired
+
+
+def _quarantined(followed: Followed, fact: Shown, rows: Rows) -> Notice | None:
+    """Only where this fact made the row, and while no halt of the rollout tells it."""
+    row = rows.get(quarantine_key(fact.channel, fact.target_closure))
+    if not isinstance(row, Quarantined):
+        return None
+    made = (row.rollout_id, row.host_id, row.quarantined_at)
+    if made != (fact.rollout_id, fact.host_id, fact.at):
+        return None
+    tally = rows.get(tally_key(fact.rollout_id))
+    if isinstance(tally, RolloutTally) and tally.halted_at is not None:
+        return None
+    return _rollout(
+        followed,
+        "release.quarantined",
+        fact.rollout_id,
+        rows,
+        digest=fact.target_closure,
+        cause=NoticeCause(host=fact.host_id, detail=redact(row.reason)[:DETAIL_CHARS_MAX]),
+    )
+
+
+def _rows_of_shown(fact: Shown) -> tuple[Key, ...]:
+    if not (fact.channel and fact.target_closure):
+        return ()
+    return quarantine_key(fact.channel, fact.target_closure), tally_key(fact.rollout_id)
+
+
+def _lifted(followed: Followed, fact: channels.QuarantineLifted, rows: Rows) -> Notice:
+    return _of_channel(followed, "release.quarantine_lifted", fact, digest=fact.closure_hash)
+
+
+def _of_revision(event: str) -> Callable[[Followed, Any, Rows], Notice]:
+    def notice(followed: Followed, fact: Any, rows: Rows) -> Notice:
+        repository = fact.package.partition("/")[0]
+        return Notice(
+            **describe_event(followed, event, repository_scope(repository)),
+            revision=fact.name,
+            subject=fact.package,
+            digest=fact.digest,
+            actor=fact.by,
+            reason=getattr(fact, "reason", ""),
+        )
+
+    return notice
+
+
+# ── channels ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _of_channel(followed: Followed, event: str, fact: Any, **more: Any) -> Notice:
+    return Notice(
+        **describe_event(followed, event, channel_scope(fact.channel)),
+        channel=fact.channel,
+        actor=fact.operator,
+        reason=getattr(fact, "reason", ""),
+        **more,
+    )
+
+
+def _channel_rule(event: str) -> Callable[[Followed, Any, Rows], Notice]:
+    return lambda followed, fact, rows: _of_channel(followed, event, fact)
+
+
+def _freeze_rule(event: str) -> Callable[[Followed, Any, Rows], Notice]:
+    def notice(followed: Followed, fact: Any, rows: Rows) -> Notice:
+        scopes = tuple(map(channel_scope, fact.channels)) or (ALL_CHANNELS,)
+        return Notice(
+            **describe_event(followed, event, *scopes),
+            subject=fact.freeze_id,
+            channel=fact.channels[0] if len(fact.channels) == 1 else "",
+            actor=fact.operator,
+            reason=fact.reason,
+        )
+
+    return notice
 
 
 class _Rule(NamedTuple):
     """How facts of one type become a notice."""
 
-    notice: Callable[[FollowedFact, Any, Rows], Notice | None]
+    notice: Callable[[Followed, Any, Rows], Notice | None]
     rows: Callable[[Any], tuple[Key, ...]] = lambda fact: ()
+    more: Callable[[Any, Rows], tuple[Key, ...]] = lambda fact, rows: ()  # found by the first rows
+
+
+def _tally(fact: Any) -> tuple[Key, ...]:
+    return (tally_key(fact.rollout_id),)
+
+
+def _tally_and_record(fact: Any) -> tuple[Key, ...]:
+    return tally_key(fact.rollout_id), record_key(fact.rollout_id, fact.host_id)
 
 
 _RULES: Final[Mapping[type[Struct], _Rule]] = {
-    RolloutHalted: _Rule(
-        _halted,
-        lambda fact: (tally_key(fact.rollout_id), record_key(fact.rollout_id, fact.host_id)),
-    ),
+    rollouts.RolloutOpened: _Rule(_opened, _tally),
+    rollouts.RolloutHalted: _Rule(_halted, _tally_and_record),
+    rollouts.RolloutTransitioned: _Rule(_stopped, _tally, _more_of_stopped),
+    rollouts.RolloutConcluded: _Rule(_concluded, _tally),
+    rollouts.OperatorClearance: _Rule(_cleared, _tally),
+    rollouts.RolloutResumed: _Rule(_resumed, _tally),
+    RollbackComplete: _Rule(_quarantined, _rows_of_shown),
+    RollbackFailed: _Rule(_quarantined, _rows_of_shown),
+    DeadlineExpired: _Rule(_quarantined, _rows_of_shown),
+    channels.QuarantineLifted: _Rule(_lifted),
+    channels.ChannelHeld: _Rule(_channel_rule("channel.held")),
+    channels.ChannelUnheld: _Rule(_channel_rule("channel.released")),
+    channels.ChannelEdited: _Rule(_channel_rule("channel.edited")),
+    channels.FreezeStarted: _Rule(_freeze_rule("freeze.started")),
+    channels.FreezeEnded: _Rule(_freeze_rule("freeze.ended")),
+    packages.RevisionProposed: _Rule(_of_revision("revision.proposed")),
+    packages.RevisionApproved: _Rule(_of_revision("revision.approved")),
+    packages.ProposalRejected: _Rule(_of_revision("revision.rejected")),
+    packages.RevisionPublished: _Rule(_of_revision("revision.published")),
 }
 READS: Final = frozenset(fact_type.__name__ for fact_type in _RULES)  # by the name in the log
 
 
 def rows_for(fact: Struct) -> tuple[Key, ...]:
     """The rows that a notice about this fact is made with."""
-    return _RULES[type(fact)].rows(fact)
+    rule = _RULES.get(type(fact))
+    return () if rule is None else rule.rows(fact)
 
 
-def notice_of(happened: FollowedFact, rows: Rows) -> Notice | None:
-    """What there is to tell about a fact; None: nothing."""
-    return _RULES[type(happened.fact)].notice(happened, happened.fact, rows)
+def more_rows_for(fact: Struct, rows: Rows) -> tuple[Key, ...]:
+    """Rows that only the first ones name."""
+    rule = _RULES.get(type(fact))
+    return () if rule is None else rule.more(fact, rows)
+
+
+def notice_of(followed: Followed, rows: Rows) -> Notice | None:
+    """What there is to tell about a fact by itself; None: nothing."""
+    rule = _RULES.get(type(followed.fact))
+    return None if rule is None else rule.notice(followed, followed.fact, rows)
+
+
+def notices_of(page: Sequence[Followed], rows: Rows) -> list[Notice]:
+    """What there is to tell about facts in the order of the log; no commit is cut in two.
+
+    Where one commit both stops and halts a rollout, the halt is told: it comes behind the
+    transition there, while a halt of an earlier commit comes before it.
+    """
+    halts = {
+        (item.fact.rollout_id, item.fact.at): item.position
+        for item in page
+        if isinstance(item.fact, rollouts.RolloutHalted)
+    }
+    found = []
+    for item in page:
+        fact = item.fact
+        if isinstance(fact, rollouts.RolloutTransitioned):
+            halted = halts.get((fact.rollout_id, fact.at))
+            if halted is not None and halted > item.position:
+                continue
+        notice = notice_of(item, rows)
+        if notice is not None:
+            found.append(notice)
+    return found

@@ -15,7 +15,9 @@ from tidegate.domain.notifications.notices import (
     NoticeWave,
 )
 from tidegate.domain.notifications.states import Severity
+from tidegate.domain.notifications.texts import sentences_of, title_of, verbs_of
 from tidegate.domain.rollouts.facts import HostCounts
+from tidegate.domain.rollouts.states import Outcome
 
 FORMER_USER: Final = "a former user"
 
@@ -58,7 +60,14 @@ class MessagePayload(Struct, frozen=True, omit_defaults=True, kw_only=True):
     release: str = ""
     digest: str = ""
     rollout_id: str = ""
+    revision: str = ""
+    subject: str = ""
     state: str = ""
+    outcome: Outcome | None = None
+    opened_at: datetime | None = None
+    gate: str = ""
+    quarantined: bool = False
+    count: int = 1
     wave: NoticeWave | None = None
     counts: HostCounts | None = None
     hosts: NoticeHosts | None = None
@@ -94,16 +103,17 @@ def to_message(
     shared: Mapping[str, object] = {
         name: getattr(notice, name) for name in _SHARED if getattr(notice, name) is not None
     }
+    actor = _actor(notice.actor, name_of)
     page = _page(notice)
     links = MessageLinks(f"{installation.url}{page}") if installation.url and page else None
     payload = MessagePayload(
         **shared,  # type: ignore[arg-type]
         installation=installation,
-        title=_title(notice),
-        sentences=_sentences(notice),
-        actor=_actor(notice.actor, name_of),
+        title=title_of(notice),
+        sentences=sentences_of(notice, "" if actor is None else actor.name),
+        actor=actor,
         links=links,
-        verbs=_verbs(notice),
+        verbs=verbs_of(notice),
         replayed=replayed,
     )
     return Message(id=message_id(installation.log_id, notice, subscription), payload=payload)
@@ -120,26 +130,10 @@ def _actor(user_id: str, name_of: NameOf) -> MessageActor | None:
 
 
 def _page(notice: Notice) -> str:
-    return f"/rollouts/{notice.rollout_id}" if notice.rollout_id else ""
-
-
-# ── words ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _title(notice: Notice) -> str:
-    wave = notice.wave
-    where = f" in wave {wave.number} of {wave.of}" if wave is not None and wave.of > 1 else ""
-    return f"✘ {notice.channel}: {notice.release} stopped{where}"
-
-
-def _sentences(notice: Notice) -> tuple[str, ...]:
-    cause = notice.cause
-    if cause is None:
-        return ()
-    probe = f" its probe {cause.probe}" if cause.probe else ""
-    detail = f": {cause.detail}" if cause.detail else ""
-    return (f"{cause.host} failed{probe}{detail}.",)
-
-
-def _verbs(notice: Notice) -> tuple[str, ...]:
-    return (f"tidegate rollout explain {notice.rollout_id}",) if notice.rollout_id else ()
+    if notice.rollout_id:
+        return f"/rollouts/{notice.rollout_id}"
+    if notice.revision:
+        return f"/revisions/{notice.revision}"
+    if notice.event == "outbox.dead":
+        return "/outbox"
+    return f"/channels/{notice.channel}" if notice.channel else ""

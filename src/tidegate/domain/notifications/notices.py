@@ -9,9 +9,11 @@ from msgspec import Struct
 
 from tidegate.domain.notifications.states import Severity
 from tidegate.domain.rollouts.facts import HostCounts
+from tidegate.domain.rollouts.states import Outcome
 
 HOSTS_NAMED_MAX: Final = 10
 DETAIL_CHARS_MAX: Final = 200
+ALL_CHANNELS: Final = "channel:*"  # as a scope of a notice: it concerns every channel
 
 
 class NoticeWave(Struct, frozen=True):
@@ -46,12 +48,19 @@ class Notice(Struct, frozen=True, omit_defaults=True, kw_only=True):
     at: datetime
     position: int  # of the fact that says so; of what time alone brings: the newest fact seen
     ordinal: int = 0  # counts notices of one position
-    scopes: tuple[str, ...] = ()  # whom it concerns; none: the installation
+    scopes: tuple[str, ...] = ()  # whom it concerns; none: the installation alone
     channel: str = ""
     release: str = ""
     digest: str = ""
     rollout_id: str = ""
+    revision: str = ""
+    subject: str = ""  # what else it is about: a freeze, an intent, a subscription
     state: str = ""
+    outcome: Outcome | None = None
+    opened_at: datetime | None = None
+    gate: str = ""  # what a rollout waits for
+    quarantined: bool = False
+    count: int = 1  # of what happened; several become one message
     wave: NoticeWave | None = None
     counts: HostCounts | None = None
     hosts: NoticeHosts | None = None

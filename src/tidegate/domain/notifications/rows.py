@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from tidegate.domain.notifications.bursts import BurstState
 from tidegate.domain.notifications.notices import Notice
 from tidegate.domain.notifications.states import Severity, TargetKind
 from tidegate.kernel.collections import Collection, Nature, Writers
@@ -90,9 +91,10 @@ class SealedAddress(Struct, frozen=True):
 
 
 class NotifierPosition(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How far the notifier has read the log."""
+    """How far the notifier has read the log, and what it remembers of it."""
 
     position: int
+    bursts: BurstState = BurstState()
 
 
 SUBSCRIPTIONS = Collection(

@@ -1,0 +1,363 @@
+"""Many facts, or a fact and some time, become one notice: counted, and told when it is due.
+
+    advance(state, facts)  ──▶ state              what waits, what is silent, what piles up
+    tell(state, now)       ──▶ state, notices     what is due by now
+
+    event             first told after   again
+    rollout.waiting   60 s or 30 min     never for the same gate of the rollout
+    rollout.degraded  60 s               never for the same rollout
+    hosts.silent      60 s               after 15 min, if 10 % or 10 hosts more are silent
+    hosts.heard       at once            when none of the channel is silent any more
+    hosts.lost        24 h               daily
+    outbox.dead, notify.dead, target.disabled: at once; after 5 min, how many more there were
+
+Both functions are pure. The notifier keeps the state with its position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.fleet.facts import HostHeard, HostRetired, HostRevoked, HostSilent
+from tidegate.domain.fleet.rows import Fleet, Host, fleet_key, host_key
+from tidegate.domain.fleet.selectors import parse
+from tidegate.domain.hosts.facts import HostRegressed, HostStateChanged
+from tidegate.domain.hosts.states import HostState
+from tidegate.domain.notifications.events import severity_of
+from tidegate.domain.notifications.facts import NoticeDied, SubscriptionDisabled
+from tidegate.domain.notifications.from_facts import FollowedFact, Rows
+from tidegate.domain.notifications.notices import HOSTS_NAMED_MAX, Notice, NoticeHosts
+from tidegate.domain.outbox.facts import IntentDied
+from tidegate.domain.rollouts.facts import GateChanged, RetentionExpired, RolloutConcluded
+from tidegate.domain.rollouts.names import channel_of, ref_of
+from tidegate.kernel.model import Key, Position
+
+SOON: Final = timedelta(seconds=60)
+LONG: Final = timedelta(minutes=30)
+SILENT_AGAIN: Final = timedelta(minutes=15)
+SILENT_GROWTH_PERCENT: Final = 10
+SILENT_GROWTH_HOSTS: Final = 10
+LOST: Final = timedelta(hours=24)
+PILE: Final = timedelta(minutes=5)
+NAMED_MAX: Final = 1_000  # silent hosts of a channel that are known by name; more are counted
+KEPT_MAX: Final = 500  # waits, rollouts, piles: the oldest are forgotten
+NEEDS_PERSON: Final = frozenset({"freshness", "quarantine"})
+# Other messages tell these, or they are how a rollout goes on by itself.
+UNTOLD_GATES: Final = frozenset({"halted", "dispatchable", "wave-promotion", "host-busy"})
+
+
+class WaitingGate(Struct, frozen=True, omit_defaults=True):
+    """A gate that holds a rollout back."""
+
+    since: datetime
+    reason: str
+    is_told: bool = False
+    is_open: bool = False  # it does not hold any more; remembered, so that it is told once
+
+
+class Degradation(Struct, frozen=True, omit_defaults=True):
+    """Hosts that failed or drifted after their rollout ended."""
+
+    since: datetime
+    count: int = 0
+    some: tuple[str, ...] = ()
+    is_told: bool = False
+
+
+class SilentHosts(Struct, frozen=True, omit_defaults=True):
+    """The silent hosts of a channel."""
+
+    since: datetime
+    named: dict[str, datetime] = {}  # with the time when each was last heard
+    others: int = 0
+    told: int = 0  # how many there were when it was last told
+    told_at: datetime | None = None
+    lost_at: datetime | None = None  # when it was last told that some are lost
+
+    @property
+    def count(self) -> int:
+        return len(self.named) + self.others
+
+
+class Pile(Struct, frozen=True, omit_defaults=True):
+    """Events of one kind and subject, since the first of them was told."""
+
+    since: datetime
+    scopes: tuple[str, ...]
+    reason: str
+    count: int = 0  # that were not told yet
+    is_told: bool = False
+
+
+class BurstState(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What the notifier remembers between facts. Keys of two parts have a space in between."""
+
+    gates: dict[str, WaitingGate] = {}  # rollout, gate
+    degraded: dict[str, Degradation] = {}  # rollout
+    silent: dict[str, SilentHosts] = {}  # channel
+    piles: dict[str, Pile] = {}  # event, subject
+    position: int = 0  # of the last notice that time brought
+    ordinal: int = 0
+
+
+class _Draft:
+    """The state while a page of facts is added: copied once, not per fact."""
+
+    def __init__(self, state: BurstState) -> None:
+        self.gates = dict(state.gates)
+        self.degraded = dict(state.degraded)
+        self.silent = {
+            name: replace(found, named=dict(found.named)) for name, found in state.silent.items()
+        }
+        self.piles = dict(state.piles)
+
+    def state(self, before: BurstState) -> BurstState:
+        return BurstState(
+            gates=_newest(self.gates),
+            degraded=_newest(self.degraded),
+            silent=self.silent,
+            piles=_newest(self.piles),
+            position=before.position,
+            ordinal=before.ordinal,
+        )
+
+
+def _newest(found: dict[str, Any]) -> dict[str, Any]:
+    return dict(list(found.items())[-KEPT_MAX:])
+
+
+def advance(state: BurstState, facts: Iterable[FollowedFact], rows: Rows) -> BurstState:
+    """The state after these facts."""
+    draft = _Draft(state)
+    for followed in facts:
+        add = _ADDS.get(type(followed.fact))
+        if add is not None:
+            add(draft, followed, followed.fact, rows)
+    return draft.state(state)
+
+
+# ── facts in ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _add_gate(draft: _Draft, followed: FollowedFact, fact: GateChanged, rows: Rows) -> None:
+    if fact.gate in UNTOLD_GATES:
+        return
+    key = f"{fact.rollout_id} {fact.gate}"
+    known = draft.gates.get(key)
+    if fact.blocked:
+        told = known is not None and known.is_told
+        draft.gates[key] = WaitingGate(followed.at, fact.reason, is_told=told)
+    elif known is not None and known.is_told:
+        draft.gates[key] = replace(known, is_open=True)
+    else:
+        draft.gates.pop(key, None)
+
+
+def _end_gates(draft: _Draft, followed: FollowedFact, fact: RolloutConcluded, rows: Rows) -> None:
+    prefix = f"{fact.rollout_id} "
+    for key in [key for key in draft.gates if key.startswith(prefix)]:
+        del draft.gates[key]
+
+
+def _add_late(draft: _Draft, followed: FollowedFact, fact: HostStateChanged, rows: Rows) -> None:
+    if fact.late and fact.to in (HostState.FAILED, HostState.REVERTED):
+        _add_degraded(draft, followed, fact, rows)
+
+
+def _add_degraded(
+    draft: _Draft, followed: FollowedFact, fact: HostStateChanged | HostRegressed, rows: Rows
+) -> None:
+    found = draft.degraded.get(fact.rollout_id) or Degradation(followed.at)
+    if fact.host_id not in found.some:
+        some = (*found.some, fact.host_id)[:HOSTS_NAMED_MAX]
+        found = replace(found, count=found.count + 1, some=some)
+    draft.degraded[fact.rollout_id] = found
+
+
+def _forget(draft: _Draft, followed: FollowedFact, fact: RetentionExpired, rows: Rows) -> None:
+    draft.degraded.pop(fact.rollout_id, None)
+
+
+def _add_silent(draft: _Draft, followed: FollowedFact, fact: HostSilent, rows: Rows) -> None:
+    for channel in _channels_of(fact.host_id, rows):
+        found = draft.silent.get(channel) or SilentHosts(followed.at)
+        if fact.host_id in found.named:
+            continue
+        if len(found.named) < NAMED_MAX:
+            found.named[fact.host_id] = fact.last_seen_at
+        else:
+            found = replace(found, others=found.others + 1)
+        draft.silent[channel] = found
+
+
+def _remove_silent(draft: _Draft, followed: FollowedFact, fact: HostHeard, rows: Rows) -> None:
+    for channel, found in draft.silent.items():
+        if fact.host_id in found.named:
+            del found.named[fact.host_id]
+        elif found.others and channel in _channels_of(fact.host_id, rows):
+            draft.silent[channel] = replace(found, others=found.others - 1)
+
+
+def _channels_of(host_id: str, rows: Rows) -> list[str]:
+    host, fleet = rows.get(host_key(host_id)), rows.get(fleet_key())
+    if not isinstance(host, Host) or not isinstance(fleet, Fleet):
+        return []
+    return [
+        scope.channel
+        for scope in fleet.channels
+        if parse(scope.selector).matches(host.labels, host_id)
+    ]
+
+
+def _pile(
+    event: str, subject: Callable[[Any], str], scopes: Callable[[Any], tuple[str, ...]]
+) -> Callable[[_Draft, FollowedFact, Any, Rows], None]:
+    def add(draft: _Draft, followed: FollowedFact, fact: Any, rows: Rows) -> None:
+        key = f"{event} {subject(fact)}"
+        found = draft.piles.get(key) or Pile(followed.at, scopes(fact), fact.reason)
+        draft.piles[key] = replace(found, count=found.count + 1, reason=fact.reason)
+
+    return add
+
+
+_ADDS: Final[Mapping[type[Struct], Callable[[_Draft, FollowedFact, Any, Rows], None]]] = {
+    GateChanged: _add_gate,
+    RolloutConcluded: _end_gates,
+    RetentionExpired: _forget,
+    HostStateChanged: _add_late,
+    HostRegressed: _add_degraded,
+    HostSilent: _add_silent,
+    HostHeard: _remove_silent,
+    HostRetired: _remove_silent,
+    HostRevoked: _remove_silent,
+    IntentDied: _pile(
+        "outbox.dead", lambda fact: fact.scope, lambda fact: (channel_scope(fact.scope),)
+    ),
+    NoticeDied: _pile("notify.dead", lambda fact: fact.subscription, lambda fact: ()),
+    SubscriptionDisabled: _pile("target.disabled", lambda fact: fact.subscription, lambda fact: ()),
+}
+READS: Final = frozenset(fact_type.__name__ for fact_type in _ADDS)
+# Of these, most are about hosts on their way: only bodies with this text are looked at.
+MARKS: Final = {"HostStateChanged": b'"late":true'}
+
+
+def rows_for(fact: Struct) -> tuple[Key, ...]:
+    """The rows that say to which channels a host belongs."""
+    if isinstance(fact, HostSilent | HostHeard | HostRetired | HostRevoked):
+        return host_key(fact.host_id), fleet_key()
+    return ()
+
+
+# ── notices out ───────────────────────────────────────────────────────────────────────────────────
+
+
+def tell(
+    state: BurstState, now: datetime, position: Position
+) -> tuple[BurstState, tuple[Notice, ...]]:
+    """What is due by now, and the state that remembers it. ``position``: of the newest fact."""
+    draft = _Draft(state)
+    found: list[dict[str, Any]] = []
+    _tell_gates(draft, now, found)
+    _tell_degraded(draft, now, found)
+    _tell_silent(draft, now, found)
+    _tell_piles(draft, now, found)
+    ordinal = state.ordinal if position == state.position else 0
+    notices = tuple(
+        Notice(
+            **item,
+            severity=severity_of(item["event"]),
+            at=now,
+            position=position,
+            ordinal=ordinal + number,
+        )
+        for number, item in enumerate(found, 1)
+    )
+    if not notices:
+        return draft.state(state), ()
+    ordinal += len(notices)
+    return replace(draft.state(state), position=position, ordinal=ordinal), notices
+
+
+def _about(event: str, rollout_id: str, **more: Any) -> dict[str, Any]:
+    channel = channel_of(rollout_id)
+    return {
+        "event": event,
+        "scopes": (channel_scope(channel),),
+        "channel": channel,
+        "release": ref_of(rollout_id),
+        "rollout_id": rollout_id,
+        **more,
+    }
+
+
+def _tell_gates(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> None:
+    for key, gate in draft.gates.items():
+        rollout_id, _, name = key.partition(" ")
+        due = gate.since + (SOON if name in NEEDS_PERSON else LONG)
+        if gate.is_told or now < due:
+            continue
+        draft.gates[key] = replace(gate, is_told=True)
+        found.append(_about("rollout.waiting", rollout_id, gate=name, reason=gate.reason))
+
+
+def _tell_degraded(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> None:
+    for rollout_id, item in draft.degraded.items():
+        if item.is_told or now < item.since + SOON:
+            continue
+        draft.degraded[rollout_id] = replace(item, is_told=True)
+        hosts = NoticeHosts(item.count, item.some)
+        found.append(_about("rollout.degraded", rollout_id, hosts=hosts))
+
+
+def _tell_silent(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> None:
+    for channel, item in list(draft.silent.items()):
+        about = {"scopes": (channel_scope(channel),), "channel": channel}
+        if item.count == 0:
+            del draft.silent[channel]
+            if item.told_at is not None:
+                found.append({"event": "hosts.heard", **about})
+            continue
+        if _is_silence_due(item, now):
+            item = replace(item, told=item.count, told_at=now)
+            hosts = NoticeHosts(item.count, tuple(item.named)[:HOSTS_NAMED_MAX])
+            found.append({"event": "hosts.silent", "hosts": hosts, **about})
+        lost = [host for host, since in item.named.items() if now - since >= LOST]
+        if lost and (item.lost_at is None or now - item.lost_at >= LOST):
+            item = replace(item, lost_at=now)
+            hosts = NoticeHosts(len(lost), tuple(lost[:HOSTS_NAMED_MAX]))
+            found.append({"event": "hosts.lost", "hosts": hosts, **about})
+        draft.silent[channel] = item
+
+
+def _is_silence_due(item: SilentHosts, now: datetime) -> bool:
+    if item.told_at is None:
+        return now >= item.since + SOON
+    grown = item.count - item.told
+    enough = grown >= SILENT_GROWTH_HOSTS or grown * 100 >= item.told * SILENT_GROWTH_PERCENT
+    return grown > 0 and enough and now >= item.told_at + SILENT_AGAIN
+
+
+def _tell_piles(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> None:
+    for key, item in list(draft.piles.items()):
+        if item.is_told and now < item.since + PILE:
+            continue
+        if not item.count:
+            del draft.piles[key]
+            continue
+        event, _, subject = key.partition(" ")
+        draft.piles[key] = replace(item, since=now, count=0, is_told=True)
+        found.append(
+            {
+                "event": event,
+                "scopes": item.scopes,
+                "subject": subject,
+                "reason": item.reason,
+                "count": item.count,
+            }
+        )
