@@ -27,7 +27,6 @@ from tidegate.kernel.replay import differences
 OPERATOR = Caller(
     principal=Principal("user_operator00", "token", grants=(Grant(Role.FLEET_OPERATOR),))
 )
-LONGEST_WAIT = timedelta(minutes=5)
 
 
 class NotifiedFleet:
@@ -70,12 +69,17 @@ class NotifiedFleet:
         return self.sender.work()
 
     def tell_until(self, holds: Callable[[], object], *, hours: float = 80) -> None:
-        """Rounds a second apart, and further apart while nothing is due, by the worker's clock."""
+        """Rounds until something holds, as far apart as the queues wait, by the worker's clock."""
         ends = self.clock() + timedelta(hours=hours)
-        while not holds():
+        while True:
+            self.tell()
+            if holds():
+                return
             assert self.clock() < ends, "it never came to that"
-            tried = self.tell()
-            self.clock.advance(timedelta(seconds=1) if tried else LONGEST_WAIT)
+            waits = [row.next_attempt_at for row in self.installation.subscriptions.queues()]
+            due = [at for at in waits if at is not None]
+            soon = self.clock() + timedelta(seconds=1)
+            self.clock.now = max(soon, min(due, default=soon))
 
     def received(self, name: str = "ops") -> list[dict[str, Any]]:
         """The events that the receiver got, in order."""

@@ -14,7 +14,12 @@ from typing import Any
 import httpcore2
 import httpx2
 
-from tidegate.bounded_http import BoundedBackend, BoundedTransport, ExchangeDeadline
+from tidegate.bounded_http import (
+    BoundedBackend,
+    BoundedTransport,
+    ExchangeDeadline,
+    trusted_roots,
+)
 from tidegate.public_addresses import (
     Resolve,
     parse_destination,
@@ -59,7 +64,7 @@ class CheckedClient:
         """
         addresses = resolve_destination(self._destination, self._resolve)
         deadline = ExchangeDeadline(self._timeout_seconds, self._monotonic)
-        trust = self._trust or httpx2.create_ssl_context(trust_env=False)
+        trust = self._trust or trusted_roots()
         with (
             httpx2.Client(
                 transport=BoundedTransport(_CheckedBackend(addresses, deadline), trust),

@@ -7,7 +7,7 @@ twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -18,11 +18,13 @@ from tidegate.domain.notifications.bursts import BurstState
 from tidegate.domain.notifications.from_facts import FollowedFact
 from tidegate.domain.notifications.matching import is_wanted
 from tidegate.domain.notifications.notices import Notice
-from tidegate.domain.notifications.rows import NotifierPosition, Subscription
+from tidegate.domain.notifications.rows import NoticeQueue, NotifierPosition, Subscription
 from tidegate.domain.notifications.slices import (
     QUEUED_MAX,
     AddressedNotice,
+    FinishReplay,
     QueueNotices,
+    finish_replay,
     queue_notices,
 )
 from tidegate.kernel import codec
@@ -47,6 +49,7 @@ class Notifier:
         self._position: Position = 0
         self._stored: Position = 0
         self._bursts = BurstState()
+        self._replays: dict[str, Position] = {}  # how far each has read
 
     def round(self) -> bool:
         """Queue what happened since the last round; whether there is more to read at once."""
@@ -74,7 +77,39 @@ class Notifier:
         self._position = position
         if notices or position - self._stored >= STORED_EVERY:
             self._store_position()
-        return not is_last
+        return self._replay(subscribers) or not is_last
+
+    # ── replays ──
+
+    def _replay(self, subscribers: Subscribers) -> bool:
+        """A page for each replay that is under way; whether one goes on."""
+        by_name = {subscription.name: subscription for subscription, _ in subscribers}
+        for record in all_rows(self._control.store, rows.QUEUES.name):
+            queue = codec.decode(record.data, NoticeQueue)
+            if queue.replay_after is None:
+                self._replays.pop(queue.name, None)
+            elif queue.name in by_name:
+                self._replay_page(by_name[queue.name], queue)
+        return bool(self._replays)
+
+    def _replay_page(self, subscription: Subscription, queue: NoticeQueue) -> None:
+        name, through = subscription.name, queue.replay_through
+        after = max(self._replays.get(name, 0), queue.replay_after or 0)
+        page = self._control.store.feed(after=after, limit=PAGE).events
+        is_last = len(page) < PAGE or page[-1].position >= through
+        page = page if is_last else whole_commits(page)
+        followed = self._follow(event for event in page if event.position <= through)
+        notices = from_facts.notices_of(followed, self._read_for(followed))
+        items = (
+            AddressedNotice(name, notice) for notice in notices if is_wanted(subscription, notice)
+        )
+        self._land(items, replayed=True)
+        if not is_last:
+            self._replays[name] = page[-1].position
+            return
+        self._replays.pop(name, None)
+        command = FinishReplay(term=self._leader.token, name=name)
+        self._control.execute(finish_replay, command, meta=ACTOR)
 
     def _begin(self, subscribers: Subscribers) -> None:
         """Read where the last leader stopped. The first one begins with the first subscription."""
@@ -87,6 +122,7 @@ class Notifier:
         else:
             self._position = self._control.store.head()
         self._stored = self._position
+        self._replays = {}
         self._term = self._leader.token
 
     def _subscribers(self) -> Subscribers:
@@ -133,8 +169,11 @@ class Notifier:
             for subscription, born in subscribers
             if notice.position > born and is_wanted(subscription, notice)
         )
+        self._land(items)
+
+    def _land(self, items: Iterator[AddressedNotice], *, replayed: bool = False) -> None:
         while batch := tuple(islice(items, QUEUED_MAX)):
-            command = QueueNotices(term=self._leader.token, items=batch)
+            command = QueueNotices(term=self._leader.token, items=batch, replayed=replayed)
             self._control.execute(queue_notices, command, meta=ACTOR)
 
     def _store_position(self) -> None:

@@ -1,0 +1,249 @@
+"""The queue of a subscription, with a receiver that is down, refuses, is gone, or comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from tests.contract.webhook_receiver import Answer, reply
+from tests.operations.notified_fleet import OPERATOR, NotifiedFleet, notify_fleet
+from tests.operations.worker_loops import until
+from tidegate.control.operations.subscriptions import NewTarget
+from tidegate.domain.notifications.refusals import NothingWaits, SubscriptionNotFound
+from tidegate.domain.notifications.rows import NoticeQueue
+
+REAL: dict[str, Any] = {"engines": None, "reason": "engines are compared by the contract"}
+
+
+@pytest.fixture
+def notified(tmp_path: Path) -> Iterator[NotifiedFleet]:
+    with notify_fleet(tmp_path / "data") as notified:
+        yield notified
+
+
+def always(status: int) -> Answer:
+    return lambda handler: reply(handler, status)
+
+
+def holds(notified: NotifiedFleet, count: int) -> list[str]:
+    """So many things that happen to a channel, in order; the events that tell of them."""
+    notified.fleet.create()
+    path = "/v1/channels/web-stable/{}"
+    told = []
+    for number in range(count):
+        verb = "hold" if number % 2 == 0 else "unhold"
+        done = notified.fleet.operator.post(path.format(verb), json={"reason": f"no {number}"})
+        assert done.status_code == 200, done.text
+        told.append("channel.held" if verb == "hold" else "channel.released")
+    return told
+
+
+def queue(notified: NotifiedFleet, name: str = "ops") -> NoticeQueue:
+    return notified.installation.subscriptions.queue(name)
+
+
+@pytest.mark.req("NT-1", **REAL)
+def test_a_receiver_that_was_down_for_an_hour_gets_everything_in_order(
+    notified: NotifiedFleet,
+) -> None:
+    """Wrong version: an intent of the outbox dies after twelve attempts, and newer ones supersede
+    older ones.
+    """
+    notified.subscribe()
+    notified.receiver.answer = always(503)
+    told = holds(notified, 30)
+    back_at = notified.clock() + timedelta(hours=1)
+    notified.tell_until(lambda: notified.clock() >= back_at)
+    assert queue(notified).failures > 12
+    assert queue(notified).waiting == 30
+    tried = len(notified.receiver.requests)
+    notified.receiver.answer = always(204)
+
+    notified.tell_until(lambda: queue(notified).waiting == 0, hours=1)
+
+    arrived = notified.receiver.requests[tried:]
+    assert notified.events()[tried:] == told
+    reasons = [item["reason"] for item in notified.received()[tried:]]
+    assert reasons == [f"no {number}" for number in range(30)]
+    first = {headers["webhook-id"] for _, headers, _ in notified.receiver.requests[:tried]}
+    assert first == {arrived[0][1]["webhook-id"]}  # the same at every attempt
+    assert notified.differences() == []
+
+
+def test_waits_are_a_second_and_five_minutes_at_most(notified: NotifiedFleet) -> None:
+    notified.subscribe()
+    notified.receiver.answer = always(500)
+    holds(notified, 1)
+    waits = []
+    for _ in range(12):
+        notified.tell()
+        next_at = queue(notified).next_attempt_at
+        assert next_at is not None
+        waits.append((next_at - notified.clock()).total_seconds())
+        notified.clock.advance(next_at - notified.clock())
+
+    assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
+
+
+def test_after_72_hours_a_message_is_dead_and_the_next_one_is_sent(
+    notified: NotifiedFleet,
+) -> None:
+    notified.subscribe()
+    notified.subscribe("others", events=("notify.dead",))
+    notified.receiver.answer = lambda handler: reply(
+        handler, 503 if handler.path == "/ops" else 204
+    )
+    holds(notified, 1)
+
+    notified.tell_until(lambda: queue(notified).dead)
+
+    (letter,) = queue(notified).dead_letters
+    assert letter.event == "channel.held"
+    assert letter.reason.startswith("tried for 72 hours")
+    notified.tell()
+    (told,) = notified.received("others")
+    assert told["title"] == "✘ 1 message to ops given up"
+    assert told["verbs"] == ["tidegate notify show ops"]
+    assert queue(notified).waiting == 0  # and nothing about its own failure
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_a_message_that_is_refused_three_times_makes_room_for_the_next(
+    notified: NotifiedFleet, status: int
+) -> None:
+    notified.subscribe()
+    refused: list[str] = []
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        id = handler.headers["webhook-id"]
+        if not refused or id == refused[0]:
+            refused.append(id)
+            reply(handler, status)
+        else:
+            reply(handler, 204)
+
+    notified.receiver.answer = answer
+    holds(notified, 2)
+
+    notified.tell_until(lambda: queue(notified).waiting == 0, hours=1)
+
+    assert len(refused) == 3
+    assert notified.events()[3:] == ["channel.released"]
+    assert queue(notified).dead == 1
+    assert queue(notified).delivered == 1
+
+
+def test_a_receiver_that_is_gone_disables_its_subscription_and_tells_the_others(
+    notified: NotifiedFleet,
+) -> None:
+    notified.subscribe()
+    notified.subscribe("others", events=("target.disabled",))
+    notified.receiver.answer = lambda handler: reply(
+        handler, 410 if handler.path == "/ops" else 204
+    )
+    holds(notified, 1)
+
+    notified.tell()
+    notified.tell()
+
+    found, waiting = notified.installation.subscriptions.get(OPERATOR, "ops")
+    assert found.row.disabled_at == notified.clock()
+    assert waiting.waiting == 1
+    assert notified.events("others") == ["target.disabled"]
+    tried = len(notified.receiver.requests)
+    notified.clock.advance(timedelta(hours=1))
+    notified.tell()
+    assert len(notified.receiver.requests) == tried
+    notified.receiver.answer = always(204)
+    notified.installation.subscriptions.edit(
+        OPERATOR, "ops", target=NewTarget(url=notified.url("ops"))
+    )
+    notified.tell()
+    assert queue(notified).waiting == 0
+    assert notified.differences() == []
+
+
+def test_an_operator_skips_the_first_message(notified: NotifiedFleet) -> None:
+    notified.subscribe()
+    with pytest.raises(NothingWaits):
+        notified.installation.subscriptions.skip(OPERATOR, "ops", "x")
+    notified.receiver.answer = always(500)
+    holds(notified, 2)
+    notified.tell()
+    notified.installation.subscriptions.skip(OPERATOR, "ops", "it chokes on it")
+    notified.receiver.answer = always(204)
+
+    notified.tell()
+
+    assert notified.events()[-1] == "channel.released"
+    assert queue(notified).dead_letters[0].reason == "it chokes on it"
+
+
+@pytest.mark.req("NT-1", **REAL)
+def test_a_replay_sends_again_what_happened_after_a_position(notified: NotifiedFleet) -> None:
+    """With the same ids, so that a receiver drops what it has; also from before it subscribed."""
+    told = holds(notified, 3)
+    notified.subscribe()
+    notified.tell()
+    assert notified.received() == []
+
+    notified.installation.subscriptions.replay(OPERATOR, "ops", 0)
+    notified.tell()
+
+    mine = [item for item in notified.received() if item["event"].startswith("channel.")]
+    assert [item["event"] for item in mine] == told
+    assert all(item["replayed"] for item in mine)
+    assert queue(notified).replay_after is None
+    before = [headers["webhook-id"] for _, headers, _ in notified.receiver.requests]
+    notified.installation.subscriptions.replay(OPERATOR, "ops", mine[0]["position"] - 1)
+    notified.tell()
+    again = [headers["webhook-id"] for _, headers, _ in notified.receiver.requests][len(before) :]
+    assert set(again) <= set(before)
+    assert len(again) == 3
+    assert notified.differences() == []
+
+
+def test_a_deleted_subscription_leaves_no_message_and_no_address(
+    notified: NotifiedFleet,
+) -> None:
+    notified.subscribe()
+    notified.receiver.answer = always(500)
+    holds(notified, 70)
+    notified.tell()
+
+    notified.installation.subscriptions.delete(OPERATOR, "ops")
+
+    store = notified.installation.store
+    for name in ("subscriptions", "notice_queues", "notices", "subscription_addresses"):
+        assert store.range(name, limit=10) == (), name
+    with pytest.raises(SubscriptionNotFound):
+        notified.installation.subscriptions.get(OPERATOR, "ops")
+    assert notified.differences() == []
+
+
+def test_a_slow_receiver_delays_no_other(notified: NotifiedFleet) -> None:
+    """The threads of the sender: one target hangs, the other is told."""
+    notified.subscribe("slow")
+    notified.subscribe("quick")
+    release = Event()
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        if handler.path == "/slow":
+            release.wait(5)
+        reply(handler, 204)
+
+    notified.receiver.answer = answer
+    holds(notified, 1)
+    assert notified.leader.lead()
+    notified.notifier.round()
+    notified.sender.round()
+    until(lambda: queue(notified, "quick").delivered == 1)
+    assert queue(notified, "slow").delivered == 0
+    release.set()
+    until(lambda: queue(notified, "slow").delivered == 1)
