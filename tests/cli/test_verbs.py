@@ -21,8 +21,8 @@ PROMISED = {
     " propose-delete reject-delete delete history upgrade",
     "repo": "list show create edit",
     "channel": "list show create edit promote rollback hold release history policy",
-    "rollout": "list show plan simulate watch pause resume skip abort retry clear explain events"
-    " override",
+    "rollout": "list show plan simulate watch pause resume skip continue skip-wave promote-all"
+    " abort retry clear explain events override",
     "host": "list show enroll revoke explain label retire",
     "quarantine": "list lift",
     "freeze": "list show create delete",

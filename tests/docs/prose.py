@@ -115,9 +115,12 @@ WAVES: Final = """
 ## wave
 
 A host goes with the first wave that takes it, in the order of the list. Within a wave, hosts are
-taken by name. A host that no wave takes gets no orders, so let the last wave take the rest. The
-next wave starts when every host of the waves so far is Converged or Deferred, is skipped, or failed
-within the wave's limit.
+taken by name. A host that no wave takes gets no orders, so let the last wave take the rest.
+
+A wave is done when at least `converged_min` of its hosts converged, and `success_percent` of the
+hosts that count are Converged or Deferred. Hosts that were skipped, or failed within the wave's
+limit, do not count. The next wave starts when every wave before it is done, its `delay_seconds` are
+over, and, if it is `manual`, somebody ran `tidegate rollout continue`.
 
 """
 EDGES: Final = """

@@ -316,6 +316,8 @@ POLICY_LIMITS: Final[Mapping[type[Any], Mapping[str, str]]] = {
         "failures_max": "0 or more",
         "failures_max_percent": "0 to 100",
         "converged_min": "0 or more",
+        "success_percent": "1 to 100",
+        "delay_seconds": SECONDS,
     },
     facts.ChannelEdge: {"channel": "another channel", "soak_seconds": SECONDS},
     facts.HostEdge: {"before": "a host of the fleet", "after": "a host of the fleet"},

@@ -66,6 +66,9 @@ def tally(frozen: Plan, current_wave: int = 0, **changes: Any) -> RolloutTally:
                 hosts=wave.hosts,
                 failures_max=wave.failures_max,
                 converged_min=wave.converged_min,
+                success_percent=wave.success_percent,
+                delay_seconds=wave.delay_seconds,
+                manual=wave.manual,
                 states={HostState.CONVERGED: wave.hosts} if number < current_wave else {},
             )
             for number, wave in enumerate(opened_waves(frozen))

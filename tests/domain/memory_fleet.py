@@ -164,6 +164,7 @@ class MemoryFleet:
         row = self.sample.row(channel_key(channel))
         failures = changes.pop("failures_max", 0)
         least = changes.pop("converged_min", 1)
+        members = changes.pop("members", {})  # of every wave
         said = {
             "channel": channel,
             "release_id": release_id,
@@ -179,6 +180,7 @@ class MemoryFleet:
                     soak_seconds=SOAK,
                     failures_max=failures,
                     converged_min=least,
+                    **members,
                 )
                 for n, count in enumerate(hosts)
             ),

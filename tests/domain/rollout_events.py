@@ -51,6 +51,7 @@ def opened(
 ) -> RolloutOpened:
     failures_max = changes.pop("failures_max", 0)
     converged_min = changes.pop("converged_min", 1)
+    members = changes.pop("members", {})  # of every wave
     said: dict[str, Any] = {
         "rollout_id": ROLLOUT,
         "at": T0,
@@ -60,7 +61,11 @@ def opened(
         "plan_digest": "sha256:plan",
         "waves": tuple(
             OpenedWave(
-                name=f"w{n}", hosts=count, failures_max=failures_max, converged_min=converged_min
+                name=f"w{n}",
+                hosts=count,
+                failures_max=failures_max,
+                converged_min=converged_min,
+                **members,
             )
             for n, count in enumerate(hosts)
         ),
@@ -201,6 +206,9 @@ _one_lost: tuple[RolloutEvent, ...] = (
 
 # Rollouts as they come about, more than one of each state, so that every edge has its occasion.
 SITUATIONS: list[RolloutTally] = [
+    after(opened(2, 1, members={"success_percent": 50, "delay_seconds": 60}), *through()),
+    after(opened(1, 1, members={"manual": True})),
+    after(opened(2, 1, members={"manual": True}), *through()),
     after(opened(1)),
     after(opened(2, 1)),
     step(None, opened(), T0)[0],

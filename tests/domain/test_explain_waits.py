@@ -180,4 +180,47 @@ def test_says_that_a_wave_needs_a_host_that_converges() -> None:
         if item.code == "minimum"
     ]
     assert found.ends == "never"
-    assert f"tidegate rollout abort {ROLLOUT}" in found.verbs[0]
+    assert found.sentence == "Wave wave-0 has no converged host left to wait for; it needs 1"
+    assert found.verbs == (
+        f"tidegate rollout skip-wave {ROLLOUT} wave-0",
+        f"tidegate rollout abort {ROLLOUT}",
+    )
+
+
+def held(**members: Any) -> Wait:
+    """What a rollout waits for whose wave 0 is done, before a wave of this kind."""
+    state = with_tally(open_to(), current_wave=0, done_at=BEFORE)
+    first, second, *rest = state.sight(ROLLOUT).tally.row.waves
+    done = replace(first, states={HostState.CONVERGED: first.hosts})
+    waves = (done, replace(second, **members), *rest)
+    found = explain(with_tally(state, waves=waves), ROLLOUT)
+    check(found, str(members))
+    assert "no host waits" not in found.answer
+    return found.waits[0]
+
+
+@pytest.mark.req("OP-9", engines=None, reason="a pure function")
+def test_says_that_a_wave_waits_for_a_person_or_for_its_time() -> None:
+    by_hand, by_time = held(manual=True), held(delay_seconds=1_800)
+
+    assert (by_hand.code, by_hand.ends, by_hand.since) == ("manual", "never", BEFORE)
+    assert by_hand.sentence == "Wave wave-1 waits for somebody to continue it"
+    assert by_hand.verbs == (f"tidegate rollout continue {ROLLOUT}",)
+    assert (by_time.code, by_time.ends) == ("delay", "by_itself")
+    assert by_time.until == BEFORE + timedelta(minutes=30)
+    at = f"{by_time.until:%Y-%m-%d %H:%M} UTC"
+    assert by_time.sentence == f"Wave wave-1 starts at {at}, 30 min after wave wave-0 was done"
+    assert by_time.verbs == (f"tidegate rollout promote-all {ROLLOUT}",)
+    assert held(manual=True, continued=True, delay_seconds=1_800).code == "delay"
+
+
+def test_says_that_the_first_wave_waits_for_a_person() -> None:
+    state = with_tally(open_to(), current_wave=0, state=RolloutState.OPENING)
+    first, *rest = state.sight(ROLLOUT).tally.row.waves
+    waves = (replace(first, manual=True, states={}), *rest)
+
+    found = explain(with_tally(state, waves=waves), ROLLOUT)
+
+    assert found.waits[0].code == "manual"
+    assert "wave wave-0 waits for somebody to continue it" in found.answer
+    assert found.ready == 0

@@ -71,6 +71,8 @@ from tidegate.domain.rollouts.facts import (
     RolloutTransitioned,
     SuccessorOpened,
     WaveAdvanced,
+    WaveContinued,
+    WaveSkipped,
 )
 from tidegate.domain.rollouts.folds import step_gates, step_rollout, step_tally
 from tidegate.domain.rollouts.history import histories, render
@@ -122,6 +124,14 @@ def advances(from_wave: int, to_wave: int) -> WaveAdvanced:
     return WaveAdvanced(rollout_id=ROLLOUT, at=T0, from_wave=from_wave, to_wave=to_wave)
 
 
+def continues(wave: int) -> WaveContinued:
+    return WaveContinued(rollout_id=ROLLOUT, at=T0, wave=wave, operator="user_1")
+
+
+def skips_wave(wave: int) -> WaveSkipped:
+    return WaveSkipped(rollout_id=ROLLOUT, at=T0, wave=wave, operator="user_1", reason="broken")
+
+
 # ── all pairs ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -146,6 +156,9 @@ EVENTS: list[RolloutEvent] = [
     HostRegressed(rollout_id=ROLLOUT, host_id="a", at=T0, reason="drift"),
     advances(0, 1),
     advances(0, 0),
+    replace(advances(0, 1), forced=True),
+    *(continues(wave) for wave in (0, 1)),
+    *(skips_wave(wave) for wave in (0, 1)),
     TERMINAL,
     HALTED,
     PAUSED,

@@ -30,6 +30,8 @@ from tidegate.domain.rollouts.facts import (
     RolloutTransitioned,
     SuccessorOpened,
     WaveAdvanced,
+    WaveContinued,
+    WaveSkipped,
 )
 from tidegate.domain.rollouts.folds import rollout_tallies, step_tally
 from tidegate.domain.rollouts.machine import state_of_counts
@@ -53,12 +55,33 @@ from tidegate.domain.rollouts.slices import (
     resume_rollout,
 )
 from tidegate.domain.rollouts.states import OPEN, Clearance, Outcome, RolloutState, Word
+from tidegate.domain.rollouts.tallies import due_are_done, next_wave_at
+from tidegate.domain.rollouts.wave_slices import (
+    ContinueRollout,
+    PromoteAll,
+    SkipWave,
+    StartDueWave,
+    continue_rollout,
+    promote_all,
+    skip_wave,
+    start_due_wave,
+)
 from tidegate.errors import Conflict, Gone, Invalid, NotFound, Refused
 from tidegate.kernel.codec import decode
 from tidegate.kernel.replay import Replay, differences
 
 CHANNELS_OF_FLEET = (CHANNEL, "web-canary")
 WAVES = ((2, 1), (1, 2, 1), (3,), ())
+WORD = {"operator": "user_1", "reason": "I looked"}
+MEMBERS: tuple[dict[str, Any], ...] = (
+    {},
+    {},
+    {},
+    {"success_percent": 50},
+    {"delay_seconds": 600},
+    {"manual": True},
+    {"success_percent": 34, "delay_seconds": 5, "manual": True},
+)
 HOSTS = tuple(f"w{wave}-{n}" for wave in range(3) for n in range(3))
 MET: Counter[str] = Counter()  # what the runs came across, for the test that reads it afterwards
 
@@ -76,6 +99,7 @@ EVERY_WORD = tuple(sorted({word for words in WORDS.values() for word in words}))
 DEEDS = (
     *("promote", "promote", "clear", "clear", "pause", "resume", "resume", "order", "order"),
     *("order", "order_anybody", "cancel", "skip", "silence", "prune", "say_anything", "abort"),
+    *("pass_waves", "pass_waves", "start_wave", "start_wave"),
     *("say", "say", "say", "say", "say", "go_on", "go_on", "go_on", "carry_out"),
 )
 Deed = tuple[str, int, int]
@@ -165,6 +189,7 @@ class Fleet:
             channel=channel,
             failures_max=self.failures_max,
             converged_min=b % 2,
+            members=MEMBERS[(a + b) % len(MEMBERS)],
         )
 
     def clear(self, rollout_id: str, a: int, b: int) -> None:
@@ -191,7 +216,27 @@ class Fleet:
             self.fleet.execute(abort_rollout, command)
             MET["abort"] += 1
 
+    def pass_waves(self, rollout_id: str, a: int, b: int) -> None:
+        """Continue, skip a wave, or wait for none; a share of the turns, so that others count."""
+        said: dict[str, Any] = {"rollout_id": rollout_id, **WORD}
+        if a < 5:
+            self.fleet.execute(continue_rollout, ContinueRollout(**said))
+        elif a < 8:
+            self.fleet.execute(skip_wave, SkipWave(wave=str(b % 3), **said))
+        else:
+            self.fleet.execute(promote_all, PromoteAll(**said))
+
     # ── the dispatcher and the timers ──
+
+    def start_wave(self, rollout_id: str, a: int, b: int) -> None:
+        """A timer: mostly when its time has come."""
+        tally = self.fleet.tally(rollout_id)
+        if tally.due_at is None or tally.state not in OPEN:
+            return
+        if a:
+            self.fleet.clock.now = max(self.fleet.clock.now, tally.due_at)
+        command = StartDueWave(rollout_id=rollout_id, due_at=tally.due_at)
+        self.fleet.execute(start_due_wave, command)
 
     def order(self, rollout_id: str, a: int, b: int) -> None:
         """All hosts that are due and have no order."""
@@ -227,8 +272,9 @@ class Fleet:
             self.fleet.expire(rollout_id, waiting[a % len(waiting)].host_id)
 
     def prune(self, rollout_id: str, a: int, b: int) -> None:
-        due_at = self.fleet.tally(rollout_id).due_at
-        if due_at is not None:
+        tally = self.fleet.tally(rollout_id)
+        due_at = tally.due_at
+        if due_at is not None and tally.state not in OPEN:
             self.fleet.clock.now = max(self.fleet.clock.now, due_at)
             command = ExpireRetention(rollout_id=rollout_id, due_at=due_at)
             self.fleet.execute(expire_retention, command)
@@ -277,6 +323,7 @@ class Fleet:
             for n, wave in enumerate(tally.waves):
                 assert wave.states == counted(records, n), (row.rollout_id, n)
                 assert wave.joined + wave.left <= wave.hosts
+            self.check_waves(tally)
             assert tally.current_wave >= self.cursors[row.rollout_id]
             self.cursors[row.rollout_id] = tally.current_wave
             self.check_state(row, tally, records)
@@ -284,6 +331,18 @@ class Fleet:
             for record in records:
                 if not record.late and record.left is None and record.wave > tally.current_wave:
                     assert record.state is HostState.PENDING
+
+    def check_waves(self, tally: RolloutTally) -> None:
+        """RO-12: the cursor stands where every wave before it is done, or was so when it passed;
+        what is left to do about it is told by the times of the tally alone.
+        """
+        if tally.state not in OPEN:
+            return
+        assert (tally.done_at is not None) is due_are_done(tally), tally
+        assert tally.due_at is None or tally.due_at == next_wave_at(tally)
+        going = tally.halted_at is None and tally.paused_at is None and not tally.retried
+        waits = next_wave_at(tally)
+        assert waits is None or not going or waits > self.fleet.clock.now or tally.due_at
 
     def check_state(self, row: Rollout, tally: RolloutTally, records: list[HostRecord]) -> None:
         MET[row.state] += 1
@@ -379,7 +438,8 @@ class Fleet:
                     states[fact.rollout_id] = RolloutState.OPENING
                 case RolloutTransitioned():
                     assert states[fact.rollout_id] is fact.from_ is not RolloutState.PRUNED
-                    assert fact.from_ is not fact.to
+                    # The same state twice tells of a wave that goes while hosts are under way.
+                    assert fact.from_ is not fact.to or fact.current_wave > 0
                     states[fact.rollout_id] = fact.to
                 case WaveAdvanced():
                     assert (fact.from_wave, fact.to_wave) == (
@@ -492,21 +552,25 @@ def test_holds_the_invariants_over_long_voyages(seed: int) -> None:
 def test_comes_across_every_state_and_every_clearance_on_such_voyages() -> None:
     """The properties above would hold of a fleet that never leaves its port, too."""
     MET.clear()
-    for seed in range(30):
+    for seed in range(90):
         dice = Random(seed)
         fleet = Fleet(OnFailure.ROLLBACK if seed % 2 else OnFailure.HALT, 0)
-        for _ in range(80):
+        for _ in range(140):
             fleet.do((dice.choice(DEEDS), dice.randrange(9), dice.randrange(60)))
         for fact in fleet.fleet.events(RolloutTransitioned, WaveAdvanced):
             MET[fact.to if isinstance(fact, RolloutTransitioned) else "WaveAdvanced"] += 1
         for fact in fleet.fleet.events(RolloutConcluded):
             MET[fact.outcome] += 1
+        for fact in fleet.fleet.events(WaveContinued, WaveSkipped):
+            MET[type(fact).__name__] += 1
 
     unmet = {
         *RolloutState,
         *Clearance,
         *Outcome,
         "WaveAdvanced",
+        "WaveContinued",
+        "WaveSkipped",
         "ClosureQuarantined",
         "RolloutIsHalted",
     }

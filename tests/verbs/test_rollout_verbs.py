@@ -1,4 +1,4 @@
-"""Pause, resume, abort, clear, retry, skip and promote do the same through each door."""
+"""Pause, resume, abort, clear, retry, skip, pass waves, promote: the same through each door."""
 
 from __future__ import annotations
 
@@ -52,6 +52,17 @@ def halt(fleet: ServedFleet) -> None:
     fleet.fail("web-01")
 
 
+MANUAL = [
+    {"name": "canary", "selector": "tier=canary"},
+    {"name": "rest", "manual": True},
+]
+
+
+def start_manual(fleet: ServedFleet) -> None:
+    """The first wave goes, the second one waits for a person."""
+    fleet.sail(waves=MANUAL)
+
+
 def switch(fleet: ServedFleet) -> None:
     fleet.sail()
     agent = fleet.agents["web-01"]
@@ -99,6 +110,19 @@ SKIP = Verb(
     ("rollout", "skip", ROLLOUT, "web-01", "--reason", WHY),
     Form(f"{PAGE}/skip", {**REASON, "host_id": "web-01"}, PAGE),
 )
+CONTINUE = on_rollout(steps.CONTINUE_ROLLOUT, "continue")
+PROMOTE_ALL = on_rollout(steps.PROMOTE_ALL, "promote-all")
+
+
+def skip_wave(wave: str) -> Verb:
+    return Verb(
+        steps.SKIP_WAVE,
+        ApiCall("POST", f"/v1{PAGE}/skip-wave", {**REASON, "wave": wave}),
+        ("rollout", "skip-wave", ROLLOUT, wave, "--reason", WHY),
+        Form(f"{PAGE}/skip-wave", {**REASON, "wave": wave}, PAGE),
+    )
+
+
 ABANDON = Verb(
     steps.CLEAR_ROLLOUT,
     ApiCall("POST", f"/v1{PAGE}/clearance", {**REASON, "mode": "abandon"}),
@@ -161,6 +185,19 @@ CASES = (
     VerbCase(SKIP, "a host that switches", OPERATOR, switch, "host_under_way"),
     VerbCase(SKIP, "as a viewer", VIEWER, start, "missing_permission"),
     VerbCase(SKIP, "an unknown one", OPERATOR, code="rollout_unknown"),
+    VerbCase(CONTINUE, "a manual wave", OPERATOR, start_manual),
+    VerbCase(CONTINUE, "where no wave waits", OPERATOR, start, "nothing_to_continue"),
+    VerbCase(CONTINUE, "a halted one", OPERATOR, halt, "invalid_transition"),
+    VerbCase(CONTINUE, "as a viewer", VIEWER, start_manual, "missing_permission"),
+    VerbCase(CONTINUE, "an unknown one", OPERATOR, code="rollout_unknown"),
+    VerbCase(skip_wave("canary"), "the wave that goes", ON_CALL, start),
+    VerbCase(skip_wave("none"), "a wave that is none", ON_CALL, start, "wave_not_found"),
+    VerbCase(skip_wave("canary"), "as an operator", OPERATOR, start, "missing_permission"),
+    VerbCase(skip_wave("canary"), "an unknown one", ON_CALL, code="rollout_unknown"),
+    VerbCase(PROMOTE_ALL, "a running one", ON_CALL, start),
+    VerbCase(PROMOTE_ALL, "a halted one", ON_CALL, halt, "invalid_transition"),
+    VerbCase(PROMOTE_ALL, "as an operator", OPERATOR, start, "missing_permission"),
+    VerbCase(PROMOTE_ALL, "an unknown one", ON_CALL, code="rollout_unknown"),
     VerbCase(RETRY, "a halted one", OPERATOR, halt),
     VerbCase(RETRY, "a running one", OPERATOR, start, "invalid_transition"),
     VerbCase(ABANDON, "a halted one", OPERATOR, halt),

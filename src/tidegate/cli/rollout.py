@@ -399,6 +399,41 @@ def override(
     _steered(context, rollout, "override", body, f"passes {gate}")
 
 
+@rollout.command("continue")
+@click.argument("rollout", shell_complete=ROLLOUTS)
+@reason(required=False)
+@with_context
+def continue_wave(context: CommandContext, rollout: str, reason: str | None) -> None:
+    """Let the next wave go, which waits for a person."""
+    _steered(context, rollout, "continue", {"reason": reason or ""}, "continues")
+
+
+@rollout.command("skip-wave")
+@click.argument("rollout", shell_complete=ROLLOUTS)
+@click.argument("wave")
+@reason(required=True)
+@with_context
+def skip_wave(context: CommandContext, rollout: str, wave: str, reason: str) -> None:
+    """Continue without WAVE: its hosts that have no order get none of this rollout.
+
+    WAVE is its name, or its number from 0. You need the permission emergency.
+    """
+    body = {"wave": wave, "reason": reason}
+    _steered(context, rollout, "skip-wave", body, f"continues without wave {wave}")
+
+
+@rollout.command("promote-all")
+@click.argument("rollout", shell_complete=ROLLOUTS)
+@reason(required=True)
+@with_context
+def promote_all(context: CommandContext, rollout: str, reason: str) -> None:
+    """Let every wave go now: no delay, no manual wave, no wait for the waves before.
+
+    Gates, budgets and soaks stay. You need the permission emergency.
+    """
+    _steered(context, rollout, "promote-all", {"reason": reason}, "sends orders to every wave")
+
+
 @rollout.command("explain")
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @click.option("--host", help="Why this host waits.")

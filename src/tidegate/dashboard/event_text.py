@@ -126,10 +126,19 @@ def _rollout(fact: Any, type: str, people: Names) -> Line | None:
             return "rollouts", "info", f"{fact.rollout_id} was opened{who}", text
         case "RolloutTransitioned":
             chip = ROLLOUTS[fact.to]
-            before = f"{fact.from_} → " if fact.from_ else ""
+            before = f"{fact.from_} → " if fact.from_ not in (None, fact.to) else ""
             return chip.icon, chip.tone, f"{fact.rollout_id}: {before}{fact.to}", fact.reason
+        case "WaveAdvanced" if fact.forced:
+            text = f"{people(fact.operator)} waited for no wave: {fact.reason}"
+            return "wave", "warn", f"Wave {fact.to_wave} of {fact.rollout_id} was forced", text
+        case "WaveContinued":
+            text = f"by {people(fact.operator)}" + (f": {fact.reason}" if fact.reason else "")
+            return "wave", "info", f"Wave {fact.wave} of {fact.rollout_id} was continued", text
+        case "WaveSkipped":
+            text = f"by {people(fact.operator)}: {fact.reason}"
+            return "wave", "warn", f"Wave {fact.wave} of {fact.rollout_id} was skipped", text
         case "WaveAdvanced":
-            text = f"every host up to wave {fact.from_wave} is done"
+            text = f"wave {fact.from_wave} and those before it are done"
             return "wave", "info", f"Wave {fact.to_wave} of {fact.rollout_id} began", text
         case "RolloutHalted":
             return "stop", "bad", f"{fact.rollout_id} was halted", f"{fact.host_id}: {fact.reason}"

@@ -63,6 +63,9 @@ DONE: Final = {
     "cleared": "The rollout was cleared.",
     "overridden": "The rollout passes the gate.",
     "skipped": "The rollout continues without the host.",
+    "continued": "The next wave goes as soon as the one before it is done.",
+    "wave-skipped": "The rollout continues without the wave.",
+    "all-promoted": "Every wave gets its orders now.",
     "aborted": "The rollout was aborted.",
     "redriven": "The worker will try it again.",
     "cancelled": "The intent was given up.",
@@ -108,6 +111,9 @@ class ReasonForm(Input, frozen=True, kw_only=True):
     version: Annotated[int, Meta(ge=0, le=2**53 - 1)] | None = None
 
 
+OPTIONAL_REASON: Final = Field(
+    name="reason", label="Reason", kind="long", placeholder="Why, for the log (optional)"
+)
 REASON: Final = Field(
     name="reason", label="Reason", kind="long", required=True, placeholder="Why, for the log"
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate.control.queries.reads import Found
 from tidegate.dashboard.components import Field, Option, VerbButton
-from tidegate.dashboard.layout import REASON
+from tidegate.dashboard.layout import OPTIONAL_REASON, REASON
 from tidegate.dashboard.view_models import HostLine
 from tidegate.domain.access.principals import Principal, describe_missing
 from tidegate.domain.access.roles import Verb as Right
@@ -12,6 +12,7 @@ from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.rollouts.clearance import WAIVED_MAX
 from tidegate.domain.rollouts.rows import Rollout, RolloutTally
 from tidegate.domain.rollouts.states import CLEARABLE, DISPATCHABLE, OPEN, OverridableGate
+from tidegate.domain.rollouts.tallies import waits_for_person
 
 
 def verbs_of(
@@ -20,7 +21,9 @@ def verbs_of(
     tally: RolloutTally,
     troubled: tuple[HostLine, ...],
 ) -> tuple[VerbButton, ...]:
-    """Pause, resume, clear, retry, skip, override and abort; each says why it cannot be used."""
+    """Pause, resume, clear, retry, skip, override, pass waves and abort; each says why it cannot
+    be used.
+    """
     path = f"/rollouts/{tally.rollout_id}"
     name = tally.rollout_id
     forbidden, scope = "", channel_scope(tally.channel)
@@ -83,6 +86,7 @@ def verbs_of(
             why=forbidden or ("" if running or clearable or tally.late else state),
         ),
         _override(path, rollout.version, principal, tally),
+        *_waves(principal, rollout, tally, forbidden),
         _clear(path, rollout.version, troubled, forbidden or ("" if clearable else not_yet)),
         VerbButton(
             id="abort",
@@ -125,6 +129,75 @@ def _override(path: str, version: int, principal: Principal, tally: RolloutTally
         ),
         danger=True,
         why=why,
+    )
+
+
+def _waves(
+    principal: Principal, rollout: Found[Rollout], tally: RolloutTally, forbidden: str
+) -> tuple[VerbButton, ...]:
+    """Continue a manual wave; go on without a wave, or without waiting for any."""
+    path, name = f"/rollouts/{tally.rollout_id}", tally.rollout_id
+    scope = channel_scope(tally.channel)
+    barred = ""
+    if not principal.may(Right.EMERGENCY, scope):
+        barred = describe_missing(principal, (Right.EMERGENCY,), scope)
+    stopped = "" if tally.state in DISPATCHABLE else f"It is {tally.state}."
+    if tally.halted_at is not None:
+        stopped = "It is halted; clear it first."
+    cursor = tally.current_wave
+    near = (*tally.waves[:1], *tally.waves[cursor + 1 : cursor + 2])
+    manual = any(map(waits_for_person, near))
+    ahead = tuple(wave.name for wave in tally.waves[cursor:] if not wave.skipped)
+    return (
+        VerbButton(
+            id="continue",
+            label="Continue",
+            icon="play",
+            action=f"{path}/continue",
+            title=f"Let the next wave of {name} go?",
+            text="It waits for a person. It goes as soon as the waves before it are done.",
+            version=rollout.version,
+            fields=(OPTIONAL_REASON,),
+            why=forbidden or stopped or ("" if manual else "No wave waits for a person now."),
+            first=manual,
+        ),
+        VerbButton(
+            id="skip-wave",
+            label="Skip a wave",
+            icon="ban",
+            action=f"{path}/skip-wave",
+            title=f"Continue {name} without a wave?",
+            text="Hosts of the wave that have no order get none of this rollout. Its minimum is "
+            "not waited for.",
+            version=rollout.version,
+            fields=(
+                Field(
+                    name="wave",
+                    label="Wave",
+                    kind="choice",
+                    value=ahead[0] if ahead else "",
+                    options=tuple(Option(wave, wave, "") for wave in ahead),
+                ),
+                REASON,
+            ),
+            danger=True,
+            why=barred or stopped or ("" if ahead else "No wave is left."),
+        ),
+        VerbButton(
+            id="promote-all",
+            label="Promote to all",
+            icon="rollouts",
+            action=f"{path}/promote-all",
+            title=f"Let every wave of {name} go now?",
+            text="Every host gets its order without waiting for the waves before. Gates, budgets "
+            "and soaks stay.",
+            version=rollout.version,
+            fields=(REASON,),
+            danger=True,
+            why=barred
+            or stopped
+            or ("" if cursor + 1 < len(tally.waves) or manual else "Every wave goes already."),
+        ),
     )
 
 

@@ -62,6 +62,9 @@ class PlannedWave(Struct, frozen=True, omit_defaults=True, kw_only=True):
     soak_seconds: int = 0
     failures_max: int = 0
     converged_min: int = 1
+    success_percent: int = 100
+    delay_seconds: int = 0
+    manual: bool = False
 
 
 class PlannedBudget(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -179,6 +182,9 @@ def opened_waves(plan: Plan) -> tuple[OpenedWave, ...]:
             soak_seconds=wave.soak_seconds,
             failures_max=wave.failures_max,
             converged_min=wave.converged_min,
+            success_percent=wave.success_percent,
+            delay_seconds=wave.delay_seconds,
+            manual=wave.manual,
         )
         for wave in plan.waves
     )
@@ -205,6 +211,9 @@ def _waves(
                     soak_seconds=spec.soak_seconds,
                     failures_max=failures_max(spec, len(taken)),
                     converged_min=spec.converged_min,
+                    success_percent=spec.success_percent,
+                    delay_seconds=spec.delay_seconds,
+                    manual=spec.manual,
                 )
             )
     return tuple(waves), tuple(host.host_id for host in left)

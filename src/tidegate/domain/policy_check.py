@@ -99,5 +99,10 @@ def _notes(read: PolicyRead) -> Iterator[PolicyFinding]:
     }
     for name in read.completed:
         yield PolicyFinding(name, said[name])
+    for place, wave in enumerate(read.policy.waves):
+        if wave.manual:
+            path = f"waves[{place}]"
+            who = "every promotion" if place == 0 else "the rollout"
+            yield PolicyFinding(path, f"{path} is manual: {who} will wait for rollout continue.")
     if not read.policy.waves and COMPLETED[0] not in read.completed:
         yield PolicyFinding("waves", "waves is empty: every host gets a release at once.")

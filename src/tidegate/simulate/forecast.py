@@ -168,6 +168,8 @@ def _policy(plan: Plan, fleet: dict[str, dict[str, str]], stands_for: int) -> Ch
             soak_seconds=wave.soak_seconds,
             failures_max=wave.failures_max // stands_for,
             converged_min=min(1, wave.converged_min),
+            success_percent=wave.success_percent,
+            delay_seconds=wave.delay_seconds,
         )
         for number, wave in enumerate(plan.waves)
     )

@@ -50,6 +50,7 @@ from tidegate.domain.rollouts.facts import (
     RolloutTransitioned,
     SuccessorOpened,
     WaveAdvanced,
+    WaveSkipped,
 )
 from tidegate.domain.rollouts.names import channel_of, ref_of
 from tidegate.domain.rollouts.rows import (
@@ -92,6 +93,8 @@ class RolloutModel:
     channel: str
     closure: str
     planned: tuple[int, ...]  # hosts per wave
+    shares: tuple[int, ...] = ()  # of the hosts that count, in percent, per wave
+    passed: set[int] = field(default_factory=set)  # waves that an operator did not wait for
     hosts: dict[str, HostModel] = field(default_factory=dict)
     gone: Counter[int] = field(default_factory=Counter)  # left without an order, per wave
     state: RolloutState = RolloutState.OPENING
@@ -109,17 +112,19 @@ class RolloutModel:
         )
 
     def unsettled(self, wave: int) -> int:
-        """Hosts of this wave and those before it that are not settled at this moment: also one
+        """Hosts of this wave and those before it that the next wave still waits for: also one
         that let its wave go on while it waited for its reboot, and has rebooted since.
         """
-        planned = sum(self.planned[: wave + 1])
-        left = sum(count for number, count in self.gone.items() if number <= wave)
-        settled = sum(
-            host.left or host.state in SETTLED
-            for host in self.hosts.values()
-            if host.wave <= wave and not host.late
-        )
-        return planned - left - settled
+        return sum(self._unsettled(number) for number in range(wave + 1))
+
+    def _unsettled(self, wave: int) -> int:
+        if wave in self.passed:
+            return 0
+        hosts = [host for host in self.hosts.values() if host.wave == wave and not host.late]
+        left = self.gone[wave] + sum(host.left for host in hosts)
+        settled = sum(host.state in SETTLED for host in hosts if not host.left)
+        wanted = -(-self.shares[wave] * (self.planned[wave] - left) // 100)
+        return max(0, wanted - settled)
 
 
 class InvariantChecker:
@@ -205,6 +210,7 @@ class InvariantChecker:
                     value.channel,
                     value.target_closure,
                     planned,
+                    shares=tuple(wave.success_percent for wave in value.waves),
                     release=value.target_ref,
                     before=tuple(
                         edge.channel
@@ -310,9 +316,16 @@ class InvariantChecker:
         entered = value.to is HostState.ACTIVATING
         _demand(not (entered and model.halted and not value.late), lambda: "R9: a switch")
         host.state = value.to
+        taken_back = value.to is HostState.PENDING and value.from_ not in ENDED
+        if taken_back and host.wave in model.passed and not host.late:
+            host.left |= self._is_skipped(value.rollout_id, host.wave)
         record = self._record(value.rollout_id, value.host_id)
         if record is not None and record.state is HostState.CONVERGED is value.to:
             self._hold_converged(record)
+
+    def _is_skipped(self, rollout_id: str, wave: int) -> bool:
+        (row,) = self._store.get(tally_key(rollout_id))
+        return row is not None and codec.decode(row.data, RolloutTally).waves[wave].skipped
 
     def _record(self, rollout_id: str, host_id: str) -> HostRecord | None:
         key = Key(HOST_RECORDS.name, record_id(rollout_id, host_id))
@@ -366,8 +379,17 @@ class InvariantChecker:
             case WaveAdvanced(to_wave=wave) if model:
                 _demand(not model.halted, lambda: "R9: a wave while halted")
                 _demand(wave == model.wave + 1, lambda: "R4: the cursor moves by one")
+                if value.forced:
+                    model.passed |= set(range(wave))
                 _demand(model.unsettled(model.wave) == 0, lambda: "RO-12: a wave too early")
                 model.wave = wave
+            case WaveSkipped(wave=wave) if model:
+                _demand(not model.halted, lambda: "R9: a wave skipped while halted")
+                model.passed.add(wave)
+                for host_id, host in model.hosts.items():
+                    record = self._record(value.rollout_id, host_id)
+                    if host.wave == wave and not host.late and record is not None:
+                        host.left |= record.cancelled_at is not None and not record.late
             case RolloutTerminal() if model:
                 model.terminals += 1
                 _demand(model.terminals == 1, lambda: "two RolloutTerminal")

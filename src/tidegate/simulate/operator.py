@@ -32,10 +32,12 @@ if TYPE_CHECKING:
 
 NAME = "user_operator"
 OPERATOR = Caller(
-    principal=Principal(NAME, "session", (Grant(Role.FLEET_OPERATOR), Grant(Role.RELEASE_MANAGER)))
+    principal=Principal(NAME, "session", (Grant(Role.ON_CALL), Grant(Role.RELEASE_MANAGER)))
 )
 PACKAGE = "web"
 MEDDLES = 0.15  # how often a look leads to a deed that nobody needed
+CONTINUES = 0.5  # how often a look at a wave that waits for a person lets it go
+PASSES = 0.03  # how often a look at a rollout leads to a wave that is skipped, or to none awaited
 STOPS = 0.1  # how often orders that go out are followed by a freeze or a hold
 STOPS_WITHIN_SECONDS = 2.0  # while some of them are on their way
 LUNCH_SECONDS = 120.0
@@ -49,6 +51,7 @@ class SimulatedOperator:
         self._world = world
         self._random = world.random
         self._stopping = Random(f"stops {world.scenario.seed}")
+        self._waving = Random(f"waves {world.scenario.seed}")
         self.releases = 0
         self.deeds = 0
 
@@ -138,7 +141,12 @@ class SimulatedOperator:
         for row in self._plane.fleet_reader.open_rollouts():
             if row.state in CLEARABLE:
                 self._clear(row)
-            elif restless and self._random.random() < MEDDLES:
+                continue
+            if not restless or self._waving.random() < CONTINUES:
+                self._continue(row.rollout_id)
+            if restless and self._waving.random() < PASSES:
+                self._pass_waves(row)
+            if restless and self._random.random() < MEDDLES:
                 self._pause(row.rollout_id)
         if restless and self._random.random() < MEDDLES:
             self._random.choice(
@@ -152,6 +160,17 @@ class SimulatedOperator:
                     self._abort,
                 ]
             )()
+
+    def _continue(self, rollout_id: str) -> None:
+        self._do(lambda: self._plane.rollouts.continue_wave(OPERATOR, rollout_id))
+
+    def _pass_waves(self, row: Rollout) -> None:
+        rollouts, id = self._plane.rollouts, row.rollout_id
+        if self._waving.random() < 0.5:
+            self._do(lambda: rollouts.promote_all(OPERATOR, id, "a hurry"))
+        else:
+            wave = str(row.current_wave + self._waving.randrange(2))
+            self._do(lambda: rollouts.skip_wave(OPERATOR, id, wave, "no use"))
 
     def _pause(self, rollout_id: str) -> None:
         self._do(lambda: self._plane.rollouts.pause(OPERATOR, rollout_id, "lunch"))

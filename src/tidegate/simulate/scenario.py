@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy, HostEdge, WaveSpec
 from tidegate.domain.hosts.states import OnFailure
@@ -91,4 +92,17 @@ def draw_scenario(seed: int) -> Scenario:
 
 def _waves(random: Random) -> tuple[WaveSpec, ...]:
     tolerant = WaveSpec(name="rest", failures_max_percent=random.choice([None, 10, 30]))
-    return random.choice([WAVES, (*WAVES[:2], tolerant), (tolerant,), ()])
+    waves = random.choice([WAVES, (*WAVES[:2], tolerant), (tolerant,), ()])
+    return tuple(_varied(wave, random) for wave in waves)
+
+
+def _varied(wave: WaveSpec, random: Random) -> WaveSpec:
+    """The wave with a share, a delay, or a person that it waits for, now and then."""
+    if random.random() < 0.6:
+        return wave
+    return replace(
+        wave,
+        success_percent=random.choice([100, 80, 50]),
+        delay_seconds=random.choice([0, 0, 90]),
+        manual=random.random() < 0.3,
+    )

@@ -28,12 +28,15 @@ from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.access.steps import (
     ABORT_ROLLOUT,
     CLEAR_ROLLOUT,
+    CONTINUE_ROLLOUT,
     OVERRIDE_GATE,
     PAUSE_ROLLOUT,
     PROMOTE,
+    PROMOTE_ALL,
     RESUME_ROLLOUT,
     RETRY_ROLLOUT,
     SKIP_HOST,
+    SKIP_WAVE,
     Step,
 )
 from tidegate.domain.channels.refusals import ChannelNotFound, MalformedPolicy, WrongPackage
@@ -48,7 +51,12 @@ from tidegate.domain.planner import Plan
 from tidegate.domain.releases.rows import KnownRelease, known_key
 from tidegate.domain.rollouts.clearance import WAIVED_MAX
 from tidegate.domain.rollouts.promotion import demand_package
-from tidegate.domain.rollouts.refusals import RollbackRunning
+from tidegate.domain.rollouts.refusals import (
+    NothingToContinue,
+    RollbackRunning,
+    WaveNotFound,
+    WavePassed,
+)
 from tidegate.domain.rollouts.states import Clearance, OverridableGate
 from tidegate.errors import IllegalTransition, NotFound, StaleVersion
 from tidegate.kernel.model import Position
@@ -92,6 +100,14 @@ class Overriding(Input, frozen=True, kw_only=True):
 
 class Skipping(RolloutReason, frozen=True, kw_only=True):
     host_id: HostId
+
+
+class SkippingWave(RolloutReason, frozen=True, kw_only=True):
+    wave: Annotated[str, Meta(min_length=1, max_length=63)]  # its name, or its number from 0
+
+
+class Continuing(Input, frozen=True, kw_only=True):
+    reason: Annotated[str, Meta(max_length=1_024)] = ""
 
 
 RolloutVerb = Request[RolloutPath, Nothing, Any]
@@ -217,6 +233,42 @@ def override(
     return _show(request, reads, fleet_reader, position)
 
 
+def continue_wave(
+    request: Request[RolloutPath, Nothing, Continuing],
+    rollouts: RolloutOperations,
+    reads: Reads,
+    fleet_reader: FleetReader,
+) -> Response:
+    """Let the next wave go, which waits for a person."""
+    rollout_id, reason = request.path.rollout_id, request.body.reason
+    position = rollouts.continue_wave(request.caller, rollout_id, reason)
+    return _show(request, reads, fleet_reader, position)
+
+
+def skip_wave(
+    request: Request[RolloutPath, Nothing, SkippingWave],
+    rollouts: RolloutOperations,
+    reads: Reads,
+    fleet_reader: FleetReader,
+) -> Response:
+    """Continue without a wave: its hosts that have no order get none of this rollout."""
+    body = request.body
+    position = rollouts.skip_wave(request.caller, request.path.rollout_id, body.wave, body.reason)
+    return _show(request, reads, fleet_reader, position)
+
+
+def promote_all(
+    request: Request[RolloutPath, Nothing, RolloutReason],
+    rollouts: RolloutOperations,
+    reads: Reads,
+    fleet_reader: FleetReader,
+) -> Response:
+    """Let every wave go now, without waiting for those before; gates and budgets stay."""
+    rollout_id, reason = request.path.rollout_id, request.body.reason
+    position = rollouts.promote_all(request.caller, rollout_id, reason)
+    return _show(request, reads, fleet_reader, position)
+
+
 def _show(
     request: RolloutVerb, reads: Reads, fleet_reader: FleetReader, position: Position
 ) -> Response:
@@ -268,4 +320,7 @@ ROUTES = (
     _verb("retry", retry, RETRY_ROLLOUT, *_CLEARS),
     _verb("override", override, OVERRIDE_GATE, *_ERRORS),
     _verb("skip", skip, SKIP_HOST, *_ERRORS, HostNotInRollout, HostUnderWay),
+    _verb("continue", continue_wave, CONTINUE_ROLLOUT, *_ERRORS, NothingToContinue),
+    _verb("skip-wave", skip_wave, SKIP_WAVE, *_ERRORS, WaveNotFound, WavePassed),
+    _verb("promote-all", promote_all, PROMOTE_ALL, *_ERRORS),
 )

@@ -1,7 +1,8 @@
 """Silence becomes an event: what was to happen by now and did not.
 
     host_rollout_records by due_at ──▶ expire_deadline      a host that went quiet
-    rollout_tallies by due_at ───────▶ expire_retention     a rollout past its time
+    rollout_tallies by due_at ───────▶ start_due_wave       a wave whose delay is over
+                              ───────▶ expire_retention     a rollout past its time
     freezes by until ────────────────▶ end_freeze
     host_liveness by last_seen_at ───▶ note_silence, and note_heard when it is back
 
@@ -30,6 +31,8 @@ from tidegate.domain.hosts.slices import ExpireDeadline, expire_deadline
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.rows import TALLIES, RolloutTally
 from tidegate.domain.rollouts.slices import ExpireRetention, expire_retention
+from tidegate.domain.rollouts.states import OPEN
+from tidegate.domain.rollouts.wave_slices import StartDueWave, start_due_wave
 from tidegate.kernel import codec
 from tidegate.kernel.collections import Collection, entry
 from tidegate.kernel.model import Meta, Record
@@ -46,6 +49,7 @@ class TimersResult(Struct, frozen=True):
     """What one tick did."""
 
     deadlines: int = 0
+    waves: int = 0
     retentions: int = 0
     freezes: int = 0
     silences: int = 0
@@ -76,9 +80,12 @@ class Timers:
             Unavailable, Unknown: the store; what was not said is due at the next tick.
         """
         now = self._clock()
+        deadlines = self._deadlines(now)
+        waves, retentions = self._rollouts(now)
         return TimersResult(
-            deadlines=self._deadlines(now),
-            retentions=self._retentions(now),
+            deadlines=deadlines,
+            waves=waves,
+            retentions=retentions,
             freezes=self._freezes(now),
             silences=self._silences(now),
         )
@@ -105,15 +112,22 @@ class Timers:
             futures += self._lanes.record_all(rollout_id, pack)
         return sum(map(_landed, futures))
 
-    def _retentions(self, now: datetime) -> int:
-        count = 0
+    def _rollouts(self, now: datetime) -> tuple[int, int]:
+        """The next waves of open rollouts whose delay is over, and ended ones past their time."""
+        waves = retentions = 0
         for record in self._until(TALLIES, "by_due", now):
             row = codec.decode(record.data, RolloutTally)
             assert row.due_at is not None, "the index holds what has a time"
-            command = ExpireRetention(rollout_id=row.rollout_id, due_at=row.due_at)
-            pack = [(expire_retention, command, ACTOR)]
-            count += sum(map(_landed, self._lanes.record_all(row.rollout_id, pack)))
-        return count
+            if row.state in OPEN:
+                due = StartDueWave(rollout_id=row.rollout_id, due_at=row.due_at)
+                waves += self._record(row.rollout_id, start_due_wave, due)
+            else:
+                over = ExpireRetention(rollout_id=row.rollout_id, due_at=row.due_at)
+                retentions += self._record(row.rollout_id, expire_retention, over)
+        return waves, retentions
+
+    def _record(self, rollout_id: str, item: Slice, command: Struct) -> int:
+        return sum(map(_landed, self._lanes.record_all(rollout_id, [(item, command, ACTOR)])))
 
     # ── freezes ──
 

@@ -1,5 +1,5 @@
 """What an operator does to a rollout: pause, resume, clear, retry, skip a host, override a gate,
-abort.
+pass waves, abort.
 
 Each runs alone in the rollout's lane, before the reports that wait there.
 """
@@ -19,11 +19,14 @@ from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.access.steps import (
     ABORT_ROLLOUT,
     CLEAR_ROLLOUT,
+    CONTINUE_ROLLOUT,
     OVERRIDE_GATE,
     PAUSE_ROLLOUT,
+    PROMOTE_ALL,
     RESUME_ROLLOUT,
     RETRY_ROLLOUT,
     SKIP_HOST,
+    SKIP_WAVE,
     Step,
 )
 from tidegate.domain.hosts.refusals import HostNotInRollout, RolloutUnknown
@@ -43,6 +46,14 @@ from tidegate.domain.rollouts.slices import (
     resume_rollout,
 )
 from tidegate.domain.rollouts.states import Clearance, OverridableGate
+from tidegate.domain.rollouts.wave_slices import (
+    ContinueRollout,
+    PromoteAll,
+    SkipWave,
+    continue_rollout,
+    promote_all,
+    skip_wave,
+)
 from tidegate.kernel.model import Position
 from tidegate.kernel.slices import Slice
 
@@ -159,6 +170,46 @@ class RolloutOperations:
             expected_version=caller.expected_version,
         )
         return self._run(OVERRIDE_GATE, caller, rollout_id, override_gate, command)
+
+    def continue_wave(self, caller: Caller, rollout_id: str, reason: str = "") -> Position:
+        """Let the next wave go, which waits for a person.
+
+        Raises:
+            NothingToContinue.
+        """
+        command = ContinueRollout(
+            rollout_id=rollout_id,
+            operator=caller.id,
+            reason=reason,
+            expected_version=caller.expected_version,
+        )
+        return self._run(CONTINUE_ROLLOUT, caller, rollout_id, continue_rollout, command)
+
+    def skip_wave(self, caller: Caller, rollout_id: str, wave: str, reason: str) -> Position:
+        """Continue without a wave, which is named, or numbered from 0. Its hosts without an order
+        get none of this rollout.
+
+        Raises:
+            WaveNotFound, WavePassed.
+        """
+        command = SkipWave(
+            rollout_id=rollout_id,
+            wave=wave,
+            operator=caller.id,
+            reason=reason,
+            expected_version=caller.expected_version,
+        )
+        return self._run(SKIP_WAVE, caller, rollout_id, skip_wave, command)
+
+    def promote_all(self, caller: Caller, rollout_id: str, reason: str) -> Position:
+        """Let every wave go now. Gates, budgets and soaks stay."""
+        command = PromoteAll(
+            rollout_id=rollout_id,
+            operator=caller.id,
+            reason=reason,
+            expected_version=caller.expected_version,
+        )
+        return self._run(PROMOTE_ALL, caller, rollout_id, promote_all, command)
 
     def _clear(
         self,

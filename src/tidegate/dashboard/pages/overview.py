@@ -47,6 +47,7 @@ NEWS_WINDOWS = (2_000, 50_000)  # positions that are looked back for news
 NEWS = frozenset(
     {
         *("RolloutOpened", "RolloutTransitioned", "RolloutHalted", "WaveAdvanced"),
+        *("WaveContinued", "WaveSkipped"),
         *("RolloutPaused", "RolloutResumed", "RolloutAborted"),
         *("OperatorClearance", "SuccessorOpened"),
         *("RevisionProposed", "RevisionPublished", "ProposalRejected"),

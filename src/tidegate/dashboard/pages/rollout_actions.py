@@ -10,15 +10,18 @@ from msgspec import Meta
 
 from tidegate.control.operations.rollouts import RolloutOperations
 from tidegate.dashboard.grid_encoding import RolloutPagePath, rollout_scope
-from tidegate.dashboard.layout import Layout, PageQuery, Reason, step_route
+from tidegate.dashboard.layout import Layout, OptionalReason, PageQuery, Reason, step_route
 from tidegate.dashboard.pages.rollouts import RolloutPages
 from tidegate.domain.access.steps import (
     ABORT_ROLLOUT,
     CLEAR_ROLLOUT,
+    CONTINUE_ROLLOUT,
     OVERRIDE_GATE,
     PAUSE_ROLLOUT,
+    PROMOTE_ALL,
     RESUME_ROLLOUT,
     SKIP_HOST,
+    SKIP_WAVE,
 )
 from tidegate.domain.rollouts.states import Clearance, OverridableGate
 from tidegate.kernel.model import Position
@@ -47,6 +50,14 @@ class OverrideForm(RolloutForm, frozen=True, kw_only=True):
 
 class SkipForm(RolloutForm, frozen=True, kw_only=True):
     host_id: Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+class ContinueForm(Input, frozen=True, kw_only=True):
+    reason: OptionalReason = ""
+
+
+class SkipWaveForm(RolloutForm, frozen=True, kw_only=True):
+    wave: Annotated[str, Meta(min_length=1, max_length=63)]
 
 
 Action = Request[RolloutPagePath, PageQuery, RolloutForm]
@@ -136,6 +147,45 @@ def override(
     return _attempt(request, pages, layout, run, "overridden")
 
 
+def continue_wave(
+    request: Request[RolloutPagePath, PageQuery, ContinueForm],
+    rollouts: RolloutOperations,
+    pages: RolloutPages,
+    layout: Layout,
+) -> Response:
+    """Let the next wave go."""
+    rollout_id, reason = request.path.rollout_id, request.body.reason
+    run = partial(rollouts.continue_wave, request.caller, rollout_id, reason)
+    return _attempt(request, pages, layout, run, "continued")
+
+
+def skip_wave(
+    request: Request[RolloutPagePath, PageQuery, SkipWaveForm],
+    rollouts: RolloutOperations,
+    pages: RolloutPages,
+    layout: Layout,
+) -> Response:
+    """Continue without a wave."""
+    body = request.body
+    run = partial(
+        rollouts.skip_wave,
+        *(request.caller, request.path.rollout_id, body.wave, body.reason),
+    )
+    return _attempt(request, pages, layout, run, "wave-skipped")
+
+
+def promote_all(
+    request: Action,
+    rollouts: RolloutOperations,
+    pages: RolloutPages,
+    layout: Layout,
+) -> Response:
+    """Let every wave go now."""
+    rollout_id, reason = request.path.rollout_id, request.body.reason
+    run = partial(rollouts.promote_all, request.caller, rollout_id, reason)
+    return _attempt(request, pages, layout, run, "all-promoted")
+
+
 def _attempt(
     request: Request[RolloutPagePath, PageQuery, Any],
     pages: RolloutPages,
@@ -155,4 +205,7 @@ ROUTES = (
     step_route("/rollouts/{rollout_id}/clear", clear, CLEAR_ROLLOUT, rollout_scope),
     step_route("/rollouts/{rollout_id}/override", override, OVERRIDE_GATE, rollout_scope),
     step_route("/rollouts/{rollout_id}/skip", skip, SKIP_HOST, rollout_scope),
+    step_route("/rollouts/{rollout_id}/continue", continue_wave, CONTINUE_ROLLOUT, rollout_scope),
+    step_route("/rollouts/{rollout_id}/skip-wave", skip_wave, SKIP_WAVE, rollout_scope),
+    step_route("/rollouts/{rollout_id}/promote-all", promote_all, PROMOTE_ALL, rollout_scope),
 )

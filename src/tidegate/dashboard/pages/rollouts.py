@@ -52,6 +52,7 @@ TIMELINE_SHOWN = 40
 TIMELINE = frozenset(
     {
         *("RolloutOpened", "WaveAdvanced", "RolloutTerminal", "RetentionExpired"),
+        *("WaveContinued", "WaveSkipped"),
         *("OperatorClearance", "RolloutTransitioned", "RolloutHalted", "RolloutPaused"),
         *("RolloutResumed", "RolloutAborted", "GateChanged", "SuccessorOpened"),
         "RolloutConcluded",

@@ -65,6 +65,12 @@ SKIP_HOST: Final = Step(name="rollout.skip", verbs=OPERATE, version=CHECKED)
 """Continue a rollout without a host that has not started its order."""
 OVERRIDE_GATE: Final = Step(name="rollout.override", verbs=EMERGENCY, version=CHECKED)
 """Let one rollout pass an edge, a freeze, a window, a hold, its start time or old evidence."""
+CONTINUE_ROLLOUT: Final = Step(name="rollout.continue", verbs=OPERATE, version=CHECKED)
+"""Let a wave go that waits for a person."""
+SKIP_WAVE: Final = Step(name="rollout.skip-wave", verbs=EMERGENCY, version=CHECKED)
+"""Continue a rollout without the hosts of a wave that have no order."""
+PROMOTE_ALL: Final = Step(name="rollout.promote-all", verbs=EMERGENCY, version=CHECKED)
+"""Let every wave of a rollout go now, without waiting for those before."""
 PROMOTE: Final = Step(name="channel.promote", verbs=RELEASE, version=CHECKED)
 """Pin a channel to a release and roll the release out to its hosts."""
 ROLL_BACK: Final = Step(name="channel.rollback", verbs=RELEASE, version=CHECKED)
@@ -219,6 +225,9 @@ STEPS: Final = _steps(
         RETRY_ROLLOUT,
         SKIP_HOST,
         OVERRIDE_GATE,
+        CONTINUE_ROLLOUT,
+        SKIP_WAVE,
+        PROMOTE_ALL,
         PROMOTE,
         ROLL_BACK,
         READ_REVISION,

@@ -53,6 +53,18 @@ class WaveSpec(Struct, frozen=True, omit_defaults=True, kw_only=True):
     fewer, all of them. Hosts that were skipped, or that wait for a reboot, do not count. With 0 the
     next wave may start although no host ran the release.
     """
+    success_percent: int = 100
+    """The share of the wave's hosts that must be done before the next wave starts. A host is done
+    when it converged or waits for its reboot. Hosts that were skipped, waived or tolerated do not
+    count. Below 100 the next wave may start while hosts of this one are still under way. A host
+    that fails later halts the rollout all the same.
+    """
+    delay_seconds: int = 0
+    """How long the rollout waits before this wave, counted from when the waves before it were
+    done.
+    """
+    manual: bool = False
+    """Whether this wave waits until an operator runs `tidegate rollout continue`."""
 
 
 class HostEdge(Struct, frozen=True, omit_defaults=True):

@@ -194,7 +194,9 @@ def _wave_faults(path: str, wave: WaveSpec) -> Iterator[PolicyFinding]:
     yield from _outside(f"{path}.failures_max", wave.failures_max, 0, None)
     yield from _outside(f"{path}.failures_max_percent", wave.failures_max_percent, 0, 100)
     yield from _outside(f"{path}.converged_min", wave.converged_min, 0, None)
+    yield from _outside(f"{path}.success_percent", wave.success_percent, 1, 100)
     yield from _outside(f"{path}.soak_seconds", wave.soak_seconds, 0, SECONDS_MAX)
+    yield from _outside(f"{path}.delay_seconds", wave.delay_seconds, 0, SECONDS_MAX)
 
 
 def _named_twice(names: tuple[str, ...]) -> Iterator[PolicyFinding]:

@@ -7,7 +7,8 @@
     hold              the channel is held
     quarantine        some host rolled back from this closure
     channel-edges     the release has not succeeded on a channel that comes first
-    wave-promotion    a wave before the host's is not settled; or no wave takes the host
+    wave-promotion    a wave before the host's is not done; its delay runs; somebody must continue
+                      it; or no wave takes the host
     host-edge         a host that comes first is not settled
     disruption-budget every slot of a budget is taken
     probe-failures    an enforced probe fails on a host of an earlier wave
@@ -40,12 +41,21 @@ from tidegate.domain.hosts.rows import (
     probe_failure_id,
     record_id,
 )
-from tidegate.domain.hosts.states import SETTLED
+from tidegate.domain.hosts.states import SETTLED, HostState
 from tidegate.domain.provenance import moment
 from tidegate.domain.releases.rows import ACTUAL, actual_key
-from tidegate.domain.rollouts.rows import TALLIES, GateOverride, RolloutTally
+from tidegate.domain.rollouts.rows import TALLIES, GateOverride, RolloutTally, WaveTally
 from tidegate.domain.rollouts.states import DISPATCHABLE, ORDERED, OverridableGate
-from tidegate.domain.rollouts.tallies import late_failures, may_go, override_of, reached
+from tidegate.domain.rollouts.tallies import (
+    late_failures,
+    may_go,
+    next_wave,
+    next_wave_at,
+    override_of,
+    reached,
+    waits_for_person,
+)
+from tidegate.domain.windows.sentences import span_text
 
 UNSTAGED = "wave-promotion-host-unstaged"
 
@@ -263,9 +273,54 @@ def wave_promotion(look: GateContext, host_id: str) -> Block | None:
         if host_id in look.late:
             return None
         return Block("no wave of the plan takes the host", look.tallied(), UNSTAGED)
-    if number <= look.reached or host_id in look.late:
+    if host_id in look.late:
         return None
-    return Block(f"wave {number} waits for wave {look.reached}", look.tallied())
+    if has_left_with_wave(look, host_id, number):
+        name = look.tally.waves[number].name
+        return Block(f"wave {name} was skipped, the host gets no order", look.tallied())
+    if number <= look.reached:
+        return None
+    until = None
+    reason = f"wave {number} waits for wave {look.reached}"
+    if (wave := next_to_go(look)) is not None:
+        until = None if waits_for_person(wave) else next_wave_at(look.tally)
+        hold = describe_hold(look, wave)
+        first = look.tally.waves[number].name == wave.name
+        reason = hold if first else f"wave {number} waits for wave {wave.name}: {hold}"
+    return Block(reason, look.tallied(), until=until)
+
+
+def has_left_with_wave(look: GateContext, host_id: str, number: int) -> bool:
+    """Whether an operator skipped the host's wave, and it has no order and is not tried again."""
+    if not look.tally.waves[number].skipped:
+        return False
+    found = look.sight.standings.get(host_id)
+    if found is None:
+        return True
+    return found.row.state is HostState.PENDING and not found.row.busy
+
+
+def next_to_go(look: GateContext) -> WaveTally | None:
+    """The wave that only time or a person keeps from going; None: hosts are waited for."""
+    tally = look.tally
+    if look.reached < 0:
+        return tally.waves[0]
+    wave = next_wave(tally)
+    if wave is None or tally.done_at is None or look.reached < tally.current_wave:
+        return None
+    return wave
+
+
+def describe_hold(look: GateContext, wave: WaveTally) -> str:
+    """Why a wave does not go though those before it are done."""
+    if waits_for_person(wave):
+        return f"wave {wave.name} waits for somebody to continue it"
+    at = next_wave_at(look.tally)
+    if at is None:
+        return f"wave {wave.name} waits until the rollout goes on"
+    before = look.tally.waves[look.tally.current_wave].name
+    after = span_text(timedelta(seconds=wave.delay_seconds))
+    return f"wave {wave.name} starts at {time_text(at)}, {after} after wave {before} was done"
 
 
 def host_edge(look: GateContext, host_id: str) -> Block | None:

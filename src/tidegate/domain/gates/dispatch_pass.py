@@ -22,7 +22,13 @@ from tidegate.domain.channels.rows import Channel
 from tidegate.domain.fleet.budgets import slots as slots_of
 from tidegate.domain.fleet.claims import members
 from tidegate.domain.fleet.rows import RETIRED, Budget, Host
-from tidegate.domain.gates.checks import GATES, Block, Blocks, GateContext
+from tidegate.domain.gates.checks import (
+    GATES,
+    Block,
+    Blocks,
+    GateContext,
+    has_left_with_wave,
+)
 from tidegate.domain.gates.inputs import (
     BlockedHosts,
     DueOrder,
@@ -110,6 +116,8 @@ def list_waiting(look: GateContext) -> Iterator[tuple[str, int, int]]:
         for host_id in wave.hosts:
             found = standings.get(host_id)
             under = attempt_of(None if found is None else found.row, attempt)
+            if look.tally.waves[number].skipped and has_left_with_wave(look, host_id, number):
+                continue
             if under is not None and host_id not in look.late:
                 yield host_id, number, under
     last = max(len(plan.waves) - 1, 0)
@@ -247,6 +255,8 @@ def next_skips(state: FleetState, rollout_id: str) -> tuple[Skip, ...]:
             going = attempt if may_go(tally, host_id) else 0
             if standing is not None and not _is_waiting(standing, going):
                 continue
+            if tally.waves[number].skipped and (standing is None or not standing.busy):
+                continue  # it left with its wave, or is tried again
             reason = _unheard(state, host_id, standing, spared)
             if reason is not None:
                 skips.append(

@@ -1,7 +1,7 @@
 """Everything that an open rollout waits for, and what would end each wait.
 
     the rollout   stopped, halted, paused, held, frozen, quarantined, an edge, old evidence
-    its waves     too few hosts converged
+    its waves     too few hosts converged, a delay, somebody must continue it
     its hosts     under way by state, or without an order by the gate that holds them
 
 ``explain`` shows them beside the gates. A wait names hosts or a cause, since when it lasts, when it
@@ -15,13 +15,19 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from tidegate.domain.channels.rows import Freeze
-from tidegate.domain.gates.checks import GATES, GateContext
+from tidegate.domain.gates.checks import GATES, GateContext, describe_hold, next_to_go
 from tidegate.domain.gates.dispatch_pass import can_spare_silent, list_blocked
 from tidegate.domain.gates.edges import time_text
 from tidegate.domain.gates.inputs import BlockedHosts, FleetState, HostStanding, Wait, WaitEnds
 from tidegate.domain.hosts.states import SETTLED, HostState
 from tidegate.domain.rollouts.states import CLEARABLE, OPEN
-from tidegate.domain.rollouts.tallies import late_failures, missing, total
+from tidegate.domain.rollouts.tallies import (
+    late_failures,
+    missing,
+    next_wave_at,
+    total,
+    waits_for_person,
+)
 
 SOME_MAX = 5  # hosts that a wait names
 
@@ -51,6 +57,7 @@ def list_waits(state: FleetState, rollout_id: str, ready: Sequence[str] = ()) ->
         return (_concluded(look), *_late_failed(look), *_under_way(look))
     found = (
         *_stopped(look),
+        *_held_waves(look),
         *_minimum(look),
         *_under_way(look),
         *_at_gates(look, state, rollout_id),
@@ -155,6 +162,32 @@ def _stopped(look: GateContext) -> Iterator[Wait]:
     )
 
 
+def _held_waves(look: GateContext) -> Iterator[Wait]:
+    """A wave that does not go though those before it are done: somebody must continue it, or its
+    delay runs.
+    """
+    wave, tally = next_to_go(look), look.tally
+    if wave is None or tally.halted_at is not None:
+        return
+    by_hand = waits_for_person(wave)
+    until = None if by_hand else next_wave_at(tally)
+    if not by_hand and until is None:
+        return  # it is paused, or hosts are tried again: another wait tells
+    yield Wait(
+        code="manual" if by_hand else "delay",
+        sentence=_capital(describe_hold(look, wave)),
+        since=tally.done_at or tally.opened_at,
+        until=until,
+        ends=WaitEnds.NEVER if by_hand else WaitEnds.BY_ITSELF,
+        evidence=look.tallied(),
+        verbs=(
+            (f"tidegate rollout continue {tally.rollout_id}",)
+            if by_hand
+            else (f"tidegate rollout promote-all {tally.rollout_id}",)
+        ),
+    )
+
+
 def _minimum(look: GateContext) -> Iterator[Wait]:
     """A wave of which too few hosts can still converge."""
     tally = look.tally
@@ -163,16 +196,22 @@ def _minimum(look: GateContext) -> Iterator[Wait]:
         left = wave.hosts - wave.left - wave.count(HostState.CONVERGED)
         if needed == 0 or left >= needed or number + 1 >= len(tally.waves):
             continue
+        wanted = min(wave.converged_min, wave.hosts)
+        found = wave.count(HostState.CONVERGED)
+        said = f"has no converged host left to wait for; it needs {wanted}"
+        if found or left:
+            said = (
+                f"has {found} converged {_hosts(found)} and {left} to wait for; it needs {wanted}"
+            )
         yield Wait(
             code="minimum",
-            sentence=f"Wave {wave.name} needs {needed} more converged {_hosts(needed)}, and "
-            f"{left} are left to wait for; the next wave does not start",
+            sentence=f"Wave {wave.name} {said}",
             since=look.sight.blocked_since.get("wave-promotion", tally.opened_at),
             ends=WaitEnds.NEVER,
             evidence=look.tallied(),
             verbs=(
+                f"tidegate rollout skip-wave {tally.rollout_id} {wave.name}",
                 f"tidegate rollout abort {tally.rollout_id}",
-                f"tidegate channel promote {tally.channel} {tally.target_ref}",
             ),
         )
 
@@ -362,7 +401,7 @@ def _gate_detail(look: GateContext, name: str, first: BlockedHosts) -> tuple[str
     """What else is to be said at this gate, and when it opens by itself."""
     match name:
         case "wave-promotion":
-            return _missing_hosts(look)
+            return ("", None) if next_to_go(look) is not None else _missing_hosts(look)
         case "disruption-budget":
             return _slot_holders(look, "" if first.evidence is None else first.evidence.id)
         case "freeze":
@@ -459,3 +498,7 @@ def _gate_verbs(look: GateContext, name: str, first: BlockedHosts) -> tuple[str,
 
 def _hosts(count: int) -> str:
     return "host" if count == 1 else "hosts"
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]

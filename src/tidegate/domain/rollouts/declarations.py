@@ -10,9 +10,16 @@ from tidegate.domain.rollouts import (
     report_slices,
     rows,
     slices,
+    wave_slices,
 )
 
 FACTS = facts.FACTS
-SLICES = (*slices.SLICES, *promotion.SLICES, *clearance.SLICES, *report_slices.SLICES)
+SLICES = (
+    *slices.SLICES,
+    *wave_slices.SLICES,
+    *promotion.SLICES,
+    *clearance.SLICES,
+    *report_slices.SLICES,
+)
 COLLECTIONS = rows.COLLECTIONS
 FOLDS = folds.FOLDS

@@ -1,6 +1,7 @@
 """What a rollout's step asks for: four effects, as values that are never stored.
 
-    RecordRolloutTransition, UpdateCurrentWave   ──▶ RolloutTransitioned, a follow-up fact
+    RecordRolloutTransition, UpdateCurrentWave   ──▶ RolloutTransitioned, a follow-up fact; of a
+                                                     wave alone it says the same state twice
     SchedulePruning                              ──▶ ``due_at`` of the tally
     InsertQuarantineFromRollout                  ──▶ nothing to do: the quarantine is a fold of the
                                                      host's own fact, which stands in this commit
@@ -71,6 +72,7 @@ def apply_effects(
     if not effects:
         return tally, ()
     follow_ups: list[Struct] = []
+    moves = any(isinstance(effect, RecordRolloutTransition) for effect in effects)
     for effect in effects:
         match effect:
             case RecordRolloutTransition(rollout_id, from_, to, at):
@@ -86,6 +88,18 @@ def apply_effects(
                 follow_ups.append(transitioned)
             case SchedulePruning(delay=delay):
                 tally = replace(tally, due_at=now + delay)
+            case UpdateCurrentWave(rollout_id, wave) if not moves:
+                # Hosts of the waves before are still under way: the state is the same, the row of
+                # the rollout must hear of the wave all the same.
+                transitioned = RolloutTransitioned(
+                    rollout_id=rollout_id,
+                    at=now,
+                    from_=tally.state,
+                    to=tally.state,
+                    current_wave=wave,
+                    reason=f"wave {tally.waves[wave].name} goes",
+                )
+                follow_ups.append(transitioned)
             case UpdateCurrentWave() | InsertQuarantineFromRollout():
                 pass  # the one is told by the transition beside it, the other by the host's fact
             case _:

@@ -34,6 +34,9 @@ class OpenedWave(Struct, frozen=True, omit_defaults=True, kw_only=True):
     soak_seconds: int = 0
     failures_max: int = 0  # that are allowed for; past it the rollout halts
     converged_min: int = 1  # that must have converged before the next wave
+    success_percent: int = 100  # of those that count, must be done before the next wave
+    delay_seconds: int = 0  # before this wave
+    manual: bool = False  # this wave waits for an operator
 
 
 class RolloutOpened(RolloutFact, frozen=True, kw_only=True):
@@ -58,10 +61,29 @@ class RolloutOpened(RolloutFact, frozen=True, kw_only=True):
 
 
 class WaveAdvanced(RolloutFact, frozen=True, kw_only=True):
-    """Every host so far is settled: the next wave may go."""
+    """Every wave so far is done: the next one may go."""
 
     from_wave: int
     to_wave: int
+    forced: bool = False  # an operator did not wait for the waves so far
+    operator: str = ""  # who forced it, and why
+    reason: str = ""
+
+
+class WaveContinued(RolloutFact, frozen=True, kw_only=True):
+    """An operator lets a wave go that waits for a person."""
+
+    wave: int
+    operator: str
+    reason: str = ""
+
+
+class WaveSkipped(RolloutFact, frozen=True, kw_only=True):
+    """An operator goes on without a wave: its hosts without an order get none of this rollout."""
+
+    wave: int
+    operator: str
+    reason: str
 
 
 class RolloutTerminal(RolloutFact, frozen=True, kw_only=True):
@@ -183,6 +205,8 @@ FACTS = (
         "rollout_event",
         RolloutOpened,
         WaveAdvanced,
+        WaveContinued,
+        WaveSkipped,
         RolloutTerminal,
         SuccessorOpened,
         RetentionExpired,

@@ -43,6 +43,8 @@ from tidegate.domain.rollouts.facts import (
     RolloutTerminal,
     SuccessorOpened,
     WaveAdvanced,
+    WaveContinued,
+    WaveSkipped,
 )
 from tidegate.domain.rollouts.outcomes import conclude, outcome_of
 from tidegate.domain.rollouts.refusals import RollbackRunning
@@ -96,6 +98,9 @@ def _open(event: RolloutOpened) -> Stepped:
                 soak_seconds=wave.soak_seconds,
                 failures_max=wave.failures_max,
                 converged_min=wave.converged_min,
+                success_percent=wave.success_percent,
+                delay_seconds=wave.delay_seconds,
+                manual=wave.manual,
             )
             for wave in event.waves
         ),
@@ -270,7 +275,7 @@ def _halt(
 def _mark_halted(tally: RolloutTally, host_id: str, at: datetime) -> RolloutTally:
     if tally.halted_at is not None:
         return tally
-    return replace(tally, halted_at=at, halted_by=host_id, retried=())
+    return replace(tally, halted_at=at, halted_by=host_id, retried=(), due_at=None)
 
 
 def _record_halt(tally: RolloutTally, event: RolloutHalted, now: datetime) -> Stepped:
@@ -342,6 +347,7 @@ def _settle(tally: RolloutTally, at: datetime, *caused: Struct) -> Stepped:
 
 def _lead(tally: RolloutTally, state: RolloutState, at: datetime, *caused: Struct) -> Stepped:
     tally, effects = _enter(tally, state, at)
+    tally = tallies.timed(tally, at)
     return tally, (*effects, *caused, *_onward(tally, at))
 
 
@@ -354,27 +360,42 @@ def _enter(tally: RolloutTally, state: RolloutState, at: datetime) -> Stepped:
 
 def _onward(tally: RolloutTally, at: datetime) -> tuple[Struct, ...]:
     """The end or the next wave, if nothing stands in its way."""
-    if tally.state is not RolloutState.CONVERGING or tally.halted_at is not None:
+    if tally.halted_at is not None:
         return ()
-    if tallies.all_converged(tally):
+    if tally.state is RolloutState.CONVERGING and tallies.all_converged(tally):
         return (RolloutTerminal(rollout_id=tally.rollout_id, at=at),)
-    wave = tally.current_wave
-    if tally.paused_at is not None or wave + 1 >= len(tally.waves):
+    if not tallies.may_advance(tally, at):
         return ()
+    wave = tally.current_wave
     return (WaveAdvanced(rollout_id=tally.rollout_id, at=at, from_wave=wave, to_wave=wave + 1),)
 
 
 def _advance(tally: RolloutTally, event: WaveAdvanced, now: datetime) -> Stepped:
     if tally.state not in DISPATCHABLE or event.to_wave <= tally.current_wave:
         return tally, ()  # it moved on already
-    _demand_going(tally, event)
+    _demand_unhalted(tally, event) if event.forced else _demand_going(tally, event)
     if (event.from_wave, event.to_wave) != (tally.current_wave, tally.current_wave + 1):
         raise broken(tally, f"wave {event.to_wave} does not follow wave {tally.current_wave}")
     tallies.wave_of(tally, event.to_wave)
-    if not tallies.due_are_settled(tally):
-        raise broken(tally, f"hosts up to wave {tally.current_wave} are not settled")
-    tally = replace(tally, current_wave=event.to_wave)
+    if event.forced:
+        for wave in range(event.from_wave + 1):
+            tally = tallies.marked(tally, wave, forced=True)
+    elif not tallies.may_advance(tally, now):
+        raise broken(tally, f"wave {event.to_wave} may not go yet")
+    tally = replace(tally, current_wave=event.to_wave, done_at=None)
     return _settle(tally, now, UpdateCurrentWave(tally.rollout_id, event.to_wave))
+
+
+def _continue(tally: RolloutTally, event: WaveContinued, now: datetime) -> Stepped:
+    _demand_unhalted(tally, event)
+    return _settle(tallies.marked(tally, event.wave, continued=True), now)
+
+
+def _skip_wave(tally: RolloutTally, event: WaveSkipped, now: datetime) -> Stepped:
+    _demand_unhalted(tally, event)
+    if event.wave < tally.current_wave:
+        raise broken(tally, f"wave {event.wave} went already")
+    return _settle(tallies.skipped(tally, event.wave), now)
 
 
 def _end(before: RolloutTally, event: RolloutTerminal, now: datetime) -> Stepped:
@@ -391,7 +412,7 @@ def _end(before: RolloutTally, event: RolloutTerminal, now: datetime) -> Stepped
 def _pause(tally: RolloutTally, event: RolloutPaused, now: datetime) -> Stepped:
     if tally.paused_at is not None:
         return tally, ()
-    return replace(tally, paused_at=now, paused_by=event.operator), ()
+    return replace(tally, paused_at=now, paused_by=event.operator, due_at=None), ()
 
 
 def _override(tally: RolloutTally, event: GateOverridden, now: datetime) -> Stepped:
@@ -516,6 +537,8 @@ _STEPS: Final[Mapping[type[Struct], Callable[[RolloutTally, Any, datetime], Step
     HostSkipped: _skip,
     HostRegressed: _regress,
     WaveAdvanced: _advance,
+    WaveContinued: _continue,
+    WaveSkipped: _skip_wave,
     RolloutTerminal: _end,
     RolloutHalted: _record_halt,
     RolloutPaused: _pause,

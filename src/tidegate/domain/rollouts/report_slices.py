@@ -332,6 +332,27 @@ def _demand_turn(tally: RolloutTally, wave: int) -> None:
         )
 
 
+def _demand_unskipped(tally: RolloutTally, record: HostRecord | None, wave: int) -> None:
+    """That the host did not leave with its wave. One that failed before is tried again."""
+    if _left_with_wave(tally, record, wave):
+        raise WaveNotReached(
+            f"wave {tally.waves[wave].name} of {tally.rollout_id} was skipped",
+            rollout_id=tally.rollout_id,
+            state=tally.state.value,
+        )
+
+
+def _left_with_wave(tally: RolloutTally, record: HostRecord | None, wave: int) -> bool:
+    """Whether an operator skipped the host's wave while it had no order, or its order was taken
+    back since.
+    """
+    if wave >= len(tally.waves) or not tally.waves[wave].skipped:
+        return False
+    return record is None or (
+        record.state is HostState.PENDING and record.cancelled_at is not None and not record.late
+    )
+
+
 def _demand_over(tally: RolloutTally) -> None:
     """A host that came after the plan joins when the plan is through, and while no other such host
     failed: nothing else protects them, there are no waves.
@@ -407,6 +428,7 @@ def decide_reservation(rows: Reserved, command: ReserveDispatch, now: datetime) 
     _demand_retried(tally, command.host_id)
     if not late:
         _demand_turn(tally, command.wave)
+        _demand_unskipped(tally, record, command.wave)
     if command.target_closure != tally.target_closure:
         raise WrongClosure(HostState.PENDING, command.target_closure, tally.target_closure)
     demand_unstopped(tally.channel, stops, now, tallies.list_passed(tally, now))
@@ -481,6 +503,8 @@ def decide_skip(rows: Report, command: SkipHost, now: datetime) -> Sequence[Stru
         raise IllegalTransition("host", record.state, "a skip")
     wave = command.wave if record is None else record.wave
     _demand_open(tally, wave)
+    if _left_with_wave(tally, record, wave):
+        return ()
     return (
         HostSkipped(
             rollout_id=command.rollout_id,
@@ -528,6 +552,8 @@ def decide_skip_by_hand(
     late = record is not None and record.late
     if not late:
         _demand_open(tally, 0)
+    if _left_with_wave(tally, record, command.wave if record is None else record.wave):
+        return ()
     return (
         HostSkipped(
             rollout_id=command.rollout_id,

@@ -62,6 +62,12 @@ class WaveTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
     soak_seconds: int = 0
     failures_max: int = 0
     converged_min: int = 1
+    success_percent: int = 100
+    delay_seconds: int = 0  # before this wave
+    manual: bool = False  # it waits for an operator
+    continued: bool = False  # who let it go
+    skipped: bool = False  # an operator goes on without it: who has no order of it gets none
+    forced: bool = False  # an operator did not wait for it
     states: dict[HostState, int] = {}  # joined hosts that count, by state
     left: int = 0  # waived or skipped
     tolerated: int = 0  # of these, failures that were allowed for
@@ -118,7 +124,8 @@ class RolloutTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
     late: dict[HostState, int] = {}  # hosts that came after the plan
     busy: int = 0  # hosts with its order, also those that do not count and are on their way back
     degraded: bool = False
-    due_at: datetime | None = None  # when its retention ends
+    done_at: datetime | None = None  # since when every wave so far is done
+    due_at: datetime | None = None  # when its next wave may go; after its end: its retention ends
     terminal_at: datetime | None = None
     superseded_at: datetime | None = None
     outcome: Outcome | None = None  # set once, with the end

@@ -209,7 +209,7 @@ def decide_retention(
         raise RolloutUnknown(command.rollout_id)
     if tally.due_at is None or tally.due_at != command.due_at or now < tally.due_at:
         return ()
-    if under_way(tally):
+    if tally.state in OPEN or under_way(tally):
         return ()
     assert tally.state in (RolloutState.TERMINAL, RolloutState.SUPERSEDED)
     return (RetentionExpired(rollout_id=command.rollout_id, at=now),)

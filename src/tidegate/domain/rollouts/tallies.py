@@ -4,21 +4,27 @@ not grow with the fleet.
     planned ──joins──▶ Pending ──moves──▶ …     a host is in one count at a time
        ▲────goes back────┴─────────────┘        its order was cancelled, or it is tried again
        └──leaves──▶ left                        waived, skipped, or its failure is allowed for
+
+For a wave of n hosts, c Converged, d Deferred, l left:
+
+    done     skipped, forced, or  c ≥ min(converged_min, n)  and  c + d ≥ success_percent of n − l
+    advance  every wave so far is done, the next one's delay is over, and nobody must continue it
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
 from tidegate.domain.hosts.states import SETTLED, HostState, OnFailure
 from tidegate.domain.rollouts.refusals import RolloutInvariant
 from tidegate.domain.rollouts.rows import GateOverride, RolloutTally, WaveTally
-from tidegate.domain.rollouts.states import NONE_PASSED, OverridableGate
+from tidegate.domain.rollouts.states import DISPATCHABLE, NONE_PASSED, OverridableGate
 
 # Not Deferred: nothing runs there, and halting takes the order back.
 ON_TARGET = (HostState.ACTIVATING, HostState.SOAKING)
+_TRIED = (HostState.FAILED, HostState.REVERTED)
 UNDER_WAY = (HostState.PENDING, *ON_TARGET, HostState.DEFERRED)
 
 
@@ -52,7 +58,10 @@ def moved(tally: RolloutTally, wave: int, from_: HostState, to: HostState) -> Ro
         RolloutInvariant: none is counted there.
     """
     counts = wave_of(tally, wave)
-    return _with(tally, wave, replace(counts, states=_moved(tally, counts.states, from_, to)))
+    counts = replace(counts, states=_moved(tally, counts.states, from_, to))
+    if counts.skipped and to is HostState.PENDING and from_ not in _TRIED:
+        counts = replace(counts, left=counts.left + 1)  # it gets no other order
+    return _with(tally, wave, counts)
 
 
 def left(
@@ -65,6 +74,8 @@ def left(
     """
     counts = wave_of(tally, wave)
     if state is None:
+        if counts.skipped:
+            return tally  # it left with its wave
         if counts.joined + counts.left >= counts.hosts:
             raise broken(tally, f"every host of wave {wave} has joined or left")
     else:
@@ -72,6 +83,17 @@ def left(
     counts = replace(counts, left=counts.left + 1, tolerated=counts.tolerated + tolerated)
     gave_up = state in (HostState.FAILED, HostState.REVERTED)
     return _with(replace(tally, gave_up=tally.gave_up + gave_up), wave, counts)
+
+
+def skipped(tally: RolloutTally, wave: int) -> RolloutTally:
+    """The wave is not waited for; its hosts without an order leave. Raises: RolloutInvariant."""
+    counts = wave_of(tally, wave)
+    return _with(tally, wave, replace(counts, skipped=True, left=counts.hosts - counts.joined))
+
+
+def marked(tally: RolloutTally, wave: int, **marks: bool) -> RolloutTally:
+    """The wave continued or forced by an operator. Raises: RolloutInvariant: there is none."""
+    return _with(tally, wave, replace(wave_of(tally, wave), **marks))
 
 
 def joined_late(tally: RolloutTally) -> RolloutTally:
@@ -138,30 +160,93 @@ def total(tally: RolloutTally, *states: HostState) -> int:
 
 
 def due_are_settled(tally: RolloutTally) -> bool:
-    """Whether every host that may go is Converged, waits for its reboot, or left, and enough of
-    them really converged.
+    """Whether every host that may go is Converged, waits for its reboot, or left, and every wave
+    so far is done.
     """
-    return all(map(_is_settled, tally.waves[: tally.current_wave + 1]))
+    return all(_is_settled(wave) and is_done(wave) for wave in _due(tally))
+
+
+def due_are_done(tally: RolloutTally) -> bool:
+    """Whether every wave so far is done; hosts of them may still be under way."""
+    return all(map(is_done, _due(tally)))
+
+
+def _due(tally: RolloutTally) -> tuple[WaveTally, ...]:
+    return tally.waves[: tally.current_wave + 1]
 
 
 def reached(tally: RolloutTally) -> int:
-    """The last wave that gets orders now: all before it are settled.
+    """The last wave that gets orders now: all before it are done. -1: the first one waits for an
+    operator.
 
     That is where the cursor stands, unless a host waited for its reboot when the cursor passed
     it, and is not through since. The cursor stays; later waves wait for that host again.
     """
+    if tally.waves and waits_for_person(tally.waves[0]):
+        return -1
     for number in range(min(tally.current_wave, len(tally.waves))):
-        if not _is_settled(tally.waves[number]):
+        if not is_done(tally.waves[number]):
             return number
     return tally.current_wave
 
 
+def is_done(wave: WaveTally) -> bool:
+    """Whether the next wave need not wait for this one any longer. The one predicate of waves:
+    the cursor, the orders and ``explain`` all ask it.
+    """
+    if wave.skipped or wave.forced:
+        return True
+    counted = wave.hosts - wave.left
+    wanted = -(-wave.success_percent * counted // 100)  # rounded up
+    return missing(wave) == 0 and wave.count(*SETTLED) >= wanted
+
+
 def _is_settled(wave: WaveTally) -> bool:
-    return missing(wave) == 0 and wave.count(*SETTLED) + wave.left == wave.hosts
+    return wave.count(*SETTLED) + wave.left == wave.hosts
+
+
+def waits_for_person(wave: WaveTally) -> bool:
+    """Whether an operator must let the wave go."""
+    return wave.manual and not (wave.continued or wave.skipped or wave.forced)
+
+
+def next_wave(tally: RolloutTally) -> WaveTally | None:
+    """The wave that the cursor moves to next."""
+    number = tally.current_wave + 1
+    return tally.waves[number] if number < len(tally.waves) else None
+
+
+def next_wave_at(tally: RolloutTally) -> datetime | None:
+    """When the next wave may go, if everything stays as it is; None: something else is missing."""
+    wave = next_wave(tally)
+    stopped = tally.halted_at is not None or tally.paused_at is not None or bool(tally.retried)
+    if wave is None or tally.done_at is None or stopped or tally.state not in DISPATCHABLE:
+        return None
+    if waits_for_person(wave) or waits_for_person(tally.waves[0]):
+        return None
+    return tally.done_at + timedelta(seconds=0 if wave.skipped else wave.delay_seconds)
+
+
+def timed(tally: RolloutTally, at: datetime) -> RolloutTally:
+    """The tally of an open rollout with its times: since when the waves so far are done, and when
+    a timer must look whether the next one may go.
+    """
+    done_at = (tally.done_at or at) if due_are_done(tally) else None
+    tally = replace(tally, done_at=done_at, due_at=None)
+    due_at = next_wave_at(tally)
+    return replace(tally, due_at=due_at) if due_at is not None and due_at > at else tally
+
+
+def may_advance(tally: RolloutTally, now: datetime) -> bool:
+    """Whether the cursor moves to the next wave now."""
+    due_at = next_wave_at(tally)
+    return due_at is not None and now >= due_at
 
 
 def missing(wave: WaveTally) -> int:
     """How many hosts of the wave have yet to converge before the next wave starts."""
+    if wave.skipped or wave.forced:
+        return 0
     wanted = min(wave.converged_min, wave.hosts)
     return max(0, wanted - wave.count(HostState.CONVERGED))
 

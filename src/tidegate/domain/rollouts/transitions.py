@@ -26,6 +26,8 @@ from tidegate.domain.rollouts.facts import (
     RolloutTerminal,
     SuccessorOpened,
     WaveAdvanced,
+    WaveContinued,
+    WaveSkipped,
 )
 from tidegate.domain.rollouts.states import RolloutState
 
@@ -36,6 +38,8 @@ RolloutEvent = (
     | HostSkipped
     | HostRegressed
     | WaveAdvanced
+    | WaveContinued
+    | WaveSkipped
     | RolloutTerminal
     | RolloutHalted
     | RolloutPaused
@@ -63,6 +67,9 @@ TABLE: Final[Mapping[RolloutState, Mapping[type[Struct], frozenset[RolloutState]
                 GateOverridden: _to(_OPENING),
                 HostJoined: _to(_ACTIVE),
                 HostSkipped: _to(_OPENING, _CONVERGING),
+                WaveAdvanced: _to(_OPENING),  # forced ones only
+                WaveContinued: _to(_OPENING),
+                WaveSkipped: _to(_OPENING, _CONVERGING),
                 RolloutTerminal: _to(_TERMINAL),
                 RolloutPaused: _to(_OPENING),
                 RolloutResumed: _to(_OPENING),
@@ -77,6 +84,8 @@ TABLE: Final[Mapping[RolloutState, Mapping[type[Struct], frozenset[RolloutState]
                 HostSkipped: _to(_ACTIVE, _CONVERGING, _REVERTED, _FAILED),
                 HostRegressed: _to(_ACTIVE),
                 WaveAdvanced: _to(_ACTIVE),
+                WaveContinued: _to(_ACTIVE),
+                WaveSkipped: _to(_ACTIVE, _CONVERGING),
                 RolloutHalted: _to(_ACTIVE),
                 RolloutPaused: _to(_ACTIVE),
                 RolloutResumed: _to(_ACTIVE),
@@ -91,6 +100,8 @@ TABLE: Final[Mapping[RolloutState, Mapping[type[Struct], frozenset[RolloutState]
                 HostSkipped: _to(_CONVERGING),
                 HostRegressed: _to(_CONVERGING),
                 WaveAdvanced: _to(_ACTIVE, _CONVERGING),
+                WaveContinued: _to(_CONVERGING),
+                WaveSkipped: _to(_CONVERGING),
                 RolloutTerminal: _to(_TERMINAL),
                 RolloutHalted: _to(_CONVERGING),
                 RolloutPaused: _to(_CONVERGING),
