@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ from tests.api.accounts import LOGIN, PASSWORD, person, signed_in
 from tests.api.serving import Served, serving
 from tidegate.api.routes import ROUTES
 from tidegate.clock import ManualClock
-from tidegate.control.operations.accounts import TOKEN_PREFIX
+from tidegate.control.operations.accounts import TOKEN_PREFIX, caller_of
 from tidegate.dashboard.routes import PAGES
-from tidegate.domain.access.erasable_rows import CREDENTIALS
+from tidegate.domain.access.erasable_rows import CREDENTIALS, TOKEN_SECRETS
 from tidegate.domain.access.roles import Grant, Role
-from tidegate.domain.access.slices import TOKEN_ANCESTORS_MAX
+from tidegate.domain.access.slices import TOKEN_ANCESTORS_MAX, TOKENS_MAX
+from tidegate.errors import LimitExceeded
 
 T0 = datetime(2026, 1, 27, 10, 0, tzinfo=UTC)
 OTHER_PASSWORD = "another good one"
@@ -48,6 +50,14 @@ def change(client: httpx2.Client, user_id: str, **body: Any) -> httpx2.Response:
     return client.put(f"/v1/users/{user_id}/password", json={"password": OTHER_PASSWORD, **body})
 
 
+def reset(served: Served, user_id: str, password: str = OTHER_PASSWORD) -> httpx2.Response:
+    """The administrator resets a password, and the user chooses another."""
+    made = served.admin.post(f"/v1/users/{user_id}/reset-password")
+    assert made.status_code == 200, made.text
+    body = {"login": LOGIN, "code": made.json()["code"], "password": password}
+    return served.client().post("/v1/password-resets", json=body)
+
+
 def make_token(served: Served, client: httpx2.Client, **body: Any) -> tuple[str, httpx2.Client]:
     """A token that this client makes: its id, and a client that uses it."""
     made = client.post("/v1/tokens", json=body)
@@ -63,7 +73,7 @@ def test_ends_every_session_and_token_when_an_administrator_resets_a_password(
 ) -> None:
     browser, token = signed_in(served), served.client(served.token(user_id))
 
-    assert change(served.admin, user_id).status_code == 200
+    assert reset(served, user_id).status_code == 200
 
     assert (status(browser), status(token)) == (401, 401)
     refused = served.client().post("/v1/sessions", json={"login": LOGIN, "password": PASSWORD})
@@ -128,7 +138,7 @@ def test_keeps_one_password_of_a_user_and_none_of_an_erased_one(
     served: Served, user_id: str
 ) -> None:
     for number in range(3):
-        assert change(served.admin, user_id, password=f"good password {number}").status_code == 200
+        assert reset(served, user_id, f"good password {number}").status_code == 200
     assert len(_passwords(served, user_id)) == 1
 
     served.admin.post(f"/v1/users/{user_id}/erase")
@@ -140,36 +150,26 @@ def _passwords(served: Served, user_id: str) -> list[Any]:
     return served.installation.reads.range(CREDENTIALS, index="by_user", of=(user_id,), limit=100)
 
 
-def test_refuses_another_password_under_the_idempotency_key_of_an_earlier_one(
-    served: Served, user_id: str
-) -> None:
-    path, key = f"/v1/users/{user_id}/password", {"idempotency-key": "reset-1"}
-
-    first = served.admin.put(path, json={"password": OTHER_PASSWORD}, headers=key)
-    again = served.admin.put(path, json={"password": OTHER_PASSWORD}, headers=key)
-    other = served.admin.put(path, json={"password": "a third password"}, headers=key)
-
-    assert (first.status_code, again.status_code) == (200, 200)
-    assert other.json()["code"] == "idempotency_mismatch"
-    signed_in(served, password=OTHER_PASSWORD)
-
-
-def test_leaves_one_password_that_fits_when_several_are_set_at_once(
+def test_one_of_several_passwords_chosen_at_once_with_one_code_counts(
     served: Served, user_id: str
 ) -> None:
     for number in range(5):
+        made = served.admin.post(f"/v1/users/{user_id}/reset-password").json()
         passwords = [f"password {number} of {client}" for client in range(4)]
+        bodies = [
+            {"login": LOGIN, "code": made["code"], "password": password} for password in passwords
+        ]
         with ThreadPoolExecutor(len(passwords)) as pool:
-            answers = list(
-                pool.map(lambda text: change(served.admin, user_id, password=text), passwords)
-            )
-        assert {item.status_code for item in answers} <= {200, 409}
+            send = partial(served.client().post, "/v1/password-resets")
+            answers = list(pool.map(lambda body: send(json=body), bodies))
+        assert sorted(item.status_code for item in answers) == [200, 403, 403, 403]
 
         opened = [
             served.client().post("/v1/sessions", json={"login": LOGIN, "password": text})
             for text in passwords
         ]
         assert sorted(item.status_code for item in opened) == [201, 403, 403, 403]
+        assert len(_passwords(served, user_id)) == 1
 
 
 def test_takes_no_body_of_a_session_that_ended_while_the_body_was_on_its_way(
@@ -188,7 +188,7 @@ def test_takes_no_body_of_a_session_that_ended_while_the_body_was_on_its_way(
             served.installation.log.head(),
             status(browser),
         )  # the head was read before this
-        change(served.admin, user_id)
+        reset(served, user_id)
         held.sendall(b"{}")
         answer = b"".join(iter(lambda: held.recv(65_536), b""))
 
@@ -301,7 +301,7 @@ def test_ends_an_open_stream_with_the_credentials_that_opened_it(
         lines = stream.iter_lines()
         next(lines)
 
-        change(served.admin, user_id)
+        reset(served, user_id)
 
         for _ in lines:  # it ends; else the read fails when its time is over
             pass
@@ -324,3 +324,20 @@ def test_changes_ones_own_password_on_the_settings_page(served: Served, user_id:
     page = browser.get(done.headers["location"])
     assert "Your password was changed" in page.text
     assert status(elsewhere) == 401
+
+
+def test_a_token_that_is_refused_leaves_nothing(served: Served, user_id: str) -> None:
+    """The hash is kept before the fact; a refusal takes it away again."""
+
+    def kept() -> int:
+        return len(served.installation.reads.range(TOKEN_SECRETS, limit=500))
+
+    access, caller = served.installation.access, caller_of(user_id)
+    for _ in range(TOKENS_MAX):
+        access.create_token(caller, 1)
+    before = kept()
+
+    with pytest.raises(LimitExceeded):
+        access.create_token(caller, 1)
+
+    assert kept() == before

@@ -245,6 +245,7 @@ def test_lets_nobody_through_the_door_with_nonsense(tmp_path: Path, is_set_up: b
         for action, names in (
             ("/signin", ("login", "password", "next")),
             ("/setup", ("code", "login", "name", "password", "alone")),
+            ("/reset", ("code", "login", "password")),
         ):
             for text in (None, "", *NONSENSE):
                 values = {} if text is None else dict.fromkeys(names, text)

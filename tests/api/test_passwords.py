@@ -47,9 +47,11 @@ def test_refuses_the_name_as_a_password() -> None:
 def test_every_route_refuses_a_weak_password_with_the_same_code(
     shared: Served, password: str
 ) -> None:
-    user_id = shared.user()
     added = shared.admin.post("/v1/users", json=person(login="weak", password=password))
-    changed = shared.admin.put(f"/v1/users/{user_id}/password", json={"password": password})
+    kept = shared.admin.post("/v1/users", json=person(login=f"kept-{hash(password)}")).json()
+    made = shared.admin.post(f"/v1/users/{kept['user_id']}/reset-password").json()
+    sent = {"login": made["login"], "code": made["code"], "password": password}
+    changed = shared.client().post("/v1/password-resets", json=sent)
 
     assert [(item.status_code, item.json()["code"]) for item in (added, changed)] == [
         (400, "weak_password")

@@ -13,7 +13,7 @@ from tests.api.people import People
 from tests.api.serving import Served, serving
 from tidegate.clock import ManualClock
 
-RESET = "the administrator knows it"
+RESET = "chosen with the code of the reset"
 OWN = "only the approver knows it"
 
 
@@ -34,7 +34,11 @@ def proposed(served: Served) -> tuple[People, str]:
 
 
 def reset(served: Served, user_id: str) -> None:
-    answer = served.admin.put(f"/v1/users/{user_id}/password", json={"password": RESET})
+    """The administrator resets the password, and somebody who has the code chooses another."""
+    made = served.admin.post(f"/v1/users/{user_id}/reset-password")
+    assert made.status_code == 200, made.text
+    body = {"login": LOGIN, "code": made.json()["code"], "password": RESET}
+    answer = served.client().post("/v1/password-resets", json=body)
     assert answer.status_code == 200, answer.text
 
 

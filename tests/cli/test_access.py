@@ -86,6 +86,28 @@ def test_changes_ones_own_password_and_keeps_a_token_of_the_time_after(
     assert sorted(states) == [False, False, True, True]
 
 
+def test_a_reset_prints_a_link_for_the_user_who_chooses_the_password(
+    tmp_path: Path, served: Served
+) -> None:
+    admin = Shell(tmp_path / "admin", served.url, served.token("user_admin0000"))
+    flags = ("--name", "Grace", "--password-stdin", "--role", "viewer")
+    admin.run("user", "create", "grace", *flags, stdin=PASSWORD)
+    grace = Shell(tmp_path / "grace")
+
+    refused = admin.run("user", "password", "grace", "--password-stdin", stdin="a good one\n")
+    done = admin.run("user", "reset-password", "grace")
+    code = done.out.partition("code ")[2].partition(":")[0]
+    redeem = ("user", "redeem", "grace", "--url", served.url, "--code", code, "--password-stdin")
+    redeemed = grace.run(*redeem, stdin="only grace knows it\n")
+    sign_in = ("login", "--url", served.url, "--login", "grace", "--password-stdin")
+
+    assert (refused.code, "tidegate user reset-password grace" in refused.err) == (5, True)
+    assert f"{served.url}/reset?login=grace&code={code}" in done.out
+    assert redeemed.code == 0, redeemed.err
+    assert grace.run(*sign_in, stdin=PASSWORD).code == 5
+    assert grace.run(*sign_in, stdin="only grace knows it\n").code == 0
+
+
 def test_sends_a_kept_token_only_to_the_server_that_it_is_for(
     tmp_path: Path, served: Served
 ) -> None:

@@ -28,7 +28,7 @@ PROMISED = {
     "freeze": "list show create delete",
     "outbox": "list show redrive cancel",
     "token": "list show create delete",
-    "user": "list show create grant disable enable erase",
+    "user": "list show create grant disable enable erase password reset-password redeem",
     "target": "list show create test",
     "budget": "list show create edit delete",
     "publication": "list rollback collect",

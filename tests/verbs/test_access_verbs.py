@@ -111,13 +111,24 @@ ERASE = Verb(
     ("user", "erase", GRACE, "--yes"),
     "the dashboard erases nobody",
 )
-SET_PASSWORD = Verb(
-    steps.SET_PASSWORD,
-    ApiCall("PUT", f"/v1/users/{GRACE}/password", {"password": NEW_PASSWORD}),
-    ("user", "password", GRACE, "--password-stdin"),
-    "the dashboard changes your own password only",
-    f"{NEW_PASSWORD}\n",
+RESET_PASSWORD = Verb(
+    steps.RESET_PASSWORD,
+    ApiCall("POST", f"/v1/users/{GRACE}/reset-password"),
+    ("user", "reset-password", GRACE),
+    Form("/settings/reset-password", {"user_id": GRACE}, PAGE),
 )
+
+
+def redeem(code: str) -> Verb:
+    fields = {"login": "grace.hopper", "code": code, "password": NEW_PASSWORD}
+    words = ("user", "redeem", "grace.hopper", "--code", code, "--password-stdin")
+    return Verb(
+        steps.REDEEM_RESET,
+        ApiCall("POST", "/v1/password-resets", fields),
+        words,
+        Form("/reset", fields, "/reset"),
+        f"{NEW_PASSWORD}\n",
+    )
 
 
 # ── passwords, tokens, sessions ───────────────────────────────────────────────────────────────────
@@ -199,9 +210,10 @@ CASES = (
     VerbCase(ERASE, "somebody", ADMIN, know),
     VerbCase(ERASE, "somebody unknown", ADMIN, code="user_not_found"),
     VerbCase(ERASE, "as a viewer", VIEWER, know, "missing_permission"),
-    VerbCase(SET_PASSWORD, "of somebody else", ADMIN, know),
-    VerbCase(SET_PASSWORD, "of somebody erased", ADMIN, erase, "user_erased"),
-    VerbCase(SET_PASSWORD, "as a viewer", VIEWER, know, "missing_permission"),
+    VerbCase(RESET_PASSWORD, "of somebody else", ADMIN, know),
+    VerbCase(RESET_PASSWORD, "of somebody erased", ADMIN, erase, "user_erased"),
+    VerbCase(RESET_PASSWORD, "as a viewer", VIEWER, know, "missing_permission"),
+    VerbCase(redeem("0000-0000"), "with a wrong code", VIEWER, know, "wrong_reset_code"),
     VerbCase(CHANGE_PASSWORD, "your own", VIEWER, has_password=True, beside=MAKES_TOKEN),
     VerbCase(
         change_password(NEW_PASSWORD, "not the current one"),

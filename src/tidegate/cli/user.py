@@ -135,22 +135,52 @@ def enable(context: CommandContext, user: str) -> None:
 @click.option("--password-stdin", is_flag=True, help="Read it from standard input.")
 @with_context
 def password(context: CommandContext, user: str, password_stdin: bool) -> None:
-    """Change USER's password: your own or, as an administrator, another user's.
+    """Change your own password, as USER. For another user see: tidegate user reset-password.
 
-    Your own needs the current password too, on the first line of --password-stdin. All sessions
-    and API tokens of the user end; after your own change a new token is kept.
+    It needs the current password too, on the first line of --password-stdin. All your sessions and
+    API tokens end, and a new token is kept.
     """
     me = context.get(at("me"))
-    if user in (me["user_id"], me["login"]):
-        current = ask_secret(password_stdin, "Current password", "--password-stdin")
-        fresh = ask_secret(password_stdin, "New password", "--password-stdin", twice=True)
-        answer = change_own_password(context, me, current, fresh)
-        context.done(answer, "your password is changed; your other sessions and tokens have ended")
-        return
+    if user not in (me["user_id"], me["login"]):
+        raise CommandExit(
+            ExitCode.PERMISSION,
+            f"only {user} knows and changes their password",
+            f"tidegate user reset-password {user}",
+        )
+    current = ask_secret(password_stdin, "Current password", "--password-stdin")
     fresh = ask_secret(password_stdin, "New password", "--password-stdin", twice=True)
-    path = at("users", id_of(context, user), "password")
-    answer = context.client.write("PUT", path, {"password": fresh})
-    context.done(answer, f"{user} has a new password; their sessions and tokens have ended")
+    answer = change_own_password(context, me, current, fresh)
+    context.done(answer, "your password is changed; your other sessions and tokens have ended")
+
+
+@user.command("reset-password")
+@click.argument("user", shell_complete=LOGINS)
+@with_context
+def reset_password(context: CommandContext, user: str) -> None:
+    """End USER's password, and print a one-time link with which they choose a new one.
+
+    All their sessions and API tokens end, and they approve nothing for a day. The link counts once,
+    for 24 hours.
+    """
+    answer = context.client.write("POST", at("users", id_of(context, user), "reset-password"))
+    made = answer.json()
+    link = made["link"]
+    link = link if link.startswith("http") else context.profile.url + link
+    said = f"give {made['login']} this link, or the code {made['code']}: {link}"
+    context.done(answer, said)
+
+
+@user.command("redeem")
+@click.argument("login")
+@click.option("--code", required=True, help="The one-time code that an administrator gave you.")
+@click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
+@with_context
+def redeem(context: CommandContext, login: str, code: str, password_stdin: bool) -> None:
+    """Choose a new password as LOGIN, with the one-time code of a reset."""
+    fresh = ask_secret(password_stdin, "New password", "--password-stdin", twice=True)
+    body = {"login": login, "code": code, "password": fresh}
+    answer = context.client.write("POST", at("password-resets"), body)
+    context.done(answer, "your password is set; sign in with: tidegate login")
 
 
 @user.command("erase")

@@ -643,6 +643,7 @@ class SettingsPage(Struct, frozen=True, kw_only=True):
     repositories: tuple[Option, ...]
     verbs: tuple[VerbButton, ...]
     secret: str = ""  # a new token, shown this once
+    link: str = ""  # of a reset, for another user, shown this once
     facts: tuple[Option, ...] = ()
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from tidegate.config import Settings
-from tidegate.control.operations.access import AccessOperations, ChangedUser
+from tidegate.control.operations.access import AccessOperations, ChangedUser, reset_path
 from tidegate.control.operations.accounts import (
     PASSWORD_CHARS_MAX,
     Accounts,
@@ -17,11 +17,13 @@ from tidegate.control.operations.accounts import (
     SessionRequired,
     WeakPassword,
     WrongCredentials,
+    WrongResetCode,
 )
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.domain.access import steps
 from tidegate.domain.access.refusals import (
     InvalidScope,
+    NotOwner,
     OwnAccess,
     UserExists,
     UserGone,
@@ -30,11 +32,19 @@ from tidegate.domain.access.refusals import (
 from tidegate.domain.access.roles import SCOPE_CHARS_MAX, Grant, Role, Verb
 from tidegate.domain.access.rows import USERS, User, user_key
 from tidegate.domain.access.slices import GRANTS_MAX, REASON_BYTES_MAX
-from tidegate.web.authentication import set_cookie
+from tidegate.web.authentication import check_origin, set_cookie
 from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
 from tidegate.web.paging import Cursors
-from tidegate.web.routing import Request, Response, Route, requires, requires_step
-from tidegate.web.shapes import Listed
+from tidegate.web.routing import (
+    PUBLIC,
+    SIGN_IN_BYTES_MAX,
+    Request,
+    Response,
+    Route,
+    requires,
+    requires_step,
+)
+from tidegate.web.shapes import Listed, Written
 
 LoginName = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[!-~]+$")]
 PersonName = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -65,15 +75,30 @@ class NewUser(Input, frozen=True, kw_only=True):
 
 class NewPassword(Input, frozen=True, kw_only=True):
     password: Password
-    # The password of today: needed for your own, left out for somebody else's.
-    current: Annotated[str, Meta(max_length=PASSWORD_CHARS_MAX)] = ""
+    current: Annotated[str, Meta(max_length=PASSWORD_CHARS_MAX)] = ""  # the password of today
 
 
 class PasswordSet(Struct, frozen=True):
-    """Every session and token of the user has ended; your own change opens a new session."""
+    """All your sessions and tokens have ended, and a new session is open."""
 
     position: int
-    csrf_token: str | None  # of the new session, whose cookie comes with this response
+    csrf_token: str  # of the new session, whose cookie comes with this response
+
+
+class ResetShown(Struct, frozen=True):
+    """Give the link or the code to the user. Neither is shown again."""
+
+    login: str
+    code: str
+    link: str  # a page of this server; without public_url it begins with the path
+    expires_at: datetime
+    position: int
+
+
+class RedeemedReset(Input, frozen=True, kw_only=True):
+    login: Annotated[str, Meta(max_length=64)]
+    code: Annotated[str, Meta(max_length=64)]
+    password: Password
 
 
 class UserReason(Input, frozen=True, kw_only=True):
@@ -174,17 +199,35 @@ def erase(
 def set_password(
     request: Request[UserPath, Nothing, NewPassword], access: AccessOperations, settings: Settings
 ) -> Response:
-    """Change your own password, or, administering, another user's."""
+    """Change your own password, in a session and with the current one."""
     body = request.body
     changed = access.set_password(request.caller, request.path.user_id, body.password, body.current)
     position, session = changed.position, changed.session
-    if session is None:
-        return Response(PasswordSet(position, None), position=position)
     return Response(
         PasswordSet(position, session.csrf),
         position=position,
         cookies=(set_cookie(session.cookie, settings),),
     )
+
+
+def reset_password(
+    request: Request[UserPath, Nothing, Nothing], access: AccessOperations, settings: Settings
+) -> Response:
+    """End another user's password, sessions and tokens; make a code for a new password."""
+    made = access.reset_password(request.caller, request.path.user_id)
+    link = settings.public_url + reset_path(made)
+    shown = ResetShown(made.login, made.code, link, made.expires_at, made.position)
+    return Response(shown, position=made.position)
+
+
+def redeem_reset(
+    request: Request[Nothing, Nothing, RedeemedReset], access: AccessOperations, settings: Settings
+) -> Response:
+    """Choose a new password with the one-time code of a reset."""
+    check_origin(request.arrived, settings)
+    body, address = request.body, request.arrived.address
+    position = access.redeem_reset(body.login, body.code, body.password, address=address)
+    return Response(Written(position), position=position)
 
 
 def _show(accounts: Accounts, changed: ChangedUser) -> Response:
@@ -256,6 +299,23 @@ ROUTES = (
         set_password,
         requires_step(steps.CHANGE_PASSWORD),
         PasswordSet,
-        errors=(*_CHANGES, WeakPassword, WrongCredentials, SessionRequired),
+        errors=(NotOwner, WeakPassword, WrongCredentials, SessionRequired),
+    ),
+    Route(
+        "POST",
+        "/v1/users/{user_id}/reset-password",
+        reset_password,
+        requires_step(steps.RESET_PASSWORD),
+        ResetShown,
+        errors=(UserNotFound, UserGone, OwnAccess),
+    ),
+    Route(
+        "POST",
+        "/v1/password-resets",
+        redeem_reset,
+        PUBLIC,
+        Written,
+        errors=(WrongResetCode, WeakPassword),
+        body_bytes_max=SIGN_IN_BYTES_MAX,
     ),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Final
+from urllib.parse import urlencode
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ from tidegate.control.operations.accounts import (
     OpenedSession,
     PersonNames,
     SessionRequired,
+    WrongResetCode,
     caller_of,
     new_user_id,
 )
@@ -30,7 +32,14 @@ from tidegate.domain.access import slices, steps
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.facts import PasswordChanged
 from tidegate.domain.access.folds import history_of_user, users
-from tidegate.domain.access.refusals import MissingPermission, TokenNotFound, UserNotFound
+from tidegate.domain.access.refusals import (
+    CredentialsEnded,
+    MissingPermission,
+    NotOwner,
+    OwnAccess,
+    TokenNotFound,
+    UserNotFound,
+)
 from tidegate.domain.access.roles import EVERYWHERE, Grant, Verb, check_scope
 from tidegate.domain.access.rows import ApiToken, User, token_key
 from tidegate.domain.setup import SetUp, set_up
@@ -50,10 +59,10 @@ class ChangedUser(Struct, frozen=True):
 
 
 class PasswordChange(Struct, frozen=True):
-    """Where a password was changed; your own change opens a new session."""
+    """Where a password was changed, and the new session of its user."""
 
     position: Position
-    session: OpenedSession | None
+    session: OpenedSession
 
 
 class CreatedToken(Struct, frozen=True):
@@ -61,6 +70,15 @@ class CreatedToken(Struct, frozen=True):
 
     token_id: str
     token: str
+    expires_at: datetime
+    position: Position
+
+
+class PasswordReset(Struct, frozen=True):
+    """A reset. ``code`` is kept nowhere: show it now."""
+
+    login: str
+    code: str
     expires_at: datetime
     position: Position
 
@@ -168,22 +186,21 @@ class AccessOperations:
     def set_password(
         self, caller: Caller, user_id: str, password: str, current: str = ""
     ) -> PasswordChange:
-        """Change your own password, or, administering, another user's.
+        """Change your own password, in a session and with the ``current`` one.
 
-        All sessions and API tokens of the user end. Your own change needs a session and the
-        ``current`` password, and opens a new session.
+        All sessions and API tokens end, and a new session is opened.
 
         Raises:
-            MissingPermission, SessionRequired, WrongCredentials, RateLimited, WeakPassword,
-            UserNotFound, UserGone, IdempotencyMismatch.
+            NotOwner, MissingPermission, SessionRequired, WrongCredentials, RateLimited,
+            WeakPassword, IdempotencyMismatch.
         """
         if caller.principal.narrowed is not None:
             raise MissingPermission("the token that you use is narrowed: it changes no password")
         if user_id != caller.id:
-            caller.demand(steps.SET_PASSWORD, EVERYWHERE)
-            credential_id = make_id(caller, steps.SET_PASSWORD, "credential")
-            outcome = self._replace_password(caller, user_id, password, credential_id)
-            return PasswordChange(outcome.position, None)
+            raise NotOwner(
+                "Only the user knows and changes their password. To reset it, an administrator"
+                " runs: tidegate user reset-password USER"
+            )
         if not caller.principal.session:
             raise SessionRequired(
                 "Sign in to change your own password. An API token cannot change it."
@@ -195,6 +212,51 @@ class AccessOperations:
         session = self._accounts.open_session_after(user_id, credential_id)
         return PasswordChange(outcome.position, session)
 
+    def reset_password(self, caller: Caller, user_id: str) -> PasswordReset:
+        """End the password, sessions and API tokens of another user, who chooses a new password
+        with the one-time code that this returns. They approve nothing for a day.
+
+        Raises:
+            MissingPermission, UserNotFound, UserGone, OwnAccess.
+        """
+        caller.demand(steps.RESET_PASSWORD, EVERYWHERE)
+        if user_id == caller.id:
+            raise OwnAccess("You change your own password with the current one.")
+        made = self._accounts.keep_reset(caller, user_id)
+        # No key: the code is shown once, so a repeat makes another one and ends the first.
+        command = slices.NotePassword(
+            user_id=user_id, by=caller.id, credential_id=made.credential_id
+        )
+        outcome = self._note_password(command, replace(caller, key=None))
+        called = self._accounts.called(user_id)
+        login = "" if called is None else called.login
+        return PasswordReset(login, made.code, made.expires_at, outcome.position)
+
+    def redeem_reset(self, login: str, code: str, password: str, *, address: str) -> Position:
+        """Choose a new password with the code of a reset. ``address`` is that of the client.
+
+        Returns the log position at which it was done.
+
+        Raises:
+            RateLimited, WrongResetCode, WeakPassword.
+        """
+        attempt, elsewhere = f"login {login.casefold()} {address}", f"address {address}"
+        self._attempts.take(elsewhere, 1 / NAMES_PER_ADDRESS)
+        self._attempts.take(attempt)
+        user_id, reset_id = self._accounts.check_reset(login, code)
+        self._attempts.give_back(attempt)
+        self._attempts.give_back(elsewhere, 1 / NAMES_PER_ADDRESS)
+        caller = caller_of(user_id)
+        credential_id = make_id(caller, steps.REDEEM_RESET, "credential")
+        self._accounts.keep_password(caller, user_id, password, credential_id)
+        command = slices.NotePassword(
+            user_id=user_id, by=user_id, credential_id=credential_id, replaces=reset_id
+        )
+        try:
+            return self._note_password(command, caller).position
+        except CredentialsEnded:
+            raise WrongResetCode from None
+
     def _replace_password(
         self, caller: Caller, user_id: str, password: str, credential_id: str
     ) -> CommandOutcome:
@@ -204,11 +266,17 @@ class AccessOperations:
         """
         is_new = self._accounts.keep_password(caller, user_id, password, credential_id)
         command = slices.NotePassword(user_id=user_id, by=caller.id, credential_id=credential_id)
+        return self._note_password(command, caller, is_new=is_new)
+
+    def _note_password(
+        self, command: slices.NotePassword, caller: Caller, *, is_new: bool = True
+    ) -> CommandOutcome:
+        """Let a kept credential count. If that is refused, a new one is forgotten."""
         try:
             outcome = self._execute(slices.note_password, command, caller)
         except TidegateError as error:
             if is_new and not isinstance(error, Unknown):
-                self._accounts.forget_password(credential_id, caller.meta)
+                self._accounts.forget_password(command.credential_id, caller.meta)
             raise
         for fact in outcome.facts:
             if isinstance(fact, PasswordChanged):  # only what this commit replaced: others may
@@ -245,7 +313,12 @@ class AccessOperations:
             credentials_version=principal.credentials_version,
         )
         # No key: the token is shown once, so that a repeat is refused with TokenExists.
-        outcome = self._execute(slices.create_token, command, replace(caller, key=None))
+        try:
+            outcome = self._execute(slices.create_token, command, replace(caller, key=None))
+        except TidegateError as error:
+            if not isinstance(error, Unknown):
+                self._accounts.forget_token(token_id, caller.meta)
+            raise
         found = self._reads.demand(token_key(token_id), ApiToken, TokenNotFound(token_id))
         return CreatedToken(token_id, token, found.row.expires_at, outcome.position)
 
@@ -318,6 +391,11 @@ class AccessOperations:
         """Close the session of the caller, if they have one."""
         if caller.principal.session:
             self._accounts.close_session(caller.principal.session)
+
+
+def reset_path(made: PasswordReset) -> str:
+    """The page on which the user chooses a new password, with name and code filled in."""
+    return f"/reset?{urlencode({'login': made.login, 'code': made.code})}"
 
 
 def _demand_within(grants: tuple[Grant, ...], narrowed: tuple[Grant, ...]) -> None:

@@ -62,6 +62,8 @@ from tidegate.kernel.records.records import Records
 PASSWORD_CHARS_MIN = 12
 PASSWORD_CHARS_MAX = 256
 SETUP_CODE_LIFE: Final = timedelta(minutes=15)
+RESET_LIFE: Final = timedelta(hours=24)
+RESET_CODE_GROUPS = 5  # of 16 bits
 SEEN_EVERY: Final = timedelta(minutes=1)  # how often a session's row is written
 FAILURES_TOLD_EVERY: Final = timedelta(minutes=1)  # per user: many failures are one fact
 FAILING_USERS_MAX = 10_000
@@ -90,6 +92,18 @@ class WrongSetupCode(Forbidden):
     code = "wrong_setup_code"
 
 
+class WrongResetCode(Forbidden):
+    """The name or the code of the reset is wrong, or the code was used or is too old."""
+
+    code = "wrong_reset_code"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The name or the code is wrong, or the code was used or is older than"
+            f" {RESET_LIFE // timedelta(hours=1)} hours."
+        )
+
+
 class WeakPassword(Invalid):
     """A password has 12 to 256 characters, is not a common one, and is not the sign-in name."""
 
@@ -112,6 +126,14 @@ class OpenedSession(Struct, frozen=True):
     user_id: str
     cookie: str
     csrf: str
+
+
+class ResetCode(Struct, frozen=True):
+    """The one-time code of a reset; it is kept nowhere."""
+
+    credential_id: str
+    code: str
+    expires_at: datetime
 
 
 class AuthenticatedUser(Struct, frozen=True):
@@ -158,7 +180,7 @@ class Accounts:
         """
         if self.is_set_up:
             return None
-        code = "-".join(randomness.token_hex(2) for _ in range(4))
+        code = _grouped_code(4)
         with self._lock:
             self._setup = hash_secret(code), self._clock()
         handle = os.open(self._code_file, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
@@ -244,6 +266,31 @@ class Accounts:
             raise IdempotencyMismatch(str(caller.commit_key))
         return earlier is None
 
+    def keep_reset(self, caller: Caller, user_id: str) -> ResetCode:
+        """Keep a one-time code for a new password; it does not count yet."""
+        credential_id, code = randomness.token_hex(13), _grouped_code(RESET_CODE_GROUPS)
+        expires_at = self._clock() + RESET_LIFE
+        kept = Credential(user_id, "", hash_secret(code), expires_at)
+        self._records(caller.meta).create(CREDENTIALS.name, credential_id, kept)
+        return ResetCode(credential_id, code, expires_at)
+
+    def check_reset(self, login: str, code: str) -> tuple[str, str]:
+        """Whose reset this is: the user's id, and that of the row with the code.
+
+        Raises:
+            WrongResetCode.
+        """
+        found = self._reads.find(Key(LOGINS.name, self._login(login)), Login)
+        user = None if found is None else self._user(found.row.user_id)
+        if user is None:
+            raise WrongResetCode
+        kept = self._reads.find(Key(CREDENTIALS.name, user.credential_id), Credential)
+        if kept is None or kept.row.expires_at is None or self._clock() > kept.row.expires_at:
+            raise WrongResetCode
+        if not hmac.compare_digest(kept.row.reset_sha256, hash_secret(code.strip())):
+            raise WrongResetCode
+        return user.user_id, user.credential_id
+
     def forget_password(self, credential_id: str, meta: Meta) -> None:
         self._records(meta).delete(CREDENTIALS.name, credential_id)
 
@@ -318,7 +365,7 @@ class Accounts:
         if user is None:
             return None, _stand_in()
         credential = self._reads.find(Key(CREDENTIALS.name, user.row.credential_id), Credential)
-        return user.row, _stand_in() if credential is None else credential.row.scrypt
+        return user.row, (credential.row.scrypt if credential is not None else "") or _stand_in()
 
     def session(self, cookie: str) -> AuthenticatedUser | None:
         """Who has this cookie, if its session is neither idle too long nor too old."""
@@ -420,6 +467,10 @@ class Accounts:
             raise TokenExists(token_id) from None
         return f"{TOKEN_PREFIX}_{token_id}_{secret}"
 
+    def forget_token(self, token_id: str, meta: Meta) -> None:
+        """Delete the hash of a token that was not created after all."""
+        self._records(meta).delete(TOKEN_SECRETS.name, token_id)
+
     def token(self, text: str) -> AuthenticatedUser | None:
         """Whose API token this is, if it is good at this moment."""
         prefix, _, rest = text.partition("_")
@@ -452,6 +503,11 @@ class Accounts:
     def _user(self, user_id: str) -> User | None:
         found = self._reads.find(user_key(user_id), User)
         return found.row if found is not None and found.row.enabled else None
+
+
+def _grouped_code(groups: int) -> str:
+    """A code that people can read to each other."""
+    return "-".join(randomness.token_hex(2) for _ in range(groups))
 
 
 def new_user_id() -> str:

@@ -13,7 +13,7 @@ from msgspec import Meta
 from tidegate import __version__
 from tidegate.clock import Clock
 from tidegate.config import Settings
-from tidegate.control.operations.access import AccessOperations, ChangedUser
+from tidegate.control.operations.access import AccessOperations, ChangedUser, reset_path
 from tidegate.control.operations.accounts import (
     PASSWORD_CHARS_MAX,
     PASSWORD_CHARS_MIN,
@@ -91,6 +91,10 @@ class EnableForm(Input, frozen=True, kw_only=True):
     user_id: UserId
 
 
+class ResetPasswordForm(Input, frozen=True, kw_only=True):
+    user_id: UserId
+
+
 class TokenForm(Input, frozen=True, kw_only=True):
     token_id: Annotated[str, Meta(min_length=1, max_length=64)]
 
@@ -125,6 +129,7 @@ class SettingsPages:
         self,
         request: Request[Any, Any, Any],
         secret: str = "",
+        link: str = "",
     ) -> PageView:
         users = (
             _users(request, self.reads, self.accounts) if request.principal.may(Right.AUDIT) else ()
@@ -138,6 +143,7 @@ class SettingsPages:
             repositories=_repositories(request, self.reads),
             verbs=verbs,
             secret=secret,
+            link=link,
             facts=_facts(self.reads, self.settings),
         )
         rows = [
@@ -150,7 +156,7 @@ class SettingsPages:
             here="/settings",
             view=view,
             verbs=(*verbs, *rows),
-            still=bool(secret),
+            still=bool(secret or link),
         )
 
 
@@ -264,6 +270,18 @@ def _user_verbs(
             if row.enabled
             else (who,),
             danger=row.enabled,
+            why=own or gone,
+        ),
+        VerbButton(
+            id=f"reset-{number}",
+            label="Reset password",
+            icon="key",
+            action="/settings/reset-password",
+            title="Reset the password?",
+            text="Their password, sessions and tokens end at once. You get a link to give to them,"
+            " with which they choose a new password. They approve nothing for a day.",
+            fields=(who,),
+            danger=True,
             why=own or gone,
         ),
     )
@@ -395,6 +413,23 @@ def enable(
     return _change(request, pages, layout, run, "enabled")
 
 
+def reset_password(
+    request: Request[Nothing, PageQuery, ResetPasswordForm],
+    pages: SettingsPages,
+    access: AccessOperations,
+    settings: Settings,
+    layout: Layout,
+) -> Response:
+    """End somebody's password. The page that answers shows a link for them, and no page after."""
+    try:
+        made = access.reset_password(request.caller, request.body.user_id)
+    except TidegateError as error:
+        return layout.answer(request, pages.page_of(request), problem=error)
+    return layout.answer(
+        request, pages.page_of(request, link=settings.public_url + reset_path(made))
+    )
+
+
 def _change(
     request: Request[Nothing, PageQuery, Any],
     pages: SettingsPages,
@@ -429,7 +464,6 @@ def change_password(
             ),
             problem=error,
         )
-    assert changed.session is not None, "it is the caller's own password"
     done = urlencode({"done": "password changed", "min_position": changed.position})
     cookie = set_cookie(changed.session.cookie, settings)
     return see_other(f"/settings?{done}", cookie)
@@ -525,4 +559,5 @@ ROUTES = (
     step_route("/settings/grant", grant, steps.GRANT_ROLE),  # or take it: for the same people
     step_route("/settings/disable", disable, steps.DISABLE_USER),
     step_route("/settings/enable", enable, steps.ENABLE_USER),
+    step_route("/settings/reset-password", reset_password, steps.RESET_PASSWORD),
 )

@@ -53,6 +53,17 @@ class SetUpForm(Input, frozen=True, kw_only=True):
     alone: bool = False
 
 
+class ResetForm(Input, frozen=True, kw_only=True):
+    login: Annotated[str, Meta(max_length=64)]
+    code: Annotated[str, Meta(max_length=64)]
+    password: Password
+
+
+class ResetQuery(PageQuery, frozen=True, kw_only=True):
+    login: Annotated[str, Meta(max_length=64)] = ""
+    code: Annotated[str, Meta(max_length=64)] = ""
+
+
 Plain = Request[Nothing, PageQuery, Nothing]
 
 
@@ -126,6 +137,32 @@ def set_up(
     return see_other(START, set_cookie(session.cookie, settings))
 
 
+def reset_page(request: Request[Nothing, ResetQuery, Nothing], clock: Clock) -> Response:
+    """Choose a new password."""
+    query = request.query
+    return _door(request, clock, "New password", _reset(query.login, query.code))
+
+
+def reset(
+    request: Request[Nothing, Nothing, ResetForm],
+    access: AccessOperations,
+    clock: Clock,
+    settings: Settings,
+) -> Response:
+    """Choose a new password with the one-time code of a reset."""
+    body = request.body
+    try:
+        check_origin(request.arrived, settings)
+        address = request.arrived.address
+        access.redeem_reset(body.login, body.code, body.password, address=address)
+    except TidegateError as error:
+        if problems.conceal(error) is not error:
+            raise  # the application says less about it
+        view = _reset(body.login, body.code, error)
+        return _door(request, clock, "New password", view, error)
+    return see_other("/signin")
+
+
 # ── forms ─────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -138,6 +175,28 @@ def _sign_in(onwards: str, login: str = "", error: TidegateError | None = None) 
     )
     fault = None if error is None else to_form_error(error)
     return SignInPage(action="/signin", fields=fields, label="Sign in", fault=fault)
+
+
+def _reset(login: str, code: str, error: TidegateError | None = None) -> SignInPage:
+    fields = (
+        Field(name="login", label="Sign-in name", value=login, required=True, completes="username"),
+        Field(name="code", label="One-time code", value=code, required=True),
+        Field(
+            name="password",
+            label="New password",
+            kind="password",
+            required=True,
+            completes="new-password",
+            hint=f"At least {PASSWORD_CHARS_MIN} characters.",
+        ),
+    )
+    return SignInPage(
+        action="/reset",
+        fields=fields,
+        label="Set the password",
+        fault=None if error is None else to_form_error(error),
+        note="An administrator reset your password and gave you the code.",
+    )
 
 
 def _set_up(body: SetUpForm | None = None, error: TidegateError | None = None) -> SignInPage:
@@ -205,5 +264,7 @@ ROUTES = (
     replace(action_route("/signin", sign_in, PUBLIC), body_bytes_max=SIGN_IN_BYTES_MAX),
     page_route("/setup", set_up_page, PUBLIC),
     replace(action_route("/setup", set_up, PUBLIC), body_bytes_max=SIGN_IN_BYTES_MAX),
+    page_route("/reset", reset_page, PUBLIC),
+    replace(action_route("/reset", reset, PUBLIC), body_bytes_max=SIGN_IN_BYTES_MAX),
     step_route("/signout", sign_out, SIGN_OUT),
 )

@@ -2,7 +2,8 @@
 
     people        how a user is called, sealed; found by user id
     logins        a sign-in name's user; the id is a keyed hash of the name
-    credentials   a password, stretched by scrypt; it counts while its user's row names it
+    credentials   a password, stretched by scrypt, or the SHA-256 of a reset's code; it counts
+                  while its user's row names it
     token_secrets the SHA-256 of an API token's secret
     sessions      a signed-in browser; the id is the SHA-256 of what its cookie holds
     log_ids       which log this is: blobs carry it too
@@ -32,8 +33,12 @@ class Login(Struct, frozen=True):
 
 
 class Credential(Struct, frozen=True):
+    """A password, or the one-time code of a reset, with which its user chooses a password."""
+
     user_id: str
-    scrypt: str  # n$r$p$salt$hash
+    scrypt: str  # n$r$p$salt$hash; empty: no password fits
+    reset_sha256: str = ""
+    expires_at: datetime | None = None  # of a reset
 
 
 class TokenSecret(Struct, frozen=True):

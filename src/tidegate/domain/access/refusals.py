@@ -117,7 +117,7 @@ class CredentialsEnded(Refused):
 
 
 class NotOwner(Forbidden):
-    """A token is managed by its owner, or by who administers the installation."""
+    """A password is changed by its owner, a token by its owner or an administrator."""
 
     code = "not_owner"
 

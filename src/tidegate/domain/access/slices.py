@@ -98,6 +98,7 @@ class NotePassword(Struct, frozen=True, kw_only=True):
     user_id: str
     by: str
     credential_id: str
+    replaces: str | None = None  # only if this one counts now; None: whatever counts
 
 
 class NoteFailedSignIns(Struct, frozen=True, kw_only=True):
@@ -217,6 +218,8 @@ def decide_password(
         _demand_administrator(asker)
     found = _standing(user, command.user_id)
     user_id, replaces = found.user_id, found.credential_id
+    if command.replaces not in (None, replaces):
+        raise CredentialsEnded
     return (PasswordChanged(user_id, command.by, command.credential_id, replaces),)
 
 

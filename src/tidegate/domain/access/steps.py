@@ -173,8 +173,12 @@ ENABLE_USER: Final = Step(name="user.enable", verbs=ADMINISTER)
 """Enable a disabled user."""
 ERASE_USER: Final = Step(name="user.erase", verbs=ADMINISTER)
 """Erase a user's name, sign-in and credentials. The id stays in the history."""
-SET_PASSWORD: Final = Step(name="user.set_password", verbs=ADMINISTER)
-"""Set another user's password. Their sessions and tokens end."""
+RESET_PASSWORD: Final = Step(name="user.reset_password", verbs=ADMINISTER)
+"""End another user's password, sessions and tokens, and make a one-time code with which they choose
+a new password.
+"""
+REDEEM_RESET: Final = Step(name="user.redeem_reset", verbs=())
+"""Choose a new password with the one-time code of a reset."""
 CHANGE_PASSWORD: Final = Step(name="user.change_password", verbs=())
 """Change your own password, in a session and with the current password."""
 CREATE_TOKEN: Final = Step(name="token.create", verbs=())
@@ -274,7 +278,8 @@ STEPS: Final = _steps(
         DISABLE_USER,
         ENABLE_USER,
         ERASE_USER,
-        SET_PASSWORD,
+        RESET_PASSWORD,
+        REDEEM_RESET,
         CHANGE_PASSWORD,
         CREATE_TOKEN,
         REVOKE_TOKEN,
