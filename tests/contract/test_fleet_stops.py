@@ -41,6 +41,15 @@ from tidegate.domain.rollouts.report_slices import (
     reserve_dispatch,
 )
 from tidegate.domain.rollouts.rows import RolloutGates, gates_key
+from tidegate.domain.windows.facts import WindowKind, WindowSpec
+from tidegate.domain.windows.occurrences import START_FORM
+from tidegate.domain.windows.refusals import WindowClosed
+from tidegate.domain.windows.slices import (
+    CreateWindow,
+    DeleteWindow,
+    create_window,
+    delete_window,
+)
 from tidegate.errors import LimitExceeded, Refused, TidegateError
 from tidegate.kernel.model import Commit, Receipt
 from tidegate.kernel.replay import differences
@@ -73,13 +82,35 @@ def unhold(fleet: InProcessFleet) -> None:
     fleet.execute(unhold_channel, command)
 
 
+def deny(fleet: InProcessFleet, *channels: str) -> None:
+    """A deny window that began an hour ago and lasts for a week."""
+    window = WindowSpec(
+        window_id="stocktaking",
+        kind=WindowKind.DENY,
+        start=f"{fleet.clock() - timedelta(hours=1):{START_FORM}}",
+        duration_seconds=604_800,
+        channels=channels,
+    )
+    fleet.execute(create_window, CreateWindow(window=window, operator="user_1", reason="a count"))
+
+
+def end_window(fleet: InProcessFleet) -> None:
+    command = DeleteWindow(window_id="stocktaking", operator="user_1", reason="counted")
+    fleet.execute(delete_window, command)
+
+
 Stop = tuple[Callable[[InProcessFleet], None], Callable[[InProcessFleet], None], type[Refused]]
 STOPS: dict[str, Stop] = {
     "a freeze of the channel": (lambda at: freeze(at, "edge"), thaw, ChannelFrozen),
     "a freeze of all channels": (freeze, thaw, ChannelFrozen),
     "a hold": (hold, unhold, ChannelOnHold),
+    "a window of the channel": (lambda at: deny(at, "edge"), end_window, WindowClosed),
+    "a window of all channels": (deny, end_window, WindowClosed),
 }
 each_stop = pytest.mark.parametrize("stop", STOPS)
+each_stop_of_all_hosts = pytest.mark.parametrize(
+    "stop", [name for name, (_, _, refusal) in STOPS.items() if refusal is not WindowClosed]
+)
 
 
 def ordered(fleet: InProcessFleet, *hosts: str) -> None:
@@ -358,7 +389,7 @@ def test_bounds_how_many_freezes_cover_a_channel(engine: str, fleet: InProcessFl
 # ── what is said ──────────────────────────────────────────────────────────────────────────────────
 
 
-@each_stop
+@each_stop_of_all_hosts
 def test_asks_the_gates_of_a_rollout_whose_hosts_all_have_orders(
     fleet: InProcessFleet, stop: str
 ) -> None:
@@ -380,7 +411,7 @@ def test_asks_the_gates_of_a_rollout_whose_hosts_all_have_orders(
     assert fleet.types().count("GateChanged") == 2
 
 
-@each_stop
+@each_stop_of_all_hosts
 def test_explains_by_the_stop_why_a_host_does_not_use_its_order(
     fleet: InProcessFleet, stop: str
 ) -> None:

@@ -111,12 +111,15 @@ def fleet_state(
         rollouts={ROLLOUT: sight},
         channels={where.channel: Versioned(where, 20)},
         hosts={
-            item.host_id: Versioned(HostPresence(item.host_id, item.status, item.silent_since), 30)
+            item.host_id: Versioned(
+                HostPresence(item.host_id, item.status, item.silent_since, item.labels), 30
+            )
             for item in hosts
         },
         orders={},
         budgets={item.budget_id: Versioned(item, 40) for item in budgets},
         freezes=(),
+        windows=(),
         rebooted={},
         faults={},
     )

@@ -31,6 +31,7 @@ from tidegate.domain.gates.checks import GATES, UNSTAGED
 from tidegate.domain.gates.dispatch_pass import (
     gate_changes,
     latecomers,
+    list_outside_windows,
     next_dispatches,
     next_skips,
     survey,
@@ -57,6 +58,8 @@ from tidegate.domain.releases.facts import PinStatus
 from tidegate.domain.releases.rows import Actual
 from tidegate.domain.rollouts.rows import GateStatus, RolloutGates
 from tidegate.domain.rollouts.states import DISPATCHABLE, RolloutState
+from tidegate.domain.windows.facts import WindowKind
+from tidegate.domain.windows.rows import Window
 from tidegate.errors import NotFound
 from tidegate.kernel import codec
 
@@ -68,6 +71,7 @@ NAMES = (
     "hold",
     "quarantine",
     "channel-edges",
+    "window",
     "wave-promotion",
     "host-edge",
     "disruption-budget",
@@ -157,6 +161,21 @@ def frozen(state: FleetState, **changes: Any) -> FleetState:
     return altered(state, freezes=(Versioned(replace(freeze, **changes), 70),))
 
 
+def windowed(state: FleetState, **changes: Any) -> FleetState:
+    """A window that was open for two hours, days ago; it covers WHO alone."""
+    window = Window(
+        window_id="nightly",
+        kind=WindowKind.ALLOW,
+        hosts=f"host={WHO}",
+        start="2026-05-01T02:00",
+        duration_seconds=7_200,
+        reason="nights are quiet",
+        operator="user_op",
+        set_at=T0,
+    )
+    return altered(state, windows=(Versioned(replace(window, **changes), 75),))
+
+
 def quarantined(state: FleetState) -> FleetState:
     row = Quarantined(
         channel="stable",
@@ -191,6 +210,11 @@ SHUT: dict[str, tuple[Callable[[FleetState], FleetState], str, GateEvidence | No
         GateEvidence("rollout_tallies", ROLLOUT, 10),
     ),
     "freeze": (frozen, "freeze f1: holidays", GateEvidence("freezes", "f1", 70)),
+    "window": (
+        windowed,
+        "Window nightly never opens again",
+        GateEvidence("windows", "nightly", 75),
+    ),
     "hold": (
         lambda state: with_channel(state, held_at=T0, held_by="user_op", held_reason="audit"),
         "channel stable is held by user_op: audit",
@@ -805,3 +829,75 @@ def test_cuts_a_reason_to_what_the_log_takes() -> None:
 
     assert len(change.reason.encode()) in (REASON_BYTES_MAX - 1, REASON_BYTES_MAX)
     assert change.reason.startswith("h1: probe http: ü")
+
+
+# ── windows ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_tells_how_many_hosts_a_window_holds_and_when_it_opens() -> None:
+    where = channel()
+    berlin = [host("a", tz="Europe/Berlin"), host("b", tz="Europe/Berlin")]
+    tokyo = [host("c", tz="Asia/Tokyo")]
+    state = windowed(
+        fleet_state(where, [*berlin, *tokyo]),
+        hosts="*",
+        zone="label:tz",
+        start="2026-05-01T17:00",
+        rule="FREQ=DAILY",
+    )
+
+    found = explain(state, ROLLOUT)
+
+    assert names(state) == ["c"], "in Tokyo it is 17:00"
+    (wait,) = [item for item in found.waits if item.code == "window"]
+    assert (wait.hosts, wait.some) == (2, ("a", "b"))
+    assert wait.sentence == (
+        "Window nightly is closed for 2 of 3 hosts; it opens Mon 4 May 17:00 CEST (in 7 h) for 2 h"
+    )
+    assert wait.until == T0 + timedelta(hours=7)
+    assert explain(state, ROLLOUT, "a").answer == (
+        "window: Window nightly is closed; it opens Mon 4 May 17:00 CEST (in 7 h) for 2 h "
+        "(Europe/Berlin, label tz)"
+    )
+
+
+def test_counts_hosts_that_may_not_use_their_order_outside_of_their_window() -> None:
+    ordered = standing("web-01", HostState.PENDING, busy=True, dispatched_at=T0)
+    state = windowed(fleet_state(channel(), fleet(3), standings=[ordered]))
+
+    found = survey(state, ROLLOUT)
+
+    assert [(item.gate, item.hosts, item.host_id) for item in found.held] == [
+        ("window", 1, "web-01")
+    ]
+    assert list_outside_windows(state, ROLLOUT) == ["web-01"]
+    assert "may not use it now" in explain(state, ROLLOUT, "web-01").answer
+
+
+def test_a_host_under_way_is_outside_of_no_window() -> None:
+    going = [
+        standing("web-00", HostState.ACTIVATING, busy=True, dispatched_at=T0),
+        standing("web-01", HostState.SOAKING, busy=True, dispatched_at=T0),
+    ]
+    state = windowed(fleet_state(channel(), fleet(2), standings=going), hosts="*")
+
+    assert list_outside_windows(state, ROLLOUT) == []
+    assert survey(state, ROLLOUT).held == ()
+
+
+def test_must_fit_asks_for_the_time_of_activation_and_soak() -> None:
+    """Window 07:00 to 09:00, and it is 08:00: 60 minutes are left."""
+    nightly = {"hosts": "*", "start": "2026-05-01T07:00", "rule": "FREQ=DAILY"}
+
+    def of(soak: int, **policy: Any) -> FleetState:
+        where = channel(WaveSpec(soak_seconds=soak), activation_seconds=600, **policy)
+        return windowed(fleet_state(where, fleet(1)), **nightly)
+
+    assert names(of(3_000, must_fit=True)) == ["web-00"]
+    assert names(of(3_001)) == ["web-00"], "it need not fit"
+    late = of(3_001, must_fit=True)
+    assert names(late) == []
+    assert explain(late, ROLLOUT, "web-00").answer == (
+        "window: Window nightly closes in 1 h, web-00 needs up to 1 h 1 s; "
+        "the next opening that is long enough is Tue 5 May 07:00 UTC"
+    )

@@ -114,6 +114,7 @@ class Plan(Struct, frozen=True, omit_defaults=True, kw_only=True):
             convergence_seconds=policy.convergence_seconds,
             rollback_seconds=policy.rollback_seconds,
             deferral_seconds=policy.deferral_seconds,
+            must_fit=policy.must_fit,
         )
 
 

@@ -24,7 +24,7 @@ from tidegate.simulate.invariants import InvariantViolation
 # dispatcher that saw it before is not refused.
 TWICE: Final = frozenset(
     {
-        *("halted", "dispatchable", "paused", "freeze", "hold", "quarantine"),
+        *("halted", "dispatchable", "paused", "freeze", "hold", "window", "quarantine"),
         *("wave-promotion", "disruption-budget", "host-busy"),
     }
 )

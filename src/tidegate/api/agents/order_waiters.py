@@ -15,7 +15,9 @@ from tidegate import decoders
 from tidegate.api.feed.tail import Tail, TailEntry
 
 ORDERED = "DispatchReserved"
-RELEASING = frozenset({"FreezeEnded", "ChannelUnheld", "RolloutResumed"})
+RELEASING = frozenset(
+    {"FreezeEnded", "ChannelUnheld", "RolloutResumed", "WindowSet", "WindowDeleted"}
+)
 WAITING_MAX = 100_000  # polls at once; past it, they are answered without a wait
 FREE_MAX = 20_000  # hosts that are known to have no order; past it, all are looked up again
 

@@ -28,6 +28,7 @@ from tidegate.domain.channels.stops import ChannelStops, is_stopped, stops_keys
 from tidegate.domain.gates.dispatch_pass import (
     ASKED_AGAIN,
     gate_changes,
+    list_outside_windows,
     list_staged,
     next_skips,
     survey,
@@ -216,6 +217,12 @@ class Dispatcher:
         done = self._make_room(state)
         for rollout_id, hosts in orders.items():
             took = self._spared(rollout_id, partial(self._take_back, rollout_id, hosts))
+            done = _summed(done, took)
+        for rollout_id in state.rollouts:
+            hosts = list_outside_windows(state, rollout_id)
+            took = self._spared(
+                rollout_id, partial(self._withdraw, rollout_id, hosts, "its window is closed")
+            )
             done = _summed(done, took)
         return done
 

@@ -6,8 +6,8 @@
 
 The queue is work in flight. Whether an order still counts is for the records to say: one whose
 rollout stopped, or whose host moved on, is not handed out and is cleared away when it is met. One
-whose rollout is paused, or whose channel is frozen or held, keeps its place and is handed out when
-that is over.
+whose rollout is paused, whose channel is frozen or held, or whose host is outside of its
+maintenance windows, keeps its place and is handed out when that is over.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from msgspec.structs import replace
 from tidegate.clock import Clock
 from tidegate.control.fleet.dispatch import has_stopped
 from tidegate.control.runtime import Submit
-from tidegate.domain.channels.stops import ChannelStops, is_stopped, stops_keys
+from tidegate.domain.channels.stops import ChannelStops, is_stopped, stops_keys, windows_over
+from tidegate.domain.fleet.rows import Host, host_key
 from tidegate.domain.hosts.rows import (
     DISPATCH_QUEUE,
     HOST_ORDERS,
@@ -36,7 +37,9 @@ from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.names import channel_of
 from tidegate.domain.rollouts.report_slices import shut_edge
 from tidegate.domain.rollouts.rows import RolloutGates, RolloutTally, gates_key, tally_key
+from tidegate.domain.rollouts.states import OverridableGate
 from tidegate.domain.rollouts.tallies import list_passed, may_go
+from tidegate.domain.windows.demands import judge_stops
 from tidegate.errors import VersionConflict
 from tidegate.kernel import codec
 from tidegate.kernel.model import (
@@ -203,7 +206,17 @@ class OrderQueue:
         passed = list_passed(tally, now)
         if not may_go(tally, record.host_id) or is_stopped(standing.stops, now, passed):
             return True
+        if OverridableGate.WINDOW not in passed and self._is_outside_windows(record, standing):
+            return True
         return not record.late and shut_edge(standing.gates, passed) is not None
+
+    def _is_outside_windows(self, record: HostRecord, standing: _Standing) -> bool:
+        if not windows_over(standing.stops):
+            return False
+        (row,) = self._store.get(host_key(record.host_id))
+        host = None if row is None else codec.decode(row.data, Host)
+        verdict = judge_stops(record.channel, standing.stops, host, record.policy, self._clock())
+        return verdict is not None and not verdict.is_open
 
     def _leased(self, row: QueuedDispatch) -> QueuedDispatch:
         now = self._clock()

@@ -1,7 +1,7 @@
 """The fleet as gates look at it, read from the store: the one reader that everybody shares.
 
     rollout_tallies, records, failures, quarantine, pin ──▶ Sight ┐
-    channels, hosts, orders, budgets, freezes ───────────────────┴▶ FleetState ──▶ gates
+    channels, hosts, orders, budgets, freezes, windows ──────────┴▶ FleetState ──▶ gates
 
 The dispatcher, ``explain`` and the metrics ask here, so they cannot see different fleets.
 """
@@ -72,6 +72,7 @@ from tidegate.domain.rollouts.rows import (
     tally_key,
 )
 from tidegate.domain.rollouts.states import CLEARABLE, Word
+from tidegate.domain.windows.rows import WINDOWS, Window
 from tidegate.errors import (
     Forbidden,
     Gone,
@@ -200,6 +201,7 @@ class FleetReader:
             orders={seen.row.host_id: seen for seen in orders},
             budgets={seen.row.budget_id: seen for seen in budgets},
             freezes=tuple(self.rows(FREEZES, Freeze)),
+            windows=tuple(self.rows(WINDOWS, Window)),
             rebooted=self._rebooted(sights.values()),
             faults=faults,
         )

@@ -116,6 +116,10 @@ class ChannelPolicy(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """How long a host may wait for the reboot that puts a staged release into effect. After that
     the host fails. The default is 7 days.
     """
+    must_fit: bool = False
+    """Whether a host gets an order only if its maintenance window stays open for as long as the
+    host may take: `activation_seconds` and the `soak_seconds` of its wave.
+    """
     offline_grace_seconds: int | None = None
     """How long a host may be silent before the rollout goes on without it. A host that began to
     activate is never skipped for silence. `null`: the rollout waits.

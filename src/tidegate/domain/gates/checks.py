@@ -7,6 +7,7 @@
     hold              the channel is held
     quarantine        some host rolled back from this closure
     channel-edges     the release has not succeeded on a channel that comes first
+    window            a maintenance window keeps orders from the host now
     wave-promotion    a wave before the host's is not done; its delay runs; somebody must continue
                       it; or no wave takes the host
     host-edge         a host that comes first is not settled
@@ -55,7 +56,10 @@ from tidegate.domain.rollouts.tallies import (
     reached,
     waits_for_person,
 )
-from tidegate.domain.windows.sentences import span_text
+from tidegate.domain.windows.demands import need_of
+from tidegate.domain.windows.evaluation import WindowVerdict, WindowView
+from tidegate.domain.windows.rows import WINDOWS
+from tidegate.domain.windows.sentences import names_host, shut_text, span_text
 
 UNSTAGED = "wave-promotion-host-unstaged"
 
@@ -79,6 +83,8 @@ class GateContext:
     reached: int = field(init=False)  # the last wave that gets orders
     late: dict[str, tuple[BudgetSlot, ...]] = field(init=False)  # latecomer → its budgets
     failing: Versioned[ProbeFailure] | None = field(init=False)  # of the earliest wave
+    windows: WindowView = field(init=False)  # of the channel; none if the rollout passes them
+    window_blocks: dict[tuple[int, str], Block] = field(default_factory=dict)
     slots: dict[str, int] = field(default_factory=dict)
     claims: dict[str, int] = field(default_factory=dict)  # budget → hosts back from a reboot
     hosts: set[str] = field(default_factory=set)
@@ -89,6 +95,13 @@ class GateContext:
         for host in self.state.rebooted.values():
             for slot in host.budgets:
                 self.claims[slot.budget_id] = self.claims.get(slot.budget_id, 0) + 1
+        passes = override_of(self.tally, OverridableGate.WINDOW, self.state.at) is not None
+        self.windows = WindowView(
+            [] if passes else [seen.row for seen in self.state.windows],
+            self.tally.channel,
+            self.sight.chart.plan.package,
+            self.state.at,
+        )
         self.late = {host.host_id: host.budgets for host in self.sight.latecomers}
         counted = [found for found in self.sight.failures if not self._left(found.row.host_id)]
         self.failing = min(
@@ -98,6 +111,20 @@ class GateContext:
     def wave(self, host_id: str) -> int | None:
         """The host's wave; None: no wave takes it."""
         return self.sight.chart.waves.get(host_id)
+
+    def need(self, host_id: str) -> timedelta | None:
+        """How long the host's windows must stay open; None: it need not fit into them."""
+        plan = self.sight.chart.plan
+        if not plan.policy.must_fit:
+            return None
+        last = max(len(plan.waves) - 1, 0)
+        return need_of(plan.host_policy(self.sight.chart.waves.get(host_id, last)))
+
+    def window_verdict(self, host_id: str) -> WindowVerdict:
+        """What the maintenance windows say of the host."""
+        found = self.state.hosts.get(host_id)
+        labels = {} if found is None else found.row.labels
+        return self.windows.judge(host_id, labels, self.need(host_id))
 
     def slots_of(self, host_id: str) -> tuple[BudgetSlot, ...]:
         """The budgets that an order for this host takes a slot of."""
@@ -235,6 +262,38 @@ def _edge_verdicts(look: GateContext) -> Iterator[EdgeVerdict]:
     waits = WaitingRelease(look.tally.channel, look.tally.target_ref)
     for edge in look.tally.edges:
         yield judge_edge(edge, waits, look.sight.edges[edge.channel], look.state.at)
+
+
+def window(look: GateContext, host_id: str) -> Block | None:
+    """Allow and deny windows, in the host's own zone."""
+    if not look.windows:
+        return None
+    verdict = look.window_verdict(host_id)
+    if verdict.is_open:
+        return None
+    # Hosts of one class share their verdict, and what is said of it unless that names the host.
+    key = id(verdict), host_id if names_host(verdict) else ""
+    known = look.window_blocks.get(key)
+    if known is None:
+        known = look.window_blocks[key] = window_block(look, host_id, verdict)
+    return known
+
+
+def window_block(look: GateContext, host_id: str, verdict: WindowVerdict, scope: str = "") -> Block:
+    """What is said of a host whose windows are shut; with ``scope`` of all hosts like it."""
+    assert verdict.by is not None
+    id = verdict.by.window.window_id
+    seen = next(item for item in look.state.windows if item.row.window_id == id)
+    said = shut_text(
+        verdict,
+        look.state.at,
+        look.tally.channel,
+        host_id,
+        scope=scope,
+        need=look.need(host_id),
+        reason=seen.row.reason,
+    )
+    return Block(said, GateEvidence(WINDOWS.name, id, seen.version), until=verdict.until)
 
 
 def stale(look: GateContext, host_id: str) -> Block | None:
@@ -482,6 +541,10 @@ GATES = (
             stands_on=_edged,
             adds=_succeeded,
         ),
+    ),
+    _overridable(
+        OverridableGate.WINDOW,
+        Gate("window", window, "no maintenance window is shut for the host", True),
     ),
     Gate("wave-promotion", wave_promotion, "the host's wave has come", True, _tallied),
     Gate("host-edge", host_edge, "no host before it is under way", True, _preceded, _idle),

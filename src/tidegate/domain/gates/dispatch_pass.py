@@ -28,6 +28,7 @@ from tidegate.domain.gates.checks import (
     Blocks,
     GateContext,
     has_left_with_wave,
+    window,
 )
 from tidegate.domain.gates.inputs import (
     BlockedHosts,
@@ -51,8 +52,10 @@ ORDERS_MAX = 10_000  # that one pass hands out
 
 # Asked again when an order is handed out and when it is acknowledged.
 ASKED_AGAIN: Final = frozenset(
-    {"halted", "paused", "freeze", "hold", "quarantine", "channel-edges"}
+    {"halted", "paused", "freeze", "hold", "quarantine", "channel-edges", "window"}
 )
+
+WINDOW: Final = "window"  # the gate
 
 _TRIED = frozenset({HostState.FAILED, HostState.REVERTED})
 _OVER = _TRIED | {HostState.CONVERGED}
@@ -147,6 +150,22 @@ def _ordered(look: GateContext) -> Iterator[str]:
             yield host_id
 
 
+def _outside_windows(look: GateContext, ordered: Iterable[str]) -> Iterator[BlockedHosts]:
+    """Of these hosts, those that may not use their order now: their windows are shut."""
+    for host_id in ordered if look.windows else ():
+        block = window(look, host_id)
+        if block is not None:
+            yield _held(WINDOW, host_id, block)
+
+
+def list_outside_windows(state: FleetState, rollout_id: str) -> list[str]:
+    """The hosts that have not acknowledged their order and may not use it, because their windows
+    are shut. Raises: NotFound.
+    """
+    look = _look(state, rollout_id, None)
+    return [item.host_id for item in _outside_windows(look, _ordered(look))]
+
+
 # ── a pass ────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -184,6 +203,10 @@ def survey(
             first = replace(shut, host_id=stopped[0]) if stopped else shut
             held.setdefault(shut.gate, first)
             counts[shut.gate] = counts.get(shut.gate, 0) + len(stopped)
+    else:
+        for blocked in _outside_windows(look, ordered):
+            held.setdefault(WINDOW, blocked)
+            counts[WINDOW] = counts.get(WINDOW, 0) + 1
     return Survey(
         rollout_id=rollout_id,
         orders=tuple(orders),
@@ -224,6 +247,8 @@ def list_blocked(state: FleetState, rollout_id: str) -> Iterator[BlockedHosts]:
             _order(look, host_id, wave, attempt)  # it takes its slots
     if shut is not None and shut.gate in ASKED_AGAIN:
         yield from (replace(shut, hosts=1, host_id=host_id) for host_id in _ordered(look))
+    if shut is None:
+        yield from _outside_windows(look, _ordered(look))
 
 
 def next_dispatches(

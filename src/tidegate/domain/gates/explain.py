@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from tidegate.domain.gates.checks import GATES, Gate, GateContext
 from tidegate.domain.gates.dispatch_pass import (
     ASKED_AGAIN,
+    WINDOW,
     attempt_of,
     is_ordered,
     list_waiting,
@@ -23,6 +24,7 @@ from tidegate.domain.gates.inputs import (
 from tidegate.domain.gates.waits import list_waits, wait_of_host
 
 ASKED_MAX = 1_000  # hosts to which a gate says what it would say, behind the first shut one
+STOPS = ASKED_AGAIN - {WINDOW}  # windows may hold some hosts while others get orders
 READABLE = "plan-and-rows"  # no gate of its own: what all of them look at
 
 
@@ -139,7 +141,7 @@ def _of_rollout(state: FleetState, rollout_id: str) -> Explanation:
     verdicts = tuple(_of_all(gate, look, found, asked) for gate in GATES)
     ready = len(found.orders)
     waits = list_waits(state, rollout_id, [order.host_id for order in found.orders])
-    stopped = next((item for item in found.held if item.gate in ASKED_AGAIN and item.hosts), None)
+    stopped = next((item for item in found.held if item.gate in STOPS and item.hosts), None)
     if stopped is not None:
         total = found.waiting + found.ordered
         answer = f"{stopped.gate} holds {stopped.hosts} of {total} hosts: {stopped.reason}"
@@ -150,6 +152,8 @@ def _of_rollout(state: FleetState, rollout_id: str) -> Explanation:
     else:
         first = found.held[0]
         answer = f"{first.gate} holds {first.hosts} of {found.waiting} hosts: {first.reason}"
+        if first.gate == WINDOW:
+            answer = next(wait.sentence for wait in waits if wait.code == WINDOW)
     return Explanation(
         rollout_id=rollout_id,
         answer=answer,

@@ -23,6 +23,7 @@ from tidegate.domain.hosts.states import HostPolicy, HostState
 from tidegate.domain.planner import PlanByHost
 from tidegate.domain.releases.rows import Actual
 from tidegate.domain.rollouts.rows import ReleaseStanding, RolloutTally
+from tidegate.domain.windows.rows import Window
 from tidegate.errors import NotFound
 from tidegate.kernel import codec
 from tidegate.kernel.model import Position
@@ -63,6 +64,7 @@ class HostPresence(Struct, frozen=True, gc=False):
     host_id: str
     status: str = ENROLLED
     silent_since: datetime | None = None
+    labels: dict[str, str] = {}
 
 
 codec.prepare(HostStanding)
@@ -129,6 +131,7 @@ class FleetState:
     orders: Mapping[str, Versioned[HostOrder]]
     budgets: Mapping[str, Versioned[Budget]]
     freezes: tuple[Versioned[Freeze], ...]
+    windows: tuple[Versioned[Window], ...]
     rebooted: Mapping[str, RebootedHost]  # by host: they come before hosts without an order
     faults: Mapping[str, GateFault]
 

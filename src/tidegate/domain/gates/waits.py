@@ -15,8 +15,8 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from tidegate.domain.channels.rows import Freeze
-from tidegate.domain.gates.checks import GATES, GateContext, describe_hold, next_to_go
-from tidegate.domain.gates.dispatch_pass import can_spare_silent, list_blocked
+from tidegate.domain.gates.checks import GATES, GateContext, describe_hold, next_to_go, window_block
+from tidegate.domain.gates.dispatch_pass import WINDOW, can_spare_silent, list_blocked
 from tidegate.domain.gates.edges import time_text
 from tidegate.domain.gates.inputs import BlockedHosts, FleetState, HostStanding, Wait, WaitEnds
 from tidegate.domain.hosts.states import SETTLED, HostState
@@ -349,6 +349,8 @@ def _shut_for_all(look: GateContext) -> Iterator[BlockedHosts]:
 
 
 def _gate_wait(look: GateContext, name: str, items: list[BlockedHosts]) -> Wait:
+    if name == WINDOW:
+        return _window_wait(look, items)
     names = tuple(item.host_id for item in items[:SOME_MAX] if item.host_id)
     count = sum(1 for item in items if item.host_id)
     first = items[0]
@@ -371,6 +373,25 @@ def _gate_wait(look: GateContext, name: str, items: list[BlockedHosts]) -> Wait:
         ends=ends,
         evidence=first.evidence,
         verbs=verbs,
+    )
+
+
+def _window_wait(look: GateContext, items: list[BlockedHosts]) -> Wait:
+    """The hosts whose windows are shut, told by the one whose windows open first."""
+    first = min(items, key=lambda item: (item.until is None, item.until or look.state.at))
+    verdict = look.window_verdict(first.host_id)
+    total_hosts = look.sight.chart.plan.hosts + len(look.late)
+    block = window_block(look, first.host_id, verdict, f" for {len(items)} of {total_hosts} hosts")
+    return Wait(
+        code=WINDOW,
+        sentence=block.reason,
+        hosts=len(items),
+        some=tuple(item.host_id for item in items[:SOME_MAX]),
+        since=_gate_since(look, WINDOW, first),
+        until=block.until,
+        ends=WaitEnds.NEVER if block.until is None else WaitEnds.BY_ITSELF,
+        evidence=block.evidence,
+        verbs=_gate_verbs(look, WINDOW, first),
     )
 
 
@@ -484,6 +505,8 @@ def _gate_verbs(look: GateContext, name: str, first: BlockedHosts) -> tuple[str,
             return (f"tidegate freeze delete {id}",)
         case "hold":
             return (f"tidegate channel release {channel}",)
+        case "window":
+            return (f"tidegate rollout override {rollout} --gate window --reason …",)
         case "quarantine":
             return (f"tidegate quarantine lift {channel} {tally.target_closure}",)
         case "freshness":

@@ -70,3 +70,4 @@ class HostPolicy(Struct, frozen=True, omit_defaults=True):
     convergence_seconds: int = 900  # from the end of the soak to the host's word
     rollback_seconds: int = 600
     deferral_seconds: int = 604_800
+    must_fit: bool = False  # only if its maintenance window leaves it enough time

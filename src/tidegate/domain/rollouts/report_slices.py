@@ -23,6 +23,7 @@ from tidegate.domain.access.reasons import check_operator
 from tidegate.domain.channels.refusals import EdgeClosed
 from tidegate.domain.channels.rows import Quarantined, quarantine_key
 from tidegate.domain.channels.stops import ChannelStops, demand_unstopped, stops_keys
+from tidegate.domain.fleet.rows import Host, host_key
 from tidegate.domain.hosts.facts import (
     ActivationCompleted,
     AgentEvent,
@@ -76,6 +77,7 @@ from tidegate.domain.rollouts.states import (
     OverridableGate,
     RolloutState,
 )
+from tidegate.domain.windows.demands import demand_window
 from tidegate.errors import IllegalTransition, InvalidInput
 from tidegate.kernel.model import Key, check_text
 from tidegate.kernel.slices import Slice
@@ -92,6 +94,7 @@ Acknowledged = tuple[
     HostRecord | None,
     Quarantined | None,
     RolloutGates | None,
+    Host | None,
     ChannelStops | None,
     ChannelStops | None,
 ]
@@ -100,6 +103,7 @@ Reserved = tuple[
     HostRecord | None,
     HostOrder | None,
     Quarantined | None,
+    Host | None,
     ChannelStops | None,
     ChannelStops | None,
 ]
@@ -169,7 +173,8 @@ def rows_of_report(command: ReportEvent) -> tuple[Key, ...]:
         case DispatchAck(target_closure=target):
             channel = channel_of(command.rollout_id)
             gates = gates_key(command.rollout_id)
-            return (*rows, quarantine_key(channel, target), gates, *stops_keys(channel))
+            host = host_key(command.host_id)  # its labels choose its windows
+            return (*rows, quarantine_key(channel, target), gates, host, *stops_keys(channel))
         case Converged() | ActivationCompleted():
             # It goes, or comes again after a reboot: read with the others, not alone.
             return (*rows, order_key(command.host_id))
@@ -188,6 +193,7 @@ def decide_report(
         RolloutUnknown, HostNotInRollout, RolloutIsPruned: nobody to report to.
         RolloutIsSuperseded, RolloutIsHalted, …: an acknowledgement that comes too late.
         ChannelFrozen, ChannelOnHold: an acknowledgement on a channel that is stopped.
+        WindowClosed: an acknowledgement outside of the host's maintenance windows.
         InvalidInput, LimitExceeded: no report, or of another host.
     """
     event = command.event
@@ -213,10 +219,12 @@ def decide_report(
     else:
         _demand_under_way(tally, record.wave, late=record.late)
         _demand_retried(tally, record.host_id)
-        assert len(rows) == 6, "what rows_of_report names for an acknowledgement"
-        _, _, quarantined, gates, *stops = rows
+        assert len(rows) == 7, "what rows_of_report names for an acknowledgement"
+        _, _, quarantined, gates, host, *stops = rows
         passed = tallies.list_passed(tally, now)
         demand_unstopped(tally.channel, stops, now, passed)
+        if OverridableGate.WINDOW not in passed:
+            demand_window(tally.channel, stops, host, record.policy, now)
         if not record.late and (reason := shut_edge(gates, passed)) is not None:
             raise EdgeClosed(tally.channel, reason)
         _demand_unquarantined(quarantined)
@@ -406,6 +414,7 @@ def rows_of_reservation(command: ReserveDispatch) -> tuple[Key, ...]:
         record_key(command.rollout_id, command.host_id),
         order_key(command.host_id),
         quarantine_key(channel, command.target_closure),
+        host_key(command.host_id),
         *stops_keys(channel),
     )
 
@@ -417,10 +426,11 @@ def decide_reservation(rows: Reserved, command: ReserveDispatch, now: datetime) 
         RolloutUnknown, RolloutIsPruned, RolloutIsSuperseded, RolloutNotDispatchable,
             RolloutIsHalted, RolloutIsPaused, WaveNotReached, ClosureQuarantined, WrongClosure:
             the rollout orders nobody now. ChannelFrozen, ChannelOnHold: nor does its channel.
+        WindowClosed: a maintenance window keeps orders from the host.
         HostBusy: the host has another order.
     """
     tally = demand_tally(rows[0], command.rollout_id)
-    _, record, order, quarantined, *stops = rows
+    _, record, order, quarantined, host, *stops = rows
     if record is not None and command.attempt <= record.attempt:
         return ()
     late = command.late or (record is not None and (record.late or record.left is not None))
@@ -431,7 +441,10 @@ def decide_reservation(rows: Reserved, command: ReserveDispatch, now: datetime) 
         _demand_unskipped(tally, record, command.wave)
     if command.target_closure != tally.target_closure:
         raise WrongClosure(HostState.PENDING, command.target_closure, tally.target_closure)
-    demand_unstopped(tally.channel, stops, now, tallies.list_passed(tally, now))
+    passed = tallies.list_passed(tally, now)
+    demand_unstopped(tally.channel, stops, now, passed)
+    if OverridableGate.WINDOW not in passed:
+        demand_window(tally.channel, stops, host, command.policy, now)
     _demand_unquarantined(quarantined)
     if order is not None:
         raise HostBusy(order.host_id, order.rollout_id)

@@ -8,6 +8,7 @@ rules.py            the recurrence rule: a subset of RFC 5545
 zones.py            time zones, from the package tzdata
 occurrences.py      when a window begins, in UTC, through gaps and doubled hours
 evaluation.py       whether a host's windows are open, until when, and when they open next
+demands.py          whether an order may go out or be acknowledged, from the rows that it pins
 sentences.py        what people read about a window that is shut
 refusals.py         the errors
 """

@@ -1,0 +1,279 @@
+"""Maintenance windows on every engine: they open and close by time, for each host in its zone."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.contract.in_process_fleet import OLD, InProcessFleet
+from tests.domain.registry import digest_of
+from tidegate.control.fleet.order_queue import NOTHING
+from tidegate.domain.channels.facts import WaveSpec
+from tidegate.domain.channels.folds import WINDOWS_MAX
+from tidegate.domain.channels.refusals import ChannelNotFound
+from tidegate.domain.channels.stops import ChannelStops, own_stops_key, stops_keys
+from tidegate.domain.composition import FOLDS
+from tidegate.domain.fleet.slices import LabelHost, label_host
+from tidegate.domain.hosts import agent_side
+from tidegate.domain.hosts.facts import DispatchAck
+from tidegate.domain.hosts.states import HostState
+from tidegate.domain.rollouts.rows import RolloutGates, gates_key
+from tidegate.domain.rollouts.slices import OverrideGate, override_gate
+from tidegate.domain.rollouts.states import OverridableGate
+from tidegate.domain.windows.checks import WINDOW_CHANNELS_MAX
+from tidegate.domain.windows.facts import WindowKind, WindowSpec
+from tidegate.domain.windows.occurrences import START_FORM
+from tidegate.domain.windows.refusals import WindowClosed, WindowExists, WindowNotFound
+from tidegate.domain.windows.rows import Window, window_key
+from tidegate.domain.windows.slices import (
+    CreateWindow,
+    DeleteWindow,
+    EditWindow,
+    create_window,
+    delete_window,
+    edit_window,
+)
+from tidegate.errors import LimitExceeded, StaleVersion
+from tidegate.kernel.replay import differences
+
+ROLLOUT = "edge@web.1"
+TARGET = digest_of("web.1")
+HOUR = 3_600
+
+
+def spec(fleet: InProcessFleet, opens_in: float = 0, **members: Any) -> WindowSpec:
+    """A window of two hours each day; the next one opens in so many seconds."""
+    start = fleet.clock() + timedelta(seconds=opens_in)
+    usual: dict[str, Any] = {
+        "window_id": "nightly",
+        "kind": WindowKind.ALLOW,
+        "start": f"{start:{START_FORM}}",
+        "rule": "FREQ=DAILY",
+        "duration_seconds": 2 * HOUR,
+        "channels": ("edge",),
+    }
+    return WindowSpec(**{**usual, **members})
+
+
+def create(fleet: InProcessFleet, window: WindowSpec) -> None:
+    fleet.execute(create_window, CreateWindow(window=window, operator="user_1", reason="quiet"))
+
+
+def edit(fleet: InProcessFleet, window: WindowSpec, version: int | None = None) -> None:
+    command = EditWindow(window=window, operator="user_1", reason="quiet", expected_version=version)
+    fleet.execute(edit_window, command)
+
+
+def promoted(fleet: InProcessFleet, *hosts: str, **labels: str) -> None:
+    fleet.create("edge")
+    fleet.enroll(*hosts, channel="edge", **labels)
+    fleet.offer("web.1")
+    assert fleet.promote("edge", "web.1") == ROLLOUT
+
+
+def acknowledge(fleet: InProcessFleet, host_id: str) -> None:
+    fleet.say(DispatchAck, ROLLOUT, host_id, target_closure=TARGET, current_closure_at_dispatch=OLD)
+
+
+def to_minute(fleet: InProcessFleet) -> datetime:
+    """Move on to a whole minute: that is how windows are written."""
+    now = fleet.clock()
+    fleet.wait((60 - now.second - now.microsecond / 1_000_000) % 60)
+    return fleet.clock()
+
+
+def test_orders_wait_for_the_window_and_go_out_when_it_opens(fleet: InProcessFleet) -> None:
+    to_minute(fleet)
+    promoted(fleet, "h1")
+    create(fleet, spec(fleet, opens_in=HOUR))
+
+    assert fleet.dispatch().ordered == 0
+    fleet.wait(HOUR - 1)
+    assert fleet.dispatch().ordered == 0
+    blocked = fleet.row(gates_key(ROLLOUT), RolloutGates).blocked
+    fleet.wait(1)
+
+    assert [item.gate for item in blocked] == ["window"]
+    assert fleet.dispatch().ordered == 1
+    fleet.reach(ROLLOUT, "h1")
+    assert differences(fleet.store, FOLDS) == []
+
+
+def test_an_order_that_was_not_acknowledged_when_the_window_closed_is_taken_back(
+    fleet: InProcessFleet,
+) -> None:
+    to_minute(fleet)
+    promoted(fleet, "h1")
+    create(fleet, spec(fleet))
+    assert fleet.dispatch().ordered == 1
+    fleet.wait(2 * HOUR - 1)
+    assert fleet.control_plane.deliveries.poll("h1") is not None
+    fleet.wait(1)
+
+    with pytest.raises(WindowClosed) as refused:
+        acknowledge(fleet, "h1")
+    handed = fleet.control_plane.deliveries.hand_out("h1")
+    taken = fleet.dispatch(thorough=True).cancelled
+
+    assert refused.value.code not in agent_side.WAITS, "an agent that waits polls no more"
+    opens = fleet.clock() + timedelta(hours=22)
+    assert refused.value.facts["until"] == opens.isoformat()
+    assert handed == NOTHING
+    assert taken == 1
+    assert not fleet.host(ROLLOUT, "h1").busy
+    fleet.wait(22 * HOUR)
+    assert fleet.dispatch().ordered == 1
+    assert fleet.host(ROLLOUT, "h1").attempt == 2
+    fleet.reach(ROLLOUT, "h1")
+
+
+def test_a_switch_goes_on_when_the_window_closes(fleet: InProcessFleet) -> None:
+    to_minute(fleet)
+    promoted(fleet, "h1")
+    create(fleet, spec(fleet))
+    fleet.dispatch()
+    fleet.ack("h1")
+    fleet.wait(2 * HOUR)
+
+    fleet.dispatch(thorough=True)
+    fleet.activate(ROLLOUT, "h1")
+
+    assert fleet.host(ROLLOUT, "h1").state is HostState.SOAKING
+
+
+def test_each_host_follows_the_clock_of_its_own_zone(fleet: InProcessFleet) -> None:
+    """Etc/GMT-1 is an hour ahead of UTC: its window opens an hour earlier."""
+    to_minute(fleet)
+    fleet.create("edge")
+    fleet.enroll("h1", channel="edge", tz="Etc/GMT+0")
+    fleet.enroll("h2", channel="edge", tz="Etc/GMT-1")
+    fleet.offer("web.1")
+    fleet.promote("edge", "web.1")
+    create(fleet, spec(fleet, opens_in=HOUR, zone="label:tz"))
+
+    assert fleet.dispatch().ordered == 1
+    assert fleet.host(ROLLOUT, "h2").state is HostState.PENDING
+    fleet.wait(HOUR)
+    assert fleet.dispatch().ordered == 1
+    fleet.ack("h1", "h2")
+
+
+def test_a_label_that_closes_the_window_wins_over_the_acknowledgement(
+    fleet: InProcessFleet,
+) -> None:
+    to_minute(fleet)
+    promoted(fleet, "h1", tz="UTC")
+    create(fleet, spec(fleet, zone="label:tz"))
+    assert fleet.dispatch().ordered == 1
+
+    fleet.execute(
+        label_host,
+        LabelHost(
+            host_id="h1",
+            labels={"channel": "edge"},
+            operator="user_1",
+        ),
+    )
+
+    with pytest.raises(WindowClosed) as refused:
+        acknowledge(fleet, "h1")
+    assert refused.value.detail == ("Window nightly is closed for h1, which has no valid label tz")
+
+
+def test_must_fit_is_asked_at_the_acknowledgement_too(fleet: InProcessFleet) -> None:
+    """Two hours, activation 10 min, soak 30 min: the last acknowledgement is after 1 h 20 min."""
+    to_minute(fleet)
+    fleet.create("edge", WaveSpec(soak_seconds=1_800), must_fit=True)
+    fleet.enroll("h1", "h2", channel="edge")
+    fleet.offer("web.1")
+    fleet.promote("edge", "web.1")
+    create(fleet, spec(fleet))
+    assert fleet.dispatch().ordered == 2
+    fleet.wait(80 * 60)
+
+    acknowledge(fleet, "h1")
+    fleet.wait(1)
+    with pytest.raises(WindowClosed) as refused:
+        acknowledge(fleet, "h2")
+
+    assert refused.value.detail.startswith(
+        "Window nightly closes in 39 min 59 s, h2 needs up to 40 min"
+    )
+
+
+def test_an_override_passes_windows_for_one_rollout(fleet: InProcessFleet) -> None:
+    to_minute(fleet)
+    promoted(fleet, "h1")
+    create(fleet, spec(fleet, opens_in=HOUR))
+    assert fleet.dispatch().ordered == 0
+
+    command = OverrideGate(
+        rollout_id=ROLLOUT, gate=OverridableGate.WINDOW, operator="user_1", reason="it burns"
+    )
+    fleet.execute(override_gate, command)
+
+    assert fleet.dispatch().ordered == 1
+    assert fleet.dispatch(thorough=True).cancelled == 0
+    fleet.reach(ROLLOUT, "h1")
+
+
+# ── edits ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def windows_of(fleet: InProcessFleet, channel: str) -> list[str]:
+    rows = [record for record in fleet.store.get(*stops_keys(channel)) if record is not None]
+    found = [fleet.row(record.key, ChannelStops) for record in rows]
+    return [window.window_id for row in found for window in row.windows]
+
+
+def test_an_edit_moves_the_window_between_channels_and_all_of_them(fleet: InProcessFleet) -> None:
+    names = tuple(f"c{number}" for number in range(WINDOW_CHANNELS_MAX))
+    for name in ("edge", "core", *names):
+        fleet.create(name)
+    create(fleet, spec(fleet))
+
+    seen = []
+    for channels in (("core",), (), names, ("edge", "core")):
+        edit(fleet, spec(fleet, channels=channels))
+        seen.append([name for name in ("edge", "core", "c0") if windows_of(fleet, name)])
+
+    assert seen == [["core"], ["edge", "core", "c0"], ["c0"], ["edge", "core"]]
+    assert fleet.row(window_key("nightly"), Window).channels == ("edge", "core")
+    command = DeleteWindow(window_id="nightly", operator="user_1", reason="over")
+    fleet.execute(delete_window, command)
+    assert [windows_of(fleet, name) for name in ("edge", "core")] == [[], []]
+    assert fleet.store.get(window_key("nightly")) == (None,)
+    assert differences(fleet.store, FOLDS) == []
+
+
+def test_says_what_stands_in_the_way_of_a_window(fleet: InProcessFleet) -> None:
+    fleet.create("edge")
+    window = spec(fleet)
+    create(fleet, window)
+    create(fleet, window)  # it is there already
+
+    with pytest.raises(WindowExists):
+        create(fleet, spec(fleet, duration_seconds=HOUR))
+    with pytest.raises(ChannelNotFound):
+        create(fleet, spec(fleet, window_id="other", channels=("nowhere",)))
+    with pytest.raises(WindowNotFound):
+        edit(fleet, spec(fleet, window_id="other"))
+    with pytest.raises(StaleVersion):
+        edit(fleet, spec(fleet, duration_seconds=HOUR), version=1)
+    assert fleet.types().count("WindowSet") == 1
+
+
+@pytest.mark.parametrize("engine", ["memory", "sqlite"])
+def test_bounds_how_many_windows_cover_a_channel(engine: str, fleet: InProcessFleet) -> None:
+    fleet.create("edge")
+    for number in range(WINDOWS_MAX):
+        create(fleet, spec(fleet, window_id=f"own-{number}"))
+        create(fleet, spec(fleet, window_id=f"all-{number}", channels=()))
+
+    for channels in (("edge",), ()):
+        with pytest.raises(LimitExceeded):
+            create(fleet, spec(fleet, window_id="more", channels=channels))
+    assert len(windows_of(fleet, "edge")) == 2 * WINDOWS_MAX
+    assert fleet.row(own_stops_key("edge"), ChannelStops).package
