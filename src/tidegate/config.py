@@ -67,6 +67,18 @@ class NotifySetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The exact `host:port` texts of receivers that may have private addresses or use plain
     http.
     """
+    smtp_host: str = ""
+    """The mail server. Without it there is no mail."""
+    smtp_port: Annotated[int, Meta(ge=1, le=65_535)] = 587
+    """The port of the mail server."""
+    smtp_tls: Literal["starttls", "tls", "none"] = "starttls"
+    """How the connection to the mail server is secured."""
+    smtp_from: str = "tidegate@localhost"
+    """The address that mails come from."""
+    smtp_user: str = ""
+    """The user at the mail server. Without one the sender does not log in."""
+    smtp_password_file: str = ""
+    """The file with the password of that user."""
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

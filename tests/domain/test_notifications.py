@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
+from tests.domain import golden_messages
 from tests.domain.memory_fleet import CHANNEL, MemoryFleet
 from tidegate.control.leaders import Leader
 from tidegate.control.notifications.notifier import Notifier, whole_commits
@@ -18,7 +19,7 @@ from tidegate.domain.fleet.facts import HostHeard, HostSilent
 from tidegate.domain.fleet.rows import ChannelScope, Fleet, Host, fleet_key, host_key
 from tidegate.domain.hosts.facts import HostRegressed, HostStateChanged
 from tidegate.domain.hosts.states import HostState, OnFailure
-from tidegate.domain.notifications import bursts
+from tidegate.domain.notifications import bursts, renderings
 from tidegate.domain.notifications.bursts import BurstState
 from tidegate.domain.notifications.events import EVENTS, TEST_EVENT, severity_of
 from tidegate.domain.notifications.facts import NoticeDied, NoticeQueued
@@ -174,7 +175,7 @@ def test_every_outcome_has_an_event_of_its_name(outcome: Outcome) -> None:
     assert notice is not None
     assert notice.event == f"rollout.{outcome}"
     assert notice.actor == "user_ann"
-    assert "38 of 40 hosts · 1 failures allowed · 1 skipped." in sentences_of(notice, "Ann")
+    assert "38 of 40 hosts · 1 failure allowed · 1 skipped." in sentences_of(notice, "Ann")
     assert "By Ann." in sentences_of(notice, "Ann")
 
 
@@ -462,3 +463,41 @@ def test_a_full_page_is_cut_where_a_commit_begins() -> None:
     assert [event.position for event in whole_commits(page)] == [0, 1]
     assert whole_commits(page[2:]) == page[2:]
     assert [event.position for event in whole_commits((*page, page[0]))] == [0, 1, 2, 3]
+
+
+@pytest.mark.req("NT-2", **PURE)
+@pytest.mark.parametrize("kind", golden_messages.RENDERINGS)
+def test_each_target_is_sent_what_its_golden_file_shows(kind: str) -> None:
+    """Run ``python -m tests.domain.golden_messages`` after a change, and review the diff."""
+    file = golden_messages.DIRECTORY / f"{kind}.json"
+
+    assert golden_messages.golden(kind) == file.read_text()
+
+
+def test_what_users_write_is_no_markup() -> None:
+    """A reason that mentions everybody, and a name with a tag."""
+    proposed = golden_messages.messages()[2]
+    slack = str(renderings.render_slack(proposed))
+    card = str(renderings.render_teams(proposed))
+
+    assert "<!channel>" not in slack
+    assert "&lt;!channel&gt;" in slack
+    assert "[INC-7](" not in card
+
+
+def test_an_alert_of_pagerduty_is_resolved_under_the_key_that_triggered_it() -> None:
+    halted, succeeded, *_ = golden_messages.messages()
+    triggered = renderings.render_pagerduty(halted, "key")
+    resolved = renderings.render_pagerduty(succeeded, "key")
+
+    assert triggered is not None
+    assert resolved is not None
+    assert triggered["event_action"] == "trigger"
+    assert resolved["event_action"] == "resolve"
+    assert triggered["dedup_key"] == resolved["dedup_key"] == "tidegate/5bf0c2/prod@web.4"
+
+
+def test_an_erased_person_is_a_former_user() -> None:
+    held = golden_messages.messages()[4]
+
+    assert held.payload.sentences == ("By a former user: outage.",)

@@ -94,10 +94,11 @@ class NotifiedFleet:
 
 
 @contextmanager
-def notify_fleet(data: Path, **settings: Any) -> Iterator[NotifiedFleet]:
+def notify_fleet(data: Path, **notify: Any) -> Iterator[NotifiedFleet]:
+    """``notify``: members of the setting of that name."""
     with (
         serve_webhooks() as receiver,
-        serve_fleet(data, notify=NotifySetting(allowed=(receiver.place,)), **settings) as fleet,
+        serve_fleet(data, notify=NotifySetting(allowed=(receiver.place,), **notify)) as fleet,
     ):
         notified = NotifiedFleet(fleet, receiver)
         yield notified

@@ -57,6 +57,12 @@ TARGETS: Final = """
 NOTIFY: Final = """
 # [notify]
 # allowed = []                    # exact host:port texts that may be private, or without TLS
+# smtp_host = "mail.example.com"  # without it there is no mail
+# smtp_port = 587
+# smtp_tls = "starttls"           # starttls, tls or none
+# smtp_from = "tidegate@example.com"
+# smtp_user = "tidegate"
+# smtp_password_file = "smtp-password"
 """
 
 

@@ -181,14 +181,13 @@ class Installation:
             urlsplit(url).hostname or "tidegate", url, self.log_id
         )
         self.addresses = Addresses(self.records, self.secrets)
-        self.notify_targets = Targets(self.clock, self.settings.notify.allowed)
+        self.notify_targets = Targets(self.clock, self.settings.notify)
         self.subscriptions = SubscriptionOperations(
             self.execute,
             self.reads,
             self.log,
             self.addresses,
             self.notify_targets,
-            self.settings.notify.allowed,
             self.installation_ref,
             self.name_of,
             self.clock,

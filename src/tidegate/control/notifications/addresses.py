@@ -23,6 +23,7 @@ class TargetAddress(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Where messages go, and what proves there who sends them."""
 
     url: str = ""
+    to: tuple[str, ...] = ()  # mail addresses
     secret: str = ""
     previous_secret: str = ""  # of a webhook: signs as well, until its receiver knows the new one
     previous_until: datetime | None = None

@@ -17,13 +17,21 @@ from msgspec import Struct
 
 from tidegate.control.leaders import Leader
 from tidegate.control.notifications.addresses import Addresses, AddressMissing
-from tidegate.control.notifications.targets import TargetAnswer, Targets
+from tidegate.control.notifications.mail import TargetAnswer
+from tidegate.control.notifications.targets import Targets
 from tidegate.control.runtime import Control
 from tidegate.control.secrets import SealBroken
 from tidegate.domain.notifications import rows
-from tidegate.domain.notifications.messages import InstallationRef, NameOf, to_message
+from tidegate.domain.notifications.messages import (
+    InstallationRef,
+    Message,
+    NameOf,
+    to_digest,
+    to_message,
+)
 from tidegate.domain.notifications.rows import NoticeQueue, QueuedNotice, Subscription
-from tidegate.domain.notifications.slices import RecordDelivery, record_delivery
+from tidegate.domain.notifications.slices import ENDED_MAX, RecordDelivery, record_delivery
+from tidegate.domain.notifications.states import DIGEST_MIN, IN_DIGESTS
 from tidegate.domain.outbox.slices import JITTER_MAX
 from tidegate.kernel import codec
 from tidegate.kernel.model import Meta
@@ -31,15 +39,15 @@ from tidegate.kernel.store import rows as all_rows
 
 THREADS_MAX: Final = 8
 IN_A_ROW_MAX: Final = 50  # messages to one target before another one may have the thread
+IN_DIGEST_MAX: Final = 1_000  # notices that one digest is about
 ACTOR: Final = Meta(actor="notifier")
 
 
 class DueNotice(Struct, frozen=True):
-    """The first notice of a queue, with all that its message is made of."""
+    """What goes into the next message of a queue: its first notice, or many for a digest."""
 
     subscription: Subscription
-    queue: NoticeQueue
-    first: QueuedNotice
+    waiting: tuple[QueuedNotice, ...]
 
 
 class NoticeSender:
@@ -106,18 +114,24 @@ class NoticeSender:
         if due is None:
             return False
         answer = self._attempt(due)
+        for first in range(due.waiting[0].number, due.waiting[-1].number + 1, ENDED_MAX):
+            self._record(name, first, min(first + ENDED_MAX - 1, due.waiting[-1].number), answer)
+            if not answer.is_delivered:
+                break
+        return answer.is_delivered
+
+    def _record(self, name: str, first: int, last: int, answer: TargetAnswer) -> None:
         command = RecordDelivery(
             term=self._leader.token,
             name=name,
-            number=due.first.number,
-            through=due.first.number,
+            number=first,
+            through=last if answer.is_delivered else first,
             is_delivered=answer.is_delivered,
             status=answer.status,
             detail=answer.detail,
             jitter=min(int(self._jitter() * JITTER_MAX), JITTER_MAX),
         )
         self._control.execute(record_delivery, command, meta=ACTOR)
-        return answer.is_delivered
 
     def _read(self, name: str) -> DueNotice | None:
         store, now = self._control.store, self._control.clock()
@@ -129,21 +143,29 @@ class NoticeSender:
         is_due = queue.next_attempt_at is None or queue.next_attempt_at <= now
         if subscription.disabled_at is not None or not queue.waiting or not is_due:
             return None
-        (first,) = store.get(rows.notice_key(name, queue.first))
-        if first is None:
-            return None  # it was skipped between the two reads
-        return DueNotice(subscription, queue, codec.decode(first.data, QueuedNotice))
+        count = 1
+        if subscription.kind in IN_DIGESTS and queue.waiting > DIGEST_MIN:
+            count = min(queue.waiting, IN_DIGEST_MAX)
+        numbers = range(queue.first, queue.first + count)
+        records = store.get(*(rows.notice_key(name, number) for number in numbers))
+        waiting = [codec.decode(found.data, QueuedNotice) for found in records if found is not None]
+        if len(waiting) < count:
+            return None  # some were skipped between the two reads
+        return DueNotice(subscription, tuple(waiting))
 
     def _attempt(self, due: DueNotice) -> TargetAnswer:
         try:
             address = self._addresses.open(due.subscription.address_id)
         except (AddressMissing, SealBroken) as error:
             return TargetAnswer(False, 0, error.detail)
-        message = to_message(
-            due.first.notice,
-            due.subscription.name,
-            self._installation,
-            self._name_of,
-            replayed=due.first.replayed,
+        return self._targets.send(due.subscription.kind, address, self._message(due))
+
+    def _message(self, due: DueNotice) -> Message:
+        name = due.subscription.name
+        if len(due.waiting) > 1:
+            notices = [item.notice for item in due.waiting]
+            return to_digest(notices, name, self._installation)
+        (first,) = due.waiting
+        return to_message(
+            first.notice, name, self._installation, self._name_of, replayed=first.replayed
         )
-        return self._targets.send(due.subscription.kind, address, message)

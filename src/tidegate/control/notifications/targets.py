@@ -1,82 +1,121 @@
-"""One message to one target: an exchange over HTTP, and what the answer means."""
+"""One message to one target: an exchange over HTTP or SMTP, and what the answer means."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
+from typing import Final
 
 import httpx2
 import msgspec
-from msgspec import Struct
 
 from tidegate.clock import Clock
+from tidegate.config import NotifySetting
 from tidegate.control.checked_http import TIMEOUT_SECONDS, CheckedClient
 from tidegate.control.notifications.addresses import TargetAddress
-from tidegate.control.notifications.signatures import sign_webhook
+from tidegate.control.notifications.mail import TargetAnswer, check_recipients, send_mail
+from tidegate.control.notifications.signatures import key_of, sign_webhook
+from tidegate.domain.notifications import renderings
 from tidegate.domain.notifications.events import event_type
 from tidegate.domain.notifications.messages import Message
-from tidegate.domain.notifications.states import TargetKind
+from tidegate.domain.notifications.refusals import InvalidSubscription
+from tidegate.domain.notifications.states import SIGNED, TargetKind
 from tidegate.errors import Invalid
 from tidegate.kernel import codec
-from tidegate.public_addresses import DestinationRefused
+from tidegate.public_addresses import parse_destination
 
-
-class TargetAnswer(Struct, frozen=True):
-    """What a target said. ``status`` 0: it said nothing."""
-
-    is_delivered: bool
-    status: int = 0
-    detail: str = ""
-
-
-class HttpRequest(Struct, frozen=True):
-    """What is sent to a target."""
-
-    url: str
-    headers: dict[str, str]
-    body: bytes
-
-
-Send = Callable[[TargetKind, TargetAddress, Message], TargetAnswer]
+PAGERDUTY_URL: Final = "https://events.pagerduty.com/v2/enqueue"
+WITH_SECRET: Final = {
+    TargetKind.PAGERDUTY: "the integration key of its service",
+    TargetKind.GRAFANA: "a service account's token that may write annotations",
+}
 
 
 class Targets:
-    """Sends messages. ``allowed`` holds exact ``host:port`` texts that may be private."""
+    """Sends messages, with what the settings allow and name."""
 
     timeout_seconds = TIMEOUT_SECONDS
 
-    def __init__(self, clock: Clock, allowed: tuple[str, ...] = ()) -> None:
+    def __init__(self, clock: Clock, setting: NotifySetting) -> None:
         self._clock = clock
-        self._allowed = allowed
+        self._setting = setting
+
+    def check(self, kind: TargetKind, address: TargetAddress) -> None:
+        """That messages could be sent there.
+
+        Raises:
+            DestinationRefused, InvalidInput, InvalidSubscription.
+        """
+        if kind is TargetKind.MAIL:
+            if not self._setting.smtp_host:
+                raise InvalidSubscription(
+                    "The server has no mail server: set smtp_host of [notify] in its settings.",
+                    field="kind",
+                )
+            check_recipients(address.to)
+            return
+        if address.to:
+            raise InvalidSubscription(f"A {kind} has a URL, and no mail addresses.", field="to")
+        parse_destination(self._url(kind, address), self._setting.allowed)
+        if kind in SIGNED:
+            key_of(address.secret)
+        elif kind in WITH_SECRET and not address.secret:
+            raise InvalidSubscription(f"A {kind} needs a secret: {WITH_SECRET[kind]}.")
 
     def send(self, kind: TargetKind, address: TargetAddress, message: Message) -> TargetAnswer:
         """Send one message. Nothing that the target does raises."""
+        if kind is TargetKind.MAIL:
+            return send_mail(self._setting, address.to, message, self.timeout_seconds)
         try:
-            request = render_request(kind, address, message, self._clock())
+            rendered = self._render(kind, address, message)
+            if rendered is None:
+                return TargetAnswer(True, 0, f"nothing that {kind} is for")
+            headers, body = rendered
             client = CheckedClient(
-                request.url, allowed=self._allowed, timeout_seconds=self.timeout_seconds
+                self._url(kind, address),
+                allowed=self._setting.allowed,
+                timeout_seconds=self.timeout_seconds,
             )
-            status, _ = client.exchange("POST", request.headers, request.body)
-        except DestinationRefused as error:
-            return TargetAnswer(False, 0, error.detail)
-        except Invalid as error:
+            status, _ = client.exchange("POST", headers, body)
+        except Invalid as error:  # DestinationRefused among them
             return TargetAnswer(False, 0, error.detail)
         except (httpx2.HTTPError, OSError) as error:
             return TargetAnswer(False, 0, f"no answer: {type(error).__name__}")
         return TargetAnswer(200 <= status < 300, status, f"status {status}")
 
+    def _url(self, kind: TargetKind, address: TargetAddress) -> str:
+        match kind:
+            case TargetKind.PAGERDUTY:
+                return address.url or PAGERDUTY_URL
+            case TargetKind.GRAFANA:
+                return f"{address.url.rstrip('/')}/api/annotations"
+            case _:
+                return address.url
 
-def render_request(
-    kind: TargetKind, address: TargetAddress, message: Message, now: datetime
-) -> HttpRequest:
-    """What this kind of target is sent for a message. Raises: InvalidInput."""
-    match kind:
-        case TargetKind.WEBHOOK:
-            body = cloud_event(message)
+    def _render(
+        self, kind: TargetKind, address: TargetAddress, message: Message
+    ) -> tuple[dict[str, str], bytes] | None:
+        """Headers and body for a target that speaks HTTP; None: there is nothing to send."""
+        if kind is TargetKind.WEBHOOK:
+            body, now = cloud_event(message), self._clock()
             headers = sign_webhook(_secrets(address, now), message.id, now, body)
-            return HttpRequest(
-                address.url, {"content-type": "application/cloudevents+json", **headers}, body
-            )
+            return {"content-type": "application/cloudevents+json", **headers}, body
+        content: dict[str, object] | None
+        more: dict[str, str] = {}
+        match kind:
+            case TargetKind.SLACK:
+                content = renderings.render_slack(message)
+            case TargetKind.TEAMS:
+                content = renderings.render_teams(message)
+            case TargetKind.PAGERDUTY:
+                content = renderings.render_pagerduty(message, address.secret)
+            case TargetKind.GRAFANA:
+                content = renderings.render_grafana(message)
+                more = {"authorization": f"Bearer {address.secret}"}
+            case TargetKind.MAIL:
+                raise AssertionError("mail does not go over HTTP")
+        if content is None:
+            return None
+        return {"content-type": "application/json", **more}, msgspec.json.encode(content)
 
 
 def _secrets(address: TargetAddress, now: datetime) -> tuple[str, ...]:

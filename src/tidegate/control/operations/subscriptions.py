@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from tidegate.clock import Clock
 from tidegate.control.notifications.addresses import Addresses, TargetAddress
-from tidegate.control.notifications.signatures import key_of
-from tidegate.control.notifications.targets import TargetAnswer, Targets
+from tidegate.control.notifications.mail import TargetAnswer
+from tidegate.control.notifications.targets import Targets
 from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.ids import make_id
 from tidegate.control.queries.log_reader import LogReader
@@ -33,7 +33,6 @@ from tidegate.domain.notifications.rows import (
 )
 from tidegate.domain.notifications.states import SIGNED, Severity, TargetKind
 from tidegate.kernel.model import Position, at_most
-from tidegate.public_addresses import parse_destination
 
 SUBSCRIPTIONS_MAX: Final = 64
 ROTATION_OVERLAP: Final = timedelta(hours=24)  # in which the previous secret signs as well
@@ -44,6 +43,7 @@ class NewTarget(Struct, frozen=True, kw_only=True):
     """Where messages shall go."""
 
     url: str = ""
+    to: tuple[str, ...] = ()  # mail addresses
     secret: str = ""
 
 
@@ -77,7 +77,6 @@ class SubscriptionOperations:
         log: LogReader,
         addresses: Addresses,
         targets: Targets,
-        allowed: tuple[str, ...],
         installation: InstallationRef,
         name_of: NameOf,
         clock: Clock,
@@ -87,7 +86,6 @@ class SubscriptionOperations:
         self._log = log
         self._addresses = addresses
         self._targets = targets
-        self._allowed = allowed
         self._installation = installation
         self._name_of = name_of
         self._clock = clock
@@ -275,10 +273,10 @@ class SubscriptionOperations:
         )
 
     def _new_address(self, kind: TargetKind, target: NewTarget, id: str) -> TargetAddress:
-        address = TargetAddress(url=target.url, secret=target.secret)
+        address = TargetAddress(url=target.url, to=target.to, secret=target.secret)
         if kind in SIGNED and not address.secret:
             address = replace(address, secret=self._addresses.make_secret(id))
-        self._check(kind, address)
+        self._targets.check(kind, address)
         return address
 
     def _next_address(
@@ -286,7 +284,11 @@ class SubscriptionOperations:
     ) -> TargetAddress:
         before = self._addresses.open(row.address_id)
         given = target or NewTarget()
-        address = TargetAddress(url=given.url or before.url, secret=given.secret or before.secret)
+        address = TargetAddress(
+            url=given.url or before.url,
+            to=given.to or before.to,
+            secret=given.secret or before.secret,
+        )
         if rotate_secret and not given.secret:
             if row.kind not in SIGNED:
                 raise InvalidSubscription(
@@ -300,11 +302,5 @@ class SubscriptionOperations:
                 previous_secret=before.secret,
                 previous_until=self._clock() + ROTATION_OVERLAP,
             )
-        self._check(row.kind, address)
+        self._targets.check(row.kind, address)
         return address
-
-    def _check(self, kind: TargetKind, address: TargetAddress) -> None:
-        """Raises: DestinationRefused, InvalidInput."""
-        parse_destination(address.url, self._allowed)
-        if kind in SIGNED:
-            key_of(address.secret)

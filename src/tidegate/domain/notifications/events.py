@@ -14,6 +14,8 @@ from tidegate.domain.notifications.states import Severity
 TYPE_PREFIX: Final = "dev.tidegate."  # of a CloudEvents type: dev.tidegate.rollout.halted.v1
 TEST_EVENT: Final = "notify.test"  # sent by hand; nobody subscribes to it
 
+DIGEST_EVENT: Final = "notify.digest"  # several events in one message
+
 INFO, WARNING, CRITICAL = Severity.INFO, Severity.WARNING, Severity.CRITICAL
 
 

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 from msgspec import Struct, structs
 
+from tidegate.domain.notifications.events import DIGEST_EVENT
 from tidegate.domain.notifications.notices import (
     Notice,
     NoticeCause,
     NoticeHosts,
     NoticeWave,
 )
-from tidegate.domain.notifications.states import Severity
+from tidegate.domain.notifications.states import RANKS, Severity
 from tidegate.domain.notifications.texts import sentences_of, title_of, verbs_of
 from tidegate.domain.rollouts.facts import HostCounts
 from tidegate.domain.rollouts.states import Outcome
 
 FORMER_USER: Final = "a former user"
+DIGEST_NAMED_MAX: Final = 20
 
 NameOf = Callable[[str], str | None]  # of a user's id; None: erased
 
@@ -117,6 +119,30 @@ def to_message(
         replayed=replayed,
     )
     return Message(id=message_id(installation.log_id, notice, subscription), payload=payload)
+
+
+def to_digest(
+    notices: Sequence[Notice], subscription: str, installation: InstallationRef
+) -> Message:
+    """One message about several notices, with the gravest of them in the order of the log."""
+    gravest = sorted(notices, key=lambda notice: -RANKS[notice.severity])[:DIGEST_NAMED_MAX]
+    named = [notice for notice in notices if notice in gravest]
+    more = len(notices) - len(named)
+    lines = [title_of(notice) for notice in named]
+    first, last = notices[0], notices[-1]
+    payload = MessagePayload(
+        event=DIGEST_EVENT,
+        severity=gravest[0].severity,
+        at=last.at,
+        position=last.position,
+        installation=installation,
+        title=f"{len(notices):,} events while this receiver was unreachable",
+        sentences=(*lines, *([f"And {more:,} more."] if more else ())),
+        links=MessageLinks(f"{installation.url}/events") if installation.url else None,
+        count=len(notices),
+    )
+    id = f"{installation.log_id}.{first.key}-{last.key}.{subscription}"
+    return Message(id=id, payload=payload)
 
 
 _SHARED: Final = tuple(

@@ -25,6 +25,19 @@ class TargetKind(StrEnum):
 
     WEBHOOK = "webhook"
     """A signed request to a URL, for a program: Standard Webhooks and CloudEvents."""
+    SLACK = "slack"
+    """A message in a Slack channel, by an incoming webhook of Slack."""
+    TEAMS = "teams"
+    """A card in a Microsoft Teams channel, by a webhook of a workflow."""
+    PAGERDUTY = "pagerduty"
+    """An alert in PagerDuty, by the Events API v2. Critical events trigger, others resolve."""
+    GRAFANA = "grafana"
+    """An annotation in Grafana."""
+    MAIL = "mail"
+    """A mail, by the SMTP server of the settings."""
 
 
 SIGNED: Final = frozenset({TargetKind.WEBHOOK})  # messages carry a signature, by a secret of ours
+# For people: more than DIGEST_MIN waiting messages become one.
+IN_DIGESTS: Final = frozenset({TargetKind.SLACK, TargetKind.TEAMS, TargetKind.MAIL})
+DIGEST_MIN: Final = 20

@@ -8,6 +8,7 @@ from typing import Final
 
 from tidegate.domain.notifications.events import TEST_EVENT
 from tidegate.domain.notifications.notices import Notice
+from tidegate.domain.notifications.states import Severity
 from tidegate.domain.rollouts.states import RolloutState
 
 MINUTE, HOUR, DAY = 60, 3_600, 86_400
@@ -29,6 +30,8 @@ def sentences_of(notice: Notice, actor: str) -> tuple[str, ...]:
 def verbs_of(notice: Notice) -> tuple[str, ...]:
     """What to run next."""
     if notice.rollout_id:
+        if notice.severity is Severity.INFO:
+            return ()
         return (f"tidegate rollout explain {notice.rollout_id}",)
     if notice.event == "outbox.dead":
         return (f"tidegate outbox list {notice.subject}",)
@@ -190,7 +193,7 @@ def _standing(notice: Notice) -> list[str]:
         )
     elif notice.outcome is not None and counts is not None:
         parts = [f"{counts.converged:,} of {count_of(counts.hosts, 'host')}"]
-        parts += [f"{counts.tolerated:,} failures allowed"] if counts.tolerated else []
+        parts += [f"{count_of(counts.tolerated, 'failure')} allowed"] if counts.tolerated else []
         parts += [f"{counts.skipped:,} skipped"] if counts.skipped else []
         parts += [f"{counts.waived:,} waived"] if counts.waived else []
         found.append(f"{' · '.join(parts)}.")

@@ -1,0 +1,90 @@
+"""Mail to an SMTP server that the settings name."""
+
+from __future__ import annotations
+
+import re
+import smtplib
+import ssl
+from collections.abc import Sequence
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from tidegate.config import NotifySetting
+from tidegate.domain.notifications.messages import Message
+from tidegate.domain.notifications.refusals import InvalidSubscription
+from tidegate.domain.notifications.renderings import render_mail
+from tidegate.kernel.model import at_most
+
+RECIPIENTS_MAX: Final = 20
+PERMANENT: Final = 500  # replies of SMTP from here on are about the message
+REFUSED: Final = 422  # what such a reply counts as
+_RECIPIENT = re.compile(r"[^@\s<>,;:\"\x00-\x1f]{1,64}@[A-Za-z0-9.-]{1,253}")
+
+
+class TargetAnswer(Struct, frozen=True):
+    """What a target said. ``status`` 0: it said nothing."""
+
+    is_delivered: bool
+    status: int = 0
+    detail: str = ""
+
+
+def check_recipients(recipients: Sequence[str]) -> None:
+    """Raises: InvalidSubscription, LimitExceeded."""
+    if not recipients:
+        raise InvalidSubscription("Mail needs an address to go to.", field="to")
+    at_most("recipients of a subscription", len(recipients), RECIPIENTS_MAX)
+    for recipient in recipients:
+        if not _RECIPIENT.fullmatch(recipient):
+            raise InvalidSubscription(f"{recipient[:80]!r} is not a mail address.", field="to")
+
+
+def send_mail(
+    setting: NotifySetting, recipients: Sequence[str], message: Message, seconds: float
+) -> TargetAnswer:
+    """Send one message to all recipients. Nothing that the server does raises."""
+    try:
+        mail = _to_email(setting, recipients, message)
+        with _connect(setting, seconds) as server:
+            if setting.smtp_user:
+                server.login(setting.smtp_user, _password(setting))
+            refused = server.send_message(mail)
+    except smtplib.SMTPRecipientsRefused as error:
+        code = min((code for code, _ in error.recipients.values()), default=0)
+        return TargetAnswer(False, REFUSED if code >= PERMANENT else 0, f"mail refused: {code}")
+    except smtplib.SMTPResponseException as error:
+        status = REFUSED if error.smtp_code >= PERMANENT else 0
+        return TargetAnswer(False, status, f"mail refused: {error.smtp_code}")
+    except (smtplib.SMTPException, OSError, ValueError) as error:
+        return TargetAnswer(False, 0, f"no answer: {type(error).__name__}")
+    return TargetAnswer(True, 0, f"sent to {len(recipients) - len(refused)} recipients")
+
+
+def _to_email(setting: NotifySetting, recipients: Sequence[str], message: Message) -> EmailMessage:
+    rendered = render_mail(message)
+    mail = EmailMessage()
+    mail["Subject"] = rendered.subject
+    mail["From"] = setting.smtp_from
+    mail["To"] = ", ".join(recipients)
+    mail["Date"] = message.payload.at
+    for name, value in rendered.headers.items():
+        mail[name] = value
+    mail.set_content(rendered.text)
+    return mail
+
+
+def _connect(setting: NotifySetting, seconds: float) -> smtplib.SMTP:
+    host, port = setting.smtp_host, setting.smtp_port
+    if setting.smtp_tls == "tls":
+        return smtplib.SMTP_SSL(host, port, timeout=seconds, context=ssl.create_default_context())
+    server = smtplib.SMTP(host, port, timeout=seconds)
+    if setting.smtp_tls == "starttls":
+        server.starttls(context=ssl.create_default_context())
+    return server
+
+
+def _password(setting: NotifySetting) -> str:
+    return Path(setting.smtp_password_file).read_text().strip()
