@@ -58,7 +58,7 @@ def test_rolls_out_to_nobody_at_once_and_waits_for_it(operator: Shell, tmp_path:
     back = operator.run("channel", "rollback", "web-stable", *WHY)
     events = operator.run("rollout", "events", "web-stable", "-o", "jsonl").lines()
 
-    assert (done.code, "✔ Terminal" in done.out) == (0, True), done
+    assert (done.code, "without a host that ran it" in done.err) == (8, True), done
     assert (again.code, "web-stable@web.1~2" in again.out) == (0, True), "nobody ran it"
     assert "web.1" in shown.out
     assert (back.code, "try: tidegate channel rollback web-stable --dry-run" in back.err) == (
@@ -93,6 +93,27 @@ def test_steers_and_explains_a_rollout(served: Served, operator: Shell, tmp_path
     assert [item["rollout_id"] for item in listed] == [ROLLOUT]
     assert late.code == 6
     assert (unknown.code, "try: tidegate rollout list" in unknown.err) == (4, True)
+
+
+def test_shows_the_installation_on_one_screen(
+    served: Served, operator: Shell, tmp_path: Path
+) -> None:
+    empty = operator.run("status")
+    enroll(served, "web-01", "web-02", "web-03")
+    make_channel(operator, tmp_path)
+    operator.run("channel", "promote", "web-stable", "web.1")
+    going = operator.run("status", "-o", "json")
+    operator.run("rollout", "pause", ROLLOUT, *WHY)
+    paused = operator.run("status")
+
+    assert (empty.code, "✔ All is well." in empty.out) == (0, True)
+    assert "no channel yet; try: tidegate channel create --help" in empty.out
+    (channel,) = going.json()["channels"]
+    assert (channel["wanted"], channel["hosts"], channel["on_wanted"]) == ("web.1", 3, 0)
+    assert paused.code == 1
+    assert "✘ web-stable: web.1 is paused" in paused.out
+    assert "next: tidegate rollout resume web-stable --reason …" in paused.out
+    assert "1 rollout open" in paused.out
 
 
 def test_holds_and_freezes(operator: Shell, tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ def test_shows_how_it_ended(tmp_path: Path, outcome: str, says: str) -> None:
 
 @pytest.mark.parametrize(
     ("more", "words"),
-    [({"superseded_by": "web-stable@web.4"}, "superseded by web-stable@web.4"), ({}, "given up")],
+    [({"superseded_by": "web-stable@web.4"}, "replaced by web-stable@web.4"), ({}, "aborted")],
 )
 def test_tells_a_rollout_that_was_given_up_from_one_that_another_followed(
     tmp_path: Path, more: dict[str, Any], words: str

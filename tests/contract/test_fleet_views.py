@@ -110,7 +110,7 @@ def test_lists_rollouts_newest_first_on_every_engine(journey: InProcessFleet) ->
 
 def test_counts_the_hosts_of_each_channel_by_what_they_run(journey: InProcessFleet) -> None:
     now = journey.clock.now
-    pictures = FleetPictures(Reads(journey.store), lambda: now)
+    pictures = FleetPictures(Reads(journey.store), lambda: now, small_fleet=0)
     picture = pictures.look()
     fleet = [
         codec.decode(record.data, Host)

@@ -20,6 +20,7 @@ class ExitCode(IntEnum):
     PERMISSION = 5
     UNAVAILABLE = 6
     ROLLED_BACK = 7  # with --wait
+    EMPTY = 8  # with --wait: no host ran it
     RESTART = 75  # of a server or worker that cannot go on; EX_TEMPFAIL of sysexits.h
     INTERRUPTED = 130
 

@@ -52,6 +52,7 @@ ENDINGS = {
     ExitCode.PERMISSION: "permission: not signed in, or not allowed",
     ExitCode.UNAVAILABLE: "unavailable: no answer, or not now",
     ExitCode.ROLLED_BACK: "rolled back (with `--wait` and `rollout watch`)",
+    ExitCode.EMPTY: "no host ran it (with `--wait` and `rollout watch`)",
     ExitCode.RESTART: "the server or worker cannot go on, because a flush of the log failed",
     ExitCode.INTERRUPTED: "interrupted",
 }

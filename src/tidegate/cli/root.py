@@ -21,6 +21,7 @@ ACCESS: Final[Mapping[str, Lazy]] = {
     "setup": (f"{_HERE}.access:setup", "Set up a new installation with its one-time code."),
     "login": (f"{_HERE}.access:login", "Sign in and save a token for later commands."),
     "logout": (f"{_HERE}.access:logout", "Revoke the saved token and delete it."),
+    "status": (f"{_HERE}.status:status", "Show on one screen what runs and what needs you."),
     "whoami": (f"{_HERE}.access:whoami", "Show who you are signed in as, and your permissions."),
     "completion": (f"{_HERE}.completion:completion", "Print the completion script of a shell."),
 }

@@ -30,6 +30,13 @@ OUTCOMES: Final = {
     "aborted": "Aborted",
     "replaced": "Replaced",
 }
+CODES: Final = {
+    "empty": ExitCode.EMPTY,
+    "failed": ExitCode.REFUSED,
+    "rolled_back": ExitCode.ROLLED_BACK,
+    "aborted": ExitCode.CONFLICT,
+    "replaced": ExitCode.CONFLICT,
+}
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -50,7 +57,7 @@ def wait_option(verb: F) -> F:
         "--wait",
         is_flag=True,
         callback=both,
-        help="Wait until it ends. Exit code 7: rolled back, 1: failed.",
+        help="Wait until it ends. Exit code 7: rolled back, 1: failed, 8: no host ran it.",
     )
     timeout = click.option(
         "--timeout",
@@ -123,22 +130,31 @@ def wait_for_rollout(context: CommandContext, rollout_id: str, wait: WaitOption)
 
 
 def exit_by_outcome(rollout_id: str, found: Any) -> None:
-    """Raises: Stop: the rollout ended in another state than Terminal."""
-    state = str(found["state"])
-    code = ENDS[state]
-    if code is ExitCode.DONE:
-        note(f"{rollout_id}: every host converged")
+    """Raises: CommandExit: the rollout ended, or stopped, in another way than by success."""
+    outcome, state = found.get("outcome"), str(found["state"])
+    waves = found.get("waves") or []
+    hosts = sum(wave.get("hosts", 0) for wave in waves)
+    done = sum((wave.get("states") or {}).get("Converged", 0) for wave in waves)
+    if outcome == "succeeded" or (outcome is None and ENDS[state] is ExitCode.DONE):
+        note(f"{rollout_id} succeeded on {done} of {hosts} hosts")
         return
     after = found.get("superseded_by")
     words = {
-        "Reverted": "was rolled back",
-        "Failed": "failed",
-        "Superseded": f"was superseded by {clean(after)}" if after else "was given up",
+        "empty": "ended without a host that ran it",
+        "failed": "failed",
+        "rolled_back": "was rolled back",
+        "aborted": "was aborted",
+        "replaced": f"was replaced by {clean(after)}" if after else "was replaced",
+        "Reverted": "stopped, and the hosts that failed rolled back",
+        "Failed": "stopped: a host failed",
+        "Superseded": f"was replaced by {clean(after)}" if after else "was aborted",
         "Pruned": "is past its retention",
     }
+    ended = str(outcome or state)
+    code = CODES.get(ended) or ENDS[state]
     raise CommandExit(
         code,
-        f"{rollout_id} {words[state]}",
+        f"{rollout_id} {words[ended]}",
         f"tidegate rollout explain {rollout_id}",
         f"tidegate rollout events {rollout_id}",
     )

@@ -18,6 +18,7 @@ from tidegate.config import Settings
 from tidegate.control.installation import Installation
 from tidegate.control.queries.fleet_picture import FleetPictures
 from tidegate.control.queries.forecasts import Forecaster
+from tidegate.control.queries.status import StatusReader
 from tidegate.control.storage.blobs import Blobs
 from tidegate.dashboard.gate_panel import GateReports
 from tidegate.dashboard.grid_cache import GridCache
@@ -119,6 +120,7 @@ def make_parts(installation: Installation, routes: Sequence[Route]) -> Parts:
         cursors,
         metrics,
         pictures,
+        StatusReader(reads, fleet_reader, pictures),
         CommitWaiters(tail),
         OrderWaiters(tail, installation.listeners),
         ApiDocument(tuple(routes), __version__),

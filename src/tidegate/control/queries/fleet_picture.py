@@ -1,6 +1,7 @@
 """Which release runs where, by channel: what the overview draws and what metrics count.
 
-It looks at every host, so it looks at most every ``FRESH_SECONDS`` and says how old it is.
+It looks at every host, so in a large fleet it looks at most every ``FRESH_SECONDS``, and says how
+old it is.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tidegate.domain.releases.rows import ACTUAL, Actual
 from tidegate.kernel import codec
 
 FRESH_SECONDS: Final = 15
+SMALL_FLEET: Final = 2_000  # hosts: so many are counted anew each time, in a few milliseconds
 PAGE_ROWS: Final = 5_000
 
 
@@ -77,20 +79,19 @@ class FleetPicture(Struct, frozen=True):
 class FleetPictures:
     """Takes the picture of the fleet, and keeps it for a while."""
 
-    def __init__(self, reads: Reads, clock: Clock) -> None:
+    def __init__(self, reads: Reads, clock: Clock, *, small_fleet: int = SMALL_FLEET) -> None:
         self._reads = reads
         self._clock = clock
+        self._small_fleet = small_fleet
         self._lock = Lock()
         self._taken: FleetPicture | None = None
 
     def look(self) -> FleetPicture:
-        """The picture of now, or of at most ``FRESH_SECONDS`` ago."""
+        """The picture of now; of a large fleet, of at most ``FRESH_SECONDS`` ago."""
         with self._lock:
             now = self._clock()
             taken = self._taken
-            if taken is None or not (
-                timedelta() <= now - taken.taken_at < timedelta(seconds=FRESH_SECONDS)
-            ):
+            if taken is None or taken.hosts <= self._small_fleet or not _is_fresh(taken, now):
                 taken = self._taken = self._take(now)
             return taken
 
@@ -129,6 +130,10 @@ class FleetPictures:
             silent=counted["silent"],
             revoked=counted["revoked"],
         )
+
+
+def _is_fresh(taken: FleetPicture, now: datetime) -> bool:
+    return timedelta() <= now - taken.taken_at < timedelta(seconds=FRESH_SECONDS)
 
 
 class ChannelsOfHosts:

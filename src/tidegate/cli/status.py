@@ -1,0 +1,85 @@
+"""``tidegate status``: the installation on one screen, with an exit code for scripts."""
+
+from __future__ import annotations
+
+import click
+
+from tidegate.cli.context import CommandContext, VerbCommand, watch_option, with_context
+from tidegate.cli.exit_codes import ExitCode
+from tidegate.cli.live_view import Line, follow, paint, table_lines
+from tidegate.cli.output import Cell, Item, StateCell, say, text
+from tidegate.cli.paths import at
+from tidegate.cli.symbols import clean
+from tidegate.cli.waiting import OUTCOMES
+
+TITLES = ("CHANNEL", "WANTED", "HOSTS ON IT", "SILENT", "NEWEST ROLLOUT")
+
+
+def newest_cell(item: Item) -> Cell:
+    """What the newest rollout of a channel does, or how it ended."""
+    if item.get("held_by"):
+        return StateCell("held", "Held")
+    if item.get("outcome"):
+        return StateCell(str(item["outcome"]), OUTCOMES.get(str(item["outcome"]), ""))
+    if not item.get("rollout_id"):
+        return "–"
+    state = str(item.get("state"))
+    if state in ("Reverted", "Failed"):
+        return StateCell(state, "Stopped")
+    return StateCell(state, f"Rolling out, wave {item['wave']} of {item['waves']}")
+
+
+def frame(found: Item) -> list[Line]:
+    """The screen."""
+    lines: list[Line] = []
+    if found["is_well"]:
+        lines.append([("✔ All is well.", "green")])
+    for item in found["attention"]:
+        where = f"{clean(item['channel'])}: " if item.get("channel") else ""
+        lines.append([(f"✘ {where}{clean(item['says'])}", "red")])
+        lines.append([(f"    next: {clean(item['next'])}", "default")])
+    counts = (
+        (found["open_rollouts"], "rollout open", "rollouts open"),
+        (found["approvals_waiting"], "proposal waits", "proposals wait"),
+        (found["quarantined"], "artifact quarantined", "artifacts quarantined"),
+    )
+    said = [f"{number} {one if number == 1 else many}" for number, one, many in counts if number]
+    if said:
+        lines.append([(" · ".join(said), "default")])
+    table = [
+        (
+            text(item["channel"]),
+            text(item.get("wanted")),
+            f"{item['on_wanted']}/{item['hosts']}",
+            text(item["silent"] or "–"),
+            newest_cell(item),
+        )
+        for item in found["channels"]
+    ]
+    if table:
+        lines += [[("", "default")], *table_lines(TITLES, table)]
+    else:
+        lines.append([("no channel yet; try: tidegate channel create --help", "default")])
+    return lines
+
+
+@click.command("status", cls=VerbCommand)
+@watch_option
+@with_context
+def status(context: CommandContext, watch: bool) -> None:
+    """Show every channel, what is under way and what needs you, on one screen.
+
+    Exits with 0 if nothing needs a person and with 1 if something does.
+    """
+    path = at("status")
+    if watch:
+        follow(lambda: context.get(path), frame, output=context.output)
+        return
+    found = context.get(path)
+    if context.is_for_people:
+        for line in frame(found):
+            say(paint(line))
+    else:
+        context.card(found, [])
+    if not found["is_well"]:
+        click.get_current_context().exit(int(ExitCode.REFUSED))
