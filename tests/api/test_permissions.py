@@ -149,7 +149,7 @@ CASES: dict[str, tuple[str, bool, Verb, Door]] = {
     "edit labels of a proposal": ("Proposed", False, AUTHOR, patch(labels={"a": "b"})),
     "edit labels of a release": ("Published", False, AUTHOR, patch(labels={"a": "b"})),
     "edit finalizers": ("DeletionProposed", False, AUTHOR, patch(finalizers=["wait"])),
-    "report": ("Draft", False, AUTHOR, put("conditions")),
+    "report": ("Draft", False, Verb.REPORT, put("conditions")),
     "propose": ("Draft", False, AUTHOR, post("propose")),
     "propose, update": ("Draft", False, AUTHOR, patch(lifecycle="Proposed")),
     "propose, page": ("Draft", False, AUTHOR, page("propose")),

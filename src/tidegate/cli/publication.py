@@ -25,9 +25,9 @@ def publication() -> None:
 @click.argument("key")
 @with_context
 def generations(context: CommandContext, key: str) -> None:
-    """The generations of KEY that are kept; at most the first five hundred."""
-    found = context.get(at("publications", key, "generations"))
-    context.list(found["items"], COLUMNS, empty=f"{key} keeps no generations")
+    """The generations of KEY that are kept, the newest first."""
+    found = context.client.items(at("publications", key, "generations"))
+    context.list(found, COLUMNS, empty=f"{key} keeps no generations")
 
 
 @publication.command("rollback")

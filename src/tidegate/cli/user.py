@@ -16,7 +16,7 @@ from tidegate.cli.output import Column, StateCell, column, time_column
 from tidegate.cli.paths import at
 
 ROLES = (
-    *("viewer", "author", "approver", "release-manager", "fleet-operator", "on-call"),
+    *("viewer", "author", "reporter", "approver", "release-manager", "fleet-operator", "on-call"),
     *("auditor", "security-admin"),
 )
 USER_ID = re.compile(r"user_[a-z0-9]{8,40}")

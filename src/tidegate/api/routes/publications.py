@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from itertools import islice
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -15,11 +14,10 @@ from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.steps import COLLECT_PUBLICATIONS, ROLL_BACK_PUBLICATION
 from tidegate.domain.channels.refusals import PublicationOfChannel
 from tidegate.errors import LeaseHeld, LeaseLost, NotFound
-from tidegate.web.inputs import Input, Nothing, ReadQuery
+from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
+from tidegate.web.paging import Cursors
 from tidegate.web.routing import Request, Response, Route, requires, requires_step
-from tidegate.web.shapes import Written
-
-SHOWN_MAX = 500
+from tidegate.web.shapes import Listed, Written
 
 
 class CachePath(Input, frozen=True):
@@ -35,10 +33,6 @@ class GenerationShown(Struct, frozen=True):
     generated_at: datetime
     etag: str
     current: bool
-
-
-class Generations(Struct, frozen=True):
-    items: tuple[GenerationShown, ...]  # at most the first five hundred
 
 
 class CollectedShown(Struct, frozen=True):
@@ -61,20 +55,16 @@ def body(request: Request[CachePath, ReadQuery, Nothing], publisher: Publisher) 
     )
 
 
-def generations(request: Request[CachePath, ReadQuery, Nothing], publisher: Publisher) -> Response:
-    """The generations of a publication that keeps them."""
-    publisher = publisher
-    entry = publisher.demand(request.path.cache_key)
-    current = entry.pointer.current_sk.partition("#")[2]
-    found = islice(publisher.generations(request.path.cache_key), SHOWN_MAX)
-    return Response(
-        Generations(
-            tuple(
-                GenerationShown(id, item.generated_at, item.etag, id == current)
-                for id, item in found
-            )
-        )
-    )
+def generations(
+    request: Request[CachePath, Paging, Nothing], publisher: Publisher, cursors: Cursors
+) -> Response:
+    """The generations of a publication that keeps them, the newest first."""
+    key, limit = request.path.cache_key, request.query.limit
+    current = publisher.demand(key).pointer.current_sk.partition("#")[2]
+    found = publisher.newest_generations(key, after=cursors.after(request), limit=limit)
+    shown = [GenerationShown(id, item.generated_at, item.etag, id == current) for id, item in found]
+    last = found[-1][0] if len(found) == limit else None
+    return Response(cursors.list_page(request, shown, last))
 
 
 def roll_back(
@@ -117,7 +107,7 @@ ROUTES = (
         "/v1/publications/{cache_key}/generations",
         generations,
         requires(Verb.READ),
-        Generations,
+        Listed[GenerationShown],
         errors=_BODIES,
     ),
     Route(

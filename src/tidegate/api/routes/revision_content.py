@@ -14,6 +14,7 @@ from tidegate.api.routes.revisions import (
     show_outcome,
 )
 from tidegate.control.lanes import LaneBusy
+from tidegate.control.operations.accounts import Accounts
 from tidegate.control.operations.revisions import RevisionOperations
 from tidegate.control.queries import revisions
 from tidegate.control.queries.file_changes import FileChanged, diff_files
@@ -49,6 +50,11 @@ class FileNotFound(NotFound):
 
     def __init__(self, name: str, path: str) -> None:
         super().__init__(f"{name} has no file {path[:200]!r}", revision=name, path=path[:1_024])
+
+
+class NamedPerson(Struct, frozen=True):
+    user_id: str
+    name: str | None  # None: erased, or no person
 
 
 class FilePath(Input, frozen=True):
@@ -192,6 +198,25 @@ def _file_scope(request: Request[FilePath, ReadQuery, Nothing]) -> str:
     return repository_scope(parse(request.path.name).repository)
 
 
+def people(
+    request: Request[RevisionPath, ReadQuery, Nothing], reads: Reads, accounts: Accounts
+) -> Response:
+    """The names of those who made, changed, proposed, approved and published it."""
+    row = revisions.demand_row(reads, request.path.name)
+    ids = dict.fromkeys(
+        (
+            *(row.created_by, *row.editors, row.proposed_by, *row.approvals, row.published_by),
+            row.deletion_proposed_by,
+        )
+    )
+    shown = []
+    for user_id in ids:
+        if user_id:
+            called = accounts.called(user_id)
+            shown.append(NamedPerson(user_id, None if called is None else called.name))
+    return Response(Listed(tuple(shown)))
+
+
 _READ = requires_step(READ_REVISION, revision_scope)
 _BLOBS = (RevisionNotFound, BlobMissing, BlobDamaged)
 
@@ -239,6 +264,14 @@ ROUTES = (
         steps,
         _READ,
         Listed[TimelineStep],
+        errors=(RevisionNotFound,),
+    ),
+    Route(
+        "GET",
+        "/v1/revisions/{name}/people",
+        people,
+        _READ,
+        Listed[NamedPerson],
         errors=(RevisionNotFound,),
     ),
     Route(

@@ -9,7 +9,7 @@ import click
 from tidegate.cli.completion import names
 from tidegate.cli.context import CommandContext, NounGroup, watch_option, with_context
 from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.cli.output import column, dig, note, person_column, state_column, time_column
+from tidegate.cli.output import Cell, column, dig, note, person_column, state_column, time_column
 from tidegate.cli.paths import at
 from tidegate.cli.revisions import files, review
 from tidegate.cli.revisions.documents import COLUMNS, revision_fields
@@ -228,7 +228,15 @@ def list_all(
 def show(context: CommandContext, name: str, as_of: str | None, watch: bool) -> None:
     """Show the revision NAME."""
     path = at("revisions", full_name(name))
-    context.told(lambda: context.get(path, as_of=as_of), revision_fields, watch=watch)
+
+    def fields(found: Any) -> list[tuple[str, Cell]]:
+        try:
+            people = context.get(f"{path}/people")["items"]
+        except CommandExit:  # it is deleted by now: a card with ids is better than none
+            people = []
+        return revision_fields(found, {item["user_id"]: item["name"] for item in people})
+
+    context.told(lambda: context.get(path, as_of=as_of), fields, watch=watch)
 
 
 for verb in files.VERBS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidegate.cli.context import CommandContext
@@ -62,8 +63,13 @@ def release_of(item: Item) -> str:
     return f"{prefix}{path}.{number}"
 
 
-def revision_fields(found: Any) -> list[tuple[str, Cell]]:
+def revision_fields(found: Any, names: Mapping[str, str | None]) -> list[tuple[str, Cell]]:
+    """``names`` of users by id; one that it does not have is shown by the id."""
     spec, status = found["spec"], found["status"]
+
+    def called(who: Any) -> Any:
+        return names.get(who) or who
+
     upstream = status.get("upstream") or {}
     met = {item["type"]: item["status"] for item in status.get("conditions") or []}
     return [
@@ -75,14 +81,17 @@ def revision_fields(found: Any) -> list[tuple[str, Cell]]:
         ("files", files_of(found)),
         ("made by", text([task.get("type") for task in spec["tasks"]])),
         ("descends from", text(upstream.get("name"))),
-        ("created", _by(status.get("createdBy"), found["metadata"].get("creationTimestamp"))),
-        ("proposed", _by(status.get("proposedBy"), status.get("proposedAt"))),
-        ("approved", text(status.get("approvedBy"))),
-        ("published", _by(status.get("publishedBy"), status.get("publishedAt"))),
+        (
+            "created",
+            _by(called(status.get("createdBy")), found["metadata"].get("creationTimestamp")),
+        ),
+        ("proposed", _by(called(status.get("proposedBy")), status.get("proposedAt"))),
+        ("approved", text([called(who) for who in status.get("approvedBy") or ()])),
+        ("published", _by(called(status.get("publishedBy")), status.get("publishedAt"))),
         ("self-approved", "yes" if status.get("selfApproved") else "–"),
         (
             "deletion proposed",
-            _by(status.get("deletionProposedBy"), status.get("deletionProposedAt")),
+            _by(called(status.get("deletionProposedBy")), status.get("deletionProposedAt")),
         ),
         ("terminating", when(found["metadata"].get("deletionTimestamp"))),
         ("gates", text({gate: met.get(gate, "Unknown") for gate in spec["readinessGates"]})),

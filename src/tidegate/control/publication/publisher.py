@@ -167,6 +167,26 @@ class Publisher:
         for record in rows(self._store, GENERATIONS.name, prefix=prefix):
             yield record.key.id.removeprefix(prefix), codec.decode(record.data, Generation)
 
+    def newest_generations(
+        self, cache_key: str, *, after: str = "", limit: int
+    ) -> list[tuple[str, Generation]]:
+        """A page of generations with their ids, the greatest id first: ids begin with the time.
+
+        ``after`` is the last id seen.
+        """
+        prefix = f"{pk_of(cache_key)}/{VER}"
+        found = self._store.range(
+            GENERATIONS.name,
+            prefix=prefix,
+            after=f"{prefix}{after}" if after else "",
+            limit=limit,
+            descending=True,
+        )
+        return [
+            (record.key.id.removeprefix(prefix), codec.decode(record.data, Generation))
+            for record in found
+        ]
+
     # ── serving: what a reader gets, and who makes it ──
 
     def serve(

@@ -2,7 +2,8 @@
 
     role               verbs
     viewer             read
-    author             read, author
+    author             read, author, report
+    reporter           read, report
     approver           read, approve
     release-manager    read, release
     fleet-operator     read, operate
@@ -39,6 +40,8 @@ class Verb(StrEnum):
     """Read everything on the scope."""
     AUTHOR = "author"
     """Draft, change and propose package revisions."""
+    REPORT = "report"
+    """Record results of checks on package revisions."""
     APPROVE = "approve"
     """Approve or reject what others propose."""
     RELEASE = "release"
@@ -62,6 +65,8 @@ class Role(StrEnum):
     """Reads, and changes nothing."""
     AUTHOR = "author"
     """Writes package revisions and proposes them."""
+    REPORTER = "reporter"
+    """Records results of checks, such as tests: for CI, which need not edit content."""
     APPROVER = "approver"
     """Reviews the proposals of others, and proposed deletions."""
     RELEASE_MANAGER = "release-manager"
@@ -79,7 +84,8 @@ class Role(StrEnum):
 VERBS: Final[Mapping[Role, frozenset[Verb]]] = MappingProxyType(
     {
         Role.VIEWER: frozenset({Verb.READ}),
-        Role.AUTHOR: frozenset({Verb.READ, Verb.AUTHOR}),
+        Role.AUTHOR: frozenset({Verb.READ, Verb.AUTHOR, Verb.REPORT}),
+        Role.REPORTER: frozenset({Verb.READ, Verb.REPORT}),
         Role.APPROVER: frozenset({Verb.READ, Verb.APPROVE}),
         Role.RELEASE_MANAGER: frozenset({Verb.READ, Verb.RELEASE}),
         Role.FLEET_OPERATOR: frozenset({Verb.READ, Verb.OPERATE}),

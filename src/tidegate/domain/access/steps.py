@@ -42,6 +42,7 @@ def _steps(steps: Iterable[Step]) -> Mapping[str, Step]:
 
 READ = (Verb.READ,)
 AUTHOR = (Verb.AUTHOR,)
+REPORT = (Verb.REPORT,)
 APPROVE = (Verb.APPROVE,)
 AUTHOR_OR_APPROVE = (Verb.AUTHOR, Verb.APPROVE)
 OPERATE = (Verb.OPERATE,)
@@ -88,7 +89,7 @@ UPDATE_REVISION: Final = Step(name="revision.update", verbs=AUTHOR_OR_APPROVE, v
 """Change content, metadata and lifecycle in one request. The server also checks the step of each
 change.
 """
-SET_CONDITIONS: Final = Step(name="revision.set_condition", verbs=AUTHOR, version=DEMANDED)
+SET_CONDITIONS: Final = Step(name="revision.set_condition", verbs=REPORT, version=DEMANDED)
 """Record the result of a check for the content of a digest."""
 PROPOSE_REVISION: Final = Step(name="revision.propose", verbs=AUTHOR, version=DEMANDED)
 """Propose a draft for approval. Its content is frozen."""
