@@ -543,3 +543,57 @@ def test_takes_the_next_attempt_of_an_order_that_waits_for_a_reboot(host: Single
 
     assert host.kinds == ["DispatchAck"]
     assert host.twin.attempt == 2
+
+
+# ── an order that preempts ──
+
+BACK = "web-stable@web.1~2"
+
+
+def polls(host: SingleHost) -> bool:
+    return host.order_runs.may_poll
+
+
+def test_takes_an_order_that_preempts_while_it_soaks(host: SingleHost) -> None:
+    host.soak(soak_seconds=3_600)
+    host.confirm()
+    assert polls(host)
+
+    host.order_runs.take(order(closure_of(OLD), BACK, content="/old", policy={"preempts": True}))
+
+    assert ROLLOUT not in host.journal.twins
+    assert host.kinds == ["DispatchAck"], "nothing more is said of the rollout that was replaced"
+    assert not polls(host)
+    host.crash()
+    host.order_runs.confirmed(BACK, 1)
+    host.switch()
+    assert host.driver.current() == closure_of(OLD)
+
+
+def test_leaves_an_order_alone_that_does_not_preempt_while_it_soaks(host: SingleHost) -> None:
+    host.soak(soak_seconds=3_600)
+    host.confirm()
+
+    host.order_runs.take(order(closure_of(OLD), BACK, content="/old"))
+
+    assert host.is_at(HostState.SOAKING)
+    assert BACK not in host.journal.twins
+
+
+def test_does_not_poll_while_it_switches_or_goes_back(host: SingleHost) -> None:
+    assert polls(host)
+    host.order_runs.take(order())
+    assert not polls(host), "its acknowledgement is under way"
+    host.confirm()
+    assert not polls(host), "it switches"
+
+    host.order_runs.take(order(closure_of(OLD), BACK, policy={"preempts": True}))
+
+    assert BACK not in host.journal.twins
+    host.switch()
+    host.confirm()
+    assert polls(host)
+    host.check(probe_failure("no"))
+    host.wait(61)
+    host.order_runs.tick()
+    assert not polls(host), "it goes back"

@@ -39,6 +39,12 @@ WRITES: list[tuple[tuple[str, ...], str, str, dict[str, Any]]] = [
         {**REASON, "to": "web.2"},
     ),
     (
+        ("channel", "rollback", "stable", "--now", "--ignore-budgets", *WHY),
+        "POST",
+        "/v1/channels/stable/rollback",
+        {**REASON, "now": True, "ignore_budgets": True},
+    ),
+    (
         ("rollout", "open", "stable", "web.3"),
         "POST",
         "/v1/channels/stable/promote",

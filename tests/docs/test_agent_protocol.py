@@ -187,7 +187,7 @@ def test_names_the_defaults_of_the_policy() -> None:
 
     found = {name: rows.get(name) for name in HostPolicy.__struct_fields__}
 
-    assert found == {field.name: str(field.default) for field in structs.fields(HostPolicy)}
+    assert found == {field.name: str(field.default).lower() for field in structs.fields(HostPolicy)}
 
 
 # ── what the page says works ──────────────────────────────────────────────────────────────────────

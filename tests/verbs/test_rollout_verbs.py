@@ -167,6 +167,12 @@ ROLL_BACK_TO = Verb(
     ("channel", "rollback", CHANNEL, "--to", "web.1", "--reason", WHY),
     Form(f"{CHANNEL_PAGE}/rollback", {**REASON, "to": "web.1"}, CHANNEL_PAGE),
 )
+ROLL_BACK_NOW = Verb(
+    steps.ROLL_BACK,
+    ApiCall("POST", f"/v1{CHANNEL_PAGE}/rollback", {**REASON, "now": True}),
+    ("channel", "rollback", CHANNEL, "--now", "--reason", WHY),
+    Form(f"{CHANNEL_PAGE}/rollback", {**REASON, "now": "yes"}, CHANNEL_PAGE),
+)
 PROMOTION = VerbCase(PROMOTE, "over a running rollout", MANAGER, start)
 
 CASES = (
@@ -211,6 +217,8 @@ CASES = (
     VerbCase(ROLL_BACK, "to the newest success", MANAGER, succeed),
     VerbCase(ROLL_BACK, "where nothing succeeded", MANAGER, start, "nothing_to_go_back_to"),
     VerbCase(ROLL_BACK, "as an operator", OPERATOR, succeed, "missing_permission"),
+    VerbCase(ROLL_BACK_NOW, "in an emergency", ON_CALL, succeed),
+    VerbCase(ROLL_BACK_NOW, "as a release manager", MANAGER, succeed, "missing_permission"),
     VerbCase(ROLL_BACK_TO, "to a release that is named", MANAGER, succeed),
     VerbCase(ROLL_BACK_TO, "to what never succeeded", MANAGER, start, "not_on_ladder"),
 )

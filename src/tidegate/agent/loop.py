@@ -128,7 +128,7 @@ class AgentLoop:
         self._order_runs = OrderRuns(enrolled.host_id, journal, drivers, self._load_probes, clock)
         self._inbox: Inbox = SimpleQueue()
         self._stopping = Event()
-        self._free = Event()  # for an order
+        self._free = Event()  # to hear of an order
         self._back_off = BackOff(settings.back_off_seconds_max)
         self._quiet_until = 0.0  # by the monotonic clock, as all below
         self._held: dict[str, float] = {}
@@ -182,10 +182,10 @@ class AgentLoop:
                     self._probers.hand(job)
         if not self._is_sending:
             self._send()
-        if self._order_runs.is_busy:
-            self._free.clear()
-        else:
+        if self._order_runs.may_poll:
             self._free.set()
+        else:
+            self._free.clear()
 
     # ── orders, on the poller's thread ──
 

@@ -118,6 +118,18 @@ class OrderRuns:
         """Whether it works on an order: then it takes no other."""
         return bool(self._journal.entries) or any(map(_is_live, self._journal.twins.values()))
 
+    @property
+    def may_poll(self) -> bool:
+        """Whether it can hear of an order: it has none, or one that only soaks. While it soaks, an
+        order that preempts takes its place.
+        """
+        twins = self._journal.twins
+        soaking = {id for id, twin in twins.items() if twin.state is HostState.SOAKING}
+        switching = any(_is_live(twin) for id, twin in twins.items() if id not in soaking)
+        return not switching and all(
+            entry.event.rollout_id in soaking for entry in self._journal.entries
+        )
+
     # ── orders ──
 
     def take(self, order: Order, numbered: int = 0, doubt: str | None = None) -> None:
@@ -130,7 +142,7 @@ class OrderRuns:
         if order.host_id != self._host_id:
             log.warning("an order for %s came to us; it is left alone", order.host_id)
             return
-        if self.is_busy:
+        if self.is_busy and not self._preempt(order):
             return  # it is handed out again
         try:
             twin = agent_side.record_from_order(_queued(order), before, self._clock())
@@ -142,6 +154,21 @@ class OrderRuns:
         last = max(twin.last_event_seq, numbered, self._journal.numbered(order.rollout_id))
         twin = replace(twin, last_event_seq=last)
         self._answer(twin, order.content, doubt or self._doubt(order.channel))
+
+    def _preempt(self, order: Order) -> bool:
+        """Let go what soaks, for an order that the server gives in its place."""
+        soaking = [
+            twin
+            for twin in self._journal.twins.values()
+            if twin.state is HostState.SOAKING and twin.rollout_id != order.rollout_id
+        ]
+        others = any(twin.channel != order.channel for twin in soaking)
+        if not (order.policy.preempts and soaking and self.may_poll) or others:
+            return False
+        for twin in soaking:
+            log.warning("%s is let go: %s preempts it", twin.rollout_id, order.rollout_id)
+            self._journal.append(GivenUpLine(twin.rollout_id, None, twin.last_event_seq))
+        return not self.is_busy
 
     def _answer(self, twin: HostRecord, content: str, doubt: str | None) -> None:
         """The order and our word about it, remembered together."""

@@ -275,6 +275,13 @@ def promote(
 @click.argument("channel", shell_complete=CHANNELS)
 @click.option("--to", metavar="RELEASE", help="A release that succeeded on CHANNEL before.")
 @click.option("--dry-run", is_flag=True, help="Only show what it would go back to, and why.")
+@click.option(
+    "--now",
+    is_flag=True,
+    help="All hosts at once, in spite of freezes, holds and windows. It needs emergency.",
+)
+@click.option("--ignore-budgets", is_flag=True, help="With --now: pass disruption budgets, too.")
+@click.option("--lift-quarantine", is_flag=True, help="With --to: lift its quarantine as well.")
 @reason(required=False)
 @version_option
 @wait_option
@@ -284,6 +291,9 @@ def rollback(
     channel: str,
     to: str | None,
     dry_run: bool,
+    now: bool,
+    ignore_budgets: bool,
+    lift_quarantine: bool,
     reason: str | None,
     version: int | None,
     wait: WaitOption,
@@ -301,6 +311,8 @@ def rollback(
     body: dict[str, Any] = {"reason": reason}
     if to is not None:
         body |= {"to": to}
+    flags = {"now": now, "ignore_budgets": ignore_budgets, "lift_quarantine": lift_quarantine}
+    body |= {name: True for name, is_set in flags.items() if is_set}
     request_promotion(context, channel, body, version, wait, verb="rollback")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from tidegate.control.queries.ladder import Ladder
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.dashboard.components import Field, Option, VerbButton
@@ -17,6 +19,7 @@ from tidegate.domain.access.steps import (
     LIFT_QUARANTINE,
     PROMOTE,
     ROLL_BACK,
+    ROLL_BACK_NOW,
     UNHOLD_CHANNEL,
     Step,
 )
@@ -49,6 +52,7 @@ def verbs_of(
     caller = request.caller
     return (
         _roll_back(ladder, pin, _why_not(caller, ROLL_BACK, name)),
+        _roll_back_now(ladder, pin, _why_not(caller, ROLL_BACK_NOW, name)),
         _promote(reads, row, pin, _why_not(caller, PROMOTE, name)),
         _refresh(row, pin, _why_not(caller, PROMOTE, name)),
         VerbButton(
@@ -178,6 +182,20 @@ def _roll_back(ladder: Ladder, pin: Found[Actual] | None, why: str) -> VerbButto
         version=None if pin is None else pin.version,
         why=why or refusal,
         danger=True,
+    )
+
+
+def _roll_back_now(ladder: Ladder, pin: Found[Actual] | None, why: str) -> VerbButton:
+    plain = _roll_back(ladder, pin, why)
+    (to, reason) = plain.fields
+    return replace(
+        plain,
+        id="rollback-now",
+        label="Roll back now",
+        title=f"Roll {ladder.channel} back on all hosts at once?",
+        text=f"{plain.text} All hosts go at once, without waves and soaks, in spite of freezes, "
+        "holds and windows. Budgets are kept. A host that fails does not stop the others.",
+        fields=(to, reason, Field(name="now", kind="hidden", value="yes")),
     )
 
 

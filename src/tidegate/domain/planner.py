@@ -19,6 +19,7 @@ from hashlib import sha256
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tidegate import decoders
 from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
@@ -35,7 +36,7 @@ from tidegate.domain.fleet.claims import members
 from tidegate.domain.fleet.rows import ENROLLED, Budget, Host
 from tidegate.domain.fleet.selectors import parse
 from tidegate.domain.hosts.facts import BudgetSlot
-from tidegate.domain.hosts.states import HostPolicy
+from tidegate.domain.hosts.states import HostPolicy, OnFailure
 from tidegate.domain.rollouts.facts import OpenedWave
 from tidegate.errors import Invalid
 from tidegate.kernel import codec
@@ -45,6 +46,7 @@ HOSTS_MAX = 100_000  # of one plan
 BUDGETS_MAX = 100  # that are set at once
 BUDGETS_OF_HOST_MAX = 16  # an order steps the row of each, in one commit
 POLICIES_MAX = 256  # of waves that are under way, shared by their hosts
+NOW = "now"  # the one wave of an emergency rollback
 ALL_AT_ONCE = "rest"  # the one wave of a policy that names none
 
 
@@ -96,6 +98,7 @@ class Plan(Struct, frozen=True, omit_defaults=True, kw_only=True):
     unstaged: tuple[str, ...] = ()  # the channel's hosts that no wave takes
     empty_waves: tuple[str, ...] = ()  # the policy's waves that take no host now: they are left out
     idle_edges: tuple[IdleEdge, ...] = ()  # the policy's host edges that hold nobody back
+    preempts: bool = False  # its orders take the place of those that soak
 
     @property
     def hosts(self) -> int:
@@ -115,6 +118,7 @@ class Plan(Struct, frozen=True, omit_defaults=True, kw_only=True):
             rollback_seconds=policy.rollback_seconds,
             deferral_seconds=policy.deferral_seconds,
             must_fit=policy.must_fit,
+            preempts=self.preempts,
         )
 
 
@@ -161,6 +165,21 @@ def plan(channel: Channel, hosts: Iterable[Host], budgets: Iterable[Budget]) -> 
         empty_waves=tuple(name for name in names if name not in taken),
         idle_edges=idle,
     )
+
+
+def rollback_policy(policy: ChannelPolicy) -> ChannelPolicy:
+    """How a release that succeeded before comes back. A host that fails stays as it is: what it
+    ran before is the release that the channel leaves. The evidence is the operator's, here and now.
+    """
+    return replace(policy, on_failure=OnFailure.HALT, freshness_seconds=None)
+
+
+def emergency_policy(policy: ChannelPolicy) -> ChannelPolicy:
+    """How it comes back at once: all hosts in one wave without a soak. None that fails stops the
+    others.
+    """
+    now = WaveSpec(name=NOW, failures_max_percent=100, converged_min=0)
+    return replace(rollback_policy(policy), waves=(now,), host_edges=(), must_fit=False)
 
 
 def encode_plan(plan: Plan) -> tuple[bytes, str]:

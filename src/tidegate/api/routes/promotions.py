@@ -48,6 +48,9 @@ class Promotion(Input, frozen=True, kw_only=True):
 
 class Rollback(Input, frozen=True, kw_only=True):
     to: ReleaseId | None = None  # a release of the channel's ladder; none: the first allowed rung
+    now: bool = False  # all hosts at once, in spite of freeze, hold and window; needs `emergency`
+    ignore_budgets: bool = False  # with `now`
+    lift_quarantine: bool = False  # with `to`: of that release
     reason: Annotated[str, Meta(max_length=1_024)] = ""
 
 
@@ -86,7 +89,15 @@ def roll_back(
     """Go back to a release that succeeded on the channel, and mark the pinned one as bad."""
     body = request.body
     return to_promoted(
-        promotion.roll_back(request.caller, request.path.channel, to=body.to, reason=body.reason)
+        promotion.roll_back(
+            request.caller,
+            request.path.channel,
+            to=body.to,
+            now=body.now,
+            ignore_budgets=body.ignore_budgets,
+            lift_quarantine=body.lift_quarantine,
+            reason=body.reason,
+        )
     )
 
 
@@ -187,6 +198,7 @@ ROUTES = (
         requires_step(ROLL_BACK, scope_of),
         PromotedShown,
         guard=ROLL_BACK.version,
+        urgent=ROLL_BACK.urgent,
         errors=(*PROMOTES, NothingToGoBackTo, NotOnLadder),
     ),
     Route(

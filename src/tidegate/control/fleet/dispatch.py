@@ -35,12 +35,16 @@ from tidegate.domain.gates.dispatch_pass import (
     survey_shared_gates,
 )
 from tidegate.domain.gates.inputs import DueOrder, FleetState, GateFault, HandedOut, Skip, Survey
-from tidegate.domain.hosts.rows import HOST_ORDERS, HostOrder
+from tidegate.domain.hosts.rows import HOST_ORDERS, HostOrder, HostRecord, record_key
 from tidegate.domain.hosts.slices import CancelDispatch, cancel_dispatch
+from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.facts import GateChanged
+from tidegate.domain.rollouts.names import channel_of
 from tidegate.domain.rollouts.report_slices import (
+    ReleaseSoakingHost,
     ReserveDispatch,
     SkipHost,
+    release_soaking_host,
     reserve_dispatch,
     shut_edge,
     skip_host,
@@ -103,6 +107,7 @@ class Dispatcher:
             self._glance(idle)
         if not ids and not thorough:
             return done
+        done = _summed(done, self._preempt(ids))
         state = self._sights.state(ids, self._clock(), late=thorough)
         done = _summed(done, DispatchResult(rollouts=len(ids), faults=tuple(state.faults.values())))
         if thorough:
@@ -225,6 +230,43 @@ class Dispatcher:
             )
             done = _summed(done, took)
         return done
+
+    def _preempt(self, ids: Sequence[str]) -> DispatchResult:
+        """Free the hosts that emergency rollbacks need: those of rollouts that they replaced, which
+        have not acknowledged their order or only soak. One that switches finishes first.
+        """
+        urgent: dict[str, str] = {}
+        for rollout_id in ids:
+            tally = self._sights.tally(rollout_id).row
+            if tally.emergency and wants_orders(tally):
+                urgent[tally.channel] = rollout_id
+        done = DispatchResult()
+        if not urgent:
+            return done
+        held: dict[str, list[str]] = {}
+        for seen in self._sights.rows(HOST_ORDERS, HostOrder):
+            old = seen.row.rollout_id
+            if urgent.get(channel_of(old), old) != old:
+                held.setdefault(old, []).append(seen.row.host_id)
+        for old, hosts in held.items():
+            done = _summed(done, self._spared(old, partial(self._free, old, hosts)))
+        return done
+
+    def _free(self, rollout_id: str, hosts: Sequence[str]) -> DispatchResult:
+        states: dict[HostState, list[str]] = {}
+        for host_id in hosts:
+            found = self._sights.row(record_key(rollout_id, host_id), HostRecord)
+            if found is not None:
+                states.setdefault(found.row.state, []).append(host_id)
+        done = self._withdraw(
+            rollout_id, states.get(HostState.PENDING, ()), "replaced by an emergency rollback"
+        )
+        reports = [
+            (release_soaking_host, ReleaseSoakingHost(rollout_id=rollout_id, host_id=host_id))
+            for host_id in states.get(HostState.SOAKING, ())
+        ]
+        landed, lost = self._record(rollout_id, reports)
+        return _summed(done, DispatchResult(skipped=len(landed), lost=lost))
 
     def _make_room(self, state: FleetState) -> DispatchResult:
         """Take orders back that a host can't take, because it was rebooted into another target."""

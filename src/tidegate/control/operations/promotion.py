@@ -31,13 +31,25 @@ from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.control.storage.blobs import Blobs
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.scopes import channel_scope
-from tidegate.domain.access.steps import OVERRIDE_GATE, PROMOTE, ROLL_BACK
+from tidegate.domain.access.steps import (
+    LIFT_QUARANTINE,
+    OVERRIDE_GATE,
+    PROMOTE,
+    ROLL_BACK,
+    ROLL_BACK_NOW,
+)
 from tidegate.domain.channels.refusals import ChannelNotFound, PlanOutdated
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.channels.stops import ChannelStops, freeze_over, stops_keys
 from tidegate.domain.fleet.rows import Fleet, fleet_key
-from tidegate.domain.hosts.states import OnFailure
-from tidegate.domain.planner import Plan, encode_plan, opened_waves, plan
+from tidegate.domain.planner import (
+    Plan,
+    emergency_policy,
+    encode_plan,
+    opened_waves,
+    plan,
+    rollback_policy,
+)
 from tidegate.domain.provenance import (
     HIGH,
     OPERATOR_COMMAND,
@@ -52,7 +64,7 @@ from tidegate.domain.rollouts.promotion import (
     promote_release,
 )
 from tidegate.domain.rollouts.states import OverridableGate
-from tidegate.errors import Conflict, NotFound, StaleVersion
+from tidegate.errors import Conflict, InvalidInput, NotFound, StaleVersion
 from tidegate.kernel.model import NO_META, Meta, Position
 
 PLANS_MAX = 5  # made for one promotion, while the fleet moves
@@ -72,6 +84,9 @@ class Promote(Struct, frozen=True, kw_only=True):
     expected_version: int | None = None  # of the registry's row, as the caller saw it
     rollback: bool = False  # away from what the channel is pinned to
     channel_version: int | None = None  # of the channel's row, from which a rollback was chosen
+    emergency: bool = False  # a rollback on all hosts at once
+    ignore_budgets: bool = False
+    lift_quarantine: bool = False
     refresh: bool = False  # new evidence for what the channel is pinned to, and nothing else
     overrides: tuple[OverridableGate, ...] = ()  # gates that the rollout passes
     display_name: str = ""
@@ -85,6 +100,9 @@ class RollBackChannel(Struct, frozen=True, kw_only=True):
     command_id: str
     by: str
     to: str | None = None
+    now: bool = False  # on all hosts at once, whatever gates say
+    ignore_budgets: bool = False
+    lift_quarantine: bool = False  # of the release that is named
     reason: str = ""
 
 
@@ -106,9 +124,17 @@ class Promotions:
         self._sights = sights
         self._blobs = blobs
 
-    def plan(self, channel: str, *, rollback: bool = False) -> PlannedPromotion:
+    def plan(
+        self,
+        channel: str,
+        *,
+        rollback: bool = False,
+        emergency: bool = False,
+        ignore_budgets: bool = False,
+    ) -> PlannedPromotion:
         """The plan by which a release would reach the channel's hosts now. Nothing is stored.
-        In that of a rollback, hosts that fail stay as they are.
+        In that of a rollback, hosts that fail stay as they are. In that of an emergency, all hosts
+        go at once.
 
         Raises:
             ChannelNotFound, MalformedPolicy, InvalidSelector, LimitExceeded.
@@ -120,8 +146,10 @@ class Promotions:
         budgets = [seen.row for seen in self._sights.budgets() if not seen.row.removed]
         row = found.row
         if rollback:
-            row = replace(row, policy=replace(row.policy, on_failure=OnFailure.HALT))
-        made = plan(row, self._sights.hosts(), budgets)
+            policy = emergency_policy(row.policy) if emergency else rollback_policy(row.policy)
+            row = replace(row, policy=policy)
+        made = plan(row, self._sights.hosts(), () if ignore_budgets else budgets)
+        made = replace(made, preempts=emergency)
         body, digest = encode_plan(made)
         version = 0 if fleet is None else fleet.version
         return PlannedPromotion(made, digest, body, version, found.row.active_rollout_id)
@@ -184,6 +212,9 @@ class Promotions:
                 expected_version=version,
                 rollback=True,
                 channel_version=ladder.version,
+                emergency=said.now,
+                ignore_budgets=said.ignore_budgets,
+                lift_quarantine=said.lift_quarantine,
                 reason=said.reason,
             )
             try:
@@ -236,7 +267,12 @@ class Promotions:
                 refresh=True,
                 reason=asked.reason,
             )
-        planned = self.plan(asked.channel, rollback=asked.rollback)
+        planned = self.plan(
+            asked.channel,
+            rollback=asked.rollback,
+            emergency=asked.emergency,
+            ignore_budgets=asked.ignore_budgets,
+        )
         self._blobs.put(planned.body)
         return PromoteRelease(
             channel=asked.channel,
@@ -254,6 +290,8 @@ class Promotions:
             rollback=asked.rollback,
             channel_version=asked.channel_version,
             overrides=asked.overrides,
+            emergency=asked.emergency,
+            lift_quarantine=asked.lift_quarantine,
             display_name=asked.display_name,
             reason=asked.reason,
         )
@@ -372,20 +410,43 @@ class PromotionOperations:
         return self._open_rollout(caller, channel, asked, run)
 
     def roll_back(
-        self, caller: Caller, channel: str, *, to: str | None = None, reason: str = ""
+        self,
+        caller: Caller,
+        channel: str,
+        *,
+        to: str | None = None,
+        now: bool = False,
+        ignore_budgets: bool = False,
+        lift_quarantine: bool = False,
+        reason: str = "",
     ) -> ChannelPromotion:
         """Go back to a release of the channel's ladder, and mark what is pinned now as bad. Its
         orders wait for freezes and a hold; the warnings say so.
 
+        ``now``: on all hosts at once, in spite of them. ``ignore_budgets``: also past budgets.
+        ``lift_quarantine``: of the release that ``to`` names, in the same commit.
+
         Raises:
-            NothingToGoBackTo, NotOnLadder.
+            NothingToGoBackTo, NotOnLadder. InvalidInput: options that do not belong together.
         """
-        caller.demand(ROLL_BACK, channel_scope(channel))
+        scope = channel_scope(channel)
+        caller.demand(ROLL_BACK, scope)
+        if now:
+            caller.demand(ROLL_BACK_NOW, scope)
+        if lift_quarantine:
+            caller.demand(LIFT_QUARANTINE, scope)
+        if ignore_budgets and not now:
+            raise InvalidInput("budgets are ignored by a rollback now alone", field="now")
+        if lift_quarantine and to is None:
+            raise InvalidInput("name the release whose quarantine is lifted", field="to")
         asked = RollBackChannel(
             channel=channel,
             command_id=make_id(caller, ROLL_BACK, "command"),
             by=caller.id,
             to=to,
+            now=now,
+            ignore_budgets=ignore_budgets,
+            lift_quarantine=lift_quarantine,
             reason=reason.strip(),
         )
         seen = self._counter_seen(caller, channel)
@@ -393,7 +454,18 @@ class PromotionOperations:
             asked, expected_version=seen, meta=caller.meta, key=caller.commit_key
         )
         result = self._open_rollout(caller, channel, asked, run)
-        return replace(result, warnings=(*result.warnings, *self._promotions.waits(channel)))
+        return replace(result, warnings=(*result.warnings, *self._waits(channel, now)))
+
+    def _waits(self, channel: str, now: bool) -> tuple[str, ...]:
+        """What a rollback that just opened waits for, or passes."""
+        found = self._promotions.waits(channel)
+        if now:
+            return tuple(f"{text}; this rollback passes it" for text in found)
+        hint = (
+            "To go back in spite of it: "
+            f"tidegate channel rollback {channel} --now --reason … (needs emergency)"
+        )
+        return tuple(f"{text}. {hint}" for text in found)
 
     def _open_rollout(
         self, caller: Caller, channel: str, asked: Struct, run: Callable[[], CommandOutcome]

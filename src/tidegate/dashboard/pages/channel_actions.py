@@ -37,6 +37,7 @@ class PromoteForm(Input, frozen=True, kw_only=True):
 
 class RollbackForm(ChannelForm, frozen=True, kw_only=True):
     to: Annotated[str, Meta(max_length=200)] = ""
+    now: Literal["", "yes"] = ""
 
 
 class LiftForm(ChannelForm, frozen=True, kw_only=True):
@@ -77,7 +78,11 @@ def roll_back(
 
     def run() -> int:
         done = promotion.roll_back(
-            request.caller, request.path.channel, to=body.to or None, reason=body.reason
+            request.caller,
+            request.path.channel,
+            to=body.to or None,
+            now=body.now == "yes",
+            reason=body.reason,
         )
         return done.position
 

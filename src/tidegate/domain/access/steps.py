@@ -74,8 +74,12 @@ PROMOTE_ALL: Final = Step(name="rollout.promote-all", verbs=EMERGENCY, version=C
 """Let every wave of a rollout go now, without waiting for those before."""
 PROMOTE: Final = Step(name="channel.promote", verbs=RELEASE, version=CHECKED)
 """Pin a channel to a release and roll the release out to its hosts."""
-ROLL_BACK: Final = Step(name="channel.rollback", verbs=RELEASE, version=CHECKED)
+ROLL_BACK: Final = Step(
+    name="channel.rollback", verbs=(Verb.RELEASE, Verb.EMERGENCY), version=CHECKED, urgent=True
+)
 """Go back to a release that succeeded on the channel, and mark the pinned one as bad."""
+ROLL_BACK_NOW: Final = Step(name="channel.rollback_now", verbs=EMERGENCY)
+"""Go back on all hosts at once, in spite of freezes, holds and windows (`rollback --now`)."""
 
 # ── revisions and packages: on the repository ──
 # Which of these an update or a deletion takes depends on the revision: domain/packages/permissions.
@@ -235,6 +239,7 @@ STEPS: Final = _steps(
         PROMOTE_ALL,
         PROMOTE,
         ROLL_BACK,
+        ROLL_BACK_NOW,
         READ_REVISION,
         CREATE_REVISION,
         EDIT_REVISION,

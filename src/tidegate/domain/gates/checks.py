@@ -49,6 +49,7 @@ from tidegate.domain.rollouts.rows import TALLIES, GateOverride, RolloutTally, W
 from tidegate.domain.rollouts.states import DISPATCHABLE, ORDERED, OverridableGate
 from tidegate.domain.rollouts.tallies import (
     late_failures,
+    list_passed,
     may_go,
     next_wave,
     next_wave_at,
@@ -95,7 +96,7 @@ class GateContext:
         for host in self.state.rebooted.values():
             for slot in host.budgets:
                 self.claims[slot.budget_id] = self.claims.get(slot.budget_id, 0) + 1
-        passes = override_of(self.tally, OverridableGate.WINDOW, self.state.at) is not None
+        passes = OverridableGate.WINDOW in list_passed(self.tally, self.state.at)
         self.windows = WindowView(
             [] if passes else [seen.row for seen in self.state.windows],
             self.tally.channel,
@@ -504,13 +505,15 @@ def _overridable(name: OverridableGate, gate: Gate) -> Gate:
     """The gate, open for a rollout that passes it; it then says who says so."""
 
     def blocks(look: GateContext, host_id: str) -> Block | None:
-        if override_of(look.tally, name, look.state.at) is not None:
+        if name in list_passed(look.tally, look.state.at):
             return None
         return gate.blocks(look, host_id)
 
     def adds(look: GateContext, host_id: str) -> str:
+        if name not in list_passed(look.tally, look.state.at):
+            return gate.adds(look, host_id)
         item = override_of(look.tally, name, look.state.at)
-        return gate.adds(look, host_id) if item is None else describe_override(item)
+        return "an emergency rollback passes it" if item is None else describe_override(item)
 
     return replace(gate, blocks=blocks, adds=adds)
 

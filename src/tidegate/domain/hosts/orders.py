@@ -88,7 +88,8 @@ def reserve(record: HostRecord, event: DispatchReserved, now: datetime) -> Stepp
     if record.busy or (record.state is HostState.FAILED and record.due_at is not None):
         raise HostBusy(record.host_id, record.rollout_id)  # it runs the order, or goes back
     ended = record.state in (HostState.FAILED, HostState.REVERTED)
-    if not ended and record.left is None and record.cancelled_at is None:
+    runs = record.state in (HostState.SOAKING, HostState.CONVERGED)  # also if it was let go
+    if runs or (not ended and record.left is None and record.cancelled_at is None):
         raise illegal_transition(record, event)
     after, queued = _ordered(event, now, record)
     if record.state is HostState.PENDING:
@@ -122,7 +123,7 @@ def counted_as(record: HostRecord) -> HostState | None:
 def skip(record: HostRecord, event: HostSkipped, now: datetime) -> Stepped:
     if record.left is not None:
         raise HostInvariant(record.state, f"it was {record.left} before")
-    if record.late and record.state not in (HostState.FAILED, HostState.REVERTED):
+    if record.late and record.state not in _LATE_LEAVE:
         raise HostInvariant(record.state, "it came after the plan, so nobody waits for it")
     if (event.wave, event.state) != (record.wave, counted_as(record)):
         raise HostInvariant(
@@ -131,11 +132,16 @@ def skip(record: HostRecord, event: HostSkipped, now: datetime) -> Stepped:
     return _leave(record, WAIVED if event.reason == WAIVED else SKIPPED, event.at)
 
 
+_LATE_LEAVE: Final = (HostState.FAILED, HostState.REVERTED, HostState.SOAKING)
+
+
 def _leave(record: HostRecord, why: str, at: datetime) -> Stepped:
     """The host does not count any more. Its order is void, unless it is on its way back."""
     after = replace(record, left=why)
     if record.state is HostState.PENDING:
         after = replace(after, cancelled_at=record.cancelled_at or at, due_at=None)
+    if record.state is HostState.SOAKING:
+        after = replace(after, due_at=None)
     if record.due_at is None or record.state is not HostState.FAILED:
         after = release_host(after)
     told = record.busy != after.busy or bool(open_failures(record))

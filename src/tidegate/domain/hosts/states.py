@@ -71,3 +71,4 @@ class HostPolicy(Struct, frozen=True, omit_defaults=True):
     rollback_seconds: int = 600
     deferral_seconds: int = 604_800
     must_fit: bool = False  # only if its maintenance window leaves it enough time
+    preempts: bool = False  # the order takes the place of one that soaks

@@ -87,6 +87,7 @@ TABLE: Final[Mapping[HostState, Mapping[type[Struct], Targets]]] = MappingProxyT
             Failed: _to(_FAILED),
             Converged: _to(_CONVERGED),
             DeadlineExpired: _to(_FAILED),
+            HostSkipped: _to(_SOAKING),  # an emergency rollback needs the host
         },
         _CONVERGED: {
             DispatchReserved: _to(_CONVERGED),

@@ -55,6 +55,7 @@ class RolloutOpened(RolloutFact, frozen=True, kw_only=True):
     empty_waves: tuple[str, ...] = ()  # of the policy: they take no host, and were left out
     previous_ref: str | None = None
     rollback_of: str | None = None  # the release that an operator rolls the channel back from
+    emergency: bool = False  # a rollback that reaches all hosts now, whatever gates say
     display_name: str = ""
     operator: str = ""
     reason: str = ""  # the operator's, for opening it

@@ -108,6 +108,7 @@ def _open(event: RolloutOpened) -> Stepped:
         edges=event.edges,
         incarnation=event.incarnation,
         rollback_of=event.rollback_of,
+        emergency=event.emergency,
     )
     if any(wave.hosts < 1 for wave in event.waves):
         raise broken(tally, "a wave without hosts is dropped when the plan is frozen")

@@ -32,7 +32,9 @@ def outcome_of(before: RolloutTally, event: RolloutEvent, after: RolloutTally) -
     if before.outcome is not None or after.state not in _ENDED:
         return before.outcome
     if after.state is RolloutState.TERMINAL:
-        if tallies.total(after, HostState.CONVERGED):  # planned hosts; late ones come later
+        # Planned hosts; late ones come later. An emergency does not halt, so it counts who failed.
+        failed = after.gave_up if after.emergency else 0
+        if tallies.total(after, HostState.CONVERGED) > failed:
             return Outcome.SUCCEEDED
         return Outcome.FAILED if after.gave_up else Outcome.EMPTY
     if before.state is RolloutState.REVERTED:

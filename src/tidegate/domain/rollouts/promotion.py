@@ -12,7 +12,7 @@ evidence. A refresh is the first of these facts alone: the pin stays, its eviden
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from tidegate import decoders
 from tidegate.domain.access.reasons import REASON_BYTES_MAX
+from tidegate.domain.channels.facts import QuarantineLifted
 from tidegate.domain.channels.ladder import demand_rung
 from tidegate.domain.channels.policy import WAVES_MAX
 from tidegate.domain.channels.refusals import (
@@ -39,6 +40,7 @@ from tidegate.domain.channels.rows import (
     quarantine_key,
 )
 from tidegate.domain.channels.slices import check_channel, demand_channel
+from tidegate.domain.channels.stops import ChannelStops, freeze_over, stops_keys
 from tidegate.domain.fleet.rows import fleet_key
 from tidegate.domain.hosts.refusals import ClosureQuarantined
 from tidegate.domain.hosts.states import OnFailure
@@ -90,6 +92,8 @@ class PromoteRelease(Struct, frozen=True, kw_only=True):
     supersedes: str | None = None  # the channel's rollout, as the planner saw it
     fleet_version: int = 0  # of the fleet's row, as the planner saw it
     rollback: bool = False  # the operator leaves what the channel is pinned to, as bad
+    emergency: bool = False  # of a rollback: it passes every gate that can be overridden
+    lift_quarantine: bool = False  # of the release, on this channel
     channel_version: int | None = None  # of the channel's row, from which a rollback was chosen
     refresh: bool = False  # the pin stays, and no rollout opens: only its evidence is new
     overrides: tuple[OverridableGate, ...] = ()  # gates that the rollout passes
@@ -116,8 +120,11 @@ def rows_of_promotion(command: PromoteRelease) -> tuple[Key, ...]:
         check_text("display_name", command.display_name, DISPLAY_NAME_BYTES_MAX)
     if command.reason:
         check_text("reason", command.reason, REASON_BYTES_MAX)
-    if command.overrides and not command.reason.strip():
-        raise InvalidInput("an override needs a reason", field="reason")
+    if (command.overrides or command.emergency) and not command.reason.strip():
+        what = "an emergency rollback" if command.emergency else "an override"
+        raise InvalidInput(f"{what} needs a reason", field="reason")
+    if command.emergency and not command.rollback:
+        raise InvalidInput("only a rollback passes every gate at once", field="emergency")
     if len(set(command.overrides)) != len(command.overrides):
         raise InvalidInput("each gate is overridden once", field="overrides")
     at_most("waves of a plan", len(command.waves), WAVES_MAX)
@@ -129,6 +136,7 @@ def rows_of_promotion(command: PromoteRelease) -> tuple[Key, ...]:
         fleet_key(),
         quarantine_key(command.channel, command.digest),
         incarnation_key(command.channel, command.release_id),
+        *(stops_keys(command.channel) if command.emergency else ()),
     )
     if command.supersedes is None:
         return rows
@@ -174,14 +182,15 @@ def decide_promotion(
     pinned = _pinned(rows[:3], pinning, now, rules)
     if not pinned:
         return ()  # a repeat
-    channel, _, quarantined, incarnation, *active = rows[3:]
+    channel, _, quarantined, incarnation, *rest = rows[3:]
+    stops, active = (rest[:2], rest[2:]) if command.emergency else ([], rest)
     channel = demand_channel(channel, command.channel)
     if command.refresh:
         _demand_pinned(rows[0], command)
         (change,) = pinned
         return (replace(change, reason=command.reason),)
     _demand_free(channel, command, active[0] if active else None)
-    if quarantined is not None:
+    if quarantined is not None and not command.lift_quarantine:
         raise ClosureQuarantined(
             f"{command.digest} is quarantined on {command.channel}: {quarantined.reason}",
             channel=command.channel,
@@ -195,18 +204,45 @@ def decide_promotion(
         demand_rung(channel, opened.rollback_of, command.release_id)
         # It succeeded here before, so it waits for no edge. A host that fails stays as it is: what
         # it ran before is the release that the operator leaves.
-        opened = replace(opened, edges=(), on_failure=OnFailure.HALT)
+        opened = replace(opened, edges=(), on_failure=OnFailure.HALT, emergency=command.emergency)
     return (
         replace(change, reason=command.reason),
         *intents_of(change, version, channel.policy.operations),
+        *(_lifted(command, now) if quarantined is not None else ()),
         *_ended(command, opened.rollout_id, now),
         opened,
-        *_overridden(command, opened, now),
+        *_overridden(command, opened, (*command.overrides, *_shut(channel, stops, now)), now),
     )
 
 
+def _shut(
+    channel: Channel, stops: Sequence[ChannelStops | None], now: datetime
+) -> Iterator[OverridableGate]:
+    """What an emergency passes that stops the channel now."""
+    if not stops:
+        return
+    if freeze_over(stops, now) is not None:
+        yield OverridableGate.FREEZE
+    if channel.held_at is not None:
+        yield OverridableGate.HOLD
+
+
+def _lifted(command: PromoteRelease, now: datetime) -> tuple[QuarantineLifted, ...]:
+    lifted = QuarantineLifted(
+        channel=command.channel,
+        operator=command.by,
+        at=now,
+        closure_hash=command.digest,
+        reason=command.reason,
+    )
+    return (lifted,)
+
+
 def _overridden(
-    command: PromoteRelease, opened: RolloutOpened, now: datetime
+    command: PromoteRelease,
+    opened: RolloutOpened,
+    gates: Sequence[OverridableGate],
+    now: datetime,
 ) -> tuple[GateOverridden, ...]:
     return tuple(
         GateOverridden(
@@ -216,7 +252,7 @@ def _overridden(
             operator=command.by,
             reason=command.reason,
         )
-        for gate in command.overrides
+        for gate in gates
     )
 
 
@@ -338,6 +374,7 @@ def promotion_slice(rules: Rules) -> Slice:
             ReleaseRegistered,
             ReleaseTransitioned,
             IntentRequested,
+            QuarantineLifted,
             SuccessorOpened,
             RolloutOpened,
             GateOverridden,

@@ -84,6 +84,7 @@ from tidegate.kernel.slices import Slice
 
 REASON_BYTES_MAX = 512
 EDGES = "channel-edges"  # the gate
+PREEMPTED = "replaced by an emergency rollback"
 RECOVERABLE = frozenset({HostState.ACTIVATING, HostState.DEFERRED})
 SKIPPABLE = frozenset({HostState.PENDING, HostState.DEFERRED})
 RETRIED = frozenset({HostState.FAILED, HostState.REVERTED})  # after a resume
@@ -148,6 +149,13 @@ class SkipHost(Struct, frozen=True, kw_only=True):
     host_id: str
     wave: int
     reason: str
+
+
+class ReleaseSoakingHost(Struct, frozen=True, kw_only=True):
+    """Free a host that soaks in a rollout which an emergency rollback replaced."""
+
+    rollout_id: str
+    host_id: str
 
 
 class SkipHostByHand(Struct, frozen=True, kw_only=True):
@@ -533,6 +541,37 @@ def decide_skip(rows: Report, command: SkipHost, now: datetime) -> Sequence[Stru
     )
 
 
+def decide_release(rows: Report, command: ReleaseSoakingHost, now: datetime) -> Sequence[Struct]:
+    """No facts where the host moved on since somebody looked. Raises: RolloutUnknown,
+    RolloutIsPruned, RolloutNotDispatchable: the rollout was not replaced.
+    """
+    tally = demand_tally(rows[0], command.rollout_id)
+    record = rows[1]
+    if tally.state is not RolloutState.SUPERSEDED:
+        raise RolloutNotDispatchable(
+            f"{tally.rollout_id} is {tally.state}; its hosts finish their soak",
+            rollout_id=tally.rollout_id,
+            state=tally.state.value,
+        )
+    if record is None or record.left is not None or not record.busy:
+        return ()
+    if record.state is not HostState.SOAKING:
+        return ()
+    return (
+        HostSkipped(
+            rollout_id=command.rollout_id,
+            host_id=command.host_id,
+            at=now,
+            wave=record.wave,
+            state=HostState.SOAKING,
+            reason=PREEMPTED,
+            channel=tally.channel,
+            target_closure=tally.target_closure,
+            late=record.late,
+        ),
+    )
+
+
 def rows_of_skip_by_hand(command: SkipHostByHand) -> tuple[Key, ...]:
     """Raises: InvalidInput, LimitExceeded."""
     check_rollout_id(command.rollout_id)
@@ -606,7 +645,7 @@ def _is_waiting(record: HostRecord, tally: RolloutTally) -> bool:
     return record.state in SKIPPABLE or (record.state in RETRIED and retried)
 
 
-def _tally_and_record(command: ObserveHost | SkipHost) -> tuple[Key, ...]:
+def _tally_and_record(command: ObserveHost | SkipHost | ReleaseSoakingHost) -> tuple[Key, ...]:
     return tally_key(command.rollout_id), record_key(command.rollout_id, command.host_id)
 
 
@@ -631,6 +670,13 @@ observe_host = Slice(
     rows=_tally_and_record,
     decide=decide_observation,
 )
+release_soaking_host = Slice(
+    name="release-soaking-host",
+    command=ReleaseSoakingHost,
+    writes=(HostSkipped,),
+    rows=_tally_and_record,
+    decide=decide_release,
+)
 skip_host_by_hand = Slice(
     name="skip-host-by-hand",
     command=SkipHostByHand,
@@ -650,4 +696,11 @@ skip_host = Slice(
     rows=_tally_and_record,
     decide=decide_skip,
 )
-SLICES = (report_event, reserve_dispatch, observe_host, skip_host, skip_host_by_hand)
+SLICES = (
+    report_event,
+    reserve_dispatch,
+    observe_host,
+    skip_host,
+    skip_host_by_hand,
+    release_soaking_host,
+)

@@ -91,3 +91,4 @@ class OverridableGate(StrEnum):
 
 
 NONE_PASSED: Final = frozenset[OverridableGate]()
+ALL_PASSED: Final = frozenset(OverridableGate)

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from tidegate.domain.hosts.states import SETTLED, HostState, OnFailure
 from tidegate.domain.rollouts.refusals import RolloutInvariant
 from tidegate.domain.rollouts.rows import GateOverride, RolloutTally, WaveTally
-from tidegate.domain.rollouts.states import DISPATCHABLE, NONE_PASSED, OverridableGate
+from tidegate.domain.rollouts.states import ALL_PASSED, DISPATCHABLE, NONE_PASSED, OverridableGate
 
 # Not Deferred: nothing runs there, and halting takes the order back.
 ON_TARGET = (HostState.ACTIVATING, HostState.SOAKING)
@@ -310,6 +310,8 @@ def override_of(tally: RolloutTally, gate: OverridableGate, now: datetime) -> Ga
 
 def list_passed(tally: RolloutTally, now: datetime) -> frozenset[OverridableGate]:
     """The gates that the rollout passes now, whatever they say."""
+    if tally.emergency and tally.outcome is None:
+        return ALL_PASSED
     if not tally.overrides:
         return NONE_PASSED
     return frozenset(gate for gate in OverridableGate if override_of(tally, gate, now) is not None)
