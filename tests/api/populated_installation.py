@@ -238,6 +238,8 @@ class PopulatedInstallation(ServedFleet):
         """Rollouts on their way: opening, active, soaking, deferred, paused, with hosts held."""
         self.channel("opening", *(f"o-{number}" for number in range(6)))
         done(self.manager.post("/v1/channels/opening/promote", json={"release_id": "web.1"}))
+        self.channel("waiting", "wait-1", waves=[{"name": "all", "manual": True}])
+        self.roll("waiting")
         self.channel("soaking", *(f"soak-{number}" for number in range(6)))
         self.roll("soaking")
         self.activated("soak-0")

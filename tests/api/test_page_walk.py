@@ -147,6 +147,7 @@ FORMS = (
         "/channels/back",
         "/channels/returning",
         "/rollouts/soaking@web.1",
+        "/rollouts/waiting@web.1",
         "/rollouts/paused@web.1",
         "/rollouts/back@web.1",
     ),
@@ -155,7 +156,10 @@ FORMS = (
 WITHDRAW = "/revisions/default.web.asked/withdraw"  # only its author has the button
 FREE = {"reason", "display_name", "hosts", "idempotency_key", "csrf_token"}  # any text will do
 NONSENSE = ("zzz <&>'\"", "\0\x1f", "-1", "9" * 40, "ö" * 5_000)
-HARMLESS = {"/settings/tokens"}  # empty, it makes a token for the usual time
+HARMLESS = {
+    "/settings/tokens",  # empty, it makes a token for the usual time
+    "/rollouts/waiting@web.1/continue",  # it needs no reason
+}
 
 
 def forms(client: httpx2.Client) -> list[Form]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -347,3 +348,34 @@ def test_shows_a_rollout_as_it_was(fleet: ServedFleet) -> None:
     assert now.json()["waves"][0]["states"] == {"Converged": 1}
     assert then.headers["tidegate-position"] == str(before)
     assert fleet.viewer.get(URL, params={"as_of": "1"}).status_code == 404
+
+
+def test_starts_no_rollout_before_the_time_of_its_promotion(fleet: ServedFleet) -> None:
+    fleet.create()
+    start_at = fleet.clock() + timedelta(hours=2)
+    body = {"release_id": "web.1", "start_at": start_at.isoformat()}
+
+    promoted = fleet.manager.post(f"/v1/channels/{CHANNEL}/promote", json=body)
+    fleet.dispatch()
+
+    assert promoted.status_code == 200, promoted.text
+    assert fleet.agents["web-01"].order() is None
+    why = fleet.viewer.get(f"{URL}/explain").json()
+    (wait,) = [item for item in why["waits"] if item["code"] == "start-at"]
+    assert (wait["ends"], wait["until"][:16]) == ("by_itself", start_at.isoformat()[:16])
+    fleet.wait(7_201)
+    fleet.dispatch(thorough=True)
+    assert fleet.agents["web-01"].order() is not None
+
+
+def test_goes_on_with_a_manual_wave_by_hand(fleet: ServedFleet) -> None:
+    fleet.sail(waves=[{"name": "all", "manual": True}])
+    assert fleet.agents["web-01"].order() is None
+    why = fleet.viewer.get(f"{URL}/explain").json()
+    assert why["waits"][0]["code"] == "manual"
+
+    done = fleet.operator.post(f"{URL}/continue", json={})
+    fleet.dispatch(thorough=True)
+
+    assert done.status_code == 200, done.text
+    assert fleet.agents["web-01"].order() is not None

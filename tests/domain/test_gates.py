@@ -71,6 +71,7 @@ NAMES = (
     "hold",
     "quarantine",
     "channel-edges",
+    "start-at",
     "window",
     "wave-promotion",
     "host-edge",
@@ -230,6 +231,11 @@ SHUT: dict[str, tuple[Callable[[FleetState], FleetState], str, GateEvidence | No
         "stable waits until base is idle: base@os.1 is Active",
         GateEvidence("channels", "base", 21),
     ),
+    "start-at": (
+        lambda state: with_tally(state, start_at=T0 + timedelta(hours=1)),
+        "starts at 2026-05-04 09:00 UTC",
+        GateEvidence("rollout_tallies", ROLLOUT, 10),
+    ),
     "wave-promotion": (
         lambda state: with_tally(state, current_wave=0),
         "wave 1 waits for wave 0",
@@ -298,7 +304,9 @@ def test_is_held_back_by_each_gate_alone_which_says_why_and_by_what(gate: str) -
     close, reason, evidence = SHUT[gate]
     state = close(open_to())
 
-    found = [verdict for verdict in judge(state, ROLLOUT, WHO) if not verdict.passed]
+    found = [
+        replace(verdict, until=None) for verdict in judge(state, ROLLOUT, WHO) if not verdict.passed
+    ]
 
     assert found == [GateVerdict(gate=gate, passed=False, reason=reason, evidence=evidence)]
     assert WHO not in names(state)

@@ -552,18 +552,6 @@ def test_holds_the_invariants_over_long_voyages(seed: int) -> None:
 def test_comes_across_every_state_and_every_clearance_on_such_voyages() -> None:
     """The properties above would hold of a fleet that never leaves its port, too."""
     MET.clear()
-    for seed in range(90):
-        dice = Random(seed)
-        fleet = Fleet(OnFailure.ROLLBACK if seed % 2 else OnFailure.HALT, 0)
-        for _ in range(140):
-            fleet.do((dice.choice(DEEDS), dice.randrange(9), dice.randrange(60)))
-        for fact in fleet.fleet.events(RolloutTransitioned, WaveAdvanced):
-            MET[fact.to if isinstance(fact, RolloutTransitioned) else "WaveAdvanced"] += 1
-        for fact in fleet.fleet.events(RolloutConcluded):
-            MET[fact.outcome] += 1
-        for fact in fleet.fleet.events(WaveContinued, WaveSkipped):
-            MET[type(fact).__name__] += 1
-
     unmet = {
         *RolloutState,
         *Clearance,
@@ -573,5 +561,17 @@ def test_comes_across_every_state_and_every_clearance_on_such_voyages() -> None:
         "WaveSkipped",
         "ClosureQuarantined",
         "RolloutIsHalted",
-    }
-    assert unmet - set(MET) <= {RolloutState.OPENING}  # where each of them begins
+    } - {RolloutState.OPENING}  # where each of them begins
+    for seed in range(400):  # as many as it takes
+        dice = Random(seed)
+        fleet = Fleet(OnFailure.ROLLBACK if seed % 2 else OnFailure.HALT, 0)
+        for _ in range(140):
+            fleet.do((dice.choice(DEEDS), dice.randrange(9), dice.randrange(60)))
+        for fact in fleet.fleet.events(RolloutTransitioned, RolloutConcluded):
+            MET[fact.to if isinstance(fact, RolloutTransitioned) else fact.outcome] += 1
+        for fact in fleet.fleet.events(WaveAdvanced, WaveContinued, WaveSkipped):
+            MET[type(fact).__name__] += 1
+        if unmet <= set(MET):
+            break
+
+    assert unmet - set(MET) == set()

@@ -122,7 +122,15 @@ def test_waits_again_when_a_host_that_counted_is_no_longer_through() -> None:
 # ── a delay ───────────────────────────────────────────────────────────────────────────────────────
 
 MINUTE = timedelta(minutes=1)
-LATER: dict[str, Any] = {"members": {"delay_seconds": 60}}
+
+
+def promote_later(fleet: MemoryFleet, *hosts: int, **members: Any) -> str:
+    """Every wave has a delay; that of the first one is over."""
+    rollout_id = fleet.promote("web.1", *hosts, members={"delay_seconds": 60, **members})
+    with pytest.raises(WaveNotReached, match="starts at"):
+        fleet.order(rollout_id, "w0-0")
+    fleet.clock.now += MINUTE
+    return rollout_id
 
 
 def start_due(fleet: MemoryFleet, rollout_id: str) -> None:
@@ -132,7 +140,7 @@ def start_due(fleet: MemoryFleet, rollout_id: str) -> None:
 
 
 def test_waits_for_the_delay_of_the_next_wave_and_then_goes_by_a_timer(fleet: MemoryFleet) -> None:
-    rollout_id = fleet.promote("web.1", 1, 1, **LATER)
+    rollout_id = promote_later(fleet, 1, 1)
     fleet.reach(rollout_id, "w0-0")
     tally = fleet.tally(rollout_id)
     done_at = tally.done_at
@@ -151,7 +159,7 @@ def test_waits_for_the_delay_of_the_next_wave_and_then_goes_by_a_timer(fleet: Me
 
 
 def test_starts_no_wave_by_its_timer_while_it_is_paused(fleet: MemoryFleet) -> None:
-    rollout_id = fleet.promote("web.1", 1, 1, **LATER)
+    rollout_id = promote_later(fleet, 1, 1)
     fleet.reach(rollout_id, "w0-0")
     said: dict[str, Any] = {"rollout_id": rollout_id, **BY}
     fleet.execute(pause_rollout, PauseRollout(**said))
@@ -268,6 +276,7 @@ def test_skips_a_later_wave_and_with_it_its_delay_and_the_person_it_waits_for(
     fleet: MemoryFleet,
 ) -> None:
     rollout_id = fleet.promote("web.1", 1, 1, 1, members={"delay_seconds": 60, "manual": True})
+    fleet.clock.now += MINUTE
     go_on(fleet, rollout_id)
     skip(fleet, rollout_id, "w1")
     fleet.reach(rollout_id, "w0-0")
@@ -302,6 +311,7 @@ def force(fleet: MemoryFleet, rollout_id: str) -> None:
 def test_lets_every_wave_go_at_once_and_still_counts_their_hosts(fleet: MemoryFleet) -> None:
     members = {"delay_seconds": 60, "manual": True}
     rollout_id = fleet.promote("web.1", 1, 1, 2, members=members)
+    fleet.clock.now += MINUTE
     force(fleet, rollout_id)
     force(fleet, rollout_id)
 

@@ -192,8 +192,8 @@ def halted_still_dispatching() -> Patches:
     """A host failed, and orders go out as if nothing had happened."""
     under_way = report_slices._demand_under_way
 
-    def unhalted(tally: RolloutTally, wave: int, *, late: bool) -> None:
-        under_way(replace(tally, halted_at=None), wave, late=late)
+    def unhalted(tally: RolloutTally, wave: int, now: datetime, *, late: bool) -> None:
+        under_way(replace(tally, halted_at=None), wave, now, late=late)
 
     def wanting(tally: RolloutTally) -> bool:
         return wants_orders(replace(tally, halted_at=None))

@@ -141,6 +141,21 @@ PROMOTE = Verb(
     ("channel", "promote", CHANNEL, "web.2", "--reason", WHY),
     Form(f"{CHANNEL_PAGE}/promote", {**REASON, "release": "web.2"}, CHANNEL_PAGE),
 )
+START_AT = "2126-01-01T02:00:00+01:00"  # refused: too far ahead
+PROMOTE_LATER = Verb(
+    steps.PROMOTE,
+    ApiCall(
+        "POST",
+        f"/v1{CHANNEL_PAGE}/promote",
+        {**REASON, "release_id": "web.2", "start_at": START_AT},
+    ),
+    ("channel", "promote", CHANNEL, "web.2", "--start-at", START_AT, "--reason", WHY),
+    Form(
+        f"{CHANNEL_PAGE}/promote",
+        {**REASON, "release": "web.2", "start_at": START_AT},
+        CHANNEL_PAGE,
+    ),
+)
 REFRESH = Verb(
     steps.PROMOTE,
     ApiCall(
@@ -209,6 +224,7 @@ CASES = (
     VerbCase(ABANDON, "a halted one", OPERATOR, halt),
     VerbCase(WAIVE, "a host of a halted one", OPERATOR, halt),
     PROMOTION,
+    VerbCase(PROMOTE_LATER, "in a hundred years", MANAGER, start, "invalid_input"),
     VerbCase(PROMOTE, "as a viewer", VIEWER, start, "missing_permission"),
     VerbCase(OVERRIDE, "of a running one", ON_CALL, start),
     VerbCase(OVERRIDE, "as a fleet operator", OPERATOR, start, "missing_permission"),

@@ -248,6 +248,11 @@ def _waves(found: Item) -> str:
     type=click.Choice(("edges", "freeze", "hold", "window", "start-at", "freshness")),
     help="A gate that the rollout passes. It needs the permission emergency and a reason.",
 )
+@click.option(
+    "--start-at",
+    metavar="TIME",
+    help="Send no order before: 2026-12-24T02:00:00+01:00, or in 3h.",
+)
 @reason(required=False)
 @version_option
 @wait_option
@@ -258,6 +263,7 @@ def promote(
     release: str,
     refresh: bool,
     override: tuple[str, ...],
+    start_at: str | None,
     reason: str | None,
     version: int | None,
     wait: WaitOption,
@@ -268,6 +274,12 @@ def promote(
         body |= {"refresh": True}
     if override:
         body |= {"override": list(override)}
+    if start_at is not None:
+        from datetime import UTC, datetime
+
+        from tidegate.cli.times import as_api_time, parse_start
+
+        body |= {"start_at": as_api_time(parse_start(start_at, datetime.now(UTC)))}
     request_promotion(context, channel, body, version, wait)
 
 
@@ -359,6 +371,8 @@ def request_promotion(
     if not wait.is_asked or context.is_for_people:
         release = rollout_id.partition("@")[2].partition("~")[0]
         told = "has new evidence" if body.get("refresh") else f"rollout {rollout_id} is open"
+        if body.get("start_at"):
+            told += f" and starts at {when(body['start_at'])}"
         context.done(answer, f"{release} is authoritative on {channel}; {told}")
         for warning in answer.get("warnings") or []:
             note(f"warning: {warning}")

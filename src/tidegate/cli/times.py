@@ -40,6 +40,18 @@ def _parsed(text: str, now: datetime) -> datetime:
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
+def parse_start(text: str, now: datetime) -> datetime:
+    """A moment to come: RFC 3339, a date, or a span such as 3h from now.
+
+    Raises:
+        CommandExit: it names none.
+    """
+    span = text.strip().removeprefix("in ").strip()
+    if ahead := _AGO.fullmatch(span):
+        return now + timedelta(seconds=int(ahead[1]) * _UNITS[ahead[2]])
+    return parse_time(text, now)
+
+
 def parsed(text: str) -> datetime:
     """A time as the API writes it."""
     return datetime.fromisoformat(text)

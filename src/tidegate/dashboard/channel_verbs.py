@@ -118,6 +118,12 @@ def _promote(
     fields: tuple[Field, ...] = (
         Field(name="release", label="Release", kind="select", options=offered),
         Field(name="display_name", label="Call it", placeholder="Optional: a name for people"),
+        Field(
+            name="start_at",
+            label="Start at",
+            placeholder="Optional: 2026-12-24T02:00:00+01:00",
+            hint="No order goes out before. Empty: at once.",
+        ),
         Field(name="reason", label="Reason", kind="long", placeholder="Optional: why, for the log"),
     )
     return VerbButton(

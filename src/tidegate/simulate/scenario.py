@@ -62,9 +62,10 @@ class SimulationResult(Struct, frozen=True, kw_only=True):
 def draw_scenario(seed: int) -> Scenario:
     """The scenario of a seed: policies, channels, edges and budgets of all kinds."""
     random = Random(f"scenario {seed}")
+    varying = Random(f"members {seed}")
     hosts = random.randint(60, 200) if seed % LARGE_EVERY == LARGE_EVERY - 1 else 20
     policy = ChannelPolicy(
-        waves=_waves(random),
+        waves=_waves(random, varying),
         on_failure=random.choice([OnFailure.ROLLBACK, OnFailure.ROLLBACK, OnFailure.HALT]),
         offline_grace_seconds=random.choice([None, 300, 900]),
         retention_seconds=random.choice([900, RETENTION_SECONDS]),
@@ -75,9 +76,9 @@ def draw_scenario(seed: int) -> Scenario:
             ScenarioChannel(channel="web-stable", selector="*", policy=policy),
         )
     else:
-        first = ChannelPolicy(waves=_waves(random), retention_seconds=RETENTION_SECONDS)
+        first = ChannelPolicy(waves=_waves(random, varying), retention_seconds=RETENTION_SECONDS)
         after = ChannelPolicy(
-            waves=_waves(random),
+            waves=_waves(random, varying),
             edges=(ChannelEdge("web-a"),),
             retention_seconds=RETENTION_SECONDS,
         )
@@ -90,10 +91,10 @@ def draw_scenario(seed: int) -> Scenario:
     return Scenario(seed=seed, hosts=hosts, channels=channels, budgets=budgets, releases=releases)
 
 
-def _waves(random: Random) -> tuple[WaveSpec, ...]:
+def _waves(random: Random, varying: Random) -> tuple[WaveSpec, ...]:
     tolerant = WaveSpec(name="rest", failures_max_percent=random.choice([None, 10, 30]))
     waves = random.choice([WAVES, (*WAVES[:2], tolerant), (tolerant,), ()])
-    return tuple(_varied(wave, random) for wave in waves)
+    return tuple(_varied(wave, varying) for wave in waves)
 
 
 def _varied(wave: WaveSpec, random: Random) -> WaveSpec:

@@ -44,6 +44,7 @@ class Promotion(Input, frozen=True, kw_only=True):
     display_name: Annotated[str, Meta(max_length=256)] = ""  # of the rollout, for people
     refresh: bool = False  # confirm the pinned release with new evidence; no rollout opens
     override: tuple[OverridableGate, ...] = ()  # gates that it passes; needs `emergency`
+    start_at: Annotated[datetime, Meta(tz=True)] | None = None  # no order before
 
 
 class Rollback(Input, frozen=True, kw_only=True):
@@ -79,6 +80,7 @@ def promote(
             display_name=body.display_name,
             refresh=body.refresh,
             overrides=body.override,
+            start_at=body.start_at,
         )
     )
 

@@ -71,6 +71,7 @@ class Opening(Input, frozen=True, kw_only=True):
     release_id: ReleaseId
     reason: Annotated[str, Meta(max_length=1_024)] = ""
     display_name: Annotated[str, Meta(max_length=256)] = ""
+    start_at: Annotated[datetime, Meta(tz=True)] | None = None  # no order before
 
 
 class Planning(Input, frozen=True, kw_only=True):
@@ -125,6 +126,7 @@ def open_one(
             body.release_id,
             reason=body.reason,
             display_name=body.display_name,
+            start_at=body.start_at,
         )
     )
 

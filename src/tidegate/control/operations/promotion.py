@@ -11,7 +11,7 @@ what was asked, not by the plan, which may be another one by then.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import Struct
@@ -89,6 +89,7 @@ class Promote(Struct, frozen=True, kw_only=True):
     lift_quarantine: bool = False
     refresh: bool = False  # new evidence for what the channel is pinned to, and nothing else
     overrides: tuple[OverridableGate, ...] = ()  # gates that the rollout passes
+    start_at: datetime | None = None  # no order before; None: at once
     display_name: str = ""
     reason: str = ""
 
@@ -265,6 +266,7 @@ class Promotions:
                 if asked.expected_version is None
                 else asked.expected_version,
                 refresh=True,
+                start_at=asked.start_at,
                 reason=asked.reason,
             )
         planned = self.plan(
@@ -292,6 +294,7 @@ class Promotions:
             overrides=asked.overrides,
             emergency=asked.emergency,
             lift_quarantine=asked.lift_quarantine,
+            start_at=asked.start_at,
             display_name=asked.display_name,
             reason=asked.reason,
         )
@@ -382,13 +385,15 @@ class PromotionOperations:
         display_name: str = "",
         refresh: bool = False,
         overrides: tuple[OverridableGate, ...] = (),
+        start_at: datetime | None = None,
     ) -> ChannelPromotion:
         """Make a release authoritative on the channel and roll it out: one commit. ``refresh``:
         confirm the release that is, with new evidence, and open no rollout.
         ``overrides`` are gates that the rollout passes; that needs the permission emergency.
+        Before ``start_at`` no order goes out.
 
         Raises:
-            ReleaseNotPinned.
+            ReleaseNotPinned. InvalidInput: ``start_at`` is past, or too far ahead.
         """
         caller.demand(PROMOTE, channel_scope(channel))
         if overrides:
@@ -401,6 +406,7 @@ class PromotionOperations:
             expected_version=self._counter_seen(caller, channel),
             refresh=refresh,
             overrides=() if refresh else overrides,
+            start_at=None if start_at is None else start_at.astimezone(UTC),
             display_name=display_name,
             reason=reason.strip(),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from functools import partial
 from typing import Annotated, Literal
 
@@ -20,6 +21,7 @@ from tidegate.domain.access.steps import (
     ROLL_BACK,
     UNHOLD_CHANNEL,
 )
+from tidegate.errors import InvalidInput
 from tidegate.web.inputs import Input
 from tidegate.web.routing import Request, Response
 
@@ -32,6 +34,7 @@ class PromoteForm(Input, frozen=True, kw_only=True):
     release: Annotated[str, Meta(min_length=1, max_length=200)]
     display_name: Annotated[str, Meta(max_length=256)] = ""
     refresh: Literal["", "yes"] = ""
+    start_at: Annotated[str, Meta(max_length=40)] = ""
     reason: OptionalReason = ""
 
 
@@ -61,6 +64,7 @@ def promote(
             reason=body.reason,
             display_name=body.display_name,
             refresh=body.refresh == "yes",
+            start_at=_moment(body.start_at),
         )
         return done.position
 
@@ -87,6 +91,23 @@ def roll_back(
         return done.position
 
     return _done(request, pages, layout, run, "rolled back")
+
+
+def _moment(text: str) -> datetime | None:
+    """A time from a form; empty: none. Raises: InvalidInput."""
+    text = text.strip()
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise InvalidInput(
+            f"start_at is {text}; write a time with an offset, such as 2026-12-24T02:00:00+01:00.",
+            field="start_at",
+        )
+    return moment
 
 
 def _done(

@@ -7,6 +7,7 @@
     hold              the channel is held
     quarantine        some host rolled back from this closure
     channel-edges     the release has not succeeded on a channel that comes first
+    start-at          the time has not come at which the rollout starts
     window            a maintenance window keeps orders from the host now
     wave-promotion    a wave before the host's is not done; its delay runs; somebody must continue
                       it; or no wave takes the host
@@ -263,6 +264,15 @@ def _edge_verdicts(look: GateContext) -> Iterator[EdgeVerdict]:
     waits = WaitingRelease(look.tally.channel, look.tally.target_ref)
     for edge in look.tally.edges:
         yield judge_edge(edge, waits, look.sight.edges[edge.channel], look.state.at)
+
+
+def not_started(look: GateContext, host_id: str) -> Block | None:
+    tally = look.tally
+    if tally.start_at is None or look.state.at >= tally.start_at:
+        return None
+    if tally.terminal_at is not None:
+        return None  # late hosts follow a rollout that started
+    return Block(f"starts at {time_text(tally.start_at)}", look.tallied(), until=tally.start_at)
 
 
 def window(look: GateContext, host_id: str) -> Block | None:
@@ -544,6 +554,10 @@ GATES = (
             stands_on=_edged,
             adds=_succeeded,
         ),
+    ),
+    _overridable(
+        OverridableGate.START_AT,
+        Gate("start-at", not_started, "the rollout has started", stands_on=_tallied),
     ),
     _overridable(
         OverridableGate.WINDOW,

@@ -511,6 +511,8 @@ def _gate_verbs(look: GateContext, name: str, first: BlockedHosts) -> tuple[str,
             return (f"tidegate quarantine lift {channel} {tally.target_closure}",)
         case "freshness":
             return (f"tidegate channel promote {channel} {tally.target_ref} --refresh",)
+        case "start-at":
+            return (f"tidegate rollout override {rollout} --gate start-at",)
         case "disruption-budget":
             return (f"tidegate budget create {id}",)
         case "host-silent" | "host-edge" | "wave-promotion" | "host-busy" if host:

@@ -56,6 +56,7 @@ class RolloutOpened(RolloutFact, frozen=True, kw_only=True):
     previous_ref: str | None = None
     rollback_of: str | None = None  # the release that an operator rolls the channel back from
     emergency: bool = False  # a rollback that reaches all hosts now, whatever gates say
+    start_at: datetime | None = None  # no order before; None: at once
     display_name: str = ""
     operator: str = ""
     reason: str = ""  # the operator's, for opening it

@@ -109,6 +109,7 @@ def _open(event: RolloutOpened) -> Stepped:
         incarnation=event.incarnation,
         rollback_of=event.rollback_of,
         emergency=event.emergency,
+        start_at=event.start_at,
     )
     if any(wave.hosts < 1 for wave in event.waves):
         raise broken(tally, "a wave without hosts is dropped when the plan is frozen")

@@ -13,7 +13,7 @@ evidence. A refresh is the first of these facts alone: the pin stays, its eviden
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -67,12 +67,14 @@ from tidegate.domain.rollouts.facts import (
 from tidegate.domain.rollouts.names import check_rollout_id, rollout_id
 from tidegate.domain.rollouts.rows import RolloutTally, tally_key
 from tidegate.domain.rollouts.states import Outcome, OverridableGate
+from tidegate.domain.windows.sentences import span_text
 from tidegate.errors import InvalidInput
 from tidegate.kernel import codec
 from tidegate.kernel.model import Key, Position, at_most, check_text
 from tidegate.kernel.slices import Slice
 
 DISPLAY_NAME_BYTES_MAX = 256
+START_AHEAD_MAX = timedelta(days=366)
 PLAN_DIGEST_BYTES_MAX = 128
 
 
@@ -97,6 +99,7 @@ class PromoteRelease(Struct, frozen=True, kw_only=True):
     channel_version: int | None = None  # of the channel's row, from which a rollback was chosen
     refresh: bool = False  # the pin stays, and no rollout opens: only its evidence is new
     overrides: tuple[OverridableGate, ...] = ()  # gates that the rollout passes
+    start_at: datetime | None = None  # no order before; None: at once
     display_name: str = ""
     reason: str = ""  # for the history; nothing follows from it
 
@@ -127,6 +130,8 @@ def rows_of_promotion(command: PromoteRelease) -> tuple[Key, ...]:
         raise InvalidInput("only a rollback passes every gate at once", field="emergency")
     if len(set(command.overrides)) != len(command.overrides):
         raise InvalidInput("each gate is overridden once", field="overrides")
+    if command.start_at is not None and command.refresh:
+        raise InvalidInput("a refresh opens no rollout; leave start_at out", field="start_at")
     at_most("waves of a plan", len(command.waves), WAVES_MAX)
     if any(wave.hosts < 1 for wave in command.waves):
         raise InvalidInput("a wave of a plan has hosts; empty ones are dropped", field="waves")
@@ -189,6 +194,7 @@ def decide_promotion(
         _demand_pinned(rows[0], command)
         (change,) = pinned
         return (replace(change, reason=command.reason),)
+    _check_start(command.start_at, now)
     _demand_free(channel, command, active[0] if active else None)
     if quarantined is not None and not command.lift_quarantine:
         raise ClosureQuarantined(
@@ -254,6 +260,27 @@ def _overridden(
         )
         for gate in gates
     )
+
+
+def _check_start(start_at: datetime | None, now: datetime) -> None:
+    """Raises: InvalidInput: no rollout can start then."""
+    if start_at is None:
+        return
+    if start_at <= now:
+        ago = span_text(now - start_at)
+        raise InvalidInput(f"start_at is {ago} ago; leave it out to start now.", field="start_at")
+    if start_at > now + START_AHEAD_MAX:
+        raise InvalidInput(
+            f"start_at is {span_text(start_at - now)} ahead; allowed are {START_AHEAD_MAX.days} d.",
+            field="start_at",
+        )
+
+
+def _first_order_at(command: PromoteRelease, now: datetime) -> datetime | None:
+    """When the first wave may go: at the time asked for, and after its own delay."""
+    delay = command.waves[0].delay_seconds if command.waves else 0
+    after_delay = now + timedelta(seconds=delay) if delay else None
+    return max(filter(None, (command.start_at, after_delay)), default=None)
 
 
 def _demand_pinned(actual: Any, command: PromoteRelease) -> None:
@@ -339,6 +366,7 @@ def _opened(
         empty_waves=command.empty_waves,
         previous_ref=previous,
         rollback_of=previous if command.rollback else None,
+        start_at=_first_order_at(command, now),
         display_name=command.display_name,
         operator=command.by,
         reason=command.reason,

@@ -225,7 +225,7 @@ def decide_report(
         if isinstance(event, ActivationCompleted) and record.state is HostState.DEFERRED:
             _demand_free(tally, rows[-1])
     else:
-        _demand_under_way(tally, record.wave, late=record.late)
+        _demand_under_way(tally, record.wave, now, late=record.late)
         _demand_retried(tally, record.host_id)
         assert len(rows) == 7, "what rows_of_report names for an acknowledgement"
         _, _, quarantined, gates, host, *stops = rows
@@ -294,7 +294,7 @@ def demand_tally(tally: RolloutTally | None, rollout_id: str) -> RolloutTally:
     return tally
 
 
-def _demand_under_way(tally: RolloutTally, wave: int, *, late: bool) -> None:
+def _demand_under_way(tally: RolloutTally, wave: int, now: datetime, *, late: bool) -> None:
     """That a switch may start now. A late host follows the rollout that it joined, to its end."""
     said = {"rollout_id": tally.rollout_id, "state": tally.state.value}
     if tally.state is RolloutState.SUPERSEDED and not late:
@@ -309,6 +309,18 @@ def _demand_under_way(tally: RolloutTally, wave: int, *, late: bool) -> None:
         _demand_over(tally)
     else:
         _demand_dispatchable(tally, wave)
+        _demand_started(tally, now)
+
+
+def _demand_started(tally: RolloutTally, now: datetime) -> None:
+    """That the rollout may start, or a person with the permission emergency says so."""
+    if not tallies.is_started(tally, now):
+        assert tally.start_at is not None
+        raise WaveNotReached(
+            f"{tally.rollout_id} starts at {tally.start_at.isoformat()}",
+            rollout_id=tally.rollout_id,
+            state=tally.state.value,
+        )
 
 
 def _demand_retried(tally: RolloutTally, host_id: str) -> None:
@@ -442,7 +454,7 @@ def decide_reservation(rows: Reserved, command: ReserveDispatch, now: datetime) 
     if record is not None and command.attempt <= record.attempt:
         return ()
     late = command.late or (record is not None and (record.late or record.left is not None))
-    _demand_under_way(tally, command.wave, late=late)
+    _demand_under_way(tally, command.wave, now, late=late)
     _demand_retried(tally, command.host_id)
     if not late:
         _demand_turn(tally, command.wave)

@@ -114,6 +114,7 @@ class RolloutTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
     incarnation: int = 1
     rollback_of: str | None = None  # the release that the channel is rolled back from
     emergency: bool = False  # it passes every gate that can be overridden
+    start_at: datetime | None = None  # no order before
     halted_at: datetime | None = None
     halted_by: str | None = None  # the host that failed
     paused_at: datetime | None = None

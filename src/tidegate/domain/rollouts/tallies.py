@@ -293,6 +293,13 @@ def under_way(tally: RolloutTally) -> int:
     return max(tally.busy, total(tally, *UNDER_WAY) + rolling_back(tally) + late)
 
 
+def is_started(tally: RolloutTally, now: datetime) -> bool:
+    """Whether the time has come at which the rollout may start, or it passes that gate."""
+    if tally.start_at is None or now >= tally.start_at:
+        return True
+    return override_of(tally, OverridableGate.START_AT, now) is not None
+
+
 # ── overrides ─────────────────────────────────────────────────────────────────────────────────────
 
 
