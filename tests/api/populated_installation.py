@@ -384,6 +384,9 @@ class PopulatedInstallation(ServedFleet):
         done(self.operator.post("/v1/freezes", json=few))
         until = {"reason": "night", "until": "2030-01-01T00:00:00Z", "channels": ["few", "held"]}
         done(self.operator.post("/v1/freezes", json=until))
+        nightly: dict[str, Any] = {"window_id": "nightly", "kind": "deny", "channels": ["few"]}
+        nightly |= {"start": "2026-05-01T02:00", "duration_seconds": 7_200, "rule": "FREQ=DAILY"}
+        done(self.operator.post("/v1/windows", json={**nightly, "reason": "backup <now>"}))
 
 
 def done(answer: httpx2.Response) -> httpx2.Response:

@@ -26,6 +26,7 @@ PROMISED = {
     "host": "list show enroll revoke explain label retire",
     "quarantine": "list lift",
     "freeze": "list show create delete",
+    "window": "list show create edit delete next",
     "outbox": "list show redrive cancel",
     "token": "list show create delete",
     "user": "list show create grant disable enable erase password reset-password redeem",

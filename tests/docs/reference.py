@@ -455,6 +455,7 @@ SCOPE_OF_NOUN: Final = {
     "installation": "",
     "session": "",
     "freeze": "each channel that it names, or `*`",
+    "window": "each channel that it names, or `*`",
     "quarantine": CHANNEL,
     "budget": EVERYWHERE,
     "host": EVERYWHERE,

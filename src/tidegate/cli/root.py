@@ -33,6 +33,7 @@ NOUNS: Final[Mapping[str, Lazy]] = {
     "host": (f"{_HERE}.host:host", "Hosts of the fleet."),
     "quarantine": (f"{_HERE}.quarantine:quarantine", "Artifacts that are not dispatched again."),
     "freeze": (f"{_HERE}.freeze:freeze", "Times in which nothing is dispatched."),
+    "window": (f"{_HERE}.window:window", "Times in which orders may go out, or may not."),
     "budget": (f"{_HERE}.budget:budget", "How many hosts may be disrupted at once."),
     "outbox": (f"{_HERE}.outbox:outbox", "Webhooks, programs and files that wait to be sent."),
     "publication": (

@@ -102,6 +102,7 @@ def make_parts(installation: Installation, routes: Sequence[Route]) -> Parts:
         installation.budgets,
         installation.channels,
         installation.freezes,
+        installation.windows,
         installation.hosts,
         installation.outbox,
         installation.owner_cleanup,

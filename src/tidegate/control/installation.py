@@ -41,6 +41,7 @@ from tidegate.control.operations.revisions import RevisionOperations
 from tidegate.control.operations.rollouts import RolloutOperations
 from tidegate.control.operations.subscriptions import SubscriptionOperations
 from tidegate.control.operations.targets import TargetOperations
+from tidegate.control.operations.windows import WindowOperations
 from tidegate.control.publication.manifests import Manifests
 from tidegate.control.publication.publisher import Publisher
 from tidegate.control.queries.as_of import RowHistory
@@ -151,6 +152,7 @@ class Installation:
         )
         self.channels = ChannelOperations(execute, lanes, reads, self.fleet_reader)
         self.freezes = FreezeOperations(execute, reads, self.clock)
+        self.windows = WindowOperations(execute, reads, self.clock)
         self.quarantine = QuarantineOperations(execute)
         self.budgets = BudgetOperations(execute)
         self.hosts = HostOperations(execute, lanes, reads, self.enrollment)

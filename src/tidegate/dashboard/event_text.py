@@ -55,6 +55,8 @@ _LOOKS: Final[dict[str, tuple[str, str]]] = {
     "RolloutTerminal": ("check", "good"),
     "QuarantineLifted": ("ban", "good"),
     "FreezeStarted": ("snow", "calm"),
+    "WindowSet": ("clock", "calm"),
+    "WindowDeleted": ("clock", "good"),
     "FreezeEnded": ("snow", "good"),
     "SignInFailed": ("key", "warn"),
     "IntentRequested": ("outbox", "info"),

@@ -313,6 +313,7 @@ class ChannelPage(Struct, frozen=True, kw_only=True):
     ladder: tuple[RungLine, ...]
     overrides: tuple[OverrideLine, ...]
     verbs: tuple[VerbButton, ...]
+    windows: tuple[Option, ...] = ()
 
 
 # ── releases ──────────────────────────────────────────────────────────────────────────────────────
@@ -645,6 +646,7 @@ class SettingsPage(Struct, frozen=True, kw_only=True):
     secret: str = ""  # a new token, shown this once
     link: str = ""  # of a reset, for another user, shown this once
     facts: tuple[Option, ...] = ()
+    windows: tuple[Option, ...] = ()
 
 
 class SignInPage(Struct, frozen=True, kw_only=True):

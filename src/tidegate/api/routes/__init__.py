@@ -32,6 +32,7 @@ from tidegate.api.routes import (
     tokens,
     users,
     views,
+    windows,
 )
 from tidegate.web.routing import Route
 
@@ -57,6 +58,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *channels.ROUTES,
     *policies.ROUTES,
     *freezes.ROUTES,
+    *windows.ROUTES,
     *hosts.ROUTES,
     *quarantine.ROUTES,
     *rollouts.ROUTES,

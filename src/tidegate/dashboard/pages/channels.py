@@ -31,6 +31,7 @@ from tidegate.dashboard.view_models import (
     Quarantine,
     RungLine,
 )
+from tidegate.dashboard.window_lines import list_lines
 from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.channels.facts import ChannelEdge, WaveSpec
@@ -65,6 +66,7 @@ from tidegate.domain.rollouts.rows import (
     tally_key,
 )
 from tidegate.domain.rollouts.states import OPEN, ORDERED, RolloutState
+from tidegate.domain.windows.evaluation import covers_channel
 from tidegate.web.inputs import Input, Nothing
 from tidegate.web.routing import Request, Response, requires, requires_somewhere
 
@@ -204,6 +206,7 @@ class ChannelPages:
     reads: Reads
     fleet_reader: FleetReader
     layout: Layout
+    clock: Clock
 
     def page_of(
         self,
@@ -248,6 +251,9 @@ class ChannelPages:
             quarantine=kept,
             overrides=_overrides(self.reads, row, people),
             ladder=tuple(_rung(item, people) for item in ladder.rungs),
+            windows=list_lines(
+                self.reads, self.clock(), lambda it: covers_channel(it, name, row.package)
+            ),
             verbs=verbs,
         )
         return PageView(

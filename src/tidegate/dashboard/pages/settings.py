@@ -20,6 +20,7 @@ from tidegate.control.operations.accounts import (
     Accounts,
     PersonNames,
 )
+from tidegate.control.operations.freezes import list_scopes
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard.components import Chip, Field, Option, VerbButton
 from tidegate.dashboard.layout import (
@@ -32,6 +33,7 @@ from tidegate.dashboard.layout import (
     step_route,
 )
 from tidegate.dashboard.view_models import SettingsPage, TokenLine, UserLine
+from tidegate.dashboard.window_lines import list_lines
 from tidegate.domain.access import steps
 from tidegate.domain.access.roles import EVERYWHERE, Grant, Role
 from tidegate.domain.access.roles import Verb as Right
@@ -40,6 +42,7 @@ from tidegate.domain.access.scopes import repository_scope
 from tidegate.domain.access.slices import REASON_BYTES_MAX, TOKEN_DAYS_MAX
 from tidegate.domain.epochs import LOG_IDS, LogId
 from tidegate.domain.packages.rows import REPOSITORIES
+from tidegate.domain.windows.rows import Window
 from tidegate.errors import TidegateError
 from tidegate.kernel.model import Key
 from tidegate.web.authentication import set_cookie
@@ -145,6 +148,7 @@ class SettingsPages:
             secret=secret,
             link=link,
             facts=_facts(self.reads, self.settings),
+            windows=list_lines(self.reads, self.clock(), partial(_may_see_window, request)),
         )
         rows = [
             *(verb for line in users for verb in line.verbs),
@@ -173,6 +177,12 @@ def _facts(reads: Reads, settings: Settings) -> tuple[Option, ...]:
         Option(_log_id(reads), "Log id"),
         Option("yes" if settings.is_secure else "loopback only", "TLS"),
     )
+
+
+def _may_see_window(request: Request[Any, Any, Any], row: Window) -> bool:
+    """One of all channels concerns everybody."""
+    scopes = list_scopes(row.channels)
+    return not row.channels or any(request.principal.may(Right.READ, it) for it in scopes)
 
 
 def _repositories(

@@ -210,6 +210,12 @@ START_FREEZE: Final = Step(name="freeze.start", verbs=OPERATE, urgent=True)
 """Freeze some channels or all of them. They send no orders until the freeze ends."""
 END_FREEZE: Final = Step(name="freeze.end", verbs=OPERATE)
 """End a freeze."""
+CREATE_WINDOW: Final = Step(name="window.create", verbs=OPERATE)
+"""Create a maintenance window: hosts get orders only then, or not then."""
+EDIT_WINDOW: Final = Step(name="window.edit", verbs=OPERATE, version=DEMANDED)
+"""Change a maintenance window."""
+DELETE_WINDOW: Final = Step(name="window.delete", verbs=OPERATE, version=CHECKED)
+"""Delete a maintenance window."""
 LIFT_QUARANTINE: Final = Step(name="quarantine.lift", verbs=OPERATE)
 """Allow a quarantined artifact on a channel again."""
 SET_BUDGET: Final = Step(name="budget.set", verbs=OPERATE)
@@ -298,6 +304,9 @@ STEPS: Final = _steps(
         UNHOLD_CHANNEL,
         START_FREEZE,
         END_FREEZE,
+        CREATE_WINDOW,
+        EDIT_WINDOW,
+        DELETE_WINDOW,
         LIFT_QUARANTINE,
         SET_BUDGET,
         REMOVE_BUDGET,

@@ -1,0 +1,225 @@
+"""Maintenance windows: times in which orders may go out, and times in which they may not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from tidegate.cli.channel_policy import CHANNELS
+from tidegate.cli.completion import names
+from tidegate.cli.context import (
+    CommandContext,
+    NounGroup,
+    reason,
+    version_option,
+    watch_option,
+    with_context,
+)
+from tidegate.cli.output import Cell, Column, column, person_column, text, time_column
+from tidegate.cli.paths import at
+
+F = TypeVar("F", bound=Callable[..., Any])
+WINDOWS = names("/v1/windows", "window_id")
+
+COLUMNS = (
+    column("WINDOW", "window_id"),
+    column("KIND", "kind"),
+    Column("CHANNELS", lambda item: text(item.get("channels") or "all")),
+    column("HOSTS", "hosts"),
+    column("START", "start"),
+    Column("FOR", lambda item: text(duration_text(item["duration_seconds"]))),
+    Column("RULE", lambda item: text(item.get("rule") or "once")),
+    column("ZONE", "zone"),
+    column("WHY", "reason"),
+)
+OCCURRENCES = (
+    column("STARTS", "starts"),
+    column("ENDS", "ends"),
+    time_column("STARTS (UTC)", "starts_at"),
+    time_column("ENDS (UTC)", "ends_at"),
+    column("ZONE", "zone"),
+)
+
+
+@click.group(cls=NounGroup)
+def window() -> None:
+    """Times in which orders may go out, or may not."""
+
+
+def duration_text(seconds: int) -> str:
+    """2 h 30 min."""
+    said = []
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        count, seconds = divmod(seconds, size)
+        if count:
+            said.append(f"{count} {unit}")
+    return " ".join(said)
+
+
+def read_duration(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """2h, 90min, 3600: as seconds."""
+    if value is None:
+        return None
+    units = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}
+    number = value.rstrip("dhmins ")
+    unit = value[len(number) :].strip() or "s"
+    if not number.isdigit() or unit not in units:
+        raise click.BadParameter(f"{value!r} is not a duration; write 2h, 90min or 5400")
+    return int(number) * units[unit]
+
+
+def members(verb: F) -> F:
+    """The options of a window, the same for create and edit."""
+    for option in reversed(
+        (
+            click.option("--start", metavar="TIME", help="Local start: 2026-11-17T02:00."),
+            click.option(
+                "--for",
+                "duration_seconds",
+                callback=read_duration,
+                metavar="TIME",
+                help="How long an occurrence lasts: 2h, 90min, 5400.",
+            ),
+            click.option("--rule", help="When it repeats: FREQ=WEEKLY;BYDAY=TU. Empty: once."),
+            click.option("--zone", help="A time zone: Europe/Berlin; or a label: label:tz."),
+            click.option("--zone-default", help="For hosts without a valid label."),
+            click.option(
+                "--channel", "channels", multiple=True, shell_complete=CHANNELS, help="Else: all."
+            ),
+            click.option("--repository", "repositories", multiple=True, help="Else: all."),
+            click.option("--hosts", metavar="SELECTOR", help="Which hosts. Else: all."),
+            click.option(
+                "--except",
+                "except_dates",
+                multiple=True,
+                metavar="DATE",
+                help="A local date on which it does not start: 2026-12-24.",
+            ),
+        )
+    ):
+        verb = option(verb)
+    return verb
+
+
+def given(options: dict[str, Any]) -> dict[str, Any]:
+    """The members that were given."""
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in options.items()
+        if value not in (None, ())
+    }
+
+
+@window.command("create")
+@click.argument("window_id", metavar="WINDOW")
+@click.option(
+    "--kind",
+    type=click.Choice(("allow", "deny")),
+    default="allow",
+    show_default=True,
+    help="Orders only then, or none then.",
+)
+@members
+@click.option("--check", is_flag=True, help="Print the next five occurrences; write nothing.")
+@reason(required=True)
+@with_context
+def create(
+    context: CommandContext, /, window_id: str, check: bool, reason: str, **options: Any
+) -> None:
+    """Create WINDOW: orders go out only then, or not then."""
+    body = {"window_id": window_id, **given(options)}
+    if check:
+        found = context.client.write("POST", at("windows", "check"), body).json()
+        _print_occurrences(context, found)
+        return
+    body["reason"] = reason
+    answer = context.client.write("POST", at("windows"), body)
+    context.done(answer, f"window {window_id} is set; see: tidegate window next {window_id}")
+
+
+@window.command("edit")
+@click.argument("window_id", metavar="WINDOW", shell_complete=WINDOWS)
+@click.option(
+    "--kind", type=click.Choice(("allow", "deny")), help="Orders only then, or none then."
+)
+@members
+@click.option("--all-channels", is_flag=True, help="Cover all channels.")
+@reason(required=True)
+@version_option
+@with_context
+def edit(
+    context: CommandContext,
+    /,
+    window_id: str,
+    all_channels: bool,
+    reason: str,
+    version: int | None,
+    **options: Any,
+) -> None:
+    """Change WINDOW; what is not given stays."""
+    path = at("windows", window_id)
+    body = {**given(options), "reason": reason}
+    if all_channels:
+        body["channels"] = []
+    answer = context.client.write("PATCH", path, body, etag=context.etag_of(path, version))
+    context.done(answer, f"window {window_id} is changed")
+
+
+@window.command("delete")
+@click.argument("window_id", metavar="WINDOW", shell_complete=WINDOWS)
+@reason(required=True)
+@version_option
+@with_context
+def delete(context: CommandContext, window_id: str, reason: str, version: int | None) -> None:
+    """Delete WINDOW."""
+    etag = None if version is None else f'"{version}"'
+    path = at("windows", window_id, "delete")
+    answer = context.client.write("POST", path, {"reason": reason}, etag=etag)
+    context.done(answer, f"window {window_id} is deleted")
+
+
+@window.command("list")
+@watch_option
+@with_context
+def list_all(context: CommandContext, watch: bool) -> None:
+    """List all maintenance windows."""
+    context.shown(
+        lambda: list(context.client.items(at("windows"))), COLUMNS, watch=watch, empty="no window"
+    )
+
+
+@window.command("show")
+@click.argument("window_id", metavar="WINDOW", shell_complete=WINDOWS)
+@watch_option
+@with_context
+def show(context: CommandContext, window_id: str, watch: bool) -> None:
+    """Show one maintenance window."""
+    context.told(lambda: context.get(at("windows", window_id)), _fields, watch=watch)
+
+
+@window.command("next")
+@click.argument("window_id", metavar="WINDOW", shell_complete=WINDOWS)
+@click.option("--host", "host_id", help="In the time zone of this host.")
+@click.option("-n", "count", type=click.IntRange(1, 100), default=5, help="How many. Default: 5.")
+@with_context
+def show_next(context: CommandContext, window_id: str, host_id: str | None, count: int) -> None:
+    """When WINDOW lasts next, in local time and in UTC."""
+    path = at("windows", window_id, "next")
+    _print_occurrences(context, context.get(path, host_id=host_id, count=count))
+
+
+def _print_occurrences(context: CommandContext, found: Any) -> None:
+    context.list(found["occurrences"], OCCURRENCES, empty="it does not occur within 400 days")
+
+
+def _fields(found: Any) -> list[tuple[str, Cell]]:
+    more = [
+        Column("REPOSITORIES", lambda item: text(item.get("repositories") or "all")),
+        column("ZONE WITHOUT LABEL", "zone_default"),
+        column("EXCEPT", "except_dates"),
+        person_column("BY", "operator"),
+        time_column("SET", "set_at"),
+    ]
+    return [(item.title.lower(), item.cell(found)) for item in (*COLUMNS, *more)]

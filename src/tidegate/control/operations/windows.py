@@ -1,0 +1,154 @@
+"""What an operator does to a maintenance window: create, edit and delete it, and look ahead."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tidegate.clock import Clock
+from tidegate.control.operations.execute import Execute
+from tidegate.control.operations.freezes import list_scopes
+from tidegate.control.queries.reads import Reads
+from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.roles import EVERYWHERE
+from tidegate.domain.access.steps import CREATE_WINDOW, DELETE_WINDOW, EDIT_WINDOW
+from tidegate.domain.fleet.refusals import HostNotFound
+from tidegate.domain.fleet.rows import Host, host_key
+from tidegate.domain.windows.checks import check_window
+from tidegate.domain.windows.evaluation import next_occurrences, zone_of
+from tidegate.domain.windows.facts import WindowSpec
+from tidegate.domain.windows.refusals import WindowNotFound
+from tidegate.domain.windows.rows import WINDOWS, Window, window_key
+from tidegate.domain.windows.sentences import local_text
+from tidegate.domain.windows.slices import (
+    CreateWindow,
+    DeleteWindow,
+    EditWindow,
+    create_window,
+    delete_window,
+    edit_window,
+    spec_of,
+)
+from tidegate.kernel.model import Position, at_most
+
+WINDOWS_MAX = 64  # that exist; two that are created at the same moment may both be the last
+OCCURRENCES_MAX = 100
+
+
+class Occurrence(Struct, frozen=True, kw_only=True):
+    """One occurrence of a window."""
+
+    starts_at: datetime
+    ends_at: datetime
+    starts: str  # as people in the zone say it
+    ends: str
+    zone: str
+
+
+class WindowOperations:
+    """The verbs of a window. The caller needs the permission on every channel that it covers.
+
+    Raises:
+        MissingPermission.
+    """
+
+    def __init__(self, execute: Execute, reads: Reads, clock: Clock) -> None:
+        self._execute = execute
+        self._reads = reads
+        self._clock = clock
+
+    def create(self, caller: Caller, window: WindowSpec, reason: str) -> Position:
+        """Allow orders only at some times, or deny them; returns the log position.
+
+        Raises:
+            MalformedWindow, ChannelNotFound, WindowExists, LimitExceeded.
+        """
+        for scope in list_scopes(window.channels):
+            caller.demand(CREATE_WINDOW, scope)
+        if self._reads.find(window_key(window.window_id), Window) is None:
+            count = len(self._reads.range(WINDOWS, limit=WINDOWS_MAX))
+            at_most("windows", count + 1, WINDOWS_MAX)
+        command = CreateWindow(window=window, operator=caller.id, reason=reason)
+        return self._execute(create_window, command, caller).position
+
+    def edit(
+        self, caller: Caller, window_id: str, changes: dict[str, Any], reason: str
+    ) -> Position:
+        """Change some members of a window; returns the log position.
+
+        Raises:
+            MalformedWindow, ChannelNotFound, WindowNotFound, StaleVersion.
+        """
+        found = self._reads.find(window_key(window_id), Window)
+        scopes = [EVERYWHERE] if found is None else list_scopes(found.row.channels)
+        scopes += list_scopes(changes["channels"]) if "channels" in changes else []
+        for scope in scopes:
+            caller.demand(EDIT_WINDOW, scope)
+        if found is None:
+            raise WindowNotFound(window_id)
+        command = EditWindow(
+            window=replace(spec_of(found.row), **changes),
+            operator=caller.id,
+            reason=reason,
+            expected_version=caller.expected_version,
+        )
+        return self._execute(edit_window, command, caller).position
+
+    def delete(self, caller: Caller, window_id: str, reason: str) -> Position:
+        """Remove a window; returns the log position.
+
+        Raises:
+            WindowNotFound, StaleVersion.
+        """
+        found = self._reads.find(window_key(window_id), Window)
+        for scope in [EVERYWHERE] if found is None else list_scopes(found.row.channels):
+            caller.demand(DELETE_WINDOW, scope)
+        if found is None:
+            raise WindowNotFound(window_id)
+        command = DeleteWindow(
+            window_id=window_id,
+            operator=caller.id,
+            reason=reason,
+            expected_version=caller.expected_version,
+        )
+        return self._execute(delete_window, command, caller).position
+
+    # ── looking ahead ──
+
+    def list_next(
+        self, window_id: str, count: int, host_id: str | None = None
+    ) -> tuple[Occurrence, ...]:
+        """The occurrences of a window that last now or come next; of a host: in its zone.
+
+        Raises:
+            WindowNotFound, HostNotFound.
+        """
+        found = self._reads.demand(window_key(window_id), Window, WindowNotFound(window_id))
+        labels: dict[str, str] = {}
+        if host_id is not None:
+            host = self._reads.demand(host_key(host_id), Host, HostNotFound(host_id))
+            labels = host.row.labels
+        return self._list_next(found.row, labels, count)
+
+    def check(self, window: WindowSpec, count: int) -> tuple[Occurrence, ...]:
+        """The occurrences that a window would have, without writing it. Raises: MalformedWindow."""
+        check_window(window)
+        return self._list_next(window, {}, count)
+
+    def _list_next(
+        self, window: WindowSpec, labels: dict[str, str], count: int
+    ) -> tuple[Occurrence, ...]:
+        zone = zone_of(window, labels) or "UTC"  # of no host: as a host in UTC would have it
+        return tuple(
+            Occurrence(
+                starts_at=start,
+                ends_at=end,
+                starts=local_text(start, zone),
+                ends=local_text(end, zone),
+                zone=zone,
+            )
+            for start, end in next_occurrences(window, zone, self._clock(), count)
+        )
