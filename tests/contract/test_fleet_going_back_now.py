@@ -224,3 +224,22 @@ def test_lifts_the_quarantine_of_a_release_that_is_named(fleet: InProcessFleet) 
     assert fleet.dispatch().ordered == 3
     with pytest.raises(InvalidInput, match="needs a reason"):
         roll_back(fleet, reason=" ")
+
+
+@pytest.mark.req("OP-4")
+def test_hastens_a_rollback_that_waits(fleet: InProcessFleet) -> None:
+    """Whoever rolled back in a freeze and then asks for it now does not mean an older release."""
+    begin(fleet)
+    stop(fleet)
+    waiting = roll_back(fleet, now=False)
+    assert fleet.dispatch().ordered == 0
+
+    back = roll_back(fleet)
+
+    assert (waiting, back) == ("prod@web.1~2", "prod@web.1~3")
+    assert fleet.tally(back).rollback_of == "web.2", "what the channel leaves stays the same"
+    assert fleet.channel(PROD).ladder[-1].left_at is None, "web.1 is not left"
+    assert fleet.dispatch().ordered == 3
+    finish(fleet, back, *HOSTS)
+    assert fleet.tally(back).outcome is Outcome.SUCCEEDED
+    assert differences(fleet.store, FOLDS) == []

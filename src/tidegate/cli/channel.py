@@ -312,7 +312,7 @@ def rollback(
 ) -> None:
     """Go back to the newest release that succeeded on CHANNEL and was not rolled back from."""
     if dry_run:
-        show_ladder(context, channel, to)
+        show_ladder(context, channel, to, now=now)
         return
     if not reason:
         raise CommandExit(
@@ -336,9 +336,9 @@ LADDER = (
 )
 
 
-def show_ladder(context: CommandContext, channel: str, to: str | None) -> None:
+def show_ladder(context: CommandContext, channel: str, to: str | None, *, now: bool) -> None:
     """What a rollback would take, and why it skips the releases above. Raises: Stop."""
-    found = context.get(at("channels", channel, "ladder"), to=to)
+    found = context.get(at("channels", channel, "ladder"), to=to, now="true" if now else None)
     if not context.is_for_people:
         context.done(found, "")
     else:

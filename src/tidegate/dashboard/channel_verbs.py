@@ -141,19 +141,21 @@ def _promote(
     )
 
 
-def _roll_back(ladder: Ladder, pin: Found[Actual] | None, why: str) -> VerbButton:
+def _roll_back(
+    ladder: Ladder, pin: Found[Actual] | None, why: str, *, now: bool = False
+) -> VerbButton:
     """The button names the release that it goes back to; in the form another can be chosen."""
     name, wanted = ladder.channel, ladder.wanted or ""
     refusal = ""
     rung = None
     try:
-        rung = ladder.choose()
+        rung = ladder.choose(now=now)
     except Refused as error:
         refusal = error.detail
     others = [
         item.rung
         for item in ladder.rungs
-        if item.rung.release_id not in (wanted, *ladder.quarantined)
+        if item.rung is rung or item.rung.release_id not in (wanted, *ladder.quarantined)
     ]
     options = sorted(others, key=lambda item: item is not rung)
     text = (
@@ -166,6 +168,8 @@ def _roll_back(ladder: Ladder, pin: Found[Actual] | None, why: str) -> VerbButto
             f"{wanted}."
         )
     )
+    if rung is not None and rung.release_id == wanted:
+        text = f"The rollback of {name} to {wanted}, which is under way, reaches all hosts now."
     return VerbButton(
         id="rollback",
         label="Roll back" if rung is None else f"Roll back to {rung.release_id}",
@@ -192,7 +196,7 @@ def _roll_back(ladder: Ladder, pin: Found[Actual] | None, why: str) -> VerbButto
 
 
 def _roll_back_now(ladder: Ladder, pin: Found[Actual] | None, why: str) -> VerbButton:
-    plain = _roll_back(ladder, pin, why)
+    plain = _roll_back(ladder, pin, why, now=True)
     (to, reason) = plain.fields
     return replace(
         plain,

@@ -105,6 +105,7 @@ def roll_back(
 
 class LadderQuery(ReadQuery, frozen=True, kw_only=True):
     to: ReleaseId | None = None  # the release that you would name
+    now: bool = False  # a rollback at once: it hastens one that is under way
 
 
 class RungShown(Struct, frozen=True, kw_only=True):
@@ -135,7 +136,7 @@ def ladder(
     found = read_ladder(fleet_reader, request.path.channel)
     choice = refusal = None
     try:
-        choice = found.choose(request.query.to).release_id
+        choice = found.choose(request.query.to, now=request.query.now).release_id
     except Refused as error:
         refusal = error.detail
     return Response(

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -117,6 +117,14 @@ class FleetReader:
         return (
             None if record is None else Versioned(codec.decode(record.data, model), record.version)
         )
+
+    def many(self, *wanted: tuple[Key, type[Any]]) -> list[Versioned[Any] | None]:
+        """Rows of several collections, in one read."""
+        records = self._store.get(*(key for key, _ in wanted)) if wanted else ()
+        return [
+            None if record is None else Versioned(codec.decode(record.data, model), record.version)
+            for record, (_, model) in zip(records, wanted, strict=True)
+        ]
 
     def rows(
         self, collection: Collection, model: type[Row], prefix: str = ""

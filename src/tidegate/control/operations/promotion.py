@@ -206,7 +206,7 @@ class Promotions:
             version = ladder.pin_version if expected_version is None else expected_version
             asked = Promote(
                 channel=said.channel,
-                release_id=ladder.choose(said.to).release_id,
+                release_id=ladder.choose(said.to, now=said.now).release_id,
                 command_id=said.command_id,
                 by=said.by,
                 # Where it goes back to was read from these versions, and so was what it leaves.

@@ -5,7 +5,13 @@ from __future__ import annotations
 from msgspec import Struct
 
 from tidegate.control.fleet.reader import FleetReader
-from tidegate.domain.channels.ladder import JudgedRung, choose_rung, demand_rung, judge_ladder
+from tidegate.domain.channels.ladder import (
+    JudgedRung,
+    choose_rung,
+    demand_rung,
+    judge_ladder,
+    rung_of,
+)
 from tidegate.domain.channels.refusals import ChannelNotFound, NothingToGoBackTo
 from tidegate.domain.channels.rows import (
     Channel,
@@ -16,6 +22,7 @@ from tidegate.domain.channels.rows import (
 )
 from tidegate.domain.releases.catalog import PINNABLE
 from tidegate.domain.releases.rows import Actual, KnownRelease, actual_key, known_key
+from tidegate.domain.rollouts.tallies import may_hasten
 from tidegate.kernel.model import Position
 
 
@@ -29,13 +36,19 @@ class Ladder(Struct, frozen=True, kw_only=True):
     rungs: tuple[JudgedRung, ...]
     row: Channel
     quarantined: tuple[str, ...] = ()  # releases of the ladder that are quarantined here
+    returning: str | None = None  # where an open rollback goes, which a rollback now would hasten
 
-    def choose(self, to: str | None = None) -> Rung:
+    def choose(self, to: str | None = None, *, now: bool = False) -> Rung:
         """What a rollback takes: the release that is named, or the first rung that is allowed.
+        ``now``: if a rollback is under way, the release to which it goes.
 
         Raises:
             NotOnLadder, NothingToGoBackTo.
         """
+        if now and self.returning is not None and to in (None, self.returning):
+            hastened = rung_of(self.row, self.returning)
+            if hastened is not None:
+                return hastened
         if to is not None:
             return demand_rung(self.row, self.wanted, to)
         rung = choose_rung(self.rungs)
@@ -55,14 +68,17 @@ def read_ladder(reader: FleetReader, channel: str) -> Ladder:
     pin = reader.row(actual_key(channel), Actual)
     quarantined: dict[str, Quarantined] = {}
     pinnable: set[str] = set()
-    for rung in row.ladder:
-        shut = reader.row(quarantine_key(channel, rung.digest), Quarantined)
-        if shut is not None:
-            quarantined[rung.digest] = shut.row
-        known = reader.row(known_key(rung.release_id), KnownRelease)
-        if known is not None and known.row.lifecycle in PINNABLE:
+    ladder = row.ladder
+    shut = reader.many(*((quarantine_key(channel, rung.digest), Quarantined) for rung in ladder))
+    known = reader.many(*((known_key(rung.release_id), KnownRelease) for rung in ladder))
+    for rung, stop, release in zip(ladder, shut, known, strict=True):
+        if stop is not None:
+            quarantined[rung.digest] = stop.row
+        if release is not None and release.row.lifecycle in PINNABLE:
             pinnable.add(rung.release_id)
     wanted = None if pin is None else pin.row.pinned_release_id
+    active = row.active_rollout_id
+    tally = None if active is None else reader.tally(active).row
     return Ladder(
         channel=channel,
         version=found.version,
@@ -71,4 +87,5 @@ def read_ladder(reader: FleetReader, channel: str) -> Ladder:
         rungs=judge_ladder(row, wanted, quarantined, pinnable),
         row=row,
         quarantined=tuple(rung.release_id for rung in row.ladder if rung.digest in quarantined),
+        returning=tally.target_ref if tally is not None and may_hasten(tally) else None,
     )

@@ -67,6 +67,7 @@ from tidegate.domain.rollouts.facts import (
 from tidegate.domain.rollouts.names import check_rollout_id, rollout_id
 from tidegate.domain.rollouts.rows import RolloutTally, tally_key
 from tidegate.domain.rollouts.states import Outcome, OverridableGate
+from tidegate.domain.rollouts.tallies import may_hasten
 from tidegate.domain.windows.sentences import span_text
 from tidegate.errors import InvalidInput
 from tidegate.kernel import codec
@@ -207,6 +208,9 @@ def decide_promotion(
     version = change.version if isinstance(change, ReleaseTransitioned) else 0
     opened = _opened(channel, command, incarnation, rows[0], now)
     if command.rollback:
+        hastened = _hastened(command, active[0] if active else None)
+        if hastened is not None:  # the channel left another release, and goes on to leave that one
+            opened = replace(opened, rollback_of=hastened)
         demand_rung(channel, opened.rollback_of, command.release_id)
         # It succeeded here before, so it waits for no edge. A host that fails stays as it is: what
         # it ran before is the release that the operator leaves.
@@ -318,6 +322,13 @@ def is_of_package(release_id: str, package: str) -> bool:
     return fits and release_id_of(package, int(number)) == release_id
 
 
+def _hastened(command: PromoteRelease, active: RolloutTally | None) -> str | None:
+    """What the rollback leaves that an emergency speeds up; None: it is another rollback."""
+    if active is None or not command.emergency or not may_hasten(active):
+        return None
+    return active.rollback_of if active.target_ref == command.release_id else None
+
+
 def _demand_free(channel: Channel, command: PromoteRelease, active: RolloutTally | None) -> None:
     """That the channel takes this release now, and is as the planner saw it."""
     demand_package(channel, command.release_id)
@@ -326,6 +337,8 @@ def _demand_free(channel: Channel, command: PromoteRelease, active: RolloutTally
     if channel.active_rollout_id != command.supersedes:
         raise PlanOutdated(channel.channel, command.supersedes, channel.active_rollout_id)
     if active is None or active.target_ref != command.release_id or active.halted_at is not None:
+        return
+    if _hastened(command, active) is not None:
         return
     if active.outcome in (None, Outcome.SUCCEEDED):  # else it may be tried again
         raise AlreadyPromoted(active.rollout_id, active.state)

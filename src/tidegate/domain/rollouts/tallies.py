@@ -322,3 +322,11 @@ def list_passed(tally: RolloutTally, now: datetime) -> frozenset[OverridableGate
     if not tally.overrides:
         return NONE_PASSED
     return frozenset(gate for gate in OverridableGate if override_of(tally, gate, now) is not None)
+
+
+def may_hasten(tally: RolloutTally) -> bool:
+    """Whether the rollout is a rollback under way that an emergency would speed up. Once a host
+    failed in it, an emergency goes further back instead.
+    """
+    is_going = tally.outcome is None and tally.halted_at is None
+    return tally.rollback_of is not None and is_going and not tally.emergency
