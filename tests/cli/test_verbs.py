@@ -28,6 +28,7 @@ PROMISED = {
     "freeze": "list show create delete",
     "window": "list show create edit delete next",
     "outbox": "list show redrive cancel",
+    "notify": "list show create edit delete test replay skip",
     "token": "list show create delete",
     "user": "list show create grant disable enable erase password reset-password redeem",
     "target": "list show create test",

@@ -35,6 +35,7 @@ from tidegate import agent, config, errors
 from tidegate.agent import config as agent_config
 from tidegate.api.fleet_metrics import FleetMetrics
 from tidegate.api.metrics import Metrics
+from tidegate.api.notify_metrics import NotifyMetrics
 from tidegate.api.openapi import document
 from tidegate.api.routes import ROUTES
 from tidegate.cli.exit_codes import exit_code_of_status
@@ -397,6 +398,7 @@ def server_metrics() -> tuple[Metric, ...]:
     reads, fleet = Reads(store), FleetReader(store, cast(Any, None))
     pictures = FleetPictures(reads, system_clock)
     registry.register(FleetMetrics(reads, fleet, pictures, system_clock))
+    registry.register(NotifyMetrics(reads, system_clock))
     return tuple(_metrics(registry))
 
 

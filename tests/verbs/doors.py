@@ -44,7 +44,7 @@ _PAGE_CODE = re.compile(r"<code>([a-z_]+)</code>")
 # What no two commands share: ids that are made up, and keys that hold one.
 _MADE_UP = re.compile(r'"(command_id|intent_id|idempotency_key|request|uid|freeze_id)":"[^"]*"')
 _MADE_UP_USER = re.compile(r"user_[0-9a-f]{20}")
-_MADE_UP_SECRET = re.compile(r'"(token_id|credential_id)":"[0-9a-f]{26}"')
+_MADE_UP_SECRET = re.compile(r'"(token_id|credential_id|address_id)":"[0-9a-f]{26}"')
 # The caller's id, in a path, among the words of a command, or in a form.
 CALLER = "CALLER"
 LOGIN = "caller.of.verbs"

@@ -11,6 +11,7 @@ from tidegate.api.agents.order_waiters import OrderWaiters
 from tidegate.api.feed.tail import Tail
 from tidegate.api.fleet_metrics import FleetMetrics
 from tidegate.api.metrics import Metrics
+from tidegate.api.notify_metrics import NotifyMetrics
 from tidegate.api.openapi import ApiDocument
 from tidegate.api.routes import ROUTES
 from tidegate.clock import Clock
@@ -82,6 +83,7 @@ def make_parts(installation: Installation, routes: Sequence[Route]) -> Parts:
     pictures = FleetPictures(reads, clock)
     metrics = Metrics()
     metrics.registry.register(FleetMetrics(reads, fleet_reader, pictures, clock))
+    metrics.registry.register(NotifyMetrics(reads, clock))
     by_class = (
         # of the installation
         installation.reads,
@@ -116,6 +118,7 @@ def make_parts(installation: Installation, routes: Sequence[Route]) -> Parts:
         installation.revisions,
         installation.rollouts,
         installation.targets,
+        installation.subscriptions,
         # of this server
         tail,
         cursors,

@@ -238,8 +238,14 @@ class SubscriptionOperations:
         return [item for item in found if self.may_read(caller, item.row)]
 
     def get(self, caller: Caller, name: str) -> tuple[Found[Subscription], NoticeQueue]:
-        """A subscription and its queue. Raises: SubscriptionNotFound, MissingPermission."""
-        found = self._demand(caller, steps.READ_SUBSCRIPTION, name)
+        """A subscription and its queue: the caller may read one of its scopes.
+
+        Raises:
+            SubscriptionNotFound.
+        """
+        found = self._reads.demand(subscription_key(name), Subscription, SubscriptionNotFound(name))
+        if not self.may_read(caller, found.row):
+            caller.demand(steps.READ_SUBSCRIPTION, found.row.scopes[0])
         return found, self.queue(name)
 
     def queue(self, name: str) -> NoticeQueue:

@@ -1,0 +1,124 @@
+"""Subscriptions over HTTP: form, secrets that are shown once, versions, what each may see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.api.served_fleet import CHANNEL
+from tests.operations.notified_fleet import NotifiedFleet, notify_fleet
+from tests.operations.test_notice_queues import always, holds
+from tidegate.domain.access.roles import Grant, Role
+
+
+@pytest.fixture
+def notified(tmp_path: Path) -> Iterator[NotifiedFleet]:
+    with notify_fleet(tmp_path / "data") as notified:
+        yield notified
+
+
+def created(notified: NotifiedFleet, name: str = "ops", **members: Any) -> httpx2.Response:
+    body = {"name": name, "kind": "webhook", "url": notified.url(name), **members}
+    return notified.fleet.operator.post("/v1/subscriptions", json=body)
+
+
+def test_shows_the_secret_of_a_webhook_once_and_its_address_never(
+    notified: NotifiedFleet,
+) -> None:
+    answer = created(notified)
+
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["secret"].startswith("whsec_")
+    shown = notified.fleet.operator.get("/v1/subscriptions/ops")
+    assert shown.json()["secret"] is None
+    assert notified.receiver.place not in answer.text + shown.text
+    assert shown.headers["etag"] == f'"{shown.json()["version"]}"'
+    assert shown.json()["scopes"] == ["*"]
+
+
+def test_a_repeat_with_the_same_key_gives_the_same_secret(notified: NotifiedFleet) -> None:
+    body = {"name": "ops", "kind": "webhook", "url": notified.url("ops")}
+    headers = {"idempotency-key": "k1"}
+    post = notified.fleet.operator.post
+    first = post("/v1/subscriptions", json=body, headers=headers)
+    again = post("/v1/subscriptions", json=body, headers=headers)
+    other = post(
+        "/v1/subscriptions", json={**body, "url": notified.url("elsewhere")}, headers=headers
+    )
+
+    assert first.json()["secret"] == again.json()["secret"]
+    assert other.json()["code"] == "idempotency_mismatch"
+
+
+def test_an_edit_changes_what_it_names_on_the_version_that_was_seen(
+    notified: NotifiedFleet,
+) -> None:
+    version = created(notified, events=["rollout.halted"]).json()["version"]
+    path = "/v1/subscriptions/ops"
+    patch = notified.fleet.operator.patch
+
+    changed = patch(path, json={"min_severity": "critical"}, headers={"if-match": f'"{version}"'})
+    stale = patch(path, json={"min_severity": "info"}, headers={"if-match": f'"{version}"'})
+    rotated = patch(path, json={"rotate_secret": True})
+
+    assert changed.json()["events"] == ["rollout.halted"]
+    assert changed.json()["min_severity"] == "critical"
+    assert stale.status_code == 409
+    assert rotated.json()["secret"].startswith("whsec_")
+
+
+def test_refuses_what_cannot_work_with_a_sentence(notified: NotifiedFleet) -> None:
+    unknown = created(notified, events=["rollout.exploded"])
+    scope = created(notified, scopes=["planet:earth"])
+    name = created(notified, name="Ops!")
+
+    assert unknown.json()["code"] == "invalid_subscription"
+    assert "There is no event 'rollout.exploded'" in unknown.json()["detail"]
+    assert scope.json()["code"] == "invalid_scope"
+    assert "small letters" in name.json()["detail"]
+
+
+def test_shows_what_waits_and_what_died(notified: NotifiedFleet) -> None:
+    created(notified)
+    notified.receiver.answer = always(400)
+    holds(notified, 2)
+    notified.tell()
+    shown = notified.fleet.operator.get("/v1/subscriptions/ops").json()
+    assert (shown["waiting"], shown["failures"], shown["last_error"]) == (2, 1, "status 400")
+
+    notified.tell_until(lambda: notified.installation.subscriptions.queue("ops").dead, hours=1)
+
+    (letter,) = notified.fleet.operator.get("/v1/subscriptions/ops").json()["dead_letters"]
+    assert letter["event"] == "channel.held"
+    text = notified.fleet.operator.get("/metrics").text
+    assert 'tidegate_notify_queue{target="ops"} 1.0' in text
+    assert 'tidegate_notify_dead_total{target="ops"} 1.0' in text
+    assert 'tidegate_notify_oldest_seconds{target="ops"}' in text
+
+
+def test_lists_those_of_scopes_that_one_may_read(notified: NotifiedFleet) -> None:
+    notified.fleet.create()
+    created(notified, "all")
+    created(notified, "mine", scopes=[f"channel:{CHANNEL}", "channel:other"])
+    created(notified, "theirs", scopes=["channel:other"])
+    reader = notified.fleet.served.as_role(Grant(Role.VIEWER, f"channel:{CHANNEL}"))
+
+    listed = reader.get("/v1/subscriptions").json()["items"]
+
+    assert [item["name"] for item in listed] == ["mine"]
+    assert reader.get("/v1/subscriptions/mine").status_code == 200
+    assert reader.get("/v1/subscriptions/theirs").json()["code"] == "missing_permission"
+
+
+def test_a_test_message_says_what_the_receiver_answered(notified: NotifiedFleet) -> None:
+    created(notified)
+    good = notified.fleet.operator.post("/v1/subscriptions/ops/test")
+    notified.receiver.answer = always(500)
+    bad = notified.fleet.operator.post("/v1/subscriptions/ops/test")
+
+    assert good.json() == {"name": "ops", "ok": True, "detail": "status 204"}
+    assert bad.json() == {"name": "ops", "ok": False, "detail": "status 500"}
