@@ -27,6 +27,17 @@ echo '{PASSWORD}' | tee bob.password > ci.password
 tidegate user create bob --name Bob --password-stdin --role viewer --role approver < bob.password
 echo two > dist/index.html
 """,
+    # a server that may reach a receiver on this machine, and a channel
+    "docs/notifications.md": f"""
+printf 'data = "data"\\n[notify]\\nallowed = ["127.0.0.1:8421"]\\n' > tidegate.toml
+{SERVER.replace("--data data", "--config tidegate.toml")}
+mkdir dist
+echo one > dist/index.html
+tidegate rev create web --workspace v1 --from dist
+tidegate rev propose web.v1
+tidegate rev approve web.v1
+tidegate channel create stable --package web --hosts env=prod
+""",
     # one user and a published package
     "docs/reference/policy.md": f"""{SERVER}
 mkdir dist

@@ -1,8 +1,8 @@
 """A page at a shell: its blocks one after the other, in an empty directory, as real processes.
 
 What goes on by itself (``tidegate serve``, ``worker``) is started beside the rest, as a reader
-would in another terminal. A line that ends with ``# exit code 7`` must end with that code. The port
-of the pages is replaced by one that is free.
+would in another terminal. A line that ends with ``# exit code 7`` must end with that code. The ports
+of the pages are replaced by some that are free.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tests.docs.preconditions import STAGES
 from tests.servers.process import free_port
 
 PORT: Final = "8420"
+RECEIVER_PORT: Final = "8421"  # of a receiver that a page starts
 SECONDS_MAX: Final = 240
 GOES_ON: Final = re.compile(r"^tidegate (serve|worker)\b(?!.*(--print-config|--help))")
 ENDS_WITH: Final = re.compile(r"^(\S.*?) +# exit code (\d+)$")
@@ -94,7 +95,8 @@ def run_page(blocks: Sequence[Block], directory: Path) -> str:
     work = directory / "work"
     work.mkdir()
     script = directory / "page.sh"
-    script.write_text(re.sub(rf"\b{PORT}\b", port, script_of(blocks)))
+    text = re.sub(rf"\b{RECEIVER_PORT}\b", str(free_port()), script_of(blocks))
+    script.write_text(re.sub(rf"\b{PORT}\b", port, text))
     said = directory / "said.log"
     with said.open("wb") as output:
         shell = subprocess.Popen(
