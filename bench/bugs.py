@@ -168,7 +168,11 @@ BUGS: tuple[PlantedBug, ...] = (
     _bug(
         "a failed blob write is a 500",
         "faults io smoke 0",
-        ("control/storage/blobs/files.py", "except OSError as error:", "except EOFError as error:"),
+        (
+            "control/storage/blobs/files.py",
+            "except OSError as error:\n            if error.errno",
+            "except EOFError as error:\n            if error.errno",
+        ),
     ),
     _bug(
         "a failed flush is acknowledged",

@@ -2,7 +2,8 @@
 
 TIDEGATE_TEST_QUICK   properties and races are tried less often; `script/check` sets it.
                       `@pytest.mark.long` leaves a test to `script/test`, which runs everything.
-TIDEGATE_TEST_LONG    sweeps that `script/test` cuts short are run in full.
+TIDEGATE_TEST_LONG    sweeps that `script/test` cuts short are run in full, and so is what CI leaves
+                      to the bench (`@pytest.mark.in_bench`).
 """
 
 from __future__ import annotations
@@ -41,10 +42,20 @@ def more(count: int, long: int) -> int:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long: left out of script/check")
+    config.addinivalue_line(
+        "markers",
+        "in_bench: .ci/run does the same with `python -m bench` in its ci mode, behind script/test",
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not QUICK:
-        return
-    config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
-    items[:] = [item for item in items if not item.get_closest_marker("long")]
+    left_out = {"long"} if QUICK else set()
+    if not LONG:
+        left_out.add("in_bench")
+    kept: list[pytest.Item] = []
+    dropped: list[pytest.Item] = []
+    for item in items:
+        is_dropped = any(mark.name in left_out for mark in item.iter_markers())
+        (dropped if is_dropped else kept).append(item)
+    config.hook.pytest_deselected(items=dropped)
+    items[:] = kept

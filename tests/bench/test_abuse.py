@@ -17,6 +17,7 @@ from tests.bench.harness import ROOT
 ALONE = Case("none", 0, 20, 0.1, 1.0, live_tail_ms=80.0, polls=9, is_served=True)
 
 
+@pytest.mark.in_bench
 def test_abusive_clients_neither_fill_memory_nor_lock_others_out(tmp_path: Path) -> None:
     run = subprocess.run(
         [sys.executable, "-m", "bench", "abuse", "--ci", "--state", str(tmp_path)],

@@ -24,6 +24,7 @@ DEMANDED = {
 }
 
 
+@pytest.mark.in_bench
 @pytest.mark.parametrize("part", DEMANDED)
 def test_holds_against_an_attack(part: str, tmp_path: Path) -> None:
     code, found = run_part("attack", part, tmp_path)

@@ -15,6 +15,7 @@ from bench.faults.disk import Disk, FileCall, Kind
 from tests.bench.harness import ROOT, run_part
 
 
+@pytest.mark.in_bench
 def test_power_cuts_lose_nothing_acknowledged_and_the_bench_is_not_blind(tmp_path: Path) -> None:
     code, found = run_part("faults", "power", tmp_path)
 
@@ -23,6 +24,7 @@ def test_power_cuts_lose_nothing_acknowledged_and_the_bench_is_not_blind(tmp_pat
     assert found["counts"]["of them lost commits"] > 0
 
 
+@pytest.mark.in_bench
 def test_killed_servers_lose_nothing_acknowledged(tmp_path: Path) -> None:
     code, found = run_part("faults", "kills", tmp_path)
 
@@ -31,6 +33,7 @@ def test_killed_servers_lose_nothing_acknowledged(tmp_path: Path) -> None:
     assert found["counts"]["acknowledged"] > 0
 
 
+@pytest.mark.in_bench
 def test_failing_writes_and_syncs_lose_nothing_and_answer_no_500(tmp_path: Path) -> None:
     code, found = run_part("faults", "io", tmp_path)
 
@@ -39,6 +42,7 @@ def test_failing_writes_and_syncs_lose_nothing_and_answer_no_500(tmp_path: Path)
     assert found["counts"]["answers of 503"] > 0
 
 
+@pytest.mark.in_bench
 def test_a_killed_postgres_loses_nothing_acknowledged(tmp_path: Path) -> None:
     code, found = run_part("faults", "postgres", tmp_path)
 
@@ -47,6 +51,7 @@ def test_a_killed_postgres_loses_nothing_acknowledged(tmp_path: Path) -> None:
     assert found["counts"]["acknowledged"] > 0
 
 
+@pytest.mark.in_bench
 def test_a_bad_dynamodb_loses_nothing_acknowledged(tmp_path: Path) -> None:
     code, found = run_part("faults", "dynamodb", tmp_path)
 

@@ -17,6 +17,7 @@ from tests.differential.logs import Logs
 from tests.differential.world import SCHEMA
 
 
+@pytest.mark.in_bench
 def test_processes_on_sqlite_see_one_history(tmp_path: Path) -> None:
     code, found = run_part("histories", "sqlite", tmp_path)
 
