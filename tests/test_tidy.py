@@ -52,7 +52,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("__version__", "bounded_http", "public_addresses", "rate_limits", "kernel", "domain"),
     },
     "web": {*FOUNDATION, "rate_limits", "kernel.model", "domain.access", "control.queries"},
-    "api": {*SERVED, "control.fleet", "control.outbox.targets"},  # fleet: what agents ask for
+    # fleet: what agents ask for; addresses: why one is refused
+    "api": {*SERVED, "control.fleet", "control.outbox.targets", "public_addresses"},
     "dashboard": {*SERVED, "api.feed"},
     "agent": {
         *("errors", "decoders", "clock", "bounded_http", "public_addresses"),

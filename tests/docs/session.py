@@ -1,8 +1,8 @@
 """A page at a shell: its blocks one after the other, in an empty directory, as real processes.
 
 What goes on by itself (``tidegate serve``, ``worker``) is started beside the rest, as a reader
-would in another terminal. A line that ends with ``# exit code 7`` must end with that code. The ports
-of the pages are replaced by some that are free.
+would in another terminal. A line that ends with ``# exit code 7`` must end with that code. Ports of
+the pages are replaced by some that are free.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from tidegate.api.routes.channels import ReasonBody
-from tidegate.control.notifications.addresses import AddressMissing
 from tidegate.control.operations.subscriptions import (
     ChangedSubscription,
     NewTarget,
@@ -19,6 +18,7 @@ from tidegate.domain.access import steps
 from tidegate.domain.access.refusals import InvalidScope
 from tidegate.domain.access.roles import EVERYWHERE, SCOPE_CHARS_MAX, Verb
 from tidegate.domain.notifications.refusals import (
+    AddressMissing,
     InvalidSubscription,
     NothingWaits,
     SubscriptionExists,
@@ -75,7 +75,7 @@ class SubscriptionChanges(Input, frozen=True, kw_only=True):
     rotate_secret: bool = False
 
 
-class Replay(Input, frozen=True, kw_only=True):
+class ReplayAfter(Input, frozen=True, kw_only=True):
     """After which position of the log."""
 
     after: Annotated[int, Meta(ge=0, le=POSITION_MAX)]
@@ -107,7 +107,7 @@ class SubscriptionShown(Struct, frozen=True, kw_only=True):
     secret: str | None = None  # of a webhook, just after the server made it
 
 
-class Answered(Struct, frozen=True, kw_only=True):
+class TestAnswer(Struct, frozen=True, kw_only=True):
     """What a target answered to a test message."""
 
     name: str
@@ -187,7 +187,7 @@ def test(
     """Send a test message now, past the queue."""
     name = request.path.subscription
     answer = subscriptions.test(request.caller, name)
-    return Response(Answered(name=name, ok=answer.is_delivered, detail=answer.detail))
+    return Response(TestAnswer(name=name, ok=answer.is_delivered, detail=answer.detail))
 
 
 def skip(
@@ -201,7 +201,7 @@ def skip(
 
 
 def replay(
-    request: Request[SubscriptionPath, Nothing, Replay], subscriptions: SubscriptionOperations
+    request: Request[SubscriptionPath, Nothing, ReplayAfter], subscriptions: SubscriptionOperations
 ) -> Response:
     """Send again what happened after a position of the log."""
     name, after = request.path.subscription, request.body.after
@@ -293,7 +293,7 @@ ROUTES = (
         f"{_PATH}/test",
         test,
         requires_step(steps.TEST_SUBSCRIPTION, None),
-        Answered,
+        TestAnswer,
         errors=(SubscriptionNotFound, AddressMissing),
     ),
     Route(

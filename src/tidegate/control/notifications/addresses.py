@@ -11,8 +11,9 @@ from msgspec import Struct
 
 from tidegate import decoders
 from tidegate.control.secrets import Secrets
+from tidegate.domain.notifications.refusals import AddressMissing
 from tidegate.domain.notifications.rows import ADDRESSES, SealedAddress
-from tidegate.errors import ConditionFailed, NotFound
+from tidegate.errors import ConditionFailed
 from tidegate.kernel.model import Meta
 from tidegate.kernel.records.records import Records
 
@@ -30,12 +31,6 @@ class TargetAddress(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 _address = decoders.build(TargetAddress)
-
-
-class AddressMissing(NotFound):
-    """The address of a subscription was erased, or is not in this database."""
-
-    code = "address_missing"
 
 
 class Addresses:
@@ -58,7 +53,7 @@ class Addresses:
         """Raises: AddressMissing, SealBroken."""
         found = self._records(Meta()).find(ADDRESSES.name, id)
         if found is None:
-            raise AddressMissing("the subscription has no address; edit it", address_id=id)
+            raise AddressMissing()
         content = self._secrets.unseal("subscription_addresses", id, found.value.sealed)
         return _address.decode(content)
 

@@ -16,7 +16,7 @@ from typing import Final
 from msgspec import Struct
 
 from tidegate.control.leaders import Leader
-from tidegate.control.notifications.addresses import Addresses, AddressMissing
+from tidegate.control.notifications.addresses import Addresses
 from tidegate.control.notifications.mail import TargetAnswer
 from tidegate.control.notifications.targets import Targets
 from tidegate.control.runtime import Control
@@ -29,6 +29,7 @@ from tidegate.domain.notifications.messages import (
     to_digest,
     to_message,
 )
+from tidegate.domain.notifications.refusals import AddressMissing
 from tidegate.domain.notifications.rows import NoticeQueue, QueuedNotice, Subscription
 from tidegate.domain.notifications.slices import ENDED_MAX, RecordDelivery, record_delivery
 from tidegate.domain.notifications.states import DIGEST_MIN, IN_DIGESTS

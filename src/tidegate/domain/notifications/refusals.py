@@ -41,3 +41,12 @@ class NothingWaits(Refused):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"Nothing waits to be sent to {name}.", subscription=name)
+
+
+class AddressMissing(NotFound):
+    """The address of a subscription was erased, or is not in this database."""
+
+    code = "address_missing"
+
+    def __init__(self) -> None:
+        super().__init__("The subscription has no address. Edit it to give it one.")
