@@ -6,6 +6,7 @@ that fails does not stop the others.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -25,6 +26,8 @@ from tidegate.domain.hosts.rows import HostOrder, order_key
 from tidegate.domain.hosts.states import HostState, OnFailure, ProbeStatus
 from tidegate.domain.rollouts.promotion import PromotionResult
 from tidegate.domain.rollouts.states import Outcome, OverridableGate, RolloutState
+from tidegate.domain.windows.facts import WindowKind, WindowSpec
+from tidegate.domain.windows.slices import CreateWindow, create_window
 from tidegate.errors import InvalidInput
 from tidegate.kernel import codec
 from tidegate.kernel.replay import differences
@@ -224,6 +227,30 @@ def test_lifts_the_quarantine_of_a_release_that_is_named(fleet: InProcessFleet) 
     assert fleet.dispatch().ordered == 3
     with pytest.raises(InvalidInput, match="needs a reason"):
         roll_back(fleet, reason=" ")
+
+
+@pytest.mark.req("OP-4")
+def test_waits_for_a_window_and_says_so_and_now_passes_it(fleet: InProcessFleet) -> None:
+    begin(fleet)
+    start = fleet.clock() + timedelta(hours=5)
+    window = WindowSpec(
+        window_id="nightly",
+        kind=WindowKind.ALLOW,
+        channels=(PROD,),
+        start=f"{start:%Y-%m-%dT%H:%M}",
+        duration_seconds=3_600,
+    )
+    fleet.execute(create_window, CreateWindow(window=window, operator="ann", reason="quiet"))
+
+    waiting = roll_back(fleet, now=False)
+
+    assert fleet.dispatch().ordered == 0
+    (said,) = fleet.control_plane.promotions.waits(PROD, waiting)
+    assert "nightly" in said
+    back = roll_back(fleet)
+    assert fleet.control_plane.promotions.waits(PROD, back) == ()
+    assert fleet.dispatch().ordered == 3
+    finish(fleet, back, *HOSTS)
 
 
 @pytest.mark.req("OP-4")

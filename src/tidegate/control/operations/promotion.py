@@ -40,8 +40,9 @@ from tidegate.domain.access.steps import (
 )
 from tidegate.domain.channels.refusals import ChannelNotFound, PlanOutdated
 from tidegate.domain.channels.rows import Channel, channel_key
-from tidegate.domain.channels.stops import ChannelStops, freeze_over, stops_keys
+from tidegate.domain.channels.stops import ChannelStops, freeze_over, stops_keys, windows_over
 from tidegate.domain.fleet.rows import Fleet, fleet_key
+from tidegate.domain.gates.waits import list_waits
 from tidegate.domain.planner import (
     Plan,
     emergency_policy,
@@ -226,8 +227,8 @@ class Promotions:
                 moved = stale  # a rollout of the channel moved on: choose again
         raise moved
 
-    def waits(self, channel: str) -> tuple[str, ...]:
-        """What orders of the channel wait for now: freezes and a hold."""
+    def waits(self, channel: str, rollout_id: str | None = None) -> tuple[str, ...]:
+        """What orders of the channel wait for now: a freeze, a hold; of a rollout also windows."""
         own, copy = (self._sights.row(key, ChannelStops) for key in stops_keys(channel))
         rows = [None if found is None else found.row for found in (own, copy)]
         said: list[str] = []
@@ -238,6 +239,10 @@ class Promotions:
         for row in rows:
             if row is not None and row.held_by is not None:
                 said.append(f"{channel} is held by {row.held_by}: {row.held_reason}")
+        if rollout_id is not None and windows_over(rows):
+            state = self._sights.state([rollout_id], self._control.clock())
+            found = list_waits(state, rollout_id)
+            said += [wait.sentence for wait in found if wait.code == OverridableGate.WINDOW]
         return tuple(said)
 
     def _command(self, asked: Promote) -> PromoteRelease:
@@ -460,11 +465,13 @@ class PromotionOperations:
             asked, expected_version=seen, meta=caller.meta, key=caller.commit_key
         )
         result = self._open_rollout(caller, channel, asked, run)
-        return replace(result, warnings=(*result.warnings, *self._waits(channel, now)))
+        return replace(
+            result, warnings=(*result.warnings, *self._waits(channel, result.rollout_id, now))
+        )
 
-    def _waits(self, channel: str, now: bool) -> tuple[str, ...]:
+    def _waits(self, channel: str, rollout_id: str, now: bool) -> tuple[str, ...]:
         """What a rollback that just opened waits for, or passes."""
-        found = self._promotions.waits(channel)
+        found = self._promotions.waits(channel, rollout_id)
         if now:
             return tuple(f"{text}; this rollback passes it" for text in found)
         hint = (

@@ -502,23 +502,29 @@ def _gate_verbs(look: GateContext, name: str, first: BlockedHosts) -> tuple[str,
         case "paused":
             return (f"tidegate rollout resume {rollout}",)
         case "freeze":
-            return (f"tidegate freeze delete {id}",)
+            return f"tidegate freeze delete {id}", _override_verb(rollout, "freeze")
         case "hold":
-            return (f"tidegate channel release {channel}",)
+            return f"tidegate channel release {channel}", _override_verb(rollout, "hold")
         case "window":
-            return (f"tidegate rollout override {rollout} --gate window --reason …",)
+            return (_override_verb(rollout, "window"),)
+        case "channel-edges":
+            return _override_verb(rollout, "edges"), f"tidegate rollout abort {rollout}"
         case "quarantine":
             return (f"tidegate quarantine lift {channel} {tally.target_closure}",)
         case "freshness":
             return (f"tidegate channel promote {channel} {tally.target_ref} --refresh",)
         case "start-at":
-            return (f"tidegate rollout override {rollout} --gate start-at",)
+            return (_override_verb(rollout, "start-at"),)
         case "disruption-budget":
             return (f"tidegate budget create {id}",)
         case "host-silent" | "host-edge" | "wave-promotion" | "host-busy" if host:
             return (f"tidegate rollout skip {rollout} {host}",)
         case _:
             return (f"tidegate rollout abort {rollout}",)
+
+
+def _override_verb(rollout_id: str, gate: str) -> str:
+    return f"tidegate rollout override {rollout_id} --gate {gate} --reason …"
 
 
 def _hosts(count: int) -> str:
