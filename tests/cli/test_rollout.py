@@ -64,11 +64,16 @@ FRAMES = (
 
 
 @pytest.mark.parametrize(
-    ("end", "exit_code"),
-    [("Terminal", 0), ("Reverted", 7), ("Failed", 1), ("Superseded", 3)],
+    ("end", "words", "exit_code"),
+    [
+        ("Terminal", "✔ Terminal", 0),
+        ("Reverted", "Stopped: a host rolled back", 7),
+        ("Failed", "Stopped: a host failed", 1),
+        ("Superseded", "Superseded", 3),
+    ],
 )
 def test_waits_for_the_end_of_a_rollout_and_tells_it_by_its_code(
-    tmp_path: Path, end: str, exit_code: int
+    tmp_path: Path, end: str, words: str, exit_code: int
 ) -> None:
     last = rollout(end, 1, wave("canary", 2, Converged=2), wave("rest", 8, Converged=8))
     with serve_script(playing(FRAMES[0], last)) as server:
@@ -79,7 +84,7 @@ def test_waits_for_the_end_of_a_rollout_and_tells_it_by_its_code(
     assert ended.code == exit_code, ended.err
     assert promoted.json() == {"release_id": "web.3", "reason": ""}
     assert promoted.headers["if-match"] == '"4"'
-    assert end in ended.out
+    assert words in ended.out
     assert ("try: tidegate rollout explain" in ended.err) is (exit_code != 0)
 
 
@@ -92,7 +97,7 @@ def test_prints_a_plain_line_for_each_change_on_a_pipe(tmp_path: Path) -> None:
     assert watched.code == 0
     assert "\x1b" not in watched.out
     assert len(lines) == len(set(lines))
-    assert f"{ROLLOUT}  ▶ Active" in lines
+    assert f"{ROLLOUT}  ▶ Rolling out, wave 1 of 2" in lines
     assert any("◑ 1 Soaking" in line and "1/2" in line for line in lines)
     assert lines[-1].endswith("8/8  ● 8 Converged")
 
@@ -216,7 +221,8 @@ def test_shows_how_it_ended(tmp_path: Path, outcome: str, says: str) -> None:
         shown = shell.run("rollout", "show", ROLLOUT)
         table = shell.run("rollout", "list")
 
-    assert f"  outcome {says} at 2026-05-01 06:00:00Z" in shown.out.splitlines()
+    assert f"{ROLLOUT}  {says}" in shown.out
+    assert "  ended 2026-05-01 06:00:00Z (Superseded)" in shown.out.splitlines()
     assert says in table.out
     assert "23 min" in table.out
 

@@ -42,6 +42,7 @@ from tidegate.cli.waiting import (
     OUTCOMES,
     WaitOption,
     exit_by_outcome,
+    outcome_cell,
     rollout_frame,
     wait_for_rollout,
     wait_option,
@@ -54,19 +55,6 @@ STATES = (
 HOST_STATES = (
     *("Pending", "Activating", "Deferred", "Soaking", "Converged", "Failed", "Reverted"),
 )
-
-
-def outcome_cell(item: Item) -> StateCell:
-    """How it ended, or what it does now."""
-    if item.get("outcome"):
-        return StateCell(str(item["outcome"]), OUTCOMES.get(str(item["outcome"]), ""))
-    state = str(item.get("state"))
-    if state in ("Reverted", "Failed"):
-        return StateCell(state, f"Stopped: {item.get('halted_by') or 'a host'} failed")
-    if item.get("paused_at"):
-        return StateCell("held", "Paused")
-    wave, waves = item.get("current_wave", 0) + 1, item.get("waves_planned") or 1
-    return StateCell(state, f"Rolling out, wave {min(wave, waves)} of {waves}")
 
 
 def took(item: Item) -> str:

@@ -9,10 +9,10 @@ import click
 
 from tidegate.cli.context import CommandContext
 from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.cli.live_view import Line, follow, wave_line
-from tidegate.cli.output import dig, note, when
+from tidegate.cli.live_view import Line, follow, span, wave_line
+from tidegate.cli.output import Item, StateCell, dig, note, when
 from tidegate.cli.paths import at
-from tidegate.cli.symbols import clean, glyph
+from tidegate.cli.symbols import clean
 
 SECONDS_DEFAULT = 3_600
 ENDS: Final = {
@@ -71,29 +71,42 @@ def wait_option(verb: F) -> F:
     return timeout(asked(verb))
 
 
+def outcome_cell(item: Item) -> StateCell:
+    """How a rollout ended, or what it does now."""
+    if item.get("outcome"):
+        return StateCell(str(item["outcome"]), OUTCOMES.get(str(item["outcome"]), ""))
+    state = str(item.get("state"))
+    if state in ("Reverted", "Failed"):
+        how = "rolled back" if state == "Reverted" else "failed"
+        return StateCell(state, f"Stopped: {item.get('halted_by') or 'a host'} {how}")
+    if state in ENDS:
+        return StateCell(state)
+    if item.get("paused_at"):
+        return StateCell("held", "Paused")
+    waves = item.get("waves_planned") or 1
+    wave = min(int(item.get("current_wave") or 0) + 1, waves)
+    return StateCell(state, f"Rolling out, wave {wave} of {waves}")
+
+
 def rollout_frame(found: Any) -> list[Line]:
     """A rollout as it stands: its state, a bar for each wave, and what holds it back."""
     state = str(found["state"])
     waves = found.get("waves") or []
     current = int(found.get("current_wave") or 0)
-    mark, colour = glyph(state)
-    lines: list[Line] = [
-        [(f"{clean(found['rollout_id'])}  ", "default"), (f"{mark} {state}", colour)]
-    ]
+    shown = outcome_cell({**found, "waves_planned": len(waves)})
+    lines: list[Line] = [[(f"{clean(found['rollout_id'])}  ", "default"), span(shown)]]
     if found.get("paused_at"):
         lines[0].append((f"  ■ paused by {clean(found.get('paused_by'))}", "yellow"))
     if found.get("halted_at"):
         lines[0].append((f"  ✘ halted by {clean(found.get('halted_by'))}", "red"))
     if found.get("degraded"):
         lines[0].append(("  ! degraded", "yellow"))
-    if found.get("outcome"):
-        mark, colour = glyph(str(found["outcome"]))
-        said = f"  outcome {mark} {OUTCOMES.get(found['outcome'], clean(found['outcome']))}"
-        lines.append([(f"{said} at {when(found.get('outcome_at'))}", colour)])
     if found.get("opened_by"):
         why = f": {clean(found['opened_reason'])}" if found.get("opened_reason") else ""
         opened = f"  opened {when(found.get('opened_at'))} by {clean(found['opened_by'])}{why}"
         lines.append([(opened, "default")])
+    if found.get("outcome_at"):
+        lines.append([(f"  ended {when(found['outcome_at'])} ({state})", "default")])
     width = max((len(clean(dig(wave, "name") or "")) for wave in waves), default=0)
     lines += [wave_line(number, wave, current, width) for number, wave in enumerate(waves)]
     for gate in found.get("gates") or []:

@@ -53,8 +53,6 @@ def count_settled(wave: WaveTally) -> int:
 def marks(tally: RolloutTally) -> tuple[Chip, ...]:
     """What is true of a rollout beside its state."""
     found: list[Chip] = []
-    if tally.outcome is not None:
-        found.append(state_labels.OUTCOMES[tally.outcome])
     if tally.halted_at is not None:
         found.append(state_labels.HALTED)
     if tally.paused_at is not None:
@@ -62,6 +60,13 @@ def marks(tally: RolloutTally) -> tuple[Chip, ...]:
     if tally.degraded:
         found.append(state_labels.DEGRADED)
     return tuple(found)
+
+
+def state_chip(rollout: Rollout, tally: RolloutTally | None) -> Chip:
+    """How it ended; before that, the state that it is in."""
+    if tally is not None and tally.outcome is not None:
+        return state_labels.OUTCOMES[tally.outcome]
+    return state_labels.ROLLOUTS[rollout.state]
 
 
 def summary(
@@ -78,7 +83,7 @@ def summary(
         rollout_id=rollout.rollout_id,
         channel=rollout.channel,
         target_ref=rollout.target_ref,
-        state=state_labels.ROLLOUTS[rollout.state],
+        state=state_chip(rollout, tally),
         also=() if tally is None else marks(tally),
         opened_at=rollout.opened_at,
         bar=bar(*map(wave_parts, waves), of=[wave.hosts for wave in waves]),

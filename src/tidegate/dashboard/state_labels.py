@@ -40,7 +40,7 @@ ROLLOUTS: Final[Mapping[RolloutState, Chip]] = MappingProxyType(
         RolloutState.OPENING: Chip("ring", "info", "Opening", "no host has its order yet"),
         RolloutState.ACTIVE: Chip("play", "info", "Active", "hosts are on their way"),
         RolloutState.CONVERGING: Chip("half", "calm", "Converging", "all hosts so far are done"),
-        RolloutState.TERMINAL: Chip("check", "good", "Succeeded", "every host converged"),
+        RolloutState.TERMINAL: Chip("check", "good", "Ended", "every host is done"),
         RolloutState.REVERTED: Chip("undo", "back", "Rolled back", "halted; hosts rolled back"),
         RolloutState.FAILED: Chip("cross", "bad", "Failed", "a host failed and did not roll back"),
         RolloutState.SUPERSEDED: Chip("arrow", "gone", "Replaced", "another release took over"),

@@ -25,7 +25,14 @@ from tidegate.dashboard.layout import (
     page_route,
 )
 from tidegate.dashboard.pages.overview import bad_records, why_failed
-from tidegate.dashboard.rollout_lines import BAD, count_settled, marks, summaries, wave_bar
+from tidegate.dashboard.rollout_lines import (
+    BAD,
+    count_settled,
+    marks,
+    state_chip,
+    summaries,
+    wave_bar,
+)
 from tidegate.dashboard.rollout_verbs import verbs_of
 from tidegate.dashboard.view_models import HostLine, Legend, RolloutPage, Rollouts, WaveView
 from tidegate.domain.access.roles import Verb
@@ -139,7 +146,7 @@ class RolloutPages:
             target_ref=row.target_ref,
             target_closure=row.target_closure,
             previous_ref=rollout.row.previous_ref or "",
-            state=state_labels.ROLLOUTS[row.state],
+            state=state_chip(rollout.row, row),
             also=marks(row),
             opened_at=row.opened_at,
             opened_by=people(rollout.row.opened_by) if rollout.row.opened_by else "",
