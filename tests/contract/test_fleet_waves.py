@@ -26,7 +26,8 @@ from tidegate.domain.rollouts.report_slices import (
     reserve_dispatch,
     skip_host_by_hand,
 )
-from tidegate.domain.rollouts.states import Clearance, RolloutState
+from tidegate.domain.rollouts.slices import AbortRollout, abort_rollout
+from tidegate.domain.rollouts.states import Clearance, Outcome, RolloutState
 from tidegate.kernel.records.records import Records
 
 
@@ -60,7 +61,7 @@ def past_a_failure_of_late_hosts(fleet: InProcessFleet) -> str:
 
 
 def why(fleet: InProcessFleet, rollout_id: str, host_id: str) -> str:
-    state = fleet.control_plane.fleet_reader.state([rollout_id], fleet.clock())
+    state = fleet.control_plane.fleet_reader.state([rollout_id], fleet.clock(), late=True)
     return explain(state, rollout_id, host_id).answer
 
 
@@ -340,3 +341,42 @@ def test_a_reboot_into_a_release_that_was_replaced_holds_up_no_newer_order(
         fleet.activate(rollout_id, "e1")
     fleet.reach(newer, "e1")
     assert fleet.state(newer) is RolloutState.TERMINAL
+
+
+@pytest.mark.req("OP-9")
+def test_sends_a_release_that_nobody_ran_to_one_new_host_at_a_time(fleet: InProcessFleet) -> None:
+    fleet.create("edge", CANARY, REST)
+    fleet.offer("web.1")
+    rollout_id = fleet.promote("edge", "web.1")
+    assert fleet.tally(rollout_id).outcome is Outcome.EMPTY
+    fleet.enroll("e1", "e2", "e3", channel="edge")
+
+    assert fleet.dispatch(thorough=True).ordered == 1
+    assert fleet.dispatch(thorough=True).ordered == 0
+    assert "late hosts go one at a time" in why(fleet, rollout_id, "e2")
+
+    fleet.reach(rollout_id, "e1")
+    assert fleet.dispatch(thorough=True).ordered == 2
+    assert fleet.tally(rollout_id).outcome is Outcome.EMPTY, "an outcome never changes"
+
+
+@pytest.mark.req("OP-9")
+def test_sends_new_hosts_the_newest_success_and_not_what_was_aborted_or_nobody_ran(
+    fleet: InProcessFleet,
+) -> None:
+    fleet.create("edge", REST)
+    fleet.enroll("e1", channel="edge")
+    fleet.offer("web.1")
+    first = fleet.promote("edge", "web.1")
+    fleet.dispatch()
+    fleet.reach(first, "e1")
+    fleet.offer("web.2")
+    second = fleet.promote("edge", "web.2")
+    abort = AbortRollout(rollout_id=second, operator="user_1", reason="not this one")
+    fleet.execute(abort_rollout, abort)
+    fleet.enroll("e2", channel="edge")
+
+    assert fleet.dispatch(thorough=True).ordered == 1
+
+    fleet.reach(first, "e2")
+    assert fleet.host(first, "e2").late

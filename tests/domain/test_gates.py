@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace as altered
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -25,7 +25,7 @@ from tests.domain.gate_inputs import (
 )
 from tidegate.domain.access.reasons import REASON_BYTES_MAX
 from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires, HostEdge, WaveSpec
-from tidegate.domain.channels.rows import Freeze, Quarantined
+from tidegate.domain.channels.rows import Freeze, Quarantined, Rung
 from tidegate.domain.fleet.rows import Budget, Host
 from tidegate.domain.gates.checks import GATES, UNSTAGED
 from tidegate.domain.gates.dispatch_pass import (
@@ -57,7 +57,7 @@ from tidegate.domain.provenance import Confidence, Mode, Provenance
 from tidegate.domain.releases.facts import PinStatus
 from tidegate.domain.releases.rows import Actual
 from tidegate.domain.rollouts.rows import GateStatus, RolloutGates
-from tidegate.domain.rollouts.states import DISPATCHABLE, RolloutState
+from tidegate.domain.rollouts.states import DISPATCHABLE, Outcome, RolloutState
 from tidegate.domain.windows.facts import WindowKind
 from tidegate.domain.windows.rows import Window
 from tidegate.errors import NotFound
@@ -640,7 +640,17 @@ def finished(**changes: Any) -> FleetState:
         {"state": RolloutState.TERMINAL, "terminal_at": T0, **changes},
     )
     state = altered(state, hosts={**state.hosts, "new": Versioned(HostPresence("new"), 31)})
-    return with_channel(state, terminal_rollout_id=ROLLOUT)
+    return with_channel(state, terminal_rollout_id=ROLLOUT, ladder=(rung(ROLLOUT),))
+
+
+def rung(rollout_id: str, left_at: datetime | None = None) -> Rung:
+    return Rung(
+        release_id=rollout_id.partition("@")[2],
+        digest=f"sha256:{rollout_id}",
+        rollout_id=rollout_id,
+        succeeded_at=T0,
+        left_at=left_at,
+    )
 
 
 def joined(state: FleetState, *budgets: Budget) -> FleetState:
@@ -691,15 +701,43 @@ def test_does_not_try_again_by_itself_what_failed_was_waived_or_is_late_already(
     [
         joined(finished(state=RolloutState.ACTIVE, terminal_at=None)),
         joined(finished(state=RolloutState.PRUNED)),
-        with_channel(joined(finished()), terminal_rollout_id="stable@web.3"),
-        with_channel(joined(finished()), terminal_rollout_id=None),
+        with_channel(joined(finished()), ladder=(rung("stable@web.3"),)),
+        with_channel(joined(finished()), ladder=(rung(ROLLOUT, left_at=T0),)),
+        with_channel(joined(finished()), ladder=(), terminal_rollout_id=None),
+        joined(finished(outcome=Outcome.FAILED)),
         frozen(joined(finished())),
         quarantined(joined(finished())),
     ],
-    ids=["under way", "pruned", "another is newer", "none is done", "frozen", "quarantined"],
+    ids=[
+        "under way",
+        "pruned",
+        "another succeeded",
+        "left",
+        "none is done",
+        "failed",
+        "frozen",
+        "quarantined",
+    ],
 )
 def test_sends_late_hosts_nothing_else(state: FleetState) -> None:
     assert [order for order in next_dispatches(state, ROLLOUT) if order.late] == []
+
+
+@pytest.mark.req("OP-9", engines=None, reason="a pure function")
+def test_sends_a_release_that_nobody_ran_to_one_late_host_at_a_time() -> None:
+    state = with_channel(
+        joined(finished(outcome=Outcome.EMPTY)), ladder=(), newest_rollout_id=ROLLOUT
+    )
+
+    def sent(**late: int) -> list[str]:
+        counts = {HostState(name): count for name, count in late.items()}
+        return [order.host_id for order in next_dispatches(with_tally(state, late=counts), ROLLOUT)]
+
+    assert sent() == ["new"]
+    for name in ("Pending", "Activating", "Soaking", "Deferred"):
+        assert sent(**{name: 1}) == [], "the first one has not proved it yet"
+    assert sent(Converged=1) == ["new", "web-01"]
+    assert sent(Failed=1) == []
 
 
 # ── hosts that nobody waits for ───────────────────────────────────────────────────────────────────

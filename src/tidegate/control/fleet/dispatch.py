@@ -177,8 +177,14 @@ class Dispatcher:
             return DispatchResult(faults=(to_gate_fault(rollout_id, error),))
 
     def _terminal_rollouts(self, known: Iterable[str]) -> list[str]:
-        """The rollouts that late hosts join: the last one of each channel that went through."""
-        through = (seen.row.terminal_rollout_id for seen in self._sights.channels())
+        """The rollouts that late hosts join, and the last one of each channel that went through:
+        late hosts may be on their way there.
+        """
+        channels = [seen.row for seen in self._sights.channels()]
+        through = [
+            *(row.terminal_rollout_id for row in channels),
+            *(self._sights.late_target(row) for row in channels),
+        ]
         return sorted({id for id in through if id is not None} - set(known))
 
     def _gates(self, rollout_id: str) -> RolloutGates | None:

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from tidegate.control.storage.blobs import BlobDamaged, Blobs
 from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires
+from tidegate.domain.channels.ladder import list_late_targets
 from tidegate.domain.channels.rows import (
     CHANNELS,
     FREEZES,
@@ -304,13 +305,23 @@ class FleetReader:
         budgets = [seen.row for seen in state.budgets.values()]
         return replace(sight, latecomers=latecomers(sight, channel.row, ours, budgets))
 
+    def late_target(self, channel: Channel) -> str | None:
+        """The rollout that hosts of this channel join if they come late."""
+        for target in list_late_targets(channel):
+            if isinstance(target, str):
+                return target
+            key = quarantine_key(channel.channel, target.digest)
+            if self.row(key, Quarantined) is None:
+                return target.rollout_id
+        return None
+
     def _planned(self, channel: Channel, rollout_id: str) -> AbstractSet[str] | None:
         """The hosts that the channel's rollout takes care of itself; None: it takes no late ones.
 
-        Late hosts join what went through last. While a newer rollout is under way they wait for
-        it; if it is halted, those that it did not plan for get what went through before.
+        Late hosts join the newest success that is not quarantined. While a newer rollout is under
+        way they wait for it; if it is halted, those that it did not plan for get that success.
         """
-        if channel.terminal_rollout_id != rollout_id:
+        if self.late_target(channel) != rollout_id:
             return None
         active = channel.active_rollout_id
         if active is None or active == rollout_id:

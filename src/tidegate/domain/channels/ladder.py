@@ -88,6 +88,16 @@ def changed_rungs(
     return (changed,)
 
 
+def list_late_targets(channel: Channel) -> tuple[Rung | str, ...]:
+    """What hosts that come late may join, the best first: the rungs that nobody rolled back from;
+    on a channel on which nothing succeeded yet, its newest rollout if that is through.
+    """
+    if channel.ladder:
+        return tuple(rung for rung in channel.ladder if rung.left_at is None)
+    newest = channel.newest_rollout_id
+    return () if newest is None or newest != channel.terminal_rollout_id else (newest,)
+
+
 def rung_of(channel: Channel, release_id: str) -> Rung | None:
     return next((rung for rung in channel.ladder if rung.release_id == release_id), None)
 

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from tidegate.domain.channels.ladder import list_late_targets
 from tidegate.domain.channels.rows import CHANNELS, FREEZES, QUARANTINE, Freeze, quarantine_key
 from tidegate.domain.fleet.budgets import current_bound
 from tidegate.domain.fleet.rows import BUDGETS, ENROLLED, HOSTS
@@ -47,9 +48,11 @@ from tidegate.domain.hosts.states import SETTLED, HostState
 from tidegate.domain.provenance import moment
 from tidegate.domain.releases.rows import ACTUAL, actual_key
 from tidegate.domain.rollouts.rows import TALLIES, GateOverride, RolloutTally, WaveTally
-from tidegate.domain.rollouts.states import DISPATCHABLE, ORDERED, OverridableGate
+from tidegate.domain.rollouts.states import BAD, DISPATCHABLE, ORDERED, OverridableGate
 from tidegate.domain.rollouts.tallies import (
+    is_unproved,
     late_failures,
+    late_under_way,
     list_passed,
     may_go,
     next_wave,
@@ -87,6 +90,7 @@ class GateContext:
     failing: Versioned[ProbeFailure] | None = field(init=False)  # of the earliest wave
     windows: WindowView = field(init=False)  # of the channel; none if the rollout passes them
     window_blocks: dict[tuple[int, str], Block] = field(default_factory=dict)
+    late_given: int = 0  # orders for late hosts, of this pass
     slots: dict[str, int] = field(default_factory=dict)
     claims: dict[str, int] = field(default_factory=dict)  # budget → hosts back from a reboot
     hosts: set[str] = field(default_factory=set)
@@ -194,15 +198,32 @@ def dispatchable(look: GateContext, host_id: str) -> Block | None:
         return Block(f"the rollout is {tally.state}", look.tallied())
     if late_failures(tally):
         return Block("a host that came late failed; it must be skipped first", look.tallied())
+    return _late_blocked(look)
+
+
+def _late_blocked(look: GateContext) -> Block | None:
+    """Why no late host may join now."""
+    tally = look.tally
     joins = look.state.channels.get(tally.channel)
-    if joins is None or joins.row.terminal_rollout_id != tally.rollout_id:
-        newest = None if joins is None else joins.row.terminal_rollout_id
+    targets = () if joins is None else list_late_targets(joins.row)
+    ids = [item if isinstance(item, str) else item.rollout_id for item in targets]
+    if tally.rollout_id not in ids:
+        newest = ids[0] if ids else "none yet"
         return Block(
-            f"a late host joins the channel's newest finished rollout, {newest or 'none yet'}",
+            f"a late host joins the channel's newest success, {newest}",
             look.channelled(tally.channel),
         )
+    if tally.outcome in BAD:
+        return Block("the rollout failed, a late host waits for a success", look.tallied())
     if tally.terminal_at is None or tally.state not in ORDERED:
         return Block(f"the rollout is {tally.state}, a late host waits for its end", look.tallied())
+    if is_unproved(tally) and (look.late_given or late_under_way(tally)):
+        return Block(
+            f"no host ran {tally.target_ref} here yet; late hosts go one at a time until one "
+            f"converged. To record a success: tidegate channel promote {tally.channel} "
+            f"{tally.target_ref}",
+            look.tallied(),
+        )
     return None
 
 

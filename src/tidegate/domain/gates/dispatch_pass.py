@@ -369,6 +369,7 @@ def _order(look: GateContext, host_id: str, wave: int, attempt: int) -> DueOrder
     for slot in slots:
         look.slots[slot.budget_id] = look.slots.get(slot.budget_id, 0) + 1
     look.hosts.add(host_id)
+    look.late_given += host_id in look.late
     return DueOrder(
         rollout_id=tally.rollout_id,
         host_id=host_id,

@@ -267,8 +267,10 @@ def _doing(look: GateContext, row: HostStanding) -> _Doing | None:
     heard = "" if silent is None else f"; it was last heard at {time_text(silent)}"
     match row.state:
         case HostState.PENDING if row.cancelled_at is None:
-            text = f"has its order and has not taken it{heard}; it is handed out again{by}"
-            return _Doing("pending", text, row.due_at, skip)
+            skipped, at = ("", None) if row.late else _silence(look, row.host_id)
+            again = skipped or f"; it is handed out again{by}"
+            text = f"has its order and has not taken it{heard}{again}"
+            return _Doing("pending", text, at or row.due_at, skip)
         case HostState.ACTIVATING:
             text = f"is switching; it fails{by} if nothing is heard{heard}"
             return _Doing("activating", text, row.due_at)
@@ -486,7 +488,8 @@ def _silence(look: GateContext, host_id: str) -> tuple[str, datetime | None]:
     if grace is None:
         return "; the policy waits for silent hosts", None
     if number is None or not can_spare_silent(look.state, look.sight, number):
-        return "; it is not skipped, its wave needs it", None
+        name = "its wave" if number is None else f"wave {look.tally.waves[number].name}"
+        return f"; it is not skipped: {name} needs it", None
     until = max(since + timedelta(seconds=grace), look.state.at)
     return f"; it is skipped at {time_text(until)}", until
 

@@ -70,6 +70,7 @@ from tidegate.domain.rollouts.rows import (
     tally_key,
 )
 from tidegate.domain.rollouts.states import (
+    BAD,
     DISPATCHABLE,
     NONE_PASSED,
     OPEN,
@@ -360,6 +361,17 @@ def _demand_turn(tally: RolloutTally, wave: int) -> None:
         )
 
 
+def _demand_proved(tally: RolloutTally) -> None:
+    """That late hosts get what a host converged on; else they go one at a time."""
+    if tallies.is_unproved(tally) and tallies.late_under_way(tally):
+        raise RolloutNotDispatchable(
+            f"no host ran {tally.target_ref} in {tally.rollout_id} yet; late hosts go one at a "
+            "time until one converged",
+            rollout_id=tally.rollout_id,
+            state=tally.state.value,
+        )
+
+
 def _demand_unskipped(tally: RolloutTally, record: HostRecord | None, wave: int) -> None:
     """That the host did not leave with its wave. One that failed before is tried again."""
     if _left_with_wave(tally, record, wave):
@@ -388,6 +400,12 @@ def _demand_over(tally: RolloutTally) -> None:
     if tallies.late_failures(tally):
         raise LateHostFailed(
             f"a host that came late failed in {tally.rollout_id}; skip it, or promote a fix",
+            rollout_id=tally.rollout_id,
+            state=tally.state.value,
+        )
+    if tally.outcome in BAD:
+        raise RolloutNotDispatchable(
+            f"{tally.rollout_id} failed; hosts outside its plan get no release that failed",
             rollout_id=tally.rollout_id,
             state=tally.state.value,
         )
@@ -456,7 +474,9 @@ def decide_reservation(rows: Reserved, command: ReserveDispatch, now: datetime) 
     late = command.late or (record is not None and (record.late or record.left is not None))
     _demand_under_way(tally, command.wave, now, late=late)
     _demand_retried(tally, command.host_id)
-    if not late:
+    if late:
+        _demand_proved(tally)
+    else:
         _demand_turn(tally, command.wave)
         _demand_unskipped(tally, record, command.wave)
     if command.target_closure != tally.target_closure:

@@ -20,7 +20,13 @@ from msgspec.structs import replace
 from tidegate.domain.hosts.states import SETTLED, HostState, OnFailure
 from tidegate.domain.rollouts.refusals import RolloutInvariant
 from tidegate.domain.rollouts.rows import GateOverride, RolloutTally, WaveTally
-from tidegate.domain.rollouts.states import ALL_PASSED, DISPATCHABLE, NONE_PASSED, OverridableGate
+from tidegate.domain.rollouts.states import (
+    ALL_PASSED,
+    DISPATCHABLE,
+    NONE_PASSED,
+    Outcome,
+    OverridableGate,
+)
 
 # Not Deferred: nothing runs there, and halting takes the order back.
 ON_TARGET = (HostState.ACTIVATING, HostState.SOAKING)
@@ -123,6 +129,18 @@ def left_late(tally: RolloutTally, state: HostState | None) -> RolloutTally:
 def late_failures(tally: RolloutTally) -> int:
     """Late hosts that failed or rolled back, and were not skipped since."""
     return tally.late.get(HostState.FAILED, 0) + tally.late.get(HostState.REVERTED, 0)
+
+
+def is_unproved(tally: RolloutTally) -> bool:
+    """Whether no host ran the release when the rollout ended, and no late one converged since: then
+    late hosts go one at a time.
+    """
+    return tally.outcome is Outcome.EMPTY and not tally.late.get(HostState.CONVERGED)
+
+
+def late_under_way(tally: RolloutTally) -> int:
+    """Late hosts that have an order, or wait for their reboot."""
+    return sum(tally.late.get(state, 0) for state in UNDER_WAY)
 
 
 def _with(tally: RolloutTally, wave: int, counts: WaveTally) -> RolloutTally:
