@@ -18,6 +18,7 @@ SUBJECTS = {
     "registry": "bench.registry.command",
     "simulate": "bench.simulate",
     "speed": "bench.speed.command",
+    "windows": "bench.windows",
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from tidegate.domain.composition import FOLDS
 from tidegate.domain.fleet.slices import LabelHost, label_host
 from tidegate.domain.hosts import agent_side
 from tidegate.domain.hosts.facts import DispatchAck
-from tidegate.domain.hosts.states import HostState
+from tidegate.domain.hosts.states import HostState, ProbeStatus
 from tidegate.domain.rollouts.rows import RolloutGates, gates_key
 from tidegate.domain.rollouts.slices import OverrideGate, override_gate
 from tidegate.domain.rollouts.states import OverridableGate
@@ -35,6 +35,7 @@ from tidegate.domain.windows.slices import (
     delete_window,
     edit_window,
 )
+from tidegate.domain.windows.zones import find_zone
 from tidegate.errors import LimitExceeded, StaleVersion
 from tidegate.kernel.replay import differences
 
@@ -277,3 +278,56 @@ def test_bounds_how_many_windows_cover_a_channel(engine: str, fleet: InProcessFl
             create(fleet, spec(fleet, window_id="more", channels=channels))
     assert len(windows_of(fleet, "edge")) == 2 * WINDOWS_MAX
     assert fleet.row(own_stops_key("edge"), ChannelStops).package
+
+
+# ── a journey through the nights in which clocks change ───────────────────────────────────────────
+
+
+def wait_until(fleet: InProcessFleet, text: str, *, before: int = 0) -> None:
+    """Until so many seconds before this time."""
+    wanted = datetime.fromisoformat(text).replace(tzinfo=UTC) - timedelta(seconds=before)
+    fleet.wait((wanted - fleet.clock()).total_seconds())
+
+
+@pytest.mark.parametrize(
+    ("opens", "closes"),
+    [
+        ("2026-10-25T00:00", "2026-10-25T02:00"),  # 02:00 comes twice, the first counts
+        ("2027-03-27T01:00", "2027-03-27T03:00"),  # the night before
+        ("2027-03-28T01:00", "2027-03-28T03:00"),  # 02:00 does not exist: 03:00 to 05:00
+        ("2027-03-29T00:00", "2027-03-29T02:00"),  # the night after, by summer time
+    ],
+)
+def test_a_rollout_waits_for_a_night_in_berlin_and_stops_at_its_end(
+    fleet: InProcessFleet, opens: str, closes: str
+) -> None:
+    """The first wave goes when the window opens, the second waits for the next night."""
+    fleet.create("edge", WaveSpec(count=1, soak_seconds=7_000), WaveSpec())
+    fleet.enroll("h1", "h2", channel="edge", tz="Europe/Berlin")
+    fleet.offer("web.1")
+    wait_until(fleet, opens, before=10_800)
+    create(fleet, spec(fleet, zone="label:tz", start="2026-05-01T02:00"))
+    fleet.promote("edge", "web.1")
+
+    for seconds in (10_799, 1):
+        assert fleet.dispatch(thorough=True).ordered == 0
+        fleet.wait(seconds)
+    assert fleet.dispatch(thorough=True).ordered == 1
+    fleet.ack("h1")
+    fleet.activate(ROLLOUT, "h1")
+    wait_until(fleet, closes, before=1)
+    fleet.probe(ROLLOUT, "h1", ProbeStatus.PASS)
+    fleet.converge(ROLLOUT, "h1")
+    assert fleet.dispatch(thorough=True).ordered == 1, "the last second of the night"
+    fleet.wait(1)
+    with pytest.raises(WindowClosed) as refused:
+        acknowledge(fleet, "h2")
+    assert fleet.dispatch(thorough=True).cancelled == 1
+    again = datetime.fromisoformat(str(refused.value.facts["until"]))
+    fleet.wait((again - fleet.clock()).total_seconds())
+
+    assert again.astimezone(find_zone("Europe/Berlin")).strftime("%H:%M") in ("02:00", "03:00")
+    assert fleet.dispatch(thorough=True).ordered == 1
+    fleet.reach(ROLLOUT, "h2")
+    assert fleet.tally(ROLLOUT).outcome == "succeeded"
+    assert differences(fleet.store, FOLDS) == []

@@ -31,6 +31,7 @@ from tidegate.domain.gates.checks import GATES, UNSTAGED
 from tidegate.domain.gates.dispatch_pass import (
     gate_changes,
     latecomers,
+    list_blocked,
     list_outside_windows,
     next_dispatches,
     next_skips,
@@ -947,3 +948,16 @@ def test_must_fit_asks_for_the_time_of_activation_and_soak() -> None:
         "window: Window nightly closes in 1 h, web-00 needs up to 1 h 1 s; "
         "the next opening that is long enough is Tue 5 May 07:00 UTC"
     )
+
+
+def test_names_each_host_that_does_not_fit_into_its_window() -> None:
+    where = channel(WaveSpec(soak_seconds=7_200), must_fit=True)
+    nightly = {"hosts": "*", "start": "2026-05-01T07:00", "rule": "FREQ=DAILY"}
+    state = windowed(fleet_state(where, fleet(2)), **nightly)
+
+    said = [item.reason for item in list_blocked(state, ROLLOUT)]
+
+    assert [f"web-0{number} needs up to 2 h 10 min" in said[number] for number in (0, 1)] == [
+        True,
+        True,
+    ]

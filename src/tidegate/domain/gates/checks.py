@@ -64,7 +64,7 @@ from tidegate.domain.rollouts.tallies import (
 from tidegate.domain.windows.demands import need_of
 from tidegate.domain.windows.evaluation import WindowVerdict, WindowView
 from tidegate.domain.windows.rows import WINDOWS
-from tidegate.domain.windows.sentences import names_host, shut_text, span_text
+from tidegate.domain.windows.sentences import shut_text, span_text
 
 UNSTAGED = "wave-promotion-host-unstaged"
 
@@ -89,7 +89,8 @@ class GateContext:
     late: dict[str, tuple[BudgetSlot, ...]] = field(init=False)  # latecomer → its budgets
     failing: Versioned[ProbeFailure] | None = field(init=False)  # of the earliest wave
     windows: WindowView = field(init=False)  # of the channel; none if the rollout passes them
-    window_blocks: dict[tuple[int, str], Block] = field(default_factory=dict)
+    window_blocks: dict[int, Block] = field(default_factory=dict)  # by the id of a verdict
+    needs: dict[int, timedelta] = field(default_factory=dict)  # by wave
     late_given: int = 0  # orders for late hosts, of this pass
     slots: dict[str, int] = field(default_factory=dict)
     claims: dict[str, int] = field(default_factory=dict)  # budget → hosts back from a reboot
@@ -123,8 +124,12 @@ class GateContext:
         plan = self.sight.chart.plan
         if not plan.policy.must_fit:
             return None
-        last = max(len(plan.waves) - 1, 0)
-        return need_of(plan.host_policy(self.sight.chart.waves.get(host_id, last)))
+        wave = self.sight.chart.waves.get(host_id, max(len(plan.waves) - 1, 0))
+        known = self.needs.get(wave)
+        if known is None:
+            known = need_of(plan.host_policy(wave)) or timedelta()
+            self.needs[wave] = known
+        return known
 
     def window_verdict(self, host_id: str) -> WindowVerdict:
         """What the maintenance windows say of the host."""
@@ -297,17 +302,19 @@ def not_started(look: GateContext, host_id: str) -> Block | None:
 
 
 def window(look: GateContext, host_id: str) -> Block | None:
-    """Allow and deny windows, in the host's own zone."""
+    """Allow and deny windows, in the host's own zone.
+
+    Hosts of one class share their verdict and what is said of it. A sentence that names a host
+    names the first of its class; ``list_blocked`` says it of each host.
+    """
     if not look.windows:
         return None
     verdict = look.window_verdict(host_id)
     if verdict.is_open:
         return None
-    # Hosts of one class share their verdict, and what is said of it unless that names the host.
-    key = id(verdict), host_id if names_host(verdict) else ""
-    known = look.window_blocks.get(key)
+    known = look.window_blocks.get(id(verdict))
     if known is None:
-        known = look.window_blocks[key] = window_block(look, host_id, verdict)
+        known = look.window_blocks[id(verdict)] = window_block(look, host_id, verdict)
     return known
 
 

@@ -29,6 +29,7 @@ from tidegate.domain.gates.checks import (
     GateContext,
     has_left_with_wave,
     window,
+    window_block,
 )
 from tidegate.domain.gates.inputs import (
     BlockedHosts,
@@ -158,6 +159,13 @@ def _outside_windows(look: GateContext, ordered: Iterable[str]) -> Iterator[Bloc
             yield _held(WINDOW, host_id, block)
 
 
+def _say_of_host(look: GateContext, gate: str, host_id: str, block: Block) -> Block:
+    """The block, in words about this host and not about the first one like it."""
+    if gate != WINDOW:
+        return block
+    return window_block(look, host_id, look.window_verdict(host_id))
+
+
 def list_outside_windows(state: FleetState, rollout_id: str) -> list[str]:
     """The hosts that have not acknowledged their order and may not use it, because their windows
     are shut. Raises: NotFound.
@@ -241,14 +249,16 @@ def list_blocked(state: FleetState, rollout_id: str) -> Iterator[BlockedHosts]:
         for name, blocks in gates:
             block = blocks(look, host_id)
             if block is not None:
-                yield _held(name, host_id, block)
+                yield _held(name, host_id, _say_of_host(look, name, host_id, block))
                 break
         else:
             _order(look, host_id, wave, attempt)  # it takes its slots
     if shut is not None and shut.gate in ASKED_AGAIN:
         yield from (replace(shut, hosts=1, host_id=host_id) for host_id in _ordered(look))
     if shut is None:
-        yield from _outside_windows(look, _ordered(look))
+        for item in _outside_windows(look, _ordered(look)):
+            verdict = look.window_verdict(item.host_id)
+            yield _held(WINDOW, item.host_id, window_block(look, item.host_id, verdict))
 
 
 def next_dispatches(

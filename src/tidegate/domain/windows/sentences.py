@@ -29,12 +29,6 @@ def local_text(at: datetime, zone: str | None) -> str:
     return f"{local:%a} {local.day} {local:%b} {local:%H:%M} {shown}"
 
 
-def names_host(verdict: WindowVerdict) -> bool:
-    """Whether what is said of the verdict names the host."""
-    without_zone = verdict.by is not None and verdict.by.zone is None
-    return without_zone or verdict.closes_at is not None
-
-
 def shut_text(
     verdict: WindowVerdict,
     at: datetime,
