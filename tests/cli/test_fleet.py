@@ -77,6 +77,12 @@ WRITES: list[tuple[tuple[str, ...], str, str, dict[str, Any]]] = [
     (("host", "revoke", "web-01", *WHY), "POST", "/v1/hosts/web-01/revoke", REASON),
     (("host", "retire", "web-01", *WHY), "POST", "/v1/hosts/web-01/retire", REASON),
     (
+        ("host", "re-enroll", "web-01", *WHY),
+        "POST",
+        "/v1/hosts/web-01/re-enroll",
+        {"labels": None, **REASON},
+    ),
+    (
         ("quarantine", "lift", "stable", "sha256:abc", *WHY),
         "POST",
         "/v1/quarantine/lift",

@@ -23,7 +23,7 @@ PROMISED = {
     "channel": "list show create edit promote rollback hold release history policy",
     "rollout": "list show plan simulate watch pause resume skip continue skip-wave promote-all"
     " abort retry clear explain events override",
-    "host": "list show enroll revoke explain label retire",
+    "host": "list show enroll re-enroll revoke explain label retire",
     "quarantine": "list lift",
     "freeze": "list show create delete",
     "window": "list show create edit delete next",

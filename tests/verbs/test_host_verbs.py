@@ -1,4 +1,4 @@
-"""Enroll, label, revoke and retire a host do the same through each door."""
+"""Enroll, re-enroll, label, revoke and retire a host do the same through each door."""
 
 from __future__ import annotations
 
@@ -57,7 +57,17 @@ def end_verb(step: steps.Step, name: str, page: str = PAGE) -> Verb:
     )
 
 
+def re_enroll_verb(host_id: str) -> Verb:
+    return Verb(
+        steps.RE_ENROLL_HOST,
+        ApiCall("POST", f"/v1/hosts/{host_id}/re-enroll", {"labels": None, "reason": WHY}),
+        ("host", "re-enroll", host_id, "--reason", WHY),
+        "the dashboard makes no enrollment tokens yet",
+    )
+
+
 ENROLL = enroll_verb("web-03")
+RE_ENROLL = re_enroll_verb(HOST)
 LABEL = Verb(
     steps.LABEL_HOST,
     ApiCall("PUT", f"/v1{PAGE}/labels", {"labels": LABELS}, etag_of=f"/v1{PAGE}"),
@@ -72,6 +82,11 @@ CASES = (
     VerbCase(ENROLL, "a new one", OPERATOR, changes=False),  # the log has it once the agent is in
     VerbCase(ENROLL, "as the operator of a channel", OF_CHANNEL, code="missing_permission"),
     VerbCase(enroll_verb(HOST), "a retired one", OPERATOR, retire, "host_retired"),
+    # The log has it once the agent is in.
+    VerbCase(RE_ENROLL, "an enrolled one", OPERATOR, changes=False),
+    VerbCase(RE_ENROLL, "a retired one", OPERATOR, retire, changes=False),
+    VerbCase(RE_ENROLL, "as the operator of a channel", OF_CHANNEL, code="missing_permission"),
+    VerbCase(re_enroll_verb("web-09"), "an unknown one", OPERATOR, code="host_not_found"),
     VerbCase(LABEL, "an enrolled one", OPERATOR),
     VerbCase(LABEL, "as the operator of a channel", OF_CHANNEL, code="missing_permission"),
     VerbCase(LABEL, "a retired one", OPERATOR, retire, "host_retired"),

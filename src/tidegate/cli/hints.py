@@ -102,7 +102,8 @@ NEXT: Final[Mapping[str, tuple[str, ...]]] = {
     "budget_exhausted": ("budget list",),
     # hosts
     "selector_overlap": ("channel list", "host list"),
-    "host_enrolled": ("host revoke {name} --reason …",),
+    "host_enrolled": ("host re-enroll {name}",),
+    "host_retired": ("host re-enroll {name}",),
     "host_busy": ("host explain {name}",),
     # the world
     "newer_intent": ("outbox list",),

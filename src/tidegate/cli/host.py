@@ -100,11 +100,33 @@ def enroll(context: CommandContext, host: str, labels: tuple[str, ...]) -> None:
     """Print a one-time token with which the agent on HOST enrolls itself."""
     body = {"host_id": host, "labels": labels_of(labels)}
     made = context.client.write("POST", at("hosts", "enroll"), body).json()
+    show_token(context, made, f"on {host}")
+
+
+def show_token(context: CommandContext, made: Item, where: str) -> None:
+    """Print a token, and how an agent uses it."""
     if context.is_for_people:
-        note(f"shown this once; on {host}: tidegate agent --config FILE --token-file FILE")
+        note(f"shown this once; {where}: tidegate agent --config FILE --token-file FILE")
         say(made["token"])
     else:
         context.done(made, "")
+
+
+@host.command("re-enroll")
+@click.argument("host", shell_complete=HOSTS)
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="In place of its own.")
+@reason(required=False)
+@with_context
+def re_enroll(
+    context: CommandContext, host: str, labels: tuple[str, ...], reason: str | None
+) -> None:
+    """Print a one-time token with which HOST enrolls again, re-imaged or retired.
+
+    Its use revokes the key that HOST has now.
+    """
+    body = {"labels": labels_of(labels) or None, "reason": reason or ""}
+    made = context.client.write("POST", at("hosts", host, "re-enroll"), body).json()
+    show_token(context, made, f"on {host}")
 
 
 @host.command("label")
@@ -137,7 +159,7 @@ def revoke(context: CommandContext, host: str, reason: str) -> None:
 @reason(required=True)
 @with_context
 def retire(context: CommandContext, host: str, reason: str) -> None:
-    """Retire HOST from the fleet. Its name cannot be used again."""
+    """Retire HOST from the fleet. `host re-enroll` brings it back."""
     answer = context.client.write("POST", at("hosts", host, "retire"), {"reason": reason})
     context.done(answer, f"{host} is retired")
 

@@ -18,7 +18,13 @@ from tidegate.control.operations.hosts import HostOperations
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
 from tidegate.domain.access.roles import Verb
-from tidegate.domain.access.steps import ENROLL_HOST, LABEL_HOST, RETIRE_HOST, REVOKE_HOST
+from tidegate.domain.access.steps import (
+    ENROLL_HOST,
+    LABEL_HOST,
+    RE_ENROLL_HOST,
+    RETIRE_HOST,
+    REVOKE_HOST,
+)
 from tidegate.domain.channels.refusals import ChannelNotFound
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.fleet.claims import claims
@@ -71,6 +77,11 @@ class HostFilter(Paging, frozen=True, kw_only=True):
 class Invitation(Input, frozen=True, kw_only=True):
     host_id: HostId
     labels: Labels | None = None  # None: those that it had before
+
+
+class ReEnrollment(Input, frozen=True, kw_only=True):
+    labels: Labels | None = None  # None: those that it has
+    reason: Annotated[str, Meta(max_length=1_024)] = ""
 
 
 class Labelling(Input, frozen=True, kw_only=True):
@@ -231,6 +242,13 @@ def invite(request: Request[Nothing, Nothing, Invitation], hosts: HostOperations
     return Response(hosts.enroll(request.caller, body.host_id, body.labels))
 
 
+def re_enroll(request: Request[HostPath, Nothing, ReEnrollment], hosts: HostOperations) -> Response:
+    """A one-time token with which a re-imaged or retired host enrolls again; shown this once."""
+    body = request.body
+    made = hosts.re_enroll(request.caller, request.path.host_id, body.labels, body.reason)
+    return Response(made)
+
+
 def label(
     request: Request[HostPath, Nothing, Labelling], hosts: HostOperations, reads: Reads
 ) -> Response:
@@ -252,7 +270,7 @@ def revoke(
 def retire(
     request: Request[HostPath, Nothing, ReasonBody], hosts: HostOperations, reads: Reads
 ) -> Response:
-    """Take a host out of the fleet; its name does not come back."""
+    """Take a host out of the fleet, until it is enrolled again on purpose."""
     host_id = request.path.host_id
     position = hosts.retire(request.caller, host_id, request.body.reason)
     return _written(reads, host_id, position)
@@ -319,5 +337,14 @@ ROUTES = (
         requires_step(RETIRE_HOST),
         HostShown,
         errors=_GONE,
+    ),
+    Route(
+        "POST",
+        "/v1/hosts/{host_id}/re-enroll",
+        re_enroll,
+        requires_step(RE_ENROLL_HOST),
+        MadeToken,
+        status=201,
+        errors=(HostNotFound, InvalidLabel),
     ),
 )

@@ -42,9 +42,15 @@ from tidegate.domain.fleet.credentials import (
     token_key,
     trade_token,
 )
-from tidegate.domain.fleet.refusals import HostGone, HostNotFound, KeyRevoked, TokenRefused
+from tidegate.domain.fleet.refusals import (
+    HostGone,
+    HostNotFound,
+    KeyRevoked,
+    TokenRefused,
+)
 from tidegate.domain.fleet.rows import ENROLLED, FLEET, RETIRED, Host, host_key
 from tidegate.domain.fleet.selectors import check_host_id, check_labels
+from tidegate.domain.fleet.slices import REASON_BYTES_MAX
 from tidegate.domain.hosts.protocol import (
     SESSION_SECONDS,
     EnrollmentAnswer,
@@ -54,7 +60,7 @@ from tidegate.domain.hosts.protocol import (
 )
 from tidegate.errors import ConditionFailed, Forbidden, IdempotencyMismatch, InvalidInput
 from tidegate.kernel.collections import Collection
-from tidegate.kernel.model import Meta
+from tidegate.kernel.model import Meta, check_text
 from tidegate.kernel.records.records import Records
 
 TOKEN_PREFIX = "te"
@@ -125,22 +131,56 @@ class Enrollment:
         known = self._reads.find(host_key(host_id), Host)
         if known is not None and known.row.status == RETIRED:
             raise HostGone(host_id)
-        made = EnrollmentToken(
-            token_id=token_id,
-            host_id=host_id,
-            operator=meta.actor,
-            expires_at=self._clock() + TOKEN_LIFE,
-            labels=labels,
+        return self._keep_token(
+            EnrollmentToken(
+                token_id=token_id,
+                host_id=host_id,
+                operator=meta.actor,
+                expires_at=self._clock() + TOKEN_LIFE,
+                labels=labels,
+            ),
+            meta,
         )
+
+    def make_replacing_token(
+        self, token_id: str, host_id: str, labels: dict[str, str] | None, reason: str, meta: Meta
+    ) -> MadeToken:
+        """A token with which a known host enrolls again. Trading it revokes the key that the host
+        has now, and brings a retired host back. A repeat of its id is given the same token.
+
+        Raises:
+            HostNotFound, InvalidLabel, InvalidInput, IdempotencyMismatch.
+        """
+        check_labels(labels or {})
+        if reason:
+            check_text("a reason", reason, REASON_BYTES_MAX)
+        known = self._reads.demand(host_key(host_id), Host, HostNotFound(host_id)).row
+        return self._keep_token(
+            EnrollmentToken(
+                token_id=token_id,
+                host_id=host_id,
+                operator=meta.actor,
+                expires_at=self._clock() + TOKEN_LIFE,
+                labels=labels,
+                replaces=known.public_key,
+                was_retired=known.status == RETIRED,
+                reason=reason,
+            ),
+            meta,
+        )
+
+    def _keep_token(self, made: EnrollmentToken, meta: Meta) -> MadeToken:
+        """Raises: IdempotencyMismatch."""
+        token_id = made.token_id
         try:
             self._records(meta).create(ENROLLMENT_TOKENS.name, token_id, made)
         except ConditionFailed:
             found = self._reads.find(token_key(token_id), EnrollmentToken)
-            if found is None or (found.row.host_id, found.row.labels) != (host_id, labels):
+            if found is None or _asked(found.row) != _asked(made):
                 raise IdempotencyMismatch(token_id) from None
             made = found.row
         token = f"{TOKEN_PREFIX}_{token_id}_{self._secret(token_id)}"
-        return MadeToken(token_id, token, host_id, made.expires_at)
+        return MadeToken(token_id, token, made.host_id, made.expires_at)
 
     def void_tokens(self, meta: Meta) -> int:
         """Delete every token, used or not; how many there were.
@@ -176,9 +216,18 @@ class Enrollment:
             raise TokenRefused("the enrollment token is unknown")
         _check_order(public_key)
         _check_proof(public_key, proof, enrollment_message(token, public_key))
-        command = TradeToken(token_id=token_id, host_id=found.row.host_id, public_key=public_key)
+        command = TradeToken(
+            token_id=token_id,
+            host_id=found.row.host_id,
+            public_key=public_key,
+            replaces=found.row.replaces,
+        )
         meta = Meta(actor=found.row.operator)
-        outcome = self._lanes.record(FLEET, trade_token, command, meta=meta).result()
+        try:
+            outcome = self._lanes.record(FLEET, trade_token, command, meta=meta).result()
+        finally:  # it may have been committed even if it failed
+            if found.row.replaces:
+                self._tell()
         self._notify()
         return self._enrolled(found.row.host_id), outcome
 
@@ -200,7 +249,14 @@ class Enrollment:
         if found is None:  # the same answer as for a wrong proof: nobody learns who is enrolled
             raise BadProof(UNPROVED)
         host = found.row
-        _check_proof(host.public_key, proof, session_message(host_id, time, nonce))
+        message = session_message(host_id, time, nonce)
+        try:
+            _check_proof(host.public_key, proof, message)
+        except BadProof:
+            if host.replaced_key:
+                _check_proof(host.replaced_key, proof, message)
+                raise KeyRevoked(host_id, is_replaced=True) from None
+            raise
         now = self._clock()
         check_skew(time, now)
         self.demand_valid(host.host_id, host.public_key)
@@ -224,7 +280,9 @@ class Enrollment:
             raise HostNotFound(host_id)
         if host.row.status == RETIRED:
             raise HostGone(host_id)
-        if revoked is not None or host.row.status != ENROLLED or host.row.public_key != public_key:
+        if host.row.public_key != public_key:
+            raise KeyRevoked(host_id, is_replaced=True)
+        if revoked is not None or host.row.status != ENROLLED:
             raise KeyRevoked(host_id)
 
     # ── the end ──
@@ -278,6 +336,11 @@ class Enrollment:
 
 
 decoders.build(KeyStanding)
+
+
+def _asked(token: EnrollmentToken) -> tuple[object, ...]:
+    """What a repeat of the request must ask for again."""
+    return token.host_id, token.labels, bool(token.replaces), token.reason
 
 
 def _check_proof(public_key: str, proof: str, message: bytes) -> None:

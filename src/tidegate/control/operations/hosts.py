@@ -1,4 +1,4 @@
-"""What an operator does to a host: enroll, label, revoke, retire.
+"""What an operator does to a host: enroll, re-enroll, label, revoke, retire.
 
 What changes the fleet's row runs in the lane of the fleet. A command there may wait for the lane of
 a rollout; nothing that runs in one may wait for the lane of the fleet.
@@ -14,7 +14,14 @@ from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.roles import EVERYWHERE
-from tidegate.domain.access.steps import ENROLL_HOST, LABEL_HOST, RETIRE_HOST, REVOKE_HOST, Step
+from tidegate.domain.access.steps import (
+    ENROLL_HOST,
+    LABEL_HOST,
+    RE_ENROLL_HOST,
+    RETIRE_HOST,
+    REVOKE_HOST,
+    Step,
+)
 from tidegate.domain.fleet.refusals import HostNotFound
 from tidegate.domain.fleet.rows import FLEET, Host, host_key
 from tidegate.domain.fleet.slices import (
@@ -70,6 +77,21 @@ class HostOperations:
         token_id = make_id(caller, ENROLL_HOST, "token")
         return self._enrollment.make_token(token_id, host_id, labels, caller.meta)
 
+    def re_enroll(
+        self, caller: Caller, host_id: str, labels: dict[str, str] | None, reason: str = ""
+    ) -> MadeToken:
+        """Make a one-time token with which a known host enrolls again with a new key. Its use
+        revokes the old key in the same commit, and brings a retired host back.
+
+        Raises:
+            HostNotFound, InvalidLabel, InvalidInput, IdempotencyMismatch.
+        """
+        caller.demand(RE_ENROLL_HOST, EVERYWHERE)
+        token_id = make_id(caller, RE_ENROLL_HOST, "token")
+        return self._enrollment.make_replacing_token(
+            token_id, host_id, labels, reason.strip(), caller.meta
+        )
+
     def label(self, caller: Caller, host_id: str, labels: dict[str, str]) -> Position:
         """Give a host these labels in place of those that it has.
 
@@ -96,7 +118,7 @@ class HostOperations:
         return self._end_key(REVOKE_HOST, caller, revoke_host, command)
 
     def retire(self, caller: Caller, host_id: str, reason: str) -> Position:
-        """Take a host out of the fleet for good, and refuse its key. Raises: HostNotFound."""
+        """Take a host out of the fleet, and refuse its key. Raises: HostNotFound."""
         command = RetireHost(host_id=host_id, operator=caller.id, reason=reason)
         return self._end_key(RETIRE_HOST, caller, retire_host, command)
 

@@ -312,7 +312,7 @@ def _verbs(caller: Caller, row: Host) -> tuple[VerbButton, ...]:
             icon="moon",
             action=f"{path}/retire",
             title=f"Retire {row.host_id}?",
-            text="It is gone for good: no plan takes it, its agent is not heard.",
+            text="No plan includes it, and its agent is refused. `host re-enroll` brings it back.",
             fields=(REASON,),
             danger=True,
             why=retires or ("" if row.status != "retired" else gone),

@@ -229,7 +229,11 @@ LABEL_HOST: Final = Step(name="host.label", verbs=OPERATE, version=CHECKED)
 REVOKE_HOST: Final = Step(name="host.revoke", verbs=OPERATE, urgent=True)
 """Revoke a host's key. It can enroll again with a new one."""
 RETIRE_HOST: Final = Step(name="host.retire", verbs=OPERATE)
-"""Remove a host from the fleet for good. Its name does not come back."""
+"""Remove a host from the fleet, until it is enrolled again on purpose."""
+RE_ENROLL_HOST: Final = Step(name="host.re-enroll", verbs=OPERATE)
+"""Create a one-time token with which a re-imaged or retired host enrolls again under its name. Its
+use revokes the old key.
+"""
 
 STEPS: Final = _steps(
     (
@@ -314,5 +318,6 @@ STEPS: Final = _steps(
         LABEL_HOST,
         REVOKE_HOST,
         RETIRE_HOST,
+        RE_ENROLL_HOST,
     )
 )

@@ -40,7 +40,7 @@ def check_scope(scopes: Iterable[ChannelScope], scope: ChannelScope, hosts: Iter
     ]
     selector = parse(scope.selector)
     for host in hosts:
-        # A revoked host may come back with its labels; a retired one never does.
+        # A revoked host may come back with its labels; a retired one is checked when it does.
         if host.status != RETIRED and selector.matches(host.labels, host.host_id):
             claims((*rivals, scope), host.host_id, host.labels)
 

@@ -1,6 +1,7 @@
 """How a host proves that it belongs: one-time tokens, those that were used, keys that are revoked.
 
-    enrollment_tokens   made by an operator for one host; its secret half is derived, not kept
+    enrollment_tokens   made by an operator for one host; its secret half is derived, not kept.
+                        One that replaces a key is for a host that was re-imaged or retired
     token_replay        used ones: each is traded once, in the commit that makes the host known
     cert_revocations    keys that open nothing any more, by the key itself
 
@@ -12,14 +13,22 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tidegate.domain.fleet.facts import HostEnrolled
-from tidegate.domain.fleet.refusals import KeyRevoked, TokenRefused, TokenReplayed
-from tidegate.domain.fleet.rows import Fleet, Host, fleet_key, host_key
+from tidegate.domain.fleet.facts import HostEnrolled, HostRevoked
+from tidegate.domain.fleet.refusals import HostGone, KeyRevoked, TokenRefused, TokenReplayed
+from tidegate.domain.fleet.rows import (
+    ENROLLED,
+    RETIRED,
+    REVOKED,
+    Fleet,
+    Host,
+    fleet_key,
+    host_key,
+)
 from tidegate.domain.fleet.slices import EnrollHost, decide_enroll
 from tidegate.errors import InvalidInput
 from tidegate.kernel.collections import Collection, Nature
@@ -27,6 +36,7 @@ from tidegate.kernel.model import Key
 from tidegate.kernel.slices import Slice
 
 TOKEN_LIFE: Final = timedelta(hours=24)
+ENROLLED_AGAIN: Final = "the host enrolled again with a new key"
 KEPT: Final = timedelta(days=30)  # how long a used token or a revoked key is remembered
 
 _TOKEN_ID = re.compile(r"[a-z0-9]{1,64}")
@@ -40,6 +50,9 @@ class EnrollmentToken(Struct, frozen=True, omit_defaults=True, kw_only=True):
     operator: str
     expires_at: datetime
     labels: dict[str, str] | None = None  # None: those that the host had before
+    replaces: str = ""  # the key of a known host, which the trade revokes
+    was_retired: bool = False  # the host was, when the token was made
+    reason: str = ""  # why the key is replaced
 
 
 class UsedToken(Struct, frozen=True):
@@ -91,6 +104,11 @@ def used_token_of(fact: HostEnrolled) -> UsedToken:
     return UsedToken(fact.token_id, fact.host_id, fact.at)
 
 
+def revocation_of(fact: HostEnrolled) -> Revocation:
+    """The row of the key that a new one replaced."""
+    return Revocation(fact.replaces, fact.host_id, fact.at, fact.operator, ENROLLED_AGAIN)
+
+
 # ── the trade ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -100,35 +118,36 @@ class TradeToken(Struct, frozen=True, kw_only=True):
     token_id: str  # of a token whose secret half was right
     host_id: str  # as the token's row says; another one is refused
     public_key: str
+    replaces: str = ""  # as the token's row says
 
 
 def rows_of_trade(command: TradeToken) -> tuple[Key, ...]:
     """Raises: InvalidInput."""
     if not _TOKEN_ID.fullmatch(command.token_id):
         raise InvalidInput("no enrollment token looks like this", field="token")
+    before = (command.replaces,) if command.replaces not in ("", command.public_key) else ()
     return (
         host_key(command.host_id),
         fleet_key(),
         token_key(command.token_id),
         replay_key(command.token_id),
         revocation_key(command.public_key),
+        *map(revocation_key, before),
     )
 
 
-def decide_trade(
-    rows: tuple[
-        Host | None, Fleet | None, EnrollmentToken | None, UsedToken | None, Revocation | None
-    ],
-    command: TradeToken,
-    now: datetime,
-) -> Sequence[Struct]:
+def decide_trade(rows: Sequence[Any], command: TradeToken, now: datetime) -> Sequence[Struct]:
     """The host, known by its key; the token is used in the same commit.
 
     Raises:
         TokenRefused, TokenReplayed, KeyRevoked, and what ``enroll_host`` raises.
     """
-    host, fleet, token, replayed, revoked = rows
-    if token is None or token.host_id != command.host_id:
+    host: Host | None = rows[0]
+    fleet: Fleet | None = rows[1]
+    token: EnrollmentToken | None = rows[2]
+    replayed: UsedToken | None = rows[3]
+    revoked: Revocation | None = rows[4]
+    if token is None or (token.host_id, token.replaces) != (command.host_id, command.replaces):
         raise TokenRefused("the enrollment token is unknown")
     if replayed is not None:
         raise TokenReplayed(token.host_id)
@@ -142,6 +161,8 @@ def decide_trade(
         labels=token.labels,
         operator=token.operator,
     )
+    if token.replaces:
+        return _enroll_again(host, fleet, token, enroll, rows[5:] == (None,), now)
     return [
         replace(fact, token_id=command.token_id)
         for fact in decide_enroll((host, fleet), enroll, now)
@@ -149,10 +170,58 @@ def decide_trade(
     ]
 
 
+def _enroll_again(
+    host: Host | None,
+    fleet: Fleet | None,
+    token: EnrollmentToken,
+    enroll: EnrollHost,
+    revokes: bool,
+    now: datetime,
+) -> Sequence[Struct]:
+    """Replace the key that the host had when the token was made, and no later one.
+
+    A host that was retired since then stays retired: the retirement was decided later.
+
+    Raises:
+        TokenRefused, HostGone, and what ``enroll_host`` raises.
+    """
+    if host is None or host.public_key != token.replaces:
+        raise TokenRefused(
+            f"{token.host_id} enrolled with another key after this token was made; make another "
+            f"with tidegate host re-enroll {token.host_id}"
+        )
+    if host.status == RETIRED and not token.was_retired:
+        raise HostGone(token.host_id)
+    if enroll.public_key == host.public_key:
+        raise TokenRefused(
+            f"this token replaces the key of {token.host_id}, but the agent sent the same key; "
+            "start the agent with an empty state directory, so that it makes a new one"
+        )
+    facts: list[Struct] = []
+    if host.status == ENROLLED:
+        reason = token.reason or ENROLLED_AGAIN
+        facts.append(
+            HostRevoked(host_id=host.host_id, at=now, operator=token.operator, reason=reason)
+        )
+    free = replace(host, status=REVOKED)  # as it is after its key was revoked
+    facts += [
+        replace(
+            fact,
+            token_id=token.token_id,
+            replaces=host.public_key,
+            revokes=revokes,
+            returned=host.status == RETIRED,
+        )
+        for fact in decide_enroll((free, fleet), enroll, now)
+        if isinstance(fact, HostEnrolled)
+    ]
+    return facts
+
+
 trade_token = Slice(
     name="trade-token",
     command=TradeToken,
-    writes=(HostEnrolled,),
+    writes=(HostRevoked, HostEnrolled),
     rows=rows_of_trade,
     decide=decide_trade,
 )

@@ -24,6 +24,9 @@ class HostEnrolled(FleetFact, frozen=True, kw_only=True):
     operator: str = ""
     again: bool = False  # it was known before
     token_id: Annotated[str, Untagged()] = ""  # of the one-time token that its agent traded
+    replaces: Annotated[str, Untagged()] = ""  # the key before, if the token was made to replace it
+    revokes: bool = False  # the key before is revoked in this commit
+    returned: bool = False  # it was retired before
 
 
 class HostLabelled(FleetFact, frozen=True, kw_only=True):
@@ -41,7 +44,7 @@ class HostRevoked(FleetFact, frozen=True, kw_only=True):
 
 
 class HostRetired(FleetFact, frozen=True, kw_only=True):
-    """The host is gone for good: no plan takes it, its agent is not heard."""
+    """The host left the fleet: no plan includes it, and its agent is refused."""
 
     operator: str
     reason: str

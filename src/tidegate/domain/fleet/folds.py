@@ -17,7 +17,12 @@ from msgspec.structs import replace
 
 from tidegate.domain.channels.facts import ChannelCreated, ChannelEdited
 from tidegate.domain.fleet.budgets import current_bound
-from tidegate.domain.fleet.credentials import replay_key, used_token_of
+from tidegate.domain.fleet.credentials import (
+    replay_key,
+    revocation_key,
+    revocation_of,
+    used_token_of,
+)
 from tidegate.domain.fleet.facts import (
     BudgetRemoved,
     BudgetSet,
@@ -64,7 +69,7 @@ def step_host(host: Host | None, fact: HostChange, now: datetime) -> Host:
         if not isinstance(fact, HostEnrolled):
             raise IllegalTransition("host", "unknown", type(fact).__name__)
         host = Host(host_id=fact.host_id, enrolled_at=fact.at, public_key=fact.public_key)
-    if host.status == RETIRED:
+    if host.status == RETIRED and not (isinstance(fact, HostEnrolled) and fact.returned):
         raise IllegalTransition("host", host.status, type(fact).__name__)
     match fact:
         case HostEnrolled():
@@ -73,6 +78,7 @@ def step_host(host: Host | None, fact: HostChange, now: datetime) -> Host:
                 enrolled_at=fact.at,
                 public_key=fact.public_key,
                 labels=fact.labels,
+                replaced_key=fact.replaces,
             )
         case HostLabelled():
             return replace(host, labels=fact.labels)
@@ -93,7 +99,7 @@ def step_fleet(fleet: Fleet, fact: FleetChange, now: datetime) -> Fleet:
     """Raises: LimitExceeded."""
     fleet = replace(fleet, changes=fleet.changes + 1)
     match fact:
-        case HostEnrolled(again=False):
+        case HostEnrolled(again=False) | HostEnrolled(returned=True):
             return replace(fleet, hosts=fleet.hosts + 1)
         case HostRetired():
             return replace(fleet, hosts=fleet.hosts - 1)
@@ -166,11 +172,16 @@ def _reserved(budget: Budget, slots: Iterable[BudgetSlot]) -> Budget:
 def _step_and_use(
     host: Host | None, fact: HostChange, now: datetime
 ) -> tuple[Host, tuple[WorkRow, ...]]:
-    """The host, and the token that its agent traded: used up in the same commit."""
+    """The host. The commit also uses up its agent's token, and revokes the key before."""
     stepped = step_host(host, fact, now)
-    if isinstance(fact, HostEnrolled) and fact.token_id:
-        return stepped, (WorkRow(replay_key(fact.token_id), used_token_of(fact)),)
-    return stepped, ()
+    if not isinstance(fact, HostEnrolled):
+        return stepped, ()
+    rows = []
+    if fact.token_id:
+        rows.append(WorkRow(replay_key(fact.token_id), used_token_of(fact)))
+    if fact.revokes:
+        rows.append(WorkRow(revocation_key(fact.replaces), revocation_of(fact)))
+    return stepped, tuple(rows)
 
 
 hosts = Machine(

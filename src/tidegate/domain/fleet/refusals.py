@@ -49,21 +49,29 @@ class BudgetNotFound(NotFound):
 
 
 class HostIsEnrolled(Conflict):
-    """The host is enrolled by another key; revoke that one first."""
+    """The host is enrolled by another key; a re-imaged host needs a token from `re-enroll`."""
 
     code = "host_enrolled"
 
     def __init__(self, host_id: str) -> None:
-        super().__init__(f"{host_id} is enrolled by another key", host_id=host_id)
+        super().__init__(
+            f"{host_id} is enrolled by another key; if it was re-imaged, make a token with "
+            f"tidegate host re-enroll {host_id}",
+            host_id=host_id,
+        )
 
 
 class HostGone(Gone):
-    """The host was retired; its name does not come back."""
+    """The host was retired; only a token from `re-enroll` brings it back."""
 
     code = "host_retired"
 
     def __init__(self, host_id: str) -> None:
-        super().__init__(f"{host_id} was retired", host_id=host_id)
+        super().__init__(
+            f"{host_id} was retired; to bring it back, make a token with "
+            f"tidegate host re-enroll {host_id}",
+            host_id=host_id,
+        )
 
 
 class SelectorOverlap(Refused):
@@ -111,5 +119,11 @@ class KeyRevoked(Forbidden):
 
     code = "key_revoked"
 
-    def __init__(self, host_id: str) -> None:
-        super().__init__(f"the key of {host_id} was revoked", host_id=host_id)
+    def __init__(self, host_id: str, *, is_replaced: bool = False) -> None:
+        detail = f"the key of {host_id} was revoked"
+        if is_replaced:
+            detail = (
+                f"{host_id} enrolled again with another key, which revoked this one; if this is "
+                f"the right machine, make a token with tidegate host re-enroll {host_id}"
+            )
+        super().__init__(detail, host_id=host_id)

@@ -26,6 +26,7 @@ class Host(Struct, frozen=True, omit_defaults=True, kw_only=True):
     labels: dict[str, str] = {}
     status: str = ENROLLED
     silent_since: datetime | None = None
+    replaced_key: str = ""  # the key before it enrolled again; its agent gets a clear refusal
 
 
 class ChannelScope(Struct, frozen=True, omit_defaults=True):

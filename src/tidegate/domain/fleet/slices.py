@@ -79,7 +79,7 @@ class RevokeHost(Struct, frozen=True, kw_only=True):
 
 
 class RetireHost(Struct, frozen=True, kw_only=True):
-    """Take a host out of the fleet for good."""
+    """Take a host out of the fleet, until it enrolls again with a token made for that."""
 
     host_id: str
     operator: str
