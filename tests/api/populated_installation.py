@@ -387,6 +387,8 @@ class PopulatedInstallation(ServedFleet):
         nightly: dict[str, Any] = {"window_id": "nightly", "kind": "deny", "channels": ["few"]}
         nightly |= {"start": "2026-05-01T02:00", "duration_seconds": 7_200, "rule": "FREQ=DAILY"}
         done(self.operator.post("/v1/windows", json={**nightly, "reason": "backup <now>"}))
+        hook = {"name": "ops", "kind": "slack", "url": "https://hooks.example.com/x"}
+        done(self.operator.post("/v1/subscriptions", json=hook))
 
 
 def done(answer: httpx2.Response) -> httpx2.Response:

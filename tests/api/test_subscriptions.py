@@ -9,10 +9,14 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.api.accounts import signed_in
 from tests.api.served_fleet import CHANNEL
 from tests.operations.notified_fleet import NotifiedFleet, notify_fleet
 from tests.operations.test_notice_queues import always, holds
+from tidegate.control.operations.accounts import PersonNames
 from tidegate.domain.access.roles import Grant, Role
+
+PASSWORD = "correct horse battery"
 
 
 @pytest.fixture
@@ -122,3 +126,21 @@ def test_a_test_message_says_what_the_receiver_answered(notified: NotifiedFleet)
 
     assert good.json() == {"name": "ops", "ok": True, "detail": "status 204"}
     assert bad.json() == {"name": "ops", "ok": False, "detail": "status 500"}
+
+
+def test_the_settings_page_says_whether_messages_get_through(notified: NotifiedFleet) -> None:
+    created(notified, events=["channel.held"], scopes=[f"channel:{CHANNEL}"])
+    notified.receiver.answer = always(503)
+    holds(notified, 1)
+    notified.tell()
+
+    called = PersonNames("ann", "Ann")
+    notified.fleet.served.add_person(
+        "user_ann0000000", called, PASSWORD, Grant(Role.FLEET_OPERATOR)
+    )
+    page = signed_in(notified.fleet.served, "ann", PASSWORD).get("/settings")
+
+    assert page.status_code == 200, page.text
+    assert "Who is told" in page.text
+    assert f"channel.held · channel:{CHANNEL} · 1 wait · status 503" in page.text
+    assert notified.receiver.place not in page.text

@@ -63,6 +63,7 @@ from tidegate.dashboard.view_models import (
     RungLine,
     SettingsPage,
     SignInPage,
+    SubscriptionLine,
     Tile,
     TokenLine,
     Trouble,
@@ -971,6 +972,20 @@ OUTBOX_PAGE = Outbox(
 )
 SETTINGS = SettingsPage(
     me="user_grace",
+    subscriptions=(
+        SubscriptionLine(
+            name="team",
+            kind="slack",
+            chip=Chip("check", "good", "Works"),
+            text="all events from warning on · *",
+        ),
+        SubscriptionLine(
+            name="ops",
+            kind="webhook",
+            chip=Chip("warning", "bad", "Failing"),
+            text="rollout.halted · channel:prod · 37 wait · 2 given up · status 503",
+        ),
+    ),
     users=(
         UserLine(
             user_id="user_ada",

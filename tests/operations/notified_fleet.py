@@ -11,11 +11,13 @@ from typing import Any
 
 from tests.api.served_fleet import ServedFleet, serve_fleet
 from tests.contract.webhook_receiver import Receiver, serve_webhooks
+from tidegate.api.routes import ROUTES
 from tidegate.config import NotifySetting
 from tidegate.control.leaders import Leader
 from tidegate.control.notifications.notifier import Notifier
 from tidegate.control.notifications.sender import NoticeSender
 from tidegate.control.operations.subscriptions import ChangedSubscription, NewTarget
+from tidegate.dashboard.routes import PAGES
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.roles import EVERYWHERE, Grant, Role
@@ -98,7 +100,11 @@ def notify_fleet(data: Path, **notify: Any) -> Iterator[NotifiedFleet]:
     """``notify``: members of the setting of that name."""
     with (
         serve_webhooks() as receiver,
-        serve_fleet(data, notify=NotifySetting(allowed=(receiver.place,), **notify)) as fleet,
+        serve_fleet(
+            data,
+            (*ROUTES, *PAGES),
+            notify=NotifySetting(allowed=(receiver.place,), **notify),
+        ) as fleet,
     ):
         notified = NotifiedFleet(fleet, receiver)
         yield notified

@@ -637,6 +637,15 @@ class TokenLine(Struct, frozen=True, kw_only=True):
     verbs: tuple[VerbButton, ...] = ()
 
 
+class SubscriptionLine(Struct, frozen=True, kw_only=True):
+    """Who is told of what, and whether messages get through."""
+
+    name: str
+    kind: str
+    chip: Chip
+    text: str
+
+
 class SettingsPage(Struct, frozen=True, kw_only=True):
     me: str
     users: tuple[UserLine, ...]
@@ -647,6 +656,7 @@ class SettingsPage(Struct, frozen=True, kw_only=True):
     link: str = ""  # of a reset, for another user, shown this once
     facts: tuple[Option, ...] = ()
     windows: tuple[Option, ...] = ()
+    subscriptions: tuple[SubscriptionLine, ...] = ()
 
 
 class SignInPage(Struct, frozen=True, kw_only=True):

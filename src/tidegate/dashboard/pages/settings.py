@@ -21,6 +21,7 @@ from tidegate.control.operations.accounts import (
     PersonNames,
 )
 from tidegate.control.operations.freezes import list_scopes
+from tidegate.control.operations.subscriptions import SubscriptionOperations
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard.components import Chip, Field, Option, VerbButton
 from tidegate.dashboard.layout import (
@@ -32,7 +33,7 @@ from tidegate.dashboard.layout import (
     see_other,
     step_route,
 )
-from tidegate.dashboard.view_models import SettingsPage, TokenLine, UserLine
+from tidegate.dashboard.view_models import SettingsPage, SubscriptionLine, TokenLine, UserLine
 from tidegate.dashboard.window_lines import list_lines
 from tidegate.domain.access import steps
 from tidegate.domain.access.roles import EVERYWHERE, Grant, Role
@@ -41,6 +42,7 @@ from tidegate.domain.access.rows import API_TOKENS, USERS, ApiToken, User, user_
 from tidegate.domain.access.scopes import repository_scope
 from tidegate.domain.access.slices import REASON_BYTES_MAX, TOKEN_DAYS_MAX
 from tidegate.domain.epochs import LOG_IDS, LogId
+from tidegate.domain.notifications.rows import NoticeQueue, Subscription
 from tidegate.domain.packages.rows import REPOSITORIES
 from tidegate.domain.windows.rows import Window
 from tidegate.errors import TidegateError
@@ -57,6 +59,8 @@ ERASED = Chip("trash", "gone", "Erased")
 VALID = Chip("check", "good", "Valid")
 EXPIRED = Chip("clock", "gone", "Expired")
 REVOKED = Chip("ban", "gone", "Revoked")
+WORKING = Chip("check", "good", "Works")
+FAILING = Chip("warning", "bad", "Failing")
 ENDED = Chip("ban", "gone", "Ended")  # with its parent, or by a change of password
 
 UserId = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[a-z0-9_]+$")]
@@ -127,6 +131,7 @@ class SettingsPages:
     clock: Clock
     settings: Settings
     accounts: Accounts
+    subscriptions: SubscriptionOperations
 
     def page_of(
         self,
@@ -149,6 +154,7 @@ class SettingsPages:
             link=link,
             facts=_facts(self.reads, self.settings),
             windows=list_lines(self.reads, self.clock(), partial(_may_see_window, request)),
+            subscriptions=_subscriptions(request, self.subscriptions),
         )
         rows = [
             *(verb for line in users for verb in line.verbs),
@@ -177,6 +183,33 @@ def _facts(reads: Reads, settings: Settings) -> tuple[Option, ...]:
         Option(_log_id(reads), "Log id"),
         Option("yes" if settings.is_secure else "loopback only", "TLS"),
     )
+
+
+def _subscriptions(
+    request: Request[Any, Any, Any], subscriptions: SubscriptionOperations
+) -> tuple[SubscriptionLine, ...]:
+    lines = []
+    for found in subscriptions.list_readable(request.caller):
+        row, queue = found.row, subscriptions.queue(found.id)
+        events = ", ".join(row.events) or f"all events from {row.min_severity} on"
+        waits = f" · {queue.waiting:,} wait" if queue.waiting else ""
+        dead = f" · {queue.dead:,} given up" if queue.dead else ""
+        error = f" · {row.disabled_reason or queue.last_error}"
+        lines.append(
+            SubscriptionLine(
+                name=row.name,
+                kind=str(row.kind),
+                chip=_subscription_chip(row, queue),
+                text=f"{events} · {', '.join(row.scopes)}{waits}{dead}{error.rstrip(' ·')}",
+            )
+        )
+    return tuple(lines)
+
+
+def _subscription_chip(row: Subscription, queue: NoticeQueue) -> Chip:
+    if row.disabled_at is not None:
+        return DISABLED
+    return FAILING if queue.failures else WORKING
 
 
 def _may_see_window(request: Request[Any, Any, Any], row: Window) -> bool:
