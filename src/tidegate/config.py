@@ -98,6 +98,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sign_ins_per_minute: Count = 5  # that fail, per name and client address
     connections_per_address: Count = 2_000  # more than the hosts behind one NAT
     fast_path: bool = True  # answer plain requests of agents at the socket, with less work
+    worker_metrics_port: Annotated[int, Meta(ge=0, le=65_535)] = 0  # on loopback; 0: none
     worker: bool = True  # ``serve`` works, too; else ``tidegate worker`` does
     archive: str = ""  # a directory for a mirror of the log; empty: none
     targets: dict[str, TargetSetting] = {}  # by operation

@@ -29,7 +29,7 @@ from tidegate.api.agents.fast_path.protocol import FastConnection
 from tidegate.api.metrics import Metrics
 from tidegate.cli.exit_codes import ExitCode
 from tidegate.commands.application import make_application
-from tidegate.commands.sockets import bind_sockets
+from tidegate.commands.sockets import bind_sockets, serve_worker_metrics
 from tidegate.commands.startup import open_installation, open_store_alone, refuse_old_clock
 from tidegate.config import Settings
 from tidegate.control.installation import Installation
@@ -209,7 +209,11 @@ def work(settings: Settings, *, accepts_clock: bool = False) -> None:
         stop = Event()
         before = {number: signal.signal(number, lambda *_: stop.set()) for number in STOPPING}
         try:
-            with make_worker(installation, CollectorRegistry(), stop.set):
+            registry = CollectorRegistry()
+            with (
+                serve_worker_metrics(settings, registry),
+                make_worker(installation, registry, stop.set),
+            ):
                 _say("working")
                 while not stop.wait(FAULT_LOOK_SECONDS) and installation.fault is None:
                     pass

@@ -118,6 +118,26 @@ def test_refuses_a_channel_that_claims_hosts_of_another_one_of_its_package(
     assert (again.status_code, again.json()["code"]) == (409, "channel_exists")
 
 
+def test_a_rollout_does_not_make_the_seen_settings_of_a_channel_old(fleet: ServedFleet) -> None:
+    seen = fleet.create().headers["etag"]
+    assert fleet.promote("web.1").status_code == 200
+    assert fleet.viewer.get(URL).headers["etag"] != seen
+    changes = [{"selector": selector} for selector in ("app=web,tier=rest", "app=web,tier=edge")]
+
+    edited, stale = (
+        fleet.manager.patch(URL, json=change, headers={"if-match": seen}) for change in changes
+    )
+    head = fleet.installation.log.head()
+    made_up = [
+        fleet.manager.patch(URL, json=changes[1], headers={"if-match": f'"{version}"'})
+        for version in (0, 1, head + 1)
+    ]
+
+    assert edited.status_code == 200, edited.text
+    assert (stale.status_code, stale.json()["code"]) == (409, "version_conflict")
+    assert {answer.status_code for answer in made_up} == {409}
+
+
 def test_edits_a_channel_at_the_version_that_was_seen(fleet: ServedFleet) -> None:
     seen = fleet.create().headers["etag"]
 

@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
+from prometheus_client import CollectorRegistry, start_http_server
+
 from tidegate.config import Settings
 from tidegate.errors import Unavailable
 
+LOOPBACK: Final = "127.0.0.1"
 _WHY: Final = {
     errno.EADDRINUSE: "is taken by another process; stop that one, or choose another port",
     errno.EACCES: "is not for this user; choose a port from 1024 on",
@@ -23,9 +26,39 @@ class AddressUnusable(Unavailable):
 
     code = "address_unusable"
 
-    def __init__(self, host: str, port: int, why: str) -> None:
-        said = f"port {port} on {host} {why}: --host and --port, or TIDEGATE_HOST and TIDEGATE_PORT"
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        why: str,
+        settings: str = "--host and --port, or TIDEGATE_HOST and TIDEGATE_PORT",
+    ) -> None:
+        said = f"port {port} on {host} {why}: {settings}"
         super().__init__(said, host=host, port=port)
+
+
+@contextmanager
+def serve_worker_metrics(settings: Settings, registry: CollectorRegistry) -> Iterator[None]:
+    """Serve the metrics of a worker on loopback while the block lasts, if a port is set.
+
+    Raises:
+        AddressUnusable.
+    """
+    port = settings.worker_metrics_port
+    if not port:
+        yield
+        return
+    try:
+        server, thread = start_http_server(port, LOOPBACK, registry)
+    except OSError as error:
+        why = _WHY.get(error.errno or 0, f"cannot be used ({error.strerror}); choose another")
+        raise AddressUnusable(LOOPBACK, port, why, "the setting worker_metrics_port") from None
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 @contextmanager

@@ -150,7 +150,7 @@ class Installation:
         self.promotion = PromotionOperations(
             execute, lanes, reads, row_history, self.promotions, self.manifests
         )
-        self.channels = ChannelOperations(execute, lanes, reads, self.fleet_reader)
+        self.channels = ChannelOperations(execute, lanes, reads, self.fleet_reader, self.log)
         self.freezes = FreezeOperations(execute, reads, self.clock)
         self.windows = WindowOperations(execute, reads, self.clock)
         self.quarantine = QuarantineOperations(execute)

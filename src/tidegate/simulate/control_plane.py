@@ -24,6 +24,7 @@ from tidegate.control.operations.freezes import FreezeOperations
 from tidegate.control.operations.promotion import Promotions
 from tidegate.control.operations.quarantine import QuarantineOperations
 from tidegate.control.operations.rollouts import RolloutOperations
+from tidegate.control.queries.log_reader import LogReader
 from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.control.storage.blobs import Blobs
@@ -148,7 +149,8 @@ class SimulatedControlPlane:
         self.execute = Execute(self.control, lambda: None)
         reads = Reads(self.store)
         self.rollouts = RolloutOperations(self.execute, self.lanes, reads, self.fleet_reader)
-        self.channels = ChannelOperations(self.execute, self.lanes, reads, self.fleet_reader)
+        log = LogReader(self.store, self.folds.vocabulary)
+        self.channels = ChannelOperations(self.execute, self.lanes, reads, self.fleet_reader, log)
         self.freezes = FreezeOperations(self.execute, reads, self.clock)
         self.quarantine = QuarantineOperations(self.execute)
         self.budgets = BudgetOperations(self.execute)

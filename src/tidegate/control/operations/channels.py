@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import Lanes
 from tidegate.control.operations.execute import Execute
+from tidegate.control.queries.log_reader import LogReader
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access.callers import Caller
@@ -28,7 +29,12 @@ from tidegate.domain.access.steps import (
 )
 from tidegate.domain.channels import slices
 from tidegate.domain.channels.default_policy import DEFAULT_POLICY
-from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy
+from tidegate.domain.channels.facts import (
+    ChannelCreated,
+    ChannelEdge,
+    ChannelEdited,
+    ChannelPolicy,
+)
 from tidegate.domain.channels.policy import check_named
 from tidegate.domain.channels.refusals import ChannelNotFound
 from tidegate.domain.channels.rows import Channel, channel_key
@@ -36,7 +42,9 @@ from tidegate.domain.fleet.claims import check_scope
 from tidegate.domain.fleet.rows import FLEET, ChannelScope, Fleet, fleet_key
 from tidegate.domain.packages.names import DEFAULT_REPOSITORY
 from tidegate.errors import StaleVersion
-from tidegate.kernel.model import Position
+from tidegate.kernel.model import Clause, Position, Query
+
+_SETTINGS = frozenset({ChannelCreated.__name__, ChannelEdited.__name__})
 
 ATTEMPTS_MAX = 5  # of a claim, while hosts come and go
 
@@ -61,7 +69,10 @@ class ChannelOperations:
         MissingPermission, ChannelNotFound.
     """
 
-    def __init__(self, execute: Execute, lanes: Lanes, reads: Reads, fleet: FleetReader) -> None:
+    def __init__(
+        self, execute: Execute, lanes: Lanes, reads: Reads, fleet: FleetReader, log: LogReader
+    ) -> None:
+        self._log = log
         self._execute = execute
         self._lanes = lanes
         self._reads = reads
@@ -181,10 +192,17 @@ class ChannelOperations:
         return fleet.version
 
     def _demand_seen(self, caller: Caller, channel: str) -> Found[Channel]:
-        """Raises: ChannelNotFound, StaleVersion: the caller saw another version of the channel."""
-        found = self._demand(channel)
-        if caller.expected_version not in (None, found.version):
-            raise _CallerIsStale(caller.expected_version, found.version)
+        """Raises: ChannelNotFound, StaleVersion: the caller saw other settings of the channel.
+
+        Rollouts move the channel's row, too. They do not make the settings old that were seen.
+        """
+        found, seen = self._demand(channel), caller.expected_version
+        if seen in (None, found.version):
+            return found
+        own = frozenset({f"channel:{channel}"})
+        changed = Query((Clause(_SETTINGS, own),))
+        if seen > found.version or self._log.events(changed, after=seen, limit=1):
+            raise _CallerIsStale(seen, found.version)
         return found
 
     def _demand(self, channel: str) -> Found[Channel]:
