@@ -8,6 +8,8 @@ is what seed 1337 of the simulation found, the last one what seed 4347 did.
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from msgspec.structs import replace
 
@@ -380,3 +382,43 @@ def test_sends_new_hosts_the_newest_success_and_not_what_was_aborted_or_nobody_r
 
     fleet.reach(first, "e2")
     assert fleet.host(first, "e2").late
+
+
+@pytest.mark.req("RO-12", "OP-9")
+def test_starts_a_wave_by_its_timer_when_its_delay_is_over(fleet: InProcessFleet) -> None:
+    fleet.create("edge", CANARY, replace(REST, delay_seconds=60))
+    fleet.enroll("e1", "e2", "e3", channel="edge")
+    fleet.offer("web.1")
+    rollout_id = fleet.promote("edge", "web.1")
+    fleet.dispatch()
+    fleet.reach(rollout_id, "e1")
+    assert fleet.dispatch(thorough=True).ordered == 0
+    assert fleet.control_plane.due.tick().waves == 0
+
+    fleet.clock.now += timedelta(seconds=61)
+    assert fleet.control_plane.due.tick().waves == 1
+    assert fleet.control_plane.due.tick().waves == 0
+
+    assert fleet.dispatch().ordered == 2
+    fleet.reach(rollout_id, "e2", "e3")
+    assert fleet.tally(rollout_id).outcome is Outcome.SUCCEEDED
+
+
+@pytest.mark.req("RO-12", "OP-9")
+def test_goes_on_from_a_share_of_a_wave_and_halts_when_one_of_the_others_fails(
+    fleet: InProcessFleet,
+) -> None:
+    fleet.create("edge", replace(CANARY, count=2, percent=None, success_percent=50), REST)
+    fleet.enroll("e1", "e2", "e3", channel="edge")
+    fleet.offer("web.1")
+    rollout_id = fleet.promote("edge", "web.1")
+    assert fleet.dispatch().ordered == 2
+    fleet.ack("e2")
+    fleet.reach(rollout_id, "e1")
+    row = fleet.rollout(rollout_id)
+    assert (row.state, row.current_wave) == (RolloutState.ACTIVE, 1)
+    assert fleet.dispatch().ordered == 1
+
+    fleet.say(ActivationFailed, rollout_id, "e2", exit_code=1)
+
+    assert fleet.tally(rollout_id).halted_at is not None

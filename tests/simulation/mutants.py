@@ -282,7 +282,7 @@ def freeze_not_seen_by_gates() -> Patches:
 
 def stops_not_seen_by_rows() -> Patches:
     """A dispatcher that looked before a freeze or a hold sends orders after it."""
-    return [(report_slices, "demand_unstopped", lambda channel, rows, now: None)]
+    return [(report_slices, "demand_unstopped", lambda *given: None)]
 
 
 def stops_not_seen_at_the_acknowledgement() -> Patches:
@@ -290,7 +290,7 @@ def stops_not_seen_at_the_acknowledgement() -> Patches:
 
     def blind(rows: Any, command: report_slices.ReportEvent, now: datetime) -> Any:
         acknowledged = isinstance(command.event, DispatchAck)
-        seen = (*rows[:4], None, None) if acknowledged else rows
+        seen = (*rows[:5], None, None) if acknowledged else rows
         return report_slices.decide_report(seen, command, now)
 
     return [(control_plane, "report_event", with_members(report_slices.report_event, decide=blind))]

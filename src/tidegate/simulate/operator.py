@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime, timedelta
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -38,6 +39,8 @@ PACKAGE = "web"
 MEDDLES = 0.15  # how often a look leads to a deed that nobody needed
 CONTINUES = 0.5  # how often a look at a wave that waits for a person lets it go
 PASSES = 0.03  # how often a look at a rollout leads to a wave that is skipped, or to none awaited
+STARTS_LATER = 0.2  # of promotions
+STARTS_AFTER_SECONDS = 150
 STOPS = 0.1  # how often orders that go out are followed by a freeze or a hold
 STOPS_WITHIN_SECONDS = 2.0  # while some of them are on their way
 LUNCH_SECONDS = 120.0
@@ -119,11 +122,18 @@ class SimulatedOperator:
                 release_id=f"{PACKAGE}.{self.releases}",
                 command_id=f"c{self.releases}",
                 by=NAME,
+                start_at=self._start_at(),
             )
             with suppress(Refused):  # it is held
                 world.insist(partial(self._promote, asked))
         if self.releases < world.scenario.releases:
             world.after(self._random.uniform(300.0, 1_500.0), self.promote)
+
+    def _start_at(self) -> datetime | None:
+        """Now and then a rollout starts later, while faults happen."""
+        if not self._world.scenario.restless or self._waving.random() >= STARTS_LATER:
+            return None
+        return self._world.now() + timedelta(seconds=STARTS_AFTER_SECONDS)
 
     def _promote(self, asked: Promote) -> None:
         key = f"{asked.command_id} {asked.channel}"

@@ -33,6 +33,7 @@ from tidegate.simulate.control_plane import (
     SimulatedControlPlane,
     SimulatedCrash,
 )
+from tidegate.simulate.explanations import ExplanationChecker
 from tidegate.simulate.invariants import InvariantChecker
 from tidegate.simulate.operator import LUNCH_SECONDS, PACKAGE, SimulatedOperator
 from tidegate.simulate.rates import CALM
@@ -76,6 +77,7 @@ class World:
         self.folds = folds
         self.watch = InvariantChecker(self.store, folds)
         self._watching = watching
+        self._explained = ExplanationChecker()
         self.commits = 0
         self._due: tuple[datetime, int] = (T0, 0)  # when the next pass is, and which one counts
         self.control_plane = SimulatedControlPlane(
@@ -203,7 +205,10 @@ class World:
         tick = self.control_plane.due.tick()
         if self._watching and self._faults:
             self._rival.try_order()
-        done = self.control_plane.dispatcher.run_pass(thorough=self._passes % THOROUGH_EVERY == 0)
+        thorough = self._passes % THOROUGH_EVERY == 0
+        done = self.control_plane.dispatcher.run_pass(thorough=thorough)
+        if self._watching and thorough:
+            self._explained.look(self.control_plane.fleet_reader, self.now())
         return tick == TimersResult() and not (done.ordered or done.skipped or done.cancelled)
 
     def _fate(self) -> CommitFate:
