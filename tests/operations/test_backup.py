@@ -128,6 +128,17 @@ def test_restoring_one_backup_twice_begins_two_epochs_and_the_later_one_is_highe
     assert second.epoch.epoch > first.epoch.epoch > FIRST
 
 
+def test_two_restores_within_a_second_begin_two_epochs(tmp_path: Path) -> None:
+    data, place = tmp_path / "data", tmp_path / "backup"
+    with_content(data)
+    taken(data, place)
+
+    found = [restore(place, tmp_path / f"r{n}", start, system_clock).epoch.epoch for n in range(3)]
+
+    assert len(set(found)) == 3
+    assert found == sorted(found)
+
+
 def test_a_restore_ends_api_tokens_sessions_and_enrollment_tokens(tmp_path: Path) -> None:
     data, place, again = tmp_path / "data", tmp_path / "backup", tmp_path / "again"
     token = prepared(data)

@@ -88,6 +88,7 @@ CASES = (
     VerbCase(REGISTER, "a channel", MANAGER, channel, "pin_of_channel"),
     VerbCase(TRANSITION, "a channel", MANAGER, channel_with_pin, "pin_of_channel"),
     VerbCase(IMPORT, "of a channel", MANAGER, channel_with_pin, "pin_of_channel"),
+    VerbCase(RETIRE, "a channel", MANAGER, channel_with_pin, "pin_of_channel"),
     VerbCase(REGISTER_UNKNOWN, "a release that does not exist", MANAGER, code="not_found"),
     VerbCase(TRANSITION, "to another release", MANAGER, register),
     VerbCase(TRANSITION, "as the manager of another channel", OTHERS_MANAGER, register, MISSING),

@@ -78,6 +78,7 @@ WAITING_MAX = 1_000  # requests that wait for a thread; past it, clients are tol
 BODY_SECONDS_MAX = 30.0
 PROOF_SECONDS_MAX = 1.0  # a body that takes longer is authenticated again when it is whole
 HEAD_BYTES_MAX = 16 * 1024
+UNPROVEN_BYTES_MAX = 16 * 1024 * 1024  # of bodies that one address has under way without proof
 MIN_POSITION_SECONDS_MAX = 5.0
 AHEAD_MAX = 1_000_000  # positions that the log might come to while somebody waits
 
@@ -161,6 +162,7 @@ class Application:
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="tidegate-api")
         self._waiting = 0
         self._is_set_up = False  # once it is, it stays so
+        self.unproven: dict[str, int] = {}  # by address; on the event loop alone
         self.lines = around.lines
         # Nothing may wait at a socket, so there is a fast path only where the log is local.
         self.fast_routes = {
@@ -334,6 +336,7 @@ class _Exchange:
         self._route: Route | None = None
         self._principal = NOBODY
         self._status = 0
+        self._held = 0  # bytes of the body that count for the address
         self._code: str | None = None
 
     async def run(self) -> None:
@@ -350,6 +353,7 @@ class _Exchange:
                 InternalError("something is wrong here; the request id finds it")
             )
         finally:
+            self._let_go()
             self._log()
 
     async def _answered(self) -> tuple[Response, Route]:
@@ -475,11 +479,41 @@ class _Exchange:
             if message["type"] == "http.disconnect":
                 raise _Gone
             whole += message.get("body", b"")
+            if self._principal is NOBODY:
+                self._hold(len(whole))
             if len(whole) > bytes_max:
                 raise LimitExceeded("bytes of a body", len(whole), bytes_max)
             if not message.get("more_body"):
                 return bytes(whole)
             message = await self._receive()
+
+    def _hold(self, size: int) -> None:
+        """Count what is held of a body whose sender has proved nothing yet: the MAC of an agent is
+        over the whole body. Raises: Overloaded.
+        """
+        client = self._scope.get("client")
+        held, address = self._app.unproven, client[0] if client else ""
+        total = held.get(address, 0) + size - self._held
+        if total > UNPROVEN_BYTES_MAX:
+            raise Overloaded(
+                f"Your address has {total} bytes of unfinished requests; "
+                f"at most {UNPROVEN_BYTES_MAX} may be under way.",
+                allowed=UNPROVEN_BYTES_MAX,
+            )
+        held[address] = total
+        self._held = size
+
+    def _let_go(self) -> None:
+        if not self._held:
+            return
+        client = self._scope.get("client")
+        held, address = self._app.unproven, client[0] if client else ""
+        left = held[address] - self._held
+        self._held = 0
+        if left:
+            held[address] = left
+        else:
+            del held[address]
 
     # ── the answer ──
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 from ipaddress import IPv6Address
-from itertools import islice
 from typing import Protocol
 
 from tidegate.web.problems import TooManyConnections
@@ -16,9 +15,6 @@ CONNECTIONS_MAX = 200_000
 
 
 CONNECTIONS_MIN = 16  # even where the process may open fewer files than it should
-
-
-LOOKS_MAX = 256  # connections that are looked at to find an idle one
 
 
 class Peer(Protocol):
@@ -48,6 +44,7 @@ class ConnectionLimits:
         self._by_address: dict[str, int] = {}
         self._open: dict[Peer, str] = {}  # to the address that it counts for; empty: for none
         self._silent: dict[Peer, None] = {}  # those that never sent a whole head, oldest first
+        self._rested: dict[Peer, None] = {}  # those that ended a response; they may be busy again
 
     def __len__(self) -> int:
         return len(self._open)
@@ -78,9 +75,15 @@ class ConnectionLimits:
         """It sent a whole head."""
         self._silent.pop(peer, None)
 
+    def rested(self, peer: Peer) -> None:
+        """It ended a response, and may be idle now."""
+        if peer in self._open:
+            self._rested[peer] = None
+
     def release(self, peer: Peer) -> None:
         """It is closed. One that was not admitted is not counted."""
         self._silent.pop(peer, None)
+        self._rested.pop(peer, None)
         address = self._open.pop(peer, "")
         if address:
             left = self._by_address[address] - 1
@@ -101,15 +104,23 @@ class ConnectionLimits:
         return f"{network.hex(':', 2)}::/64"
 
     def _make_room(self) -> bool:
-        victim = next(iter(self._silent), None)
-        if victim is None:
-            oldest = islice(self._open, LOOKS_MAX)
-            victim = next((peer for peer in oldest if peer.is_idle()), None)
+        victim = next(iter(self._silent), None) or self._find_idle()
         if victim is None:
             return False
         self.release(victim)
         victim.hang_up()
         return True
+
+    def _find_idle(self) -> Peer | None:
+        """An idle connection. One that is busy is left out until it ends its next response, so
+        each response is looked at once, however many connections there are.
+        """
+        while self._rested:
+            peer = next(iter(self._rested))
+            del self._rested[peer]
+            if peer.is_idle():
+                return peer
+        return None
 
 
 def connections_max() -> int:

@@ -153,6 +153,7 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._response_ended()
+        self._limits.rested(self)
 
     def _response_ended(self) -> None:
         if self.transport.is_closing():

@@ -89,7 +89,7 @@ class HostEdgeGiven(HostEdge, frozen=True, forbid_unknown_fields=True):
 
 
 class EdgeGiven(ChannelEdge, frozen=True, forbid_unknown_fields=True):
-    pass
+    channel: ChannelName
 
 
 class PolicyGiven(ChannelPolicy, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -65,7 +65,9 @@ from tidegate.web.routing import (
 )
 from tidegate.web.shapes import Listed, Written
 
-ScopeName = Annotated[str, Meta(min_length=1, max_length=63, pattern="^[a-z0-9][a-z0-9-]*$")]
+ScopeName = Annotated[
+    str, Meta(min_length=1, max_length=63, pattern="^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")
+]
 ReleaseId = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[a-z0-9][a-z0-9._-]*$")]
 Digest = Annotated[str, Meta(min_length=1, max_length=128)]
 Operations = Annotated[tuple[str, ...], Meta(max_length=8)]

@@ -118,8 +118,13 @@ class ReleaseOperations:
         return self._outcome(scope, self._execute(item, command, caller))
 
     def retire(self, caller: Caller, scope: str, reason: str) -> PinOutcome:
-        """Close a scope; nothing of it is deleted. Raises: StaleVersion, VersionRequired."""
+        """Close a scope that is no channel; nothing of it is deleted.
+
+        Raises:
+            PinOfChannel, StaleVersion, VersionRequired.
+        """
         caller.demand(RETIRE_RELEASE, channel_scope(scope))
+        self._refuse_channel(scope)
         command = RetireRelease(
             scope=scope,
             reason=reason,

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
@@ -135,11 +136,16 @@ def read_label(place: Path) -> BackupLabel:
 
 
 def restore(
-    place: Path, data: Path, start: Callable[[Path], Installation], clock: Clock
+    place: Path,
+    data: Path,
+    start: Callable[[Path], Installation],
+    clock: Clock,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> Restored:
     """Put a backup into a data directory that is new or empty, and begin a new epoch there.
 
-    ``start`` opens the installation of a directory. It appears as a whole, its epoch begun.
+    ``start`` opens the installation of a directory. It appears as a whole, its epoch begun. An
+    epoch is numbered by its second, so this ends in the next one: another restore begins another.
 
     Raises:
         PlaceTaken, BackupDamaged, BlobDamaged, StoreUnavailable.
@@ -159,6 +165,7 @@ def restore(
     if count != label.blobs:
         raise BackupDamaged(f"{count} blobs of {label.blobs} are there")
     restored = _begin(start(partial), label)
+    sleep(1 - restored.epoch.started_at.microsecond / 1_000_000)
     _appear(partial, data)
     return restored
 

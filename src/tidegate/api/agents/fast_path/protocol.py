@@ -335,6 +335,7 @@ class FastConnection(Connection):
             self._start_asgi_task(*self.pipeline.pop())
             return
         self._idle_since = self.loop.time()
+        self._limits.rested(self)
         if self.timeout_keep_alive_task is None:
             self._look_in(self.timeout_keep_alive)
 
