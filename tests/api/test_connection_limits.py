@@ -26,10 +26,10 @@ def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
 class FakePeer:
     """A connection that is busy or idle, as a test says."""
 
-    server = ("192.0.2.1", 80)
+    server: tuple[str, int | None] | None = ("192.0.2.1", 80)
 
     def __init__(self, number: int, *, idle: bool) -> None:
-        self.client = (f"198.51.{number // 256}.{number % 256}", 1)
+        self.client: tuple[str, int] | None = (f"198.51.{number // 256}.{number % 256}", 1)
         self.idle = idle
         self.is_closed = False
 

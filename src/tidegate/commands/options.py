@@ -33,7 +33,7 @@ WORDS: Final[Mapping[str, str]] = {
     "connections_per_address": "Connections from one client address. If many hosts share a NAT, "
     "allow more than there are hosts. Not used with behind_proxy.",
     "fast_path": "Whether simple requests of agents take the fast path.",
-    "worker_metrics_port": "The port on 127.0.0.1 where tidegate worker serves its metrics. 0: none.",
+    "worker_metrics_port": "The port on 127.0.0.1 where tidegate worker serves metrics. 0: none.",
     "worker": "Whether serve also runs the worker. If not, start tidegate worker too.",
     "archive": "A directory for a copy of the log. Empty: no copy.",
     "targets": "The target of each outbox operation. Only in the file.",
