@@ -15,6 +15,7 @@ from msgspec import Struct
 from tests.domain.sample_control import SampleControl
 from tidegate.domain.channels.rows import QUARANTINE, Quarantined, quarantine_key
 from tidegate.domain.channels.stops import CHANNEL_STOPS
+from tidegate.domain.fleet.rows import HOSTS as FLEET_HOSTS
 from tidegate.domain.hosts import declarations as hosts
 from tidegate.domain.hosts import folds as host_folds
 from tidegate.domain.hosts.effects import Effect
@@ -304,7 +305,9 @@ VOCABULARY = Vocabulary(
     (*hosts.FACTS, *facts("rollout_event", TallySet, ClosureQuarantinedHere)),
     (*hosts.SLICES, *report_slices.SLICES, SET_TALLY, SET_QUARANTINE, TOLERATE),
 )
-SCHEMA = Schema(VOCABULARY, (*hosts.COLLECTIONS, TALLIES, GATES, QUARANTINE, CHANNEL_STOPS))
+SCHEMA = Schema(
+    VOCABULARY, (*hosts.COLLECTIONS, TALLIES, GATES, QUARANTINE, CHANNEL_STOPS, FLEET_HOSTS)
+)
 FOLDS = Folds(
     SCHEMA,
     (
@@ -320,6 +323,7 @@ FOLDS = Folds(
         ),
         Fold(GATES, 1, (), lambda f: (), host_folds.nothing, lambda row, f, now: row),
         Fold(CHANNEL_STOPS, 1, (), lambda f: (), host_folds.nothing, lambda row, f, now: row),
+        Fold(FLEET_HOSTS, 1, (), lambda f: (), host_folds.nothing, lambda row, f, now: row),
     ),
 )
 
