@@ -41,6 +41,7 @@ from tidegate.domain.hosts.orders import WAIVED
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord, record_id
 from tidegate.domain.hosts.states import ENDED, IN_FLIGHT, SETTLED, HostState
 from tidegate.domain.rollouts.facts import (
+    GateOverridden,
     OperatorClearance,
     RetentionExpired,
     RolloutConcluded,
@@ -61,7 +62,15 @@ from tidegate.domain.rollouts.rows import (
     standing_key,
     tally_key,
 )
-from tidegate.domain.rollouts.states import BAD, CLEARABLE, Clearance, Outcome, RolloutState, Word
+from tidegate.domain.rollouts.states import (
+    BAD,
+    CLEARABLE,
+    Clearance,
+    Outcome,
+    OverridableGate,
+    RolloutState,
+    Word,
+)
 from tidegate.errors import TidegateError
 from tidegate.kernel import codec
 from tidegate.kernel.folds import Folds
@@ -142,6 +151,7 @@ class InvariantChecker:
         self.quarantined: set[tuple[str, str]] = set()
         self._freezes: dict[str, FreezeStarted] = {}
         self._held: set[str] = set()  # channels
+        self._passed: dict[str, set[OverridableGate]] = {}  # of rollouts that are open
         self.words: dict[tuple[str, str], Word] = {}  # of channel and release: what was last said
         self._numbers: dict[tuple[str, str], int] = {}  # of the last report, by rollout and host
         self._taken: Counter[str] = Counter()  # slots of budgets
@@ -221,10 +231,12 @@ class InvariantChecker:
                 if value.rollback_of is not None:
                     self.words[value.channel, value.rollback_of] = Word.BAD
             case DispatchReserved():
-                self._demand_unstopped(value.channel, event)
+                self._demand_unstopped(value.rollout_id, event)
                 self._learn_order(value)
             case DispatchAck(rollout_id=rollout_id):
-                self._demand_unstopped(self.rollouts[rollout_id].channel, event)
+                self._demand_unstopped(rollout_id, event)
+            case GateOverridden():
+                self._passed.setdefault(value.rollout_id, set()).add(value.gate)
             case FreezeStarted() | FreezeEnded() | ChannelHeld() | ChannelUnheld():
                 self._learn_stop(value)
             case HostJoined():
@@ -256,10 +268,15 @@ class InvariantChecker:
             case ChannelUnheld():
                 self._held.discard(value.channel)
 
-    def _demand_unstopped(self, channel: str, event: Event) -> None:
-        """No order goes out and no switch starts on a channel that is frozen or held."""
-        _demand(channel not in self._held, lambda: f"{event.type} while {channel} is held")
-        for freeze in self._freezes.values():
+    def _demand_unstopped(self, rollout_id: str, event: Event) -> None:
+        """No order goes out and no switch starts on a channel that is frozen or held, unless a
+        person overrode that for this rollout.
+        """
+        channel = self.rollouts[rollout_id].channel
+        passed = self._passed.get(rollout_id, set())
+        held = channel in self._held and OverridableGate.HOLD not in passed
+        _demand(not held, lambda: f"{event.type} while {channel} is held")
+        for freeze in () if OverridableGate.FREEZE in passed else self._freezes.values():
             covers = not freeze.channels or channel in freeze.channels
             over = freeze.until is not None and event.at >= freeze.until
             _demand(not covers or over, lambda: f"{event.type} while {channel} is frozen")
@@ -366,6 +383,7 @@ class InvariantChecker:
                 model.halted = True
                 self.words[model.channel, model.release] = Word.BAD
             case RolloutConcluded() if model:
+                self._passed.pop(value.rollout_id, None)  # late hosts pass nothing
                 ended = model.state in (RolloutState.TERMINAL, RolloutState.SUPERSEDED)
                 _demand(ended, lambda: f"OP-1: an outcome in {model.state}")
                 _demand(model.outcome is None, lambda: "OP-1: two outcomes")

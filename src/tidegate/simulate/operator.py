@@ -20,7 +20,7 @@ from tidegate.domain.fleet.slices import EnrollHost, RetireHost, enroll_host, re
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.releases.facts import ReleaseOffered
 from tidegate.domain.rollouts.rows import Rollout
-from tidegate.domain.rollouts.states import CLEARABLE, Clearance
+from tidegate.domain.rollouts.states import CLEARABLE, Clearance, OverridableGate
 from tidegate.errors import Conflict, Gone, NotFound, Refused
 from tidegate.kernel.commit_builder import CommitBuilder
 from tidegate.kernel.model import Commit
@@ -41,6 +41,7 @@ CONTINUES = 0.5  # how often a look at a wave that waits for a person lets it go
 PASSES = 0.03  # how often a look at a rollout leads to a wave that is skipped, or to none awaited
 STARTS_LATER = 0.2  # of promotions
 STARTS_AFTER_SECONDS = 150
+OVERRIDES = 0.03  # how often a look at a rollout leads to a gate that it passes
 STOPS = 0.1  # how often orders that go out are followed by a freeze or a hold
 STOPS_WITHIN_SECONDS = 2.0  # while some of them are on their way
 LUNCH_SECONDS = 120.0
@@ -55,6 +56,7 @@ class SimulatedOperator:
         self._random = world.random
         self._stopping = Random(f"stops {world.scenario.seed}")
         self._waving = Random(f"waves {world.scenario.seed}")
+        self._overriding = Random(f"overrides {world.scenario.seed}")
         self.releases = 0
         self.deeds = 0
 
@@ -156,6 +158,8 @@ class SimulatedOperator:
                 self._continue(row.rollout_id)
             if restless and self._waving.random() < PASSES:
                 self._pass_waves(row)
+            if restless and self._overriding.random() < OVERRIDES:
+                self._override(row.rollout_id)
             if restless and self._random.random() < MEDDLES:
                 self._pause(row.rollout_id)
         if restless and self._random.random() < MEDDLES:
@@ -181,6 +185,10 @@ class SimulatedOperator:
         else:
             wave = str(row.current_wave + self._waving.randrange(2))
             self._do(lambda: rollouts.skip_wave(OPERATOR, id, wave, "no use"))
+
+    def _override(self, rollout_id: str) -> None:
+        gate = self._overriding.choice((OverridableGate.FREEZE, OverridableGate.HOLD))
+        self._do(lambda: self._plane.rollouts.override(OPERATOR, rollout_id, gate, "a fire"))
 
     def _pause(self, rollout_id: str) -> None:
         self._do(lambda: self._plane.rollouts.pause(OPERATOR, rollout_id, "lunch"))
