@@ -62,7 +62,7 @@ def root(commands: Mapping[str, Lazy]) -> click.Group:
         lazy={**ACCESS, **NOUNS, **commands},
         sections={
             "Begin": list(ACCESS),
-            "Nouns": list(NOUNS),
+            "Resources": list(NOUNS),
             "This machine": list(commands),
         },
         params=[
