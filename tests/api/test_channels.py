@@ -463,7 +463,8 @@ def test_plans_without_changing_anything(fleet: ServedFleet) -> None:
     )
 
     assert [wave["hosts"] for wave in planned["waves"]] == [["web-01"], ["web-02"]]
-    assert of_release.json() == planned
+    assert {**planned, "earliest": of_release.json()["earliest"]} == of_release.json()
+    assert [item["wave"] for item in of_release.json()["earliest"]] == ["canary", "all"]
     assert unknown.status_code == 404
     assert fleet.installation.log.head() == before
 

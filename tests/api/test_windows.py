@@ -84,3 +84,18 @@ def test_an_edit_changes_what_it_names_and_needs_the_version(served: ServedFleet
     assert done.json()["channels"] == [CHANNEL]
     assert done.json()["rule"] == "FREQ=DAILY"
     assert stale.status_code in (409, 412)
+
+
+def test_a_plan_says_when_each_wave_could_start(served: ServedFleet) -> None:
+    """A promotion is not refused; it waits."""
+    client = served.operator
+    spec = {**NIGHTLY, "start": "2040-01-01T02:00", "rule": ""}
+    assert client.post("/v1/windows", json=spec).status_code == 201
+    asked = {"channel": CHANNEL, "release_id": "web.1"}
+
+    planned = served.manager.post("/v1/rollouts/plan", json=asked).json()
+
+    assert planned["earliest"][0]["sentence"] == (
+        "Window nightly does not open in the next 400 days"
+    )
+    assert served.promote().status_code == 200

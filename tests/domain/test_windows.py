@@ -608,6 +608,14 @@ def test_says_until_when_a_deny_window_holds_a_channel() -> None:
     ("members", "said"),
     [
         ({"rule": ""}, "Window nightly never opens again"),
+        (
+            {"rule": "", "start": "2040-01-01T02:00"},
+            "Window nightly does not open in the next 400 days",
+        ),
+        (
+            {"rule": "FREQ=YEARLY;INTERVAL=3;UNTIL=20400101T000000Z"},
+            "Window nightly does not open in the next 400 days",
+        ),
         ({"rule": "FREQ=DAILY;UNTIL=20261201T000000Z"}, "Window nightly never opens again"),
         (
             {"rule": "FREQ=YEARLY;INTERVAL=3"},

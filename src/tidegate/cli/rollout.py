@@ -136,6 +136,7 @@ def print_plan(context: CommandContext, found: Any) -> None:
     waves = found.get("waves") or []
     if not waves:
         say("no host would get it: no enrolled host is taken by a wave of the channel")
+    earliest = {item["wave"]: item for item in found.get("earliest") or []}
     for number, wave in enumerate(waves):
         hosts = wave.get("hosts") or []
         soak = wave.get("soak_seconds") or 0
@@ -143,11 +144,19 @@ def print_plan(context: CommandContext, found: Any) -> None:
             f"wave {number}  {text(wave.get('name'))}  {counted(len(hosts), 'host')}, soak {soak} s"
         )
         say(f"  {text([_host(host) for host in hosts[:20]])}{' …' if len(hosts) > 20 else ''}")
+        _say_windows(earliest.get(wave.get("name")) or {})
     for name in found.get("empty_waves") or []:
         say(f"warning: wave {name} takes no host now")
     unstaged = found.get("unstaged") or []
     if unstaged:
         say(f"in no wave: {text([_host(host) for host in unstaged[:20]])}")
+
+
+def _say_windows(start: Any) -> None:
+    """Which maintenance window the wave waits for, if it does."""
+    if start.get("sentence"):
+        when = f"{start['at']}" if start.get("at") else "never, as windows are now"
+        say(f"  at the earliest: {when}. {start['sentence']}")
 
 
 def _host(host: Any) -> str:

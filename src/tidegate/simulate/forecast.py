@@ -3,8 +3,8 @@
     plan ──▶ a fleet with the same waves, budgets and edges ──▶ World, seed by seed ──▶ Forecast
 
 Only the hosts are invented: planner, gates, machines and timers are those of production. A plan of
-many hosts is played by fewer, each of which stands for several. Channels that come first, freezes
-and holds are taken as out of the way: they are seen without a simulation.
+many hosts is played by fewer, each of which stands for several. Channels that come first, freezes,
+holds and maintenance windows are taken as out of the way: a plan shows them without a simulation.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from msgspec import Meta
+from msgspec.structs import asdict
 
 from tidegate.api.routes.promotions import PROMOTES, PromotedShown, to_promoted
 from tidegate.api.routes.releases import ReleaseId, ScopeName
@@ -17,6 +18,7 @@ from tidegate.api.routes.rollouts import (
     scope_of,
     show_rollout,
 )
+from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import LaneBusy
 from tidegate.control.operations.promotion import PromotionOperations, Promotions
@@ -41,6 +43,7 @@ from tidegate.domain.access.steps import (
 )
 from tidegate.domain.channels.refusals import ChannelNotFound, MalformedPolicy, WrongPackage
 from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.gates.earliest import EarliestStart
 from tidegate.domain.hosts.refusals import (
     HostNotInRollout,
     HostUnderWay,
@@ -131,10 +134,19 @@ def open_one(
     )
 
 
+class PlanAhead(Plan, frozen=True, kw_only=True):
+    """A plan that nothing follows yet."""
+
+    earliest: tuple[EarliestStart, ...] = ()  # by wave: when it could start, by windows
+
+
 def dry_plan(
-    request: Request[Nothing, Nothing, Planning], reads: Reads, promotions: Promotions
+    request: Request[Nothing, Nothing, Planning],
+    reads: Reads,
+    promotions: Promotions,
+    clock: Clock,
 ) -> Response:
-    """Which host would get a release in which wave; nothing changes."""
+    """Which host would get a release in which wave, and when at the earliest; nothing changes."""
     body = request.body
     known, channel = reads.find_all(
         (known_key(body.release_id), KnownRelease), (channel_key(body.channel), Channel)
@@ -147,7 +159,8 @@ def dry_plan(
             f"there is no release {body.release_id}; publish a revision first",
             release_id=body.release_id,
         )
-    return Response(promotions.plan(body.channel).plan)
+    made = promotions.plan(body.channel).plan
+    return Response(PlanAhead(**asdict(made), earliest=promotions.list_earliest(made, clock())))
 
 
 def pause(
@@ -312,7 +325,7 @@ ROUTES = (
         "/v1/rollouts/plan",
         dry_plan,
         requires(Verb.READ, lambda request: channel_scope(request.body.channel)),
-        Plan,
+        PlanAhead,
         errors=(NotFound, WrongPackage, MalformedPolicy),
     ),
     _verb("pause", pause, PAUSE_ROLLOUT, *_ERRORS),

@@ -8,6 +8,7 @@ from msgspec import Meta, structs
 
 from tidegate.api.routes.rollout_commands import Planning, dry_plan
 from tidegate.api.routes.rollouts import HostId
+from tidegate.clock import Clock
 from tidegate.control.operations.promotion import Promotions
 from tidegate.control.queries.forecasts import Forecast, Forecaster, Odds
 from tidegate.control.queries.reads import Reads
@@ -51,10 +52,11 @@ def simulate(
     reads: Reads,
     forecast: Forecaster,
     promotions: Promotions,
+    clock: Clock,
 ) -> Response:
     """Play a rollout with simulated hosts: when waves would end, and what would stop it."""
     body = request.body
-    plan = dry_plan(cast(Any, request), reads, promotions).body
+    plan = dry_plan(cast(Any, request), reads, promotions, clock).body
     channel = reads.find(channel_key(body.channel), Channel)
     assert isinstance(plan, Plan), "a dry plan answers the plan"
     assert channel is not None, "what is planned for is there"

@@ -42,6 +42,7 @@ from tidegate.domain.channels.refusals import ChannelNotFound, PlanOutdated
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.channels.stops import ChannelStops, freeze_over, stops_keys, windows_over
 from tidegate.domain.fleet.rows import Fleet, fleet_key
+from tidegate.domain.gates.earliest import EarliestStart, list_earliest_starts
 from tidegate.domain.gates.waits import list_waits
 from tidegate.domain.planner import (
     Plan,
@@ -65,6 +66,7 @@ from tidegate.domain.rollouts.promotion import (
     promote_release,
 )
 from tidegate.domain.rollouts.states import OverridableGate
+from tidegate.domain.windows.rows import WINDOWS, Window
 from tidegate.errors import Conflict, InvalidInput, NotFound, StaleVersion
 from tidegate.kernel.model import NO_META, Meta, Position
 
@@ -155,6 +157,12 @@ class Promotions:
         body, digest = encode_plan(made)
         version = 0 if fleet is None else fleet.version
         return PlannedPromotion(made, digest, body, version, found.row.active_rollout_id)
+
+    def list_earliest(self, made: Plan, now: datetime) -> tuple[EarliestStart, ...]:
+        """When each wave of the plan could start, as maintenance windows are now."""
+        windows = [seen.row for seen in self._sights.rows(WINDOWS, Window)]
+        labels = {host.host_id: host.labels for host in self._sights.hosts()} if windows else {}
+        return list_earliest_starts(made, labels, windows, now)
 
     def promote(
         self, asked: Promote, *, meta: Meta = NO_META, key: str | None = None

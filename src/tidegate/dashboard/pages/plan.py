@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
 from msgspec import Meta
@@ -106,7 +107,10 @@ def show(
         hosts=sum(wave.hosts for wave in waves),
         findings=()
         if chosen is None
-        else _findings(reads, fleet_reader, clock, chosen, planned, release),
+        else (
+            *_findings(reads, fleet_reader, clock, chosen, planned, release),
+            *(() if planned is None else _windows(promotions, planned, clock())),
+        ),
         forecast=asked if query.simulate and not cannot else "",
         no_simulation=cannot,
         why=why,
@@ -181,6 +185,20 @@ def _findings(
         word = "is open" if judged.passed else "holds its orders back"
         say(*look, f"The edge to {edge.channel} {word}", judged.reason)
     return tuple(found)
+
+
+def _windows(
+    promotions: Promotions, planned: PlannedPromotion, now: datetime
+) -> tuple[PlanFinding, ...]:
+    """Which waves wait for a maintenance window. It refuses no promotion."""
+    return tuple(
+        PlanFinding(
+            chip=Chip("clock", "warn" if start.at else "bad", f"Wave {start.wave} will wait"),
+            text=start.sentence,
+        )
+        for start in promotions.list_earliest(planned.plan, now)
+        if start.sentence
+    )
 
 
 ROUTES = (page_route("/plan", show, requires_somewhere(Verb.READ)),)

@@ -6,7 +6,13 @@ from datetime import datetime, timedelta
 
 from tidegate.domain.windows.evaluation import HostWindow, WindowVerdict
 from tidegate.domain.windows.facts import LABEL, WindowKind, WindowSpec
-from tidegate.domain.windows.occurrences import HORIZON, end_of_stretch, rule_of
+from tidegate.domain.windows.occurrences import (
+    HORIZON,
+    end_of_stretch,
+    read_start,
+    rule_of,
+    to_utc,
+)
 from tidegate.domain.windows.zones import find_zone
 
 
@@ -60,7 +66,7 @@ def shut_text(
         why = f": {reason}" if reason else ""
         return f"Deny window {name} holds {channel}{scope}{_deny_end(verdict, at, by)}{whose}{why}"
     if verdict.until is None:
-        return f"Window {name} {_never(window)}{whose}"
+        return f"Window {name} {_never(window, at, by.zone)}{whose}"
     opens = f"{local_text(verdict.until, by.zone)} (in {span_text(verdict.until - at)})"
     length = span_text(timedelta(seconds=window.duration_seconds))
     return f"Window {name} is closed{scope}; it opens {opens} for {length}{whose}"
@@ -89,8 +95,10 @@ def _again(verdict: WindowVerdict, at: datetime, by: HostWindow) -> str:
     return f"; the next opening that is long enough is {local_text(verdict.until, by.zone)}"
 
 
-def _never(window: WindowSpec) -> str:
+def _never(window: WindowSpec, at: datetime, zone: str) -> str:
+    """Why no opening was found: the last one is over, or the next one is too far away."""
     rule = rule_of(window)
-    if rule is None or rule.until is not None:
+    last = to_utc(read_start(window.start), zone) if rule is None else rule.until
+    if last is not None and last < at + HORIZON:
         return "never opens again"
     return f"does not open in the next {HORIZON.days} days"
