@@ -23,7 +23,7 @@ from tidegate.domain.notifications import bursts, renderings
 from tidegate.domain.notifications.bursts import BurstState
 from tidegate.domain.notifications.events import EVENTS, TEST_EVENT, severity_of
 from tidegate.domain.notifications.facts import NoticeDied, NoticeQueued
-from tidegate.domain.notifications.from_facts import FollowedFact, Rows, notice_of
+from tidegate.domain.notifications.from_facts import FollowedFact, Rows, notice_of, notices_of
 from tidegate.domain.notifications.matching import is_wanted
 from tidegate.domain.notifications.notices import Notice, NoticeHosts
 from tidegate.domain.notifications.rows import Subscription
@@ -35,8 +35,13 @@ from tidegate.domain.notifications.slices import (
 from tidegate.domain.notifications.states import Severity, TargetKind
 from tidegate.domain.notifications.texts import duration_text, sentences_of, title_of
 from tidegate.domain.packages.facts import RevisionProposed
-from tidegate.domain.rollouts.facts import GateChanged, HostCounts, RolloutConcluded
-from tidegate.domain.rollouts.states import Cause, Clearance, Outcome
+from tidegate.domain.rollouts.facts import (
+    GateChanged,
+    GateOverridden,
+    HostCounts,
+    RolloutConcluded,
+)
+from tidegate.domain.rollouts.states import Cause, Clearance, Outcome, OverridableGate
 from tidegate.kernel.leases import Leases
 from tidegate.kernel.model import NO_META, Event, Key
 from tidegate.kernel.replay import differences
@@ -177,6 +182,24 @@ def test_every_outcome_has_an_event_of_its_name(outcome: Outcome) -> None:
     assert notice.actor == "user_ann"
     assert "38 of 40 hosts · 1 failure allowed · 1 skipped." in sentences_of(notice, "Ann")
     assert "By Ann." in sentences_of(notice, "Ann")
+
+
+def test_an_override_is_told_as_an_emergency_and_as_a_resume() -> None:
+    fact = GateOverridden(
+        rollout_id=ROLLOUT,
+        at=T0,
+        gate=OverridableGate.EDGES,
+        operator="user_bob",
+        reason="hotfix",
+    )
+
+    resumed, emergency = notices_of([followed(fact)], {})
+
+    assert (resumed.event, emergency.event) == ("rollout.resumed", "emergency.used")
+    assert emergency.severity is Severity.CRITICAL
+    assert resumed.key != emergency.key
+    assert title_of(emergency) == f"! prod: web.4 passes the gate {OverridableGate.EDGES}"
+    assert "By Bob: hotfix." in sentences_of(emergency, "Bob")
 
 
 # ── facts that tell by themselves ─────────────────────────────────────────────────────────────────

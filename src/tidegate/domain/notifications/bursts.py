@@ -46,6 +46,7 @@ SILENT_GROWTH_HOSTS: Final = 10
 LOST: Final = timedelta(hours=24)
 PILE: Final = timedelta(minutes=5)
 NAMED_MAX: Final = 1_000  # silent hosts of a channel that are known by name; more are counted
+ORDINAL_MIN: Final = 10  # below are the notices that a fact makes by itself
 KEPT_MAX: Final = 500  # waits, rollouts, piles: the oldest are forgotten
 NEEDS_PERSON: Final = frozenset({"freshness", "quarantine"})
 # Other messages tell these, or they are how a rollout goes on by itself.
@@ -267,7 +268,7 @@ def tell(
     _tell_degraded(draft, now, found)
     _tell_silent(draft, now, found)
     _tell_piles(draft, now, found)
-    ordinal = state.ordinal if position == state.position else 0
+    ordinal = state.ordinal if position == state.position else ORDINAL_MIN
     notices = tuple(
         Notice(
             **item,

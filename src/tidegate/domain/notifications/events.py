@@ -57,6 +57,9 @@ EVENTS: Final[Mapping[str, CataloguedEvent]] = MappingProxyType(
         "revision.approved": CataloguedEvent(INFO, "somebody approved a revision"),
         "revision.rejected": CataloguedEvent(INFO, "somebody rejected a revision"),
         "revision.published": CataloguedEvent(INFO, "a revision was published"),
+        "emergency.used": CataloguedEvent(
+            CRITICAL, "somebody let a rollout pass a gate, or rolled a channel back at once"
+        ),
         "hosts.silent": CataloguedEvent(
             WARNING,
             "hosts of a channel are silent; 60 s after the first, then at most every 15 minutes "

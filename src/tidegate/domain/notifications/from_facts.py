@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tidegate.domain.access.scopes import channel_scope, repository_scope
 from tidegate.domain.channels import facts as channels
@@ -199,13 +200,46 @@ def _cleared(followed: Followed, fact: rollouts.OperatorClearance, rows: Rows) -
 
 
 def _resumed(
-    followed: Followed, fact: rollouts.OperatorClearance | rollouts.RolloutResumed, rows: Rows
+    followed: Followed,
+    fact: rollouts.OperatorClearance
+    | rollouts.RolloutResumed
+    | rollouts.WaveContinued
+    | rollouts.GateOverridden,
+    rows: Rows,
 ) -> Notice:
     return _rollout(
         followed,
         "rollout.resumed",
         fact.rollout_id,
         rows,
+        actor=fact.operator,
+        reason=fact.reason,
+    )
+
+
+# ── emergencies: told beside what the fact tells by itself ────────────────────────────────────────
+
+
+def _opened_now(followed: Followed, fact: rollouts.RolloutOpened, rows: Rows) -> Notice | None:
+    if not fact.emergency:
+        return None
+    return _rollout(
+        followed,
+        "emergency.used",
+        fact.rollout_id,
+        rows,
+        actor=fact.operator,
+        reason=fact.reason,
+    )
+
+
+def _overridden(followed: Followed, fact: rollouts.GateOverridden, rows: Rows) -> Notice:
+    return _rollout(
+        followed,
+        "emergency.used",
+        fact.rollout_id,
+        rows,
+        gate=str(fact.gate),
         actor=fact.operator,
         reason=fact.reason,
     )
@@ -316,6 +350,8 @@ _RULES: Final[Mapping[type[Struct], _Rule]] = {
     rollouts.RolloutConcluded: _Rule(_concluded, _tally),
     rollouts.OperatorClearance: _Rule(_cleared, _tally),
     rollouts.RolloutResumed: _Rule(_resumed, _tally),
+    rollouts.WaveContinued: _Rule(_resumed, _tally),
+    rollouts.GateOverridden: _Rule(_resumed, _tally),
     RollbackComplete: _Rule(_quarantined, _rows_of_shown),
     RollbackFailed: _Rule(_quarantined, _rows_of_shown),
     DeadlineExpired: _Rule(_quarantined, _rows_of_shown),
@@ -329,6 +365,10 @@ _RULES: Final[Mapping[type[Struct], _Rule]] = {
     packages.RevisionApproved: _Rule(_of_revision("revision.approved")),
     packages.ProposalRejected: _Rule(_of_revision("revision.rejected")),
     packages.RevisionPublished: _Rule(_of_revision("revision.published")),
+}
+_ALSO: Final[Mapping[type[Struct], Callable[[Followed, Any, Rows], Notice | None]]] = {
+    rollouts.RolloutOpened: _opened_now,
+    rollouts.GateOverridden: _overridden,
 }
 READS: Final = frozenset(fact_type.__name__ for fact_type in _RULES)  # by the name in the log
 
@@ -372,4 +412,7 @@ def notices_of(page: Sequence[Followed], rows: Rows) -> list[Notice]:
         notice = notice_of(item, rows)
         if notice is not None:
             found.append(notice)
+        also = _ALSO.get(type(fact))
+        if also is not None and (second := also(item, fact, rows)) is not None:
+            found.append(replace(second, ordinal=1))
     return found

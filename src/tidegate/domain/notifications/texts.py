@@ -92,6 +92,12 @@ def _succeeded(notice: Notice) -> str:
     return _of(notice, "✔", f"{notice.release} succeeded{hosts}{took}")
 
 
+def _emergency(notice: Notice) -> str:
+    if notice.gate:
+        return _of(notice, "!", f"{notice.release} passes the gate {notice.gate}")
+    return _of(notice, "!", f"rolled back to {notice.release} at once")
+
+
 def _about_release(sign: str, text: str) -> Callable[[Notice], str]:
     return lambda notice: _of(notice, sign, text.format(release=notice.release))
 
@@ -132,6 +138,7 @@ _TITLES: Final[Mapping[str, Callable[[Notice], str]]] = {
     "rollout.empty": _about_release("○", "no host ran {release}"),
     "rollout.waiting": _about_release("!", "{release} waits"),
     "rollout.resumed": _about_release("▶", "{release} continues"),
+    "emergency.used": _emergency,
     "rollout.degraded": _about_hosts("!", "{hosts} failed or drifted after {release} ended"),
     "release.quarantined": _about_release("✘", "{release} is quarantined"),
     "release.quarantine_lifted": _about_release("✔", "a quarantine was lifted"),
