@@ -431,7 +431,7 @@ def rollout_page() -> RolloutPage:
             for number, (parts, hosts, name) in enumerate(WAVES)
         ),
         gates=GatePanel(
-            verdict="Wave 1 soaks; the next one goes when every host of it has settled.",
+            verdict="Wave 1 soaks; the next one goes when every host of it has done.",
             tone="warn",
             lines=(
                 GateLine(gate="halted", passed=True, reason="no host failed"),
@@ -441,7 +441,7 @@ def rollout_page() -> RolloutPage:
                 GateLine(
                     gate="wave-promotion",
                     passed=False,
-                    reason="wave 1 has 39 hosts that are not settled; its soak ends at 14:11 UTC",
+                    reason="wave 1 has 39 hosts that are not done; its soak ends at 14:11 UTC",
                     hosts=228,
                     sample=("web-073", "web-074", "web-075"),
                     href="/rollouts/x/held?gate=wave-promotion",
@@ -475,7 +475,7 @@ def rollout_page() -> RolloutPage:
                 "wave",
                 "info",
                 "Wave 1 began",
-                "12 of 12 hosts of wave 0 settled",
+                "12 of 12 hosts of wave 0 done",
                 ago=4,
                 position=48211,
             ),
@@ -549,6 +549,7 @@ def channels() -> Channels:
 
 
 CHANNEL = ChannelPage(
+    running=RUNNING[0],
     channel="web-stable",
     package="web",
     selector="env=prod,role=web",
@@ -571,7 +572,7 @@ CHANNEL = ChannelPage(
         ),
     ),
     version=6,
-    waits=(GateLine(gate="wave-promotion", passed=False, reason="wave 1 is not settled"),),
+    waits=(GateLine(gate="wave-promotion", passed=False, reason="wave 1 is not done"),),
     rollouts=(OPEN,),
     overrides=(OverrideLine("freeze", "Bob", before(minutes=17), "hotfix for INC-7"),),
     ladder=(

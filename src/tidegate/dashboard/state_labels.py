@@ -91,9 +91,9 @@ HOST_STATUS: Final[Mapping[str, Chip]] = MappingProxyType(
 )
 CONFIDENCE: Final[Mapping[str, Chip]] = MappingProxyType(
     {
-        "high": Chip("shield", "good", "High confidence"),
-        "medium": Chip("shield", "warn", "Medium confidence"),
-        "low": Chip("shield", "back", "Low confidence"),
+        "high": Chip("shield", "idle", "Evidence: high confidence"),
+        "medium": Chip("shield", "idle", "Evidence: medium confidence"),
+        "low": Chip("shield", "warn", "Evidence: low confidence"),
         "unknown": Chip("shield", "gone", "Confidence unknown"),
     }
 )

@@ -299,6 +299,7 @@ class ChannelPage(Struct, frozen=True, kw_only=True):
     digest: str
     previous: str
     since: datetime | None
+    running: RunningLine | None = None  # what its hosts run; None: it has no hosts
     confidence: Chip | None
     reasons: str
     evidence: tuple[EvidenceLine, ...]

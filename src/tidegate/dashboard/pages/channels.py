@@ -11,12 +11,14 @@ from msgspec import Meta
 from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.queries.edges import edge_of
+from tidegate.control.queries.fleet_picture import FleetPictures
 from tidegate.control.queries.ladder import read_ladder
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import state_labels
 from tidegate.dashboard.channel_map import lay_out
 from tidegate.dashboard.channel_verbs import verbs_of
 from tidegate.dashboard.components import Chip, Link
+from tidegate.dashboard.fleet_lines import channel_lines
 from tidegate.dashboard.html import seconds
 from tidegate.dashboard.layout import Layout, PageQuery, PageView, UserDirectory, page_route
 from tidegate.dashboard.pages.overview import quarantine
@@ -207,6 +209,7 @@ class ChannelPages:
     fleet_reader: FleetReader
     layout: Layout
     clock: Clock
+    pictures: FleetPictures
 
     def page_of(
         self,
@@ -238,6 +241,9 @@ class ChannelPages:
             digest="" if pin is None else pin.row.digest,
             previous="" if pin is None else pin.row.previous_release_id or "",
             since=None if pin is None else pin.row.updated_at,
+            running=next(
+                iter(channel_lines(self.reads, self.pictures.look(), lambda it: it == name)), None
+            ),
             confidence=None if pin is None else state_labels.confidence(pin.row.confidence.level),
             reasons="" if pin is None else ", ".join(pin.row.confidence.reasons),
             evidence=() if pin is None else _evidence(pin.row),
