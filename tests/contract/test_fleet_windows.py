@@ -85,6 +85,7 @@ def to_minute(fleet: InProcessFleet) -> datetime:
     return fleet.clock()
 
 
+@pytest.mark.req("OP-15")
 def test_orders_wait_for_the_window_and_go_out_when_it_opens(fleet: InProcessFleet) -> None:
     to_minute(fleet)
     promoted(fleet, "h1")
@@ -130,6 +131,7 @@ def test_an_order_that_was_not_acknowledged_when_the_window_closed_is_taken_back
     fleet.reach(ROLLOUT, "h1")
 
 
+@pytest.mark.req("OP-15")
 def test_a_switch_goes_on_when_the_window_closes(fleet: InProcessFleet) -> None:
     to_minute(fleet)
     promoted(fleet, "h1")
@@ -144,6 +146,7 @@ def test_a_switch_goes_on_when_the_window_closes(fleet: InProcessFleet) -> None:
     assert fleet.host(ROLLOUT, "h1").state is HostState.SOAKING
 
 
+@pytest.mark.req("OP-15")
 def test_each_host_follows_the_clock_of_its_own_zone(fleet: InProcessFleet) -> None:
     """Etc/GMT-1 is an hour ahead of UTC: its window opens an hour earlier."""
     to_minute(fleet)
@@ -289,6 +292,7 @@ def wait_until(fleet: InProcessFleet, text: str, *, before: int = 0) -> None:
     fleet.wait((wanted - fleet.clock()).total_seconds())
 
 
+@pytest.mark.req("OP-15")
 @pytest.mark.parametrize(
     ("opens", "closes"),
     [

@@ -19,6 +19,7 @@ from tidegate.domain.access.rows import USERS
 from tidegate.domain.epochs import FIRST, Epoch, epoch_key
 from tidegate.domain.outbox.rows import DELIVERIES
 from tidegate.domain.outbox.states import IntentState
+from tidegate.domain.windows.zones import zone_version
 from tidegate.kernel.collections import entry
 
 DISK_BYTES_MIN = 256 * 1024 * 1024
@@ -72,6 +73,7 @@ def check_installation(installation: Installation) -> Iterator[DoctorFinding]:
     yield _epoch(installation)
     yield _rollouts(installation)
     yield _on_call(installation)
+    yield DoctorFinding("time zones", DoctorVerdict.WELL, f"tzdata {zone_version()}")
 
 
 def check_views(installation: Installation) -> DoctorFinding:

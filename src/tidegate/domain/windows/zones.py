@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from functools import lru_cache
 from importlib import resources
+from importlib.metadata import version
 from typing import Final
 from zoneinfo import ZoneInfo
 
 PACKAGE: Final = "tzdata"
 ZONES_MAX = 1_024  # tzdata has about 600
+
+
+def zone_version() -> str:
+    """The version of the zones."""
+    return version(PACKAGE)
 
 
 @lru_cache(1)
