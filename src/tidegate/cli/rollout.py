@@ -140,8 +140,14 @@ def print_plan(context: CommandContext, found: Any) -> None:
     for number, wave in enumerate(waves):
         hosts = wave.get("hosts") or []
         soak = wave.get("soak_seconds") or 0
+        more = f", {wave['success_percent']} % must be done" if "success_percent" in wave else ""
+        more += (
+            f", {wave['delay_seconds']} s after the wave before" if "delay_seconds" in wave else ""
+        )
+        more += ", started by hand" if wave.get("manual") else ""
         say(
-            f"wave {number}  {text(wave.get('name'))}  {counted(len(hosts), 'host')}, soak {soak} s"
+            f"wave {number}  {text(wave.get('name'))}  {counted(len(hosts), 'host')}, "
+            f"soak {soak} s{more}"
         )
         say(f"  {text([_host(host) for host in hosts[:20]])}{' …' if len(hosts) > 20 else ''}")
         _say_windows(earliest.get(wave.get("name")) or {})

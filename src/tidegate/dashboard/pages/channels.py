@@ -279,8 +279,16 @@ def describe_wave(wave: WaveSpec) -> str:
     elif wave.count is not None:
         size = f"{wave.count} host{'' if wave.count == 1 else 's'}"
     among = "" if wave.selector == "*" else f" of {wave.selector}"
-    soak = f", soak {seconds(wave.soak_seconds)}" if wave.soak_seconds else ""
-    return f"{wave.name or 'wave'}: {size}{among}{soak}"
+    said = [f"{wave.name or 'wave'}: {size}{among}"]
+    if wave.soak_seconds:
+        said.append(f"soak {seconds(wave.soak_seconds)}")
+    if wave.success_percent < 100:
+        said.append(f"done at {wave.success_percent} %")
+    if wave.delay_seconds:
+        said.append(f"after {seconds(wave.delay_seconds)}")
+    if wave.manual:
+        said.append("started by hand")
+    return ", ".join(said)
 
 
 def _newest(reads: Reads, row: Channel) -> tuple[Any, ...]:
