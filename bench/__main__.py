@@ -14,6 +14,7 @@ SUBJECTS = {
     "fleet": "bench.fleet.command",
     "histories": "bench.histories.command",
     "http": "bench.http.command",
+    "notify": "bench.notify",
     "pages": "bench.pages.command",
     "registry": "bench.registry.command",
     "simulate": "bench.simulate",
