@@ -447,7 +447,7 @@ DOMAIN = SOURCE / "domain"
 NOUNS = (
     *("epochs", "content", "provenance", "access", "packages", "releases", "outbox"),
     *("publication", "hosts", "fleet", "channels", "windows", "rollouts", "planner", "gates"),
-    "notifications",
+    *("requests", "notifications"),
 )
 ABOVE_NOUNS = {"composition", "policy_check", "setup", "tables"}  # these put nouns together
 SHARED_FILES = {"facts", "states", "names", "refusals"}  # of any noun, for any noun

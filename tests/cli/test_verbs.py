@@ -20,7 +20,9 @@ PROMISED = {
     "rev": "list show create clone copy pull push files diff propose withdraw approve reject"
     " propose-delete reject-delete delete history upgrade",
     "repo": "list show create edit",
-    "channel": "list show create edit promote rollback hold release history policy",
+    "channel": "list show create edit promote rollback hold release protect unprotect"
+    " history policy",
+    "request": "list show approve reject withdraw run review",
     "rollout": "list show plan simulate watch pause resume skip continue skip-wave promote-all"
     " abort retry clear explain events override",
     "host": "list show enroll re-enroll revoke explain label retire",

@@ -30,7 +30,7 @@ from tidegate.engines.group_commit import GroupCommit
 from tidegate.errors import StaleVersion
 from tidegate.kernel.model import NO_META, Meta
 from tidegate.kernel.replay import differences
-from tidegate.kernel.slices import Slice
+from tidegate.kernel.slices import Alongside, Slice
 
 ROOT = Path(__file__).parents[2]
 T0 = datetime(2026, 4, 24, 19, tzinfo=UTC)
@@ -132,11 +132,12 @@ class Overtaken(Control):
         meta: Meta = NO_META,
         key: str | None = None,
         asked: Struct | None = None,
+        alongside: Alongside | None = None,
     ) -> CommandOutcome:
         if self.faster is not None:
             other, self.faster = self.faster, None
             super().execute(BUILT_IN.transition, other)
-        return super().execute(item, command, meta=meta, key=key, asked=asked)
+        return super().execute(item, command, meta=meta, key=key, asked=asked, alongside=alongside)
 
 
 @pytest.mark.req("RS-19")

@@ -31,6 +31,7 @@ from tests.api.served_fleet import ServedFleet, serve_fleet
 from tests.api.serving import Served
 from tidegate.__main__ import COMMANDS
 from tidegate.api.routes import ROUTES
+from tidegate.cli.exit_codes import ExitCode
 from tidegate.cli.root import run
 from tidegate.control.operations.accounts import PersonNames
 from tidegate.dashboard.routes import PAGES
@@ -42,7 +43,9 @@ EVENTS_MAX = 1_000
 _CLI_CODE = re.compile(r"\[([a-z_]+)\]")
 _PAGE_CODE = re.compile(r"<code>([a-z_]+)</code>")
 # What no two commands share: ids that are made up, and keys that hold one.
-_MADE_UP = re.compile(r'"(command_id|intent_id|idempotency_key|request|uid|freeze_id)":"[^"]*"')
+_MADE_UP = re.compile(
+    r'"(command_id|intent_id|idempotency_key|request|uid|freeze_id|request_id)":"[^"]*"'
+)
 _MADE_UP_USER = re.compile(r"user_[0-9a-f]{20}")
 _MADE_UP_SECRET = re.compile(r'"(token_id|credential_id|address_id)":"[0-9a-f]{26}"')
 # The caller's id, in a path, among the words of a command, or in a form.
@@ -234,7 +237,7 @@ def _by_cli(url: str, token: str | None, words: tuple[str, ...], typed: str = ""
         gc.collect()  # a command leaves its connection to the end of its process
     err.flush()
     said = err.buffer.getvalue().decode()
-    if code == 0:
+    if code in (ExitCode.DONE, ExitCode.WAITING):
         return ""
     found = _CLI_CODE.search(said)
     assert found, said

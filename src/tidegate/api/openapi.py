@@ -19,7 +19,16 @@ from tidegate.domain.provenance import Confidence, Provenance
 from tidegate.web.decoding import KEY_CHARS_MAX
 from tidegate.web.inputs import Input, Nothing
 from tidegate.web.problems import MEDIA, PositionNotReached, UnsupportedProtocol, status_of
-from tidegate.web.routing import AGENT, EVENT_STREAM, PUBLIC, Consumes, Request, Requires, Route
+from tidegate.web.routing import (
+    AGENT,
+    EVENT_STREAM,
+    JSON,
+    PUBLIC,
+    Consumes,
+    Request,
+    Requires,
+    Route,
+)
 from tidegate.web.routing import Response as Given
 from tidegate.web.shapes import Problem
 
@@ -33,6 +42,7 @@ HEADERS: dict[str, JsonSchema] = {
     "If-Match": {"type": "string", "pattern": '^"[0-9]{1,15}(-[0-9]{1,15})*"$'},
     "If-None-Match": {"type": "string"},
     "Idempotency-Key": {"type": "string", "pattern": f"^[!-~]{{1,{KEY_CHARS_MAX}}}$"},
+    "Tidegate-Break-Glass": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9%._~-]{0,1000}$"},
     PROTOCOL_HEADER: {"type": "string", "enum": sorted(map(str, SERVED))},
 }
 
@@ -82,6 +92,8 @@ class _Schemas:
                 self._types.append(body)
             if route.answer is not None:
                 self._types.append(route.answer)
+            if route.requests is not None:
+                self._types.append(route.requests)
         self._types = list({repr(item): item for item in self._types}.values())
         schemas, components = msgspec.json.schema_components(self._types, ref_template=REFERENCE)
         names = {name: _PAGE.sub(r"\1Page", name) for name in components}
@@ -217,6 +229,8 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
         names.append((PROTOCOL_HEADER, True))
     if route.is_write:
         names.append(("Idempotency-Key", False))
+    if route.requests is not None:
+        names.append(("Tidegate-Break-Glass", False))
     if route.guard is not VersionRule.IGNORED:
         # Without it the answer is 428, which is an answer: so a client may leave it out.
         names.append(("If-Match", False))
@@ -267,6 +281,11 @@ def _responses(route: Route, schemas: _Schemas) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for status in (route.status if route.answer is not None else 204, *route.also):
         found[str(status)] = _success(route, status, schemas)
+    if route.requests is not None:
+        found["202"] = {
+            "description": "A request was made: the channel is protected",
+            "content": {JSON: {"schema": schemas.of(route.requests)}},
+        }
     if route.cached:
         found["304"] = {"description": "Not Modified"}
     for status in sorted(_problem_statuses(route) - set(map(int, found))):

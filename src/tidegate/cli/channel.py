@@ -11,6 +11,7 @@ from tidegate.cli.channel_policy import CHANNELS, load_policy, policy
 from tidegate.cli.context import (
     CommandContext,
     NounGroup,
+    break_glass_option,
     reason,
     version_option,
     watch_option,
@@ -143,6 +144,8 @@ def _is_missing(context: CommandContext, package: str) -> bool:
 @click.argument("channel", shell_complete=CHANNELS)
 @click.option("--hosts", "selector", help="Which hosts.")
 @click.option("--policy", "file", metavar="FILE", help="The whole rollout policy as JSON.")
+@reason(required=False)
+@break_glass_option
 @version_option
 @with_context
 def edit(
@@ -150,6 +153,7 @@ def edit(
     channel: str,
     selector: str | None,
     file: str | None,
+    reason: str | None,
     version: int | None,
 ) -> None:
     """Change the hosts or the policy of CHANNEL; open rollouts keep their plan."""
@@ -164,6 +168,8 @@ def edit(
     body: dict[str, Any] = {} if selector is None else {"selector": selector}
     if file is not None:
         body["policy"] = load_policy(file)
+    if reason:
+        body["reason"] = reason
     context.done(
         context.client.write("PATCH", path, body, etag=etag), f"channel {channel} is changed"
     )
@@ -254,6 +260,7 @@ def _waves(found: Item) -> str:
     help="Send no order before: 2026-12-24T02:00:00+01:00, or in 3h.",
 )
 @reason(required=False)
+@break_glass_option
 @version_option
 @wait_option
 @with_context
@@ -400,6 +407,40 @@ def unhold(context: CommandContext, channel: str, reason: str) -> None:
     """Release the hold on CHANNEL."""
     answer = context.client.write("POST", at("channels", channel, "unhold"), {"reason": reason})
     context.done(answer, f"channel {channel} goes on")
+
+
+@channel.command("protect")
+@click.argument("channel", shell_complete=CHANNELS)
+@click.option(
+    "--approvals",
+    type=click.IntRange(1, 5),
+    default=1,
+    show_default=True,
+    help="How many other people must approve a request.",
+)
+@click.option("--no-break-glass", is_flag=True, help="Nobody may act alone, in no emergency.")
+@reason(required=True)
+@break_glass_option
+@with_context
+def protect(
+    context: CommandContext, channel: str, approvals: int, no_break_glass: bool, reason: str
+) -> None:
+    """Protect CHANNEL: what moves it forward, loosens it or bypasses takes two people."""
+    body = {"approvals": approvals, "break_glass": not no_break_glass, "reason": reason}
+    answer = context.client.write("POST", at("channels", channel, "protect"), body)
+    people = "person" if approvals == 1 else "people"
+    context.done(answer, f"channel {channel} is protected: {approvals} other {people} must approve")
+
+
+@channel.command("unprotect")
+@click.argument("channel", shell_complete=CHANNELS)
+@reason(required=True)
+@break_glass_option
+@with_context
+def unprotect(context: CommandContext, channel: str, reason: str) -> None:
+    """Let one person do everything on CHANNEL again."""
+    answer = context.client.write("POST", at("channels", channel, "unprotect"), {"reason": reason})
+    context.done(answer, f"channel {channel} is not protected any more")
 
 
 @channel.command("history")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from tidegate import __version__
 from tidegate.cli.exit_codes import CommandExit, ExitCode
@@ -27,6 +27,7 @@ KNOWN_MAX = 64  # answers that are kept for their ETag
 PAGE_ROWS = 500
 CHUNK_BYTES = 64 * 1024
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
+ACCEPTED: Final = 202
 REPEATED: Final = frozenset({429, 503})  # nothing was done, or the key makes a repeat harmless
 
 Progress = Callable[[int, int], None]  # bytes sent so far, of how many
@@ -69,6 +70,7 @@ class ApiClient:
     def __init__(self, profile: Profile, *, timeout: float = TIMEOUT_SECONDS) -> None:
         self.profile = profile
         self.attempts_max = ATTEMPTS_MAX
+        self.break_glass = ""  # why the approval of a protected channel is gone past
         self._timeout = timeout
         self._known: dict[str, ServerResponse] = {}
         self._connection: http.client.HTTPConnection | None = None
@@ -107,7 +109,12 @@ class ApiClient:
         elif body is not None:
             said["Content-Type"] = "application/json"
             content = json.dumps(body).encode()
-        return self._asked(method, located(path, query), said, content, progress)
+        if self.break_glass:
+            said["Tidegate-Break-Glass"] = quote(self.break_glass, safe="")
+        answer = self._asked(method, located(path, query), said, content, progress)
+        if answer.status == ACCEPTED and "approvers" in answer.json():
+            raise waits(answer.json())
+        return answer
 
     def items(self, path: str, query: Query | None = None) -> Iterator[dict[str, Any]]:
         """All items of a list, page after page."""
@@ -219,3 +226,14 @@ def _chunks(body: bytes, progress: Progress) -> Iterator[bytes]:
 def _pause(attempt: int, retry_after: str | None) -> float:
     asked = float(retry_after) if retry_after and retry_after.isdigit() else 0.0
     return min(PAUSE_SECONDS_MAX, max(asked, 0.2 * float(2**attempt)))
+
+
+def waits(request: Mapping[str, Any]) -> CommandExit:
+    """The channel is protected, and a request was made: nothing is done yet."""
+    request_id = request["request_id"]
+    return CommandExit(
+        ExitCode.WAITING,
+        f"{request['channel']} is protected, and nothing was changed yet. {request['next']}",
+        f"tidegate request show {request_id}",
+        problem=request,
+    )

@@ -29,6 +29,7 @@ class CommandContext:
         self.url: str | None = None
         self.token: str | None = None
         self.output = "table"
+        self.break_glass = False
 
     @cached_property
     def profile(self) -> Profile:
@@ -47,6 +48,16 @@ class CommandContext:
         from tidegate.cli.user_names import UserNames
 
         return UserNames(self.client)
+
+    def go_past(self, reason: str | None) -> None:
+        """Go past the approval of a protected channel. Raises: CommandExit: without a reason."""
+        from tidegate.cli.exit_codes import CommandExit, ExitCode
+
+        if not reason or not reason.strip():
+            raise CommandExit(
+                ExitCode.USAGE, "--break-glass needs a reason; add: --reason …", "tidegate --help"
+            )
+        self.client.break_glass = reason
 
     # ── asking ──
 
@@ -202,7 +213,10 @@ def with_context(verb: Callable[Concatenate[CommandContext, P], R]) -> Callable[
     """Hand the context to a verb as its first argument."""
 
     def handed(*args: P.args, **rest: P.kwargs) -> R:
-        return verb(click.get_current_context().ensure_object(CommandContext), *args, **rest)
+        context = click.get_current_context().ensure_object(CommandContext)
+        if context.break_glass:
+            context.go_past(click.get_current_context().params.get("reason"))
+        return verb(context, *args, **rest)
 
     handed.__doc__ = verb.__doc__
     handed.__name__ = verb.__name__
@@ -214,6 +228,22 @@ def with_context(verb: Callable[Concatenate[CommandContext, P], R]) -> Callable[
 # ── flags that several verbs have ─────────────────────────────────────────────────────────────────
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def break_glass_option(verb: F) -> F:
+    """``--break-glass``: on a protected channel, do it at once and alone."""
+    return click.option(
+        "--break-glass",
+        is_flag=True,
+        expose_value=False,
+        callback=_kept_flag,
+        help="On a protected channel: do it at once, without approval. It needs the permission "
+        "emergency and a reason, and another person reviews it.",
+    )(verb)
+
+
+def _kept_flag(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    ctx.ensure_object(CommandContext).break_glass = value
 
 
 def version_option(verb: F) -> F:

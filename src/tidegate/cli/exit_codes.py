@@ -21,6 +21,7 @@ class ExitCode(IntEnum):
     UNAVAILABLE = 6
     ROLLED_BACK = 7  # with --wait
     EMPTY = 8  # with --wait: no host ran it
+    WAITING = 9  # a request was made: somebody else must approve it
     RESTART = 75  # of a server or worker that cannot go on; EX_TEMPFAIL of sysexits.h
     INTERRUPTED = 130
 

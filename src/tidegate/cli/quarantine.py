@@ -5,7 +5,14 @@ from __future__ import annotations
 import click
 
 from tidegate.cli.channel_policy import CHANNELS
-from tidegate.cli.context import CommandContext, NounGroup, reason, watch_option, with_context
+from tidegate.cli.context import (
+    CommandContext,
+    NounGroup,
+    break_glass_option,
+    reason,
+    watch_option,
+    with_context,
+)
 from tidegate.cli.output import column, time_column
 from tidegate.cli.paths import at
 
@@ -42,6 +49,7 @@ def list_all(context: CommandContext, channel: str | None, watch: bool) -> None:
 @click.argument("channel", shell_complete=CHANNELS)
 @click.argument("artifact", metavar="ARTIFACT")
 @reason(required=True)
+@break_glass_option
 @with_context
 def lift(context: CommandContext, channel: str, artifact: str, reason: str) -> None:
     """Let ARTIFACT (its digest) be dispatched on CHANNEL again."""

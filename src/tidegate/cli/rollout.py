@@ -13,6 +13,7 @@ from tidegate.cli.completion import names
 from tidegate.cli.context import (
     CommandContext,
     NounGroup,
+    break_glass_option,
     reason,
     version_option,
     watch_option,
@@ -196,6 +197,7 @@ def simulate(
 @reason(required=False)
 @version_option
 @wait_option
+@break_glass_option
 @with_context
 def open_one(
     context: CommandContext,
@@ -342,6 +344,7 @@ def abort(context: CommandContext, rollout: str, reason: str) -> None:
 @click.argument("hosts", nargs=-1)
 @reason(required=True)
 @wait_option
+@break_glass_option
 @with_context
 def retry(
     context: CommandContext, rollout: str, hosts: tuple[str, ...], reason: str, wait: WaitOption
@@ -365,6 +368,7 @@ def retry(
 )
 @click.option("--host", "hosts", multiple=True, help="A host to retry or waive. Repeatable.")
 @reason(required=True)
+@break_glass_option
 @with_context
 def clear(
     context: CommandContext, rollout: str, mode: str, hosts: tuple[str, ...], reason: str
@@ -393,6 +397,7 @@ OVERRIDABLE = ("edges", "freeze", "hold", "window", "start-at", "freshness")
 @click.option("--gate", required=True, type=click.Choice(OVERRIDABLE), help="What it passes.")
 @click.option("--until", metavar="TIME", help="Only until then: 2026-12-24T18:00:00Z.")
 @reason(required=True)
+@break_glass_option
 @with_context
 def override(
     context: CommandContext, rollout: str, gate: str, until: str | None, reason: str
@@ -415,6 +420,7 @@ def continue_wave(context: CommandContext, rollout: str, reason: str | None) -> 
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @click.argument("wave")
 @reason(required=True)
+@break_glass_option
 @with_context
 def skip_wave(context: CommandContext, rollout: str, wave: str, reason: str) -> None:
     """Continue without WAVE: its hosts that have no order get none of this rollout.
@@ -428,6 +434,7 @@ def skip_wave(context: CommandContext, rollout: str, wave: str, reason: str) -> 
 @rollout.command("promote-all")
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @reason(required=True)
+@break_glass_option
 @with_context
 def promote_all(context: CommandContext, rollout: str, reason: str) -> None:
     """Let every wave go now: no delay, no manual wave, no wait for the waves before.

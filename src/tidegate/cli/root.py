@@ -32,6 +32,7 @@ NOUNS: Final[Mapping[str, Lazy]] = {
     "rollout": (f"{_HERE}.rollout:rollout", "Rollouts: plan, watch, control, explain."),
     "host": (f"{_HERE}.host:host", "Hosts of the fleet."),
     "quarantine": (f"{_HERE}.quarantine:quarantine", "Artifacts that are not dispatched again."),
+    "request": (f"{_HERE}.request:request", "What waits for a second person."),
     "freeze": (f"{_HERE}.freeze:freeze", "Times in which nothing is dispatched."),
     "window": (f"{_HERE}.window:window", "Times in which orders may go out, or may not."),
     "budget": (f"{_HERE}.budget:budget", "How many hosts may be disrupted at once."),

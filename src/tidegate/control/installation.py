@@ -33,10 +33,12 @@ from tidegate.control.operations.outbox import OutboxOperations
 from tidegate.control.operations.owner_cleanup import OwnerCleanupOperations
 from tidegate.control.operations.packages import PackageOperations
 from tidegate.control.operations.promotion import PromotionOperations, Promotions
+from tidegate.control.operations.protection import ProtectionGuard
 from tidegate.control.operations.publications import PublicationOperations
 from tidegate.control.operations.quarantine import QuarantineOperations
 from tidegate.control.operations.releases import ReleaseOperations
 from tidegate.control.operations.repositories import RepositoryOperations
+from tidegate.control.operations.requests import RequestOperations
 from tidegate.control.operations.revisions import RevisionOperations
 from tidegate.control.operations.rollouts import RolloutOperations
 from tidegate.control.operations.subscriptions import SubscriptionOperations
@@ -145,15 +147,28 @@ class Installation:
     def _compose_operations(self) -> None:
         self.execute = execute = Execute(self.control, self.nudge)
         lanes, reads, row_history = self.lanes, self.reads, self.row_history
-        self.rollouts = RolloutOperations(execute, lanes, reads, self.fleet_reader)
+        guard = ProtectionGuard(execute, reads, self.name_of)
+        self.guard = guard
+        self.rollouts = RolloutOperations(execute, lanes, reads, self.fleet_reader, guard)
         self.promotions = Promotions(self.control, self.fleet_reader, self.blobs)
         self.promotion = PromotionOperations(
-            execute, lanes, reads, row_history, self.promotions, self.manifests
+            execute, lanes, reads, row_history, self.promotions, self.manifests, guard
         )
-        self.channels = ChannelOperations(execute, lanes, reads, self.fleet_reader, self.log)
+        self.channels = ChannelOperations(
+            execute, lanes, reads, self.fleet_reader, self.log, guard
+        )
         self.freezes = FreezeOperations(execute, reads, self.clock)
         self.windows = WindowOperations(execute, reads, self.clock)
-        self.quarantine = QuarantineOperations(execute)
+        self.quarantine = QuarantineOperations(execute, guard)
+        self.requests = RequestOperations(
+            execute,
+            reads,
+            guard,
+            self.promotion,
+            self.channels,
+            self.rollouts,
+            self.quarantine,
+        )
         self.budgets = BudgetOperations(execute)
         self.hosts = HostOperations(execute, lanes, reads, self.enrollment)
         self.revisions = RevisionOperations(execute, lanes, reads, row_history, self.blobs)

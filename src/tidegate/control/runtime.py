@@ -47,7 +47,7 @@ from tidegate.kernel.model import (
     Position,
     Receipt,
 )
-from tidegate.kernel.slices import Slice
+from tidegate.kernel.slices import Alongside, CommandPair, Slice, put_together
 from tidegate.kernel.store import Store, demand_boundary
 
 ATTEMPTS_MAX = 3
@@ -139,11 +139,13 @@ class Control:
         meta: Meta = NO_META,
         key: str | None = None,
         asked: Struct | None = None,
+        alongside: Alongside | None = None,
     ) -> CommandOutcome:
         """Decide the command and commit what follows from it.
 
         With a ``key`` a repeat gives the first answer. ``asked`` is what the caller said, where
-        the command holds more than that: by it a repeat is known.
+        the command holds more than that: by it a repeat is known. ``alongside`` is committed with
+        it, and if one of the two is refused, neither is.
 
         Raises:
             Refused: a rule says no. IdempotencyMismatch: the key belongs to another command.
@@ -157,6 +159,9 @@ class Control:
         )
         if once is not None and (earlier := self._earlier(once)) is not None:
             return earlier
+        if alongside is not None:
+            item = put_together(alongside.item, item)
+            command = CommandPair(alongside.command, command)
         moved: Conflict = Conflict("no attempt was allowed")
         for attempt in range(self._attempts_max):
             if attempt:

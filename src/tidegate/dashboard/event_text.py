@@ -199,8 +199,31 @@ def _host(fact: Any, type: str) -> Line | None:
     return None
 
 
+_REQUESTS: Final[dict[str, tuple[str, str, str]]] = {
+    "RequestMade": ("help", "info", "made"),
+    "RequestApproved": ("check", "good", "approved"),
+    "RequestExecuted": ("check", "good", "carried out"),
+    "RequestRejected": ("cross", "bad", "rejected"),
+    "RequestWithdrawn": ("undo", "gone", "withdrew"),
+    "RequestExpired": ("clock", "gone", "came too late for"),
+    "RequestVoided": ("cross", "gone", "found void:"),
+    "RequestReviewed": ("eye", "info", "reviewed"),
+}
+
+
 def _channel(fact: Any, type: str, people: Names) -> Line | None:
+    if type in _REQUESTS:
+        icon, tone, did = _REQUESTS[type]
+        kind = f" ({fact.kind})" if type == "RequestMade" else ""
+        title = f"{people(fact.by)} {did} request {fact.request_id} on {fact.channel}{kind}"
+        return icon, tone, title, getattr(fact, "reason", "")
     match type:
+        case "EmergencyUsed":
+            title = f"{people(fact.by)} went past the approval on {fact.channel}: {fact.kind}"
+            return "warning", "bad", title, fact.reason
+        case "ChannelProtectionSet":
+            word = "not protected any more" if fact.protection is None else "protected"
+            return "key", "info", f"{fact.channel} is {word}", fact.reason
         case "ChannelCreated" | "ChannelEdited":
             word = "created" if type == "ChannelCreated" else "edited"
             title = f"Channel {fact.channel} was {word} by {people(fact.operator)}"

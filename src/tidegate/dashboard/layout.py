@@ -26,6 +26,7 @@ from tidegate.dashboard.components import (
 from tidegate.dashboard.html import render
 from tidegate.dashboard.view_models import ErrorPage, SignInPage
 from tidegate.domain.access.roles import EVERYWHERE, Grant
+from tidegate.domain.access.second_person import SecondPersonNeeded
 from tidegate.domain.access.steps import Step
 from tidegate.errors import TidegateError
 from tidegate.kernel.model import Position
@@ -49,6 +50,7 @@ UTF8: Final = "text/html; charset=utf-8"
 ROWS = 100  # of a list on one page
 FORM_KEY_BYTES = 13
 DONE: Final = {
+    "requested": "The channel is protected: a request was made, and nothing was changed yet.",
     "approved": "Your approval was recorded.",
     "rejected": "The proposal was rejected.",
     "proposed": "Proposed: another person can approve it now.",
@@ -188,6 +190,8 @@ class Layout:
             position = do()
         except TidegateError as error:
             return self.answer(request, page(), problem=error)
+        except SecondPersonNeeded as waits:
+            done, position = "requested", waits.position
         return see_other(f"{back}?{urlencode({'done': done, 'min_position': position})}")
 
     def further(self, request: Asked, last: str | None, **filters: str) -> str:

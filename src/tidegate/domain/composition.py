@@ -13,6 +13,7 @@ host          host_rollout_records, probe_failures, host_orders, dispatch_queue
 rollout       rollouts, rollout_tallies, rollout_gates, release_standings, quarantined_closures
 channel       channels, rollout_incarnations, freezes, channel_stops
 window        windows
+request       requests
 fleet         hosts, fleet, budgets, host_liveness
 credential    enrollment_tokens, token_replay, cert_revocations
 notification  subscriptions, notice_queues, notices, subscription_addresses, notifier_positions
@@ -41,6 +42,7 @@ from tidegate.domain.packages import declarations as packages
 from tidegate.domain.publication import declarations as publication
 from tidegate.domain.releases import declarations as releases
 from tidegate.domain.releases import from_packages
+from tidegate.domain.requests import declarations as requests
 from tidegate.domain.rollouts import declarations as rollouts
 from tidegate.domain.windows import declarations as windows
 from tidegate.kernel.collections import Collection
@@ -60,6 +62,7 @@ FACTS: Final = (
     *rollouts.FACTS,
     *channels.FACTS,
     *windows.FACTS,
+    *requests.FACTS,
     *fleet.FACTS,
     *notifications.FACTS,
     *epochs.FACTS,
@@ -76,6 +79,7 @@ SLICES: Final = (
     *rollouts.SLICES,
     *channels.SLICES,
     *windows.SLICES,
+    *requests.SLICES,
     *fleet.SLICES,
     *notifications.SLICES,
     *epochs.SLICES,
@@ -91,6 +95,7 @@ COLLECTIONS: Final = (
     *rollouts.COLLECTIONS,
     *channels.COLLECTIONS,
     *windows.COLLECTIONS,
+    *requests.COLLECTIONS,
     *fleet.COLLECTIONS,
     *notifications.COLLECTIONS,
     *epochs.COLLECTIONS,
@@ -116,6 +121,7 @@ def compose(*kept: Collection) -> Folds:
         *rollouts.FOLDS,
         *channels.FOLDS,
         *windows.FOLDS,
+        *requests.FOLDS,
         *fleet.FOLDS,
         *notifications.FOLDS,
         *epochs.FOLDS,

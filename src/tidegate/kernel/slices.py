@@ -61,3 +61,52 @@ class Slice:
                 f"slice {self.name} must start from facts (reads, start, evolve) or from rows, "
                 "one of the two"
             )
+
+
+class Alongside(Struct, frozen=True):
+    """A command that is decided and committed together with another one, before it."""
+
+    item: Slice
+    command: Struct
+
+
+class CommandPair(Struct, frozen=True):
+    first: Any
+    second: Any
+
+
+def put_together(first: Slice, second: Slice) -> Slice:
+    """One slice of two that start from rows: the facts of both, or a refusal of one of them. The
+    name and the answer are those of the second.
+    """
+    rows_of_first, rows_of_second = first.rows, second.rows
+    if rows_of_first is None or rows_of_second is None:
+        raise InvalidDefinition(f"{first.name} and {second.name} do not both start from rows")
+
+    def rows(pair: CommandPair) -> tuple[Key, ...]:
+        return *rows_of_first(pair.first), *rows_of_second(pair.second)
+
+    def expects(pair: CommandPair) -> dict[Key, Position]:
+        found = {} if first.expects is None else first.expects(pair.first)
+        return found | ({} if second.expects is None else second.expects(pair.second))
+
+    def spends(pair: CommandPair) -> tuple[Key, ...]:
+        spent = () if first.spends is None else first.spends(pair.first)
+        return *spent, *(() if second.spends is None else second.spends(pair.second))
+
+    def decide(state: tuple[Any, ...], pair: CommandPair, now: datetime) -> Sequence[Struct]:
+        split = len(rows_of_first(pair.first))
+        before = first.decide(state[:split], pair.first, now)
+        return *before, *second.decide(state[split:], pair.second, now)
+
+    return Slice(
+        name=second.name,
+        command=CommandPair,
+        writes=(*first.writes, *second.writes),
+        rows=rows,
+        expects=expects,
+        spends=spends,
+        decide=decide,
+        answer=second.answer,
+        certify=first.certify or second.certify,
+    )

@@ -22,6 +22,7 @@ from tidegate.control.operations.channels import ChannelOperations
 from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.freezes import FreezeOperations
 from tidegate.control.operations.promotion import Promotions
+from tidegate.control.operations.protection import ProtectionGuard
 from tidegate.control.operations.quarantine import QuarantineOperations
 from tidegate.control.operations.rollouts import RolloutOperations
 from tidegate.control.queries.log_reader import LogReader
@@ -148,11 +149,14 @@ class SimulatedControlPlane:
         self.promotions = Promotions(self.control, self.fleet_reader, self.blobs)
         self.execute = Execute(self.control, lambda: None)
         reads = Reads(self.store)
-        self.rollouts = RolloutOperations(self.execute, self.lanes, reads, self.fleet_reader)
+        guard = ProtectionGuard(self.execute, reads, lambda user_id: None)
+        self.rollouts = RolloutOperations(self.execute, self.lanes, reads, self.fleet_reader, guard)
         log = LogReader(self.store, self.folds.vocabulary)
-        self.channels = ChannelOperations(self.execute, self.lanes, reads, self.fleet_reader, log)
+        self.channels = ChannelOperations(
+            self.execute, self.lanes, reads, self.fleet_reader, log, guard
+        )
         self.freezes = FreezeOperations(self.execute, reads, self.clock)
-        self.quarantine = QuarantineOperations(self.execute)
+        self.quarantine = QuarantineOperations(self.execute, guard)
         self.budgets = BudgetOperations(self.execute)
         self.dispatcher = Dispatcher(self.lanes, self.fleet_reader, self.clock, self._wake)
         self.deliveries = OrderQueue(self.store, self.submit, self.clock)

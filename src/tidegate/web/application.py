@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from tidegate.clock import Clock
 from tidegate.config import Settings
 from tidegate.domain.access.principals import NOBODY, Principal
+from tidegate.domain.access.second_person import SecondPersonNeeded
 from tidegate.domain.access.steps import VersionRule
 from tidegate.errors import LimitExceeded, TidegateError, VersionRequired
 from tidegate.kernel.model import Position
@@ -394,7 +395,10 @@ class _Exchange:
         authorize(route, request)
         if route.is_write:
             self._guard(route, request)
-        return await app.answer(route, request), route
+        try:
+            return await app.answer(route, request), route
+        except SecondPersonNeeded as waits:
+            return Response(waits.request, status=202, position=waits.position), route
 
     def _guard(self, route: Route, request: Request[Any, Any, Any]) -> None:
         """Raises: VersionRequired, InvalidInput."""
@@ -404,6 +408,7 @@ class _Exchange:
             seen = decoding.form_field(request.arrived.body, decoding.VERSION_FIELD)
             version = None if seen is None else b'"%b"' % seen
         request.key = decoding.key_of(key)
+        request.break_glass = decoding.break_glass_of(self._headers.get(b"tidegate-break-glass"))
         if route.guard is VersionRule.IGNORED:
             return
         request.version = decoding.version_of(version)

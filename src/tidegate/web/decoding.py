@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from itertools import islice
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote, unquote_to_bytes
 
 import msgspec
 from msgspec import Struct
@@ -34,6 +34,7 @@ KEY_CHARS_MAX = 64
 ACCEPTS_MAX = 256  # headers whose meaning is remembered
 CSRF_FIELD = "csrf_token"
 # What the headers Idempotency-Key and If-Match are to the API, these fields are to a form.
+BREAK_GLASS_CHARS_MAX = 1_024
 KEY_FIELD = "idempotency_key"
 VERSION_FIELD = "expected_version"
 
@@ -394,3 +395,17 @@ def accepts(header: bytes | None, media: str) -> bool:
         if not refused and name in (media.partition(";")[0], f"{kind}/*", "*/*"):
             return True
     return False
+
+
+def break_glass_of(header: bytes | None) -> str:
+    """Why somebody goes past the approval of a protected channel. Raises: InvalidInput."""
+    if header is None:
+        return ""
+    reason = unquote(header.decode("latin-1")).strip()
+    if not 1 <= len(reason) <= BREAK_GLASS_CHARS_MAX:
+        raise InvalidInput(
+            f"Tidegate-Break-Glass has the reason, 1 to {BREAK_GLASS_CHARS_MAX} characters, "
+            "percent-encoded",
+            field="Tidegate-Break-Glass",
+        )
+    return reason

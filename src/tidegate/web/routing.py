@@ -121,6 +121,7 @@ class Request(Generic[P, Q, B]):
     arrived: RawRequest
     version: Position | None = None  # of If-Match: the version that the client saw
     key: str | None = None  # of Idempotency-Key
+    break_glass: str = ""  # of Tidegate-Break-Glass: why
 
     @property
     def caller(self) -> Caller:
@@ -130,6 +131,7 @@ class Request(Generic[P, Q, B]):
             request_id=self.id,
             key=self.key,
             expected_version=self.version,
+            break_glass=self.break_glass,
         )
 
     @property
@@ -226,6 +228,7 @@ class Route:
     also: tuple[int, ...] = ()  # other successes
     errors: tuple[type[TidegateError], ...] = ()  # beside those that every route may have
     guard: VersionRule = VersionRule.IGNORED
+    requests: type[Any] | None = None  # what a 202 shows, where a second person may be needed
     cached: bool = False  # its answers have an ETag and may be 304
     quick: bool = False  # point reads alone: may run on the event loop where the log is local
     urgent: bool = False  # halts something: it has a rate limit of its own

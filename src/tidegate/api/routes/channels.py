@@ -20,6 +20,7 @@ from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import LaneBusy
 from tidegate.control.operations.channels import ChannelOperations
 from tidegate.control.operations.promotion import Promotions
+from tidegate.control.operations.protection import RequestShown
 from tidegate.control.queries.as_of import HistoryTooLong, RowHistory
 from tidegate.control.queries.edges import edge_of
 from tidegate.control.queries.history import ScopeHistory, channel_at, pinned_at
@@ -31,12 +32,14 @@ from tidegate.domain.access.steps import (
     CREATE_CHANNEL,
     EDIT_CHANNEL,
     HOLD_CHANNEL,
+    PROTECT_CHANNEL,
     UNHOLD_CHANNEL,
 )
 from tidegate.domain.channels.default_policy import DEFAULT_WAVES, OFFLINE_GRACE_SECONDS
 from tidegate.domain.channels.facts import (
     ChannelEdge,
     ChannelPolicy,
+    ChannelProtection,
     EdgeRequires,
     HostEdge,
     WaveSpec,
@@ -47,10 +50,16 @@ from tidegate.domain.channels.refusals import (
     MalformedPolicy,
 )
 from tidegate.domain.channels.rows import CHANNELS, Channel, channel_key
+from tidegate.domain.channels.slices import (
+    APPROVALS_MAX,
+    REQUEST_SECONDS_MAX,
+    REQUEST_SECONDS_MIN,
+)
 from tidegate.domain.fleet.refusals import InvalidSelector, SelectorOverlap
 from tidegate.domain.gates.edges import EdgeVerdict
 from tidegate.domain.planner import Plan
 from tidegate.domain.releases.rows import Actual, actual_key
+from tidegate.domain.requests.refusals import BreakGlassForbidden, NobodyElseApproves
 from tidegate.domain.rollouts.rows import Rollout, rollout_key
 from tidegate.errors import StaleVersion
 from tidegate.kernel.model import Position
@@ -123,6 +132,14 @@ class ChannelChange(Input, frozen=True, kw_only=True):
 
     selector: SelectorText | None = None
     policy: PolicyGiven | None = None
+    reason: Annotated[str, Meta(max_length=1_024)] = ""  # of the request, on a protected channel
+
+
+class ProtectionGiven(Input, frozen=True, kw_only=True):
+    reason: Annotated[str, Meta(min_length=1, max_length=1_024)]
+    approvals: Annotated[int, Meta(ge=1, le=APPROVALS_MAX)] = 1
+    request_seconds: Annotated[int, Meta(ge=REQUEST_SECONDS_MIN, le=REQUEST_SECONDS_MAX)] = 86_400
+    break_glass: bool = True
 
 
 class ReasonBody(Input, frozen=True, kw_only=True):
@@ -299,6 +316,7 @@ def edit(
         channel,
         selector=body.selector,
         policy=None if body.policy is None else _policy(body.policy),
+        reason=body.reason,
     )
     return documents.show_written(channel, position)
 
@@ -335,6 +353,33 @@ def unhold(
     """Let the channel go."""
     channel = request.path.channel
     position = channels.unhold(request.caller, channel, request.body.reason)
+    return documents.show_written(channel, position)
+
+
+def protect(
+    request: Request[ChannelPath, Nothing, ProtectionGiven],
+    documents: ChannelDocuments,
+    channels: ChannelOperations,
+) -> Response:
+    """Ask for a second person to move the channel forward, to loosen it or to bypass something."""
+    channel, body = request.path.channel, request.body
+    protection = ChannelProtection(
+        approvals=body.approvals,
+        request_seconds=body.request_seconds,
+        break_glass=body.break_glass,
+    )
+    position = channels.protect(request.caller, channel, protection, body.reason)
+    return documents.show_written(channel, position)
+
+
+def unprotect(
+    request: Request[ChannelPath, Nothing, ReasonBody],
+    documents: ChannelDocuments,
+    channels: ChannelOperations,
+) -> Response:
+    """Let one person do everything on the channel again; this needs a second person itself."""
+    channel = request.path.channel
+    position = channels.protect(request.caller, channel, None, request.body.reason)
     return documents.show_written(channel, position)
 
 
@@ -388,7 +433,8 @@ ROUTES = (
         requires_step(EDIT_CHANNEL, scope_of),
         ChannelShown,
         guard=EDIT_CHANNEL.version,
-        errors=(*_CLAIMS, ChannelNotFound, StaleVersion),
+        requests=RequestShown,
+        errors=(*_CLAIMS, ChannelNotFound, StaleVersion, BreakGlassForbidden),
     ),
     Route(
         "POST",
@@ -406,6 +452,24 @@ ROUTES = (
         requires_step(UNHOLD_CHANNEL, scope_of),
         ChannelShown,
         errors=(ChannelNotFound,),
+    ),
+    Route(
+        "POST",
+        "/v1/channels/{channel}/protect",
+        protect,
+        requires_step(PROTECT_CHANNEL, scope_of),
+        ChannelShown,
+        requests=RequestShown,
+        errors=(ChannelNotFound, NobodyElseApproves, BreakGlassForbidden),
+    ),
+    Route(
+        "POST",
+        "/v1/channels/{channel}/unprotect",
+        unprotect,
+        requires_step(PROTECT_CHANNEL, scope_of),
+        ChannelShown,
+        requests=RequestShown,
+        errors=(ChannelNotFound, BreakGlassForbidden),
     ),
     Route(
         "GET",

@@ -19,6 +19,7 @@ from tidegate.control.operations.promotion import (
     ChannelPromotion,
     PromotionOperations,
 )
+from tidegate.control.operations.protection import RequestShown
 from tidegate.control.queries.ladder import read_ladder
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.steps import PROMOTE, ROLL_BACK
@@ -32,6 +33,7 @@ from tidegate.domain.channels.refusals import (
     WrongPackage,
 )
 from tidegate.domain.hosts.refusals import ClosureQuarantined
+from tidegate.domain.requests.refusals import BreakGlassForbidden
 from tidegate.domain.rollouts.states import OverridableGate
 from tidegate.errors import NotFound, Refused, StaleVersion
 from tidegate.web.inputs import Input, Nothing, ReadQuery
@@ -192,7 +194,8 @@ ROUTES = (
         requires_step(PROMOTE, scope_of),
         PromotedShown,
         guard=PROMOTE.version,
-        errors=(*PROMOTES, ReleaseNotPinned),
+        requests=RequestShown,
+        errors=(*PROMOTES, ReleaseNotPinned, BreakGlassForbidden),
     ),
     Route(
         "POST",

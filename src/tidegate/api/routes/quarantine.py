@@ -9,6 +9,7 @@ from msgspec.structs import asdict
 
 from tidegate.api.routes.channels import Reason
 from tidegate.api.routes.releases import ScopeName
+from tidegate.control.operations.protection import RequestShown
 from tidegate.control.operations.quarantine import QuarantineOperations
 from tidegate.control.queries.reads import Reads
 from tidegate.domain.access.roles import Verb
@@ -16,6 +17,7 @@ from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.access.steps import LIFT_QUARANTINE
 from tidegate.domain.channels.refusals import QuarantineNotFound
 from tidegate.domain.channels.rows import QUARANTINE, Quarantined
+from tidegate.domain.requests.refusals import BreakGlassForbidden
 from tidegate.web.inputs import Input, Nothing, Paging
 from tidegate.web.paging import Cursors
 from tidegate.web.routing import Request, Response, Route, requires_somewhere, requires_step
@@ -73,6 +75,7 @@ ROUTES = (
         lift,
         requires_step(LIFT_QUARANTINE, lambda request: channel_scope(request.body.channel)),
         Written,
-        errors=(QuarantineNotFound,),
+        requests=RequestShown,
+        errors=(QuarantineNotFound, BreakGlassForbidden),
     ),
 )

@@ -22,7 +22,8 @@ from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import LaneBusy
 from tidegate.control.operations.promotion import PromotionOperations, Promotions
-from tidegate.control.operations.rollouts import RolloutOperations
+from tidegate.control.operations.protection import RequestShown
+from tidegate.control.operations.rollouts import MAY_WAIT, RolloutOperations
 from tidegate.control.queries.reads import Reads
 from tidegate.control.storage.blobs import BlobDamaged
 from tidegate.domain.access.roles import Verb
@@ -52,6 +53,7 @@ from tidegate.domain.hosts.refusals import (
 )
 from tidegate.domain.planner import Plan
 from tidegate.domain.releases.rows import KnownRelease, known_key
+from tidegate.domain.requests.refusals import BreakGlassForbidden
 from tidegate.domain.rollouts.clearance import WAIVED_MAX
 from tidegate.domain.rollouts.promotion import demand_package
 from tidegate.domain.rollouts.refusals import (
@@ -306,7 +308,8 @@ def _verb(name: str, handler: Callable[..., Response], step: Step, *errors: type
         RolloutShown,
         guard=step.version,
         urgent=step.urgent,
-        errors=errors,
+        requests=RequestShown if step in MAY_WAIT else None,
+        errors=(*errors, BreakGlassForbidden) if step in MAY_WAIT else errors,
     )
 
 
@@ -318,7 +321,8 @@ ROUTES = (
         requires_step(PROMOTE, lambda request: channel_scope(request.body.channel)),
         PromotedShown,
         guard=PROMOTE.version,
-        errors=PROMOTES,
+        requests=RequestShown,
+        errors=(*PROMOTES, BreakGlassForbidden),
     ),
     Route(
         "POST",

@@ -1,4 +1,4 @@
-"""What an operator does to a channel: create, edit, hold, unhold.
+"""What an operator does to a channel: create, edit, hold, unhold, protect.
 
 What a channel claims is checked against all hosts, in the lane of the fleet, so that a claim and a
 label never cross.
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import Lanes
 from tidegate.control.operations.execute import Execute
+from tidegate.control.operations.protection import ProtectionGuard
 from tidegate.control.queries.log_reader import LogReader
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.runtime import CommandOutcome
@@ -25,6 +27,7 @@ from tidegate.domain.access.steps import (
     CREATE_CHANNEL,
     EDIT_CHANNEL,
     HOLD_CHANNEL,
+    PROTECT_CHANNEL,
     UNHOLD_CHANNEL,
 )
 from tidegate.domain.channels import slices
@@ -34,6 +37,7 @@ from tidegate.domain.channels.facts import (
     ChannelEdge,
     ChannelEdited,
     ChannelPolicy,
+    ChannelProtection,
 )
 from tidegate.domain.channels.policy import check_named
 from tidegate.domain.channels.refusals import ChannelNotFound
@@ -70,13 +74,20 @@ class ChannelOperations:
     """
 
     def __init__(
-        self, execute: Execute, lanes: Lanes, reads: Reads, fleet: FleetReader, log: LogReader
+        self,
+        execute: Execute,
+        lanes: Lanes,
+        reads: Reads,
+        fleet: FleetReader,
+        log: LogReader,
+        guard: ProtectionGuard,
     ) -> None:
         self._log = log
         self._execute = execute
         self._lanes = lanes
         self._reads = reads
         self._fleet = fleet
+        self._guard = guard
 
     def create(
         self,
@@ -118,9 +129,10 @@ class ChannelOperations:
         *,
         selector: str | None = None,
         policy: ChannelPolicy | None = None,
+        reason: str = "",
     ) -> Position:
         """Change the hosts or the policy of a channel; what is None stays. Open rollouts keep
-        their plan.
+        their plan. ``reason`` is that of the request, on a protected channel.
 
         The caller must be allowed to read the channel of each edge that is added.
 
@@ -129,7 +141,10 @@ class ChannelOperations:
             LaneBusy: other commands kept the fleet busy; nothing was changed.
         """
         caller.demand(EDIT_CHANNEL, channel_scope(channel))
-        asked = _EditAsked(channel, selector, policy, caller.expected_version)
+        seen = caller.expected_version
+        arguments = {"selector": selector, "policy": msgspec.to_builtins(policy)}
+        caller = self._guard.admit(caller, EDIT_CHANNEL, channel, arguments, reason)
+        asked = _EditAsked(channel, selector, policy, seen)
 
         def attempt() -> CommandOutcome:
             found = self._demand_seen(caller, channel)
@@ -161,6 +176,27 @@ class ChannelOperations:
         caller.demand(UNHOLD_CHANNEL, channel_scope(channel))
         command = slices.UnholdChannel(channel=channel, operator=caller.id, reason=reason)
         return self._position(channel, self._execute(slices.unhold_channel, command, caller))
+
+    def protect(
+        self, caller: Caller, channel: str, protection: ChannelProtection | None, reason: str
+    ) -> Position:
+        """Ask for a second person on the channel; None: no longer. What asks for less than before
+        needs a second person itself.
+
+        Raises:
+            NobodyElseApproves.
+        """
+        caller.demand(PROTECT_CHANNEL, channel_scope(channel))
+        found = self._demand(channel).row.protection
+        if protection is not None:
+            self._guard.demand_approvers(caller, channel, protection.approvals)
+        if slices.loosens(found, protection):
+            arguments = {"protection": msgspec.to_builtins(protection), "reason": reason}
+            caller = self._guard.admit(caller, PROTECT_CHANNEL, channel, arguments, reason)
+        command = slices.ProtectChannel(
+            channel=channel, operator=caller.id, reason=reason, protection=protection
+        )
+        return self._position(channel, self._execute(slices.protect_channel, command, caller))
 
     def _claim(self, attempt: Callable[[], CommandOutcome]) -> CommandOutcome:
         """Decide a claim in the lane of the fleet, again if another process changed the fleet

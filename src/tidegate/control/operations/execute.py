@@ -23,7 +23,16 @@ class Execute:
         self, item: Slice, command: Struct, caller: Caller, *, asked: Struct | None = None
     ) -> CommandOutcome:
         """As ``Control.execute``, under the caller's name and idempotency key."""
-        return self.run(item, command, meta=caller.meta, key=caller.commit_key, asked=asked)
+        outcome = self._control.execute(
+            item,
+            command,
+            meta=caller.meta,
+            key=caller.commit_key,
+            asked=asked,
+            alongside=caller.alongside,
+        )
+        self.notify()
+        return outcome
 
     def run(
         self,

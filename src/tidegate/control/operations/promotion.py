@@ -22,6 +22,7 @@ from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import Lanes
 from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.ids import make_id
+from tidegate.control.operations.protection import ProtectionGuard
 from tidegate.control.publication.manifests import Manifests
 from tidegate.control.queries.as_of import RowHistory
 from tidegate.control.queries.history import pinned_at
@@ -69,6 +70,7 @@ from tidegate.domain.rollouts.states import OverridableGate
 from tidegate.domain.windows.rows import WINDOWS, Window
 from tidegate.errors import Conflict, InvalidInput, NotFound, StaleVersion
 from tidegate.kernel.model import NO_META, Meta, Position
+from tidegate.kernel.slices import Alongside
 
 PLANS_MAX = 5  # made for one promotion, while the fleet moves
 
@@ -165,7 +167,12 @@ class Promotions:
         return list_earliest_starts(made, labels, windows, now)
 
     def promote(
-        self, asked: Promote, *, meta: Meta = NO_META, key: str | None = None
+        self,
+        asked: Promote,
+        *,
+        meta: Meta = NO_META,
+        key: str | None = None,
+        alongside: Alongside | None = None,
     ) -> CommandOutcome:
         """Pin the channel to the release and open its rollout.
 
@@ -173,16 +180,25 @@ class Promotions:
             NotFound, Refused, Conflict: as ``promote_release`` says.
         """
         earlier = self._control.earlier(promote_release, asked, meta=meta, key=key)
-        return self._promote(asked, asked, meta, key) if earlier is None else earlier
+        if earlier is not None:
+            return earlier
+        return self._promote(asked, asked, meta, key, alongside)
 
-    def _promote(self, asked: Promote, said: Struct, meta: Meta, key: str | None) -> CommandOutcome:
+    def _promote(
+        self,
+        asked: Promote,
+        said: Struct,
+        meta: Meta,
+        key: str | None,
+        alongside: Alongside | None = None,
+    ) -> CommandOutcome:
         """``said`` is the request as it came, by which a repeat is known."""
         moved: Conflict = Conflict("no plan was made")
         for _ in range(PLANS_MAX):
             command = self._command(asked)
             try:
                 return self._control.execute(
-                    promote_release, command, meta=meta, key=key, asked=said
+                    promote_release, command, meta=meta, key=key, asked=said, alongside=alongside
                 )
             except PlanOutdated as outdated:
                 moved = outdated
@@ -380,6 +396,7 @@ class PromotionOperations:
         history: RowHistory,
         promotions: Promotions,
         manifests: Manifests,
+        guard: ProtectionGuard,
     ) -> None:
         self._execute = execute
         self._lanes = lanes
@@ -387,6 +404,7 @@ class PromotionOperations:
         self._history = history
         self._promotions = promotions
         self._manifests = manifests
+        self._guard = guard
 
     def promote(
         self,
@@ -411,6 +429,14 @@ class PromotionOperations:
         caller.demand(PROMOTE, channel_scope(channel))
         if overrides:
             caller.demand(OVERRIDE_GATE, channel_scope(channel))
+        arguments = {
+            "release_id": release_id,
+            "reason": reason.strip(),
+            "display_name": display_name,
+            "refresh": refresh,
+            "overrides": list(map(str, overrides)),
+        }
+        caller = self._guard.admit(caller, PROMOTE, channel, arguments, reason)
         asked = Promote(
             channel=channel,
             release_id=release_id,
@@ -424,7 +450,7 @@ class PromotionOperations:
             reason=reason.strip(),
         )
         run = lambda: self._promotions.promote(  # noqa: E731
-            asked, meta=caller.meta, key=caller.commit_key
+            asked, meta=caller.meta, key=caller.commit_key, alongside=caller.alongside
         )
         return self._open_rollout(caller, channel, asked, run)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidegate.control.operations.execute import Execute
+from tidegate.control.operations.protection import ProtectionGuard
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.access.steps import LIFT_QUARANTINE
@@ -13,8 +14,9 @@ from tidegate.kernel.model import Position
 class QuarantineOperations:
     """The verbs of a quarantine."""
 
-    def __init__(self, execute: Execute) -> None:
+    def __init__(self, execute: Execute, guard: ProtectionGuard) -> None:
         self._execute = execute
+        self._guard = guard
 
     def lift(self, caller: Caller, channel: str, closure_hash: str, reason: str) -> Position:
         """Allow an artifact to be dispatched on the channel again.
@@ -23,6 +25,8 @@ class QuarantineOperations:
             MissingPermission, QuarantineNotFound.
         """
         caller.demand(LIFT_QUARANTINE, channel_scope(channel))
+        arguments = {"closure_hash": closure_hash, "reason": reason}
+        caller = self._guard.admit(caller, LIFT_QUARANTINE, channel, arguments, reason)
         command = LiftQuarantine(
             channel=channel, closure_hash=closure_hash, operator=caller.id, reason=reason
         )

@@ -7,12 +7,16 @@ Each runs alone in the rollout's lane, before the reports that wait there.
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 
+from tidegate import decoders
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import Lanes
 from tidegate.control.operations.execute import Execute
+from tidegate.control.operations.protection import ProtectionGuard
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.scopes import channel_scope
@@ -57,6 +61,26 @@ from tidegate.domain.rollouts.wave_slices import (
 from tidegate.kernel.model import Position
 from tidegate.kernel.slices import Slice
 
+# What bypasses something: on a protected channel it needs a second person.
+GUARDED: Final = (RETRY_ROLLOUT, OVERRIDE_GATE, SKIP_WAVE, PROMOTE_ALL)
+MAY_WAIT: Final = (*GUARDED, CLEAR_ROLLOUT)
+
+
+def _bypasses(command: ClearRollout) -> bool:
+    """Giving a rollout up stops it, which takes one person."""
+    return command.mode is not Clearance.ABANDON
+
+
+_OF_KIND: Final[dict[str, tuple[Step, Slice]]] = {
+    RETRY_ROLLOUT.name: (RETRY_ROLLOUT, clear_rollout),
+    CLEAR_ROLLOUT.name: (CLEAR_ROLLOUT, clear_rollout),
+    OVERRIDE_GATE.name: (OVERRIDE_GATE, override_gate),
+    SKIP_WAVE.name: (SKIP_WAVE, skip_wave),
+    PROMOTE_ALL.name: (PROMOTE_ALL, promote_all),
+}
+for _, _item in _OF_KIND.values():
+    decoders.build(_item.command)
+
 
 class RolloutOperations:
     """The verbs of a rollout. Each returns the log position at which it was done.
@@ -67,12 +91,18 @@ class RolloutOperations:
     """
 
     def __init__(
-        self, execute: Execute, lanes: Lanes, reads: Reads, fleet_reader: FleetReader
+        self,
+        execute: Execute,
+        lanes: Lanes,
+        reads: Reads,
+        fleet_reader: FleetReader,
+        guard: ProtectionGuard,
     ) -> None:
         self._execute = execute
         self._lanes = lanes
         self._reads = reads
         self._fleet_reader = fleet_reader
+        self._guard = guard
 
     def pause(self, caller: Caller, rollout_id: str, reason: str) -> Position:
         """Send no order and start no wave until it is resumed."""
@@ -211,6 +241,12 @@ class RolloutOperations:
         )
         return self._run(PROMOTE_ALL, caller, rollout_id, promote_all, command)
 
+    def run_again(self, caller: Caller, kind: str, arguments: dict[str, Any]) -> Position:
+        """Carry out what a request of this kind asked for."""
+        step, item = _OF_KIND[kind]
+        command = decoders.convert(arguments | {"expected_version": None}, item.command)
+        return self._run(step, caller, arguments["rollout_id"], item, command)
+
     def _clear(
         self,
         step: Step,
@@ -235,8 +271,12 @@ class RolloutOperations:
     def _run(
         self, step: Step, caller: Caller, rollout_id: str, item: Slice, command: Struct
     ) -> Position:
-        caller.demand(step, channel_scope(channel_of(rollout_id)))
+        channel = channel_of(rollout_id)
+        caller.demand(step, channel_scope(channel))
         before = self._demand(rollout_id).version  # an unknown rollout is refused before it waits
+        if step in GUARDED or (isinstance(command, ClearRollout) and _bypasses(command)):
+            arguments = msgspec.to_builtins(command)
+            caller = self._guard.admit(caller, step, channel, arguments, arguments["reason"])
         outcome = self._lanes.run(rollout_id, lambda: self._execute(item, command, caller))
         return outcome.position or before
 

@@ -8,6 +8,7 @@ from tidegate.domain.access.principals import Principal, demand_permission, desc
 from tidegate.domain.access.refusals import ApprovalsBarred
 from tidegate.domain.access.steps import APPROVALS, Step
 from tidegate.kernel.model import Meta, Position
+from tidegate.kernel.slices import Alongside
 
 
 class Caller(Struct, frozen=True, kw_only=True):
@@ -17,6 +18,9 @@ class Caller(Struct, frozen=True, kw_only=True):
     request_id: str = ""
     key: str | None = None  # as the client sent it
     expected_version: Position | None = None  # the log position that the client saw
+    break_glass: str = ""  # why the caller goes past the approval of a protected channel
+    carried_by: str = ""  # who carries it out, where it is done for who asked for it
+    alongside: Alongside | None = None  # what is committed with it
 
     @property
     def id(self) -> str:
@@ -25,7 +29,7 @@ class Caller(Struct, frozen=True, kw_only=True):
 
     @property
     def meta(self) -> Meta:
-        return Meta(actor=self.principal.id, request=self.request_id)
+        return Meta(actor=self.carried_by or self.principal.id, request=self.request_id)
 
     @property
     def commit_key(self) -> str | None:

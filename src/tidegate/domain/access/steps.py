@@ -113,7 +113,6 @@ DELETE_OPEN: Final = Step(name="revision.delete_open", verbs=AUTHOR)
 """Delete a draft, or a proposal of your own."""
 CARRY_OUT_DELETION: Final = Step(name="revision.carry_out_deletion", verbs=APPROVE)
 """Delete a published revision whose deletion was proposed."""
-APPROVALS: Final = (APPROVE_REVISION, CARRY_OUT_DELETION)  # what a second person must agree to
 CLEAN_UP_OWNER: Final = Step(name="revision.clean_up_owner", verbs=ADMINISTER)
 """Delete the drafts and proposals of an owner that no longer exists."""
 DELETE_PACKAGE: Final = Step(name="package.delete", verbs=ADMINISTER, version=DEMANDED)
@@ -206,6 +205,20 @@ HOLD_CHANNEL: Final = Step(name="channel.hold", verbs=STOP_CHANNEL, urgent=True)
 """Hold a channel. It accepts no promotion and sends no orders until the hold is released."""
 UNHOLD_CHANNEL: Final = Step(name="channel.unhold", verbs=STOP_CHANNEL)
 """Release the hold on a channel."""
+PROTECT_CHANNEL: Final = Step(name="channel.protect", verbs=RELEASE)
+"""Protect a channel, change how it is protected, or protect it no longer."""
+APPROVE_REQUEST: Final = Step(name="request.approve", verbs=APPROVE)
+"""Approve a request on a protected channel. The last approval carries it out."""
+REJECT_REQUEST: Final = Step(name="request.reject", verbs=APPROVE)
+"""Reject a request on a protected channel, with a reason."""
+WITHDRAW_REQUEST: Final = Step(name="request.withdraw", verbs=READ)
+"""Take a request of your own back."""
+RUN_REQUEST: Final = Step(name="request.run", verbs=(Verb.RELEASE, Verb.APPROVE))
+"""Carry out a request that enough people have approved."""
+REVIEW_REQUEST: Final = Step(name="request.review", verbs=APPROVE)
+"""Say whether what another person did with break-glass was right."""
+BREAK_GLASS: Final = Step(name="channel.break-glass", verbs=EMERGENCY)
+"""Do at once what needs a second person on a protected channel. It is reviewed later."""
 START_FREEZE: Final = Step(name="freeze.start", verbs=OPERATE, urgent=True)
 """Freeze some channels or all of them. They send no orders until the freeze ends."""
 END_FREEZE: Final = Step(name="freeze.end", verbs=OPERATE)
@@ -234,6 +247,9 @@ RE_ENROLL_HOST: Final = Step(name="host.re-enroll", verbs=OPERATE)
 """Create a one-time token with which a re-imaged or retired host enrolls again under its name. Its
 use revokes the old key.
 """
+
+# What a second person must agree to.
+APPROVALS: Final = (APPROVE_REVISION, CARRY_OUT_DELETION, APPROVE_REQUEST)
 
 STEPS: Final = _steps(
     (
@@ -306,6 +322,13 @@ STEPS: Final = _steps(
         EDIT_CHANNEL,
         HOLD_CHANNEL,
         UNHOLD_CHANNEL,
+        PROTECT_CHANNEL,
+        APPROVE_REQUEST,
+        REJECT_REQUEST,
+        WITHDRAW_REQUEST,
+        RUN_REQUEST,
+        REVIEW_REQUEST,
+        BREAK_GLASS,
         START_FREEZE,
         END_FREEZE,
         CREATE_WINDOW,

@@ -171,6 +171,26 @@ class ChannelUnheld(ChannelFact, frozen=True, kw_only=True):
     reason: str
 
 
+class ChannelProtection(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """That a channel is protected: how many others must agree to what moves it forward, loosens it
+    or bypasses something.
+    """
+
+    approvals: int = 1
+    """How many other people must approve a request, 1 to 5."""
+    request_seconds: int = 86_400
+    """How long a request waits before it expires."""
+    break_glass: bool = True
+    """Whether a person with the permission `emergency` may act alone and be reviewed later."""
+
+
+class ChannelProtectionSet(ChannelFact, frozen=True, kw_only=True):
+    """The channel is protected from now on, or no longer."""
+
+    protection: ChannelProtection | None
+    reason: str
+
+
 class QuarantineLifted(ChannelFact, frozen=True, kw_only=True):
     """Somebody looked, and the closure may be dispatched again."""
 
@@ -233,6 +253,7 @@ FACTS = facts(
     ChannelEdited,
     ChannelHeld,
     ChannelUnheld,
+    ChannelProtectionSet,
     QuarantineLifted,
     FreezeStarted,
     FreezeEnded,

@@ -189,7 +189,7 @@ def step_quarantine(
 
 channels = Machine(
     collection=CHANNELS,
-    number=4,
+    number=5,
     reads=(*get_args(ChannelEvent), ReleaseRetired),
     ids=_channel_ids,
     start=lambda id, fact: None,

@@ -16,6 +16,7 @@ from tidegate.domain.channels.facts import (
     ChannelCreated,
     ChannelEdited,
     ChannelHeld,
+    ChannelProtectionSet,
     ChannelUnheld,
 )
 from tidegate.domain.channels.ladder import add_success, mark_left
@@ -67,6 +68,8 @@ def step(channel: Channel | None, event: ChannelEvent, now: datetime) -> Channel
             return replace(channel, held_at=at, held_by=operator, held_reason=reason)
         case ChannelUnheld():
             return replace(channel, held_at=None, held_by=None, held_reason=None)
+        case ChannelProtectionSet(protection=protection):
+            return replace(channel, protection=protection)
         case RolloutOpened():
             return _opened(channel, event)
         case SuccessorOpened(superseded_rollout_id=rollout_id):

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from tidegate.domain.channels.facts import ChannelPolicy
+from tidegate.domain.channels.facts import ChannelPolicy, ChannelProtection
 from tidegate.domain.channels.stops import CHANNEL_STOPS
 from tidegate.kernel.collections import Collection, Index, Nature, Writers
 from tidegate.kernel.model import Key
@@ -45,6 +45,7 @@ class Channel(Struct, frozen=True, omit_defaults=True, kw_only=True):
     terminal_ref: str | None = None
     ladder: tuple[Rung, ...] = ()  # what succeeded on it; the newest success first
     outcomes: dict[str, int] = {}  # how many rollouts ended how
+    protection: ChannelProtection | None = None  # None: one person may do everything
 
 
 class Incarnation(Struct, frozen=True, omit_defaults=True):

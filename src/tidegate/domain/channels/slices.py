@@ -19,6 +19,8 @@ from tidegate.domain.channels.facts import (
     ChannelEdited,
     ChannelHeld,
     ChannelPolicy,
+    ChannelProtection,
+    ChannelProtectionSet,
     ChannelUnheld,
     FreezeEnded,
     FreezeStarted,
@@ -51,6 +53,9 @@ CHANNEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 FREEZE: Final = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
 PACKAGE_BYTES_MAX = 256
 CLOSURE_BYTES_MAX = 256
+APPROVALS_MAX = 5
+REQUEST_SECONDS_MIN = 300
+REQUEST_SECONDS_MAX = 604_800
 FROZEN_MAX = 80  # channels that one freeze names, each a row of its commit; none named: all
 
 
@@ -90,6 +95,15 @@ class UnholdChannel(Struct, frozen=True, kw_only=True):
     channel: str
     operator: str
     reason: str
+
+
+class ProtectChannel(Struct, frozen=True, kw_only=True):
+    """Ask for a second person on this channel, for other ones than before, or no longer."""
+
+    channel: str
+    operator: str
+    reason: str
+    protection: ChannelProtection | None
 
 
 class LiftQuarantine(Struct, frozen=True, kw_only=True):
@@ -229,6 +243,54 @@ def decide_unhold(
     return (unheld,)
 
 
+# ── protection ────────────────────────────────────────────────────────────────────────────────────
+
+
+def rows_of_protection(command: ProtectChannel) -> tuple[Key, ...]:
+    """Raises: InvalidInput, LimitExceeded."""
+    check_channel(command.channel)
+    check_operator(command.operator, command.reason)
+    given = command.protection
+    if given is not None and not 1 <= given.approvals <= APPROVALS_MAX:
+        raise InvalidInput(
+            f"a protected channel asks for 1 to {APPROVALS_MAX} approvals, found {given.approvals}",
+            field="approvals",
+        )
+    if given is not None and not (
+        REQUEST_SECONDS_MIN <= given.request_seconds <= REQUEST_SECONDS_MAX
+    ):
+        raise InvalidInput(
+            f"a request waits {REQUEST_SECONDS_MIN} to {REQUEST_SECONDS_MAX} seconds, "
+            f"found {given.request_seconds}",
+            field="request_seconds",
+        )
+    return (channel_key(command.channel),)
+
+
+def decide_protection(
+    rows: tuple[Channel | None], command: ProtectChannel, now: datetime
+) -> Sequence[Struct]:
+    if demand_channel(rows[0], command.channel).protection == command.protection:
+        return ()
+    changed = ChannelProtectionSet(
+        channel=command.channel,
+        operator=command.operator,
+        at=now,
+        protection=command.protection,
+        reason=command.reason,
+    )
+    return (changed,)
+
+
+def loosens(old: ChannelProtection | None, new: ChannelProtection | None) -> bool:
+    """Whether a change of the protection asks for less than before."""
+    if old is None:
+        return False
+    if new is None or new.approvals < old.approvals:
+        return True
+    return (new.break_glass and not old.break_glass) or new.request_seconds > old.request_seconds
+
+
 # ── quarantine ────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -352,6 +414,13 @@ unhold_channel = Slice(
     rows=rows_of_hold,
     decide=decide_unhold,
 )
+protect_channel = Slice(
+    name="protect-channel",
+    command=ProtectChannel,
+    writes=(ChannelProtectionSet,),
+    rows=rows_of_protection,
+    decide=decide_protection,
+)
 lift_quarantine = Slice(
     name="lift-quarantine",
     command=LiftQuarantine,
@@ -378,6 +447,7 @@ SLICES = (
     edit_channel,
     hold_channel,
     unhold_channel,
+    protect_channel,
     lift_quarantine,
     start_freeze,
     end_freeze,

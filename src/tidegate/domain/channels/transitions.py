@@ -11,6 +11,7 @@ from tidegate.domain.channels.facts import (
     ChannelCreated,
     ChannelEdited,
     ChannelHeld,
+    ChannelProtectionSet,
     ChannelUnheld,
 )
 from tidegate.domain.channels.states import ChannelState
@@ -26,6 +27,7 @@ ChannelEvent = (
     | ChannelEdited
     | ChannelHeld
     | ChannelUnheld
+    | ChannelProtectionSet
     | RolloutOpened
     | SuccessorOpened
     | RolloutTransitioned
@@ -49,6 +51,7 @@ TABLE: Final[Mapping[ChannelState, Mapping[type[Struct], frozenset[ChannelState]
         ChannelEdited: _IDLE,
         ChannelHeld: _IDLE,
         ChannelUnheld: _IDLE,
+        ChannelProtectionSet: _IDLE,
         RolloutOpened: _BUSY,
         SuccessorOpened: _IDLE,
         RolloutTransitioned: _IDLE,  # an older rollout is pruned
@@ -58,6 +61,7 @@ TABLE: Final[Mapping[ChannelState, Mapping[type[Struct], frozenset[ChannelState]
         ChannelEdited: _BUSY,
         ChannelHeld: _BUSY,
         ChannelUnheld: _BUSY,
+        ChannelProtectionSet: _BUSY,
         RolloutOpened: _BUSY,  # the one that it has, once more; another is SupersessionExpected
         SuccessorOpened: _EITHER,
         RolloutTransitioned: _EITHER,

@@ -1,0 +1,163 @@
+"""Requests: what waits for a second person on protected channels."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from tidegate.cli.completion import names
+from tidegate.cli.context import CommandContext, NounGroup, reason, watch_option, with_context
+from tidegate.cli.exit_codes import CommandExit, ExitCode
+from tidegate.cli.output import Cell, Column, Item, column, person_column, text, time_column, when
+from tidegate.cli.paths import at
+
+REQUESTS = names("/v1/requests", "request_id")
+STATES = (
+    *("waiting", "approved", "executed", "rejected", "withdrawn", "expired", "voided"),
+    *("to-review", "reviewed"),
+)
+
+
+def asks_for(item: Item) -> str:
+    """What a request asks for, in a few words."""
+    command = item.get("command") or {}
+    what = command.get("release_id") or command.get("rollout_id") or ""
+    return f"{item.get('kind')} {what}".strip()
+
+
+COLUMNS = (
+    column("REQUEST", "request_id"),
+    column("CHANNEL", "channel"),
+    column("STATE", "state"),
+    Column("ASKS FOR", lambda item: text(asks_for(item))),
+    person_column("BY", "by"),
+    time_column("MADE", "made_at"),
+    column("WHY", "reason"),
+)
+
+
+@click.group(cls=NounGroup)
+def request() -> None:
+    """What waits for a second person on protected channels."""
+
+
+@request.command("list")
+@click.option("--state", type=click.Choice(STATES), help="Only requests in this state.")
+@watch_option
+@with_context
+def list_all(context: CommandContext, state: str | None, watch: bool) -> None:
+    """List requests, the newest first."""
+    query = {} if state is None else {"state": state}
+    context.shown(
+        lambda: list(context.client.items(at("requests"), query)),
+        COLUMNS,
+        watch=watch,
+        empty="no request",
+    )
+
+
+def request_fields(found: Any) -> list[tuple[str, Cell]]:
+    seen = found.get("seen") or {}
+    names = {item["user_id"]: item["name"] for item in found["approvers"]}
+    return [
+        ("request", text(found["request_id"])),
+        ("channel", text(found["channel"])),
+        ("state", text(found["state"])),
+        ("asks for", text(asks_for(found))),
+        ("in full", json.dumps(found["command"], ensure_ascii=False, sort_keys=True)),
+        ("why", text(found.get("reason"))),
+        ("by", text(found.get("asked_by") or found["by"])),
+        ("made", when(found["made_at"])),
+        ("expires", when(found.get("expires_at"))),
+        ("pinned then", text(seen.get("pin"))),
+        ("approved by", text(found.get("approvals"))),
+        ("may approve", text([name or user for user, name in names.items()])),
+        ("digest", text(found.get("digest"))),
+        ("next", text(found["next"])),
+    ]
+
+
+@request.command("show")
+@click.argument("request_id", shell_complete=REQUESTS)
+@watch_option
+@with_context
+def show(context: CommandContext, request_id: str, watch: bool) -> None:
+    """Show what REQUEST_ID asks for, who agreed, and who may still."""
+    context.told(lambda: context.get(at("requests", request_id)), request_fields, watch=watch)
+
+
+@request.command("approve")
+@click.argument("request_id", shell_complete=REQUESTS)
+@click.option("--digest", help="Of the request as you saw it. Default: as it is now.")
+@reason(required=False)
+@with_context
+def approve(
+    context: CommandContext, request_id: str, digest: str | None, reason: str | None
+) -> None:
+    """Approve REQUEST_ID; the last approval carries it out."""
+    if digest is None:
+        digest = context.get(at("requests", request_id)).get("digest") or "-"
+    body = {"digest": digest, "reason": reason or ""}
+    answer = context.client.write("POST", at("requests", request_id, "approve"), body).json()
+    if answer["not_carried_out"]:
+        context.done(
+            answer,
+            f"Approved, not carried out: {answer['not_carried_out']}\n"
+            f"Run it later: tidegate request run {request_id}",
+        )
+        return
+    done = answer["state"] == "executed"
+    context.done(answer, f"{request_id} is approved and carried out" if done else answer["next"])
+
+
+@request.command("reject")
+@click.argument("request_id", shell_complete=REQUESTS)
+@reason(required=True)
+@with_context
+def reject(context: CommandContext, request_id: str, reason: str) -> None:
+    """Reject REQUEST_ID."""
+    path = at("requests", request_id, "reject")
+    context.done(
+        context.client.write("POST", path, {"reason": reason}), f"{request_id} is rejected"
+    )
+
+
+@request.command("withdraw")
+@click.argument("request_id", shell_complete=REQUESTS)
+@reason(required=False)
+@with_context
+def withdraw(context: CommandContext, request_id: str, reason: str | None) -> None:
+    """Take your own REQUEST_ID back."""
+    path = at("requests", request_id, "withdraw")
+    answer = context.client.write("POST", path, {"reason": reason or ""})
+    context.done(answer, f"{request_id} is withdrawn")
+
+
+@request.command("run")
+@click.argument("request_id", shell_complete=REQUESTS)
+@with_context
+def run(context: CommandContext, request_id: str) -> None:
+    """Carry out REQUEST_ID, which enough people have approved."""
+    answer = context.client.write("POST", at("requests", request_id, "run"))
+    context.done(answer, f"{request_id} is carried out")
+
+
+@request.command("review")
+@click.argument("request_id", shell_complete=REQUESTS)
+@click.option("--accept", is_flag=True, help="It was right.")
+@click.option("--dispute", is_flag=True, help="It was not right. It stays done.")
+@reason(required=True)
+@with_context
+def review(
+    context: CommandContext, request_id: str, accept: bool, dispute: bool, reason: str
+) -> None:
+    """Say whether what was done alone, with break-glass, was right."""
+    if accept == dispute:
+        raise CommandExit(
+            ExitCode.USAGE, "say --accept or --dispute", "tidegate request review --help"
+        )
+    path = at("requests", request_id, "review")
+    answer = context.client.write("POST", path, {"accepted": accept, "reason": reason})
+    context.done(answer, f"{request_id} is {'accepted' if accept else 'disputed'}")

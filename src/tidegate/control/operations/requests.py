@@ -1,0 +1,280 @@
+"""What people do with requests on protected channels: approve, reject, withdraw, run, review."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from tidegate import decoders
+from tidegate.control.operations.channels import ChannelOperations
+from tidegate.control.operations.execute import Execute
+from tidegate.control.operations.promotion import PromotionOperations
+from tidegate.control.operations.protection import ProtectionGuard, RequestShown
+from tidegate.control.operations.quarantine import QuarantineOperations
+from tidegate.control.operations.rollouts import RolloutOperations
+from tidegate.control.queries.reads import Reads
+from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.principals import Principal
+from tidegate.domain.access.rows import User, user_key
+from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.access.steps import (
+    APPROVE_REQUEST,
+    EDIT_CHANNEL,
+    LIFT_QUARANTINE,
+    PROMOTE,
+    PROTECT_CHANNEL,
+    REJECT_REQUEST,
+    REVIEW_REQUEST,
+    RUN_REQUEST,
+    WITHDRAW_REQUEST,
+)
+from tidegate.domain.channels.facts import ChannelPolicy, ChannelProtection
+from tidegate.domain.requests.refusals import RequestOutdated
+from tidegate.domain.requests.rows import ChannelRequest
+from tidegate.domain.requests.slices import (
+    ApproveRequest,
+    CarryRequest,
+    EndRequest,
+    RejectRequest,
+    ReviewRequest,
+    WithdrawRequest,
+    approve_request,
+    carry_request,
+    end_request,
+    reject_request,
+    review_request,
+    withdraw_request,
+)
+from tidegate.domain.requests.states import RequestState
+from tidegate.domain.rollouts.states import OverridableGate
+from tidegate.errors import Conflict, Forbidden, NotFound, Refused
+from tidegate.kernel.model import Position
+from tidegate.kernel.slices import Alongside, Slice
+
+# What keeps an approved request from being carried out now. It can be run later.
+NOT_NOW = (Refused, Conflict, NotFound, Forbidden)
+
+
+class PromotionAsked(Struct, frozen=True, kw_only=True):
+    release_id: str
+    reason: str = ""
+    display_name: str = ""
+    refresh: bool = False
+    overrides: tuple[OverridableGate, ...] = ()
+
+
+class EditAsked(Struct, frozen=True, kw_only=True):
+    selector: str | None = None
+    policy: ChannelPolicy | None = None
+
+
+class ProtectionAsked(Struct, frozen=True, kw_only=True):
+    protection: ChannelProtection | None
+    reason: str
+
+
+class LiftingAsked(Struct, frozen=True, kw_only=True):
+    closure_hash: str
+    reason: str
+
+
+for _asked in (PromotionAsked, EditAsked, ProtectionAsked, LiftingAsked):
+    decoders.build(_asked)
+
+
+class RequestOutcome(Struct, frozen=True, kw_only=True):
+    """Where the request stands, and why it was not carried out, if it was only approved."""
+
+    request: RequestShown
+    position: Position
+    not_carried_out: str = ""
+
+
+class RequestOperations:
+    """The verbs of a request.
+
+    Raises:
+        MissingPermission, RequestNotFound, RequestOver, RequestOutdated.
+    """
+
+    def __init__(
+        self,
+        execute: Execute,
+        reads: Reads,
+        guard: ProtectionGuard,
+        promotion: PromotionOperations,
+        channels: ChannelOperations,
+        rollouts: RolloutOperations,
+        quarantine: QuarantineOperations,
+    ) -> None:
+        self._execute = execute
+        self._reads = reads
+        self._guard = guard
+        self._promotion = promotion
+        self._channels = channels
+        self._rollouts = rollouts
+        self._quarantine = quarantine
+
+    def approve(
+        self, caller: Caller, request_id: str, digest: str, reason: str = ""
+    ) -> RequestOutcome:
+        """Agree to what has this digest. The last approval carries the request out in its own
+        commit. If that is refused, only the approval is recorded, and the answer says why.
+
+        Raises:
+            OwnRequest, RequestChanged, ApprovalsBarred.
+        """
+        row = self._guard.demand(request_id).row
+        caller.demand(APPROVE_REQUEST, channel_scope(row.channel))
+        if caller.id in row.approvals:
+            return self._outcome(request_id, 0)  # it does not count twice
+        approval = ApproveRequest(
+            request_id=request_id, channel=row.channel, by=caller.id, reason=reason, digest=digest
+        )
+        refusal = ""
+        others = len(row.approvals) + 1 >= row.approvals_needed
+        if row.state is RequestState.WAITING and others and caller.id != row.by:
+            carried = CarryRequest(
+                request_id=request_id,
+                channel=row.channel,
+                by=caller.id,
+                reason=reason,
+                digest=digest,
+            )
+            try:
+                return self._carry_out(caller, row, carried)
+            except RequestOutdated:
+                self._end(caller, row)
+                raise
+            except NOT_NOW as error:
+                refusal = error.detail
+        position = self._run(approve_request, approval, caller, row)
+        return self._outcome(request_id, position, refusal)
+
+    def run(self, caller: Caller, request_id: str) -> RequestOutcome:
+        """Carry out a request that enough people have approved.
+
+        Raises:
+            ApprovalsMissing. Those of what it asks for.
+        """
+        row = self._guard.demand(request_id).row
+        caller.demand(RUN_REQUEST, channel_scope(row.channel))
+        carried = CarryRequest(request_id=request_id, channel=row.channel, by=caller.id)
+        try:
+            return self._carry_out(caller, row, carried)
+        except RequestOutdated:
+            self._end(caller, row)
+            raise
+
+    def reject(self, caller: Caller, request_id: str, reason: str) -> RequestOutcome:
+        """Say no to it."""
+        row = self._guard.demand(request_id).row
+        caller.demand(REJECT_REQUEST, channel_scope(row.channel))
+        command = RejectRequest(
+            request_id=request_id, channel=row.channel, by=caller.id, reason=reason
+        )
+        return self._outcome(request_id, self._run(reject_request, command, caller, row))
+
+    def withdraw(self, caller: Caller, request_id: str, reason: str = "") -> RequestOutcome:
+        """Take the caller's own request back.
+
+        Raises:
+            NotOwnRequest.
+        """
+        row = self._guard.demand(request_id).row
+        caller.demand(WITHDRAW_REQUEST, channel_scope(row.channel))
+        command = WithdrawRequest(
+            request_id=request_id, channel=row.channel, by=caller.id, reason=reason
+        )
+        return self._outcome(request_id, self._run(withdraw_request, command, caller, row))
+
+    def review(
+        self, caller: Caller, request_id: str, reason: str, *, accepted: bool
+    ) -> RequestOutcome:
+        """Say whether what another person did with break-glass was right; undoes nothing.
+
+        Raises:
+            OwnRequest.
+        """
+        row = self._guard.demand(request_id).row
+        caller.demand(REVIEW_REQUEST, channel_scope(row.channel))
+        command = ReviewRequest(
+            request_id=request_id,
+            channel=row.channel,
+            by=caller.id,
+            reason=reason,
+            accepted=accepted,
+        )
+        return self._outcome(request_id, self._run(review_request, command, caller, row))
+
+    def _run(self, item: Slice, command: Struct, caller: Caller, row: ChannelRequest) -> Position:
+        try:
+            return self._execute(item, command, caller).position
+        except RequestOutdated:
+            self._end(caller, row)
+            raise
+
+    def _end(self, caller: Caller, row: ChannelRequest) -> None:
+        """Record that the request expired or is void."""
+        command = EndRequest(request_id=row.request_id, channel=row.channel, by=caller.id)
+        self._execute.run(end_request, command, meta=caller.meta)
+
+    def _outcome(self, request_id: str, position: Position, refusal: str = "") -> RequestOutcome:
+        found = self._guard.demand(request_id)
+        return RequestOutcome(
+            request=self._guard.show(found),
+            position=position or found.version,
+            not_carried_out=refusal,
+        )
+
+    def _carry_out(
+        self, caller: Caller, row: ChannelRequest, command: CarryRequest
+    ) -> RequestOutcome:
+        """Do it as who asked for it, with the permissions that this person has now."""
+        user = self._reads.find(user_key(row.by), User)
+        grants = () if user is None or not user.row.enabled else user.row.grants
+        asker = Caller(
+            principal=Principal(row.by, "request", grants),
+            request_id=caller.request_id,
+            carried_by=caller.id,
+            alongside=Alongside(carry_request, command),
+        )
+        self._runner(row)(asker)
+        return self._outcome(row.request_id, 0)
+
+    def _runner(self, row: ChannelRequest) -> Callable[[Caller], object]:
+        """What carries out a request of this kind."""
+        channel, said = row.channel, row.command
+        match row.kind:
+            case PROMOTE.name:
+                promotion = decoders.convert(said, PromotionAsked)
+                return lambda asker: self._promotion.promote(
+                    asker,
+                    channel,
+                    promotion.release_id,
+                    reason=promotion.reason,
+                    display_name=promotion.display_name,
+                    refresh=promotion.refresh,
+                    overrides=promotion.overrides,
+                )
+            case EDIT_CHANNEL.name:
+                edit = decoders.convert(said, EditAsked)
+                return lambda asker: self._channels.edit(
+                    asker, channel, selector=edit.selector, policy=edit.policy
+                )
+            case PROTECT_CHANNEL.name:
+                change = decoders.convert(said, ProtectionAsked)
+                return lambda asker: self._channels.protect(
+                    asker, channel, change.protection, change.reason
+                )
+            case LIFT_QUARANTINE.name:
+                lifting = decoders.convert(said, LiftingAsked)
+                return lambda asker: self._quarantine.lift(
+                    asker, channel, lifting.closure_hash, lifting.reason
+                )
+        return self._of_rollout(row.kind, said)
+
+    def _of_rollout(self, kind: str, said: dict[str, Any]) -> Callable[[Caller], object]:
+        return lambda asker: self._rollouts.run_again(asker, kind, said)

@@ -1,0 +1,97 @@
+"""What happens to a request on a protected channel."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import Struct
+
+from tidegate.domain.channels.facts import ChannelProtection
+from tidegate.kernel.tags import Partition, Untagged
+from tidegate.kernel.vocabulary import facts
+
+
+class SeenChannel(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What the request was made of: if one of these changes, it is void."""
+
+    pin: str | None
+    policy_digest: str
+    selector: str
+    protection: ChannelProtection
+
+
+class RequestFact(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    request_id: Annotated[str, Partition()]
+    channel: Annotated[str, Untagged()]
+    by: Annotated[str, Untagged()]
+    at: datetime
+
+
+class RequestMade(RequestFact, frozen=True, kw_only=True):
+    """A person asks for something that needs another person."""
+
+    kind: Annotated[str, Untagged()]  # the step: channel.promote
+    command: dict[str, Any]  # its arguments
+    digest: Annotated[str, Untagged()]  # of what is asked for and what was seen
+    seen: Annotated[SeenChannel, Untagged()]
+    reason: str
+    expires_at: datetime
+
+
+class RequestApproved(RequestFact, frozen=True, kw_only=True):
+    """Another person agrees to what has this digest."""
+
+    digest: Annotated[str, Untagged()]
+    reason: str = ""
+
+
+class RequestExecuted(RequestFact, frozen=True, kw_only=True):
+    """It was carried out, in this commit."""
+
+
+class RequestRejected(RequestFact, frozen=True, kw_only=True):
+    reason: str
+
+
+class RequestWithdrawn(RequestFact, frozen=True, kw_only=True):
+    reason: str = ""
+
+
+class RequestExpired(RequestFact, frozen=True, kw_only=True):
+    """Nobody approved it in time, or nobody carried it out."""
+
+
+class RequestVoided(RequestFact, frozen=True, kw_only=True):
+    """The channel is no longer as it was when the request was made."""
+
+    reason: str
+
+
+class EmergencyUsed(RequestFact, frozen=True, kw_only=True):
+    """A person went past the approval. What they did is in the same commit."""
+
+    kind: Annotated[str, Untagged()]
+    command: dict[str, Any]
+    reason: str
+
+
+class RequestReviewed(RequestFact, frozen=True, kw_only=True):
+    """Another person looked at what was done alone. The verdict undoes nothing."""
+
+    accepted: bool
+    reason: str
+
+
+FACTS = facts(
+    "fleet",
+    RequestMade,
+    RequestApproved,
+    RequestExecuted,
+    RequestRejected,
+    RequestWithdrawn,
+    RequestExpired,
+    RequestVoided,
+    EmergencyUsed,
+    RequestReviewed,
+)

@@ -1,0 +1,148 @@
+"""The errors of requests on protected channels."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from tidegate.errors import Conflict, NotFound, Refused
+
+
+class RequestNotFound(NotFound):
+    """There is no request of this name."""
+
+    code = "request_not_found"
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(
+            f"there is no request {request_id}; see them with `tidegate request list`",
+            request_id=request_id,
+        )
+
+
+class RequestOver(Refused):
+    """The request is not open any more."""
+
+    code = "request_over"
+
+    def __init__(self, request_id: str, state: str, detail: str = "") -> None:
+        super().__init__(
+            detail or f"Request {request_id} is {state}; nothing more can be done with it.",
+            request_id=request_id,
+            state=state,
+        )
+
+
+class RequestOutdated(Refused):
+    """The channel is no longer as it was when the request was made, or its time is over."""
+
+    code = "request_outdated"
+
+    def __init__(self, request_id: str, channel: str, what: str) -> None:
+        super().__init__(
+            f"Request {request_id} is void: {what} since it was made. Make it again.",
+            request_id=request_id,
+            channel=channel,
+        )
+        self.what = what
+
+
+class RequestExpiredAt(RequestOutdated):
+    """Nobody carried it out in time."""
+
+    code = "request_expired"
+
+    def __init__(self, request_id: str, channel: str, at: datetime) -> None:
+        super().__init__(request_id, channel, f"it expired at {at:%Y-%m-%d %H:%M} UTC")
+        self.detail = f"Request {request_id} expired at {at:%Y-%m-%d %H:%M} UTC. Make it again."
+
+
+class RequestChanged(Conflict):
+    """The approval names another digest than that of the request."""
+
+    code = "request_changed"
+
+    def __init__(self, request_id: str, named: str, found: str) -> None:
+        super().__init__(
+            f"You looked at {named[:12]}, and request {request_id} has the digest {found[:12]}; "
+            f"look again: tidegate request show {request_id}",
+            request_id=request_id,
+            found=found,
+        )
+
+
+class OwnRequest(Refused):
+    """Who made a request does not approve or review it."""
+
+    code = "own_request"
+
+    def __init__(self, request_id: str, verb: str) -> None:
+        super().__init__(
+            f"You made request {request_id}; somebody else must {verb} it.", request_id=request_id
+        )
+
+
+class NotOwnRequest(Refused):
+    """Only who made a request withdraws it."""
+
+    code = "not_own_request"
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(
+            f"Only the person who made request {request_id} can withdraw it; reject it instead: "
+            f"tidegate request reject {request_id} --reason …",
+            request_id=request_id,
+        )
+
+
+class ApprovalsMissing(Refused):
+    """Not enough people have approved the request."""
+
+    code = "approvals_missing"
+
+    def __init__(self, request_id: str, found: int, needed: int) -> None:
+        super().__init__(
+            f"{found} of {needed} people approved request {request_id}; the next one runs: "
+            f"tidegate request approve {request_id}",
+            request_id=request_id,
+            found=found,
+            needed=needed,
+        )
+
+
+class NobodyElseApproves(Refused):
+    """A channel cannot be protected where nobody could approve."""
+
+    code = "nobody_else_approves"
+
+    def __init__(self, channel: str, found: int, needed: int) -> None:
+        who = "Nobody else" if not found else f"Only {found} other{'s' if found > 1 else ''}"
+        super().__init__(
+            f"{who} may approve on {channel}, and {needed} must; add an approver first: "
+            f"tidegate user grant NAME --role approver --scope channel:{channel}",
+            channel=channel,
+            found=found,
+            needed=needed,
+        )
+
+
+class BreakGlassForbidden(Refused):
+    """The channel lets nobody act alone, not even in an emergency."""
+
+    code = "break_glass_forbidden"
+
+    def __init__(self, channel: str) -> None:
+        super().__init__(
+            f"{channel} allows no break-glass; ask an approver of {channel}.", channel=channel
+        )
+
+
+class NotProtected(Conflict):
+    """The channel is not protected any more; do it at once."""
+
+    code = "not_protected"
+
+    def __init__(self, channel: str) -> None:
+        super().__init__(
+            f"{channel} is not protected (any more), so it takes no request; do it at once.",
+            channel=channel,
+        )

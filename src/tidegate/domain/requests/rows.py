@@ -1,0 +1,55 @@
+"""The row of a request."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from tidegate.domain.requests.facts import SeenChannel
+from tidegate.domain.requests.states import RequestState
+from tidegate.kernel.collections import Collection, Index, Nature, Writers
+from tidegate.kernel.model import Key
+
+
+class ChannelRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a person asked for on a protected channel, and who agreed."""
+
+    request_id: str
+    channel: str
+    kind: str
+    command: dict[str, Any]
+    by: str
+    reason: str
+    made_at: datetime
+    state: RequestState
+    digest: str = ""
+    seen: SeenChannel | None = None  # None: it was carried out with break-glass
+    expires_at: datetime | None = None
+    approvals: tuple[str, ...] = ()
+    ended_by: str = ""
+    ended_at: datetime | None = None
+    ended_reason: str = ""
+    accepted: bool | None = None  # what the review said
+
+    @property
+    def approvals_needed(self) -> int:
+        return 0 if self.seen is None else self.seen.protection.approvals
+
+
+REQUESTS = Collection(
+    "requests",
+    ChannelRequest,
+    writers=Writers.FOLDED,
+    nature=Nature.DERIVED,
+    columns=("request_id", "channel", "state", "made_at"),
+    indexes=(Index("by_making", ("made_at",)), Index("by_state", ("state", "made_at"))),
+)
+
+
+def request_key(request_id: str) -> Key:
+    return Key(REQUESTS.name, request_id)
+
+
+COLLECTIONS = (REQUESTS,)

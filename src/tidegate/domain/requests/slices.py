@@ -1,0 +1,410 @@
+"""What people do with requests on protected channels.
+
+    make ──▶ approve … approve, carry out ──▶ executed
+               └ reject, withdraw; or it expires, or the channel changes
+
+Four eyes: who made a request does not approve it, and each person counts once. The last approval
+is carried out in its own commit: ``carry_request`` is decided together with the command itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Any
+
+from msgspec import Struct
+
+from tidegate.domain.access.reasons import REASON_BYTES_MAX, check_operator
+from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.channels.slices import check_channel, demand_channel
+from tidegate.domain.releases.rows import Actual, actual_key
+from tidegate.domain.requests.facts import (
+    EmergencyUsed,
+    RequestApproved,
+    RequestExecuted,
+    RequestExpired,
+    RequestMade,
+    RequestRejected,
+    RequestReviewed,
+    RequestVoided,
+    RequestWithdrawn,
+    SeenChannel,
+)
+from tidegate.domain.requests.refusals import (
+    ApprovalsMissing,
+    BreakGlassForbidden,
+    NotOwnRequest,
+    NotProtected,
+    OwnRequest,
+    RequestChanged,
+    RequestExpiredAt,
+    RequestNotFound,
+    RequestOutdated,
+    RequestOver,
+)
+from tidegate.domain.requests.rows import ChannelRequest, request_key
+from tidegate.domain.requests.states import OPEN, RequestState
+from tidegate.kernel import codec
+from tidegate.kernel.model import Key, check_text
+from tidegate.kernel.slices import Slice
+
+REQUEST_ID_BYTES_MAX = 64
+DIGEST_BYTES_MAX = 64
+
+Rows = tuple[ChannelRequest | None, Channel | None, Actual | None]
+
+
+class RequestCommand(Struct, frozen=True, kw_only=True):
+    request_id: str
+    channel: str
+    by: str
+    reason: str = ""
+
+
+class MakeRequest(RequestCommand, frozen=True, kw_only=True):
+    """Ask for what needs a second person."""
+
+    kind: str
+    command: dict[str, Any]
+
+
+class ApproveRequest(RequestCommand, frozen=True, kw_only=True):
+    """Agree to what has this digest."""
+
+    digest: str
+
+
+class CarryRequest(RequestCommand, frozen=True, kw_only=True):
+    """What goes along with the command itself: with a digest also the last approval."""
+
+    digest: str | None = None
+
+
+class RejectRequest(RequestCommand, frozen=True, kw_only=True):
+    """Say no."""
+
+
+class WithdrawRequest(RequestCommand, frozen=True, kw_only=True):
+    """Take the own request back."""
+
+
+class EndRequest(RequestCommand, frozen=True, kw_only=True):
+    """Record that it expired, or that the channel changed. Otherwise nothing happens."""
+
+
+class UseEmergency(RequestCommand, frozen=True, kw_only=True):
+    """What goes along with a command that one person carries out with break-glass."""
+
+    kind: str
+    command: dict[str, Any]
+
+
+class ReviewRequest(RequestCommand, frozen=True, kw_only=True):
+    """Say what another person thinks of what was done alone."""
+
+    accepted: bool
+
+
+class _Digested(Struct, frozen=True):
+    kind: str
+    channel: str
+    command: dict[str, Any]
+    seen: SeenChannel
+
+
+def rows_of_request(command: RequestCommand) -> tuple[Key, ...]:
+    """Raises: InvalidInput, LimitExceeded."""
+    check_text("request_id", command.request_id, REQUEST_ID_BYTES_MAX)
+    check_channel(command.channel)
+    check_operator(command.by, "an operator's word")
+    if command.reason:
+        check_text("reason", command.reason, REASON_BYTES_MAX)
+    return (
+        request_key(command.request_id),
+        channel_key(command.channel),
+        actual_key(command.channel),
+    )
+
+
+def _reasoned(command: RequestCommand) -> tuple[Key, ...]:
+    check_operator(command.by, command.reason)
+    return rows_of_request(command)
+
+
+# ── making ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def see_channel(channel: Channel, pin: Actual | None) -> SeenChannel:
+    """What a request is made of. Raises: NotProtected."""
+    if channel.protection is None:
+        raise NotProtected(channel.channel)
+    return SeenChannel(
+        pin=None if pin is None else pin.pinned_release_id,
+        policy_digest=sha256(codec.encode(channel.policy)).hexdigest(),
+        selector=channel.selector,
+        protection=channel.protection,
+    )
+
+
+def decide_making(rows: Rows, command: MakeRequest, now: datetime) -> Sequence[Struct]:
+    if rows[0] is not None:
+        return ()  # a repeat: ids are not given twice
+    channel = demand_channel(rows[1], command.channel)
+    seen = see_channel(channel, rows[2])
+    asked = _Digested(command.kind, command.channel, command.command, seen)
+    made = RequestMade(
+        request_id=command.request_id,
+        channel=command.channel,
+        by=command.by,
+        at=now,
+        kind=command.kind,
+        command=command.command,
+        digest=sha256(codec.encode(asked)).hexdigest(),
+        seen=seen,
+        reason=command.reason,
+        expires_at=now + timedelta(seconds=seen.protection.request_seconds),
+    )
+    return (made,)
+
+
+# ── approving and carrying out ────────────────────────────────────────────────────────────────────
+
+
+def find_change(row: ChannelRequest, channel: Channel | None, pin: Actual | None) -> str:
+    """What changed since the request was made; empty: nothing that counts."""
+    seen = row.seen
+    assert seen is not None, "an open request has seen its channel"
+    if channel is None or channel.protection is None:
+        return f"{row.channel} is not protected any more"
+    found = see_channel(channel, pin)
+    if found.pin != seen.pin:
+        return f"{row.channel} moved from {seen.pin or 'no release'} to {found.pin or 'none'}"
+    if found.selector != seen.selector:
+        return f"the hosts of {row.channel} were changed"
+    if found.policy_digest != seen.policy_digest:
+        return f"the policy of {row.channel} was changed"
+    return "" if found == seen else f"the protection of {row.channel} was changed"
+
+
+def _demand_open(rows: Rows, command: RequestCommand) -> ChannelRequest:
+    row = rows[0]
+    if row is None:
+        raise RequestNotFound(command.request_id)
+    if row.state not in OPEN:
+        raise RequestOver(row.request_id, row.state)
+    return row
+
+
+def _demand_current(rows: Rows, command: RequestCommand, now: datetime) -> ChannelRequest:
+    """Raises: RequestNotFound, RequestOver, RequestExpiredAt, RequestOutdated."""
+    row = _demand_open(rows, command)
+    if row.expires_at is not None and row.expires_at <= now:
+        raise RequestExpiredAt(row.request_id, row.channel, row.expires_at)
+    changed = find_change(row, rows[1], rows[2])
+    if changed:
+        raise RequestOutdated(row.request_id, row.channel, changed)
+    return row
+
+
+def _approved(
+    row: ChannelRequest, command: RequestCommand, digest: str, now: datetime
+) -> tuple[RequestApproved, ...]:
+    """The approval; nothing if this person has approved before. Raises: as ``decide_approval``."""
+    if command.by == row.by:
+        raise OwnRequest(row.request_id, "approve")
+    if digest != row.digest:
+        raise RequestChanged(row.request_id, digest, row.digest)
+    if command.by in row.approvals:
+        return ()
+    if row.state is RequestState.APPROVED:
+        raise RequestOver(
+            row.request_id,
+            row.state,
+            f"Enough people approved request {row.request_id}; "
+            f"carry it out: tidegate request run {row.request_id}",
+        )
+    approved = RequestApproved(
+        request_id=row.request_id,
+        channel=row.channel,
+        by=command.by,
+        at=now,
+        digest=digest,
+        reason=command.reason,
+    )
+    return (approved,)
+
+
+def decide_approval(rows: Rows, command: ApproveRequest, now: datetime) -> Sequence[Struct]:
+    """Raises: OwnRequest, RequestChanged. Those of a request that is over."""
+    return _approved(_demand_current(rows, command, now), command, command.digest, now)
+
+
+def decide_carrying(rows: Rows, command: CarryRequest, now: datetime) -> Sequence[Struct]:
+    """Raises: ApprovalsMissing. Those of ``decide_approval``."""
+    row = _demand_current(rows, command, now)
+    approved = () if command.digest is None else _approved(row, command, command.digest, now)
+    found = len(row.approvals) + len(approved)
+    if found < row.approvals_needed:
+        raise ApprovalsMissing(row.request_id, found, row.approvals_needed)
+    executed = RequestExecuted(
+        request_id=row.request_id, channel=row.channel, by=command.by, at=now
+    )
+    return (*approved, executed)
+
+
+# ── ending ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decide_rejection(rows: Rows, command: RejectRequest, now: datetime) -> Sequence[Struct]:
+    row = _demand_open(rows, command)
+    rejected = RequestRejected(
+        request_id=row.request_id,
+        channel=row.channel,
+        by=command.by,
+        at=now,
+        reason=command.reason,
+    )
+    return (rejected,)
+
+
+def decide_withdrawal(rows: Rows, command: WithdrawRequest, now: datetime) -> Sequence[Struct]:
+    row = _demand_open(rows, command)
+    if command.by != row.by:
+        raise NotOwnRequest(row.request_id)
+    withdrawn = RequestWithdrawn(
+        request_id=row.request_id,
+        channel=row.channel,
+        by=command.by,
+        at=now,
+        reason=command.reason,
+    )
+    return (withdrawn,)
+
+
+def decide_end(rows: Rows, command: EndRequest, now: datetime) -> Sequence[Struct]:
+    members = {"request_id": command.request_id, "channel": command.channel, "by": command.by}
+    try:
+        _demand_current(rows, command, now)
+    except RequestExpiredAt:
+        return (RequestExpired(**members, at=now),)
+    except RequestOutdated as outdated:
+        return (RequestVoided(**members, at=now, reason=outdated.what),)
+    except RequestOver:
+        return ()
+    return ()
+
+
+# ── alone ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decide_emergency(rows: Rows, command: UseEmergency, now: datetime) -> Sequence[Struct]:
+    """Raises: BreakGlassForbidden."""
+    channel = demand_channel(rows[1], command.channel)
+    if channel.protection is None:
+        return ()  # nothing was gone past
+    if not channel.protection.break_glass:
+        raise BreakGlassForbidden(command.channel)
+    used = EmergencyUsed(
+        request_id=command.request_id,
+        channel=command.channel,
+        by=command.by,
+        at=now,
+        kind=command.kind,
+        command=command.command,
+        reason=command.reason,
+    )
+    return (used,)
+
+
+def decide_review(rows: Rows, command: ReviewRequest, now: datetime) -> Sequence[Struct]:
+    row = rows[0]
+    if row is None:
+        raise RequestNotFound(command.request_id)
+    if row.state is not RequestState.TO_REVIEW:
+        raise RequestOver(
+            row.request_id,
+            row.state,
+            f"Request {row.request_id} is {row.state}; only what was done with break-glass is "
+            "reviewed, once.",
+        )
+    if command.by == row.by:
+        raise OwnRequest(row.request_id, "review")
+    reviewed = RequestReviewed(
+        request_id=row.request_id,
+        channel=row.channel,
+        by=command.by,
+        at=now,
+        accepted=command.accepted,
+        reason=command.reason,
+    )
+    return (reviewed,)
+
+
+make_request = Slice(
+    name="make-request",
+    command=MakeRequest,
+    writes=(RequestMade,),
+    rows=rows_of_request,
+    decide=decide_making,
+)
+approve_request = Slice(
+    name="approve-request",
+    command=ApproveRequest,
+    writes=(RequestApproved,),
+    rows=rows_of_request,
+    decide=decide_approval,
+)
+carry_request = Slice(
+    name="carry-request",
+    command=CarryRequest,
+    writes=(RequestApproved, RequestExecuted),
+    rows=rows_of_request,
+    decide=decide_carrying,
+)
+reject_request = Slice(
+    name="reject-request",
+    command=RejectRequest,
+    writes=(RequestRejected,),
+    rows=_reasoned,
+    decide=decide_rejection,
+)
+withdraw_request = Slice(
+    name="withdraw-request",
+    command=WithdrawRequest,
+    writes=(RequestWithdrawn,),
+    rows=rows_of_request,
+    decide=decide_withdrawal,
+)
+end_request = Slice(
+    name="end-request",
+    command=EndRequest,
+    writes=(RequestExpired, RequestVoided),
+    rows=rows_of_request,
+    decide=decide_end,
+)
+use_emergency = Slice(
+    name="use-emergency",
+    command=UseEmergency,
+    writes=(EmergencyUsed,),
+    rows=_reasoned,
+    decide=decide_emergency,
+)
+review_request = Slice(
+    name="review-request",
+    command=ReviewRequest,
+    writes=(RequestReviewed,),
+    rows=_reasoned,
+    decide=decide_review,
+)
+SLICES = (
+    make_request,
+    approve_request,
+    carry_request,
+    reject_request,
+    withdraw_request,
+    end_request,
+    use_emergency,
+    review_request,
+)

@@ -1,0 +1,276 @@
+"""Protected channels over HTTP: what takes two people, and how one acts alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.api.served_fleet import CHANNEL, ServedFleet, serve_fleet
+from tidegate.domain.access.roles import Grant, Role
+
+HERE = f"/v1/channels/{CHANNEL}"
+WHY = {"reason": "it is production"}
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
+    with serve_fleet(tmp_path / "data") as fleet:
+        fleet.create()
+        yield fleet
+
+
+def approver(fleet: ServedFleet) -> httpx2.Client:
+    return fleet.served.as_role(Grant(Role.APPROVER, f"channel:{CHANNEL}"))
+
+
+def protect(fleet: ServedFleet, **members: Any) -> None:
+    done = fleet.manager.post(f"{HERE}/protect", json=WHY | members)
+    assert done.status_code == 200, done.text
+
+
+def ask(fleet: ServedFleet, release: str = "web.1") -> dict[str, Any]:
+    asked = fleet.manager.post(f"{HERE}/promote", json={"release_id": release})
+    assert asked.status_code == 202, asked.text
+    found: dict[str, Any] = asked.json()
+    return found
+
+
+def approve(who: httpx2.Client, request: dict[str, Any], **members: Any) -> httpx2.Response:
+    body = {"digest": request["digest"]} | members
+    return who.post(f"/v1/requests/{request['request_id']}/approve", json=body)
+
+
+def pin_of(fleet: ServedFleet) -> str | None:
+    pin = fleet.viewer.get(HERE).json().get("pin")
+    return None if pin is None else str(pin["pinnedReleaseId"])
+
+
+def test_makes_a_request_of_a_promotion_and_the_last_approval_carries_it_out(
+    fleet: ServedFleet,
+) -> None:
+    ann, bob = approver(fleet), approver(fleet)
+    protect(fleet, approvals=2)
+
+    request = ask(fleet)
+    before = pin_of(fleet)
+    first = approve(ann, request)
+    between = pin_of(fleet)
+    second = approve(bob, request)
+
+    assert request["state"] == "waiting"
+    assert len(request["approvers"]) >= 2
+    assert (before, between, pin_of(fleet)) == (None, None, "web.1")
+    assert (first.status_code, first.json()["state"]) == (200, "waiting")
+    assert (second.status_code, second.json()["state"]) == (200, "executed")
+    events = fleet.installation.log.feed(after=first.json()["position"], limit=1_000)
+    assert [event.type for event in events][:3] == [
+        *("RequestApproved", "RequestExecuted", "ReleaseRegistered"),
+    ]
+    again = approve(bob, request)
+    assert (again.status_code, again.json()["state"]) == (200, "executed")
+
+
+def test_lets_nobody_approve_their_own_request(fleet: ServedFleet) -> None:
+    both = fleet.served.as_role(Role.RELEASE_MANAGER, Role.APPROVER)
+    approver(fleet)
+    protect(fleet)
+
+    request = both.post(f"{HERE}/promote", json={"release_id": "web.1"}).json()
+    own = approve(both, request)
+
+    assert (own.status_code, own.json()["code"]) == (422, "own_request")
+    assert pin_of(fleet) is None
+
+
+def test_counts_each_person_once(fleet: ServedFleet) -> None:
+    ann = approver(fleet)
+    approver(fleet)
+    protect(fleet, approvals=2)
+    request = ask(fleet)
+
+    states = [approve(ann, request).json()["state"] for _ in range(2)]
+
+    assert states == ["waiting", "waiting"]
+    assert pin_of(fleet) is None
+
+
+def test_refuses_an_approval_of_another_digest(fleet: ServedFleet) -> None:
+    ann = approver(fleet)
+    protect(fleet)
+
+    refused = approve(ann, ask(fleet), digest="0" * 64)
+
+    assert (refused.status_code, refused.json()["code"]) == (409, "request_changed")
+
+
+def test_asks_for_the_permission_on_this_channel(fleet: ServedFleet) -> None:
+    approver(fleet)
+    elsewhere = fleet.served.as_role(Grant(Role.APPROVER, "channel:other"))
+    protect(fleet)
+
+    assert approve(elsewhere, ask(fleet)).status_code == 403
+
+
+def test_voids_a_request_when_the_pin_moved(fleet: ServedFleet) -> None:
+    ann = approver(fleet)
+    protect(fleet)
+    first, second = ask(fleet), ask(fleet, "web.2")
+    assert approve(ann, first).json()["state"] == "executed"
+
+    refused = approve(ann, second)
+
+    assert (refused.status_code, refused.json()["code"]) == (422, "request_outdated")
+    assert "web.1" in refused.json()["detail"]
+    shown = ann.get(f"/v1/requests/{second['request_id']}").json()
+    assert shown["state"] == "voided"
+    assert pin_of(fleet) == "web.1"
+
+
+def test_expires(fleet: ServedFleet) -> None:
+    ann = approver(fleet)
+    protect(fleet, request_seconds=300)
+    request = ask(fleet)
+    fleet.wait(301)
+
+    refused = approve(ann, request)
+
+    assert refused.json()["code"] == "request_expired"
+    assert ann.get(f"/v1/requests/{request['request_id']}").json()["state"] == "expired"
+
+
+def test_approves_what_cannot_run_now_and_runs_it_later(fleet: ServedFleet) -> None:
+    ann = approver(fleet)
+    protect(fleet)
+    request = ask(fleet)
+    fleet.operator.post(f"{HERE}/hold", json={"reason": "audit"})
+
+    approved = approve(ann, request).json()
+    fleet.operator.post(f"{HERE}/unhold", json={"reason": "over"})
+    ran = fleet.manager.post(f"/v1/requests/{request['request_id']}/run")
+
+    assert approved["state"] == "approved"
+    assert "held" in approved["not_carried_out"]
+    assert (ran.status_code, ran.json()["state"]) == (200, "executed")
+    assert pin_of(fleet) == "web.1"
+
+
+def test_changes_the_policy_only_with_a_second_person(fleet: ServedFleet) -> None:
+    ann = approver(fleet)
+    protect(fleet)
+    etag = fleet.manager.get(HERE).headers["etag"]
+
+    asked = fleet.manager.patch(HERE, json={"policy": {"waves": []}}, headers={"if-match": etag})
+    before = fleet.viewer.get(HERE).json()["policy"]
+    done = approve(ann, asked.json())
+
+    assert asked.status_code == 202, asked.text
+    assert before["waves"] != []
+    assert done.json()["state"] == "executed", done.text
+    assert fleet.viewer.get(HERE).json()["policy"].get("waves", []) == []
+
+
+def test_takes_one_person_to_stop_and_to_go_back(fleet: ServedFleet) -> None:
+    ann = approver(fleet)
+    protect(fleet)
+    approve(ann, ask(fleet))
+    rollout = fleet.viewer.get(HERE).json()["active_rollout_id"]
+
+    paused = fleet.operator.post(f"/v1/rollouts/{rollout}/pause", json={"reason": "look"})
+    aborted = fleet.operator.post(f"/v1/rollouts/{rollout}/abort", json={"reason": "bad"})
+    held = fleet.operator.post(f"{HERE}/hold", json={"reason": "bad"})
+    back = fleet.manager.post(f"{HERE}/rollback", json={"reason": "bad"})
+
+    assert [paused.status_code, aborted.status_code, held.status_code] == [200, 200, 200]
+    assert back.json()["code"] == "nothing_to_go_back_to"  # no request: only nothing succeeded yet
+
+
+def test_loosens_the_protection_only_with_a_second_person(fleet: ServedFleet) -> None:
+    ann = approver(fleet)
+    approver(fleet)
+    protect(fleet)
+    protect(fleet, approvals=2)
+
+    less = fleet.manager.post(f"{HERE}/protect", json=WHY | {"approvals": 1})
+    none = fleet.manager.post(f"{HERE}/unprotect", json=WHY)
+
+    assert [less.status_code, none.status_code] == [202, 202]
+    assert fleet.viewer.get(HERE).json()["protection"]["approvals"] == 2
+    assert approve(ann, none.json()).json()["state"] == "waiting"
+
+
+def test_protects_nothing_where_nobody_else_may_approve(fleet: ServedFleet) -> None:
+    alone = fleet.served.as_role(Role.RELEASE_MANAGER)
+    found = len(fleet.installation.guard.approvers(CHANNEL))
+
+    refused = alone.post(f"{HERE}/protect", json=WHY | {"approvals": min(found + 1, 5)})
+
+    assert (refused.status_code, refused.json()["code"]) == (422, "nobody_else_approves")
+
+
+def test_acts_alone_with_break_glass_and_is_reviewed(fleet: ServedFleet) -> None:
+    ann = approver(fleet)
+    on_call = fleet.served.as_role(Role.RELEASE_MANAGER, Role.ON_CALL, Role.APPROVER)
+    protect(fleet)
+    glass = {"tidegate-break-glass": "it%20burns"}
+
+    without = fleet.manager.post(f"{HERE}/promote", json={"release_id": "web.1"}, headers=glass)
+    done = on_call.post(f"{HERE}/promote", json={"release_id": "web.1"}, headers=glass)
+    (waiting,) = ann.get("/v1/requests", params={"state": "to-review"}).json()["items"]
+    path = f"/v1/requests/{waiting['request_id']}/review"
+    own = on_call.post(path, json={"accepted": True, "reason": "fine"})
+    reviewed = ann.post(path, json={"accepted": False, "reason": "wake me"})
+
+    assert without.status_code == 403
+    assert done.status_code == 200, done.text
+    assert pin_of(fleet) == "web.1"
+    assert (waiting["reason"], waiting["kind"]) == ("it burns", "channel.promote")
+    assert own.json()["code"] == "own_request"
+    assert (reviewed.json()["state"], reviewed.json()["accepted"]) == ("reviewed", False)
+
+
+def test_allows_no_break_glass_where_the_channel_says_so(fleet: ServedFleet) -> None:
+    approver(fleet)
+    on_call = fleet.served.as_role(Role.RELEASE_MANAGER, Role.ON_CALL)
+    protect(fleet, break_glass=False)
+
+    refused = on_call.post(
+        f"{HERE}/promote",
+        json={"release_id": "web.1"},
+        headers={"tidegate-break-glass": "fire"},
+    )
+
+    assert (refused.status_code, refused.json()["code"]) == (422, "break_glass_forbidden")
+    assert pin_of(fleet) is None
+
+
+def test_gives_a_repeat_the_same_request(fleet: ServedFleet) -> None:
+    approver(fleet)
+    protect(fleet)
+    key = {"idempotency-key": "one"}
+
+    asked = [
+        fleet.manager.post(f"{HERE}/promote", json={"release_id": "web.1"}, headers=key).json()
+        for _ in range(2)
+    ]
+
+    assert asked[0] == asked[1]
+
+
+def test_rejects_and_withdraws(fleet: ServedFleet) -> None:
+    ann = approver(fleet)
+    protect(fleet)
+    one, two = ask(fleet), ask(fleet)
+
+    rejected = ann.post(f"/v1/requests/{one['request_id']}/reject", json={"reason": "no"})
+    other = ann.post(f"/v1/requests/{two['request_id']}/withdraw", json={})
+    own = fleet.manager.post(f"/v1/requests/{two['request_id']}/withdraw", json={})
+    late = approve(ann, one)
+
+    assert rejected.json()["state"] == "rejected"
+    assert other.json()["code"] == "not_own_request"
+    assert own.json()["state"] == "withdrawn"
+    assert late.json()["code"] == "request_over"

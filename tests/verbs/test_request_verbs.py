@@ -1,0 +1,113 @@
+"""Protect a channel and decide about requests do the same through each door."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.api.served_fleet import CHANNEL, ServedFleet
+from tests.verbs.doors import ApiCall, SharedServers, Verb, VerbCase, check
+from tidegate.domain.access import steps
+from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.principals import Principal
+from tidegate.domain.access.roles import Grant, Role
+from tidegate.domain.access.second_person import SecondPersonNeeded
+
+MANAGER = (Role.RELEASE_MANAGER,)
+APPROVER = (Role.APPROVER,)
+VIEWER = (Role.VIEWER,)
+WHY = "it is production"
+NO_FORM = "the dashboard shows no form for it yet"
+REQUEST = "R-751b1faa75"
+HERE = f"/v1/channels/{CHANNEL}"
+OTHER = "0" * 64
+PATH = f"/v1/requests/{REQUEST}"
+
+
+def create(fleet: ServedFleet) -> None:
+    fleet.create()
+    fleet.served.as_role(Grant(Role.APPROVER, f"channel:{CHANNEL}"))
+
+
+def protect(fleet: ServedFleet) -> None:
+    create(fleet)
+    done = fleet.manager.post(f"{HERE}/protect", json={"reason": WHY})
+    assert done.status_code == 200, done.text
+
+
+def ask(fleet: ServedFleet) -> None:
+    """A request whose id and digest are the same on every server."""
+    protect(fleet)
+    principal = Principal("user_asker", "session", (Grant(Role.RELEASE_MANAGER),))
+    caller = Caller(principal=principal, key="one")
+    with pytest.raises(SecondPersonNeeded) as made:
+        fleet.installation.promotion.promote(caller, CHANNEL, "web.1")
+    assert made.value.request.request_id == REQUEST  # type: ignore[attr-defined]
+
+
+PROTECT = Verb(
+    steps.PROTECT_CHANNEL,
+    ApiCall("POST", f"{HERE}/protect", {"reason": WHY}),
+    ("channel", "protect", CHANNEL, "--reason", WHY),
+    NO_FORM,
+)
+UNPROTECT = Verb(
+    steps.PROTECT_CHANNEL,
+    ApiCall("POST", f"{HERE}/unprotect", {"reason": WHY}),
+    ("channel", "unprotect", CHANNEL, "--reason", WHY),
+    NO_FORM,
+)
+PROMOTE = Verb(
+    steps.PROMOTE,
+    ApiCall("POST", f"{HERE}/promote", {"release_id": "web.1", "reason": WHY}),
+    ("channel", "promote", CHANNEL, "web.1", "--reason", WHY),
+    NO_FORM,
+)
+APPROVE_OTHER = Verb(
+    steps.APPROVE_REQUEST,
+    ApiCall("POST", f"{PATH}/approve", {"digest": OTHER}),
+    ("request", "approve", REQUEST, "--digest", OTHER),
+    NO_FORM,
+)
+REJECT = Verb(
+    steps.REJECT_REQUEST,
+    ApiCall("POST", f"{PATH}/reject", {"reason": WHY}),
+    ("request", "reject", REQUEST, "--reason", WHY),
+    NO_FORM,
+)
+WITHDRAW = Verb(
+    steps.WITHDRAW_REQUEST,
+    ApiCall("POST", f"{PATH}/withdraw", {}),
+    ("request", "withdraw", REQUEST),
+    NO_FORM,
+)
+RUN = Verb(steps.RUN_REQUEST, ApiCall("POST", f"{PATH}/run"), ("request", "run", REQUEST), NO_FORM)
+REVIEW = Verb(
+    steps.REVIEW_REQUEST,
+    ApiCall("POST", f"{PATH}/review", {"accepted": True, "reason": WHY}),
+    ("request", "review", REQUEST, "--accept", "--reason", WHY),
+    NO_FORM,
+)
+
+CASES = (
+    VerbCase(PROTECT, "for the first time", MANAGER, create),
+    VerbCase(PROTECT, "as before", MANAGER, protect, changes=False),
+    VerbCase(PROTECT, "as a viewer", VIEWER, create, "missing_permission"),
+    VerbCase(UNPROTECT, "asks for a second person", MANAGER, protect),
+    VerbCase(PROMOTE, "on a protected channel", MANAGER, protect),
+    VerbCase(APPROVE_OTHER, "another digest", APPROVER, ask, "request_changed"),
+    VerbCase(APPROVE_OTHER, "as a viewer", VIEWER, ask, "missing_permission"),
+    VerbCase(APPROVE_OTHER, "an unknown one", APPROVER, code="request_not_found"),
+    VerbCase(REJECT, "a request", APPROVER, ask),
+    VerbCase(WITHDRAW, "that of another person", VIEWER, ask, "not_own_request"),
+    VerbCase(RUN, "one that nobody approved", MANAGER, ask, "approvals_missing"),
+    VerbCase(REVIEW, "one that waits", APPROVER, ask, "request_over"),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_does_the_same_through_each_door(
+    case: VerbCase, tmp_path: Path, shared: SharedServers
+) -> None:
+    check(case, tmp_path, shared)
