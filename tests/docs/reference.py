@@ -459,6 +459,7 @@ SCOPE_OF_NOUN: Final = {
     "freeze": "each channel that it names, or `*`",
     "window": "each channel that it names, or `*`",
     "quarantine": CHANNEL,
+    "request": CHANNEL,
     "budget": EVERYWHERE,
     "host": EVERYWHERE,
 }

@@ -31,7 +31,7 @@ from tidegate.domain.access.steps import (
     WITHDRAW_REQUEST,
 )
 from tidegate.domain.channels.facts import ChannelPolicy, ChannelProtection
-from tidegate.domain.requests.refusals import RequestOutdated
+from tidegate.domain.requests.refusals import ApprovalsMissing, RequestOutdated, RequestOver
 from tidegate.domain.requests.rows import ChannelRequest
 from tidegate.domain.requests.slices import (
     ApproveRequest,
@@ -161,6 +161,10 @@ class RequestOperations:
         """
         row = self._guard.demand(request_id).row
         caller.demand(RUN_REQUEST, channel_scope(row.channel))
+        if row.state is RequestState.WAITING:
+            raise ApprovalsMissing(request_id, len(row.approvals), row.approvals_needed)
+        if row.state is not RequestState.APPROVED:
+            raise RequestOver(request_id, row.state)
         carried = CarryRequest(request_id=request_id, channel=row.channel, by=caller.id)
         try:
             return self._carry_out(caller, row, carried)
