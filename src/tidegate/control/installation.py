@@ -154,9 +154,7 @@ class Installation:
         self.promotion = PromotionOperations(
             execute, lanes, reads, row_history, self.promotions, self.manifests, guard
         )
-        self.channels = ChannelOperations(
-            execute, lanes, reads, self.fleet_reader, self.log, guard
-        )
+        self.channels = ChannelOperations(execute, lanes, reads, self.fleet_reader, self.log, guard)
         self.freezes = FreezeOperations(execute, reads, self.clock)
         self.windows = WindowOperations(execute, reads, self.clock)
         self.quarantine = QuarantineOperations(execute, guard)
