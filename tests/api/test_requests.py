@@ -183,9 +183,15 @@ def test_takes_one_person_to_stop_and_to_go_back(fleet: ServedFleet) -> None:
     aborted = fleet.operator.post(f"/v1/rollouts/{rollout}/abort", json={"reason": "bad"})
     held = fleet.operator.post(f"{HERE}/hold", json={"reason": "bad"})
     back = fleet.manager.post(f"{HERE}/rollback", json={"reason": "bad"})
+    on_call = fleet.served.as_role(Role.RELEASE_MANAGER, Role.ON_CALL)
+    at_once = on_call.post(f"{HERE}/rollback", json={"reason": "bad", "now": True})
 
     assert [paused.status_code, aborted.status_code, held.status_code] == [200, 200, 200]
     assert back.json()["code"] == "nothing_to_go_back_to"  # no request: only nothing succeeded yet
+    assert at_once.status_code == 202, at_once.text
+    refused = approve(ann, at_once.json()).json()
+    assert refused["state"] == "approved"
+    assert "succeeded" in refused["not_carried_out"]
 
 
 def test_loosens_the_protection_only_with_a_second_person(fleet: ServedFleet) -> None:

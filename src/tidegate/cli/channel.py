@@ -302,6 +302,7 @@ def promote(
 @click.option("--ignore-budgets", is_flag=True, help="With --now: pass disruption budgets, too.")
 @click.option("--lift-quarantine", is_flag=True, help="With --to: lift its quarantine as well.")
 @reason(required=False)
+@break_glass_option
 @version_option
 @wait_option
 @with_context

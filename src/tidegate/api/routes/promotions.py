@@ -204,8 +204,9 @@ ROUTES = (
         requires_step(ROLL_BACK, scope_of),
         PromotedShown,
         guard=ROLL_BACK.version,
+        requests=RequestShown,
         urgent=ROLL_BACK.urgent,
-        errors=(*PROMOTES, NothingToGoBackTo, NotOnLadder),
+        errors=(*PROMOTES, NothingToGoBackTo, NotOnLadder, BreakGlassForbidden),
     ),
     Route(
         "GET",

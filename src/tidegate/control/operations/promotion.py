@@ -215,6 +215,7 @@ class Promotions:
         expected_version: int | None = None,
         meta: Meta = NO_META,
         key: str | None = None,
+        alongside: Alongside | None = None,
     ) -> CommandOutcome:
         """Promote a release of the channel's ladder, and leave the pinned one as bad.
 
@@ -244,7 +245,7 @@ class Promotions:
                 reason=said.reason,
             )
             try:
-                return self._promote(asked, said, meta, key)
+                return self._promote(asked, said, meta, key, alongside)
             except StaleVersion as stale:
                 if self._pin_moved(asked):
                     raise
@@ -484,6 +485,15 @@ class PromotionOperations:
             raise InvalidInput("budgets are ignored by a rollback now alone", field="now")
         if lift_quarantine and to is None:
             raise InvalidInput("name the release whose quarantine is lifted", field="to")
+        if now or lift_quarantine:  # a plain rollback takes one person
+            arguments = {
+                "to": to,
+                "now": now,
+                "ignore_budgets": ignore_budgets,
+                "lift_quarantine": lift_quarantine,
+                "reason": reason.strip(),
+            }
+            caller = self._guard.admit(caller, ROLL_BACK, channel, arguments, reason)
         asked = RollBackChannel(
             channel=channel,
             command_id=make_id(caller, ROLL_BACK, "command"),
@@ -496,7 +506,11 @@ class PromotionOperations:
         )
         seen = self._counter_seen(caller, channel)
         run = lambda: self._promotions.rollback(  # noqa: E731
-            asked, expected_version=seen, meta=caller.meta, key=caller.commit_key
+            asked,
+            expected_version=seen,
+            meta=caller.meta,
+            key=caller.commit_key,
+            alongside=caller.alongside,
         )
         result = self._open_rollout(caller, channel, asked, run)
         return replace(

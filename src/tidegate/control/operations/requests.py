@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from tidegate import decoders
 from tidegate.control.operations.channels import ChannelOperations
@@ -27,6 +28,7 @@ from tidegate.domain.access.steps import (
     PROTECT_CHANNEL,
     REJECT_REQUEST,
     REVIEW_REQUEST,
+    ROLL_BACK,
     RUN_REQUEST,
     WITHDRAW_REQUEST,
 )
@@ -65,6 +67,14 @@ class PromotionAsked(Struct, frozen=True, kw_only=True):
     overrides: tuple[OverridableGate, ...] = ()
 
 
+class RollbackAsked(Struct, frozen=True, kw_only=True):
+    to: str | None = None
+    now: bool = False
+    ignore_budgets: bool = False
+    lift_quarantine: bool = False
+    reason: str = ""
+
+
 class EditAsked(Struct, frozen=True, kw_only=True):
     selector: str | None = None
     policy: ChannelPolicy | None = None
@@ -80,7 +90,7 @@ class LiftingAsked(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-for _asked in (PromotionAsked, EditAsked, ProtectionAsked, LiftingAsked):
+for _asked in (PromotionAsked, RollbackAsked, EditAsked, ProtectionAsked, LiftingAsked):
     decoders.build(_asked)
 
 
@@ -263,6 +273,9 @@ class RequestOperations:
                     refresh=promotion.refresh,
                     overrides=promotion.overrides,
                 )
+            case ROLL_BACK.name:
+                back = decoders.convert(said, RollbackAsked)
+                return lambda asker: self._promotion.roll_back(asker, channel, **asdict(back))
             case EDIT_CHANNEL.name:
                 edit = decoders.convert(said, EditAsked)
                 return lambda asker: self._channels.edit(
