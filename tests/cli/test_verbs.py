@@ -28,6 +28,7 @@ PROMISED = {
     "host": "list show enroll re-enroll revoke explain label retire",
     "quarantine": "list lift",
     "freeze": "list show create delete",
+    "join": "list show create delete",
     "window": "list show create edit delete next",
     "outbox": "list show redrive cancel",
     "notify": "list show create edit delete test replay skip",

@@ -462,6 +462,7 @@ SCOPE_OF_NOUN: Final = {
     "request": CHANNEL,
     "budget": EVERYWHERE,
     "host": EVERYWHERE,
+    "join": EVERYWHERE,
 }
 SCOPE_OF_STEP: Final = {
     "revision.clean_up_owner": EVERYWHERE,

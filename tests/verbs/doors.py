@@ -44,7 +44,7 @@ _CLI_CODE = re.compile(r"\[([a-z_]+)\]")
 _PAGE_CODE = re.compile(r"<code>([a-z_]+)</code>")
 # What no two commands share: ids that are made up, and keys that hold one.
 _MADE_UP = re.compile(
-    r'"(command_id|intent_id|idempotency_key|request|uid|freeze_id|request_id)":"[^"]*"'
+    r'"(command_id|intent_id|idempotency_key|request|uid|freeze_id|request_id|join_id)":"[^"]*"'
 )
 _MADE_UP_USER = re.compile(r"user_[0-9a-f]{20}")
 _MADE_UP_SECRET = re.compile(r'"(token_id|credential_id|address_id)":"[0-9a-f]{26}"')

@@ -40,6 +40,7 @@ from tidegate.domain.hosts.protocol import (
     SessionAnswer,
     authorization,
     enrollment_message,
+    join_message,
     session_message,
 )
 
@@ -129,7 +130,17 @@ class AgentClient:
         """Trade a one-time token for the registration of our key. Raises: ServerAway, Answered."""
         public = self._key.public
         proof = self._key.proof(enrollment_message(token, public))
-        body = {"token": token, "public_key": public, "proof": proof}
+        return self._enrolled({"token": token, "public_key": public, "proof": proof})
+
+    def join(self, token: str, host_id: str) -> EnrollmentAnswer:
+        """Take a new name with a join token. Raises: ServerAway, Answered."""
+        public = self._key.public
+        proof = self._key.proof(join_message(token, host_id, public))
+        return self._enrolled(
+            {"token": token, "host_id": host_id, "public_key": public, "proof": proof}
+        )
+
+    def _enrolled(self, body: dict[str, str]) -> EnrollmentAnswer:
         enrolled = _decoded(self._sent("POST", "/v1/agent/enroll", body), EnrollmentAnswer)
         self._host_id = enrolled.host_id
         return enrolled

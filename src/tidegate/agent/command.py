@@ -10,12 +10,13 @@ import time
 from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
+from socket import gethostname
 from types import FrameType
 from typing import Final
 
 from tidegate.agent import identity
 from tidegate.agent.client import AgentClient
-from tidegate.agent.config import load
+from tidegate.agent.config import AgentSettings, load
 from tidegate.agent.drivers import build_drivers
 from tidegate.agent.errors import InvalidAgentSetting, NotEnrolled, ServerAway
 from tidegate.agent.journal import Journal
@@ -25,6 +26,7 @@ from tidegate.clock import system_clock
 from tidegate.domain.hosts.protocol import EnrollmentAnswer
 
 TOKEN: Final = "TIDEGATE_AGENT_TOKEN"
+JOIN: Final = "tj_"  # how join tokens begin
 STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
 ENROLL_ATTEMPTS_MAX: Final = 100
 ENROLL_SECONDS_MAX: Final = 30.0  # between two of them
@@ -46,9 +48,7 @@ def run(file: str, token_file: str | None = None, state_directory: str | None = 
         stack.enter_context(identity.lock_state_directory(state))
         check_format(state)
         key = identity.load_or_create_key(state)
-        enrolled = identity.load_enrollment(state) or _enroll(
-            state, settings.server, key, token_file
-        )
+        enrolled = identity.load_enrollment(state) or _enroll(state, settings, key, token_file)
         client = AgentClient(settings.server, key, system_clock, enrolled.host_id)
         stack.callback(client.close)
         journal = Journal(state)
@@ -68,7 +68,9 @@ def run(file: str, token_file: str | None = None, state_directory: str | None = 
         logging.info("%s stopped", enrolled.host_id)
 
 
-def _enroll(state: Path, server: str, key: identity.HostKey, file: str | None) -> EnrollmentAnswer:
+def _enroll(
+    state: Path, settings: AgentSettings, key: identity.HostKey, file: str | None
+) -> EnrollmentAnswer:
     """Raises: NotEnrolled, InvalidAgentSetting, Answered."""
     token = os.environ.get(TOKEN, "")
     if file is not None:
@@ -78,21 +80,21 @@ def _enroll(state: Path, server: str, key: identity.HostKey, file: str | None) -
             raise InvalidAgentSetting(f"{file} cannot be read: {error.strerror}") from None
     if not token:
         raise NotEnrolled(f"the first start needs a one-time token: --token-file or {TOKEN}")
-    client = AgentClient(server, key, system_clock)
+    client = AgentClient(settings.server, key, system_clock)
     try:
-        enrolled = _traded(client, token)
+        enrolled = _traded(client, token, settings.host or gethostname().lower())
     finally:
         client.close()
     identity.save_enrollment(state, enrolled)
     return enrolled
 
 
-def _traded(client: AgentClient, token: str) -> EnrollmentAnswer:
+def _traded(client: AgentClient, token: str, name: str) -> EnrollmentAnswer:
     """The host's registration; a server that is away or busy is waited for."""
     back_off = BackOff(ENROLL_SECONDS_MAX)
     for _ in range(ENROLL_ATTEMPTS_MAX):
         try:
-            return client.enroll(token)
+            return client.join(token, name) if token.startswith(JOIN) else client.enroll(token)
         except ServerAway as away:
             logging.warning("not enrolled yet: %s", away.detail)
             time.sleep(back_off.failed())

@@ -68,6 +68,8 @@ class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The channels that this host runs, by name. The agent rejects an order of any other
     channel.
     """
+    host: str = ""
+    """The name under which this host enrolls with a join token. Empty: the machine's host name."""
     poll_seconds: Annotated[int, Meta(ge=1, le=WAIT_SECONDS_MAX)] = 30
     """How long the server may hold a poll for orders open."""
     tick_seconds: Seconds = 5.0

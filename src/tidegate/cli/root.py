@@ -31,6 +31,7 @@ NOUNS: Final[Mapping[str, Lazy]] = {
     "channel": (f"{_HERE}.channel:channel", "Channels: what is authoritative, and for whom."),
     "rollout": (f"{_HERE}.rollout:rollout", "Rollouts: plan, watch, control, explain."),
     "host": (f"{_HERE}.host:host", "Hosts of the fleet."),
+    "join": (f"{_HERE}.join:join", "Tokens that enroll many new hosts."),
     "quarantine": (f"{_HERE}.quarantine:quarantine", "Artifacts that are not dispatched again."),
     "request": (f"{_HERE}.request:request", "What waits for a second person."),
     "freeze": (f"{_HERE}.freeze:freeze", "Times in which nothing is dispatched."),

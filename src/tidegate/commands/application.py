@@ -106,6 +106,7 @@ def make_parts(installation: Installation, routes: Sequence[Route]) -> Parts:
         installation.freezes,
         installation.windows,
         installation.guard,
+        installation.join_tokens,
         installation.hosts,
         installation.outbox,
         installation.owner_cleanup,

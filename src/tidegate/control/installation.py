@@ -29,6 +29,7 @@ from tidegate.control.operations.channels import ChannelOperations
 from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.freezes import FreezeOperations
 from tidegate.control.operations.hosts import HostOperations
+from tidegate.control.operations.join_tokens import JoinTokenOperations
 from tidegate.control.operations.outbox import OutboxOperations
 from tidegate.control.operations.owner_cleanup import OwnerCleanupOperations
 from tidegate.control.operations.packages import PackageOperations
@@ -169,6 +170,7 @@ class Installation:
         )
         self.budgets = BudgetOperations(execute)
         self.hosts = HostOperations(execute, lanes, reads, self.enrollment)
+        self.join_tokens = JoinTokenOperations(execute, self.enrollment)
         self.revisions = RevisionOperations(execute, lanes, reads, row_history, self.blobs)
         self.packages = PackageOperations(execute, lanes, reads, self.blobs)
         self.owner_cleanup = OwnerCleanupOperations(self.control, self.nudge)

@@ -48,6 +48,8 @@ _LOOKS: Final[dict[str, tuple[str, str]]] = {
     "HostSilent": ("silent", "warn"),
     "HostHeard": ("hosts", "good"),
     "HostEnrolled": ("hosts", "good"),
+    "JoinTokenCreated": ("key", "info"),
+    "JoinTokenDeleted": ("key", "gone"),
     "HostRevoked": ("key", "bad"),
     "HostRetired": ("moon", "gone"),
     "RolloutHalted": ("stop", "bad"),

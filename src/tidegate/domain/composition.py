@@ -14,7 +14,7 @@ rollout       rollouts, rollout_tallies, rollout_gates, release_standings, quara
 channel       channels, rollout_incarnations, freezes, channel_stops
 window        windows
 request       requests
-fleet         hosts, fleet, budgets, host_liveness
+fleet         hosts, fleet, budgets, host_liveness, join_tokens
 credential    enrollment_tokens, token_replay, cert_revocations
 notification  subscriptions, notice_queues, notices, subscription_addresses, notifier_positions
 lease         leases

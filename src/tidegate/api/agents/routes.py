@@ -37,7 +37,7 @@ from tidegate.control.fleet.agent_reports import (
     to_reported,
 )
 from tidegate.control.fleet.agent_sessions import ClockSkewed
-from tidegate.control.fleet.enrollment import BadProof, Enrollment
+from tidegate.control.fleet.enrollment import JOIN_PREFIX, BadProof, Enrollment
 from tidegate.control.fleet.order_queue import OrderQueue
 from tidegate.control.fleet.used_proofs import ProofReplayed
 from tidegate.control.publication.manifests import Manifests, ManifestUnpublished, SignedManifest
@@ -47,6 +47,7 @@ from tidegate.control.storage.content_store import read_manifest
 from tidegate.domain.content.digests import DIGEST_PREFIX
 from tidegate.domain.fleet.claims import claims
 from tidegate.domain.fleet.refusals import (
+    HostExists,
     HostGone,
     HostIsEnrolled,
     KeyRevoked,
@@ -71,7 +72,7 @@ from tidegate.domain.packages.refusals import FileByReference
 from tidegate.domain.packages.rows import Revision, revision_key
 from tidegate.domain.releases.from_packages import release_id_of
 from tidegate.domain.releases.rows import KnownRelease, known_key
-from tidegate.errors import NotFound, TidegateError, VersionConflict
+from tidegate.errors import InvalidInput, NotFound, TidegateError, VersionConflict
 from tidegate.web.inputs import Input, Nothing
 from tidegate.web.problems import InvalidRequest, UnsupportedProtocol
 from tidegate.web.routing import AGENT, PUBLIC, Request, Response, Route
@@ -97,6 +98,7 @@ class Enroll(Input, frozen=True, kw_only=True):
     token: Annotated[str, Meta(min_length=1, max_length=256)]
     public_key: Hex64
     proof: Proof
+    host_id: HostId | None = None  # with a join token: the name that the host takes
 
 
 class OpenSession(Input, frozen=True, kw_only=True):
@@ -142,9 +144,14 @@ class BlobPath(Input, frozen=True):
 
 
 def enroll(request: Request[Nothing, Nothing, Enroll], enrollment: Enrollment) -> Response:
-    """Trade a one-time token for the registration of a host's key."""
+    """Trade a one-time token or a join token for the registration of a host's key."""
     check_protocol(request.arrived.headers)
     body = request.body
+    if body.token.startswith(f"{JOIN_PREFIX}_"):
+        if body.host_id is None:
+            raise InvalidInput("with a join token, send the name of the host", field="host_id")
+        joined, outcome = enrollment.join(body.token, body.host_id, body.public_key, body.proof)
+        return Response(joined, position=outcome.position)
     enrolled, outcome = enrollment.trade(body.token, body.public_key, body.proof)
     return Response(enrolled, position=outcome.position)
 
@@ -368,7 +375,15 @@ ROUTES = (
         enroll,
         PUBLIC,
         EnrollmentAnswer,
-        errors=(*_SPOKEN, TokenRefused, TokenReplayed, BadProof, HostIsEnrolled, HostGone),
+        errors=(
+            *_SPOKEN,
+            TokenRefused,
+            TokenReplayed,
+            BadProof,
+            HostIsEnrolled,
+            HostExists,
+            HostGone,
+        ),
     ),
     Route(
         "POST",

@@ -42,6 +42,15 @@ from tidegate.domain.fleet.credentials import (
     token_key,
     trade_token,
 )
+from tidegate.domain.fleet.joins import (
+    JOIN_TOKENS,
+    DeleteJoinToken,
+    JoinHost,
+    JoinToken,
+    delete_join_token,
+    join_host,
+    join_key,
+)
 from tidegate.domain.fleet.refusals import (
     HostGone,
     HostNotFound,
@@ -56,6 +65,7 @@ from tidegate.domain.hosts.protocol import (
     EnrollmentAnswer,
     SessionAnswer,
     enrollment_message,
+    join_message,
     session_message,
 )
 from tidegate.errors import ConditionFailed, Forbidden, IdempotencyMismatch, InvalidInput
@@ -64,6 +74,7 @@ from tidegate.kernel.model import Meta, check_text
 from tidegate.kernel.records.records import Records
 
 TOKEN_PREFIX = "te"
+JOIN_PREFIX = "tj"
 PRUNED_MAX = 10_000  # rows in one go
 PAGE = 500
 
@@ -191,10 +202,45 @@ class Enrollment:
         tokens = [found.id for found in self._reads.iterate(ENROLLMENT_TOKENS)]
         for token_id in tokens:
             records.delete(ENROLLMENT_TOKENS.name, token_id)
-        return len(tokens)
+        joins = [found.id for found in self._reads.iterate(JOIN_TOKENS)]
+        for join_id in joins:
+            command = DeleteJoinToken(join_id=join_id, operator=meta.actor)
+            self._lanes.record(FLEET, delete_join_token, command, meta=meta).result()
+        return len(tokens) + len(joins)
+
+    def join_token(self, join_id: str) -> str:
+        """The secret text of a join token."""
+        return f"{JOIN_PREFIX}_{join_id}_{self._join_secret(join_id)}"
+
+    def _join_secret(self, join_id: str) -> str:
+        return self._secrets.mac("enrollment", f"join {join_id}".encode()).hex()
 
     def _secret(self, token_id: str) -> str:
         return self._secrets.mac("enrollment", token_id.encode()).hex()
+
+    def join(
+        self, token: str, host_id: str, public_key: str, proof: str
+    ) -> tuple[EnrollmentAnswer, CommandOutcome]:
+        """Make a new host known by this key, with a join token.
+
+        Raises:
+            TokenRefused, HostExists, KeyRevoked, BadProof, InvalidLabel, SelectorOverlap,
+                StoreUnavailable.
+        """
+        join_id, _, secret = token.removeprefix(f"{JOIN_PREFIX}_").partition("_")
+        if not hmac.compare_digest(secret.encode(), self._join_secret(join_id).encode()):
+            raise TokenRefused("the join token is unknown or was deleted")
+        check_host_id(host_id)
+        _check_order(public_key)
+        _check_proof(public_key, proof, join_message(token, host_id, public_key))
+        found = self._reads.find(join_key(join_id), JoinToken)
+        if found is None:
+            raise TokenRefused("the join token is unknown or was deleted")
+        command = JoinHost(join_id=join_id, host_id=host_id, public_key=public_key)
+        meta = Meta(actor=found.row.operator)
+        outcome = self._lanes.record(FLEET, join_host, command, meta=meta).result()
+        self._notify()
+        return self._enrolled(host_id), outcome
 
     def trade(
         self, token: str, public_key: str, proof: str

@@ -247,6 +247,10 @@ RE_ENROLL_HOST: Final = Step(name="host.re-enroll", verbs=OPERATE)
 """Create a one-time token with which a re-imaged or retired host enrolls again under its name. Its
 use revokes the old key.
 """
+CREATE_JOIN_TOKEN: Final = Step(name="join.create", verbs=OPERATE)
+"""Create a token that enrolls many new hosts."""
+DELETE_JOIN_TOKEN: Final = Step(name="join.delete", verbs=OPERATE)
+"""Delete a join token. The hosts that it enrolled stay."""
 
 # What a second person must agree to.
 APPROVALS: Final = (APPROVE_REVISION, CARRY_OUT_DELETION, APPROVE_REQUEST)
@@ -342,5 +346,7 @@ STEPS: Final = _steps(
         REVOKE_HOST,
         RETIRE_HOST,
         RE_ENROLL_HOST,
+        CREATE_JOIN_TOKEN,
+        DELETE_JOIN_TOKEN,
     )
 )

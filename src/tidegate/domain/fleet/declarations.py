@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tidegate.domain.fleet import credentials, facts, folds, rows, slices
+from tidegate.domain.fleet import credentials, facts, folds, joins, rows, slices
 
 FACTS = facts.FACTS
-SLICES = (*slices.SLICES, *credentials.SLICES)
-COLLECTIONS = (*rows.COLLECTIONS, *credentials.COLLECTIONS)
+SLICES = (*slices.SLICES, *credentials.SLICES, *joins.SLICES)
+COLLECTIONS = (*rows.COLLECTIONS, *credentials.COLLECTIONS, *joins.COLLECTIONS)
 FOLDS = folds.FOLDS

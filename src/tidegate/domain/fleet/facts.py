@@ -27,6 +27,26 @@ class HostEnrolled(FleetFact, frozen=True, kw_only=True):
     replaces: Annotated[str, Untagged()] = ""  # the key before, if the token was made to replace it
     revokes: bool = False  # the key before is revoked in this commit
     returned: bool = False  # it was retired before
+    join_id: Annotated[str, Untagged()] = ""  # of the join token that its agent used
+
+
+class JoinTokenCreated(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A token that enrolls up to ``limit`` new hosts until its end."""
+
+    join_id: Annotated[str, Partition()]
+    at: datetime
+    operator: str
+    limit: int
+    until: datetime
+    labels: dict[str, str] = {}
+
+
+class JoinTokenDeleted(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The token enrolls no more hosts."""
+
+    join_id: Annotated[str, Partition()]
+    at: datetime
+    operator: str
 
 
 class HostLabelled(FleetFact, frozen=True, kw_only=True):
@@ -87,4 +107,6 @@ FACTS = facts(
     HostHeard,
     BudgetSet,
     BudgetRemoved,
+    JoinTokenCreated,
+    JoinTokenDeleted,
 )

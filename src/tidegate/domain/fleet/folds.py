@@ -32,7 +32,10 @@ from tidegate.domain.fleet.facts import (
     HostRetired,
     HostRevoked,
     HostSilent,
+    JoinTokenCreated,
+    JoinTokenDeleted,
 )
+from tidegate.domain.fleet.joins import JOIN_TOKENS, JoinToken
 from tidegate.domain.fleet.refusals import BudgetExhausted
 from tidegate.domain.fleet.rows import (
     BUDGETS,
@@ -169,6 +172,29 @@ def _reserved(budget: Budget, slots: Iterable[BudgetSlot]) -> Budget:
     return replace(budget, in_flight=budget.in_flight + 1)
 
 
+# ── join tokens ───────────────────────────────────────────────────────────────────────────────────
+
+
+def step_join_token(
+    token: JoinToken | None, fact: JoinTokenCreated | JoinTokenDeleted | HostEnrolled, now: datetime
+) -> JoinToken | None:
+    """Raises: IllegalTransition: it was never created, or is deleted."""
+    if isinstance(fact, JoinTokenCreated):
+        return JoinToken(
+            join_id=fact.join_id,
+            operator=fact.operator,
+            created_at=fact.at,
+            until=fact.until,
+            limit=fact.limit,
+            labels=fact.labels,
+        )
+    if token is None or (isinstance(fact, HostEnrolled) and token.enrolled >= token.limit):
+        raise IllegalTransition("join token", "unknown or used up", type(fact).__name__)
+    if isinstance(fact, JoinTokenDeleted):
+        return None
+    return replace(token, enrolled=token.enrolled + 1)
+
+
 def _step_and_use(
     host: Host | None, fact: HostChange, now: datetime
 ) -> tuple[Host, tuple[WorkRow, ...]]:
@@ -208,4 +234,12 @@ budgets = Fold(
     start=lambda id, fact: Budget(budget_id=id),
     step=step_budget,
 )
-FOLDS = (hosts, fleet, budgets)
+join_tokens = Fold(
+    collection=JOIN_TOKENS,
+    number=1,
+    reads=(JoinTokenCreated, JoinTokenDeleted, HostEnrolled),
+    ids=lambda fact: (fact.join_id,) if fact.join_id else (),
+    start=lambda id, fact: None,
+    step=step_join_token,
+)
+FOLDS = (hosts, fleet, budgets, join_tokens)

@@ -61,6 +61,28 @@ class HostIsEnrolled(Conflict):
         )
 
 
+class HostExists(Conflict):
+    """A join token takes no name that exists, whatever became of its host."""
+
+    code = "host_exists"
+
+    def __init__(self, host_id: str) -> None:
+        super().__init__(
+            f"there is a host {host_id} already, and a join token enrolls new hosts only; if it "
+            f"was re-imaged, make a token with tidegate host re-enroll {host_id}",
+            host_id=host_id,
+        )
+
+
+class JoinTokenNotFound(NotFound):
+    """There is no join token of this name."""
+
+    code = "join_token_not_found"
+
+    def __init__(self, join_id: str) -> None:
+        super().__init__(f"there is no join token {join_id[:SHOWN_CHARS_MAX]}", join_id=join_id)
+
+
 class HostGone(Gone):
     """The host was retired; only a token from `re-enroll` brings it back."""
 

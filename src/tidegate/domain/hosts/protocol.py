@@ -38,6 +38,11 @@ def enrollment_message(token: str, public_key: str) -> bytes:
     return f"tidegate.enroll.v1\n{token}\n{public_key}".encode()
 
 
+def join_message(token: str, host_id: str, public_key: str) -> bytes:
+    """What the new key signs for a join token: it also covers the name that the host takes."""
+    return f"tidegate.join.v1\n{token}\n{host_id}\n{public_key}".encode()
+
+
 def session_message(host_id: str, time: int, nonce: str) -> bytes:
     """What the host's key signs for a session; ``time`` in seconds since 1970."""
     return f"tidegate.session.v2\n{host_id}\n{time}\n{nonce}".encode()

@@ -1,0 +1,204 @@
+"""Join tokens: one token enrolls many new hosts, with labels, a limit and an end.
+
+    join_tokens   made by an operator; how many hosts have used it. Its secret half is derived
+
+A join token never takes a name that exists: a host that is known enrolls again only with a token
+that was made for its name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tidegate.domain.fleet.credentials import Revocation, revocation_key
+from tidegate.domain.fleet.facts import HostEnrolled, JoinTokenCreated, JoinTokenDeleted
+from tidegate.domain.fleet.refusals import (
+    HostExists,
+    JoinTokenNotFound,
+    KeyRevoked,
+    TokenRefused,
+)
+from tidegate.domain.fleet.rows import ENROLLED, Fleet, Host, fleet_key, host_key
+from tidegate.domain.fleet.selectors import check_labels
+from tidegate.domain.fleet.slices import EnrollHost, decide_enroll
+from tidegate.errors import IdempotencyMismatch, InvalidInput
+from tidegate.kernel.collections import Collection, Nature, Writers
+from tidegate.kernel.model import Key
+from tidegate.kernel.slices import Slice
+
+JOIN_HOSTS_MAX: Final = 10_000
+JOIN_LIFE_MAX: Final = timedelta(days=90)
+
+_JOIN_ID = re.compile(r"[a-z0-9-]{1,64}")
+
+
+class JoinToken(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A join token, and how many hosts it enrolled."""
+
+    join_id: str
+    operator: str
+    created_at: datetime
+    until: datetime
+    limit: int
+    labels: dict[str, str] = {}
+    enrolled: int = 0
+
+
+JOIN_TOKENS = Collection(
+    "join_tokens",
+    JoinToken,
+    writers=Writers.FOLDED,
+    nature=Nature.DERIVED,
+    columns=("join_id", "until"),
+)
+COLLECTIONS = (JOIN_TOKENS,)
+
+
+def join_key(join_id: str) -> Key:
+    return Key(JOIN_TOKENS.name, join_id)
+
+
+class CreateJoinToken(Struct, frozen=True, kw_only=True):
+    join_id: str
+    labels: dict[str, str]
+    limit: int
+    until: datetime
+    operator: str
+
+
+class DeleteJoinToken(Struct, frozen=True, kw_only=True):
+    join_id: str
+    operator: str
+
+
+class JoinHost(Struct, frozen=True, kw_only=True):
+    """Make a new host known by this key, with a join token whose secret half was right."""
+
+    join_id: str
+    host_id: str
+    public_key: str
+
+
+def decide_create(
+    rows: tuple[JoinToken | None], command: CreateJoinToken, now: datetime
+) -> Sequence[Struct]:
+    """Raises: InvalidLabel, InvalidInput, IdempotencyMismatch."""
+    check_labels(command.labels)
+    if not 1 <= command.limit <= JOIN_HOSTS_MAX:
+        raise InvalidInput(
+            f"limit is {command.limit}, allowed is 1 … {JOIN_HOSTS_MAX}", field="limit"
+        )
+    found = rows[0]
+    if found is not None:  # a repeat of the request
+        asked = (command.labels, command.limit, command.until, command.operator)
+        if (found.labels, found.limit, found.until, found.operator) != asked:
+            raise IdempotencyMismatch(command.join_id)
+        return ()
+    if not now < command.until <= now + JOIN_LIFE_MAX:
+        raise InvalidInput(
+            f"until is {command.until.isoformat()}, allowed is a time within the next "
+            f"{JOIN_LIFE_MAX.days} days",
+            field="until",
+        )
+    return (
+        JoinTokenCreated(
+            join_id=command.join_id,
+            at=now,
+            operator=command.operator,
+            labels=command.labels,
+            limit=command.limit,
+            until=command.until,
+        ),
+    )
+
+
+def decide_delete(
+    rows: tuple[JoinToken | None], command: DeleteJoinToken, now: datetime
+) -> Sequence[Struct]:
+    """Raises: JoinTokenNotFound."""
+    if rows[0] is None:
+        raise JoinTokenNotFound(command.join_id)
+    return (JoinTokenDeleted(join_id=command.join_id, at=now, operator=command.operator),)
+
+
+def rows_of_join(command: JoinHost) -> tuple[Key, ...]:
+    """Raises: InvalidInput."""
+    if not _JOIN_ID.fullmatch(command.join_id):
+        raise InvalidInput("no join token looks like this", field="token")
+    return (
+        host_key(command.host_id),
+        fleet_key(),
+        join_key(command.join_id),
+        revocation_key(command.public_key),
+    )
+
+
+def decide_join(
+    rows: tuple[Host | None, Fleet | None, JoinToken | None, Revocation | None],
+    command: JoinHost,
+    now: datetime,
+) -> Sequence[Struct]:
+    """The host, known by its key and counted by the token. A repeat with the same key changes
+    nothing: the agent may have missed the answer.
+
+    Raises:
+        TokenRefused, HostExists, KeyRevoked, InvalidLabel, InvalidInput, SelectorOverlap.
+    """
+    host, fleet, token, revoked = rows
+    if token is None:
+        raise TokenRefused("the join token is unknown or was deleted")
+    if host is not None:
+        if host.status == ENROLLED and host.public_key == command.public_key:
+            return ()
+        raise HostExists(command.host_id)
+    if now >= token.until:
+        raise TokenRefused(f"the join token expired at {token.until.isoformat()}")
+    if token.enrolled >= token.limit:
+        raise TokenRefused(f"the join token has enrolled all of its {token.limit} hosts")
+    if revoked is not None:
+        raise KeyRevoked(command.host_id)
+    enroll = EnrollHost(
+        host_id=command.host_id,
+        public_key=command.public_key,
+        labels=token.labels,
+        operator=token.operator,
+    )
+    return [
+        replace(fact, join_id=command.join_id)
+        for fact in decide_enroll((None, fleet), enroll, now)
+        if isinstance(fact, HostEnrolled)
+    ]
+
+
+def _row(command: CreateJoinToken | DeleteJoinToken) -> tuple[Key, ...]:
+    return (join_key(command.join_id),)
+
+
+create_join_token = Slice(
+    name="create-join-token",
+    command=CreateJoinToken,
+    writes=(JoinTokenCreated,),
+    rows=_row,
+    decide=decide_create,
+)
+delete_join_token = Slice(
+    name="delete-join-token",
+    command=DeleteJoinToken,
+    writes=(JoinTokenDeleted,),
+    rows=_row,
+    decide=decide_delete,
+)
+join_host = Slice(
+    name="join-host",
+    command=JoinHost,
+    writes=(HostEnrolled,),
+    rows=rows_of_join,
+    decide=decide_join,
+)
+SLICES = (create_join_token, delete_join_token, join_host)
