@@ -213,7 +213,7 @@ def test_refuses_a_mark_that_could_never_count(
     result.assert_outcomes(errors=1)
 
 
-def test_names_every_point_once_and_without_gaps() -> None:
+def test_names_every_point_once_and_in_order() -> None:
     numbers: dict[str, list[int]] = {}
 
     for point, _ in ROW.findall((ROOT / "docs" / "requirements.md").read_text()):
@@ -221,4 +221,10 @@ def test_names_every_point_once_and_without_gaps() -> None:
         numbers.setdefault(series, []).append(int(number))
 
     assert list(numbers) == ["CB", "RS", "LC", "PB", "RO", "OP", "NT"]
-    assert all(seen == list(range(1, len(seen) + 1)) for seen in numbers.values())
+    assert all(seen == sorted(set(seen)) for seen in numbers.values())
+    open_ended = ("OP", "NT")  # a point is named once something proves it
+    assert all(
+        seen == list(range(1, len(seen) + 1))
+        for series, seen in numbers.items()
+        if series not in open_ended
+    )

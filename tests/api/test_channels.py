@@ -264,7 +264,7 @@ def test_a_rollback_on_a_held_channel_says_that_it_waits(fleet: ServedFleet) -> 
     assert back.status_code == 200, back.text
     (waits,) = back.json()["warnings"]
     assert waits.startswith(f"{CHANNEL} is held by user_")
-    assert waits.endswith(": audit")
+    assert ": audit. To go back in spite of it: tidegate channel rollback" in waits
     assert ladder["refusal"].startswith(f"{CHANNEL} can't be rolled back to web.2")
 
 

@@ -199,7 +199,7 @@ def test_has_a_form_for_every_verb_of_the_dashboard(populated: PopulatedInstalla
     sent = {form.action.rpartition("/")[2] for form in forms(populated.browser("administrator"))}
 
     verbs = {route.path.rpartition("/")[2] for route in PAGES if route.method == "POST"}
-    assert verbs - sent == {"signin", "setup", "signout", "enable"} - sent
+    assert verbs - sent == {"signin", "setup", "signout", "reset", "enable"} - sent
 
 
 def test_says_on_a_page_what_is_wrong_with_a_form(populated: PopulatedInstallation) -> None:

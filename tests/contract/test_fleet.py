@@ -240,9 +240,9 @@ def test_supersedes_before_it_opens_and_refuses_to_open_on_a_busy_channel(
 ) -> None:
     commits = [[fact.type for fact in commit.facts] for commit in journey.commits]
     opened = [types for types in commits if "SuccessorOpened" in types]
-    assert opened == 2 * [
-        ["ReleaseTransitioned", "SuccessorOpened", "RolloutTransitioned", "RolloutOpened"]
-    ]
+    expected = ["ReleaseTransitioned", "SuccessorOpened", "RolloutTransitioned", "RolloutOpened"]
+    assert [types[:4] for types in opened] == 2 * [expected]
+    assert {word for types in opened for word in types[4:]} <= {"RollbackRungsChanged"}
 
     def open_beside() -> None:
         (first,) = [row for row in values(journey, RolloutOpened) if row.rollout_id == AGAIN]

@@ -12,7 +12,7 @@ import pytest
 
 from tests.operations.processes import opened, prepared, run
 from tidegate.clock import system_clock
-from tidegate.commands.options import WORDS, commented_default
+from tidegate.commands.options import FILE_ONLY, WORDS, commented_default
 from tidegate.commands.startup import open_installation
 from tidegate.config import NAMES, Settings, load
 from tidegate.control import doctor
@@ -100,10 +100,10 @@ def uncommented(text: str) -> list[str]:
 
 def test_says_of_every_setting_what_it_is_for() -> None:
     assert set(WORDS) == set(NAMES)
-    assert len(uncommented(commented_default())) == len(NAMES) - 1  # but for the targets
+    assert len(uncommented(commented_default())) == len(NAMES) - len(FILE_ONLY)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "targets"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in FILE_ONLY])
 def test_takes_every_setting_as_a_flag(name: str) -> None:
     from tidegate.commands.serve import serve
 
