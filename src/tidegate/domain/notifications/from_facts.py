@@ -32,6 +32,7 @@ from tidegate.domain.notifications.notices import (
 )
 from tidegate.domain.outbox.redaction import redact
 from tidegate.domain.packages import facts as packages
+from tidegate.domain.requests.facts import EmergencyUsed
 from tidegate.domain.rollouts import facts as rollouts
 from tidegate.domain.rollouts.names import channel_of, ref_of
 from tidegate.domain.rollouts.outcomes import counts_of
@@ -313,6 +314,16 @@ def _channel_rule(event: str) -> Callable[[Followed, Any, Rows], Notice]:
     return lambda followed, fact, rows: _of_channel(followed, event, fact)
 
 
+def _went_past(followed: Followed, fact: EmergencyUsed, rows: Rows) -> Notice:
+    return Notice(
+        **describe_event(followed, "emergency.used", channel_scope(fact.channel)),
+        channel=fact.channel,
+        gate="approval",
+        actor=fact.by,
+        reason=fact.reason,
+    )
+
+
 def _freeze_rule(event: str) -> Callable[[Followed, Any, Rows], Notice]:
     def notice(followed: Followed, fact: Any, rows: Rows) -> Notice:
         scopes = tuple(map(channel_scope, fact.channels)) or (ALL_CHANNELS,)
@@ -359,6 +370,7 @@ _RULES: Final[Mapping[type[Struct], _Rule]] = {
     channels.ChannelHeld: _Rule(_channel_rule("channel.held")),
     channels.ChannelUnheld: _Rule(_channel_rule("channel.released")),
     channels.ChannelEdited: _Rule(_channel_rule("channel.edited")),
+    EmergencyUsed: _Rule(_went_past),
     channels.FreezeStarted: _Rule(_freeze_rule("freeze.started")),
     channels.FreezeEnded: _Rule(_freeze_rule("freeze.ended")),
     packages.RevisionProposed: _Rule(_of_revision("revision.proposed")),

@@ -93,6 +93,8 @@ def _succeeded(notice: Notice) -> str:
 
 
 def _emergency(notice: Notice) -> str:
+    if notice.gate == "approval":
+        return _of(notice, "!", "somebody went past the approval")
     if notice.gate:
         return _of(notice, "!", f"{notice.release} passes the gate {notice.gate}")
     return _of(notice, "!", f"rolled back to {notice.release} at once")
