@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,37 @@ def test_takes_one_person_to_stop_and_to_go_back(fleet: ServedFleet) -> None:
     refused = approve(ann, at_once.json()).json()
     assert refused["state"] == "approved"
     assert "succeeded" in refused["not_carried_out"]
+
+
+def test_a_start_that_was_asked_for_is_kept_by_the_approval(fleet: ServedFleet) -> None:
+    ann = approver(fleet)
+    protect(fleet)
+    start_at = (fleet.installation.clock() + timedelta(hours=2)).isoformat()
+
+    asked = fleet.manager.post(
+        f"{HERE}/promote", json={"release_id": "web.1", "start_at": start_at}
+    )
+    done = approve(ann, asked.json())
+    why = fleet.viewer.get(f"/v1/rollouts/{CHANNEL}@web.1/explain").json()
+
+    assert done.json()["state"] == "executed", done.text
+    assert [item["gate"] for item in why["verdicts"] if not item["passed"]][:1] == ["start-at"]
+
+
+def test_goes_forward_again_to_what_was_left_only_with_a_second_person(fleet: ServedFleet) -> None:
+    fleet.promote()
+    fleet.succeed()
+    fleet.promote("web.2")
+    fleet.succeed()
+    approver(fleet)
+    protect(fleet)
+
+    back = fleet.manager.post(f"{HERE}/rollback", json={"reason": "slow"})
+    again = fleet.manager.post(f"{HERE}/rollback", json={"reason": "it was not", "to": "web.2"})
+
+    assert (back.status_code, pin_of(fleet)) == (200, "web.1")
+    assert again.status_code == 202, again.text
+    assert pin_of(fleet) == "web.1"
 
 
 def test_loosens_the_protection_only_with_a_second_person(fleet: ServedFleet) -> None:

@@ -18,6 +18,8 @@ from tests.contract.webhook_receiver import reply
 from tests.operations.notified_fleet import OPERATOR, NotifiedFleet, notify_fleet
 from tests.operations.test_notice_queues import always, holds, queue
 from tests.servers.process import free_port
+from tidegate.control.notifications.addresses import TargetAddress
+from tidegate.control.notifications.targets import Targets
 from tidegate.control.operations.subscriptions import NewTarget
 from tidegate.domain.notifications.refusals import InvalidSubscription
 from tidegate.domain.notifications.states import TargetKind
@@ -199,6 +201,45 @@ def test_a_target_that_cannot_work_is_refused_with_what_it_needs(
         notified.subscribe("p", TargetKind.PAGERDUTY)
     with pytest.raises(InvalidSubscription, match="no mail addresses"):
         notified.subscribe("s", TargetKind.SLACK, target=NewTarget(to=("a@example.com",)))
+
+
+def test_a_secret_that_no_header_can_carry_is_refused(notified: NotifiedFleet) -> None:
+    target = NewTarget(url=notified.url("grafana"), secret="glü")
+    with pytest.raises(InvalidSubscription, match="printable ASCII"):
+        notified.subscribe("grafana", TargetKind.GRAFANA, target=target)
+
+
+def test_a_secret_does_not_follow_to_another_address(notified: NotifiedFleet) -> None:
+    target = NewTarget(url=notified.url("grafana"), secret="glsa_x")
+    notified.subscribe("grafana", TargetKind.GRAFANA, target=target)
+    edit = notified.installation.subscriptions.edit
+
+    with pytest.raises(InvalidSubscription, match="needs the secret of grafana again"):
+        edit(OPERATOR, "grafana", target=NewTarget(url=notified.url("elsewhere")))
+    edit(OPERATOR, "grafana", target=NewTarget(url=notified.url("elsewhere"), secret="glsa_y"))
+
+
+def test_a_message_that_cannot_be_made_stops_no_other(
+    mailed: tuple[NotifiedFleet, Inbox], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notified, inbox = mailed
+    usual = Targets.send
+
+    def send(self: Targets, kind: TargetKind, address: TargetAddress, message: Any) -> Any:
+        if address.to == ("odd@example.com",):
+            raise TypeError("no such header")
+        return usual(self, kind, address, message)
+
+    monkeypatch.setattr(Targets, "send", send)
+    for name in ("odd", "usual"):
+        target = NewTarget(to=(f"{name}@example.com",))
+        notified.subscribe(name, TargetKind.MAIL, target=target)
+    holds(notified, 1)
+
+    notified.tell()
+
+    assert "usual@example.com" in [mail["To"] for mail in inbox.mails]
+    assert queue(notified, "odd").waiting == 1, "it is tried again, and then given up"
 
 
 def test_a_mail_address_that_is_none_is_refused(mailed: tuple[NotifiedFleet, Inbox]) -> None:

@@ -68,12 +68,13 @@ class Notifier:
         followed = self._follow(page)
         known = self._read_for(followed)
         notices = from_facts.notices_of(followed, known)
-        self._bursts = bursts.advance(self._bursts, followed, known)
+        gathered = bursts.advance(self._bursts, followed, known)
         position = page[-1].position if page else self._position
         if is_last:  # time counts when all that happened is known
-            self._bursts, due = bursts.tell(self._bursts, self._control.clock(), position)
+            gathered, due = bursts.tell(gathered, self._control.clock(), position)
             notices += due
         self._queue(notices, subscribers)
+        self._bursts = gathered  # only now: what was not queued is told in the next round
         self._position = position
         if notices or position - self._stored >= STORED_EVERY:
             self._store_position()

@@ -8,6 +8,7 @@ is sent again with the same id.
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,11 +35,15 @@ from tidegate.domain.notifications.rows import NoticeQueue, QueuedNotice, Subscr
 from tidegate.domain.notifications.slices import ENDED_MAX, RecordDelivery, record_delivery
 from tidegate.domain.notifications.states import DIGEST_MIN, IN_DIGESTS
 from tidegate.domain.outbox.slices import JITTER_MAX
+from tidegate.errors import Unavailable
 from tidegate.kernel import codec
 from tidegate.kernel.model import Meta
 from tidegate.kernel.store import rows as all_rows
 
+log = logging.getLogger("tidegate.worker")
+
 THREADS_MAX: Final = 8
+UNSENDABLE: Final = 422  # counted as this answer, so it is given up after three attempts
 IN_A_ROW_MAX: Final = 50  # messages to one target before another one may have the thread
 IN_DIGEST_MAX: Final = 1_000  # notices that one digest is about
 ACTOR: Final = Meta(actor="notifier")
@@ -114,7 +119,7 @@ class NoticeSender:
         due = self._read(name)
         if due is None:
             return False
-        answer = self._attempt(due)
+        answer = self._answer_to(due)
         for first in range(due.waiting[0].number, due.waiting[-1].number + 1, ENDED_MAX):
             self._record(name, first, min(first + ENDED_MAX - 1, due.waiting[-1].number), answer)
             if not answer.is_delivered:
@@ -153,6 +158,18 @@ class NoticeSender:
         if len(waiting) < count:
             return None  # some were skipped between the two reads
         return DueNotice(subscription, tuple(waiting))
+
+    def _answer_to(self, due: DueNotice) -> TargetAnswer:
+        """What the target says. A message that cannot even be made is refused, as if by the
+        target: one subscription must not stop the others.
+        """
+        try:
+            return self._attempt(due)
+        except Unavailable:
+            raise
+        except Exception as error:
+            log.exception("a message for %s cannot be sent", due.subscription.name)
+            return TargetAnswer(False, UNSENDABLE, f"cannot be sent: {type(error).__name__}")
 
     def _attempt(self, due: DueNotice) -> TargetAnswer:
         try:

@@ -60,6 +60,10 @@ class Targets:
             key_of(address.secret)
         elif kind in WITH_SECRET and not address.secret:
             raise InvalidSubscription(f"A {kind} needs a secret: {WITH_SECRET[kind]}.")
+        if not (address.secret.isascii() and address.secret.isprintable()):
+            raise InvalidSubscription(
+                "A secret holds printable ASCII characters only.", field="secret"
+            )
 
     def send(self, kind: TargetKind, address: TargetAddress, message: Message) -> TargetAnswer:
         """Send one message. Nothing that the target does raises."""

@@ -39,6 +39,7 @@ from tidegate.domain.access.steps import (
     ROLL_BACK,
     ROLL_BACK_NOW,
 )
+from tidegate.domain.channels.ladder import rung_of
 from tidegate.domain.channels.refusals import ChannelNotFound, PlanOutdated
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.channels.stops import ChannelStops, freeze_over, stops_keys, windows_over
@@ -129,6 +130,9 @@ class Promotions:
         self._control = control
         self._sights = sights
         self._blobs = blobs
+
+    def now(self) -> datetime:
+        return self._control.clock()
 
     def plan(
         self,
@@ -436,8 +440,15 @@ class PromotionOperations:
             "display_name": display_name,
             "refresh": refresh,
             "overrides": list(map(str, overrides)),
+            "start_at": None if start_at is None else start_at.astimezone(UTC).isoformat(),
         }
         caller = self._guard.admit(caller, PROMOTE, channel, arguments, reason)
+        if (
+            caller.alongside is not None
+            and start_at is not None
+            and start_at <= self._promotions.now()
+        ):
+            start_at = None  # the approval came later than the start that was asked for
         asked = Promote(
             channel=channel,
             release_id=release_id,
@@ -485,7 +496,8 @@ class PromotionOperations:
             raise InvalidInput("budgets are ignored by a rollback now alone", field="now")
         if lift_quarantine and to is None:
             raise InvalidInput("name the release whose quarantine is lifted", field="to")
-        if now or lift_quarantine:  # a plain rollback takes one person
+        # A plain rollback takes one person; to go forward again to what was left takes two.
+        if now or lift_quarantine or self._was_left(channel, to):
             arguments = {
                 "to": to,
                 "now": now,
@@ -538,6 +550,14 @@ class PromotionOperations:
             self._manifests.publish_promoted(channel, by=caller.id)
             self._execute.notify()
         return self._result(channel, outcome)
+
+    def _was_left(self, channel: str, release_id: str | None) -> bool:
+        """Whether somebody rolled the channel back from this release."""
+        found = self._reads.find(channel_key(channel), Channel)
+        if found is None or release_id is None:
+            return False
+        rung = rung_of(found.row, release_id)
+        return rung is not None and rung.left_at is not None
 
     def _counter_seen(self, caller: Caller, channel: str) -> int | None:
         """The registry's own counter at the log position that the caller saw."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
@@ -65,6 +66,7 @@ class PromotionAsked(Struct, frozen=True, kw_only=True):
     display_name: str = ""
     refresh: bool = False
     overrides: tuple[OverridableGate, ...] = ()
+    start_at: datetime | None = None
 
 
 class RollbackAsked(Struct, frozen=True, kw_only=True):
@@ -272,6 +274,7 @@ class RequestOperations:
                     display_name=promotion.display_name,
                     refresh=promotion.refresh,
                     overrides=promotion.overrides,
+                    start_at=promotion.start_at,
                 )
             case ROLL_BACK.name:
                 back = decoders.convert(said, RollbackAsked)

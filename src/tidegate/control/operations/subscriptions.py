@@ -290,6 +290,12 @@ class SubscriptionOperations:
     ) -> TargetAddress:
         before = self._addresses.open(row.address_id)
         given = target or NewTarget()
+        if given.url not in ("", before.url) and before.secret and not given.secret:
+            if row.kind not in SIGNED:  # the old secret would go to the new address
+                raise InvalidSubscription(
+                    f"A new address needs the secret of {row.name} again.", field="secret"
+                )
+            rotate_secret = True
         address = TargetAddress(
             url=given.url or before.url,
             to=given.to or before.to,

@@ -253,7 +253,7 @@ DELETE_JOIN_TOKEN: Final = Step(name="join.delete", verbs=OPERATE)
 """Delete a join token. The hosts that it enrolled stay."""
 
 # What a second person must agree to.
-APPROVALS: Final = (APPROVE_REVISION, CARRY_OUT_DELETION, APPROVE_REQUEST)
+APPROVALS: Final = (APPROVE_REVISION, CARRY_OUT_DELETION, APPROVE_REQUEST, REVIEW_REQUEST)
 
 STEPS: Final = _steps(
     (
