@@ -31,6 +31,13 @@ OPEN_OBJECTS = {
     "EvidenceSent.document": "stored as it was sent",
     "Happened.value": "a row or a fact, by its type",
     "KeptEvidence.document": "stored as it was sent",
+    "PolicyAsked.policy": "any document: what is wrong with it is the answer",
+    "PolicyChange.after": "a value of any member",
+    "PolicyChange.before": "a value of any member",
+    "PolicyChecked.policy": "the document that was asked about",
+    "PolicyShown.policy": "the policy as a document that can be sent back",
+    "DecidedRequest.command": "the arguments of a verb, by its kind",
+    "RequestShown.command": "the arguments of a verb, by its kind",
 }
 
 

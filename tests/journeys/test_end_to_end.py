@@ -182,7 +182,7 @@ def test_tells_the_whole_story_and_comes_to_the_same_end_on_every_engine(
 ) -> None:
     here = fleet
     here.open()
-    here.publish("v1", "good one", "init", "web")
+    here.publish("v1", "good one", "create", "web")
     carried = ("--package", "default/web", "--hosts", "app=web")
     here.manager.does("channel", "create", CHANNEL, *carried, "--policy", policy_file(here.tmp))
     here.moor()

@@ -130,7 +130,7 @@ def prometheus(programs: Path, folder: Path, target: str, token: str) -> Iterato
 def firing(url: str) -> set[tuple[str, str]]:
     try:
         answer = httpx2.get(f"{url}/api/v1/alerts", timeout=5).json()
-    except httpx2.HTTPError:
+    except (httpx2.HTTPError, ValueError):
         return set()
     return {
         (alert["labels"]["alertname"], alert["labels"].get("channel", ""))
@@ -162,6 +162,6 @@ def _scraped(url: str) -> bool:
     try:
         asked = {"query": "tidegate:rollout_halted"}
         answer = httpx2.get(f"{url}/api/v1/query", params=asked, timeout=5).json()
-    except httpx2.HTTPError:
+    except (httpx2.HTTPError, ValueError):  # it starts, and says so in plain text
         return False
     return bool(answer["data"]["result"])

@@ -53,11 +53,11 @@ def edit_verb(selector: str) -> Verb:
     )
 
 
-def stop_verb(step: steps.Step, name: str) -> Verb:
+def stop_verb(step: steps.Step, name: str, command: str = "") -> Verb:
     return Verb(
         step,
         ApiCall("POST", f"/v1{PAGE}/{name}", REASON),
-        ("channel", name, CHANNEL, "--reason", WHY),
+        ("channel", command or name, CHANNEL, "--reason", WHY),
         Form(f"{PAGE}/{name}", REASON, PAGE),
     )
 
@@ -68,7 +68,7 @@ CREATE_OVERLAPPING = create_verb(EDGE, "tier=canary")
 EDIT = edit_verb("app=web,tier=rest")
 EDIT_BADLY = edit_verb("app=")
 HOLD = stop_verb(steps.HOLD_CHANNEL, "hold")
-UNHOLD = stop_verb(steps.UNHOLD_CHANNEL, "unhold")
+UNHOLD = stop_verb(steps.UNHOLD_CHANNEL, "unhold", "release")
 OF_CHANNEL = (Grant(Role.RELEASE_MANAGER, f"channel:{EDGE}"),)
 
 CASES = (

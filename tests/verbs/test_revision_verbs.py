@@ -150,7 +150,7 @@ def on_conditions(digest: str) -> Verb:
     )
 
 
-INIT = on_creation("default/site", "v1", {"type": "init", "description": ""}, "init", "site")
+INIT = on_creation("default/site", "v1", {"type": "init", "description": ""}, "create", "site")
 CLONE = on_creation(
     "default/site",
     "v1",

@@ -68,6 +68,7 @@ FAMILIES: Final = {
 }
 STATUSES: Final = {
     400: ExitCode.USAGE,
+    421: ExitCode.USAGE,
     401: ExitCode.PERMISSION,
     403: ExitCode.PERMISSION,
     404: ExitCode.NOT_FOUND,

@@ -16,7 +16,7 @@ from tests.contract.postgres_proxy import PostgresProxy, serve_proxy
 from tests.contract.rows.registry import FIRST, SCHEMA, T0, Release
 from tidegate.engines.postgres import PostgresStore, writer
 from tidegate.engines.sqlite import SqliteStore
-from tidegate.errors import OutcomeUnknown
+from tidegate.errors import OutcomeUnknown, WriterClosed
 from tidegate.kernel.records.actions import Stored
 from tidegate.kernel.records.changes import Add
 from tidegate.kernel.records.records import Records
@@ -57,7 +57,10 @@ def test_a_flush_that_kept_failing(engine: str, files: FailingFiles, tmp_path: P
         with pytest.raises(OutcomeUnknown):
             add(store)
         files.failing_syncs = 0
+        with pytest.raises(WriterClosed):  # the process ends, and a new one settles it
+            add(store)
 
+    with closing(SqliteStore(str(tmp_path / "log.db"), SCHEMA)) as store:
         again = add(store)
 
         assert again.value.attempts == 1

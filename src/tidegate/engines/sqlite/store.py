@@ -347,7 +347,8 @@ class SqliteStore:
         """A flush failed, and the system may have dropped what it did not write: a later flush
         may succeed without it. What the WAL holds is settled once, and nothing is added to it.
         """
-        self._doubtful = getattr(failure, "extendedresult", None) not in _NEVER_WRITTEN
+        was_written = getattr(failure, "extendedresult", None) not in _NEVER_WRITTEN
+        self._doubtful = was_written and not isinstance(failure, apsw.FullError)
         if self._doubtful:
             self.fault = WriterClosed(
                 f"a flush of the log failed ({failure}), so this process writes no more. Check the"
