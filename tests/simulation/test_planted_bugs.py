@@ -47,7 +47,7 @@ SEEDS = {
     "duplicate_check_removed": 0,
     "repeat_refused": 0,
     "cursor_moved_by_joins": 1,
-    "wave_passed_for_good": 48,
+    "wave_passed_for_good": 57,
     "soak_from_open": 0,
     "quarantine_not_loaded": 23,
     "halted_still_dispatching": 0,
