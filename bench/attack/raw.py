@@ -26,21 +26,26 @@ ODD_BYTES = (b"\0", b"\r", b"\n", b"\r\n", b" ", b"\t", b":", b"\xff", b"%", b";
 _JSON = b"content-type: application/json\r\n"
 _TOKEN = b"authorization: Bearer TOKEN\r\n"
 TEMPLATES = (
-    b"GET /v1/me HTTP/1.1\r\nhost: x\r\n" + _TOKEN + b"\r\n",
-    b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n",
-    b"POST /v1/sessions HTTP/1.1\r\nhost: x\r\n"
+    b"GET /v1/me HTTP/1.1\r\nhost: localhost\r\n" + _TOKEN + b"\r\n",
+    b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    b"POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\n"
     + _JSON
     + b"content-length: 13\r\n\r\n"
     + b'{"login":"a"}',
-    b"POST /v1/repositories HTTP/1.1\r\nhost: x\r\n"
+    b"POST /v1/repositories HTTP/1.1\r\nhost: localhost\r\n"
     + _TOKEN
     + _JSON
     + b'transfer-encoding: chunked\r\n\r\nc\r\n{"name":"r1"\r\n1\r\n}\r\n0\r\n\r\n',
-    b"GET /v1/agent/dispatch HTTP/1.1\r\nhost: x\r\ntidegate-protocol: 2\r\n" + _TOKEN + b"\r\n",
-    b'GET /static/app.css HTTP/1.1\r\nhost: x\r\nif-none-match: "a"\r\nrange: bytes=0-9\r\n\r\n',
+    b"GET /v1/agent/dispatch HTTP/1.1\r\nhost: localhost\r\ntidegate-protocol: 2\r\n"
+    + _TOKEN
+    + b"\r\n",
+    (
+        b"GET /static/app.css HTTP/1.1\r\nhost: localhost\r\n"
+        b'if-none-match: "a"\r\nrange: bytes=0-9\r\n\r\n'
+    ),
 )
 # In the body of one request another one, which must never get a response of its own.
-HIDDEN = b"GET /v1/hidden-request HTTP/1.1\r\nhost: x\r\n\r\n"
+HIDDEN = b"GET /v1/hidden-request HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 def run(trial: Trial) -> Findings:
