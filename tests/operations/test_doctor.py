@@ -12,9 +12,9 @@ import pytest
 
 from tests.operations.processes import opened, prepared, run
 from tidegate.clock import system_clock
-from tidegate.commands.options import FILE_ONLY, WORDS, commented_default
+from tidegate.commands.options import WORDS, commented_default
 from tidegate.commands.startup import open_installation
-from tidegate.config import NAMES, Settings, load
+from tidegate.config import FILE_ONLY, NAMES, Settings, load
 from tidegate.control import doctor
 from tidegate.control.doctor import DoctorFinding, DoctorVerdict
 
