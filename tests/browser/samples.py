@@ -431,7 +431,7 @@ def rollout_page() -> RolloutPage:
             for number, (parts, hosts, name) in enumerate(WAVES)
         ),
         gates=GatePanel(
-            verdict="Wave 1 soaks; the next one goes when every host of it has done.",
+            verdict="Wave 1 soaks; the next one goes when every host of it is done.",
             tone="warn",
             lines=(
                 GateLine(gate="halted", passed=True, reason="no host failed"),
