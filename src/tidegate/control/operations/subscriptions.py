@@ -290,12 +290,12 @@ class SubscriptionOperations:
     ) -> TargetAddress:
         before = self._addresses.open(row.address_id)
         given = target or NewTarget()
-        if given.url not in ("", before.url) and before.secret and not given.secret:
-            if row.kind not in SIGNED:  # the old secret would go to the new address
-                raise InvalidSubscription(
-                    f"A new address needs the secret of {row.name} again.", field="secret"
-                )
-            rotate_secret = True
+        is_moved = given.url not in ("", before.url)
+        if is_moved and before.secret and not given.secret and row.kind not in SIGNED:
+            # A webhook's secret only signs; another target's would go to the new address.
+            raise InvalidSubscription(
+                f"A new address needs the secret of {row.name} again.", field="secret"
+            )
         address = TargetAddress(
             url=given.url or before.url,
             to=given.to or before.to,
