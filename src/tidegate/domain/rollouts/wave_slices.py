@@ -116,6 +116,8 @@ def decide_continue(rows: Seen, command: ContinueRollout, now: datetime) -> Sequ
     """Raises: NothingToContinue. No facts where it was continued already."""
     tally = _demand_going(rows, command, "continue")
     waves, cursor = tally.waves, tally.current_wave
+    if waves and waves[cursor].continued and waves[cursor].hosts and not waves[cursor].joined:
+        return ()  # asked twice: nobody has looked at this wave yet
     for number in (0, cursor + 1):
         if number < len(waves) and tallies.waits_for_person(waves[number]):
             return (
