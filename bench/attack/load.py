@@ -1,8 +1,10 @@
 """Abusive clients beside 1,000 agents: memory, and the response times of everyone else.
 
-The abusive clients, the agents and the bounds are those of ``bench/abuse``. A case that is over its
-time is tried once more, together with a new measure of the server without an abusive client: the
-machine may have been busy with something else. Memory has no second chance.
+The abusive clients, the agents and the bounds are those of ``bench/abuse``. Memory and whether the
+others are served are judged in every mode. Times are judged only in the modes with long measures,
+on a machine that does nothing else: five seconds on a busy machine say little, so ci mode counts a
+slow case and goes on. A case that is over its time is tried once more, together with a new measure
+of the server without an abusive client.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ EVERY_SECONDS = 30.0
 SECONDS = {"smoke": 2.0, "ci": 5.0, "full": 60.0, "long": 60.0}
 GROUPS = 2  # trials that share the abusers
 WARM_UP_SECONDS = 3.0
+TIMES_JUDGED_IN = frozenset({"full", "long"})
 
 
 def run(trial: Trial) -> Findings:
@@ -39,7 +42,11 @@ def run(trial: Trial) -> Findings:
             alone = _measure(prepared, server, measure.ALONE, seconds)
             findings.counts["most µs of /livez p99 alone"] = int(alone.live_tail_ms * 1e3)
             for name in names:
-                _try(prepared, server, name, seconds, alone, findings)
+                case = _try(prepared, server, name, seconds, findings)
+                if _is_slow(case, alone):
+                    findings.counts["slow at first"] += 1
+                    if trial.mode in TIMES_JUDGED_IN:
+                        _try_again(prepared, server, name, seconds, findings)
     return findings
 
 
@@ -48,13 +55,8 @@ def _measure(prepared: PreparedData, server: Server, name: str, seconds: float) 
 
 
 def _try(
-    prepared: PreparedData,
-    server: Server,
-    name: str,
-    seconds: float,
-    alone: Case,
-    findings: Findings,
-) -> None:
+    prepared: PreparedData, server: Server, name: str, seconds: float, findings: Findings
+) -> Case:
     case = _measure(prepared, server, name, seconds)
     findings.counts["abusers"] += 1
     findings.counts["polls"] += case.polls
@@ -66,13 +68,17 @@ def _try(
         findings.failures.append(f"{name}: memory grew by {case.growth_bytes / 1e6:.0f} MB")
     if not case.is_served:
         findings.failures.append(f"{name}: someone else was not served")
+    return case
+
+
+def _try_again(
+    prepared: PreparedData, server: Server, name: str, seconds: float, findings: Findings
+) -> None:
+    alone = _measure(prepared, server, measure.ALONE, seconds)
+    case = _measure(prepared, server, name, seconds)
     if _is_slow(case, alone):
-        findings.counts["tried again"] += 1
-        alone = _measure(prepared, server, measure.ALONE, seconds)
-        case = _measure(prepared, server, name, seconds)
-        if _is_slow(case, alone):
-            tail = f"{case.live_tail_ms:.0f} ms, alone {alone.live_tail_ms:.0f} ms"
-            findings.failures.append(f"{name}: p99 of /livez is {tail}")
+        tail = f"{case.live_tail_ms:.0f} ms, alone {alone.live_tail_ms:.0f} ms"
+        findings.failures.append(f"{name}: p99 of /livez is {tail}")
 
 
 def _is_slow(case: Case, alone: Case) -> bool:
