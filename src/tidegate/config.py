@@ -21,6 +21,9 @@ PREFIX = "TIDEGATE_"
 PORT_DEFAULT = 8420
 FILE_BYTES_MAX = 256 * 1024
 
+# The facts of hosts that can be allowed.
+FACT_KEYS = ("agent_version", "arch", "kernel", "os", "os_version")
+
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
@@ -100,6 +103,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     fast_path: bool = True  # answer plain requests of agents at the socket, with less work
     worker_metrics_port: Annotated[int, Meta(ge=0, le=65_535)] = 0  # on loopback; 0: none
     worker: bool = True  # ``serve`` works, too; else ``tidegate worker`` does
+    fact_labels: str = ""  # facts of hosts that selectors may use: arch,os, or empty: none
     archive: str = ""  # a directory for a mirror of the log; empty: none
     targets: dict[str, TargetSetting] = {}  # by operation
     notify: NotifySetting = NotifySetting()
@@ -107,6 +111,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def store_url(self) -> str:
         return self.store or f"sqlite:///{Path(self.data).absolute() / 'tidegate.db'}"
+
+    @property
+    def allowed_facts(self) -> tuple[str, ...]:
+        """The facts of hosts that become labels `fact/…`."""
+        return tuple(sorted({key.strip() for key in self.fact_labels.split(",") if key.strip()}))
 
     @property
     def is_secure(self) -> bool:
@@ -153,6 +162,12 @@ def check_settings(found: Mapping[str, Any]) -> Settings:
         raise InvalidSetting(
             f"public_url is scheme and host, found {settings.public_url!r}", setting="public_url"
         )
+    for key in settings.allowed_facts:
+        if key not in FACT_KEYS:
+            raise InvalidSetting(
+                f"fact_labels has {key[:80]!r}; allowed are {', '.join(FACT_KEYS)}",
+                setting="fact_labels",
+            )
     return settings
 
 

@@ -866,6 +866,12 @@ HOST = HostPage(
     public_key="7d0a" * 16,
     silent_since=None,
     closures=(Option("sha256:5c1e99d0b1a2", "web-stable"),),
+    facts=(
+        Option("debian 12", "System"),
+        Option("6.1.0-18-amd64", "Kernel"),
+        Option("x86_64", "Architecture"),
+        Option("10.0.4.17, 2001:db8::17", "Addresses"),
+    ),
     passages=(
         HostRolloutLine(
             rollout_id="web-stable@web.7",

@@ -43,8 +43,10 @@ from tidegate.domain.fleet.rows import (
     host_key,
 )
 from tidegate.domain.fleet.slices import (
+    FACTS_EVERY,
     EnrollHost,
     LabelHost,
+    NoteFacts,
     NoteHeard,
     NoteSilence,
     RemoveBudget,
@@ -54,6 +56,7 @@ from tidegate.domain.fleet.slices import (
     decide_silence,
     enroll_host,
     label_host,
+    note_facts,
     note_heard,
     note_silence,
     remove_budget,
@@ -105,6 +108,10 @@ class FleetLog(SampleControl):
     def label(self, host_id: str = "web-01", **labels: str) -> int:
         command = LabelHost(host_id=host_id, labels=labels, operator="user_op")
         return len(self.control.execute(label_host, command).facts)
+
+    def note(self, **facts: str) -> int:
+        command = NoteFacts(host_id="web-01", facts=facts)
+        return len(self.control.execute(note_facts, command).facts)
 
     def leave(self, item: Slice, command: Any) -> int:
         said = command(host_id="web-01", operator="user_op", reason="broken")
@@ -469,3 +476,77 @@ def test_refuses_a_malformed_budget(
 def test_cannot_remove_a_budget_that_nobody_set(fleet_log: FleetLog) -> None:
     with pytest.raises(BudgetNotFound):
         fleet_log.control.execute(remove_budget, RemoveBudget(budget_id="x", operator="user_op"))
+
+
+# ── what hosts say of themselves ──────────────────────────────────────────────────────────────────
+
+
+def test_facts_become_labels_beside_those_of_operators(fleet_log: FleetLog) -> None:
+    fleet_log.enroll(app="web")
+
+    assert fleet_log.note(arch="aarch64", os="debian") == 1
+    assert fleet_log.note(arch="aarch64", os="debian") == 0
+
+    assert fleet_log.host().labels == {
+        "app": "web",
+        "fact/arch": "aarch64",
+        "fact/os": "debian",
+    }
+    assert differences(fleet_log.store, FOLDS) == []
+
+
+def test_a_value_that_no_label_can_have_is_left_out(fleet_log: FleetLog) -> None:
+    fleet_log.enroll()
+
+    fleet_log.note(arch="a b", os="debian")
+
+    assert fleet_log.host().labels == {"fact/os": "debian"}
+
+
+def test_operators_cannot_set_or_remove_what_the_host_says(fleet_log: FleetLog) -> None:
+    fleet_log.enroll(app="web")
+    fleet_log.note(arch="x86_64")
+
+    for labels in ({"fact/arch": "aarch64"}, {"fact/os": "debian"}):
+        with pytest.raises(InvalidLabel, match="what the host says of itself"):
+            fleet_log.label(**labels)
+    assert fleet_log.label(app="db", **{"fact/arch": "x86_64"}) == 1  # sent back as it was read
+    assert fleet_log.host().labels == {"app": "db", "fact/arch": "x86_64"}
+    assert fleet_log.label() == 1
+    assert fleet_log.host().labels == {"fact/arch": "x86_64"}
+    with pytest.raises(InvalidLabel):
+        fleet_log.enroll("web-02", OTHER_KEY, **{"fact/arch": "aarch64"})
+
+
+def test_a_host_changes_its_own_labels_only_now_and_then(fleet_log: FleetLog) -> None:
+    fleet_log.enroll()
+    fleet_log.note(arch="x86_64", os="debian")
+
+    assert fleet_log.note(arch="aarch64", os="debian") == 0
+    assert fleet_log.note(os="debian") == 1  # a key that is not allowed any more goes at once
+    fleet_log.clock.advance(FACTS_EVERY)
+    assert fleet_log.note(arch="aarch64", os="debian") == 1
+
+    assert fleet_log.host().labels == {"fact/arch": "aarch64", "fact/os": "debian"}
+
+
+def test_facts_put_no_host_into_two_channels_of_a_package(fleet_log: FleetLog) -> None:
+    fleet_log.channel("all", "app=web")
+    fleet_log.channel("arm", "fact/arch=aarch64")
+    fleet_log.enroll(app="web")
+
+    with pytest.raises(SelectorOverlap):
+        fleet_log.note(arch="aarch64")
+
+    assert fleet_log.host().labels == {"app": "web"}
+
+
+def test_a_host_that_enrolls_again_has_yet_to_say_what_it_is(fleet_log: FleetLog) -> None:
+    fleet_log.enroll(app="web")
+    fleet_log.note(arch="x86_64")
+    fleet_log.leave(revoke_host, RevokeHost)
+
+    fleet_log.control.execute(enroll_host, EnrollHost(host_id="web-01", public_key=OTHER_KEY))
+
+    assert fleet_log.host().labels == {"app": "web"}
+    assert fleet_log.host().facts_at is None

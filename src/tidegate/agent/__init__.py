@@ -2,6 +2,7 @@
 
 config.py, errors.py           what an operator sets; what goes wrong
 identity.py, client.py         the host's key; HTTP, signed
+host_facts.py                  what this machine is
 journal.py                     twins and unsent reports on disk
 manifest.py                    whether an order agrees with the signed manifest
 content.py, drivers.py         what is fetched and verified; how it becomes what runs

@@ -33,6 +33,7 @@ from tidegate.domain.hosts.protocol import (
     PROTOCOL_HEADER,
     EnrollmentAnswer,
     HeartbeatAnswer,
+    HostFacts,
     Order,
     ReleaseContent,
     ReportResult,
@@ -175,14 +176,24 @@ class AgentClient:
         return answers
 
     def heartbeat(
-        self, version: str, closures: Mapping[str, str], rollouts: Sequence[str] = ()
+        self,
+        version: str,
+        closures: Mapping[str, str],
+        rollouts: Sequence[str] = (),
+        facts: HostFacts | None = None,
     ) -> HeartbeatAnswer:
-        """Say that we live and what runs. Raises: ServerAway, Answered."""
-        body = {
+        """Say that we live and what runs; facts only if they changed.
+
+        Raises:
+            ServerAway, Answered.
+        """
+        body: dict[str, Any] = {
             "agent_version": version,
             "current_closures": dict(closures),
             "rollouts": list(rollouts),
         }
+        if facts is not None:
+            body["facts"] = facts
         return _decoded(self._asked("POST", "/v1/agent/heartbeat", body), HeartbeatAnswer)
 
     def manifest(self, channel: str) -> bytes:

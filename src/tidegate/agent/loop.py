@@ -28,13 +28,20 @@ from tidegate.agent.client import CONFLICTS, AgentClient
 from tidegate.agent.config import AgentSettings
 from tidegate.agent.drivers import EXIT_BROKEN, Driver, SwitchFailed, SwitchOutcome
 from tidegate.agent.errors import RefusedByServer, ServerAway
+from tidegate.agent.host_facts import read_host_facts
 from tidegate.agent.journal import Journal, PendingReport
 from tidegate.agent.order_runs import OrderRuns, SwitchJob
 from tidegate.agent.probe_schedule import ProbeJob
 from tidegate.clock import Clock
 from tidegate.domain.hosts import agent_side
 from tidegate.domain.hosts.agent_side import WAITS
-from tidegate.domain.hosts.protocol import REPORTS_MAX, EnrollmentAnswer, Order, ReportResult
+from tidegate.domain.hosts.protocol import (
+    REPORTS_MAX,
+    EnrollmentAnswer,
+    HostFacts,
+    Order,
+    ReportResult,
+)
 from tidegate.domain.hosts.report_json import event_to_json
 
 PROBERS: Final = 4
@@ -136,6 +143,7 @@ class AgentLoop:
         self._is_sending = False
         self._one_by_one = False
         self._switching = 0
+        self._facts: HostFacts | None = None  # what the server was told of this machine
 
     def stop(self) -> None:
         """End soon; for signals, and for other threads."""
@@ -330,11 +338,14 @@ class AgentLoop:
             self._inbox.put(partial(self._answered, batch, answers))
 
     def _beat(self, staged: Sequence[str]) -> None:
+        facts = read_host_facts()
+        new = None if facts == self._facts else facts
         try:
-            answer = self._client.heartbeat(self._version, self._closures(), staged)
+            answer = self._client.heartbeat(self._version, self._closures(), staged, new)
         except (ServerAway, RefusedByServer) as error:
             self._inbox.put(partial(self._away, error.detail))
         else:
+            self._facts = None if answer.facts_missing else facts
             self._inbox.put(partial(self._has_beaten, answer.taken_back))
 
     def _has_beaten(self, taken_back: Sequence[str]) -> None:

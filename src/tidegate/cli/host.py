@@ -9,7 +9,18 @@ from tidegate.cli.context import CommandContext, NounGroup, reason, watch_option
 from tidegate.cli.exit_codes import CommandExit, ExitCode
 from tidegate.cli.gates import explain_lines
 from tidegate.cli.live_view import paint
-from tidegate.cli.output import Column, Item, StateCell, column, note, say, text, time_column, when
+from tidegate.cli.output import (
+    Cell,
+    Column,
+    Item,
+    StateCell,
+    column,
+    note,
+    say,
+    text,
+    time_column,
+    when,
+)
 from tidegate.cli.paths import at
 
 HOSTS = names("/v1/hosts", "host_id")
@@ -86,10 +97,25 @@ def show(context: CommandContext, host: str) -> None:
             ("enrolled", when(found.get("enrolled_at"))),
             ("heard", when(found.get("last_seen_at"))),
             ("agent", text(found.get("agent_version"))),
+            *fact_lines(found),
             ("silent since", when(found.get("silent_since"))),
             ("key", text(found.get("public_key"))),
         ],
     )
+
+
+def fact_lines(found: Item) -> list[tuple[str, Cell]]:
+    """What the host says of its machine."""
+    facts = found.get("facts") or {}
+    lines: list[tuple[str, Cell]] = [
+        ("os", text(" ".join(filter(None, (facts.get("os"), facts.get("os_version")))))),
+        ("kernel", text(facts.get("kernel"))),
+        ("arch", text(facts.get("arch"))),
+        ("addresses", text(facts.get("addresses"))),
+    ]
+    if found.get("facts_refused"):
+        lines.append(("facts refused", text(found["facts_refused"])))
+    return lines
 
 
 @host.command("enroll")

@@ -140,7 +140,13 @@ class Installation:
         self.deliveries = OrderQueue(self.store, self.submit, self.clock)
         self.agent_reports = AgentReports(self.lanes)
         self.heartbeats = Heartbeats(
-            self.control, self.lanes, self.reads, self.records, self.clock, self.nudge
+            self.control,
+            self.lanes,
+            self.reads,
+            self.records,
+            self.clock,
+            self.nudge,
+            self.settings.allowed_facts,
         )
         self.publisher = Publisher(self.control, self.blobs)
         self.manifests = Manifests(self.control, self.publisher, manifest_key(self.secrets))

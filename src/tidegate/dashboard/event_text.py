@@ -50,6 +50,7 @@ _LOOKS: Final[dict[str, tuple[str, str]]] = {
     "HostEnrolled": ("hosts", "good"),
     "JoinTokenCreated": ("key", "info"),
     "JoinTokenDeleted": ("key", "gone"),
+    "HostFactsNoted": ("hosts", "idle"),
     "HostRevoked": ("key", "bad"),
     "HostRetired": ("moon", "gone"),
     "RolloutHalted": ("stop", "bad"),

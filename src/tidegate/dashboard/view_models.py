@@ -541,6 +541,7 @@ class HostPage(Struct, frozen=True, kw_only=True):
     public_key: str
     silent_since: datetime | None
     closures: tuple[Option, ...]
+    facts: tuple[Option, ...]  # what the host says of its machine
     passages: tuple[HostRolloutLine, ...]
     probes: tuple[ProbeLine, ...]
     gates: tuple[GateLine, ...]

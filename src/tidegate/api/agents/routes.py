@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import asdict
 
 from tidegate.api.agents.auth import check_protocol, host_of
 from tidegate.api.agents.commit_waiters import CommitWaiters
@@ -60,6 +61,7 @@ from tidegate.domain.hosts.protocol import (
     WAIT_SECONDS_MAX,
     EnrollmentAnswer,
     HeartbeatAnswer,
+    HostFacts,
     Order,
     ReleaseContent,
     ReportResult,
@@ -119,12 +121,17 @@ class Reports(Input, frozen=True, kw_only=True):
     reports: Annotated[tuple[dict[str, Any], ...], Meta(max_length=REPORTS_MAX)] | None = None
 
 
+class HostFactsGiven(HostFacts, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the host says of its machine: sent once, and again when it changes."""
+
+
 class Pulse(Input, frozen=True, kw_only=True):
     agent_version: Annotated[str, Meta(max_length=64)] = ""
     current_closures: Annotated[dict[ChannelName, Closure], Meta(max_length=CHANNELS_MAX)] = (
         msgspec.field(default_factory=dict)
     )  # channel → what runs
     rollouts: Annotated[tuple[RolloutId, ...], Meta(max_length=ROLLOUTS_MAX)] = ()
+    facts: HostFactsGiven | None = None  # None: as the host said before
 
 
 class ManifestPath(Input, frozen=True):
@@ -279,6 +286,7 @@ def heartbeat(request: Request[Nothing, Nothing, Pulse], heartbeats: Heartbeats)
         agent_version=body.agent_version,
         current_closures=body.current_closures,
         rollouts=body.rollouts,
+        facts=None if body.facts is None else HostFacts(**asdict(body.facts)),
     )
     return Response(heartbeats.take(said, request.meta))
 

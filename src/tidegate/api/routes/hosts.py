@@ -48,6 +48,7 @@ from tidegate.domain.fleet.rows import (
 from tidegate.domain.fleet.selectors import Selector, parse
 from tidegate.domain.gates.explain import explain
 from tidegate.domain.gates.inputs import Explanation
+from tidegate.domain.hosts.protocol import HostFacts
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostOrder, HostRecord, order_key
 from tidegate.errors import StaleVersion
 from tidegate.kernel.model import Position
@@ -103,6 +104,8 @@ class HostShown(Host, frozen=True, kw_only=True):
     last_seen_at: datetime | None = None
     agent_version: str = ""
     current_closures: dict[str, str] = field(default_factory=dict)
+    facts: HostFacts | None = None  # what the host says of its machine; nothing checks it
+    facts_refused: str = ""  # why the facts that selectors may use are not its labels
     order: str | None = None  # the rollout that it is busy with
     records: tuple[HostRecord, ...] = ()
 
@@ -201,6 +204,8 @@ def _heard(live: Liveness) -> dict[str, Any]:
         "last_seen_at": live.last_seen_at,
         "agent_version": live.agent_version,
         "current_closures": live.current_closures,
+        "facts": live.facts,
+        "facts_refused": live.facts_refused,
     }
 
 

@@ -2,6 +2,7 @@
 
     report ──▶ checked ──▶ lane of its rollout ──▶ its own answer
     heartbeat ──▶ host_liveness, at most once a minute ──▶ observe_host, note_heard if it means that
+                                                     └─▶ note_facts where an operator allows them
 
 Nothing waits in here: a report's future is resolved when its pack is durable.
 """
@@ -15,18 +16,21 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from tidegate import decoders
 from tidegate.clock import Clock
 from tidegate.control.fleet.dispatch import LOST
-from tidegate.control.lanes import Lanes
+from tidegate.control.lanes import LaneBusy, Lanes
 from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.domain.channels.rows import Channel, channel_key
-from tidegate.domain.fleet.rows import LIVENESS, Host, Liveness, host_key, liveness_key
-from tidegate.domain.fleet.slices import NoteHeard, note_heard
+from tidegate.domain.fleet.refusals import SelectorOverlap
+from tidegate.domain.fleet.rows import FLEET, LIVENESS, Host, Liveness, host_key, liveness_key
+from tidegate.domain.fleet.selectors import fact_labels, split_labels
+from tidegate.domain.fleet.slices import NoteFacts, NoteHeard, note_facts, note_heard
 from tidegate.domain.hosts.facts import AgentEvent
-from tidegate.domain.hosts.protocol import HeartbeatAnswer, ReportResult
+from tidegate.domain.hosts.protocol import HeartbeatAnswer, HostFacts, ReportResult
 from tidegate.domain.hosts.refusals import WrongHost
 from tidegate.domain.hosts.report_json import KINDS, check_event, event_from_json
 from tidegate.domain.hosts.rows import HostOrder, HostRecord, order_key, record_key
@@ -230,6 +234,7 @@ class Heartbeat(Struct, frozen=True, kw_only=True):
     agent_version: str
     current_closures: dict[str, str]  # channel → what runs
     rollouts: tuple[str, ...] = ()  # whose numbers the agent asks for
+    facts: HostFacts | None = None  # None: as it said before
 
 
 class Heartbeats:
@@ -243,7 +248,9 @@ class Heartbeats:
         records: Callable[[Meta], Records],
         clock: Clock,
         notify: Callable[[], None],  # something was committed
+        allowed_facts: Sequence[str] = (),  # keys that become labels
     ) -> None:
+        self._allowed_facts = allowed_facts
         self._control = control
         self._lanes = lanes
         self._reads = reads
@@ -264,7 +271,10 @@ class Heartbeats:
             (liveness_key(host_id), Liveness),
             (order_key(host_id), HostOrder),
         )
-        if self._note(heartbeat, None if liveness is None else liveness.row, now, meta):
+        said = _to_liveness(heartbeat, None if liveness is None else liveness.row, now)
+        if host is not None:
+            said = replace(said, facts_refused=self._note_facts(host.row, said, meta))
+        if self._note(said, None if liveness is None else liveness.row, meta):
             # A timer that found the host silent before this was written is seen here; one that
             # looks from now on finds the new row. So a heartbeat always wins.
             host = self._reads.find(host_key(host_id), Host)
@@ -281,31 +291,35 @@ class Heartbeats:
         seqs = {rollout_id: record.last_event_seq for rollout_id, record in records.items()}
         known = (records.get(rollout_id) for rollout_id in heartbeat.rollouts)
         back = (row.rollout_id for row in known if row is not None and row.cancelled_at is not None)
-        return HeartbeatAnswer(now, seqs, tuple(back))
+        return HeartbeatAnswer(now, seqs, tuple(back), facts_missing=said.facts is None)
 
-    def _note(
-        self,
-        heartbeat: Heartbeat,
-        known: Liveness | None,
-        now: datetime,
-        meta: Meta,
-    ) -> bool:
+    def _note(self, said: Liveness, known: Liveness | None, meta: Meta) -> bool:
         """Write it down if the last time was long ago, or something else runs now; whether so."""
-        said = (heartbeat.agent_version, heartbeat.current_closures)
         if (
             known is not None
-            and now - known.last_seen_at < SEEN_EVERY
-            and (known.agent_version, known.current_closures) == said
+            and said.last_seen_at - known.last_seen_at < SEEN_EVERY
+            and replace(known, last_seen_at=said.last_seen_at) == said
         ):
             return False
-        row = Liveness(
-            host_id=heartbeat.host_id,
-            last_seen_at=now,
-            agent_version=heartbeat.agent_version,
-            current_closures=heartbeat.current_closures,
-        )
-        self._records_of(meta).save(LIVENESS.name, heartbeat.host_id, row)
+        self._records_of(meta).save(LIVENESS.name, said.host_id, said)
         return True
+
+    def _note_facts(self, host: Host, said: Liveness, meta: Meta) -> str:
+        """Let selectors see what an operator allows of the host's facts; why that is refused."""
+        facts = _allowed(said, self._allowed_facts)
+        if fact_labels(facts) == split_labels(host.labels)[1]:
+            return ""
+        command = NoteFacts(host_id=host.host_id, facts=facts)
+        run = lambda: self._control.execute(note_facts, command, meta=meta)  # noqa: E731
+        try:
+            outcome = self._lanes.run(FLEET, run)
+        except SelectorOverlap as overlap:
+            return overlap.detail
+        except (*LOST, LaneBusy):  # the next heartbeat tries again
+            return said.facts_refused
+        if outcome.facts:
+            self._notify()
+        return ""
 
     def _current_rollouts(self, closures: Mapping[str, str]) -> dict[str, str]:
         """The rollouts that these channels follow now, each with what runs here of its channel."""
@@ -340,6 +354,26 @@ class Heartbeats:
             return
         if outcome.facts:
             self._notify()
+
+
+def _to_liveness(heartbeat: Heartbeat, known: Liveness | None, now: datetime) -> Liveness:
+    """What is known of the host from now on. Facts that it does not repeat are as before."""
+    facts, refused = (None, "") if known is None else (known.facts, known.facts_refused)
+    return Liveness(
+        host_id=heartbeat.host_id,
+        last_seen_at=now,
+        agent_version=heartbeat.agent_version,
+        current_closures=heartbeat.current_closures,
+        facts=facts if heartbeat.facts is None else heartbeat.facts,
+        facts_refused=refused,
+    )
+
+
+def _allowed(said: Liveness, keys: Iterable[str]) -> dict[str, str]:
+    """What the host says of itself under these keys."""
+    machine = said.facts or HostFacts()
+    found = {**asdict(machine), "agent_version": said.agent_version}
+    return {key: found[key] for key in keys if found[key]}
 
 
 def _means_something(record: HostRecord, closure: str) -> bool:

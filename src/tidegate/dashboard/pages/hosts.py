@@ -210,6 +210,7 @@ class HostPages:
             closures=tuple(
                 Option(closure, channel) for channel, closure in sorted(closures.items())
             ),
+            facts=_facts(None if heard is None else heard.row),
             passages=tuple(_passage(record) for record in records),
             probes=tuple(_probes(records[0])) if records else (),
             gates=_gates(self.reads, self.fleet_reader, self.clock, host_id, records),
@@ -223,6 +224,21 @@ class HostPages:
             crumbs=(Link("Hosts", "/hosts"), Link(host_id)),
             verbs=verbs,
         )
+
+
+def _facts(live: Liveness | None) -> tuple[Option, ...]:
+    """What the host says of its machine."""
+    if live is None or live.facts is None:
+        return ()
+    facts = live.facts
+    pairs = (
+        ("System", f"{facts.os} {facts.os_version}".strip()),
+        ("Kernel", facts.kernel),
+        ("Architecture", facts.arch),
+        ("Addresses", ", ".join(facts.addresses)),
+        ("Facts refused", live.facts_refused),
+    )
+    return tuple(Option(value, label) for label, value in pairs if value)
 
 
 def _passage(record: HostRecord) -> HostRolloutLine:

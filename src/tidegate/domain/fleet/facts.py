@@ -56,6 +56,12 @@ class HostLabelled(FleetFact, frozen=True, kw_only=True):
     operator: str
 
 
+class HostFactsNoted(FleetFact, frozen=True, kw_only=True):
+    """What the host says of itself, under the keys that an operator allows: all of them."""
+
+    facts: dict[str, str]
+
+
 class HostRevoked(FleetFact, frozen=True, kw_only=True):
     """Its key counts no more; it may enroll again."""
 
@@ -101,6 +107,7 @@ FACTS = facts(
     "fleet",
     HostEnrolled,
     HostLabelled,
+    HostFactsNoted,
     HostRevoked,
     HostRetired,
     HostSilent,

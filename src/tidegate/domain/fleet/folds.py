@@ -27,6 +27,7 @@ from tidegate.domain.fleet.facts import (
     BudgetRemoved,
     BudgetSet,
     HostEnrolled,
+    HostFactsNoted,
     HostHeard,
     HostLabelled,
     HostRetired,
@@ -49,6 +50,7 @@ from tidegate.domain.fleet.rows import (
     Fleet,
     Host,
 )
+from tidegate.domain.fleet.selectors import fact_labels, split_labels
 from tidegate.domain.hosts.facts import BudgetSlot, DispatchReserved, HostStateChanged
 from tidegate.errors import IllegalTransition
 from tidegate.kernel.folds import Fold, Machine, WorkRow
@@ -56,9 +58,23 @@ from tidegate.kernel.model import at_most
 
 CHANNELS_MAX = 400  # their claims are one row
 
-HostChange = HostEnrolled | HostLabelled | HostRevoked | HostRetired | HostSilent | HostHeard
+HostChange = (
+    HostEnrolled
+    | HostLabelled
+    | HostFactsNoted
+    | HostRevoked
+    | HostRetired
+    | HostSilent
+    | HostHeard
+)
 FleetChange = (
-    HostEnrolled | HostLabelled | HostRevoked | HostRetired | ChannelCreated | ChannelEdited
+    HostEnrolled
+    | HostLabelled
+    | HostFactsNoted
+    | HostRevoked
+    | HostRetired
+    | ChannelCreated
+    | ChannelEdited
 )
 BudgetChange = BudgetSet | BudgetRemoved | DispatchReserved | HostStateChanged
 
@@ -84,7 +100,12 @@ def step_host(host: Host | None, fact: HostChange, now: datetime) -> Host:
                 replaced_key=fact.replaces,
             )
         case HostLabelled():
-            return replace(host, labels=fact.labels)
+            _, said = split_labels(host.labels)
+            return replace(host, labels={**fact.labels, **said})
+        case HostFactsNoted():
+            given, _ = split_labels(host.labels)
+            labels = {**given, **fact_labels(fact.facts)}
+            return replace(host, labels=labels, facts_at=fact.at)
         case HostRevoked():
             return replace(host, status=REVOKED)
         case HostRetired():
@@ -106,7 +127,7 @@ def step_fleet(fleet: Fleet, fact: FleetChange, now: datetime) -> Fleet:
             return replace(fleet, hosts=fleet.hosts + 1)
         case HostRetired():
             return replace(fleet, hosts=fleet.hosts - 1)
-        case HostEnrolled() | HostLabelled() | HostRevoked():
+        case HostEnrolled() | HostLabelled() | HostFactsNoted() | HostRevoked():
             return fleet
         case ChannelCreated():
             at_most("channels of a fleet", len(fleet.channels) + 1, CHANNELS_MAX)
@@ -213,7 +234,10 @@ def _step_and_use(
 hosts = Machine(
     collection=HOSTS,
     number=1,
-    reads=(HostEnrolled, HostLabelled, HostRevoked, HostRetired, HostSilent, HostHeard),
+    reads=(
+        *(HostEnrolled, HostLabelled, HostFactsNoted),
+        *(HostRevoked, HostRetired, HostSilent, HostHeard),
+    ),
     ids=lambda fact: (fact.host_id,),
     start=lambda id, fact: None,
     step=_step_and_use,
@@ -221,7 +245,10 @@ hosts = Machine(
 fleet = Fold(
     collection=FLEETS,
     number=1,
-    reads=(HostEnrolled, HostLabelled, HostRevoked, HostRetired, ChannelCreated, ChannelEdited),
+    reads=(
+        *(HostEnrolled, HostLabelled, HostFactsNoted, HostRevoked, HostRetired),
+        *(ChannelCreated, ChannelEdited),
+    ),
     ids=lambda fact: (FLEET,),
     start=lambda id, fact: Fleet(),
     step=step_fleet,

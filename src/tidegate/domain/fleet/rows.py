@@ -7,6 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from tidegate.domain.hosts.protocol import HostFacts
 from tidegate.kernel.collections import Collection, Index, Nature, Writers
 from tidegate.kernel.model import Key
 
@@ -26,6 +27,7 @@ class Host(Struct, frozen=True, omit_defaults=True, kw_only=True):
     labels: dict[str, str] = {}
     status: str = ENROLLED
     silent_since: datetime | None = None
+    facts_at: datetime | None = None  # when its labels of facts changed last
     replaced_key: str = ""  # the key before it enrolled again; its agent gets a clear refusal
 
 
@@ -64,6 +66,8 @@ class Liveness(Struct, frozen=True, omit_defaults=True, kw_only=True):
     last_seen_at: datetime
     agent_version: str = ""
     current_closures: dict[str, str] = {}  # channel → what runs
+    facts: HostFacts | None = None  # what the host says of its machine
+    facts_refused: str = ""  # why those that selectors may use are not its labels
 
 
 HOSTS = Collection(

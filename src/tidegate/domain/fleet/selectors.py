@@ -5,6 +5,7 @@
     canary   !canary                   the label is there, or is not
     zone in (a,b)   zone notin (a,b)   its value is among these, or is not
     host=web-01                        ``host`` is the host's own name
+    fact/arch=aarch64                  what the host says of itself, where you allow the key
 
 ``!=`` and ``notin`` hold for a host without the label, too: it has none of these values.
 """
@@ -32,6 +33,7 @@ LABELS_MAX = 64
 PARSED_MAX = 4_096  # selectors that stay parsed
 
 EVERY: Final = "*"
+FACT_PREFIX: Final = "fact/"  # of labels that come from the host itself
 HOST: Final = "host"  # the key of a host's own name; no label is called so
 
 _KEY = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_./-]{{0,{LABEL_KEY_CHARS_MAX - 1}}}")
@@ -193,6 +195,21 @@ def check_host_id(host_id: str) -> None:
         )
 
 
+def split_labels(labels: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The labels that operators gave, and those that come from the host itself."""
+    given = {key: value for key, value in labels.items() if not key.startswith(FACT_PREFIX)}
+    return given, {key: value for key, value in labels.items() if key not in given}
+
+
+def fact_labels(facts: Mapping[str, str]) -> dict[str, str]:
+    """What selectors see of a host's facts; a value that no label can have is left out."""
+    return {
+        f"{FACT_PREFIX}{key}": value
+        for key, value in sorted(facts.items())
+        if _VALUE.fullmatch(value)
+    }
+
+
 def check_labels(labels: Mapping[str, str]) -> None:
     """Raises: InvalidLabel, LimitExceeded."""
     at_most("labels of a host", len(labels), LABELS_MAX)
@@ -201,6 +218,11 @@ def check_labels(labels: Mapping[str, str]) -> None:
             raise InvalidLabel(f"{key[:80]!r} is not {_KEY_FORM}", field="labels")
         if key == HOST:
             raise InvalidLabel(f"{HOST!r} is the host's own name, not a label", field="labels")
+        if key.startswith(FACT_PREFIX):
+            raise InvalidLabel(
+                f"{key} is what the host says of itself; a label of yours needs another name",
+                field="labels",
+            )
         if not _VALUE.fullmatch(value):
             raise InvalidLabel(
                 f"{value[:80]!r}, of label {key}, is not {_VALUE_FORM}", field="labels"

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 from msgspec import Struct
 
@@ -17,6 +18,7 @@ from tidegate.domain.fleet.facts import (
     BudgetRemoved,
     BudgetSet,
     HostEnrolled,
+    HostFactsNoted,
     HostHeard,
     HostLabelled,
     HostRetired,
@@ -38,13 +40,20 @@ from tidegate.domain.fleet.rows import (
     host_key,
     liveness_key,
 )
-from tidegate.domain.fleet.selectors import check_host_id, check_labels, parse
+from tidegate.domain.fleet.selectors import (
+    check_host_id,
+    check_labels,
+    fact_labels,
+    parse,
+    split_labels,
+)
 from tidegate.errors import InvalidInput
 from tidegate.kernel.model import Key, Position, check_text
 from tidegate.kernel.slices import Slice
 
 OPERATOR_BYTES_MAX = 128
 REASON_BYTES_MAX = 1_024
+FACTS_EVERY: Final = timedelta(minutes=10)  # how often a host may change its own labels
 
 _PUBLIC_KEY = re.compile(r"[0-9a-f]{64}")
 _BUDGET_ID = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -68,6 +77,13 @@ class LabelHost(Struct, frozen=True, kw_only=True):
     labels: dict[str, str]
     operator: str
     expected_version: int | None = None  # of its row, as the operator saw it
+
+
+class NoteFacts(Struct, frozen=True, kw_only=True):
+    """Let selectors see what a host says of itself, under the keys that an operator allows."""
+
+    host_id: str
+    facts: dict[str, str]
 
 
 class RevokeHost(Struct, frozen=True, kw_only=True):
@@ -127,7 +143,7 @@ def decide_enroll(
         raise InvalidInput("a public key is 64 hexadecimal digits", field="public_key")
     labels = command.labels
     if labels is None:
-        labels = {} if host is None else host.labels
+        labels = {} if host is None else split_labels(host.labels)[0]
     check_labels(labels)
     if host is not None and host.status == RETIRED:
         raise HostGone(command.host_id)
@@ -153,16 +169,37 @@ def decide_label(
 ) -> Sequence[Struct]:
     """Raises: HostNotFound, HostGone, InvalidLabel, SelectorOverlap."""
     host = demand_host(rows[0], command.host_id)
-    check_labels(command.labels)
+    before, said = split_labels(host.labels)
+    # A client may send back what comes from the host, as it read it.
+    given = {key: value for key, value in command.labels.items() if said.get(key) != value}
+    check_labels(given)
     check_text("operator", command.operator, OPERATOR_BYTES_MAX)
-    if command.labels == host.labels:
+    if given == before:
         return ()
-    claims(_scopes(rows[1]), command.host_id, command.labels)
-    return (
-        HostLabelled(
-            host_id=command.host_id, at=now, labels=command.labels, operator=command.operator
-        ),
-    )
+    claims(_scopes(rows[1]), command.host_id, {**given, **said})
+    return (HostLabelled(host_id=command.host_id, at=now, labels=given, operator=command.operator),)
+
+
+def decide_facts(
+    rows: tuple[Host | None, Fleet | None], command: NoteFacts, now: datetime
+) -> Sequence[Struct]:
+    """Nothing follows if its labels are these, or changed a moment ago; fewer are taken at once.
+
+    Raises:
+        SelectorOverlap.
+    """
+    host = rows[0]
+    if host is None or host.status == RETIRED:
+        return ()
+    given, before = split_labels(host.labels)
+    after = fact_labels(command.facts)
+    if after == before:
+        return ()
+    is_early = host.facts_at is not None and now - host.facts_at < FACTS_EVERY
+    if is_early and not after.items() <= before.items():
+        return ()
+    claims(_scopes(rows[1]), command.host_id, {**given, **after})
+    return (HostFactsNoted(host_id=command.host_id, at=now, facts=command.facts),)
 
 
 def decide_revoke(rows: tuple[Host | None], command: RevokeHost, now: datetime) -> Sequence[Struct]:
@@ -283,7 +320,7 @@ def _host(command: RevokeHost | RetireHost | NoteHeard) -> tuple[Key, ...]:
     return (host_key(command.host_id),)
 
 
-def _host_and_fleet(command: EnrollHost | LabelHost) -> tuple[Key, ...]:
+def _host_and_fleet(command: EnrollHost | LabelHost | NoteFacts) -> tuple[Key, ...]:
     return host_key(command.host_id), fleet_key()
 
 
@@ -307,6 +344,13 @@ label_host = Slice(
     rows=_host_and_fleet,
     expects=_host_seen,
     decide=decide_label,
+)
+note_facts = Slice(
+    name="note-facts",
+    command=NoteFacts,
+    writes=(HostFactsNoted,),
+    rows=_host_and_fleet,
+    decide=decide_facts,
 )
 revoke_host = Slice(
     name="revoke-host",
@@ -353,6 +397,7 @@ remove_budget = Slice(
 SLICES = (
     enroll_host,
     label_host,
+    note_facts,
     revoke_host,
     retire_host,
     note_silence,

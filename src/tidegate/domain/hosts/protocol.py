@@ -12,9 +12,9 @@ from __future__ import annotations
 import hmac
 from datetime import datetime
 from hashlib import sha256
-from typing import Final
+from typing import Annotated, Final
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from tidegate.domain.content.entries import File
 from tidegate.domain.hosts.states import HostPolicy
@@ -26,6 +26,7 @@ SKEW_SECONDS_MAX = 60
 SESSION_SECONDS = 900
 WAIT_SECONDS_MAX = 60
 REPORTS_MAX = 100  # in one request
+ADDRESSES_MAX = 16  # of a host
 
 _NO_BODY: Final = sha256(b"").hexdigest().encode()
 
@@ -74,6 +75,21 @@ def authorization(
     """The Authorization header of a request."""
     mac = request_mac(key, method, path, query, body, str(time).encode())
     return f"{SCHEME} {session} {time} {mac.decode()}"
+
+
+# ── what a host says of itself ────────────────────────────────────────────────────────────────────
+
+
+class HostFacts(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a host says of its machine: details for people, claims that nothing trusts by itself."""
+
+    os: Annotated[str, Meta(max_length=64)] = ""  # as /etc/os-release names it: debian
+    os_version: Annotated[str, Meta(max_length=64)] = ""  # 12
+    kernel: Annotated[str, Meta(max_length=128)] = ""  # 6.1.0-18-amd64
+    arch: Annotated[str, Meta(max_length=32)] = ""  # x86_64, aarch64
+    addresses: Annotated[
+        tuple[Annotated[str, Meta(max_length=64)], ...], Meta(max_length=ADDRESSES_MAX)
+    ] = ()  # of its interfaces, loopback left out
 
 
 # ── what is answered ──────────────────────────────────────────────────────────────────────────────
@@ -138,6 +154,7 @@ class HeartbeatAnswer(Struct, frozen=True, omit_defaults=True):
     received_at: datetime
     last_accepted_seq: dict[str, int]
     taken_back: tuple[str, ...] = ()  # of the rollouts that it asks about: those without an order
+    facts_missing: bool = False  # the server has no facts of the host: send them again
 
 
 class ReleaseContent(Struct, frozen=True):
