@@ -77,7 +77,7 @@ def said(control: Control, item: Slice, command: Struct) -> str:
         outcome = control.execute(item, command)
     except Refused as refusal:
         return f"{refusal.code}: {refusal.detail}"
-    return f"log position {outcome.position}" if outcome.receipt else "stands already"
+    return f"log position {outcome.position}" if outcome.receipt else "exists already"
 
 
 def walk(control: Control) -> None:

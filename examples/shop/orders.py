@@ -22,7 +22,7 @@ class PlaceOrder(Struct, frozen=True, rename="camel"):
 
 
 class OrderAlreadyPlaced(Refused):
-    """The order stands already; orders are placed once."""
+    """The order exists already; orders are placed once."""
 
     code = "order_already_placed"
 

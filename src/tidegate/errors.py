@@ -36,7 +36,7 @@ class NotFound(TidegateError):
 
 
 class Forbidden(TidegateError):
-    """Ask somebody with the permission; yours does not cover this."""
+    """Ask a person who has the permission; yours does not cover this."""
 
     code = "forbidden"
 
@@ -211,13 +211,13 @@ class VersionRequired(PreconditionRequired):
 
 
 class AttemptsExhausted(Conflict):
-    """Every attempt met somebody else's commit; send the command again."""
+    """Every attempt met another commit; send the command again."""
 
     code = "attempts_exhausted"
 
 
 class LeaseHeld(ConditionFailed):
-    """Somebody else holds the lease until it expires or is released."""
+    """Another process holds the lease until it expires or is released."""
 
     code = "lease_held"
 

@@ -1087,7 +1087,7 @@ SETUP = SignInPage(
             kind="choice",
             value="false",
             options=(
-                Option("false", "A team", "Another person approves what somebody proposes."),
+                Option("false", "A team", "Another person approves each proposal."),
                 Option("true", "I work alone", "Publications say self_approved."),
             ),
         ),

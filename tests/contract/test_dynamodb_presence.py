@@ -80,7 +80,7 @@ def test_at_the_end_of_its_lease_a_process_is_counted_no_more(engine: str) -> No
     alone = register.taken("c", LATER + 3 * SECOND, LATER + SECOND, 30.0)
     assert alone.alone == ("c", LATER + 3 * SECOND)
     assert alone.counted == {}
-    with pytest.raises(StoreRefused, match="being made anew"):
+    with pytest.raises(StoreRefused, match="being rebuilt"):
         alone.joined("d", LATER + 9 * SECOND, LATER + 2 * SECOND)
     assert alone.joined("d", LATER + 9 * SECOND, LATER + 3 * SECOND).alone is None
 
@@ -137,7 +137,7 @@ def test_is_alone_once_although_the_answer_was_lost(table: Table, plot: Plot) ->
     one.enter()
 
     assert era(table) == 1
-    with pytest.raises(StoreRefused, match="being made anew"):
+    with pytest.raises(StoreRefused, match="being rebuilt"):
         presence(table).enter()
 
 
@@ -149,7 +149,7 @@ def test_a_store_commits_in_the_era_in_which_it_was_opened(table: Table) -> None
     late = rebooted(before, "late")
 
     assert isinstance(late, StoreRefused)
-    assert "made anew since it was opened" in late.detail
+    assert "rebuilt since it was opened" in late.detail
     after, _ = table.open()
     assert isinstance(rebooted(after, "after"), Receipt)
     assert texts(table) == [Rebooted("before"), Rebooted("after")]

@@ -478,11 +478,11 @@ def test_replaces_a_file_as_a_whole_once_per_key_and_never_by_something_older(
     assert target.perform(KEY, effect(1)) == TargetDone()
     file = tmp_path / "web" / f"{ALIAS}.json"
     written = file.stat().st_mtime_ns, file.stat().st_ino
-    assert target.perform(KEY, effect(1)) == TargetDone("it stands already")
+    assert target.perform(KEY, effect(1)) == TargetDone("it exists already")
     assert (file.stat().st_mtime_ns, file.stat().st_ino) == written
     newer = "web:web.2:lambda_alias_update:2"
     assert target.perform(newer, effect(2, "web.2")) == TargetDone()
-    assert target.perform(KEY, effect(1)) == TargetFailed("a newer effect stands there", False)
+    assert target.perform(KEY, effect(1)) == TargetFailed("a newer effect is there", False)
 
     seen = target.observe("web", ALIAS)
     assert seen == Observation(newer, {"releaseId": "web.2", "status": "active"})

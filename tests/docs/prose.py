@@ -120,7 +120,7 @@ taken by name. A host that no wave takes gets no orders, so let the last wave ta
 A wave is done when at least `converged_min` of its hosts converged, and `success_percent` of the
 hosts that count are Converged or Deferred. Hosts that were skipped, or failed within the wave's
 limit, do not count. The next wave starts when every wave before it is done, its `delay_seconds` are
-over, and, if it is `manual`, somebody ran `tidegate rollout continue`.
+over, and, if it is `manual`, an operator ran `tidegate rollout continue`.
 
 """
 EDGES: Final = """

@@ -204,7 +204,7 @@ def test_says_that_a_wave_waits_for_a_person_or_for_its_time() -> None:
     by_hand, by_time = held(manual=True), held(delay_seconds=1_800)
 
     assert (by_hand.code, by_hand.ends, by_hand.since) == ("manual", "never", BEFORE)
-    assert by_hand.sentence == "Wave wave-1 waits for somebody to continue it"
+    assert by_hand.sentence == "Wave wave-1 waits for an operator to continue it"
     assert by_hand.verbs == (f"tidegate rollout continue {ROLLOUT}",)
     assert (by_time.code, by_time.ends) == ("delay", "by_itself")
     assert by_time.until == BEFORE + timedelta(minutes=30)
@@ -222,5 +222,5 @@ def test_says_that_the_first_wave_waits_for_a_person() -> None:
     found = explain(with_tally(state, waves=waves), ROLLOUT)
 
     assert found.waits[0].code == "manual"
-    assert "wave wave-0 waits for somebody to continue it" in found.answer
+    assert "wave wave-0 waits for an operator to continue it" in found.answer
     assert found.ready == 0

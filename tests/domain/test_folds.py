@@ -258,7 +258,7 @@ def test_refuses_an_intent_for_a_row_that_this_commit_made_already(store: Memory
     made.add([CartSent("north", 1)], T0)
     before = made.commit(Commit(T0))
 
-    with pytest.raises(ConditionFailed, match="errands/north/1 stands already"):
+    with pytest.raises(ConditionFailed, match="errands/north/1 exists already"):
         made.add([CartSent("north", 1)], T0)
 
     assert made.commit(Commit(T0)) == before

@@ -104,7 +104,7 @@ def test_walks_a_second_time_and_changes_nothing(
 
     printed = capsys.readouterr().out
     assert "placing ord-1: order_already_placed" in printed
-    assert "in ord-5: stands already" in printed
+    assert "in ord-5: exists already" in printed
     assert "in ord-6: cap_reached" in printed
     assert "differences after replay: []" in printed
     assert shop.store.read(ALL).events == events

@@ -128,5 +128,5 @@ def test_notes_that_nobody_is_on_call(tmp_path: Path) -> None:
     prepared(tmp_path / "data")
 
     assert nobody.verdict is DoctorVerdict.NOTE
-    assert "nobody may roll a channel back at once" in nobody.detail
+    assert "no user may roll a channel back at once" in nobody.detail
     assert look().verdict is DoctorVerdict.WELL

@@ -45,7 +45,7 @@ NEWER = Folds(
     ],
 )
 OTHERS = "another process has the log open; stop every server and worker of it first"
-UNDER_WAY = "the rows of the log are being made anew; start when that is over"
+UNDER_WAY = "the rows of the log are being rebuilt; start again when that is done"
 
 
 @pytest.fixture(params=["sqlite", "postgres", "dynamodb"])
@@ -310,7 +310,7 @@ def test_no_commit_of_a_process_that_stood_still_lands_after_a_rebuild(table_url
         server.signal(signal.SIGCONT)
         server.ask("commit")
 
-        assert "were made anew since it was opened" in server.hears()
+        assert "were rebuilt since it was opened" in server.hears()
     with open_counted_store(table_url, FOLDS, system_clock) as store:
         assert store.feed(after=0, limit=10).events == ()
         set_up_by(store)
@@ -337,7 +337,7 @@ def test_a_rebuild_that_lost_its_lease_writes_no_row_any_more(table_url: str) ->
         with present(table_url, alone=True):
             late = stack.enter_context(closing(connect(table_url, FOLDS.schema)))
             before = late.range("users", limit=10)
-        with present(table_url, alone=True), pytest.raises(StoreRefused, match="made anew since"):
+        with present(table_url, alone=True), pytest.raises(StoreRefused, match="rebuilt since"):
             late.restore("users", ())
 
         assert [record.key.id for record in late.range("users", limit=10)] == [ADMIN]

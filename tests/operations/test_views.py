@@ -72,7 +72,7 @@ def test_rebuilds_nothing_while_a_worker_runs_and_no_worker_starts_meanwhile(
         twice = run(*rebuild)
 
     assert (late.returncode, twice.returncode) == (6, 6)
-    assert "are being made anew" in late.stderr
+    assert "are being rebuilt" in late.stderr
     assert run(*rebuild).returncode == 0
 
 

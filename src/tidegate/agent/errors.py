@@ -54,7 +54,7 @@ class ServerAway(Unavailable):
 
 
 class RefusedByServer(Refused):
-    """The server said no, in its own words: ``code`` of the problem, and its further members."""
+    """The server refused: ``code`` of the problem, and its further members."""
 
     code = "answered"
 

@@ -178,7 +178,7 @@ class Journal:
             try:
                 self._apply(line)
             except (KeyError, InvalidInput) as error:
-                raise _damaged(good, f"what stands there does not follow: {error}") from None
+                raise _damaged(good, f"what is there does not follow: {error}") from None
             good += len(raw)
         rest = content[good:]
         if any(_line(raw) is not None for raw in rest.splitlines(keepends=True)):

@@ -166,7 +166,7 @@ class OrderRuns:
         if not (order.policy.preempts and soaking and self.may_poll) or others:
             return False
         for twin in soaking:
-            log.warning("%s is let go: %s preempts it", twin.rollout_id, order.rollout_id)
+            log.warning("%s is released: %s replaces it", twin.rollout_id, order.rollout_id)
             self._journal.append(GivenUpLine(twin.rollout_id, None, twin.last_event_seq))
         return not self.is_busy
 
@@ -360,7 +360,7 @@ class OrderRuns:
         try:
             said = agent_side.report(before, kind, self._clock(), **members)
         except Refused as refused:
-            log.warning("%s of %s is not said: %s", kind.__name__, rollout_id, refused.detail)
+            log.warning("%s of %s is not reported: %s", kind.__name__, rollout_id, refused.detail)
             return False
         self._remember(*said)
         return True

@@ -207,7 +207,7 @@ def logout(context: CommandContext) -> None:
 
     kept = load()
     if kept is None or kept.token is None:
-        raise CommandExit(ExitCode.NOT_FOUND, "nobody is signed in here", "tidegate login")
+        raise CommandExit(ExitCode.NOT_FOUND, "no user is signed in here", "tidegate login")
     client = ApiClient(kept)
     token_id = kept.token.split("_")[1] if kept.token.count("_") >= 2 else ""
     try:

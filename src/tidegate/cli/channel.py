@@ -407,7 +407,7 @@ def hold(context: CommandContext, channel: str, reason: str) -> None:
 def unhold(context: CommandContext, channel: str, reason: str) -> None:
     """Release the hold on CHANNEL."""
     answer = context.client.write("POST", at("channels", channel, "unhold"), {"reason": reason})
-    context.done(answer, f"channel {channel} goes on")
+    context.done(answer, f"the hold of {channel} is released")
 
 
 @channel.command("protect")
@@ -419,7 +419,7 @@ def unhold(context: CommandContext, channel: str, reason: str) -> None:
     show_default=True,
     help="How many other people must approve a request.",
 )
-@click.option("--no-break-glass", is_flag=True, help="Nobody may act alone, in no emergency.")
+@click.option("--no-break-glass", is_flag=True, help="No one may ever act alone.")
 @reason(required=True)
 @break_glass_option
 @with_context

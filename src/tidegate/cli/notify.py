@@ -64,7 +64,7 @@ FIELDS = (
 
 @click.group(cls=NounGroup)
 def notify() -> None:
-    """Who is told of what: webhooks, chat, alerts, mail."""
+    """Send events to webhooks, chat, alerts and mail."""
 
 
 def target_options(verb: Any) -> Any:
@@ -127,7 +127,7 @@ def create(
 ) -> None:
     """Tell a target of events from now on. Without --scope: of all.
 
-    Without --event and --min-severity it is told of events from warning on.
+    Without --event and --min-severity it gets events from warning on.
     """
     wanted = _split(events)
     body = {
@@ -139,7 +139,7 @@ def create(
         "scopes": list(scopes) or ["*"],
     }
     answer = context.client.write("POST", at("subscriptions"), body)
-    context.done(answer, f"{name} is told from now on")
+    context.done(answer, f"{name} gets notifications from now on")
     if context.is_for_people:
         _say_secret(answer.json())
         note(f"next: tidegate notify test {name}")
@@ -167,7 +167,7 @@ def edit(
     rotate_secret: bool,
     version: int | None,
 ) -> None:
-    """Change what NAME is told of, or where it is. Settings that you do not name stay.
+    """Change which events NAME gets, or where it is. Settings that you do not name stay.
 
     A subscription that was disabled is enabled again.
     """
@@ -196,7 +196,7 @@ def list_all(context: CommandContext, watch: bool) -> None:
         lambda: list(context.client.items(at("subscriptions"))),
         COLUMNS,
         watch=watch,
-        empty="nobody is told of anything; try: tidegate notify create --help",
+        empty="there is no subscription; try: tidegate notify create --help",
     )
 
 
@@ -218,7 +218,7 @@ def show(context: CommandContext, name: str) -> None:
 def delete(context: CommandContext, name: str) -> None:
     """Stop telling NAME. What waits is dropped, and the address is erased."""
     answer = context.client.write("DELETE", at("subscriptions", name))
-    context.done(answer, f"{name} is not told any more")
+    context.done(answer, f"{name} is deleted")
 
 
 @notify.command("test")

@@ -325,7 +325,7 @@ def pause(context: CommandContext, rollout: str, reason: str) -> None:
 @with_context
 def resume(context: CommandContext, rollout: str, reason: str) -> None:
     """Resume a paused rollout. A halted one needs rollout clear."""
-    _steered(context, rollout, "resume", {"reason": reason}, "goes on")
+    _steered(context, rollout, "resume", {"reason": reason}, "is resumed")
 
 
 @rollout.command("abort")

@@ -42,7 +42,7 @@ NOUNS: Final[Mapping[str, Lazy]] = {
         f"{_HERE}.publication:publication",
         "Published documents.",
     ),
-    "notify": (f"{_HERE}.notify:notify", "Who is told of what: webhooks, chat, alerts, mail."),
+    "notify": (f"{_HERE}.notify:notify", "Send events to webhooks, chat, alerts and mail."),
     "target": (f"{_HERE}.target:target", "Where outbox work goes."),
     "user": (f"{_HERE}.user:user", "Users and their roles."),
     "token": (f"{_HERE}.token:token", "API tokens."),

@@ -47,7 +47,7 @@ def id_of(context: CommandContext, who: str) -> str:
     for item in context.client.items(at("users")):
         if (item["login"] or "").casefold() == who.casefold():
             return str(item["user_id"])
-    raise CommandExit(ExitCode.NOT_FOUND, f"nobody signs in as {who!r}", "tidegate user list")
+    raise CommandExit(ExitCode.NOT_FOUND, f"no user signs in as {who!r}", "tidegate user list")
 
 
 @click.group(cls=NounGroup)

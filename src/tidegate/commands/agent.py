@@ -16,7 +16,7 @@ def agent(file: str, token_file: str | None, state: str | None) -> None:
     """Run what the server orders on this host, watch it, and go back by itself.
 
     The first start enrolls the host, by a one-time token in the file or in TIDEGATE_AGENT_TOKEN;
-    later starts need none. A signal (INT or TERM) ends it; the next start goes on from there.
+    later starts need none. A signal (INT or TERM) ends it; the next start resumes from there.
     """
     from tidegate.agent.command import run
     from tidegate.agent.errors import NotEnrolled, RefusedByServer

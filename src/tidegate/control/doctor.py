@@ -200,7 +200,7 @@ def _on_call(installation: Installation) -> DoctorFinding:
     return DoctorFinding(
         "on call",
         DoctorVerdict.NOTE,
-        "nobody may roll a channel back at once or override a gate",
+        "no user may roll a channel back at once or override a gate",
         "tidegate user grant LOGIN on-call",
     )
 

@@ -202,7 +202,7 @@ def claim(item: object, rules: Rules = BUILT_IN_RULES) -> Authority | None:
     if not present:
         return None
     if len(present) == 1:
-        raise InvalidInput(f"{present[0]} stands alone; provenance and confidence come as a pair")
+        raise InvalidInput(f"{present[0]} is alone; give provenance and confidence together")
     provenance = _object("provenance", item["provenance"])
     confidence = _object("confidence", item["confidence"])
     _closed("provenance", provenance, _PROVENANCE_KEYS)

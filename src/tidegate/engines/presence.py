@@ -1,12 +1,12 @@
-"""Who has a log open: any number who read and commit, or one who makes its rows anew.
+"""Who has a log open: any number who read and commit, or one who rebuilds its rows.
 
     sqlite       a lock on a file beside the database; the system frees it when a process dies
     postgresql   an advisory lock of a connection of its own; the server frees it
     dynamodb     a lease, renewed while the process lives; one that died is counted until it is over
     memory       none: nobody else can have it open
 
-What commits holds rows in memory, and a row that is made anew may keep its version: no guard would
-notice. So whoever makes rows anew is alone. A lease may lapse under a process that lives on: on
+What commits holds rows in memory, and a row that is rebuilt may keep its version: no guard would
+notice. So who rebuilds rows is alone. A lease may lapse under a process that lives on: on
 DynamoDB no commit of it lands after somebody was alone since (ADR-0014).
 """
 
@@ -36,7 +36,7 @@ def open_elsewhere(more: str = "") -> StoreRefused:
 
 def being_made_anew() -> StoreRefused:
     """Nobody can be there: one is alone."""
-    return StoreRefused("the rows of the log are being made anew; start when that is over")
+    return StoreRefused("the rows of the log are being rebuilt; start again when that is done")
 
 
 @contextmanager

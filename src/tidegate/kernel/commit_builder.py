@@ -328,7 +328,7 @@ class CommitBuilder:
         if key not in self._rows:
             self._load(key, _Row(ABSENT, None))
         if self._rows[key].value is not None:
-            raise ConditionFailed(f"{key} stands already", collection=key.collection, id=key.id)
+            raise ConditionFailed(f"{key} exists already", collection=key.collection, id=key.id)
         call.intended_cost += self.folds.row_costs[key.collection]
         self._change(key, intent.row, call)
         self._rows[key].intended = True
@@ -371,5 +371,5 @@ class CommitBuilder:
         )
 
     def settled(self, first: Position) -> Rows:
-        """The rows as they stand after the commit landed at ``first``, for the next ``known``."""
+        """The rows as they are after the commit landed at ``first``, for the next ``known``."""
         return {key: (row.settled(first), row.value) for key, row in self._rows.items()}

@@ -1,6 +1,6 @@
 """Under which index names the facts of one type are filed: what a log remembers of a type.
 
-A program of a later release may file a type otherwise. Facts that stand in the log were filed by
+A program of a later release may file a type otherwise. Facts that are in the log were filed by
 the old rule, so every engine keeps the rule with the log and compares it when it opens.
 """
 

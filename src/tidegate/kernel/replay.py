@@ -220,9 +220,9 @@ def _get(store: Store, keys: Sequence[Key]) -> Iterator[Record | None]:
 
 
 def rebuild(store: Store, folds: Folds, *changed: Fold) -> int:
-    """Make the rows of these folds anew, in one pass over the log; how many there are.
+    """Rebuild the rows of these folds, in one pass over the log; how many there are.
 
-    Nothing else may write meanwhile. If it is broken off, the next start makes all rows anew.
+    Nothing else may write meanwhile. If it is broken off, the next start rebuilds all rows.
     """
     is_whole = len(changed) == len(folds.folds) or store.get(UNDER_WAY) == (None,)
     replay = _made_anew(store, folds, changed)
@@ -232,7 +232,7 @@ def rebuild(store: Store, folds: Folds, *changed: Fold) -> int:
 
 
 def rebuild_all(store: Store, folds: Folds, at: datetime) -> int:
-    """Make every row anew, and note whose they are; how many there are. As ``rebuild`` else."""
+    """Rebuild every row, and note whose they are; how many there are. As ``rebuild`` else."""
     return _rebuild_as(store, folds, _numbers(store, folds), at)
 
 

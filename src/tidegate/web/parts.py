@@ -32,7 +32,7 @@ class Parts:
         """Raises: InvalidDefinition: there is no such part."""
         if kind not in self._parts:
             if not is_dataclass(kind):
-                raise InvalidDefinition(f"nobody provides {kind}")
+                raise InvalidDefinition(f"no part provides {kind}")
             self._parts[kind] = kind(**self._fill(kind))
         found: Part = self._parts[kind]
         return found

@@ -339,7 +339,7 @@ def hold(
     documents: ChannelDocuments,
     channels: ChannelOperations,
 ) -> Response:
-    """No promotion and no order on the channel until it is let go."""
+    """No promotion and no order on the channel until the hold is released."""
     channel = request.path.channel
     position = channels.hold(request.caller, channel, request.body.reason)
     return documents.show_written(channel, position)

@@ -173,7 +173,7 @@ def _listed(
 
 
 def get(request: Request[HostPath, ReadQuery, Nothing], reads: Reads) -> Response:
-    """A host: labels, channels, when it was heard, what it went through."""
+    """A host: labels, channels, when it last reported, its rollouts."""
     return _shown(reads, request.path.host_id)
 
 

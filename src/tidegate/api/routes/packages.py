@@ -124,7 +124,7 @@ def steps(
 def delete(
     request: Request[PackagePath, Nothing, Nothing], packages: PackageOperations
 ) -> Response:
-    """Delete every revision of a package, or none: all reasons against it are told."""
+    """Delete every revision of a package, or none: all reasons against it are listed."""
     path = request.path
     return _written(packages.delete(request.caller, path.repository, path.path))
 

@@ -207,7 +207,7 @@ def abort(
     reads: Reads,
     fleet_reader: FleetReader,
 ) -> Response:
-    """End a rollout where it stands: nothing more is dispatched, nothing follows it."""
+    """End a rollout where it is: no more orders are sent, and no rollout follows it."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
     return _show(request, reads, fleet_reader, rollouts.abort(request.caller, rollout_id, reason))
 

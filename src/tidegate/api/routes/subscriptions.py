@@ -157,7 +157,7 @@ def edit(
     request: Request[SubscriptionPath, Nothing, SubscriptionChanges],
     subscriptions: SubscriptionOperations,
 ) -> Response:
-    """Change what a target is told of, or where it is; rotate the secret of a webhook."""
+    """Change which events a target gets, or where it is; rotate the secret of a webhook."""
     body = request.body
     given = (body.url, body.to, body.secret)
     target = NewTarget(url=body.url or "", to=body.to or (), secret=body.secret or "")

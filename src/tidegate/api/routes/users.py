@@ -161,7 +161,7 @@ def get_user(
 def grant(
     request: Request[UserPath, Nothing, RoleOn], access: AccessOperations, accounts: Accounts
 ) -> Response:
-    """Give somebody else a role on a scope."""
+    """Give another user a role on a scope."""
     user_id, given = request.path.user_id, request.body.grant
     return _show(accounts, access.grant(request.caller, user_id, given))
 
@@ -169,7 +169,7 @@ def grant(
 def revoke(
     request: Request[UserPath, Nothing, RoleOn], access: AccessOperations, accounts: Accounts
 ) -> Response:
-    """Take a role on a scope from somebody else."""
+    """Take a role on a scope from another user."""
     user_id, taken = request.path.user_id, request.body.grant
     return _show(accounts, access.revoke(request.caller, user_id, taken))
 
@@ -177,7 +177,7 @@ def revoke(
 def disable(
     request: Request[UserPath, Nothing, UserReason], access: AccessOperations, accounts: Accounts
 ) -> Response:
-    """Shut somebody out, with all their sessions and tokens, until enabled again."""
+    """Disable a user, with all their sessions and tokens, until enabled again."""
     user_id, reason = request.path.user_id, request.body.reason
     return _show(accounts, access.disable(request.caller, user_id, reason))
 
@@ -185,7 +185,7 @@ def disable(
 def enable(
     request: Request[UserPath, Nothing, Nothing], access: AccessOperations, accounts: Accounts
 ) -> Response:
-    """Let somebody in again."""
+    """Enable a disabled user again."""
     return _show(accounts, access.enable(request.caller, request.path.user_id))
 
 

@@ -75,7 +75,7 @@ TOKEN_PREFIX = "tg"
 
 
 class WrongCredentials(Forbidden):
-    """The name or the password is wrong, or the user is disabled; which of them is not told."""
+    """The name or the password is wrong, or the user is disabled. The answer does not say which."""
 
     code = "wrong_credentials"
 

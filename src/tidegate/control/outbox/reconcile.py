@@ -62,7 +62,7 @@ ACTOR = "reconciler"
 
 
 class ScopeHistoryTooLong(TooLarge):
-    """The scope has more history than one comparison replays; nothing is said about its row."""
+    """The scope has more history than one comparison replays; its row is not compared."""
 
     code = "scope_history_too_long"
 
@@ -104,7 +104,7 @@ class Reconciler:
         """One pass.
 
         Raises:
-            Unavailable, Unknown, Conflict: it is not complete; the next one begins anew.
+            Unavailable, Unknown, Conflict: it is not complete; the next one starts again.
             HistoryTooLong: some scope could not be compared; all others were gone over.
         """
         total = ReconcileResult()
@@ -152,7 +152,7 @@ class Reconciler:
     # ── the registry's row against its history ──
 
     def _compare(self, scope: str) -> tuple[Actual | None, bool, int]:
-        """The row as it stands, whether its history says otherwise, and how many facts that took.
+        """The row as it is, whether its history says otherwise, and how many facts that took.
 
         Row and history are not read at one moment, so the row is read on both sides of it.
         """

@@ -30,7 +30,7 @@ class ServedState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PublicationEntry:
-    """A publication as it stands: its row META, the version of that row, and the body."""
+    """A publication as it is: its row META, the version of that row, and the body."""
 
     pointer: Pointer
     version: Position

@@ -118,7 +118,7 @@ class GenerationStore:
         self._tokens = tokens
 
     def get(self, cache_key: str) -> Pointer | None:
-        """META as it stands."""
+        """META as it is."""
         (record,) = self._control.store.get(meta_key(pk_of(cache_key)))
         return None if record is None else codec.decode(record.data, Pointer)
 

@@ -2,7 +2,7 @@
 
     ACTUAL, channel ──▶ Manifest ──▶ signed body ──▶ Publisher (recipe B) ──▶ readers, If-None-Match
 
-The signature covers the payload's bytes as they stand in the body, together with what kind of
+The signature covers the payload's bytes as they are in the body, together with what kind of
 payload it is: a reader verifies bytes, then parses them.
 
     publish    after a promotion

@@ -196,7 +196,7 @@ class Publisher:
         policy: PublicationPolicy = DEFAULT,
         asked: RegenerationKey | None = None,
     ) -> Served:
-        """The body, made anew by this caller if it is stale and nobody else is at it.
+        """The body, rebuilt by this caller if it is stale and nobody else is at it.
 
         Raises:
             LeaseHeld: somebody else is at it and there is nothing old to serve.
@@ -242,7 +242,7 @@ class Publisher:
         if lease is not None:
             return self._regenerated(lease, errand, contended)
         if before is None or (policy.waits and not policy.serves_stale):
-            raise LeaseHeld(f"somebody else regenerates {cache_key}", cache_key=cache_key)
+            raise LeaseHeld(f"another process regenerates {cache_key}", cache_key=cache_key)
         return Served(ServedState.STALE, before, contended)
 
     def _regenerated(self, lease: HeldLease, errand: _Errand, contended: bool) -> Served:
@@ -300,7 +300,7 @@ class Publisher:
         return None
 
     def _newer(self, errand: _Errand) -> PublicationEntry | None:
-        """What stands there now, if it is fresh or newer than what was seen before."""
+        """What is there now, if it is fresh or newer than what was seen before."""
         now, before = self.read(errand.cache_key), errand.before
         if now is None or (before is not None and now.version == before.version):
             return None
@@ -429,7 +429,7 @@ class Publisher:
     def _leased(self, cache_key: str, policy: PublicationPolicy) -> Iterator[HeldLease]:
         lease = self.try_acquire(cache_key, policy.lease_seconds)
         if lease is None:
-            raise LeaseHeld(f"somebody else changes {cache_key}", cache_key=cache_key)
+            raise LeaseHeld(f"another process changes {cache_key}", cache_key=cache_key)
         try:
             yield lease
         finally:

@@ -91,7 +91,7 @@ class GarbageCollector:
         self._leases = Leases(store)
         self._removed = Counter(
             "tidegate_collected",
-            "What the worker removed because it was past its time or named by nobody, by kind",
+            "What the worker removed because it was past its time or nothing refers to it, by kind",
             ("what",),
             registry=registry,
         )

@@ -276,7 +276,7 @@ def _probe_chip(probe: Probe) -> Chip:
             return Chip("check", "good", "Pass")
         case ProbeStatus.FAIL:
             return Chip("cross", "bad", "Fail")
-    return Chip("dots", "idle", "Not heard yet")
+    return Chip("dots", "idle", "Not seen yet")
 
 
 def _gates(
@@ -317,7 +317,7 @@ def _verbs(caller: Caller, row: Host) -> tuple[VerbButton, ...]:
             icon="key",
             action=f"{path}/revoke",
             title=f"Revoke the key of {row.host_id}?",
-            text="Its agent is not heard until it enrolls again.",
+            text="Requests of its agent are refused until it enrolls again.",
             fields=(REASON,),
             danger=True,
             why=revokes or ("" if row.status == "enrolled" else gone),

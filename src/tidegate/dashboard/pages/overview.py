@@ -219,7 +219,7 @@ def silent_hosts(reads: Reads) -> tuple[Trouble, ...]:
         Trouble(
             host_id=found.row.host_id,
             chip=state_labels.SILENT,
-            text="nothing is heard of it",
+            text="it does not report",
             at=found.row.silent_since,
             href=f"/hosts/{found.row.host_id}",
         )

@@ -97,7 +97,7 @@ def why_not(caller: Caller, row: Revision, quorum: int) -> str:
     if quorum and caller.id == row.proposed_by:
         return "you proposed it: another person must approve"
     if quorum and caller.id in row.editors:
-        return "you changed it: somebody else must approve"
+        return "you changed it: another person must approve"
     if caller.id in row.approvals and len(row.approvals) < quorum:
         return "you approved it already"
     return ""

@@ -331,7 +331,7 @@ def _verbs(
                 icon="clock",
                 action=f"{path}/propose",
                 title=f"Propose {path_of(row)}?",
-                text="Its content is frozen until somebody approves or rejects it.",
+                text="Its content is frozen until it is approved or rejected.",
                 version=found.version,
                 fields=(REMARK,),
                 why=caller.why_not(PROPOSE_REVISION, scope),

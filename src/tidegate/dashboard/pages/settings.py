@@ -451,7 +451,7 @@ def enable(
     pages: SettingsPages,
     layout: Layout,
 ) -> Response:
-    """Let somebody in again."""
+    """Enable a disabled user again."""
     run = partial(access.enable, request.caller, request.body.user_id)
     return _change(request, pages, layout, run, "enabled")
 

@@ -232,7 +232,7 @@ def _set_up(body: SetUpForm | None = None, error: TidegateError | None = None) -
             kind="choice",
             value="true" if known.alone else "false",
             options=(
-                Option("false", "A team", "Another person approves what somebody proposes."),
+                Option("false", "A team", "Another person approves each proposal."),
                 Option("true", "I work alone", "Publications say that they are self-approved."),
             ),
         ),

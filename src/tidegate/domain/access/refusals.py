@@ -96,7 +96,7 @@ class UserIsDisabled(Refused):
 
 
 class OwnAccess(Forbidden):
-    """Nobody changes their own roles, nor disables or erases themselves: somebody else must."""
+    """You cannot change your own roles, nor disable or erase yourself: another person must."""
 
     code = "own_access"
 
@@ -123,7 +123,7 @@ class NotOwner(Forbidden):
 
 
 class ApprovalsBarred(Refused):
-    """Somebody else reset your password less than a day ago; until then you approve nothing."""
+    """Another person reset your password less than a day ago; until then you approve nothing."""
 
     code = "approvals_barred"
 

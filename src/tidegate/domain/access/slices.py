@@ -332,7 +332,7 @@ def _other(rows: tuple[User | None, User | None], command: Any) -> User:
     found = _standing(user, command.user_id)
     if command.by == command.user_id:
         raise OwnAccess(
-            f"{command.by} cannot change their own access; somebody else must",
+            f"{command.by} cannot change their own access; another person must",
             user_id=command.user_id,
         )
     return found

@@ -152,9 +152,9 @@ COLLECT_PUBLICATIONS: Final = Step(name="publication.collect", verbs=OPERATE)
 READ_SUBSCRIPTION: Final = Step(name="subscription.read", verbs=READ)
 """Read a subscription and what waits to be sent to its target."""
 CREATE_SUBSCRIPTION: Final = Step(name="subscription.create", verbs=OPERATE)
-"""Have a target told of events."""
+"""Send events to a target."""
 EDIT_SUBSCRIPTION: Final = Step(name="subscription.edit", verbs=OPERATE, version=CHECKED)
-"""Change which events a target is told of, or where it is; rotate its secret."""
+"""Change which events a target gets, or where it is; rotate its secret."""
 DELETE_SUBSCRIPTION: Final = Step(name="subscription.delete", verbs=OPERATE)
 """Stop telling a target. What waits is dropped."""
 TEST_SUBSCRIPTION: Final = Step(name="subscription.test", verbs=OPERATE)

@@ -121,7 +121,7 @@ class ChannelPolicy(Struct, frozen=True, omit_defaults=True, kw_only=True):
     host may take: `activation_seconds` and the `soak_seconds` of its wave.
     """
     offline_grace_seconds: int | None = None
-    """How long a host may be silent before the rollout goes on without it. A host that began to
+    """How long a host may be silent before the rollout continues without it. A host that began to
     activate is never skipped for silence. `null`: the rollout waits.
     """
     retention_seconds: int = 7_776_000

@@ -47,7 +47,7 @@ WINDOWS_MAX = 8  # that name one channel, and as many of all channels: 16 cover 
 _REASONS = {
     RollbackComplete: "a host rolled back from it",
     RollbackFailed: "a host could not go back from it",
-    DeadlineExpired: "a host was not heard going back from it",
+    DeadlineExpired: "a host did not report its rollback from it",
 }
 
 

@@ -65,7 +65,7 @@ class PublicationOfChannel(Refused):
 
 
 class ChannelExists(Conflict):
-    """A channel of this name stands already; edit it, or take another name."""
+    """A channel of this name exists already; edit it, or take another name."""
 
     code = "channel_exists"
 
@@ -180,7 +180,7 @@ class PlanOutdated(Conflict):
 
 
 class MalformedPolicy(Invalid):
-    """A channel's policy cannot be carried out as it stands."""
+    """A channel's policy cannot be carried out as it is."""
 
     code = "malformed_policy"
 
@@ -210,7 +210,7 @@ class EdgeClosed(Refused):
 
 
 class ChannelOnHold(Refused):
-    """Somebody holds the channel: no promotion, no order and no acknowledgement until the hold is
+    """The channel is held: no promotion, no order and no acknowledgement until the hold is
     released.
     """
 

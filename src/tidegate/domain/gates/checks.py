@@ -412,10 +412,10 @@ def next_to_go(look: GateContext) -> WaveTally | None:
 def describe_hold(look: GateContext, wave: WaveTally) -> str:
     """Why a wave does not go though those before it are done."""
     if waits_for_person(wave):
-        return f"wave {wave.name} waits for somebody to continue it"
+        return f"wave {wave.name} waits for an operator to continue it"
     at = next_wave_at(look.tally)
     if at is None:
-        return f"wave {wave.name} waits until the rollout goes on"
+        return f"wave {wave.name} waits until the rollout resumes"
     before = look.tally.waves[look.tally.current_wave].name
     after = span_text(timedelta(seconds=wave.delay_seconds))
     return f"wave {wave.name} starts at {time_text(at)}, {after} after wave {before} was done"
@@ -490,7 +490,7 @@ def silent(look: GateContext, host_id: str) -> Block | None:
     if found.row.silent_since is None:
         return None
     since = found.row.silent_since.isoformat()
-    return Block(f"nothing was heard of the host since {since}", _enlisted(look, host_id))
+    return Block(f"the host has not reported since {since}", _enlisted(look, host_id))
 
 
 # ── what open gates stand on ──────────────────────────────────────────────────────────────────────
@@ -600,5 +600,5 @@ GATES = (
         Gate("freshness", stale, "the pin's evidence is fresh enough", stands_on=_pinned),
     ),
     Gate("host-busy", busy, "the host has no other order", True),
-    Gate("host-silent", silent, "the host is heard", True, _enlisted),
+    Gate("host-silent", silent, "the host reports", True, _enlisted),
 )

@@ -344,7 +344,7 @@ def _unheard(
         return None
     if state.at - since < timedelta(seconds=grace):
         return None
-    return f"nothing was heard of the host since {since.isoformat()}"
+    return f"the host has not reported since {since.isoformat()}"
 
 
 def _look(state: FleetState, rollout_id: str, given: HandedOut | None) -> GateContext:

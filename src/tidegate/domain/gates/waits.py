@@ -264,7 +264,7 @@ def _doing(look: GateContext, row: HostStanding) -> _Doing | None:
     by = "" if row.due_at is None else f" by {time_text(row.due_at)}"
     host = look.state.hosts.get(row.host_id)
     silent = None if host is None else host.row.silent_since
-    heard = "" if silent is None else f"; it was last heard at {time_text(silent)}"
+    heard = "" if silent is None else f"; it last reported at {time_text(silent)}"
     match row.state:
         case HostState.PENDING if row.cancelled_at is None:
             skipped, at = ("", None) if row.late else _silence(look, row.host_id)
@@ -272,7 +272,7 @@ def _doing(look: GateContext, row: HostStanding) -> _Doing | None:
             text = f"has its order and has not taken it{heard}{again}"
             return _Doing("pending", text, at or row.due_at, skip)
         case HostState.ACTIVATING:
-            text = f"is switching; it fails{by} if nothing is heard{heard}"
+            text = f"is switching; it fails{by} if it does not report{heard}"
             return _Doing("activating", text, row.due_at)
         case HostState.SOAKING:
             return _soaking(look, row, by)

@@ -124,7 +124,7 @@ def skip(record: HostRecord, event: HostSkipped, now: datetime) -> Stepped:
     if record.left is not None:
         raise HostInvariant(record.state, f"it was {record.left} before")
     if record.late and record.state not in _LATE_LEAVE:
-        raise HostInvariant(record.state, "it came after the plan, so nobody waits for it")
+        raise HostInvariant(record.state, "it came after the plan, so no wave waits for it")
     if (event.wave, event.state) != (record.wave, counted_as(record)):
         raise HostInvariant(
             record.state, f"it does not leave wave {event.wave} as {event.state or 'unordered'}"

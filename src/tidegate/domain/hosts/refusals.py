@@ -129,7 +129,7 @@ class UndeclaredProbe(HostInvariant):
 
 
 class UnsustainedFailure(HostInvariant):
-    """The probes that are said to fail have not failed for long enough."""
+    """The probes that are reported as failing have not failed for long enough."""
 
     code = "unsustained_failure"
 
@@ -235,6 +235,6 @@ class WaveNotReached(Refused):
 
 
 class ClosureQuarantined(Refused):
-    """The closure failed on this channel; it is not run again until somebody lifts that."""
+    """The closure failed on this channel; it is not run again until the quarantine is lifted."""
 
     code = "closure_quarantined"

@@ -33,7 +33,7 @@ EVENTS: Final[Mapping[str, CataloguedEvent]] = MappingProxyType(
             CRITICAL, "a host failed, and the rollout sends no more orders"
         ),
         "rollout.stopped": CataloguedEvent(
-            CRITICAL, "every host of a halted rollout is back or stuck: somebody must decide"
+            CRITICAL, "every host of a halted rollout is back or stuck: an operator must decide"
         ),
         "rollout.succeeded": CataloguedEvent(INFO, "a rollout ended well"),
         "rollout.rolled_back": CataloguedEvent(CRITICAL, "a rollout ended after hosts rolled back"),
@@ -50,15 +50,15 @@ EVENTS: Final[Mapping[str, CataloguedEvent]] = MappingProxyType(
             "a host failed or drifted after the rollout ended; once per rollout, after 60 s",
         ),
         "release.quarantined": CataloguedEvent(
-            CRITICAL, "a release is quarantined on a channel, and no halt told it already"
+            CRITICAL, "a release is quarantined on a channel, and no halt reported it already"
         ),
         "release.quarantine_lifted": CataloguedEvent(INFO, "a quarantine was lifted"),
         "revision.proposed": CataloguedEvent(INFO, "a revision waits for approval"),
-        "revision.approved": CataloguedEvent(INFO, "somebody approved a revision"),
-        "revision.rejected": CataloguedEvent(INFO, "somebody rejected a revision"),
+        "revision.approved": CataloguedEvent(INFO, "a revision was approved"),
+        "revision.rejected": CataloguedEvent(INFO, "a revision was rejected"),
         "revision.published": CataloguedEvent(INFO, "a revision was published"),
         "emergency.used": CataloguedEvent(
-            CRITICAL, "somebody let a rollout pass a gate, or rolled a channel back at once"
+            CRITICAL, "an operator overrode a gate, or rolled a channel back at once"
         ),
         "hosts.silent": CataloguedEvent(
             WARNING,

@@ -94,7 +94,7 @@ def _succeeded(notice: Notice) -> str:
 
 def _emergency(notice: Notice) -> str:
     if notice.gate == "approval":
-        return _of(notice, "!", "somebody went past the approval")
+        return _of(notice, "!", "the approval was bypassed")
     if notice.gate:
         return _of(notice, "!", f"{notice.release} passes the gate {notice.gate}")
     return _of(notice, "!", f"rolled back to {notice.release} at once")
@@ -149,7 +149,7 @@ _TITLES: Final[Mapping[str, Callable[[Notice], str]]] = {
     "revision.rejected": _about_revision("✘", "was rejected"),
     "revision.published": _about_revision("✔", "was published"),
     "hosts.silent": _about_hosts("!", "{hosts} silent"),
-    "hosts.heard": _about_release("✔", "every host is heard again"),
+    "hosts.heard": _about_release("✔", "every host reports again"),
     "hosts.lost": _about_hosts("✘", "{hosts} silent for 24 hours"),
     "freeze.started": _about_freeze("■", "frozen"),
     "freeze.ended": _about_freeze("▶", "the freeze is over"),

@@ -30,4 +30,4 @@ class IntentExists(ConditionFailed):
     code = "intent_exists"
 
     def __init__(self, id: str) -> None:
-        super().__init__(f"{id} stands already; it is written once", row=id)
+        super().__init__(f"{id} exists already; it is written once", row=id)

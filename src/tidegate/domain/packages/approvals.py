@@ -95,7 +95,7 @@ def decide_approval(
     alone = repository.quorum == 0
     if not alone and command.by in (revision.proposed_by, *revision.editors):
         raise SelfApproval(
-            f"{command.by} proposed or changed {revision.name}; somebody else must approve it",
+            f"{command.by} proposed or changed {revision.name}; another person must approve it",
             revision=revision.name,
         )
     is_repeated = command.by in revision.approvals  # it does not count twice

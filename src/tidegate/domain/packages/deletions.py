@@ -134,7 +134,7 @@ def demand_deletable(revision: Revision, state: Lifecycle, repository: Repositor
     guarded = repository.deployment and repository.quorum > 0
     if guarded and state is Lifecycle.DELETION_PROPOSED and by == revision.deletion_proposed_by:
         raise SelfDeletion(
-            f"{by} proposed the deletion of {revision.name}; somebody else must carry it out",
+            f"{by} proposed the deletion of {revision.name}; another person must carry it out",
             revision=revision.name,
         )
 

@@ -80,7 +80,7 @@ class TooManyTasks(Invalid):
 
 
 class ReasonRequired(Invalid):
-    """Turning down somebody's proposal needs a reason that they can read."""
+    """To reject another person's proposal, give a reason that they can read."""
 
     code = "reason_required"
 
@@ -238,7 +238,7 @@ class Immutable(NotDraft):
 
 
 class OriginFixed(Refused):
-    """Tasks are history: the first is the origin, and none that stands is changed or removed."""
+    """Tasks are history: the first is the origin, and none is changed or removed later."""
 
     code = "immutable"
 
@@ -284,7 +284,7 @@ class NotReady(Refused):
 
 
 class ContentDamaged(Refused):
-    """Stored bytes of this revision are lost or damaged, so nobody can vouch for them."""
+    """Stored bytes of this revision are lost or damaged, so they cannot be trusted."""
 
     code = "content_damaged"
 
@@ -306,7 +306,7 @@ class SelfApproval(Forbidden):
 
 
 class SelfDeletion(Forbidden):
-    """Four eyes: in a deployment repository somebody else carries out a proposed deletion."""
+    """Four eyes: in a deployment repository another person carries out a proposed deletion."""
 
     code = "self_deletion"
 
@@ -318,7 +318,7 @@ class NotProposer(Forbidden):
 
 
 class PackageNotDeletable(Forbidden):
-    """Something of the package may not be deleted yet, so nothing is; all reasons are told."""
+    """Something of the package may not be deleted yet, so nothing is; all reasons are listed."""
 
     code = "package_not_deletable"
 

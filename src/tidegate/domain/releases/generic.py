@@ -44,7 +44,7 @@ def transition_append_event(
         InvalidInput, ImmutableRecord, ProtectedField, RejectedEvidence: before any I/O.
         NotFound: there is no actual row; it is never made here.
         VersionConflict: it is at another version. DuplicateEvent: an event or outbox row of this
-            key stands already.
+            key exists already.
     """
     beside = [event] if outbox is None else [event, outbox]
     if not changes:

@@ -11,7 +11,7 @@ class DuplicateEvent(ConditionFailed):
     code = "duplicate_event"
 
     def __init__(self, row: str) -> None:
-        super().__init__(f"{row} stands already and says something else", row=row)
+        super().__init__(f"{row} exists already with other content", row=row)
 
 
 class ReleaseNotPinnable(Refused):

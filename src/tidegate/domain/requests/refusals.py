@@ -47,7 +47,7 @@ class RequestOutdated(Refused):
 
 
 class RequestExpiredAt(RequestOutdated):
-    """Nobody carried it out in time."""
+    """It was not carried out in time."""
 
     code = "request_expired"
 
@@ -77,7 +77,7 @@ class OwnRequest(Refused):
 
     def __init__(self, request_id: str, verb: str) -> None:
         super().__init__(
-            f"You made request {request_id}; somebody else must {verb} it.", request_id=request_id
+            f"You made request {request_id}; another person must {verb} it.", request_id=request_id
         )
 
 
@@ -110,7 +110,7 @@ class ApprovalsMissing(Refused):
 
 
 class NobodyElseApproves(Refused):
-    """A channel cannot be protected where nobody could approve."""
+    """A channel cannot be protected if no other person could approve."""
 
     code = "nobody_else_approves"
 
@@ -126,7 +126,7 @@ class NobodyElseApproves(Refused):
 
 
 class BreakGlassForbidden(Refused):
-    """The channel lets nobody act alone, not even in an emergency."""
+    """On this channel no one may act alone, not even in an emergency."""
 
     code = "break_glass_forbidden"
 

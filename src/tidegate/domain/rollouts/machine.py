@@ -486,7 +486,7 @@ def _check_conclusion(tally: RolloutTally, event: RolloutConcluded, now: datetim
 
 def _demand_reason(event: OperatorClearance | RolloutAborted) -> None:
     if not (event.operator.strip() and event.reason.strip()):
-        raise InvalidInput("whoever clears or aborts a rollout is named and says why")
+        raise InvalidInput("name who clears or aborts the rollout, and give a reason")
 
 
 def _clear(tally: RolloutTally, event: OperatorClearance, now: datetime) -> Stepped:

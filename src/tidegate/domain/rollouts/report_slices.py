@@ -355,7 +355,7 @@ def _demand_turn(tally: RolloutTally, wave: int) -> None:
     reached = tallies.reached(tally)
     if wave > reached:
         raise WaveNotReached(
-            f"wave {reached} of {tally.rollout_id} is not settled, the host goes with {wave}",
+            f"wave {reached} of {tally.rollout_id} is not done; the host belongs to wave {wave}",
             rollout_id=tally.rollout_id,
             state=tally.state.value,
         )
@@ -411,7 +411,7 @@ def _demand_over(tally: RolloutTally) -> None:
         )
     if tally.terminal_at is None or tally.state not in ORDERED:
         raise RolloutNotDispatchable(
-            f"{tally.rollout_id} is {tally.state}; hosts outside its plan wait until it is through",
+            f"{tally.rollout_id} is {tally.state}; hosts outside its plan wait until it is done",
             rollout_id=tally.rollout_id,
             state=tally.state.value,
         )

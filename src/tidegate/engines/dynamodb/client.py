@@ -82,7 +82,7 @@ class BotoTransport:
             read_timeout=ANSWER_SECONDS_MAX,
             max_pool_connections=CONNECTIONS_MAX,
             retries={"total_max_attempts": 1, "mode": "standard"},
-            user_agent=USER_AGENT,  # else it is put together anew for every request
+            user_agent=USER_AGENT,  # else it is put together again for every request
         )
         with _session_lock:
             self._client = _session().client(

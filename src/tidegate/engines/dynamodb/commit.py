@@ -1,7 +1,7 @@
 """Landing commits: take a number, send one transaction per pack, and know what became of it.
 
 Every guard is on a value that never returns, so what failed once fails for ever. An outcome that
-nobody told us is settled by one conditional put: whoever fills slot n first, the transaction or a
+we did not learn is decided by one conditional put: who fills slot n first, the transaction or a
 VOID, decides for all time whether transaction n happened.
 """
 
@@ -86,7 +86,7 @@ class DynamoWriter:
         return CommitAttempt(self).run(commits)
 
     def fetched(self, places: Sequence[ItemKey]) -> dict[ItemKey, Item]:
-        """Items by strong reads; an empty one where nothing stands. Raises: StoreUnavailable."""
+        """Items by strong reads; an empty one where there is nothing. Raises: StoreUnavailable."""
         if not places:
             return {}
         distinct = list(dict.fromkeys(places))

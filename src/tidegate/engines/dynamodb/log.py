@@ -2,7 +2,7 @@
 
 A number that was taken but has no slot yet is a hole. A young one may still be filled, so the walk
 stops before it. One older than the grace, by this reader's own monotonic clock, is closed: VOID is
-put into its slot if nothing stands there, and its writer will take another number. Closing a slot
+put into its slot if nothing is there, and its writer will take another number. Closing a slot
 too early costs that writer a resend and nothing else; so no clock decides what is true.
 """
 

@@ -61,7 +61,7 @@ class Register(Struct, frozen=True, omit_defaults=True):
         return Register(counted, alone, self.era)
 
     def joined(self, token: str, until: datetime, now: datetime) -> Register:
-        """With one more. Raises: StoreRefused: somebody is alone. StoreUnavailable: too many."""
+        """With one more. Raises: StoreRefused: one is alone. StoreUnavailable: too many."""
         live = self.pruned(now)
         if live.alone is not None:
             raise being_made_anew()
@@ -138,7 +138,7 @@ class Presence:
         """In the era in which we came nobody was alone but us; in another one we are out."""
         if register.era != self._era:
             self._over.set()
-            _logger.warning("the lease on the log lapsed, and its rows were made anew: start again")
+            _logger.warning("the lease on the log lapsed, and its rows were rebuilt: start again")
         if self._over.is_set():
             return register
         _, until = self._times()

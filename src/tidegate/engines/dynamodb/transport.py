@@ -3,7 +3,7 @@
     get         items by place, read strongly, on request as one atomic cut
     query       one page of a partition in order, read strongly
     increment   the next number of a counter, if it is as demanded
-    put_absent  a put where nothing stands yet
+    put_absent  a put where there is nothing yet
     transact    several actions, all or nothing
 
 and the service's clock, as its last answer told it.
@@ -61,7 +61,7 @@ class AddItem:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceItem:
-    """Put an item, whatever stands there."""
+    """Put an item, whatever is there."""
 
     item: Item
 
@@ -166,7 +166,7 @@ class Transport(Protocol):
         ...
 
     def put_absent(self, item: Item) -> Item | None:
-        """None if the item was put, else the one that already stands there."""
+        """None if the item was put, else the one that is already there."""
         ...
 
     def transact(self, actions: Sequence[Action], token: str) -> None:
@@ -196,4 +196,4 @@ def overwrite(transport: Transport, actions: Sequence[Action], token: str) -> No
 
 def in_another_era() -> StoreRefused:
     """What was read before somebody was alone with the log must not be written after it."""
-    return StoreRefused("the rows of the log were made anew since it was opened; start again")
+    return StoreRefused("the rows of the log were rebuilt since it was opened; start again")

@@ -22,7 +22,7 @@ REINDEX_PAGE_MAX = 10_000
 
 
 class Indexing(NamedTuple):
-    """All types that can stand in the log. The generation grows when one comes or changes."""
+    """All types that can be in the log. The generation grows when one comes or changes."""
 
     generation: int
     types: dict[str, IndexRule]
@@ -45,7 +45,7 @@ class Indexing(NamedTuple):
 
 
 def reindex(connection: Connection, changed: dict[str, IndexRule]) -> None:
-    """Make the index anew for these types, in the caller's transaction and under its lock.
+    """Rebuild the index for these types, in the caller's transaction and under its lock.
 
     The index is a function of the log, so the table is replaced, not edited; its triggers are the
     caller's to set again.

@@ -336,7 +336,7 @@ def _change_indexes(
         index = Identifier(_name(table, name))
         if before.indexes.get(name) not in (None, columns):
             connection.execute(SQL("DROP INDEX IF EXISTS {}").format(index))
-        # A column that was defined anew took its index with it.
+        # A column that was defined again took its index with it.
         connection.execute(
             SQL("CREATE INDEX IF NOT EXISTS {} ON {} ({})").format(
                 index, Identifier(table), _sql(columns)

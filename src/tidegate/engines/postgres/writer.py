@@ -321,7 +321,7 @@ class PostgresWriter:
             return answers
         lost = StoreUnavailable(f"PostgreSQL: {message(error)}")
         if landed is None:
-            # A refusal may rest on a neighbour of which nobody knows: it was not applied, no more.
+            # A refusal may rest on a neighbour that is not known: it was not applied, no more.
             unknown = _unknown(error)
             return [unknown if isinstance(answer, Receipt) else lost for answer in answers]
         return [lost for _ in answers]

@@ -1,6 +1,6 @@
 """A group of commits in one transaction: observe, decide, write.
 
-    observe ─▶ what the commits depend on, as it stands under the lock
+    observe ─▶ what the commits depend on, as it is under the lock
     decide  ─▶ each commit in order, against that and what the ones before it did
     write   ─▶ all that was accepted, set by set
 

@@ -43,7 +43,7 @@ CHECKPOINT_PAGES = 16_000  # a page that many commits touch is then moved once
 WAL_ROOM_MIN = 128 * 1024
 WAL_ROOM_MAX = 1024 * 1024  # in one step, so that no single flush has to wait for long
 WAL_ROOM_USES_MIN = 4  # flushes that a step should serve
-WAL_BYTES_MAX = 64 * 1024 * 1024  # about where a checkpoint lets it begin anew
+WAL_BYTES_MAX = 64 * 1024 * 1024  # about where a checkpoint lets it start again
 STATEMENTS_MAX = 256  # prepared statements that a connection keeps
 
 LOCK_SECONDS_MAX = 5.0  # how long a writer waits for its turn, as on PostgreSQL

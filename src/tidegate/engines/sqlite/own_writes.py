@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate.kernel.model import Position
 
-NAMES_MAX = 32_768  # remembered; past it, it begins anew
+NAMES_MAX = 32_768  # remembered; past it, it starts again
 
 
 class OwnWrites:
@@ -20,7 +20,7 @@ class OwnWrites:
         self._left_at: Position | None = None  # None: what was noted then may not have landed
 
     def meet(self, head: Position) -> None:
-        """Begin anew if the log is not where we left it, or if too much is remembered."""
+        """Start again if the log is not where we left it, or if too much is remembered."""
         if head != self._left_at or len(self.newest) > NAMES_MAX:
             self.since = head
             self.newest.clear()

@@ -33,7 +33,7 @@ class Table:
         self.name = quoted(collection.name)
         self.get = f"SELECT version, born, data FROM {self.name} WHERE id = ?"
         self.stamps = f"SELECT id, version, born FROM {self.name} WHERE id = ?"
-        # A row that stands there is changed by a statement of its own, not by an upsert: that costs
+        # A row that is there is changed by a statement of its own, not by an upsert: that costs
         # a third more. Where its birth stays, its fact need not be looked up again either.
         self.insert = f"INSERT INTO {self.name} (id, version, born, data) VALUES (?, ?, ?, ?)"
         self.change = f"UPDATE {self.name} SET version = ?, data = ? WHERE id = ?"

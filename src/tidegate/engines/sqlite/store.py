@@ -300,7 +300,7 @@ class SqliteStore:
         return cursor
 
     def _open_writer(self) -> apsw.Connection:
-        """After a flush failed nobody knows what of the WAL the disk has. Nothing is added to it
+        """After a flush failed it is not known what of the WAL the disk has. Nothing is added to it
         before all that is valid in it has been moved into the database file.
         """
         self._writer = open_writer(self._path)

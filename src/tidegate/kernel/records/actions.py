@@ -59,7 +59,7 @@ class CreateRow(_Action):
 
 @dataclass(frozen=True, slots=True)
 class PutRow(_Action):
-    """This row, over whatever stands there; a create, where the policy guards what stands there."""
+    """This row, over whatever is there; a create, where the policy guards what is there."""
 
     collection: str
     id: str
@@ -68,7 +68,7 @@ class PutRow(_Action):
 
 @dataclass(frozen=True, slots=True)
 class SaveRow(_Action):
-    """This row, over whatever stands there."""
+    """This row, over whatever is there."""
 
     collection: str
     id: str
@@ -228,7 +228,7 @@ def plan(schema: Schema, action: Action, record: Record | None, now: datetime) -
     Raises:
         NotFound: an update of nothing; it never creates.
         VersionConflict, ConditionFailed: the row is not as the action demands.
-        InvalidInput: a change that does not fit what stands there.
+        InvalidInput: a change that does not fit what is there.
     """
     collection = schema.collection(action.collection)
     key = key_of(action)

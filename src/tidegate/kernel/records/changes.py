@@ -75,7 +75,7 @@ def apply_change(attribute: Attribute, current: Any, change: Any) -> Any:
     Its type is checked with the whole row, when that is encoded.
 
     Raises:
-        InvalidInput: the change does not fit what stands there.
+        InvalidInput: the change does not fit what is there.
     """
     match change:
         case Remove():

@@ -6,7 +6,7 @@
     before any I/O
 
 A version that moved under a call is nobody's answer: the rows are read again and the conditions
-judged again, against what now stands there. Under an idempotency key the receipt is asked for
+judged again, against what is there now. Under an idempotency key the receipt is asked for
 first, and again before a refusal: a call whose outcome is unknown is sent again and happens once.
 """
 
@@ -90,7 +90,7 @@ class Records:
     Every verb raises InvalidInput, ImmutableRecord or ProtectedField before any I/O;
     ConditionFailed or VersionConflict if the row is not as demanded; AttemptsExhausted if it
     would not hold still. With a ``key`` a repeat writes nothing and is answered as the first time,
-    with the rows as they stood then; IdempotencyMismatch if the key stands for something else.
+    with the rows as they were then; IdempotencyMismatch if the key stands for something else.
     """
 
     def __init__(
@@ -156,11 +156,11 @@ class Records:
         expect: Position | None = None,
         key: str | None = None,
     ) -> Stored:
-        """The row, new or replaced; where the policy guards what stands there, new only."""
+        """The row, new or replaced; where the policy guards what is there, new only."""
         return self._written(PutRow(collection, id, value, when=when, expect=expect), key)
 
     def save(self, collection: str, id: str, value: Struct, *, key: str | None = None) -> Stored:
-        """The row, new or replaced, whatever stands there."""
+        """The row, new or replaced, whatever is there."""
         return self._written(SaveRow(collection, id, value), key)
 
     def update(
@@ -322,7 +322,7 @@ class RecordRepaired(Struct, frozen=True):
     id: str
     reason: str
     by: str
-    replaced: Position = ABSENT  # the version that stood there before
+    replaced: Position = ABSENT  # the version that was there before
 
 
 REPAIRS: Final[tuple[FactType, ...]] = facts("repair", RecordRepaired)
@@ -345,7 +345,7 @@ class RawRecords:
         self._clock = clock
 
     def put(self, collection: str, id: str, value: Struct, *, reason: str, actor: str) -> None:
-        """This row, as it is given, over whatever stands there."""
+        """This row, as it is given, over whatever is there."""
         declared = self._repairable(collection)
         data = codec.encode(normalize(declared, value))
         declared.check_id(id, value)

@@ -117,7 +117,7 @@ def _text(value: object) -> str:
 
 
 class _Row(Struct, frozen=True, array_like=True):
-    """A row as it stood: members that its action does not say, which may be all."""
+    """A row as it was: members that its action does not say, which may be all."""
 
     version: Position  # ABSENT: the position of the commit
     born: Position  # ABSENT: the version

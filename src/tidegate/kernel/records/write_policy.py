@@ -75,7 +75,7 @@ class Ruling(StrEnum):
 
 _OK, _NEW, _REST, _PIN, _NO = Ruling
 
-# A batch knows no conditions, and a save means "whatever stands there": neither can leave a
+# A batch knows no conditions, and a save means "whatever is there": neither can leave a
 # protected attribute alone, so both are refused even where the value would stay the same. Whoever
 # could delete the row could create it again with another value.
 _RULINGS: Final[Mapping[RowVerb, tuple[Ruling, Ruling, Ruling, Ruling]]] = {

@@ -50,7 +50,7 @@ class TargetFailed(Struct, frozen=True):
 
 
 class Unobservable(Unavailable):
-    """The external system did not say how it stands; look again later."""
+    """The external system did not report its state; look again later."""
 
     code = "unobservable"
 

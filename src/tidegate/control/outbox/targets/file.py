@@ -100,9 +100,9 @@ def _replace(place: int, key: str, effect: Effect) -> TargetDone | TargetFailed:
     except msgspec.DecodeError:
         return TargetFailed("the file holds something that is not ours", retryable=False)
     if stands is not None and stands.idempotency_key == key:
-        return TargetDone("it stands already")
+        return TargetDone("it exists already")
     if stands is not None and stands.effect.sequence > effect.sequence:
-        return TargetFailed("a newer effect stands there", retryable=False)
+        return TargetFailed("a newer effect is there", retryable=False)
     _write(place, name, key, msgspec.json.encode(_Content(key, effect)))
     return TargetDone()
 
