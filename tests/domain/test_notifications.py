@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -66,7 +65,7 @@ class ToldFleet(MemoryFleet):
             address_id="a",
         )
         self.execute(create_subscription, command)
-        leader = Leader(Leases(self.store), LEADER, self.clock, monotonic=time.monotonic)
+        leader = Leader(Leases(self.store), LEADER, self.clock, monotonic=lambda: 0.0)
         self.notifier = Notifier(self.sample.control, leader)
 
     def told(self) -> list[str]:
@@ -84,10 +83,10 @@ class ToldFleet(MemoryFleet):
 
 
 @pytest.mark.req("NT-1", **PURE)
-def test_5000_failing_hosts_make_two_messages() -> None:
+def test_1000_failing_hosts_make_two_messages() -> None:
     """Wrong version: one message per host. One says halted, one says that all are back."""
     fleet = ToldFleet()
-    hosts = [f"w0-{number}" for number in range(5_000)]
+    hosts = [f"w0-{number}" for number in range(1_000)]
     rollout = fleet.promote("web.1", len(hosts))
     fleet.start(rollout, *hosts)
     opened = fleet.told()
@@ -98,7 +97,7 @@ def test_5000_failing_hosts_make_two_messages() -> None:
     stopped = fleet.notices()[-1]
     assert stopped.quarantined
     assert stopped.counts is not None
-    assert stopped.counts.reverted == 5_000
+    assert stopped.counts.reverted == 1_000
 
 
 @pytest.mark.req("NT-1", **PURE)
