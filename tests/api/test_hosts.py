@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet, serve_fleet
+from tidegate.domain.fleet.agent_versions import AGENT_VERSION_MIN
 
 
 @pytest.fixture
@@ -97,3 +98,60 @@ def test_refuses_invitations_that_are_none(fleet: ServedFleet, body: dict[str, o
 def test_explains_nothing_of_a_host_that_no_rollout_wants(fleet: ServedFleet) -> None:
     assert fleet.viewer.get("/v1/hosts/web-01/explain").json()["items"] == []
     assert fleet.viewer.get("/v1/hosts/none/explain").status_code == 404
+
+
+def test_lists_the_hosts_that_run_a_release(fleet: ServedFleet) -> None:
+    fleet.create()
+    fleet.enroll("db-01", app="db")
+    digest = fleet.viewer.get("/v1/releases/web.1").json()["digest"]
+    fleet.agents["web-01"].beat(**{CHANNEL: digest})
+    fleet.agents["web-02"].beat(**{CHANNEL: "sha256:other"})
+    fleet.agents["db-01"].beat(other=digest)  # the same bytes, of no channel of web
+
+    assert names(fleet, runs="web.1") == ["web-01"]
+    assert names(fleet, runs="web.2") == []
+    missing = fleet.viewer.get("/v1/hosts", params={"runs": "web.9"})
+    assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
+    assert "there is no release web.9; tidegate rev list" in missing.json()["detail"]
+
+
+def test_lists_the_hosts_that_are_silent(fleet: ServedFleet) -> None:
+    fleet.agents["web-01"].beat()
+    fleet.wait(1_800)
+    fleet.agents["web-02"].beat()
+    fleet.tick()
+
+    assert names(fleet, silent_seconds="0") == ["web-01"]
+    assert names(fleet, silent_seconds="1200") == ["web-01"]
+    assert names(fleet, silent_seconds="7200") == []
+    fleet.wait(120)  # web-02 does not count as silent yet
+    assert names(fleet, silent_seconds="0") == ["web-01"]
+    assert names(fleet, silent_seconds="60") == ["web-01", "web-02"]
+
+
+def test_names_agents_that_are_too_old(fleet: ServedFleet) -> None:
+    fleet.create()
+    fleet.agents["web-01"].beat()
+    body = {"agent_version": "0.0.9", "current_closures": {}}
+    fleet.agents["web-02"].send("POST", "/v1/agent/heartbeat", json=body)
+
+    listed = fleet.viewer.get("/v1/hosts").json()["items"]
+    status = fleet.viewer.get("/v1/status").json()
+
+    assert [item.get("agent_too_old", False) for item in listed] == [False, True]
+    assert names(fleet, old_agent="true") == ["web-02"]
+    assert fleet.viewer.get("/v1/hosts/web-02").json()["agent_too_old"] is True
+    old = [item for item in status["attention"] if item.get("channel") is None]
+    assert [(item["says"], item["next"]) for item in old] == [
+        (
+            f"1 host runs an agent older than {AGENT_VERSION_MIN}: web-02",
+            "tidegate host list --old-agent",
+        )
+    ]
+    assert not status["is_well"]
+
+
+def names(fleet: ServedFleet, **query: str) -> list[str]:
+    found = fleet.viewer.get("/v1/hosts", params=query)
+    assert found.status_code == 200, found.text
+    return [item["host_id"] for item in found.json()["items"]]

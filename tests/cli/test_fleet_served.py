@@ -149,6 +149,17 @@ def test_keeps_hosts_and_budgets(served: Served, operator: Shell) -> None:
     removed = operator.run("budget", "delete", "prod")
     nothing = operator.run("quarantine", "list")
 
+    silent, silent_long = (
+        operator.run("host", "list", "--silent", *more) for more in ((), ("2h",))
+    )
+    unknown = operator.run("host", "list", "--runs", "web.99")
+    wrong = operator.run("host", "list", "--silent", "soon")
+
+    assert [(ran.code, "no such host" in ran.err) for ran in (silent, silent_long)] == [
+        (0, True)
+    ] * 2
+    assert (unknown.code, "there is no release web.99" in unknown.err) == (4, True)
+    assert (wrong.code, "'soon' is no duration" in wrong.err) == (2, True)
     assert labelled["labels"] == {"zone": "b"}
     assert invited.code == 0, invited.err
     assert invited.out.strip()

@@ -8,7 +8,7 @@ import pytest
 
 from tidegate.cli.exit_codes import CommandExit
 from tidegate.cli.symbols import duration
-from tidegate.cli.times import as_api_time, parse_time
+from tidegate.cli.times import as_api_time, parse_span, parse_time
 
 NOW = datetime(2026, 11, 18, 9, 30, tzinfo=UTC)
 
@@ -37,6 +37,19 @@ def test_reads_times_as_people_write_them(text: str, moment: str) -> None:
 def test_says_which_forms_a_time_may_have(text: str) -> None:
     with pytest.raises(CommandExit, match="is no time; write 30d, 12h, 10 min ago"):
         parse_time(text, NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("10 min", 600), ("2h", 7_200), ("30d", 2_592_000)]
+)
+def test_reads_durations(text: str, seconds: int) -> None:
+    assert parse_span(text).total_seconds() == seconds
+
+
+@pytest.mark.parametrize("text", ["soon", "0h", "2h ago", "13:26"])
+def test_says_which_forms_a_duration_may_have(text: str) -> None:
+    with pytest.raises(CommandExit, match="is no duration; write 90s, 10 min, 2h or 30d"):
+        parse_span(text)
 
 
 @pytest.mark.parametrize(

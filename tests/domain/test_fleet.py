@@ -19,6 +19,7 @@ from tidegate.domain.channels.facts import (
 )
 from tidegate.domain.channels.policy import check_edges
 from tidegate.domain.channels.refusals import MalformedPolicy
+from tidegate.domain.fleet import agent_versions
 from tidegate.domain.fleet import declarations as fleet
 from tidegate.domain.fleet import facts as fleet_facts
 from tidegate.domain.fleet.claims import check_scope, claims
@@ -550,3 +551,28 @@ def test_a_host_that_enrolls_again_has_yet_to_say_what_it_is(fleet_log: FleetLog
 
     assert fleet_log.host().labels == {"app": "web"}
     assert fleet_log.host().facts_at is None
+
+
+# ── agents that are too old ───────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("found", "is_old"),
+    [
+        *(("0.0.9", True), ("0.1.0", False), ("0.1.1rc1", False), ("1", False), ("10.2", False)),
+        *(("", False), ("mine", False), ("v2", False)),  # somebody else's
+    ],
+)
+def test_agents_are_too_old_by_number(
+    found: str, is_old: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_versions, "AGENT_VERSION_MIN", "0.1.0")
+
+    assert agent_versions.is_too_old(found) is is_old
+
+
+def test_the_first_few_hosts_with_old_agents_are_named() -> None:
+    said = agent_versions.old_agents_text([f"h-{number}" for number in range(7)])
+
+    assert said.startswith("7 hosts run an agent older than ")
+    assert said.endswith(": h-0, h-1, h-2, h-3, h-4, …")

@@ -17,6 +17,9 @@ from tidegate.commands.startup import open_installation
 from tidegate.config import FILE_ONLY, NAMES, Settings, load
 from tidegate.control import doctor
 from tidegate.control.doctor import DoctorFinding, DoctorVerdict
+from tidegate.domain.fleet.rows import LIVENESS, Liveness
+from tidegate.domain.fleet.slices import EnrollHost, enroll_host
+from tidegate.kernel.model import Meta
 
 
 def verdicts(output: str) -> dict[str, str]:
@@ -130,3 +133,19 @@ def test_notes_that_nobody_is_on_call(tmp_path: Path) -> None:
     assert nobody.verdict is DoctorVerdict.NOTE
     assert "no user may roll a channel back at once" in nobody.detail
     assert look().verdict is DoctorVerdict.WELL
+
+
+def test_names_the_hosts_whose_agent_is_too_old(tmp_path: Path) -> None:
+    prepared(tmp_path / "data")
+    with opened(tmp_path / "data") as installation:
+        meta = Meta(actor="user_op")
+        enroll = EnrollHost(host_id="web-01", public_key="ab" * 32, operator="user_op")
+        installation.control.execute(enroll_host, enroll, meta=meta)
+        said = Liveness(host_id="web-01", last_seen_at=system_clock(), agent_version="0.0.9")
+        installation.records(meta).save(LIVENESS.name, "web-01", said)
+
+        found = {item.what: item for item in doctor.check_installation(installation)}
+
+    assert found["agents"].verdict is DoctorVerdict.NOTE
+    assert found["agents"].detail.endswith(": web-01")
+    assert "tidegate host list --old-agent" in found["agents"].advice

@@ -22,6 +22,7 @@ from tidegate.cli.output import (
     when,
 )
 from tidegate.cli.paths import at
+from tidegate.cli.times import parse_span
 
 HOSTS = names("/v1/hosts", "host_id")
 
@@ -31,12 +32,19 @@ def host_state(item: Item) -> StateCell:
     return StateCell("silent" if status == "enrolled" and item.get("silent_since") else status)
 
 
+def agent_cell(item: Item) -> Cell:
+    """The version of its agent, and whether that should be upgraded."""
+    version = str(item.get("agent_version") or "")
+    return text(f"{version} (too old)" if item.get("agent_too_old") else version)
+
+
 COLUMNS = (
     column("HOST", "host_id"),
     Column("STATE", host_state),
     column("LABELS", "labels"),
     time_column("ENROLLED", "enrolled_at"),
     time_column("HEARD", "last_seen_at"),
+    Column("AGENT", agent_cell),
 )
 
 
@@ -66,17 +74,46 @@ def host() -> None:
 @host.command("list")
 @click.option("--status", type=click.Choice(("enrolled", "revoked", "retired")), help="Only those.")
 @click.option("--channel", help="Only those of this channel.")
+@click.option("--runs", metavar="RELEASE", help="Only those that run this release, such as web.3.")
+@click.option(
+    "--silent",
+    metavar="[DURATION]",
+    is_flag=False,
+    flag_value="",
+    help="Only those that are silent; with a DURATION such as 2h, those not heard for so long.",
+)
+@click.option("--old-agent", is_flag=True, help="Only those whose agent should be upgraded.")
 @watch_option
 @with_context
-def list_all(context: CommandContext, status: str | None, channel: str | None, watch: bool) -> None:
+def list_all(
+    context: CommandContext,
+    status: str | None,
+    channel: str | None,
+    runs: str | None,
+    silent: str | None,
+    old_agent: bool,
+    watch: bool,
+) -> None:
     """All hosts."""
-    query = {"status": status, "channel": channel}
+    query = {
+        "status": status,
+        "channel": channel,
+        "runs": runs,
+        "silent_seconds": None if silent is None else str(silent_seconds(silent)),
+        "old_agent": "true" if old_agent else None,
+    }
+    is_narrowed = any(value is not None for value in query.values())
     context.shown(
         lambda: list(context.client.items(at("hosts"), query)),
         COLUMNS,
         watch=watch,
-        empty="no host; try: tidegate host enroll HOST",
+        empty="no such host" if is_narrowed else "no host; try: tidegate host enroll HOST",
     )
+
+
+def silent_seconds(text: str) -> int:
+    """The seconds of a span; 0: none is given. Raises: CommandExit."""
+    return int(parse_span(text).total_seconds()) if text else 0
 
 
 @host.command("show")
@@ -96,7 +133,7 @@ def show(context: CommandContext, host: str) -> None:
             ("order", text(found.get("order"))),
             ("enrolled", when(found.get("enrolled_at"))),
             ("heard", when(found.get("last_seen_at"))),
-            ("agent", text(found.get("agent_version"))),
+            ("agent", agent_cell(found)),
             *fact_lines(found),
             ("silent since", when(found.get("silent_since"))),
             ("key", text(found.get("public_key"))),

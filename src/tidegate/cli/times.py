@@ -52,6 +52,14 @@ def parse_start(text: str, now: datetime) -> datetime:
     return parse_time(text, now)
 
 
+def parse_span(text: str) -> timedelta:
+    """How long a text says: 90s, 10 min, 2h, 30d. Raises: CommandExit: it says no such thing."""
+    found = _AGO.fullmatch(text.strip())
+    if found is None or text.strip().endswith("ago") or not int(found[1]):
+        raise CommandExit(ExitCode.USAGE, f"{text!r} is no duration; write 90s, 10 min, 2h or 30d")
+    return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
+
+
 def parsed(text: str) -> datetime:
     """A time as the API writes it."""
     return datetime.fromisoformat(text)

@@ -19,6 +19,7 @@ from tidegate.config import Settings
 from tidegate.control.installation import Installation
 from tidegate.control.queries.fleet_picture import FleetPictures
 from tidegate.control.queries.forecasts import Forecaster
+from tidegate.control.queries.host_lists import HostLists
 from tidegate.control.queries.status import StatusReader
 from tidegate.control.storage.blobs import Blobs
 from tidegate.dashboard.gate_panel import GateReports
@@ -127,6 +128,7 @@ def make_parts(installation: Installation, routes: Sequence[Route]) -> Parts:
         cursors,
         metrics,
         pictures,
+        HostLists(reads),
         StatusReader(reads, fleet_reader, pictures),
         CommitWaiters(tail),
         OrderWaiters(tail, installation.listeners),

@@ -13,10 +13,16 @@ from msgspec import Struct
 
 from tidegate.config import Settings
 from tidegate.control.installation import Installation
+from tidegate.control.queries.fleet_picture import FleetPictures
 from tidegate.control.secrets import SECRET_FILE
 from tidegate.domain.access.roles import VERBS, Verb
 from tidegate.domain.access.rows import USERS
 from tidegate.domain.epochs import FIRST, Epoch, epoch_key
+from tidegate.domain.fleet.agent_versions import (
+    AGENT_VERSION_MIN,
+    OLD_AGENTS_COMMAND,
+    old_agents_text,
+)
 from tidegate.domain.outbox.rows import DELIVERIES
 from tidegate.domain.outbox.states import IntentState
 from tidegate.domain.windows.zones import zone_version
@@ -73,6 +79,7 @@ def check_installation(installation: Installation) -> Iterator[DoctorFinding]:
     yield _epoch(installation)
     yield _rollouts(installation)
     yield _on_call(installation)
+    yield _agents(installation)
     yield DoctorFinding("time zones", DoctorVerdict.WELL, f"tzdata {zone_version()}")
 
 
@@ -203,6 +210,17 @@ def _on_call(installation: Installation) -> DoctorFinding:
         "no user may roll a channel back at once or override a gate",
         "tidegate user grant LOGIN on-call",
     )
+
+
+def _agents(installation: Installation) -> DoctorFinding:
+    """Whether every host's agent is new enough for this server."""
+    found = FleetPictures(installation.reads, installation.clock).look().old_agents
+    if not found:
+        return DoctorFinding(
+            "agents", DoctorVerdict.WELL, f"none is older than {AGENT_VERSION_MIN}"
+        )
+    advice = f"upgrade them; {OLD_AGENTS_COMMAND} lists all of them"
+    return DoctorFinding("agents", DoctorVerdict.NOTE, old_agents_text(found), advice)
 
 
 def _ill(what: str, detail: str, advice: str) -> DoctorFinding:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 from msgspec.structs import asdict
 
 from tidegate.api.routes.channels import ReasonBody, demand
@@ -15,6 +15,7 @@ from tidegate.control.fleet.enrollment import MadeToken
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import LaneBusy
 from tidegate.control.operations.hosts import HostOperations
+from tidegate.control.queries.host_lists import HostCriteria, HostLists, silent_criteria
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
 from tidegate.domain.access.roles import Verb
@@ -27,6 +28,7 @@ from tidegate.domain.access.steps import (
 )
 from tidegate.domain.channels.refusals import ChannelNotFound
 from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.fleet.agent_versions import is_too_old
 from tidegate.domain.fleet.claims import claims
 from tidegate.domain.fleet.refusals import (
     HostGone,
@@ -45,12 +47,12 @@ from tidegate.domain.fleet.rows import (
     host_key,
     liveness_key,
 )
-from tidegate.domain.fleet.selectors import Selector, parse
+from tidegate.domain.fleet.selectors import parse
 from tidegate.domain.gates.explain import explain
 from tidegate.domain.gates.inputs import Explanation
 from tidegate.domain.hosts.protocol import HostFacts
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostOrder, HostRecord, order_key
-from tidegate.errors import StaleVersion
+from tidegate.errors import NotFound, StaleVersion
 from tidegate.kernel.model import Position
 from tidegate.web.inputs import LIMIT_MAX, Input, Nothing, Paging, ReadQuery
 from tidegate.web.paging import Cursors
@@ -60,6 +62,7 @@ from tidegate.web.shapes import Listed
 PAGES_MAX = 20
 RECORDS_MAX = 50  # of a host that are shown with it
 LABELS_MAX = 64
+SILENT_SECONDS_MAX = 10 * 365 * 86_400
 
 HostId = Annotated[str, Meta(min_length=1, max_length=128)]
 Labels = Annotated[dict[str, str], Meta(max_length=LABELS_MAX)]
@@ -73,6 +76,10 @@ class HostFilter(Paging, frozen=True, kw_only=True):
     status: Annotated[str, Meta(pattern="^(enrolled|revoked|retired)$")] | None = None
     selector: Annotated[str, Meta(max_length=1_024)] | None = None  # of labels: app=web,!canary
     channel: ScopeName | None = None
+    runs: Annotated[str, Meta(max_length=128)] | None = None  # a release: web.3
+    silent_seconds: Annotated[int, Meta(ge=0, le=SILENT_SECONDS_MAX)] | None = None
+    # not heard for so long; 0: those that count as silent
+    old_agent: bool = False  # whose agent should be upgraded
 
 
 class Invitation(Input, frozen=True, kw_only=True):
@@ -94,6 +101,8 @@ class Labelling(Input, frozen=True, kw_only=True):
 class HostListed(Host, frozen=True, kw_only=True):
     version: int
     last_seen_at: datetime | None = None
+    agent_version: str = ""
+    agent_too_old: bool = False  # it should be upgraded
 
 
 class HostShown(Host, frozen=True, kw_only=True):
@@ -103,6 +112,7 @@ class HostShown(Host, frozen=True, kw_only=True):
     channels: tuple[str, ...] = ()
     last_seen_at: datetime | None = None
     agent_version: str = ""
+    agent_too_old: bool = False
     current_closures: dict[str, str] = field(default_factory=dict)
     facts: HostFacts | None = None  # what the host says of its machine; nothing checks it
     facts_refused: str = ""  # why the facts that selectors may use are not its labels
@@ -110,66 +120,63 @@ class HostShown(Host, frozen=True, kw_only=True):
     records: tuple[HostRecord, ...] = ()
 
 
-class Fits(Struct, frozen=True):
-    """What a list is narrowed to."""
-
-    status: str | None
-    selectors: tuple[Selector, ...]
-
-    def __call__(self, host: Host) -> bool:
-        return self.status in (None, host.status) and all(
-            selector.matches(host.labels, host.host_id) for selector in self.selectors
-        )
-
-
 # ── looking ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def list_all(
-    request: Request[Nothing, HostFilter, Nothing], reads: Reads, cursors: Cursors
+    request: Request[Nothing, HostFilter, Nothing],
+    reads: Reads,
+    host_lists: HostLists,
+    clock: Clock,
+    cursors: Cursors,
 ) -> Response:
-    """The hosts of the fleet, by name; of a status, a selector or a channel."""
-    fits = _fits(request.query, reads)
+    """The hosts by name: all, or of a channel or release, silent, or with an old agent."""
+    criteria = _criteria(request.query, reads, host_lists, clock())
     after = cursors.after(request)
-    seen: list[Found[Host]] = []
+    items: list[HostListed] = []
     for _ in range(PAGES_MAX):
         page = reads.range(HOSTS, after=after, limit=LIMIT_MAX)
-        for item in page:
-            after = item.id
-            if fits(item.row):
-                seen.append(item)
-            if len(seen) == request.query.limit:
-                return _listed(request, reads, cursors, seen, after)
+        for item, live in host_lists.matching(page, criteria):
+            items.append(_listed(item, live))
+            if len(items) == request.query.limit:
+                return Response(cursors.list_page(request, items, item.id))
         if len(page) < LIMIT_MAX:
-            return _listed(request, reads, cursors, seen, None)
-    return _listed(request, reads, cursors, seen, after)
+            return Response(cursors.list_page(request, items, None))
+        after = page[-1].id
+    return Response(cursors.list_page(request, items, after))
 
 
-def _fits(query: HostFilter, reads: Reads) -> Fits:
-    """Raises: InvalidSelector, ChannelNotFound."""
+def _criteria(
+    query: HostFilter, reads: Reads, host_lists: HostLists, now: datetime
+) -> HostCriteria:
+    """Raises: InvalidSelector, ChannelNotFound, NotFound."""
     texts = [] if query.selector is None else [query.selector]
     if query.channel is not None:
         texts.append(demand(reads, query.channel).row.selector)
-    return Fits(query.status, tuple(map(parse, texts)))
+    digest, channels = None, frozenset[str]()
+    if query.runs is not None:
+        digest, channels = host_lists.running(query.runs)
+    is_silent, silent_before = silent_criteria(query.silent_seconds, now)
+    return HostCriteria(
+        status=query.status,
+        selectors=tuple(map(parse, texts)),
+        digest=digest,
+        channels=channels,
+        is_silent=is_silent,
+        silent_before=silent_before,
+        has_old_agent=query.old_agent,
+    )
 
 
-def _listed(
-    request: Request[Nothing, HostFilter, Nothing],
-    reads: Reads,
-    cursors: Cursors,
-    seen: list[Found[Host]],
-    last: str | None,
-) -> Response:
-    heard = reads.find_all(*((liveness_key(item.id), Liveness) for item in seen))
-    items = [
-        HostListed(
-            **asdict(item.row),
-            version=item.version,
-            last_seen_at=None if live is None else live.row.last_seen_at,
-        )
-        for item, live in zip(seen, heard, strict=True)
-    ]
-    return Response(cursors.list_page(request, items, last))
+def _listed(item: Found[Host], live: Liveness | None) -> HostListed:
+    agent_version = "" if live is None else live.agent_version
+    return HostListed(
+        **asdict(item.row),
+        version=item.version,
+        last_seen_at=None if live is None else live.last_seen_at,
+        agent_version=agent_version,
+        agent_too_old=is_too_old(agent_version),
+    )
 
 
 def get(request: Request[HostPath, ReadQuery, Nothing], reads: Reads) -> Response:
@@ -203,6 +210,7 @@ def _heard(live: Liveness) -> dict[str, Any]:
     return {
         "last_seen_at": live.last_seen_at,
         "agent_version": live.agent_version,
+        "agent_too_old": is_too_old(live.agent_version),
         "current_closures": live.current_closures,
         "facts": live.facts,
         "facts_refused": live.facts_refused,
@@ -297,7 +305,7 @@ ROUTES = (
         list_all,
         _READ,
         Listed[HostListed],
-        errors=(InvalidSelector, ChannelNotFound),
+        errors=(InvalidSelector, ChannelNotFound, NotFound),
     ),
     Route(
         "POST",

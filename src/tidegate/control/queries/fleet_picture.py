@@ -17,6 +17,7 @@ from tidegate.clock import Clock
 from tidegate.control.queries.reads import Reads
 from tidegate.domain.channels.rows import CHANNELS, Channel
 from tidegate.domain.fleet import selectors
+from tidegate.domain.fleet.agent_versions import is_too_old
 from tidegate.domain.fleet.rows import HOSTS, LIVENESS, RETIRED, REVOKED
 from tidegate.domain.releases.rows import ACTUAL, Actual
 from tidegate.kernel import codec
@@ -39,6 +40,7 @@ class LivenessView(Struct, frozen=True, kw_only=True):
     """Of what a host said last what the picture needs."""
 
     host_id: str
+    agent_version: str = ""
     current_closures: dict[str, str] = {}
 
 
@@ -74,6 +76,7 @@ class FleetPicture(Struct, frozen=True):
     hosts: int
     silent: int
     revoked: int
+    old_agents: tuple[str, ...] = ()  # hosts whose agent should be upgraded
 
 
 class FleetPictures:
@@ -109,26 +112,32 @@ class FleetPictures:
                 outcomes=channel.outcomes,
             )
         said = {
-            live.host_id: live.current_closures
+            live.host_id: live
             for page in self._reads.views(LIVENESS, LivenessView, page_rows=PAGE_ROWS)
             for live in page
         }
         chosen = ChannelsOfHosts(channels)
         counted: Counter[str] = Counter()
+        old_agents: list[str] = []
         for page in self._reads.views(HOSTS, HostView, page_rows=PAGE_ROWS):
             for host in page:
                 if host.status == RETIRED:
                     continue
                 standing = _standing(host)
                 counted[standing] += 1
+                live = said.get(host.host_id)
+                if live is not None and is_too_old(live.agent_version):
+                    old_agents.append(host.host_id)
+                closures = {} if live is None else live.current_closures
                 for name in chosen.of(host):
-                    _count(pictures[name], standing, said.get(host.host_id, {}).get(name))
+                    _count(pictures[name], standing, closures.get(name))
         return FleetPicture(
             taken_at=now,
             channels=tuple(pictures.values()),
             hosts=counted.total(),
             silent=counted["silent"],
             revoked=counted["revoked"],
+            old_agents=tuple(old_agents),
         )
 
 

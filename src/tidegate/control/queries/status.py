@@ -11,8 +11,10 @@ from msgspec import Struct
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.queries.fleet_picture import ChannelPicture, FleetPictures
 from tidegate.control.queries.reads import Reads
+from tidegate.domain.access.roles import EVERYWHERE
 from tidegate.domain.access.scopes import repository_scope
 from tidegate.domain.channels.rows import CHANNELS, QUARANTINE, Channel
+from tidegate.domain.fleet.agent_versions import OLD_AGENTS_COMMAND, old_agents_text
 from tidegate.domain.packages.rows import REVISIONS
 from tidegate.domain.packages.states import Lifecycle
 from tidegate.domain.rollouts.rows import RolloutGates, RolloutTally, gates_key, tally_key
@@ -92,6 +94,8 @@ class StatusReader:
         )
         waiting = sum(sees_scope(repository_scope(item.row.repository)) for item in proposed)
         kept = sum(sees_channel(item.row.channel) for item in self._reads.iterate(QUARANTINE))
+        if picture.old_agents and sees_scope(EVERYWHERE):
+            attention.append(_old_agents(picture.old_agents))
         return StatusReport(
             at=picture.taken_at,
             is_well=not attention,
@@ -101,6 +105,12 @@ class StatusReader:
             approvals_waiting=waiting,
             quarantined=kept,
         )
+
+
+def _old_agents(host_ids: tuple[str, ...]) -> Attention:
+    return Attention(
+        channel=None, says=old_agents_text(host_ids), since=None, next=OLD_AGENTS_COMMAND
+    )
 
 
 def _channel(

@@ -42,6 +42,7 @@ from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.roles import EVERYWHERE
 from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.access.steps import RETIRE_HOST, REVOKE_HOST
+from tidegate.domain.fleet.agent_versions import AGENT_VERSION_MIN, is_too_old
 from tidegate.domain.fleet.refusals import HostNotFound
 from tidegate.domain.fleet.rows import (
     HOSTS,
@@ -156,10 +157,14 @@ def _host_rows(reads: Reads, rows: Sequence[Host]) -> Iterator[HostRow]:
             status=state_labels.SILENT if silent else state_labels.HOST_STATUS[row.status],
             labels=tuple(f"{key}={value}" for key, value in sorted(row.labels.items())),
             seen_at=None if heard is None else heard.row.last_seen_at,
-            agent="" if heard is None else heard.row.agent_version,
+            agent="" if heard is None else _agent(heard.row.agent_version),
             runs=", ".join(short(closure) for closure in runs.values()),
             busy="" if order is None else order.row.rollout_id,
         )
+
+
+def _agent(version: str) -> str:
+    return f"{version} (too old: {AGENT_VERSION_MIN} or newer)" if is_too_old(version) else version
 
 
 # ── one host ──────────────────────────────────────────────────────────────────────────────────────

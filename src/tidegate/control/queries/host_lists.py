@@ -1,0 +1,93 @@
+"""Which hosts a list is narrowed to: by labels, by what they run, by silence, by their agent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from tidegate.control.queries.reads import Found, Reads
+from tidegate.domain.fleet.agent_versions import is_too_old
+from tidegate.domain.fleet.rows import ENROLLED, Fleet, Host, Liveness, fleet_key, liveness_key
+from tidegate.domain.fleet.selectors import Selector
+from tidegate.domain.releases.from_packages import release_id_of
+from tidegate.domain.releases.rows import KnownRelease, known_key
+from tidegate.errors import NotFound
+
+
+class HostCriteria(Struct, frozen=True, kw_only=True):
+    """What a host must be to be in the list."""
+
+    status: str | None = None
+    selectors: tuple[Selector, ...] = ()
+    digest: str | None = None  # of the artifact that it runs
+    channels: frozenset[str] = frozenset()  # in one of which it runs it
+    silent_before: datetime | None = None  # not heard since
+    is_silent: bool = False  # as the server counts it
+    has_old_agent: bool = False
+
+    def matches(self, host: Host, live: Liveness | None) -> bool:
+        return (
+            self.status in (None, host.status)
+            and all(selector.matches(host.labels, host.host_id) for selector in self.selectors)
+            and (self.digest is None or self._runs(live))
+            and (not self.is_silent or (host.status == ENROLLED and host.silent_since is not None))
+            and (self.silent_before is None or self._is_quiet(host, live))
+            and (not self.has_old_agent or (live is not None and is_too_old(live.agent_version)))
+        )
+
+    def _runs(self, live: Liveness | None) -> bool:
+        closures = {} if live is None else live.current_closures
+        return any(closures.get(channel) == self.digest for channel in self.channels)
+
+    def _is_quiet(self, host: Host, live: Liveness | None) -> bool:
+        heard_at = host.enrolled_at if live is None else live.last_seen_at
+        assert self.silent_before is not None
+        return host.status == ENROLLED and heard_at <= self.silent_before
+
+
+class HostLists:
+    """Reads what host lists show."""
+
+    def __init__(self, reads: Reads) -> None:
+        self._reads = reads
+
+    def running(self, release_id: str) -> tuple[str, frozenset[str]]:
+        """The digest of a release, and the channels of its package. Raises: NotFound."""
+        known, fleet = self._reads.find_all(
+            (known_key(release_id), KnownRelease), (fleet_key(), Fleet)
+        )
+        if known is None:
+            raise NotFound(
+                f"there is no release {release_id}; tidegate rev list shows what is published",
+                release_id=release_id,
+            )
+        number = release_id.rpartition(".")[2]
+        scopes = () if fleet is None else fleet.row.channels
+        return known.row.digest, frozenset(
+            scope.channel
+            for scope in scopes
+            if number.isdigit() and release_id_of(scope.package, int(number)) == release_id
+        )
+
+    def matching(
+        self, page: Sequence[Found[Host]], criteria: HostCriteria
+    ) -> list[tuple[Found[Host], Liveness | None]]:
+        """Of these hosts those that match, each with what it said last."""
+        found = self._reads.find_all(*((liveness_key(item.id), Liveness) for item in page))
+        heard = [None if live is None else live.row for live in found]
+        return [
+            (item, live)
+            for item, live in zip(page, heard, strict=True)
+            if criteria.matches(item.row, live)
+        ]
+
+
+def silent_criteria(seconds: int | None, now: datetime) -> tuple[bool, datetime | None]:
+    """``is_silent`` and ``silent_before`` of hosts that were not heard for so long; 0: those that
+    the server counts as silent.
+    """
+    if seconds is None:
+        return False, None
+    return (True, None) if seconds == 0 else (False, now - timedelta(seconds=seconds))
