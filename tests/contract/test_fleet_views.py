@@ -390,6 +390,9 @@ def test_keeps_a_log_that_nobody_changes_under_kinds_that_have_a_writer(
             "INSERT INTO event_log SELECT * FROM event_log WHERE seq = 1",
         ):
             _demand_refused(fleet_stores, statement)
+        columns = "seq + 1000000, at, 'gossip', type, schema, tags, meta, body"
+        gossip = f"INSERT INTO event_log SELECT {columns} FROM event_log WHERE seq = 1"
+        _demand_refused(fleet_stores, gossip)
         again = "SELECT seq, at, 'x', type, schema, tags, meta, body FROM event_log WHERE seq = 1"
         _demand_refused(
             fleet_stores,

@@ -123,6 +123,33 @@ def test_history_cannot_be_changed_below_our_code(
     assert positions(store.read(about(tags="order_id:o1")).events) == [2]
 
 
+def test_a_fact_of_a_kind_that_nobody_declared_cannot_be_added_below_our_code(
+    store: PostgresStore, raw: psycopg.Connection[Any]
+) -> None:
+    append(store, ProductAdded("p1"))
+    insert = "INSERT INTO event_log SELECT 9, at, {}, type, schema, tags, meta, body FROM event_log"
+
+    with pytest.raises(sql_errors.CheckViolation, match="event_log_kind_allowed"):
+        raw.execute(insert.format("'gossip'").encode())
+    raw.execute(insert.format("kind").encode())  # a declared one
+
+    assert [event.kind for event in whole_feed(store)] == ["shop", "shop"]
+
+
+class Delivered(Struct, frozen=True):
+    stock: Annotated[str, Partition()]
+
+
+def test_the_kinds_of_two_programs_are_both_allowed(connect: Open) -> None:
+    append(connect(), ProductAdded("p1"))
+    other = Schema(Vocabulary(facts("warehouse", Delivered)))
+
+    append(connect(other), other.vocabulary.fact(Delivered("s1")))
+    append(connect(), ProductAdded("p2"))
+
+    assert [event.kind for event in whole_feed(connect())] == ["shop", "warehouse", "shop"]
+
+
 def test_a_declared_member_is_a_column_that_follows_its_row(
     store: PostgresStore, raw: psycopg.Connection[Any]
 ) -> None:

@@ -333,6 +333,34 @@ def test_history_cannot_be_changed_by_raw_sql(
     assert store.read(about(ProductAdded, tags="product_id:p-1")).events == before.events
 
 
+def test_a_fact_of_a_kind_that_nobody_declared_cannot_be_added_by_raw_sql(
+    store: SqliteStore, raw: apsw.Connection
+) -> None:
+    append(store, ProductAdded("p-1"))
+    insert = "INSERT INTO event_log SELECT 9, at, {}, type, schema, tags, meta, body FROM event_log"
+
+    with pytest.raises(apsw.ConstraintError, match="CHECK"):
+        raw.execute(insert.format("'gossip'"))
+    raw.execute(insert.format("kind"))  # a declared one
+
+    assert [event.kind for event in store.feed(after=0, limit=9).events] == ["shop", "shop"]
+
+
+class Delivered(Struct, frozen=True):
+    stock: Annotated[str, Partition()]
+
+
+def test_the_kinds_of_two_programs_are_both_allowed(open_store: Open) -> None:
+    append(open_store(), ProductAdded("p-1"))
+    other = Schema(Vocabulary(facts("warehouse", Delivered)))
+
+    append(open_store(other), other.vocabulary.fact(Delivered("s1")))
+    append(open_store(), ProductAdded("p-2"))
+
+    found = [event.kind for event in open_store().feed(after=0, limit=9).events]
+    assert found == ["shop", "warehouse", "shop"]
+
+
 def test_an_index_entry_cannot_be_replaced(store: SqliteStore, raw: apsw.Connection) -> None:
     append(store, ProductAdded("p-1"))
     raw.execute("PRAGMA recursive_triggers = ON")

@@ -73,6 +73,7 @@ class Schema:
         self.vocabulary = vocabulary
         self.collections = by_name((FOLD_NUMBERS, *collections))
         self._kinds = portable_kinds({name: one.kind for name, one in vocabulary.types.items()})
+        self.kinds = frozenset(self._kinds.values())  # the only ones that a log takes
         self._entries_max = max(len(found.indexes) for found in self.collections.values())
 
     def collection(self, name: str) -> Collection:

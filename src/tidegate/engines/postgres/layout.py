@@ -30,6 +30,7 @@ from tidegate.kernel.store import LOG_FORMAT, Schema, check_format
 
 SERVER_VERSION_MIN = 14_00_00
 IDENTIFIER_BYTES_MAX = 63
+KINDS = "kinds"  # in log_meta: the kinds of fact that any program declared
 OWN_TABLES = frozenset({"event_log", "event_index", "log_head", "log_once", "log_meta"})
 
 # The newest row of log_head is the head. A counter that is updated in place would be slower with
@@ -144,6 +145,7 @@ def open_log(connection: Connection, namespace: str, schema: Schema) -> SchemaLa
             _create(connection, namespace)
         found = _meta(connection)
         check_format(int(found["format"]))
+        _allow_kinds(connection, schema.kinds, found.get(KINDS))
         for collection in schema.collections.values():
             _extend(connection, collection, found.get(f"collection {collection.name}"))
         indexing = _index(connection, schema, found)
@@ -196,6 +198,26 @@ def _remember(connection: Connection, name: str, value: str) -> None:
         " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
         (name, value),
     )
+
+
+def _allow_kinds(connection: Connection, kinds: frozenset[str], remembered: str | None) -> None:
+    """Let the log take facts of declared kinds alone, whoever writes them."""
+    known = frozenset() if remembered is None else frozenset(_kinds.decode(remembered))
+    if remembered is not None and kinds <= known:
+        return
+    allowed = sorted(kinds | known)
+    listed = SQL(", ").join(map(Literal, allowed))
+    connection.execute("ALTER TABLE event_log DROP CONSTRAINT IF EXISTS event_log_kind_allowed")
+    connection.execute(
+        SQL(
+            "ALTER TABLE event_log ADD CONSTRAINT event_log_kind_allowed"
+            " CHECK (kind = ANY (ARRAY[{}]::text[])) NOT VALID"
+        ).format(listed)
+    )
+    _remember(connection, KINDS, msgspec.json.encode(allowed).decode())
+
+
+_kinds = decoders.build(list[str])
 
 
 # ── indexing ──────────────────────────────────────────────────────────────────────────────────────

@@ -18,8 +18,8 @@ import apsw
 import msgspec
 
 from tidegate.engines.key_ages import KEY_AGES
-from tidegate.engines.sqlite.records import Table, quoted
-from tidegate.errors import InvalidDefinition
+from tidegate.engines.sqlite.records import Table, allow_values, quoted
+from tidegate.errors import InvalidDefinition, StoreRefused
 from tidegate.kernel.index_rules import IndexRule
 from tidegate.kernel.store import LOG_FORMAT, Schema, check_format
 from tidegate.kernel.vocabulary import Vocabulary
@@ -104,6 +104,7 @@ def lay_out(connection: apsw.Connection, schema: Schema) -> FileLayout:
     if taken:
         raise InvalidDefinition(f"the names {taken} are tables of the log, not of collections")
     meta = _create(connection)
+    _allow_kinds(connection, schema.kinds)
     types = _register_types(connection, schema.vocabulary)
     tables = {name: Table(found) for name, found in schema.collections.items()}
     for table in tables.values():
@@ -128,6 +129,18 @@ def _create(connection: apsw.Connection) -> dict[str, str]:
     meta: dict[str, str] = dict(connection.execute("SELECT name, value FROM log_meta"))
     check_format(int(meta["format"]))
     return meta
+
+
+def _allow_kinds(connection: apsw.Connection, kinds: frozenset[str]) -> None:
+    """Let the log take facts of declared kinds alone, whoever writes them.
+
+    Raises:
+        StoreRefused: the log holds facts of a kind that nobody declared.
+    """
+    try:
+        allow_values(connection, "event_log", "kind", kinds, is_optional=False)
+    except apsw.ConstraintError as error:
+        raise StoreRefused(f"the log holds facts of a kind that is not declared: {error}") from None
 
 
 def _show_stamps(connection: apsw.Connection, table: Table) -> None:

@@ -85,7 +85,7 @@ class Table:
             elif present[column] != sql_type:
                 raise StoreRefused(f"{self.name}.{column} is {present[column]} in the file")
         for column, values in self.collection.allowed.items():
-            self._allow(connection, column, values)
+            allow_values(connection, self.collection.name, column, values, is_optional=True)
 
     def _extract(self, column: str) -> str:
         """The value of the member. An index holds text only, as ``Collection.entries`` does."""
@@ -93,35 +93,6 @@ class Table:
         if any(column in index.columns for index in self.collection.indexes):
             return f"CASE json_type(data, '$.{column}') WHEN 'text' THEN {value} END"
         return value
-
-    def _allow(self, connection: apsw.Connection, column: str, values: frozenset[str]) -> None:
-        """Narrow a column by a CHECK. What another program allowed too stays allowed."""
-        note = f"allowed {self.collection.name}.{column}"
-        noted = connection.execute("SELECT value FROM log_meta WHERE name = ?", (note,)).get
-        before = frozenset(msgspec.json.decode(noted)) if noted else frozenset()
-        allowed = sorted(values | before)
-        # Not IN: for a list SQLite makes a table whenever a row is written.
-        terms = [f"{quoted(column)} = {_literal(value)}" for value in allowed]
-        check = " OR ".join([f"{quoted(column)} IS NULL", *terms])
-        if values <= before and check in self._declaration(connection):
-            return
-        constraint = quoted(f"allowed_{column}")
-        if before:
-            connection.execute(f"ALTER TABLE {self.name} DROP CONSTRAINT {constraint}")
-        connection.execute(f"ALTER TABLE {self.name} ADD CONSTRAINT {constraint} CHECK ({check})")
-        connection.execute(
-            "INSERT INTO log_meta VALUES (?, ?)"
-            " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-            (note, msgspec.json.encode(allowed).decode()),
-        )
-
-    def _declaration(self, connection: apsw.Connection) -> str:
-        """The table as SQLite has noted it."""
-        found = connection.execute(
-            "SELECT sql FROM sqlite_schema WHERE type = 'table' AND name = ?",
-            (self.collection.name,),
-        ).get
-        return str(found)
 
     def _lay_out_indexes(self, connection: apsw.Connection) -> None:
         present = dict(
@@ -228,6 +199,45 @@ def _bounds(
 def _compared(columns: list[str], sign: str, values: list[str]) -> tuple[str, list[str]]:
     row = ", ".join(map(quoted, columns[: len(values)]))
     return f"({row}) {sign} ({', '.join('?' * len(values))})", values
+
+
+def allow_values(
+    connection: apsw.Connection,
+    table: str,
+    column: str,
+    values: frozenset[str],
+    *,
+    is_optional: bool,
+) -> None:
+    """Narrow a column by a CHECK. What another program allowed too stays allowed."""
+    note = f"allowed {table}.{column}"
+    noted = connection.execute("SELECT value FROM log_meta WHERE name = ?", (note,)).get
+    before = frozenset(msgspec.json.decode(noted)) if noted else frozenset()
+    allowed = sorted(values | before)
+    # Not IN: for a list SQLite makes a table whenever a row is written.
+    terms = [f"{quoted(column)} = {_literal(value)}" for value in allowed]
+    check = " OR ".join(
+        [f"{quoted(column)} IS NULL", *terms] if is_optional else terms or ["FALSE"]
+    )
+    if values <= before and check in _declaration(connection, table):
+        return
+    constraint = quoted(f"allowed_{column}")
+    if noted:
+        connection.execute(f"ALTER TABLE {quoted(table)} DROP CONSTRAINT {constraint}")
+    connection.execute(f"ALTER TABLE {quoted(table)} ADD CONSTRAINT {constraint} CHECK ({check})")
+    connection.execute(
+        "INSERT INTO log_meta VALUES (?, ?)"
+        " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        (note, msgspec.json.encode(allowed).decode()),
+    )
+
+
+def _declaration(connection: apsw.Connection, table: str) -> str:
+    """The table as SQLite has noted it."""
+    found = connection.execute(
+        "SELECT sql FROM sqlite_schema WHERE type = 'table' AND name = ?", (table,)
+    ).get
+    return str(found)
 
 
 def _literal(text: str) -> str:
