@@ -350,3 +350,51 @@ def test_an_edge_that_shuts_stops_an_order_that_was_not_acknowledged(fleet: InPr
     assert fleet.dispatch().ordered == 1
     fleet.reach(rollout_id, "p1")
     assert fleet.state(rollout_id) is RolloutState.TERMINAL
+
+
+@pytest.mark.req("OP-2")
+def test_holds_a_late_host_while_its_release_has_lost_its_standing_on_dev(
+    fleet: InProcessFleet,
+) -> None:
+    pipeline(fleet)
+    succeed(fleet, "dev", "web.2", "d1")
+    succeed(fleet, "dev", "web.1", "d1")
+    rollout_id = succeed(fleet, "prod", "web.1", "p1")
+    roll_back(fleet, "dev")
+    fleet.enroll("p2", channel="prod")
+
+    fleet.dispatch(thorough=True)
+    assert [host.host_id for host in fleet.hosts(rollout_id)] == ["p1"]
+
+    abort(fleet, "dev@web.2~2")
+    fleet.dispatch(thorough=True)
+    succeed(fleet, "dev", "web.1", "d1")
+    fleet.dispatch(thorough=True)
+    fleet.reach(rollout_id, "p2")
+
+
+@pytest.mark.req("OP-2")
+def test_an_edge_that_shuts_stops_the_order_of_a_late_host(fleet: InProcessFleet) -> None:
+    pipeline(fleet)
+    succeed(fleet, "dev", "web.2", "d1")
+    succeed(fleet, "dev", "web.1", "d1")
+    rollout_id = succeed(fleet, "prod", "web.1", "p1")
+    fleet.enroll("p2", "p3", channel="prod")
+    assert fleet.dispatch(thorough=True).ordered == 2
+    order = fleet.control_plane.deliveries.poll("p2")
+    assert order is not None
+    roll_back(fleet, "dev")
+    cancelled = fleet.dispatch(thorough=True).cancelled  # the pass that finds the edge shut
+
+    said = {"target_closure": order.target_closure, "current_closure_at_dispatch": OLD}
+    with pytest.raises(EdgeClosed, match=r"rolled dev back from web\.1"):
+        fleet.say(DispatchAck, rollout_id, "p2", **said)
+    assert fleet.control_plane.deliveries.poll("p3") is None
+    assert cancelled + fleet.dispatch(thorough=True).cancelled == 2
+    assert fleet.dispatch(thorough=True).ordered == 0
+
+    abort(fleet, "dev@web.2~2")
+    fleet.dispatch(thorough=True)
+    succeed(fleet, "dev", "web.1", "d1")
+    assert fleet.dispatch(thorough=True).ordered == 2
+    fleet.reach(rollout_id, "p2", "p3")

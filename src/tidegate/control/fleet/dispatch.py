@@ -312,7 +312,7 @@ class Dispatcher:
         if is_stopped([None if seen is None else seen.row for seen in rows], now, passed):
             return "the channel is frozen or held"
         gates = self._gates(tally.rollout_id)
-        if tally.terminal_at is None and shut_edge(gates, passed) is not None:
+        if shut_edge(gates, passed) is not None:
             return "a channel edge is shut"
         key = quarantine_key(tally.channel, tally.target_closure)
         if self._sights.row(key, Quarantined) is not None:

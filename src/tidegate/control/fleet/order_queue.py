@@ -208,7 +208,7 @@ class OrderQueue:
             return True
         if OverridableGate.WINDOW not in passed and self._is_outside_windows(record, standing):
             return True
-        return not record.late and shut_edge(standing.gates, passed) is not None
+        return shut_edge(standing.gates, passed) is not None
 
     def _is_outside_windows(self, record: HostRecord, standing: _Standing) -> bool:
         if not windows_over(standing.stops):

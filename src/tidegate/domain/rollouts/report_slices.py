@@ -234,7 +234,7 @@ def decide_report(
         demand_unstopped(tally.channel, stops, now, passed)
         if OverridableGate.WINDOW not in passed:
             demand_window(tally.channel, stops, host, record.policy, now)
-        if not record.late and (reason := shut_edge(gates, passed)) is not None:
+        if (reason := shut_edge(gates, passed)) is not None:
             raise EdgeClosed(tally.channel, reason)
         _demand_unquarantined(quarantined)
     return (_completed(event, record),)

@@ -23,7 +23,7 @@ from tidegate.domain.rollouts.facts import (
     RolloutResumed,
 )
 from tidegate.domain.rollouts.names import check_rollout_id
-from tidegate.domain.rollouts.report_slices import demand_tally
+from tidegate.domain.rollouts.report_slices import EDGES, demand_tally
 from tidegate.domain.rollouts.rows import (
     Rollout,
     RolloutGates,
@@ -36,6 +36,7 @@ from tidegate.domain.rollouts.states import (
     CLEARABLE,
     DISPATCHABLE,
     OPEN,
+    ORDERED,
     Clearance,
     OverridableGate,
     RolloutState,
@@ -237,8 +238,11 @@ def decide_gates(
 ) -> Sequence[Struct]:
     tally, gates = rows
     tally = demand_tally(tally, command.rollout_id)
+    findings = command.findings
     if tally.state not in DISPATCHABLE:
-        return ()  # it is over or halted: the gates of its hosts say nothing any more
+        # It is over or halted. Late hosts of one that is over are still held by its edges.
+        is_over = tally.terminal_at is not None and tally.state in ORDERED
+        findings = tuple(item for item in findings if is_over and item.gate == EDGES)
     known = {} if gates is None else {gate.gate: gate.reason for gate in gates.blocked}
     return tuple(
         GateChanged(
@@ -248,7 +252,7 @@ def decide_gates(
             blocked=finding.blocked,
             reason=finding.reason,
         )
-        for finding in command.findings
+        for finding in findings
         if _is_news(finding, known)
     )
 
