@@ -12,7 +12,7 @@ from tests.api.served_fleet import CHANNEL, ServedFleet, serve_fleet
 from tests.domain.documents import good
 from tidegate.api.routes import ROUTES
 from tidegate.dashboard.routes import PAGES
-from tidegate.domain.access.roles import Role
+from tidegate.domain.access.roles import Grant, Role
 
 OLD, NEW = "default.web.v1", "default.web.v2"
 
@@ -110,10 +110,40 @@ def test_a_proposal_is_refused_while_a_channel_is_pinned_and_names_it(
     assert (refused.status_code, refused.json()["code"]) == (403, "still_pinned")
     assert refused.json()["detail"] == (
         f"web.1 can't be proposed for deletion: it is what {CHANNEL} wants. "
-        "Promote another release there first"
+        f"Promote another release there first: tidegate channel promote {CHANNEL} RELEASE"
     )
     assert refused.json()["channels"] == [CHANNEL]
+    assert (refused.json()["hosts"], refused.json()["host_count"]) == ([], 0)
     assert fleet.document(OLD)["spec"]["lifecycle"] == "Published"
+
+
+def test_a_refusal_names_the_hosts_that_run_the_release(fleet: ServedFleet) -> None:
+    fleet.sail()
+    fleet.converge("web-01")
+    fleet.dispatch()
+    fleet.converge("web-02")
+
+    refused = propose_deletion(fleet, OLD).json()
+
+    assert refused["detail"] == (
+        f"web.1 can't be proposed for deletion: it is what {CHANNEL} wants, and web-01, web-02 "
+        "run it. Promote another release there first: "
+        f"tidegate channel promote {CHANNEL} RELEASE"
+    )
+    assert (refused["hosts"], refused["host_count"]) == (["web-01", "web-02"], 2)
+
+
+def test_a_refusal_names_no_hosts_to_those_who_may_not_read_the_channel(
+    fleet: ServedFleet,
+) -> None:
+    fleet.sail()
+    fleet.converge("web-01")
+    author = fleet.served.as_role(Grant(Role.AUTHOR, "repository:default"))
+
+    refused = fleet.step(author, "propose-delete", OLD, reason="old").json()
+
+    assert (refused["code"], refused["hosts"]) == ("still_pinned", [])
+    assert "web-01" not in refused["detail"]
 
 
 def test_a_proposal_is_refused_while_a_channel_would_roll_back_to_it(fleet: ServedFleet) -> None:

@@ -188,7 +188,7 @@ def test_lets_no_pinned_release_end(lifecycle: str) -> None:
     assert isinstance(refusal.value, Forbidden)
     assert refusal.value.code == "still_pinned"
     facts = {"release_id": "web.1", "pins": 1, "channels": ("web-stable",)}
-    assert refusal.value.facts == facts
+    assert refusal.value.facts == {**facts, "hosts": (), "host_count": 0}
     assert step_pins(ReleasePins("web.1"), offer, T0) == ReleasePins("web.1")
 
 
@@ -210,6 +210,17 @@ def test_names_the_first_scopes_of_many() -> None:
 
     with pytest.raises(StillPinned, match=r"web-0, .* and 2 more want\. Promote another"):
         step_pins(row, ReleaseOffered("web.2", DIGEST, "Deleted"), T0)
+
+
+def test_names_three_hosts_and_counts_the_others() -> None:
+    refusal = StillPinned(
+        "web.1", 1, ("prod",), proposed=False, hosts=("a", "b", "c"), host_count=7
+    )
+
+    assert refusal.detail == (
+        "web.1 can't be deleted: it is what prod wants, and a, b, c and 4 more run it. "
+        "Promote another release there first: tidegate channel promote prod RELEASE"
+    )
 
 
 def test_counts_a_pin_where_it_goes_and_where_it_leaves() -> None:

@@ -11,6 +11,7 @@ from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.ids import make_id
 from tidegate.control.queries.as_of import RowHistory
 from tidegate.control.queries.reads import Reads
+from tidegate.control.queries.release_hosts import find_release_hosts
 from tidegate.control.queries.revisions import (
     RevisionInPackage,
     demand_row,
@@ -26,7 +27,8 @@ from tidegate.control.storage.content_store import (
     verify_content,
 )
 from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.scopes import repository_scope
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.access.scopes import channel_scope, repository_scope
 from tidegate.domain.access.steps import (
     APPROVE_REVISION,
     CREATE_REVISION,
@@ -47,6 +49,7 @@ from tidegate.domain.packages.permissions import (
 from tidegate.domain.packages.refusals import RevisionNotFound, StillReferenced
 from tidegate.domain.packages.revision_commands import RevisionCommand
 from tidegate.domain.packages.slices import CreateRevision, create_revision
+from tidegate.domain.releases.refusals import StillPinned
 from tidegate.kernel.model import Position
 from tidegate.kernel.slices import Slice
 
@@ -287,10 +290,27 @@ class RevisionOperations:
     def _run_in_lane(
         self, place: Identity, item: Slice, command: Struct, caller: Caller
     ) -> RevisionOutcome:
-        outcome = self._lanes.run(
-            package_lane(place.package), lambda: self._execute(item, command, caller)
-        )
+        try:
+            outcome = self._lanes.run(
+                package_lane(place.package), lambda: self._execute(item, command, caller)
+            )
+        except StillPinned as refusal:
+            raise self._with_hosts(refusal, caller) from None
         return self._outcome(place.name, outcome)
+
+    def _with_hosts(self, refusal: StillPinned, caller: Caller) -> StillPinned:
+        """The refusal, with the hosts that run the release on channels that the caller may read."""
+        may = caller.principal.may
+        readable = [name for name in refusal.channels if may(Verb.READ, channel_scope(name))]
+        found = find_release_hosts(self._reads, refusal.release_id, readable)
+        return StillPinned(
+            refusal.release_id,
+            refusal.pins,
+            refusal.channels,
+            proposed=refusal.proposed,
+            hosts=found.names,
+            host_count=found.count,
+        )
 
     def _outcome(self, name: str, outcome: CommandOutcome) -> RevisionOutcome:
         """Raises: RevisionNotFound, HistoryTooLong."""

@@ -37,16 +37,30 @@ class StillPinned(Forbidden):
     code = "still_pinned"
 
     def __init__(
-        self, release_id: str, pins: int, channels: tuple[str, ...], *, proposed: bool
+        self,
+        release_id: str,
+        pins: int,
+        channels: tuple[str, ...],
+        *,
+        proposed: bool,
+        hosts: tuple[str, ...] = (),  # the first of those that run it
+        host_count: int = 0,
     ) -> None:
+        self.release_id, self.pins, self.channels = release_id, pins, channels
+        self.proposed = proposed
         end = "proposed for deletion" if proposed else "deleted"
         want = "wants" if pins == 1 else "want"
+        run = "runs" if host_count == 1 else "run"
+        running = f", and {_named(hosts, host_count)} {run} it" if hosts else ""
+        there = channels[0] if pins == 1 and channels else "CHANNEL"
         super().__init__(
-            f"{release_id} can't be {end}: it is what {_named(channels, pins)} {want}. "
-            "Promote another release there first",
+            f"{release_id} can't be {end}: it is what {_named(channels, pins)} {want}{running}. "
+            f"Promote another release there first: tidegate channel promote {there} RELEASE",
             release_id=release_id,
             pins=pins,
             channels=channels,
+            hosts=hosts,
+            host_count=host_count,
         )
 
 
@@ -66,6 +80,6 @@ class StillRollbackTarget(Forbidden):
         )
 
 
-def _named(channels: tuple[str, ...], count: int) -> str:
-    more = f" and {count - len(channels)} more" if count > len(channels) else ""
-    return f"{', '.join(channels)}{more}"
+def _named(names: tuple[str, ...], count: int) -> str:
+    more = f" and {count - len(names)} more" if count > len(names) else ""
+    return f"{', '.join(names)}{more}"
