@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -137,6 +139,40 @@ def test_two_restores_within_a_second_begin_two_epochs(tmp_path: Path) -> None:
 
     assert len(set(found)) == 3
     assert found == sorted(found)
+
+
+def test_restores_that_run_at_once_begin_epochs_of_their_own(tmp_path: Path) -> None:
+    data, place = tmp_path / "data", tmp_path / "backup"
+    with_content(data)
+    taken(data, place)
+    ready = Barrier(3)
+
+    def run(number: int) -> int:
+        ready.wait()
+        return restore(place, tmp_path / f"r{number}", start, system_clock).epoch.epoch
+
+    with ThreadPoolExecutor(3) as threads:
+        found = list(threads.map(run, range(3)))
+
+    assert len(set(found)) == 3
+
+
+def test_of_two_restores_into_one_directory_the_second_is_refused(tmp_path: Path) -> None:
+    data, place = tmp_path / "data", tmp_path / "backup"
+    with_content(data)
+    taken(data, place)
+    ready = Barrier(2)
+
+    def run(_: int) -> bool:
+        ready.wait()
+        try:
+            restore(place, tmp_path / "restored", start, system_clock)
+        except PlaceTaken:
+            return False
+        return True
+
+    with ThreadPoolExecutor(2) as threads:
+        assert sorted(threads.map(run, range(2))) == [False, True]
 
 
 def test_a_restore_ends_api_tokens_sessions_and_enrollment_tokens(tmp_path: Path) -> None:

@@ -20,9 +20,10 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
+from fcntl import LOCK_EX, flock
 from hashlib import file_digest
 from pathlib import Path
 from typing import Final
@@ -146,11 +147,24 @@ def restore(
 
     ``start`` opens the installation of a directory. It appears as a whole, its epoch begun. An
     epoch is numbered by its second, so this ends in the next one: another restore begins another.
+    Restores of one backup wait for each other.
 
     Raises:
         PlaceTaken, BackupDamaged, BlobDamaged, StoreUnavailable.
     """
     label = read_label(place)
+    with _turn(place):
+        return _restore(place, label, data, start, clock, sleep)
+
+
+def _restore(
+    place: Path,
+    label: BackupLabel,
+    data: Path,
+    start: Callable[[Path], Installation],
+    clock: Clock,
+    sleep: Callable[[float], None],
+) -> Restored:
     _check_empty(data)
     for name, digest in label.digests.items():
         if not (place / name).is_file() or _digest(place / name) != digest:
@@ -203,6 +217,15 @@ def count_enrolled(reads: Reads) -> int:
 
 
 # ── files ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def _turn(place: Path) -> Iterator[None]:
+    """Hold the lock on a backup's label, which the system frees if we die."""
+    with (place / LABEL).open("rb") as label:
+        with suppress(OSError):  # a file system without locks: restore one at a time there
+            flock(label, LOCK_EX)
+        yield
 
 
 def _check_empty(place: Path) -> None:
