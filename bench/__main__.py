@@ -8,6 +8,7 @@ from importlib import import_module
 # Imported when asked for: a trial starts as quickly as what it tries.
 SUBJECTS = {
     "abuse": "bench.abuse.command",
+    "approvals": "bench.approvals.command",
     "attack": "bench.attack.command",
     "bugs": "bench.bugs",
     "faults": "bench.faults.command",

@@ -378,6 +378,16 @@ BUGS: tuple[PlantedBug, ...] = (
             "BoundaryMoved(clause, 0)",
         ),
     ),
+    # ── approvals ──
+    _bug(
+        "verbs on one package do not wait for each other",
+        "approvals sqlite full 0",
+        (
+            "control/operations/revisions.py",
+            "                package_lane(place.package), lambda: self._execute(item,",
+            "                place.name, lambda: self._execute(item,",
+        ),
+    ),
     # ── attacks ──
     _bug(
         "a head may be endless",
