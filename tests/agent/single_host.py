@@ -43,6 +43,7 @@ class ContentSource:
         self.executables: frozenset[str] = frozenset()
         self.asked = 0
         self.is_away = False
+        self.starts: list[int] = []  # from which byte on files were asked for
 
     def listing(self, content: str) -> ReleaseContent:
         self._ask()
@@ -50,10 +51,16 @@ class ContentSource:
         return ReleaseContent(content, manifest.digest, manifest.files)
 
     def file(
-        self, content: str, hashed: str, bytes_max: int, write: Callable[[bytes], object]
+        self,
+        content: str,
+        hashed: str,
+        bytes_max: int,
+        write: Callable[[bytes], object],
+        start: int = 0,
     ) -> None:
         self._ask()
-        write(self.body(content, hashed))
+        self.starts.append(start)
+        write(self.body(content, hashed)[start:])
 
     def body(self, content: str, hashed: str) -> bytes:
         found = self.releases[content].values()

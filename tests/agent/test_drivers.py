@@ -202,11 +202,16 @@ def test_fetches_again_where_somebody_put_a_file_that_no_release_has(
 def test_takes_up_a_fetch_that_was_cut_off(tmp_path: Path) -> None:
     class Breaking(ContentSource):
         def file(
-            self, content: str, hashed: str, bytes_max: int, write: Callable[[bytes], object]
+            self,
+            content: str,
+            hashed: str,
+            bytes_max: int,
+            write: Callable[[bytes], object],
+            start: int = 0,
         ) -> None:
             if self.asked == 3:
                 self.is_away = True
-            super().file(content, hashed, bytes_max, write)
+            super().file(content, hashed, bytes_max, write, start)
 
     content_source = Breaking(new=NEW)
     with pytest.raises(ServerAway):

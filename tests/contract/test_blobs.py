@@ -108,6 +108,22 @@ def test_takes_a_large_body_in_pieces(blobs: Blobs) -> None:
     assert again.hexdigest() == known.hexdigest()
 
 
+@pytest.mark.parametrize(
+    ("start", "stop"),
+    [(0, 5), (CHUNK_BYTES - 1, CHUNK_BYTES + 1), (7, 2 * CHUNK_BYTES + 9), (4, 4)],
+)
+def test_gives_a_part_of_a_body(blobs: Blobs, start: int, stop: int) -> None:
+    body = random.Random(8).randbytes(2 * CHUNK_BYTES + 9)
+    digest = blobs.put(body)
+
+    pieces = list(blobs.read(digest, start, stop))
+
+    assert b"".join(pieces) == body[start:stop]
+    assert all(len(piece) <= CHUNK_BYTES for piece in pieces)
+    with pytest.raises(BlobMissing):
+        list(blobs.read(digest_of(b"never put"), 0, 1))
+
+
 def test_has_one_blob_for_equal_content_and_renews_its_time(
     blobs: Blobs, clock: ManualClock
 ) -> None:

@@ -12,7 +12,12 @@ from tests.domain.package_log import FOLDS, PackageLog
 from tidegate.control.storage.blobs import BLOB_KEPT
 from tidegate.control.storage.blobs.collect import collect
 from tidegate.control.storage.blobs.files import FileBlobs
-from tidegate.control.storage.content_store import read_content, read_manifest, store_files, to_tar
+from tidegate.control.storage.content_store import (
+    ContentArchive,
+    read_content,
+    read_manifest,
+    store_files,
+)
 from tidegate.control.storage.referenced_blobs import list_package_blobs
 from tidegate.domain.content.differences import FileChangeKind, diff
 from tidegate.domain.content.digests import digest_of
@@ -218,7 +223,8 @@ def test_never_gives_what_somebody_else_stored_to_who_knows_its_hash(blobs: File
         read_content(blobs, manifest.files[0])
 
     assert refused.value.facts["uri"] == "https://cdn.example/a"
-    assert secret not in to_tar(blobs, manifest)
+    archive = ContentArchive(blobs, manifest)
+    assert secret not in b"".join(archive.read(0, archive.size))
 
 
 def test_stores_nothing_of_a_push_with_a_bad_address(blobs: FileBlobs) -> None:

@@ -47,7 +47,10 @@ def client(endpoint: str) -> Any:
         aws_access_key_id=KEY_ID,
         aws_secret_access_key=KEY,
         config=Config(
-            s3={"addressing_style": "path"}, retries={"max_attempts": 2}, max_pool_connections=16
+            s3={"addressing_style": "path"},
+            retries={"max_attempts": 2},
+            max_pool_connections=16,
+            response_checksum_validation="when_required",
         ),
     )
 

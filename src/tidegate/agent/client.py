@@ -58,6 +58,7 @@ CONFLICTS: Final = frozenset(
     {"attempts_exhausted", "boundary_moved", "version_conflict", "condition_failed", "lease_held"}
 )
 UNPROVED: Final = 401
+PARTIAL: Final = 206
 NONCE_BYTES: Final = 16
 RENEWING: Final = frozenset({"session_expired", "bad_mac", "unauthenticated"})
 
@@ -207,15 +208,16 @@ class AgentClient:
         )
         return _decoded(answer, ReleaseContent)
 
-    def file(self, content: str, hashed: str, bytes_max: int, write: Write) -> None:
-        """Write the bytes of a file, piece by piece as they arrive.
+    def file(self, content: str, hashed: str, bytes_max: int, write: Write, start: int = 0) -> None:
+        """Write the bytes of a file from ``start`` on, piece by piece as they arrive.
 
         Raises:
-            ContentMismatch: it has more bytes than that. ServerAway, RefusedByServer.
+            ContentMismatch: the whole has more bytes than ``bytes_max``. ServerAway: they did not
+            all come; what came was written. RefusedByServer.
         """
         path = f"{content}/blobs/{hashed}"
         seconds = self._download_seconds
-        self._asked("GET", path, seconds=seconds, bytes_max=bytes_max, write=write)
+        self._asked("GET", path, seconds=seconds, bytes_max=bytes_max, write=write, start=start)
 
     # ── requests ──
 
@@ -228,10 +230,11 @@ class AgentClient:
         seconds: float | None = None,
         bytes_max: int = ANSWER_BYTES_MAX,
         write: Write | None = None,
+        start: int = 0,
     ) -> AgentAnswer:
         """Send a request under the session. Open another one if the server does not know it."""
         session = self._opened()
-        rest = (seconds, bytes_max, write)
+        rest = (seconds, bytes_max, write, start)
         try:
             return self._sent(method, path, body, session, *rest)
         except RefusedByServer as answered:
@@ -251,10 +254,13 @@ class AgentClient:
         seconds: float | None = None,
         bytes_max: int = ANSWER_BYTES_MAX,
         write: Write | None = None,
+        start: int = 0,
     ) -> AgentAnswer:
-        """``write`` takes the body of a success in place of the answer."""
+        """``write`` takes the body of a success, from ``start`` on, in place of the answer."""
         content = b"" if body is None else msgspec.json.encode(body)
         headers = {} if body is None else {"content-type": "application/json"}
+        if start:
+            headers["range"] = f"bytes={start}-"
         seconds = self._answer_seconds if seconds is None else seconds
         timeout = httpx2.Timeout(seconds, connect=CONNECT_SECONDS)
         request = self._http.build_request(
@@ -264,7 +270,7 @@ class AgentClient:
             request.headers["authorization"] = _authorization(request, session, self._clock())
         try:
             with self._deadline.within(seconds):
-                return _checked(self._exchange(request, bytes_max, write))
+                return _checked(self._exchange(request, bytes_max, write, start))
         except BodyTooLong as error:
             if write is not None:
                 raise ContentMismatch(f"{path}: {error}") from None
@@ -279,13 +285,12 @@ class AgentClient:
             raise ServerAway(str(error)) from None
 
     def _exchange(
-        self, request: httpx2.Request, bytes_max: int, write: Write | None
+        self, request: httpx2.Request, bytes_max: int, write: Write | None, start: int
     ) -> AgentAnswer:
         response = self._http.send(request, stream=True)
         try:
             if response.status_code < 300 and write is not None:
-                for piece in pieces_of(response, bytes_max):
-                    write(piece)
+                _write_from(response, bytes_max, write, start)
                 return AgentAnswer(response.status_code, b"")
             if response.status_code >= 300:
                 bytes_max = ANSWER_BYTES_MAX
@@ -295,6 +300,26 @@ class AgentClient:
             return AgentAnswer(response.status_code, bytes(found))
         finally:
             response.close()
+
+
+def _write_from(response: httpx2.Response, bytes_max: int, write: Write, start: int) -> None:
+    """Write a body from ``start`` on, also if the server or a proxy sent all of it.
+
+    Raises:
+        ServerAway: it is another part. BodyTooLong.
+    """
+    known = start  # bytes of the answer that we have already
+    if response.status_code == PARTIAL:
+        said = response.headers.get("content-range", "")
+        if not said.startswith(f"bytes {start}-"):
+            raise ServerAway(f"asked for the bytes from {start} on, got {said[:80]!r}")
+        known, bytes_max = 0, bytes_max - start
+    for piece in pieces_of(response, bytes_max):
+        if known >= len(piece):
+            known -= len(piece)
+            continue
+        write(piece[known:])
+        known = 0
 
 
 def _authorization(request: httpx2.Request, session: SessionAnswer, now: datetime) -> str:

@@ -17,9 +17,9 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 from shutil import rmtree
 from stat import S_IMODE, S_IXUSR
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
 
-from tidegate.agent.errors import ContentMismatch, ReferenceRefused
+from tidegate.agent.errors import ContentMismatch, ReferenceRefused, ServerAway
 from tidegate.agent.references import HTTP_ALONE, References
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import FILES_MAX, FileManifest
@@ -27,7 +27,12 @@ from tidegate.domain.content.refusals import InvalidReference
 from tidegate.domain.hosts.protocol import ReleaseContent
 from tidegate.errors import Invalid, TooLarge
 
+if TYPE_CHECKING:
+    from hashlib import _Hash as Hash  # what sha256() returns
+
 INCOMING: Final = ".incoming-"
+PIECE_BYTES: Final = 256 * 1024
+OPENED: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _NAME = re.compile(r"sha256-([0-9a-f]{64})")
 
@@ -40,9 +45,18 @@ class Source(Protocol):
         ...
 
     def file(
-        self, content: str, hashed: str, bytes_max: int, write: Callable[[bytes], object]
+        self,
+        content: str,
+        hashed: str,
+        bytes_max: int,
+        write: Callable[[bytes], object],
+        start: int = 0,
     ) -> None:
-        """Raises: ContentMismatch: it is longer than that. ServerAway, RefusedByServer."""
+        """Write the bytes from ``start`` on; ``bytes_max`` is for the whole file.
+
+        Raises:
+            ContentMismatch: it is longer than that. ServerAway, RefusedByServer.
+        """
         ...
 
 
@@ -142,31 +156,75 @@ def _check(files: Iterable[File], closure: str) -> FileManifest:
 
 
 def _lay_down(listed: File, path: Path, content: str, source: Source) -> None:
-    """Write a file of the server's with its mode, durable; on failure nothing is left there."""
-    hashed, size = sha256(), 0
+    """Write a file of the server's with its mode, durable.
+
+    What a broken download brought stays there, and the next attempt asks for the rest alone. After
+    any other failure nothing is left there.
+    """
     try:
-        with path.open("wb") as file:
+        with _open_own(path) as file:
             os.fchmod(file.fileno(), listed.mode)
-
-            def write(piece: bytes) -> None:
-                nonlocal size
-                size += len(piece)
-                hashed.update(piece)
-                file.write(piece)
-
-            source.file(content, listed.sha256, listed.bytes, write)
-            if size != listed.bytes or hashed.hexdigest() != listed.sha256:
-                raise ContentMismatch(
-                    f"{listed.path[:200]} has {size} bytes and the hash {hashed.hexdigest()},"
-                    f" expected {listed.bytes} and {listed.sha256}",
-                    expected=listed.sha256,
-                    found=hashed.hexdigest(),
-                )
+            hashed, size = _take_up(file, listed)
+            is_resumed = bool(size)
+            found = _fetch_rest(listed, file, hashed, size, content, source)
+            if found is not None and is_resumed:  # what lay here may have been the damaged part
+                file.seek(0)
+                file.truncate()
+                found = _fetch_rest(listed, file, sha256(), 0, content, source)
+            if found is not None:
+                raise found
             file.flush()
             os.fsync(file.fileno())
+    except ServerAway:
+        raise
     except BaseException:
         path.unlink(missing_ok=True)
         raise
+
+
+def _open_own(path: Path) -> BinaryIO:
+    """The file to write, with what an earlier attempt left. No link is followed."""
+    if path.is_symlink():
+        path.unlink()
+    return os.fdopen(os.open(path, OPENED, 0o600), "r+b")
+
+
+def _take_up(file: BinaryIO, listed: File) -> tuple[Hash, int]:
+    """The hash and the number of the bytes that are there. More than there may be are dropped."""
+    hashed, size = sha256(), 0
+    while piece := file.read(PIECE_BYTES):
+        hashed.update(piece)
+        size += len(piece)
+        if size > listed.bytes:
+            break
+    if size > listed.bytes or (size == listed.bytes and hashed.hexdigest() != listed.sha256):
+        file.seek(0)
+        file.truncate()
+        return sha256(), 0
+    return hashed, size
+
+
+def _fetch_rest(
+    listed: File, file: BinaryIO, hashed: Hash, size: int, content: str, source: Source
+) -> ContentMismatch | None:
+    """Write what is missing; how the whole differs from what was listed, if it does."""
+
+    def write(piece: bytes) -> None:
+        nonlocal size
+        size += len(piece)
+        hashed.update(piece)
+        file.write(piece)
+
+    if size < listed.bytes or not size:
+        source.file(content, listed.sha256, listed.bytes, write, size)
+    if size == listed.bytes and hashed.hexdigest() == listed.sha256:
+        return None
+    return ContentMismatch(
+        f"{listed.path[:200]} has {size} bytes and the hash {hashed.hexdigest()},"
+        f" expected {listed.bytes} and {listed.sha256}",
+        expected=listed.sha256,
+        found=hashed.hexdigest(),
+    )
 
 
 def _hash(path: Path) -> str:

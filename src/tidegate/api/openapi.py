@@ -18,7 +18,13 @@ from tidegate.domain.hosts.report_json import KINDS
 from tidegate.domain.provenance import Confidence, Provenance
 from tidegate.web.decoding import KEY_CHARS_MAX
 from tidegate.web.inputs import Input, Nothing
-from tidegate.web.problems import MEDIA, PositionNotReached, UnsupportedProtocol, status_of
+from tidegate.web.problems import (
+    MEDIA,
+    PositionNotReached,
+    RangeNotSatisfiable,
+    UnsupportedProtocol,
+    status_of,
+)
 from tidegate.web.routing import (
     AGENT,
     EVENT_STREAM,
@@ -41,6 +47,8 @@ _PAGE = re.compile(r"Listed_(\w+)_")  # how msgspec spells Listed[Item]
 HEADERS: dict[str, JsonSchema] = {
     "If-Match": {"type": "string", "pattern": '^"[0-9]{1,15}(-[0-9]{1,15})*"$'},
     "If-None-Match": {"type": "string"},
+    "If-Range": {"type": "string"},
+    "Range": {"type": "string", "pattern": "^bytes=[0-9]{0,20}-[0-9]{0,20}$"},
     "Idempotency-Key": {"type": "string", "pattern": f"^[!-~]{{1,{KEY_CHARS_MAX}}}$"},
     "Tidegate-Break-Glass": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9%._~-]{0,1000}$"},
     PROTOCOL_HEADER: {"type": "string", "enum": sorted(map(str, SERVED))},
@@ -234,8 +242,10 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
     if route.guard is not VersionRule.IGNORED:
         # Without it the answer is 428, which is an answer: so a client may leave it out.
         names.append(("If-Match", False))
-    if route.cached:
+    if route.cached or route.ranges:
         names.append(("If-None-Match", False))
+    if route.ranges:
+        names += [("Range", False), ("If-Range", False)]
     found += [
         {"name": name, "in": "header", "required": required, "schema": HEADERS[name]}
         for name, required in names
@@ -279,14 +289,15 @@ def _resolved(schema: JsonSchema, components: dict[str, Any]) -> JsonSchema:
 
 def _responses(route: Route, schemas: _Schemas) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for status in (route.status if route.answer is not None else 204, *route.also):
+    partly = (206,) if route.ranges else ()
+    for status in (route.status if route.answer is not None else 204, *route.also, *partly):
         found[str(status)] = _success(route, status, schemas)
     if route.requests is not None:
         found["202"] = {
             "description": "A request was made: the channel is protected",
             "content": {JSON: {"schema": schemas.of(route.requests)}},
         }
-    if route.cached:
+    if route.cached or route.ranges:
         found["304"] = {"description": "Not Modified"}
     for status in sorted(_problem_statuses(route) - set(map(int, found))):
         found[str(status)] = {
@@ -312,8 +323,12 @@ def _success(route: Route, status: int, schemas: _Schemas) -> dict[str, Any]:
             content[MEDIA] = {"schema": REF_PROBLEM}
         response["content"] = content
     headers: dict[str, Any] = {}
-    if route.cached:
+    if route.cached or route.ranges:
         headers["ETag"] = {"schema": {"type": "string"}}
+    if route.ranges:
+        headers["Accept-Ranges"] = {"schema": {"type": "string"}}
+    if status == 206:
+        headers["Content-Range"] = {"schema": {"type": "string"}}
     if route.is_write:
         headers["Tidegate-Position"] = {"schema": {"type": "string"}}
     if headers:
@@ -332,6 +347,8 @@ def _problem_statuses(route: Route) -> set[int]:
         found.add(status_of(PositionNotReached))
     if route.parameters:
         found.add(404)
+    if route.ranges:
+        found.add(status_of(RangeNotSatisfiable))
     if route.is_write:
         found |= {403, 404, 409, 422}
     if route.takes_body:

@@ -14,7 +14,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -38,6 +38,7 @@ from tidegate.web.authentication import (
     check_csrf,
 )
 from tidegate.web.connection_limits import ConnectionLimits, connections_max
+from tidegate.web.downloads import Download, select_range
 from tidegate.web.host_names import HostNames
 from tidegate.web.inputs import Input
 from tidegate.web.parts import Parts
@@ -73,6 +74,7 @@ from tidegate.web.routing import (
     Response,
     Route,
     Router,
+    Stream,
 )
 
 WAITING_MAX = 1_000  # requests that wait for a thread; past it, clients are told to come back
@@ -302,6 +304,15 @@ class Application:
             wanted=position,
         )
 
+    async def in_pieces(self, pieces: Iterator[bytes], first: bytes | None) -> Stream:
+        """The first piece and those after it, each read in a thread when the client has taken the
+        one before it: so a slow client holds memory for two pieces, and no thread.
+        """
+        piece = first
+        while piece is not None:
+            yield piece
+            piece = await self.in_thread(lambda: next(pieces, None))
+
     async def in_thread(self, run: Callable[[], T]) -> T:
         """Run something that may wait. Raises: Overloaded."""
         if self._waiting >= WAITING_MAX:
@@ -523,8 +534,11 @@ class _Exchange:
     # ── the answer ──
 
     async def _send_answer(self, answer: Response, route: Route | None) -> None:
+        if answer.download is not None:
+            await self._send_download(answer, answer.download, route)
+            return
         if answer.stream is not None:
-            await self._send_stream(answer, headers_of(answer, route, self.id))
+            await self._send_stream(answer, answer.stream, headers_of(answer, route, self.id))
             return
         await self._reply(
             encode_response(answer, route, self.id, self._headers.get(b"if-none-match"))
@@ -558,9 +572,36 @@ class _Exchange:
         body = b"" if self._scope["method"] == "HEAD" else reply.body
         await self._send({"type": "http.response.body", "body": body})
 
-    async def _send_stream(self, answer: Response, headers: Headers) -> None:
+    async def _send_download(
+        self, answer: Response, download: Download, route: Route | None
+    ) -> None:
+        """The body or the part of it that was asked for, read while it is sent.
+
+        The first piece is read before the head is sent: what cannot be read at all is a problem.
+        """
+        headers, etag = headers_of(answer, route, self.id), answer.etag
+        if etag is not None and decoding.matches(self._headers.get(b"if-none-match"), etag):
+            await self._reply(EncodedResponse(304, headers, b""))
+            return
+        is_head = self._scope["method"] == "HEAD"
+        part = None
+        if not is_head:  # RFC 9110 §14.2: Range is for GET alone
+            wanted, condition = (self._headers.get(name) for name in (b"range", b"if-range"))
+            part = select_range(wanted, condition, download.size, etag)
+        start, stop = part or (0, download.size)
+        headers.append((b"accept-ranges", b"bytes"))
+        headers.append((b"content-length", b"%d" % (stop - start)))
+        if part is not None:
+            answer.status = 206
+            said = f"bytes {start}-{stop - 1}/{download.size}"
+            headers.append((b"content-range", said.encode()))
+        app = self._app
+        pieces = await app.in_thread(lambda: download.read(start, stop))
+        first = await app.in_thread(lambda: next(pieces, None))
+        await self._send_stream(answer, app.in_pieces(pieces, first), headers)
+
+    async def _send_stream(self, answer: Response, stream: Stream, headers: Headers) -> None:
         """Parts as they come, until they end or the client goes away."""
-        assert answer.stream is not None
         self._status = answer.status or 200
         headers.append((b"content-type", answer.media.encode()))
         start = {"type": "http.response.start", "status": self._status, "headers": headers}
@@ -569,7 +610,7 @@ class _Exchange:
             await self._send({"type": "http.response.body", "body": b""})
             return
         gone = asyncio.create_task(self._until_gone())
-        parts = asyncio.create_task(self._send_parts(answer.stream))
+        parts = asyncio.create_task(self._send_parts(stream))
         _, pending = await asyncio.wait((gone, parts), return_when=asyncio.FIRST_COMPLETED)
         for task in pending:
             task.cancel()
@@ -578,7 +619,7 @@ class _Exchange:
         if parts.done() and not parts.cancelled():
             parts.result()
 
-    async def _send_parts(self, stream: Any) -> None:
+    async def _send_parts(self, stream: Stream) -> None:
         async for part in stream:
             await self._send({"type": "http.response.body", "body": part, "more_body": True})
         await self._send({"type": "http.response.body", "body": b""})

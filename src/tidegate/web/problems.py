@@ -66,6 +66,12 @@ class RequestTooSlow(Unavailable):
     code = "request_too_slow"
 
 
+class RangeNotSatisfiable(Invalid):
+    """The body has no byte of the range that the request asks for."""
+
+    code = "range_not_satisfiable"
+
+
 class MalformedBody(Invalid):
     """The body is not JSON, or is nested too deeply."""
 
@@ -146,6 +152,7 @@ STATUS: Final[Mapping[type[TidegateError], int]] = {
     MethodNotAllowed: 405,
     NotAcceptable: 406,
     UnsupportedMedia: 415,
+    RangeNotSatisfiable: 416,
     Unauthenticated: 401,
     UnsupportedProtocol: 426,
     MisdirectedRequest: 421,
@@ -234,6 +241,8 @@ def headers_of(error: TidegateError) -> list[tuple[bytes, bytes]]:
         headers.append((b"www-authenticate", b'Bearer realm="tidegate"'))
     if isinstance(error, UnsupportedProtocol):
         headers.append((b"upgrade", f"tidegate/{error.facts['allowed']}".encode()))
+    if isinstance(error, RangeNotSatisfiable):
+        headers.append((b"content-range", f"bytes */{error.facts['size']}".encode()))
     if isinstance(error, MethodNotAllowed):
         headers.append((b"allow", str(error.facts["allowed"]).encode()))
     return headers

@@ -51,9 +51,9 @@ def headers_of(answer: Response, route: Route | None, request_id: str) -> Header
         headers.append((b"tidegate-position", b"%d" % answer.position))
     etag = answer.etag
     if etag is not None:
-        headers += [(b"etag", etag.encode()), _ASK_AGAIN]
-    elif "cache-control" not in answer.headers:
-        headers.append(NO_STORE)
+        headers.append((b"etag", etag.encode()))
+    if "cache-control" not in answer.headers:
+        headers.append(NO_STORE if etag is None else _ASK_AGAIN)
     return headers
 
 

@@ -26,6 +26,7 @@ from tidegate.domain.access.roles import EVERYWHERE, Verb
 from tidegate.domain.access.steps import Step, VersionRule
 from tidegate.errors import InvalidDefinition, TidegateError
 from tidegate.kernel.model import Meta, Position
+from tidegate.web.downloads import Download
 from tidegate.web.inputs import Input
 
 BODY_BYTES_MAX = 256 * 1024
@@ -160,6 +161,7 @@ class Response:
     headers: dict[str, str] = field(default_factory=dict)
     cookies: tuple[str, ...] = ()
     stream: Stream | None = None  # instead of a body
+    download: Download | None = None  # instead of a body: sent in pieces, whole or in part
     tag: str | None = None  # an ETag of the body's own, quoted, where no row's version is it
 
     @property
@@ -230,6 +232,7 @@ class Route:
     guard: VersionRule = VersionRule.IGNORED
     requests: type[Any] | None = None  # what a 202 shows, where a second person may be needed
     cached: bool = False  # its answers have an ETag and may be 304
+    ranges: bool = False  # its answers are downloads: they have an ETag and may be asked in part
     quick: bool = False  # point reads alone: may run on the event loop where the log is local
     urgent: bool = False  # halts something: it has a rate limit of its own
     consumes: Consumes | None = None  # None: JSON if the handler takes a body

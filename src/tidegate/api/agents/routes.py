@@ -44,7 +44,7 @@ from tidegate.control.fleet.used_proofs import ProofReplayed
 from tidegate.control.publication.manifests import Manifests, ManifestUnpublished, SignedManifest
 from tidegate.control.queries.reads import Reads
 from tidegate.control.storage.blobs import BlobDamaged, BlobMissing, Blobs
-from tidegate.control.storage.content_store import read_manifest
+from tidegate.control.storage.content_store import open_content, read_manifest
 from tidegate.domain.content.digests import DIGEST_PREFIX
 from tidegate.domain.fleet.claims import claims
 from tidegate.domain.fleet.refusals import (
@@ -75,6 +75,7 @@ from tidegate.domain.packages.rows import Revision, revision_key
 from tidegate.domain.releases.from_packages import release_id_of
 from tidegate.domain.releases.rows import KnownRelease, known_key
 from tidegate.errors import InvalidInput, NotFound, TidegateError, VersionConflict
+from tidegate.web.downloads import Download
 from tidegate.web.inputs import Input, Nothing
 from tidegate.web.problems import InvalidRequest, UnsupportedProtocol
 from tidegate.web.routing import AGENT, PUBLIC, Request, Response, Route
@@ -318,10 +319,12 @@ def blob(request: Request[BlobPath, Nothing, Nothing], reads: Reads, blobs: Blob
     listed = [file for file in content.files if file.sha256 == wanted]
     if not listed:
         raise BlobMissing(DIGEST_PREFIX + wanted)
-    if all(file.uri is not None for file in listed):
-        raise FileByReference(listed[0].path, listed[0].uri or "", wanted, listed[0].bytes)
+    file = next((file for file in listed if file.uri is None), listed[0])
+    if file.uri is not None:
+        raise FileByReference(file.path, file.uri, wanted, file.bytes)
     return Response(
-        blobs.get(DIGEST_PREFIX + wanted),
+        download=Download(file.bytes, partial(open_content, blobs, file)),
+        tag=f'"{wanted}"',
         media=BYTES,
         headers={"cache-control": "private, max-age=31536000, immutable"},
     )
@@ -446,5 +449,6 @@ ROUTES = (
         bytes,
         produces=BYTES,
         errors=(*_SPOKEN, *_BLOBS, FileByReference),
+        ranges=True,
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -21,10 +22,11 @@ from tidegate.control.queries.file_changes import FileChanged, diff_files
 from tidegate.control.queries.log_reader import LogReader
 from tidegate.control.queries.reads import Reads
 from tidegate.control.storage.blobs import BlobDamaged, BlobMissing, Blobs
-from tidegate.control.storage.content_store import read_content, read_manifest, to_tar
+from tidegate.control.storage.content_store import ContentArchive, open_content, read_manifest
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.scopes import repository_scope
 from tidegate.domain.access.steps import EDIT_REVISION, READ_REVISION
+from tidegate.domain.content.digests import DIGEST_PREFIX
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import Content, FileManifest
 from tidegate.domain.content.refusals import ContentTooLarge, InvalidFilePath, InvalidReference
@@ -35,6 +37,7 @@ from tidegate.domain.packages.history import TimelineStep
 from tidegate.domain.packages.names import NAME_CHARS_MAX, parse
 from tidegate.domain.packages.refusals import FileByReference, NotDraft, RevisionNotFound
 from tidegate.errors import NotFound
+from tidegate.web.downloads import Download
 from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
 from tidegate.web.paging import Cursors
 from tidegate.web.routing import Request, Response, Route, requires_step
@@ -115,7 +118,8 @@ def download(
     if file is None:
         raise FileNotFound(name, path)
     return Response(
-        read_content(blobs, file),
+        download=Download(file.bytes, partial(open_content, blobs, file)),
+        tag=f'"{file.sha256}"',
         media="application/octet-stream",
         headers={"content-disposition": "attachment", "tidegate-sha256": file.sha256},
     )
@@ -129,13 +133,18 @@ def pull(
     References are not in it: tidegate-references says how many there are, resources lists them.
     """
     row = revisions.demand_row(reads, request.path.name)
-    content = to_tar(blobs, read_manifest(blobs, row.content))
+    archive = ContentArchive(blobs, read_manifest(blobs, row.content))
     headers = {
         "content-disposition": "attachment",
         "tidegate-digest": row.content.digest,
         "tidegate-references": str(row.content.references),
     }
-    return Response(content, media="application/x-tar", headers=headers)
+    return Response(
+        download=Download(archive.size, archive.read),
+        tag=f'"{row.content.manifest.removeprefix(DIGEST_PREFIX)}"',
+        media="application/x-tar",
+        headers=headers,
+    )
 
 
 def push(request: Request[RevisionPath, Nothing, Files], revisions: RevisionOperations) -> Response:
@@ -247,6 +256,7 @@ ROUTES = (
         bytes,
         produces="application/octet-stream",
         errors=(*_BLOBS, FileNotFound, FileByReference),
+        ranges=True,
     ),
     Route(
         "GET",
@@ -256,6 +266,7 @@ ROUTES = (
         bytes,
         produces="application/x-tar",
         errors=_BLOBS,
+        ranges=True,
     ),
     Route("GET", "/v1/revisions/{name}/diff", compare, _READ, Compared, errors=_BLOBS),
     Route(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import tarfile
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
-from tidegate.control.storage.blobs import BlobDamaged, BlobMissing, Blobs
+from tidegate.control.storage.blobs import CHUNK_BYTES, BlobDamaged, BlobMissing, Blobs
 from tidegate.domain.content.digests import DIGEST_PREFIX
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import Content, FileManifest
@@ -74,20 +73,83 @@ def read_content(blobs: Blobs, file: File) -> bytes:
     Raises:
         FileByReference: they lie elsewhere. BlobMissing, BlobDamaged.
     """
-    if file.uri is not None:
-        raise FileByReference(file.path, file.uri, file.sha256, file.bytes)
+    _demand_kept(file)
     return blobs.get(DIGEST_PREFIX + file.sha256)
 
 
-def to_tar(blobs: Blobs, manifest: FileManifest) -> bytes:
-    """All files that are kept here as one tar, the same bytes for the same manifest."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for file in manifest.files:
-            if file.uri is not None:
-                continue
+def open_content(blobs: Blobs, file: File, start: int, stop: int) -> Iterator[bytes]:
+    """The bytes of a file from ``start`` to ``stop``, in pieces. All of them are compared with the
+    file's hash; a part cannot be.
+
+    Raises:
+        FileByReference, BlobMissing: at once. BlobDamaged: before the last piece.
+    """
+    _demand_kept(file)
+    digest = DIGEST_PREFIX + file.sha256
+    if (start, stop) == (0, file.bytes):
+        return blobs.stream(digest)
+    return blobs.read(digest, start, stop)
+
+
+def _demand_kept(file: File) -> None:
+    if file.uri is not None:
+        raise FileByReference(file.path, file.uri, file.sha256, file.bytes)
+
+
+class ContentArchive:
+    """All files of a manifest that are kept here as one tar, the same bytes for the same manifest.
+
+    It is never whole in memory: headers are made and files are read while it is sent.
+    """
+
+    def __init__(self, blobs: Blobs, manifest: FileManifest) -> None:
+        self._blobs = blobs
+        self._files = tuple(file for file in manifest.files if file.uri is None)
+        self.size = sum(_length(part) for part in self._parts())
+
+    def read(self, start: int, stop: int) -> Iterator[bytes]:
+        """The bytes from ``start`` to ``stop``, in pieces. Raises: BlobMissing, BlobDamaged."""
+        return _gather(self._pieces(start, stop))
+
+    def _pieces(self, start: int, stop: int) -> Iterator[bytes]:
+        at = 0
+        for part in self._parts():
+            first, last = max(start - at, 0), min(stop - at, _length(part))
+            at += _length(part)
+            if first < last and isinstance(part, File):
+                yield from open_content(self._blobs, part, first, last)
+            elif first < last and isinstance(part, bytes):
+                yield part[first:last]
+            if at >= stop:
+                return
+
+    def _parts(self) -> Iterator[bytes | File]:
+        total = 0
+        for file in self._files:
             entry = tarfile.TarInfo(file.path)
             entry.size = file.bytes
             entry.mode = file.mode
-            tar.addfile(entry, io.BytesIO(read_content(blobs, file)))
-    return buffer.getvalue()
+            header = entry.tobuf(tarfile.PAX_FORMAT)
+            padding = bytes(-file.bytes % tarfile.BLOCKSIZE)
+            yield header
+            yield file
+            yield padding
+            total += len(header) + file.bytes + len(padding)
+        end = 2 * tarfile.BLOCKSIZE
+        yield bytes(end + -(total + end) % tarfile.RECORDSIZE)
+
+
+def _length(part: bytes | File) -> int:
+    return part.bytes if isinstance(part, File) else len(part)
+
+
+def _gather(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The same bytes in fewer pieces: small ones are joined."""
+    gathered = bytearray()
+    for piece in pieces:
+        gathered += piece
+        if len(gathered) >= CHUNK_BYTES:
+            yield bytes(gathered)
+            gathered.clear()
+    if gathered:
+        yield bytes(gathered)

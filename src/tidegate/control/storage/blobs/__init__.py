@@ -19,7 +19,7 @@ from typing import Final, Protocol
 from tidegate.errors import InvalidInput, NotFound, Unavailable
 
 ALGORITHM: Final = "sha256"
-CHUNK_BYTES: Final = 1024 * 1024
+CHUNK_BYTES: Final = 256 * 1024  # of a piece: each transfer holds two or three of them
 BLOB_KEPT: Final = timedelta(hours=24)  # how long a put protects a blob that no row names yet
 
 _DIGEST = re.compile(rf"{ALGORITHM}:([0-9a-f]{{64}})")
@@ -90,6 +90,15 @@ class Blobs(Protocol):
 
         Raises:
             BlobMissing, BlobDamaged, InvalidInput.
+        """
+        ...
+
+    def read(self, digest: str, start: int, stop: int) -> Iterator[bytes]:
+        """A part of the content in pieces. It is not compared with the digest: only the whole can
+        be, by who has all of it.
+
+        Raises:
+            BlobMissing, InvalidInput.
         """
         ...
 

@@ -111,11 +111,18 @@ class FileBlobs:
         return b"".join(self.stream(digest))
 
     def stream(self, digest: str) -> Iterator[bytes]:
+        return verify_pieces(digest, _parts(self._open(digest)))
+
+    def read(self, digest: str, start: int, stop: int) -> Iterator[bytes]:
+        file = self._open(digest)
+        file.seek(start)
+        return _parts(file, stop - start)
+
+    def _open(self, digest: str) -> BinaryIO:
         try:
-            file = self._path(digest).open("rb")
+            return self._path(digest).open("rb")
         except FileNotFoundError:
             raise BlobMissing(digest) from None
-        return verify_pieces(digest, _parts(file))
 
     def exists(self, digest: str) -> bool:
         return self._path(digest).is_file()
@@ -223,10 +230,14 @@ class FileBlobs:
         return self._root / digits[:PREFIX_DIGITS] / digits[PREFIX_DIGITS:]
 
 
-def _parts(file: BinaryIO) -> Iterator[bytes]:
+def _parts(file: BinaryIO, bytes_max: int = -1) -> Iterator[bytes]:
+    """The rest of the file; of that, so many bytes at most if a number is given."""
+    left = bytes_max
     with file:
-        while part := file.read(CHUNK_BYTES):
+        while part := file.read(CHUNK_BYTES if left < 0 else min(left, CHUNK_BYTES)):
             yield part
+            if left >= 0:
+                left -= len(part)
 
 
 def _put_at(path: Path) -> datetime:
