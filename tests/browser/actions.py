@@ -37,7 +37,10 @@ def prepared(fleet: DashboardFleet) -> str:
 
 def confirm(page: Page, verb: str, **fields: str) -> None:
     """Use a verb of the page: open its dialog, fill it in, send it."""
-    page.click(f"main button:text-is('{verb}')")
+    button = page.locator(f"main button:text-is('{verb}')").first
+    if button.locator("xpath=ancestor::details[@data-menu and not(@open)]").count():
+        page.click("#more-verbs > summary")
+    button.click()
     dialog = page.locator("dialog[open]")
     for name, text in fields.items():
         dialog.locator(f"[name={name}]:not([type=hidden])").fill(text)

@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page
 
 from tests.browser.actions import Picture
 from tests.browser.dashboard_fleet import DashboardFleet, serve_dashboard
+from tests.browser.furnished import furnish
 from tests.browser.gallery import launched
 from tests.servers.npm import TOOLS
 
@@ -26,6 +27,14 @@ def chromium() -> Iterator[Browser]:
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[DashboardFleet]:
     with serve_dashboard(tmp_path / "data") as found:
+        yield found
+
+
+@pytest.fixture(scope="package")
+def populated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DashboardFleet]:
+    """One furnished installation for all tests that only look at it."""
+    with serve_dashboard(tmp_path_factory.mktemp("furnished") / "data") as found:
+        furnish(found)
         yield found
 
 

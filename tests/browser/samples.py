@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tidegate.control.queries.forecasts import Forecast, Moment, Spread, Stopped, WaveForecast
 from tidegate.dashboard import state_labels
@@ -18,10 +18,13 @@ from tidegate.dashboard.components import (
     Option,
     TimelineEntry,
     VerbButton,
+    arrange,
     bar,
     navigation,
 )
 from tidegate.dashboard.fleet_lines import EndedRollout, RunningLine, RunningPart
+from tidegate.dashboard.pages import channels as channel_pages
+from tidegate.dashboard.pages import hosts, outbox, releases, rollouts
 from tidegate.dashboard.simulation import part_of
 from tidegate.dashboard.view_models import (
     ChannelLine,
@@ -498,6 +501,7 @@ def rollout_page() -> RolloutPage:
             ),
         ),
         verbs=verbs("It is not halted: nothing is to be cleared."),
+        bar=arrange(verbs("It is not halted: nothing is to be cleared."), ("pause",)),
         attempt=1,
         late=2,
         plan_digest="sha256:77aa01f3c9bb2d4471",
@@ -527,7 +531,7 @@ def channels() -> Channels:
         name: (ROLLOUTS[s] if s else Chip("ring", "none", "No rollout"))
         for name, _, _, s, *_ in lines
     }
-    return lay_out(
+    laid_out = lay_out(
         tuple(
             ChannelLine(
                 channel=name,
@@ -546,8 +550,40 @@ def channels() -> Channels:
         edges,
         {name: hosts for name, *_, hosts in lines},
     )
+    columns = channel_pages.COLUMNS
+    return structs.replace(laid_out, headings=columns.headings(columns.order(""), "/channels"))
 
 
+CHANNEL_VERBS = (
+    VerbButton(
+        id="promote",
+        label="Promote",
+        icon="arrow",
+        action="/x",
+        title="Promote to web-stable",
+        first=True,
+        fields=(
+            Field(
+                name="release",
+                label="Release",
+                kind="select",
+                options=(
+                    Option("web.8", "web.8 · published 2 h ago"),
+                    Option("web.7", "web.7"),
+                ),
+            ),
+            REASON,
+        ),
+    ),
+    VerbButton(
+        id="hold",
+        label="Hold",
+        icon="lock",
+        action="/x",
+        title="Hold web-stable?",
+        fields=(REASON,),
+    ),
+)
 CHANNEL = ChannelPage(
     running=RUNNING[0],
     channel="web-stable",
@@ -606,36 +642,8 @@ CHANNEL = ChannelPage(
         ),
     ),
     quarantine=QUARANTINE,
-    verbs=(
-        VerbButton(
-            id="promote",
-            label="Promote",
-            icon="arrow",
-            action="/x",
-            title="Promote to web-stable",
-            first=True,
-            fields=(
-                Field(
-                    name="release",
-                    label="Release",
-                    kind="select",
-                    options=(
-                        Option("web.8", "web.8 · published 2 h ago"),
-                        Option("web.7", "web.7"),
-                    ),
-                ),
-                REASON,
-            ),
-        ),
-        VerbButton(
-            id="hold",
-            label="Hold",
-            icon="lock",
-            action="/x",
-            title="Hold web-stable?",
-            fields=(REASON,),
-        ),
-    ),
+    verbs=CHANNEL_VERBS,
+    bar=arrange(CHANNEL_VERBS, ("promote",)),
 )
 REVISIONS = tuple(
     RevisionLine(
@@ -860,6 +868,17 @@ HOST_ROWS = tuple(
     )
     for number in range(1, 15)
 )
+HOST_VERBS = (
+    VerbButton(
+        id="revoke",
+        label="Revoke key",
+        icon="key",
+        action="/x",
+        title="Revoke?",
+        danger=True,
+        fields=(REASON,),
+    ),
+)
 HOST = HostPage(
     row=HOST_ROWS[1],
     enrolled_at=before(days=40),
@@ -907,17 +926,8 @@ HOST = HostPage(
         ),
     ),
     gates=(),
-    verbs=(
-        VerbButton(
-            id="revoke",
-            label="Revoke key",
-            icon="key",
-            action="/x",
-            title="Revoke?",
-            danger=True,
-            fields=(REASON,),
-        ),
-    ),
+    verbs=HOST_VERBS,
+    bar=arrange(HOST_VERBS, ()),
 )
 EVENTS = Events(
     events=tuple(
@@ -966,6 +976,7 @@ OUTBOX_PAGE = Outbox(
         Option("other", "Superseded or cancelled"),
     ),
     intents=OUTBOX,
+    headings=outbox.COLUMNS.headings(outbox.COLUMNS.order(""), "/outbox"),
     drifts=(
         DriftLine(
             scope="web-stable",
@@ -1119,7 +1130,16 @@ SCREENS: dict[str, tuple[str, str, Struct]] = {
             news=(),
         ),
     ),
-    "rollouts": ("rollouts.html", "/rollouts", Rollouts(open=(OPEN, REVERTED), past=(PAUSED,))),
+    "rollouts": (
+        "rollouts.html",
+        "/rollouts",
+        Rollouts(
+            open=(OPEN, REVERTED),
+            past=(PAUSED,),
+            headings=rollouts.COLUMNS.headings(rollouts.COLUMNS.order(""), "/rollouts"),
+            outcomes=tuple(Option(value, label) for value, label in rollouts.OUTCOME_FILTERS),
+        ),
+    ),
     "rollout": ("rollout.html", "/rollouts", rollout_page()),
     "channels": ("channels.html", "/channels", channels()),
     "channel": ("channel.html", "/channels", CHANNEL),
@@ -1131,14 +1151,27 @@ SCREENS: dict[str, tuple[str, str, Struct]] = {
     "releases-all": (
         "releases.html",
         "/releases",
-        Releases(tab="all", tabs=RELEASE_TABS, waiting=(), revisions=REVISIONS),
+        Releases(
+            tab="all",
+            tabs=RELEASE_TABS,
+            waiting=(),
+            revisions=REVISIONS,
+            headings=releases.COLUMNS.headings(releases.COLUMNS.order(""), "/releases"),
+        ),
     ),
     "revision": ("revision.html", "/releases", REVISION),
     "plan": ("plan.html", "/plan", PLAN),
     "hosts": (
         "hosts.html",
         "/hosts",
-        Hosts(total=868, hosts=HOST_ROWS, filter="all", selector="", next="web-014"),
+        Hosts(
+            total=868,
+            hosts=HOST_ROWS,
+            headings=hosts.COLUMNS.headings(hosts.COLUMNS.order(""), "/hosts"),
+            filter="all",
+            selector="",
+            next="/hosts?next=x",
+        ),
     ),
     "host": ("host.html", "/hosts", HOST),
     "events": ("events.html", "/events", EVENTS),

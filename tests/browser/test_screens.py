@@ -21,11 +21,9 @@ from tidegate.dashboard.html import STATIC, render, static_files
 from tidegate.dashboard.routes import PAGES
 from tidegate.dashboard.state_labels import GRID, GRID_CODES
 from tidegate.domain.access.roles import VERBS, Role
-from tidegate.domain.channels.facts import ChannelEdge, WaveSpec
 from tidegate.domain.hosts.states import HostState
 from tidegate.web.routing import PUBLIC, SIGNED_IN, Requires, Route
 
-HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 PATHS = {
     "version": "0",
     "name": "default.web.v1",
@@ -50,36 +48,6 @@ SCREENS = {
     "settings": "/settings",
     "find": "/find?q=web",
 }
-
-
-def furnished(fleet: DashboardFleet) -> None:
-    """Something on every screen: a rollout that halted, a proposal, names that attack."""
-    fleet.publish("v1", {"run": "exec web\n"})
-    waves = (WaveSpec(name="canary", count=2), WaveSpec(name="rest", soak_seconds=60))
-    fleet.channel("early", waves=())
-    fleet.channel("stable", waves=waves, edges=(ChannelEdge("early"),), sustained_failure_seconds=0)
-    fleet.enroll("early", "early-00")
-    fleet.enroll("stable", *(f"web-{number:02}" for number in range(5)))
-    early = fleet.promote("early", "web.1")
-    fleet.dispatch()
-    fleet.activate(early, "early-00")
-    fleet.converge(early, "early-00")
-    rollout_id = fleet.promote("stable", "web.1")
-    fleet.dispatch()
-    first, second = (record.host_id for record in fleet.records(rollout_id))
-    fleet.activate(rollout_id, first)
-    fleet.converge(rollout_id, first)
-    fleet.activate(rollout_id, second)
-    fleet.fail(rollout_id, second, HOSTILE)
-    fleet.propose(fleet.draft("v2", {"run": f"exec web {HOSTILE}\n", "notes.txt": HOSTILE}))
-
-
-@pytest.fixture(scope="module")
-def populated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DashboardFleet]:
-    """One furnished quay for all tests that only look at it."""
-    with serve_dashboard(tmp_path_factory.mktemp("harbour") / "data") as fleet:
-        furnished(fleet)
-        yield fleet
 
 
 # ── looks and manners ─────────────────────────────────────────────────────────────────────────────
@@ -305,7 +273,7 @@ def test_tells_every_disabled_verb_why(populated: DashboardFleet) -> None:
 
         disabled = text.count('aria-disabled="true"')
         assert disabled > 0
-        assert disabled == len(re.findall(r'role="tooltip">[^<]{8,}<', text))
+        assert disabled == len(re.findall(r'class="reason" id="why-[^>]*>[^<]{8,}<', text))
         assert 'data-opens="verb-' not in text
 
 

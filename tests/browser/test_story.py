@@ -69,7 +69,7 @@ def test_halts_on_a_failing_host_and_goes_on_when_somebody_clears_it(
     rollout_id = fleet.promote("stable", "web.1")
     fleet.dispatch()
     sign_in(page, fleet, "approver", f"/rollouts/{rollout_id}")
-    expect(page.locator(".why", has_text=re.compile("^Clear"))).to_contain_text(
+    expect(page.locator(".why-not", has_text=re.compile("^Clear"))).to_contain_text(
         "Only a Reverted or Failed"
     )
     # The page is live before the fleet moves, or it would only show what it found.
@@ -108,7 +108,9 @@ def test_pauses_and_resumes_with_a_reason_that_the_log_keeps(
 
     confirm(page, "Pause", reason="lunch")
     expect(page.locator("h1")).to_contain_text("Paused")
-    expect(page.locator(".why", has_text=re.compile("^Pause"))).to_contain_text("paused already")
+    expect(page.locator(".why-not", has_text=re.compile("^Pause"))).to_contain_text(
+        "paused already"
+    )
     confirm(page, "Resume", reason="back from lunch")
     expect(page.locator("h1")).not_to_contain_text("Paused")
     expect(page.locator(".timeline")).to_contain_text("back from lunch")

@@ -101,6 +101,11 @@ def verbs_of(
     )
 
 
+def sensible_verbs(row: Channel) -> tuple[str, ...]:
+    """The ids of the verbs that make sense on the channel now, the likeliest first."""
+    return ("unhold", "rollback") if row.held_at is not None else ("rollback", "promote")
+
+
 def _why_not(caller: Caller, step: Step, name: str) -> str:
     """Why the caller may not take the step on the channel; empty: they may."""
     return caller.why_not(step, channel_scope(name))

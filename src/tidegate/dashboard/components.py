@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from urllib.parse import urlencode
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 
 class Chip(Struct, frozen=True):
@@ -73,6 +74,21 @@ class VerbButton(Struct, frozen=True, kw_only=True):
     first: bool = False
 
 
+class VerbBar(Struct, frozen=True):
+    """The verbs of a page: those that make sense now as buttons, the others behind *More*."""
+
+    now: tuple[VerbButton, ...] = ()
+    more: tuple[VerbButton, ...] = ()
+
+
+def arrange(verbs: Sequence[VerbButton], sensible: Sequence[str]) -> VerbBar:
+    """Put the sensible verbs first, in their order; of the others, those that can be used first."""
+    by_id = {verb.id: verb for verb in verbs}
+    now = [by_id[name] for name in sensible if name in by_id and not by_id[name].why]
+    rest = [verb for verb in verbs if verb not in now]
+    return VerbBar(tuple(now), tuple(sorted(rest, key=lambda verb: bool(verb.why))))
+
+
 class TimelineEntry(Struct, frozen=True):
     """An event in words; what was only played has no time."""
 
@@ -91,11 +107,23 @@ class Link(Struct, frozen=True):
     href: str = ""
 
 
+class Heading(Struct, frozen=True, kw_only=True):
+    """The heading of a column. One with an address sorts by it."""
+
+    label: str
+    href: str = ""
+    sorted: str = ""  # ascending, descending or none, as `aria-sort` has it
+    classes: str = ""
+
+
 class NavItem(Struct, frozen=True):
+    """A screen in the rail. On a phone the bar at the bottom has some, *More* has the others."""
+
     label: str
     href: str
     icon: str
     key: str
+    in_bar: bool = False
     here: bool = False
 
 
@@ -132,8 +160,8 @@ NAV = (
     (
         "Watch",
         (
-            NavItem("Overview", "/", "overview", "o"),
-            NavItem("Rollouts", "/rollouts", "rollouts", "r"),
+            NavItem("Overview", "/", "overview", "o", in_bar=True),
+            NavItem("Rollouts", "/rollouts", "rollouts", "r", in_bar=True),
             NavItem("Hosts", "/hosts", "hosts", "h"),
             NavItem("Events", "/events", "events", "e"),
         ),
@@ -141,8 +169,8 @@ NAV = (
     (
         "Decide",
         (
-            NavItem("Releases", "/releases", "releases", "a"),
-            NavItem("Channels", "/channels", "channels", "c"),
+            NavItem("Releases", "/releases", "releases", "a", in_bar=True),
+            NavItem("Channels", "/channels", "channels", "c", in_bar=True),
             NavItem("Plan", "/plan", "plan", "p"),
         ),
     ),
@@ -156,16 +184,16 @@ NAV = (
 )
 
 
+def address(path: str, **pairs: str) -> str:
+    """A link to a page with those members of the query that say something."""
+    said = {name: value for name, value in pairs.items() if value}
+    return f"{path}?{urlencode(said)}" if said else path
+
+
 def navigation(here: str) -> tuple[tuple[str, tuple[NavItem, ...]], ...]:
     """The rail, with the screen marked that one is on."""
     return tuple(
-        (
-            group,
-            tuple(
-                NavItem(item.label, item.href, item.icon, item.key, item.href == here)
-                for item in items
-            ),
-        )
+        (group, tuple(structs.replace(item, here=item.href == here) for item in items))
         for group, items in NAV
     )
 

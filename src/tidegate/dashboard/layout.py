@@ -21,6 +21,7 @@ from tidegate.dashboard.components import (
     Link,
     Option,
     VerbButton,
+    address,
     navigation,
 )
 from tidegate.dashboard.html import render
@@ -95,6 +96,9 @@ Reason = Annotated[str, Meta(min_length=1, max_length=1_024)]
 OptionalReason = Annotated[str, Meta(max_length=1_024)]
 
 
+SortWish = Annotated[str, Meta(max_length=32)]  # a column of a list, with - for downwards
+
+
 class PageQuery(Input, frozen=True, kw_only=True):
     """What every page understands: what was just done, and how far the log must be."""
 
@@ -103,7 +107,7 @@ class PageQuery(Input, frozen=True, kw_only=True):
 
 
 class ListQuery(PageQuery, frozen=True, kw_only=True):
-    next: Text = ""
+    next: Annotated[str, Meta(max_length=2_048)] = ""
 
 
 class ReasonForm(Input, frozen=True, kw_only=True):
@@ -203,6 +207,11 @@ class Layout:
         asked = replace(request, query=query)
         page: Listed[None] = self._cursors.list_page(asked, (), last)
         return page.next or ""
+
+    def next_page(self, request: Asked, path: str, last: str | None, **filters: str) -> str:
+        """The address of the page after ``last``, with these filters; empty: there is none."""
+        cursor = self.further(request, last, **filters)
+        return address(path, **filters, next=cursor) if cursor else ""
 
     def names(self, request: Asked) -> UserDirectory:
         """Names of users, as the reader of this page sees them."""

@@ -95,7 +95,15 @@ def summary(
         wave_number=rollout.current_wave,
         wave_count=len(waves),
         waits=blocked[0].reason if blocked and is_open else "",
+        opened_by=rollout.opened_by,
+        took_seconds=_took(tally),
     )
+
+
+def _took(tally: RolloutTally | None) -> int | None:
+    if tally is None or tally.outcome_at is None:
+        return None
+    return int((tally.outcome_at - tally.opened_at).total_seconds())
 
 
 def summaries(reads: Reads, rollouts: Iterable[Rollout]) -> tuple[RolloutLine, ...]:

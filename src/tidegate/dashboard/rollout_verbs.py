@@ -104,6 +104,19 @@ def verbs_of(
     )
 
 
+def sensible_verbs(tally: RolloutTally) -> tuple[str, ...]:
+    """The ids of the verbs that make sense in the rollout's state, the likeliest first."""
+    if tally.state in CLEARABLE:
+        return ("clear", "retry", "abort")
+    if tally.state not in DISPATCHABLE:
+        return ()
+    if tally.halted_at is not None:
+        return ("abort",)
+    if tally.paused_at is not None:
+        return ("resume", "abort")
+    return ("continue", "pause")
+
+
 def _override(path: str, version: int, principal: Principal, tally: RolloutTally) -> VerbButton:
     scope = channel_scope(tally.channel)
     why = "" if tally.state in OPEN else f"It is {tally.state}."

@@ -11,9 +11,11 @@ from tidegate.dashboard.components import (
     Chip,
     Field,
     FormError,
+    Heading,
     Link,
     Option,
     TimelineEntry,
+    VerbBar,
     VerbButton,
 )
 from tidegate.dashboard.fleet_lines import EndedRollout, RunningLine
@@ -39,6 +41,8 @@ class RolloutLine(Struct, frozen=True, kw_only=True):
     wave_number: int = 0
     wave_count: int = 0
     waits: str = ""
+    opened_by: str = ""
+    took_seconds: int | None = None  # from its opening to its end
 
 
 class Tile(Struct, frozen=True, kw_only=True):
@@ -101,7 +105,11 @@ class Overview(Struct, frozen=True, kw_only=True):
 class Rollouts(Struct, frozen=True, kw_only=True):
     open: tuple[RolloutLine, ...]
     past: tuple[RolloutLine, ...]
-    next: str = ""
+    headings: tuple[Heading, ...]
+    outcomes: tuple[Option, ...]  # by which the finished ones can be filtered; hint: the address
+    outcome: str = ""
+    note: str = ""  # how many are sorted, where that is not all of them
+    next: str = ""  # the address of the next page
 
 
 class WaveView(Struct, frozen=True, kw_only=True):
@@ -196,6 +204,7 @@ class RolloutPage(Struct, frozen=True, kw_only=True):
     troubled: tuple[HostLine, ...]
     timeline: tuple[TimelineEntry, ...]
     verbs: tuple[VerbButton, ...]
+    bar: VerbBar
     attempt: int
     late: int
     plan_digest: str
@@ -248,6 +257,7 @@ class Channels(Struct, frozen=True, kw_only=True):
     nodes: tuple[MapNode, ...]
     edges: tuple[MapEdge, ...]
     channels: tuple[ChannelLine, ...]
+    headings: tuple[Heading, ...] = ()
 
 
 class EvidenceLine(Struct, frozen=True, kw_only=True):
@@ -314,6 +324,7 @@ class ChannelPage(Struct, frozen=True, kw_only=True):
     ladder: tuple[RungLine, ...]
     overrides: tuple[OverrideLine, ...]
     verbs: tuple[VerbButton, ...]
+    bar: VerbBar
     windows: tuple[Option, ...] = ()
 
 
@@ -340,8 +351,9 @@ class Releases(Struct, frozen=True, kw_only=True):
     tabs: tuple[Option, ...]
     waiting: tuple[PendingApproval, ...]
     revisions: tuple[RevisionLine, ...]
-    next: str = ""
-    query: str = ""
+    headings: tuple[Heading, ...] = ()
+    note: str = ""  # why they are not in the order that was asked for
+    next: str = ""  # the address of the next page
 
 
 class DiffLine(Struct, frozen=True):
@@ -510,9 +522,12 @@ class HostRow(Struct, frozen=True, kw_only=True):
 class Hosts(Struct, frozen=True, kw_only=True):
     total: int
     hosts: tuple[HostRow, ...]
+    headings: tuple[Heading, ...]
     filter: str
     selector: str
-    next: str
+    sort: str = ""
+    note: str = ""  # why they are not in the order that was asked for
+    next: str = ""  # the address of the next page
     fault: FormError | None = None
 
 
@@ -546,6 +561,7 @@ class HostPage(Struct, frozen=True, kw_only=True):
     probes: tuple[ProbeLine, ...]
     gates: tuple[GateLine, ...]
     verbs: tuple[VerbButton, ...]
+    bar: VerbBar
 
 
 # ── events ────────────────────────────────────────────────────────────────────────────────────────
@@ -612,8 +628,10 @@ class Outbox(Struct, frozen=True, kw_only=True):
     tab: str
     tabs: tuple[Option, ...]
     intents: tuple[OutboxLine, ...]
+    headings: tuple[Heading, ...]
     drifts: tuple[DriftLine, ...]
     oldest: datetime | None
+    next: str = ""  # the address of the next page
 
 
 # ── settings, sign in ─────────────────────────────────────────────────────────────────────────────

@@ -51,13 +51,23 @@ class OutboxReader:
         )
 
     def list_in_state(
-        self, state: IntentState, *, after: OutboxDocument | None = None, limit: int
+        self,
+        state: IntentState,
+        *,
+        after: OutboxDocument | None = None,
+        limit: int,
+        newest_first: bool = False,
     ) -> tuple[OutboxDocument, ...]:
-        """A page of the intents in a state, longest there first: dead letters above all."""
+        """A page of the intents in a state, longest there first; or ``newest_first``."""
         at_most("rows of a page", limit, PAGE_MAX)
         seen = "" if after is None else entry(state, codec.time_text(after.updated_at), after.id)
         deliveries = self._store.range(
-            DELIVERIES.name, index="by_state", prefix=entry(state, ""), after=seen, limit=limit
+            DELIVERIES.name,
+            index="by_state",
+            prefix=entry(state, ""),
+            after=seen,
+            limit=limit,
+            descending=newest_first,
         )
         if not deliveries:
             return ()

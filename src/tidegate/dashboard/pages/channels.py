@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
@@ -16,13 +16,21 @@ from tidegate.control.queries.ladder import read_ladder
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import state_labels
 from tidegate.dashboard.channel_map import lay_out
-from tidegate.dashboard.channel_verbs import verbs_of
-from tidegate.dashboard.components import Chip, Link
+from tidegate.dashboard.channel_verbs import sensible_verbs, verbs_of
+from tidegate.dashboard.components import Chip, Link, arrange
 from tidegate.dashboard.fleet_lines import channel_lines
 from tidegate.dashboard.html import seconds
-from tidegate.dashboard.layout import Layout, PageQuery, PageView, UserDirectory, page_route
+from tidegate.dashboard.layout import (
+    Layout,
+    PageQuery,
+    PageView,
+    SortWish,
+    UserDirectory,
+    page_route,
+)
 from tidegate.dashboard.pages.overview import quarantine
 from tidegate.dashboard.rollout_lines import summaries
+from tidegate.dashboard.sorting import SortColumn, SortColumns, list_page
 from tidegate.dashboard.view_models import (
     ChannelLine,
     ChannelPage,
@@ -84,7 +92,29 @@ STEPS = {
     EventType.RETIRED: Chip("moon", "gone", "Retired"),
 }
 
+COLUMNS: Final[SortColumns[ChannelLine]] = SortColumns(
+    "name",
+    SortColumn(label="Channel", name="name", key=lambda it: it.channel),
+    SortColumn(label="Wanted release", name="release", key=lambda it: it.release or None),
+    SortColumn(label="Evidence", classes="optional"),
+    SortColumn(label="Rollout", name="state", key=lambda it: it.state.word),
+    SortColumn(
+        label="Waits for", name="waits", key=lambda it: it.waits or None, classes="optional"
+    ),
+    SortColumn(
+        label="Changed",
+        name="changed",
+        key=lambda it: it.updated_at,
+        newest_first=True,
+        classes="right optional",
+    ),
+)
+
 ChannelName = Annotated[str, Meta(min_length=1, max_length=63, pattern="^[a-z0-9][a-z0-9-]*$")]
+
+
+class ChannelsQuery(PageQuery, frozen=True, kw_only=True):
+    sort: SortWish = ""
 
 
 class ChannelPagePath(Input, frozen=True):
@@ -102,7 +132,7 @@ def scope_of(request: Asked) -> str:
 
 
 def index(
-    request: Request[Nothing, PageQuery, Nothing],
+    request: Request[Nothing, ChannelsQuery, Nothing],
     reads: Reads,
     fleet_reader: FleetReader,
     clock: Clock,
@@ -123,7 +153,13 @@ def index(
     ]
     lines = tuple(_line(row, pins.get(row.channel), freezes, edges) for row in rows)
     hosts = {row.channel: _hosts(reads, row) for row in rows}
-    view = lay_out(lines, edges, hosts)
+    order = COLUMNS.order(request.query.sort)
+    listed = list_page(lines, order, lambda it: it.channel, "", CHANNELS_MAX)
+    view = structs.replace(
+        lay_out(lines, edges, hosts),
+        channels=listed.rows,
+        headings=COLUMNS.headings(order, "/channels"),
+    )
     page = PageView(template="channels.html", title="Channels", here="/channels", view=view)
     return layout.answer(request, page)
 
@@ -261,6 +297,7 @@ class ChannelPages:
                 self.reads, self.clock(), lambda it: covers_channel(it, name, row.package)
             ),
             verbs=verbs,
+            bar=arrange(verbs, sensible_verbs(row)),
         )
         return PageView(
             template="channel.html",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, NamedTuple
 
 from msgspec import Meta
 
@@ -14,7 +14,7 @@ from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.hosts import HostOperations
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.dashboard import state_labels
-from tidegate.dashboard.components import Chip, FormError, Link, Option, VerbButton
+from tidegate.dashboard.components import Chip, FormError, Link, Option, VerbButton, arrange
 from tidegate.dashboard.html import absolute, short
 from tidegate.dashboard.layout import (
     REASON,
@@ -24,12 +24,21 @@ from tidegate.dashboard.layout import (
     PageQuery,
     PageView,
     Reason,
+    SortWish,
     Text,
     page_route,
     step_route,
     to_form_error,
 )
 from tidegate.dashboard.pages.overview import why_failed
+from tidegate.dashboard.sorting import (
+    SortColumn,
+    SortColumns,
+    SortOrder,
+    cursor_at,
+    id_after,
+    list_page,
+)
 from tidegate.dashboard.view_models import (
     GateLine,
     HostPage,
@@ -70,11 +79,29 @@ PAGE = 500
 PASSAGES_MAX = 50
 GATES_HOSTS_MAX = 2_000
 FILTERS = ("all", "silent", "revoked", "retired")
+SORTED_MAX = 2_000  # hosts that are sorted at once; of more, a page is in the order of names
+COLUMNS: Final[SortColumns[HostRow]] = SortColumns(
+    "name",
+    SortColumn(label="Host", name="name", key=lambda it: it.host_id),
+    SortColumn(label="Status", name="status", key=lambda it: it.status.word),
+    SortColumn(label="Labels", classes="optional"),
+    SortColumn(label="Runs", name="runs", key=lambda it: it.runs or None, classes="optional"),
+    SortColumn(label="Order", name="order", key=lambda it: it.busy or None, classes="optional"),
+    SortColumn(
+        label="Last heard",
+        name="heard",
+        key=lambda it: it.seen_at,
+        newest_first=True,
+        classes="right",
+    ),
+)
+TOO_MANY = f"More than {SORTED_MAX:,} hosts: they are in the order of their names. "
 
 
 class HostsQuery(ListQuery, frozen=True, kw_only=True):
     filter: Annotated[str, Meta(max_length=16)] = "all"
     selector: Text = ""
+    sort: SortWish = ""
     limit: Annotated[int, Meta(ge=1, le=500)] = ROWS
 
 
@@ -95,41 +122,82 @@ Listing = Request[Nothing, HostsQuery, Nothing]
 def index(request: Listing, reads: Reads, cursors: Cursors, layout: Layout) -> Response:
     """Hosts that a filter and a selector leave."""
     fleet = reads.find(fleet_key(), Fleet)
-    kind = request.query.filter if request.query.filter in FILTERS else "all"
+    query = request.query
+    kind = query.filter if query.filter in FILTERS else "all"
+    order = COLUMNS.order(query.sort)
     fault: FormError | None = None
-    rows: list[Host] = []
-    last: str | None = None
+    found = _HostsPage((), None)
     try:
-        selector = parse(request.query.selector) if request.query.selector else None
-        rows, last = _rows(request, reads, cursors, selector)
+        selector = parse(query.selector) if query.selector else None
+        found = _list_hosts(request, reads, cursors, selector, order)
     except TidegateError as error:
         fault = to_form_error(error)
+    filters = {"filter": kind, "selector": query.selector, "sort": query.sort}
     view = Hosts(
         total=0 if fleet is None else fleet.row.hosts,
-        hosts=tuple(_host_rows(reads, rows)),
+        hosts=found.rows,
+        headings=COLUMNS.headings(order, "/hosts", filter=kind, selector=query.selector),
         filter=kind,
-        selector=request.query.selector,
-        next=layout.further(request, last, filter=kind),
+        selector=query.selector,
+        sort=query.sort,
+        note=found.note,
+        next=layout.next_page(request, "/hosts", found.last, **filters),
         fault=fault,
     )
     page = PageView(template="hosts.html", title="Hosts", here="/hosts", view=view)
     return layout.answer(request, page)
 
 
-def _rows(
-    request: Listing, reads: Reads, cursors: Cursors, selector: Selector | None
-) -> tuple[list[Host], str | None]:
-    """A page of hosts, and where the next one starts behind; None: there is none."""
-    found: list[Host] = []
+class _HostsPage(NamedTuple):
+    """A page of hosts; ``last``: where the next one starts."""
+
+    rows: tuple[HostRow, ...]
+    last: str | None
+    note: str = ""
+
+
+def _list_hosts(
+    request: Listing,
+    reads: Reads,
+    cursors: Cursors,
+    selector: Selector | None,
+    order: SortOrder[HostRow],
+) -> _HostsPage:
+    """A page of the hosts that a filter and a selector leave."""
+    query = request.query
     after = cursors.after(request)
+    rows, further = _matching(reads, query.filter, selector, "", SORTED_MAX)
+    if further is None:
+        if order.column.name == "name":  # what the others need is read for one page only
+            names = list_page(rows, _by_name(order), lambda it: it.host_id, after, query.limit)
+            return _HostsPage(tuple(_host_rows(reads, names.rows)), names.last)
+        lines = _host_rows(reads, rows)
+        page = list_page(lines, order, lambda it: it.host_id, after, query.limit)
+        return _HostsPage(page.rows, page.last)
+    rows, last = _matching(reads, query.filter, selector, id_after(after), query.limit)
+    return _HostsPage(
+        tuple(_host_rows(reads, rows)), None if last is None else cursor_at(last), TOO_MANY
+    )
+
+
+def _by_name(order: SortOrder[HostRow]) -> SortOrder[Host]:
+    column: SortColumn[Host] = SortColumn(label="Host", name="name", key=lambda it: it.host_id)
+    return SortOrder(column, order.descending)
+
+
+def _matching(
+    reads: Reads, kind: str, selector: Selector | None, after: str, limit: int
+) -> tuple[list[Host], str | None]:
+    """Hosts in the order of their ids, and after which one the next are; None: there are none."""
+    found: list[Host] = []
     for _ in range(SCANNED_MAX // PAGE):
-        page = _page(reads, request.query.filter, after)
+        page = _page(reads, kind, after)
         for item in page:
-            after = item.id
             if selector is None or selector.matches(item.row.labels, item.row.host_id):
+                if len(found) == limit:
+                    return found, after
                 found.append(item.row)
-            if len(found) == request.query.limit:
-                return found, after
+            after = item.id
         if len(page) < PAGE:
             return found, None
     return found, after
@@ -145,8 +213,11 @@ def _page(reads: Reads, kind: str, after: str) -> list[Found[Any]]:
 
 
 def _host_rows(reads: Reads, rows: Sequence[Host]) -> Iterator[HostRow]:
-    if not rows:
-        return
+    for start in range(0, len(rows), ROWS):
+        yield from _some_host_rows(reads, rows[start : start + ROWS])
+
+
+def _some_host_rows(reads: Reads, rows: Sequence[Host]) -> Iterator[HostRow]:
     liveness = reads.find_all(*((liveness_key(row.host_id), Liveness) for row in rows))
     orders = reads.find_all(*((order_key(row.host_id), HostOrder) for row in rows))
     for row, heard, order in zip(rows, liveness, orders, strict=True):
@@ -220,6 +291,7 @@ class HostPages:
             probes=tuple(_probes(records[0])) if records else (),
             gates=_gates(self.reads, self.fleet_reader, self.clock, host_id, records),
             verbs=verbs,
+            bar=arrange(verbs, ()),  # both end something: nobody should hit them by chance
         )
         return PageView(
             template="host.html",

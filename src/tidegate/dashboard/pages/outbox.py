@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Final, NamedTuple
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from tidegate.control.operations.outbox import OutboxOperations
 from tidegate.control.queries.documents import OutboxReader
@@ -14,12 +15,16 @@ from tidegate.dashboard import state_labels
 from tidegate.dashboard.components import Chip, Field, Option, VerbButton
 from tidegate.dashboard.layout import (
     REASON,
+    ROWS,
     Layout,
+    ListQuery,
     PageQuery,
     PageView,
+    SortWish,
     page_route,
     step_route,
 )
+from tidegate.dashboard.sorting import SortColumn, SortColumns, SortOrder, list_page
 from tidegate.dashboard.view_models import DriftLine, Outbox, OutboxLine
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.principals import Principal
@@ -31,9 +36,11 @@ from tidegate.domain.outbox.names import scope_of_intent
 from tidegate.domain.outbox.rows import DRIFTS
 from tidegate.domain.outbox.states import DriftState, IntentState
 from tidegate.web.inputs import Input, Nothing
+from tidegate.web.paging import Cursors
 from tidegate.web.routing import Request, Response, requires_somewhere
 
 BACKLOG_MAX = 100
+SORTED_MAX = 500  # intents of a state, the newest, that are sorted
 TABS = {
     "open": ("Pending and dead", (IntentState.DEAD, IntentState.PENDING)),
     "done": ("Done", (IntentState.DONE,)),
@@ -46,8 +53,38 @@ DRIFT = {
 }
 
 
-class OutboxQuery(PageQuery, frozen=True, kw_only=True):
+COLUMNS: Final[SortColumns[OutboxDocument]] = SortColumns(
+    "-changed",
+    SortColumn(label="Operation", name="operation", key=lambda it: it.operation),
+    SortColumn(label="State", name="state", key=lambda it: str(it.state)),
+    SortColumn(
+        label="Release",
+        name="release",
+        key=lambda it: it.requested_state.release_id,
+        classes="optional",
+    ),
+    SortColumn(
+        label="Attempts",
+        name="attempts",
+        key=lambda it: it.attempts,
+        newest_first=True,
+        classes="right",
+    ),
+    SortColumn(label="Last error", classes="optional"),
+    SortColumn(label="Next", name="next", key=lambda it: it.next_attempt_at, classes="right"),
+    SortColumn(
+        label="Changed",
+        name="changed",
+        key=lambda it: it.updated_at,
+        newest_first=True,
+        classes="right optional",
+    ),
+)
+
+
+class OutboxQuery(ListQuery, frozen=True, kw_only=True):
     tab: Annotated[str, Meta(max_length=16)] = "open"
+    sort: SortWish = ""
 
 
 class IntentForm(Input, frozen=True, kw_only=True):
@@ -72,10 +109,19 @@ def outbox(
     request: Request[Nothing, OutboxQuery, Nothing],
     reads: Reads,
     outbox_reader: OutboxReader,
+    cursors: Cursors,
     layout: Layout,
 ) -> Response:
-    """Intents by state."""
-    return layout.answer(request, _page(request.principal, reads, outbox_reader, request.query.tab))
+    """Intents by state, newest first."""
+    query = request.query
+    order = COLUMNS.order(query.sort)
+    wanted = _Wanted(query.tab, order, cursors.after(request))
+    page, last = _page(request.principal, reads, outbox_reader, wanted)
+    tab = query.tab if query.tab in TABS else "open"
+    following = layout.next_page(request, "/outbox", last, tab=tab, sort=query.sort)
+    assert isinstance(page.view, Outbox)
+    page = replace(page, view=structs.replace(page.view, next=following))
+    return layout.answer(request, page)
 
 
 def redrive(
@@ -110,26 +156,35 @@ def cancel(
 
 def _open(request: Action, reads: Reads, outbox_reader: OutboxReader) -> PageView:
     """The page of the verbs: only what is open has any."""
-    return _page(request.principal, reads, outbox_reader, "open")
+    wanted = _Wanted("open", COLUMNS.order(""))
+    return _page(request.principal, reads, outbox_reader, wanted)[0]
 
 
-def _page(principal: Principal, reads: Reads, outbox_reader: OutboxReader, tab: str) -> PageView:
-    tab = tab if tab in TABS else "open"
-    counts = {IntentState.DEAD: 0, IntentState.PENDING: 0}
-    found: list[OutboxDocument] = []
-    for state in TABS[tab][1]:
-        items = [
-            item
-            for item in outbox_reader.list_in_state(state, limit=BACKLOG_MAX)
-            if principal.may(Right.READ, channel_scope(item.scope))
-        ]
-        counts[state] = len(items)
-        found += items
+class _Wanted(NamedTuple):
+    """Which intents are shown, and from where on."""
+
+    tab: str
+    order: SortOrder[OutboxDocument]
+    after: str = ""
+
+
+def _page(
+    principal: Principal, reads: Reads, outbox_reader: OutboxReader, wanted: _Wanted
+) -> tuple[PageView, str | None]:
+    """The page, and where the next one starts; None: there is none."""
+    tab = wanted.tab if wanted.tab in TABS else "open"
+    found = [
+        item
+        for state in TABS[tab][1]
+        for item in outbox_reader.list_in_state(state, limit=SORTED_MAX, newest_first=True)
+        if principal.may(Right.READ, channel_scope(item.scope))
+    ]
+    shown = list_page(found, wanted.order, lambda it: it.id, wanted.after, ROWS)
     lines = tuple(
         _line(item, _redrive(item, number, principal), _cancel(item, number, principal))
-        for number, item in enumerate(found)
+        for number, item in enumerate(shown.rows)
     )
-    owed = counts[IntentState.DEAD] + counts[IntentState.PENDING] if tab == "open" else 0
+    owed = len(found) if tab == "open" else 0
     view = Outbox(
         tab=tab,
         tabs=tuple(
@@ -137,13 +192,15 @@ def _page(principal: Principal, reads: Reads, outbox_reader: OutboxReader, tab: 
             for name, (label, _) in TABS.items()
         ),
         intents=lines,
+        headings=COLUMNS.headings(wanted.order, "/outbox", tab=tab),
         drifts=_drifts(principal, reads),
         oldest=min((item.created_at for item in found), default=None) if tab == "open" else None,
     )
     verbs = tuple(
         verb for line in lines for verb in (line.redrive, line.cancel) if verb is not None
     )
-    return PageView(template="outbox.html", title="Outbox", here="/outbox", view=view, verbs=verbs)
+    page = PageView(template="outbox.html", title="Outbox", here="/outbox", view=view, verbs=verbs)
+    return page, shown.last
 
 
 def _line(

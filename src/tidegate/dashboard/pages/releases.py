@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from datetime import datetime
+from typing import Annotated, Any, Final, NamedTuple
 
 from msgspec import Meta
 
@@ -14,8 +15,17 @@ from tidegate.dashboard.layout import (
     Layout,
     ListQuery,
     PageView,
+    SortWish,
     UserDirectory,
     page_route,
+)
+from tidegate.dashboard.sorting import (
+    SortColumn,
+    SortColumns,
+    SortOrder,
+    cursor_at,
+    id_after,
+    list_page,
 )
 from tidegate.dashboard.view_models import PendingApproval, Releases, RevisionLine
 from tidegate.domain.access.callers import Caller
@@ -45,7 +55,39 @@ TABS = {
 }
 
 
+SORTED_MAX = 5_000  # revisions that are sorted at once; of more, a page is in the order of names
+COLUMNS: Final[SortColumns[Revision]] = SortColumns(
+    "-changed",
+    SortColumn(label="Package", name="package", key=lambda it: it.name),
+    SortColumn(label="State", name="state", key=lambda it: str(it.lifecycle)),
+    SortColumn(
+        label="Number",
+        name="number",
+        key=lambda it: it.number or None,
+        newest_first=True,
+        classes="right optional",
+    ),
+    SortColumn(label="Content", classes="optional"),
+    SortColumn(
+        label="Size",
+        name="size",
+        key=lambda it: it.content.total_bytes,
+        newest_first=True,
+        classes="right optional",
+    ),
+    SortColumn(label="By", classes="optional"),
+    SortColumn(
+        label="Changed",
+        name="changed",
+        key=lambda it: changed_at(it),
+        newest_first=True,
+        classes="right",
+    ),
+)
+
+
 class ReleasesQuery(ListQuery, frozen=True, kw_only=True):
+    sort: SortWish = ""
     tab: Annotated[str, Meta(max_length=16)] = ""
     limit: Annotated[int, Meta(ge=1, le=500)] = ROWS
 
@@ -114,17 +156,12 @@ def releases(
     asks = list_pending_approvals(request, reads, people)
     tab = request.query.tab or ("waiting" if asks else "all")
     tab = tab if tab in TABS else "all"
-    lines: tuple[RevisionLine, ...] = ()
-    following = ""
+    found = _RevisionsPage((), None)
+    order = COLUMNS.order(request.query.sort)
     if tab != "waiting":
-        found = _found(request, reads, cursors, TABS[tab][1])
-        lines = tuple(
-            revision_line(item.row, people)
-            for item in found
-            if may_see(request.principal, item.row)
-        )
-        last = found[-1].id if len(found) == request.query.limit else None
-        following = layout.further(request, last, tab=tab)
+        found = _list_revisions(request, reads, cursors.after(request), order, TABS[tab][1])
+    lines = tuple(revision_line(row, people) for row in found.rows)
+    filters = {"tab": tab, "sort": request.query.sort}
     view = Releases(
         tab=tab,
         tabs=tuple(
@@ -133,24 +170,54 @@ def releases(
         ),
         waiting=asks,
         revisions=lines,
-        next=following,
+        headings=COLUMNS.headings(order, "/releases", tab=tab),
+        note=found.note,
+        next=layout.next_page(request, "/releases", found.last, **filters),
     )
     page = PageView(template="releases.html", title="Releases", here="/releases", view=view)
     return layout.answer(request, page)
 
 
-def _found(
+class _RevisionsPage(NamedTuple):
+    """A page of revisions; ``last``: where the next one starts."""
+
+    rows: tuple[Revision, ...]
+    last: str | None
+    note: str = ""
+
+
+def _list_revisions(
     request: Request[Nothing, ReleasesQuery, Nothing],
     reads: Reads,
-    cursors: Cursors,
+    after: str,
+    order: SortOrder[Revision],
     lifecycle: Lifecycle | None,
-) -> list[Found[Any]]:
-    after = cursors.after(request)
+) -> _RevisionsPage:
+    """A page of the revisions in a state, as far as the reader may see them."""
     limit = request.query.limit
+    found = _in_state(reads, lifecycle, "", SORTED_MAX + 1)
+    if len(found) <= SORTED_MAX:
+        rows = [item.row for item in found if may_see(request.principal, item.row)]
+        return _RevisionsPage(*list_page(rows, order, lambda it: it.name, after, limit))
+    found = _in_state(reads, lifecycle, id_after(after), limit)
+    rows = [item.row for item in found if may_see(request.principal, item.row)]
+    last = cursor_at(found[-1].id) if len(found) == limit else None
+    note = f"More than {SORTED_MAX:,} revisions: they are in the order of their names."
+    return _RevisionsPage(tuple(rows), last, note)
+
+
+def _in_state(
+    reads: Reads, lifecycle: Lifecycle | None, after: str, limit: int
+) -> list[Found[Any]]:
     if lifecycle is None:
         return reads.range(REVISIONS, after=after, limit=limit)
     of = (str(lifecycle),)
     return reads.range(REVISIONS, index="by_lifecycle", of=of, after=after, limit=limit)
+
+
+def changed_at(row: Revision) -> datetime | None:
+    """When its state changed last."""
+    return row.published_at or row.proposed_at or row.created_at
 
 
 def revision_line(row: Revision, people: UserDirectory) -> RevisionLine:
@@ -162,7 +229,7 @@ def revision_line(row: Revision, people: UserDirectory) -> RevisionLine:
         lifecycle=state_labels.lifecycle(row.lifecycle),
         number=row.number,
         by=people(row.published_by or row.proposed_by or row.created_by),
-        at=row.published_at or row.proposed_at or row.created_at,
+        at=changed_at(row),
         files=row.content.file_count,
         bytes=row.content.total_bytes,
         digest=row.content.digest,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Final, NamedTuple
+
+from msgspec import Meta, structs
 
 from tidegate.api.feed.tail import Tail
 from tidegate.control.fleet.reader import FleetReader
@@ -11,7 +14,7 @@ from tidegate.control.queries.log_reader import LogReader
 from tidegate.control.queries.reads import Reads
 from tidegate.control.queries.rollout_lists import RolloutsWanted, newest_rollouts
 from tidegate.dashboard import state_labels
-from tidegate.dashboard.components import Chip, Link
+from tidegate.dashboard.components import Chip, Link, Option, address, arrange
 from tidegate.dashboard.event_text import describe_all
 from tidegate.dashboard.gate_panel import GateReports, panel_of
 from tidegate.dashboard.grid_cache import GridCache
@@ -22,6 +25,8 @@ from tidegate.dashboard.layout import (
     ListQuery,
     PageQuery,
     PageView,
+    SortWish,
+    UserDirectory,
     page_route,
 )
 from tidegate.dashboard.pages.overview import bad_records, why_failed
@@ -33,8 +38,16 @@ from tidegate.dashboard.rollout_lines import (
     summaries,
     wave_bar,
 )
-from tidegate.dashboard.rollout_verbs import verbs_of
-from tidegate.dashboard.view_models import HostLine, Legend, RolloutPage, Rollouts, WaveView
+from tidegate.dashboard.rollout_verbs import sensible_verbs, verbs_of
+from tidegate.dashboard.sorting import SortColumn, SortColumns, SortOrder, list_page
+from tidegate.dashboard.view_models import (
+    HostLine,
+    Legend,
+    RolloutLine,
+    RolloutPage,
+    Rollouts,
+    WaveView,
+)
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.hosts.refusals import RolloutUnknown
@@ -47,7 +60,7 @@ from tidegate.domain.rollouts.rows import (
     rollout_key,
     tally_key,
 )
-from tidegate.domain.rollouts.states import CLEARABLE, DISPATCHABLE
+from tidegate.domain.rollouts.states import CLEARABLE, DISPATCHABLE, Outcome
 from tidegate.kernel.model import Clause, Match, Position, Query
 from tidegate.web.inputs import Nothing
 from tidegate.web.paging import Cursors
@@ -67,8 +80,48 @@ TIMELINE = frozenset(
 )
 
 
+SORTED_MAX = 2_000  # finished rollouts, the newest, that are sorted by another column
+COLUMNS: Final[SortColumns[RolloutLine]] = SortColumns(
+    "-opened",
+    SortColumn(label="Rollout", name="name", key=lambda it: it.rollout_id),
+    SortColumn(label="Outcome", name="outcome", key=lambda it: it.state.word),
+    SortColumn(
+        label="Hosts", name="hosts", key=lambda it: it.hosts, newest_first=True, classes="right"
+    ),
+    SortColumn(
+        label="Failed or reverted",
+        name="failed",
+        key=lambda it: it.failed,
+        newest_first=True,
+        classes="right optional",
+    ),
+    SortColumn(label="By", name="by", key=lambda it: it.opened_by or None, classes="optional"),
+    SortColumn(
+        label="Took",
+        name="took",
+        key=lambda it: it.took_seconds,
+        newest_first=True,
+        classes="right optional",
+    ),
+    SortColumn(
+        label="Opened",
+        name="opened",
+        key=lambda it: it.opened_at,
+        newest_first=True,
+        classes="right",
+    ),
+)
+
+OUTCOME_FILTERS: Final = (
+    ("", "All"),
+    *((str(item), chip.word) for item, chip in state_labels.OUTCOMES.items()),
+)
+
+
 class RolloutsQuery(ListQuery, frozen=True, kw_only=True):
     limit: int = ROWS
+    outcome: Annotated[str, Meta(max_length=16)] = ""
+    sort: SortWish = ""
 
 
 def index(
@@ -83,17 +136,57 @@ def index(
     def sees(rollout: Rollout) -> bool:
         return request.principal.may(Verb.READ, channel_scope(rollout.channel))
 
-    under_way = fleet_reader.open_rollouts()
-    found, last = newest_rollouts(
-        reads, RolloutsWanted(ended=True), sees, after=cursors.after(request), limit=ROWS
-    )
+    query = request.query
+    people = layout.names(request)
+    outcome = query.outcome if query.outcome in {*Outcome} else ""
+    order = COLUMNS.order(query.sort)
+    page = _finished(reads, people, order, outcome, sees, cursors.after(request))
     view = Rollouts(
-        open=summaries(reads, filter(sees, under_way)),
-        past=summaries(reads, [item.rollout.row for item in found]),
-        next=layout.further(request, last),
+        open=summaries(reads, filter(sees, fleet_reader.open_rollouts())),
+        past=page.rows,
+        headings=COLUMNS.headings(order, "/rollouts", outcome=outcome),
+        outcomes=tuple(
+            Option(value, label, address("/rollouts", outcome=value, sort=query.sort))
+            for value, label in OUTCOME_FILTERS
+        ),
+        outcome=outcome,
+        note=page.note,
+        next=layout.next_page(request, "/rollouts", page.last, outcome=outcome, sort=query.sort),
     )
-    page = PageView(template="rollouts.html", title="Rollouts", here="/rollouts", view=view)
-    return layout.answer(request, page)
+    shown = PageView(template="rollouts.html", title="Rollouts", here="/rollouts", view=view)
+    return layout.answer(request, shown)
+
+
+class _Finished(NamedTuple):
+    """A page of finished rollouts; ``last``: where the next one starts."""
+
+    rows: tuple[RolloutLine, ...]
+    last: str | None
+    note: str = ""
+
+
+def _finished(
+    reads: Reads,
+    people: UserDirectory,
+    order: SortOrder[RolloutLine],
+    outcome: str,
+    sees: Callable[[Rollout], bool],
+    after: str,
+) -> _Finished:
+    """In the order of opening, all of them by pages; by another column, the newest ones."""
+    wanted = RolloutsWanted(ended=True, outcomes=frozenset({Outcome(outcome)} if outcome else ()))
+    by_opening = order.text == "-opened"
+    limit, start = (ROWS, after) if by_opening else (SORTED_MAX, "")
+    found, last = newest_rollouts(reads, wanted, sees, after=start, limit=limit)
+    lines = tuple(
+        structs.replace(line, opened_by=people(line.opened_by))
+        for line in summaries(reads, [item.rollout.row for item in found])
+    )
+    if by_opening:
+        return _Finished(lines, last)
+    page = list_page(lines, order, lambda it: it.rollout_id, after, ROWS)
+    note = f"the newest {SORTED_MAX:,} are sorted" if last is not None else ""
+    return _Finished(page.rows, page.last, note)
 
 
 def show(
@@ -160,6 +253,7 @@ class RolloutPages:
             troubled=troubled,
             timeline=describe_all(self.log, events[-TIMELINE_SHOWN:], people),
             verbs=verbs,
+            bar=arrange(verbs, sensible_verbs(row)),
             attempt=row.attempt,
             late=sum(row.late.values()),
             plan_digest=row.plan_digest,

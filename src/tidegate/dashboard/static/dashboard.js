@@ -36,6 +36,19 @@ document.addEventListener("click", (event) => {
   else if (target.ariaDisabled === "true") event.preventDefault();
 });
 
+// A menu closes when one looks elsewhere, or has chosen.
+const closeMenus = (except) => all("details[data-menu][open]").forEach((menu) => menu !== except && (menu.open = false));
+document.addEventListener("click", (event) => {
+  const menu = event.target.closest("details[data-menu]");
+  closeMenus(event.target.closest("[data-opens]") ? null : menu);
+});
+document.addEventListener("keydown", (event) => {
+  const menu = event.key === "Escape" && one("details[data-menu][open]");
+  if (!menu) return;
+  closeMenus(null);
+  one("summary", menu).focus();
+});
+
 // A form is sent once; the second click would be a second command.
 document.addEventListener("submit", (event) => {
   for (const button of all("button:not([type=button])", event.target)) {

@@ -1,0 +1,37 @@
+"""Every page of the dashboard as addresses of the furnished installation.
+
+Tests that look at all pages use this list. A route without an entry fails
+`test_every_page_is_looked_at`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# The path of each route → addresses that show it in different states.
+ADDRESSES: Final[dict[str, tuple[str, ...]]] = {
+    "/": ("/",),
+    "/rollouts": ("/rollouts", "/rollouts?outcome=failed", "/rollouts?sort=name"),
+    "/rollouts/{rollout_id}": ("/rollouts/stable@web.1", "/rollouts/early@web.1"),
+    "/rollouts/{rollout_id}/held": ("/rollouts/stable@web.1/held",),
+    "/channels": ("/channels",),
+    "/channels/{channel}": ("/channels/stable", "/channels/early"),
+    "/releases": ("/releases", "/releases?tab=all", "/releases?tab=drafts"),
+    "/revisions/{name}": ("/revisions/default.web.v2", "/revisions/default.web.v1"),
+    "/plan": ("/plan",),
+    "/hosts": ("/hosts", "/hosts?filter=silent", "/hosts?selector=%3D"),
+    "/hosts/{host_id}": ("/hosts/web-00", "/hosts/web-01"),
+    "/events": ("/events", "/events?at=12", "/events?type=RevisionPublished"),
+    "/outbox": ("/outbox", "/outbox?tab=done"),
+    "/settings": ("/settings",),
+    "/find": ("/find?q=web",),
+}
+# Shown to people who are not signed in.
+OUTSIDE: Final[dict[str, tuple[str, ...]]] = {
+    "/signin": ("/signin",),
+    "/setup": ("/setup",),
+    "/reset": ("/reset?login=author&code=x",),
+}
+# Answers that are a part of another page, or lead to one.
+PARTS: Final = frozenset({"/rollouts/{rollout_id}/gates", "/plan/forecast"})
+MISSING: Final = ("/nowhere", "/rollouts/stable@web.99")
