@@ -72,6 +72,30 @@ NOTICES = (
     ),
     notice("hosts.silent", 40, channel="prod", hosts=NoticeHosts(37, ("h-01", "h-02"))),
     notice("channel.held", 41, channel="prod", actor="user_gone", reason="outage"),
+    *(
+        notice(
+            event,
+            number,
+            channel="prod",
+            subject="R-3f9a1c22d0",
+            asks="promote web.4 on prod",
+            **more,
+        )
+        for number, (event, more) in enumerate(
+            {
+                "request.made": {"actor": "user_ann", "reason": "hotfix"},
+                "request.approved": {"actor": "user_bob"},
+                "request.rejected": {"actor": "user_bob", "reason": "not today"},
+                "request.withdrawn": {"actor": "user_ann"},
+                "request.expired": {},
+                "request.voided": {"reason": "the policy of prod was changed"},
+                "request.executed": {"actor": "user_bob"},
+                "emergency.used": {"actor": "user_bob", "gate": "approval", "reason": "it burns"},
+                "emergency.unreviewed": {},
+            }.items(),
+            50,
+        )
+    ),
 )
 
 

@@ -403,6 +403,7 @@ def hold(context: CommandContext, channel: str, reason: str) -> None:
 @channel.command("release")
 @click.argument("channel", shell_complete=CHANNELS)
 @reason(required=True)
+@break_glass_option
 @with_context
 def unhold(context: CommandContext, channel: str, reason: str) -> None:
     """Release the hold on CHANNEL."""

@@ -6,7 +6,14 @@ import click
 
 from tidegate.cli.channel_policy import CHANNELS
 from tidegate.cli.completion import names
-from tidegate.cli.context import CommandContext, NounGroup, reason, watch_option, with_context
+from tidegate.cli.context import (
+    CommandContext,
+    NounGroup,
+    break_glass_option,
+    reason,
+    watch_option,
+    with_context,
+)
 from tidegate.cli.output import Column, column, person_column, text, time_column
 from tidegate.cli.paths import at
 
@@ -43,6 +50,7 @@ def start(
 @freeze.command("delete")
 @click.argument("freeze_id", shell_complete=names("/v1/freezes", "freeze_id"))
 @reason(required=True)
+@break_glass_option
 @with_context
 def end(context: CommandContext, freeze_id: str, reason: str) -> None:
     """End a freeze before its time."""

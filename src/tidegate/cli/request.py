@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
@@ -20,11 +19,17 @@ STATES = (
 )
 
 
+hosts_option = click.option(
+    "--hosts",
+    type=click.IntRange(min=0),
+    help="How many hosts the plan has that you looked at. It is asked for when the number changed "
+    "by more than a tenth since the request was made.",
+)
+
+
 def asks_for(item: Item) -> str:
     """What a request asks for, in a few words."""
-    command = item.get("command") or {}
-    what = command.get("release_id") or command.get("rollout_id") or ""
-    return f"{item.get('kind')} {what}".strip()
+    return str(item.get("what") or item.get("kind"))
 
 
 COLUMNS = (
@@ -66,13 +71,16 @@ def request_fields(found: Any) -> list[tuple[str, Cell]]:
         ("channel", text(found["channel"])),
         ("state", text(found["state"])),
         ("asks for", text(asks_for(found))),
-        ("in full", json.dumps(found["command"], ensure_ascii=False, sort_keys=True)),
+        *(
+            (f"  {change['what']}", text(f"{change['before']} → {change['after']}"))
+            for change in found["changes"]
+        ),
         ("why", text(found.get("reason"))),
         ("by", text(found.get("asked_by") or found["by"])),
         ("made", when(found["made_at"])),
         ("expires", when(found.get("expires_at"))),
         ("pinned then", text(seen.get("pin"))),
-        ("approved by", text(found.get("approvals"))),
+        ("approved by", text([name or "a former user" for name in found["approved_by"]])),
         ("may approve", text([name or user for user, name in names.items()])),
         ("digest", text(found.get("digest"))),
         ("next", text(found["next"])),
@@ -91,15 +99,20 @@ def show(context: CommandContext, request_id: str, watch: bool) -> None:
 @request.command("approve")
 @click.argument("request_id", shell_complete=REQUESTS)
 @click.option("--digest", help="Of the request as you saw it. Default: as it is now.")
+@hosts_option
 @reason(required=False)
 @with_context
 def approve(
-    context: CommandContext, request_id: str, digest: str | None, reason: str | None
+    context: CommandContext,
+    request_id: str,
+    digest: str | None,
+    hosts: int | None,
+    reason: str | None,
 ) -> None:
     """Approve REQUEST_ID; the last approval carries it out."""
     if digest is None:
         digest = context.get(at("requests", request_id)).get("digest") or "-"
-    body = {"digest": digest, "reason": reason or ""}
+    body = {"digest": digest, "reason": reason or "", "hosts": hosts}
     answer = context.client.write("POST", at("requests", request_id, "approve"), body).json()
     if answer["not_carried_out"]:
         context.done(
@@ -137,10 +150,11 @@ def withdraw(context: CommandContext, request_id: str, reason: str | None) -> No
 
 @request.command("run")
 @click.argument("request_id", shell_complete=REQUESTS)
+@hosts_option
 @with_context
-def run(context: CommandContext, request_id: str) -> None:
+def run(context: CommandContext, request_id: str, hosts: int | None) -> None:
     """Carry out REQUEST_ID, which enough people have approved."""
-    answer = context.client.write("POST", at("requests", request_id, "run"))
+    answer = context.client.write("POST", at("requests", request_id, "run"), {"hosts": hosts})
     context.done(answer, f"{request_id} is carried out")
 
 

@@ -12,6 +12,7 @@ from tidegate.cli.completion import names
 from tidegate.cli.context import (
     CommandContext,
     NounGroup,
+    break_glass_option,
     reason,
     version_option,
     watch_option,
@@ -124,6 +125,7 @@ def given(options: dict[str, Any]) -> dict[str, Any]:
 @members
 @click.option("--check", is_flag=True, help="Print the next five occurrences; write nothing.")
 @reason(required=True)
+@break_glass_option
 @with_context
 def create(
     context: CommandContext, /, window_id: str, check: bool, reason: str, **options: Any
@@ -147,6 +149,7 @@ def create(
 @members
 @click.option("--all-channels", is_flag=True, help="Cover all channels.")
 @reason(required=True)
+@break_glass_option
 @version_option
 @with_context
 def edit(
@@ -170,6 +173,7 @@ def edit(
 @window.command("delete")
 @click.argument("window_id", metavar="WINDOW", shell_complete=WINDOWS)
 @reason(required=True)
+@break_glass_option
 @version_option
 @with_context
 def delete(context: CommandContext, window_id: str, reason: str, version: int | None) -> None:

@@ -39,7 +39,7 @@ from tidegate.control.operations.publications import PublicationOperations
 from tidegate.control.operations.quarantine import QuarantineOperations
 from tidegate.control.operations.releases import ReleaseOperations
 from tidegate.control.operations.repositories import RepositoryOperations
-from tidegate.control.operations.requests import RequestOperations
+from tidegate.control.operations.requests import GuardedOperations, RequestOperations
 from tidegate.control.operations.revisions import RevisionOperations
 from tidegate.control.operations.rollouts import RolloutOperations
 from tidegate.control.operations.subscriptions import SubscriptionOperations
@@ -162,20 +162,26 @@ class Installation:
             execute, lanes, reads, row_history, self.promotions, self.manifests, guard
         )
         self.channels = ChannelOperations(execute, lanes, reads, self.fleet_reader, self.log, guard)
-        self.freezes = FreezeOperations(execute, reads, self.clock)
-        self.windows = WindowOperations(execute, reads, self.clock)
+        self.freezes = FreezeOperations(execute, reads, self.clock, guard)
+        self.windows = WindowOperations(execute, reads, self.clock, guard)
         self.quarantine = QuarantineOperations(execute, guard)
+        self.budgets = BudgetOperations(execute, reads, self.fleet_reader, guard)
+        self.hosts = HostOperations(execute, lanes, reads, self.enrollment, guard)
         self.requests = RequestOperations(
             execute,
             reads,
             guard,
-            self.promotion,
-            self.channels,
-            self.rollouts,
-            self.quarantine,
+            GuardedOperations(
+                promotion=self.promotion,
+                channels=self.channels,
+                rollouts=self.rollouts,
+                quarantine=self.quarantine,
+                freezes=self.freezes,
+                windows=self.windows,
+                budgets=self.budgets,
+                hosts=self.hosts,
+            ),
         )
-        self.budgets = BudgetOperations(execute)
-        self.hosts = HostOperations(execute, lanes, reads, self.enrollment)
         self.join_tokens = JoinTokenOperations(execute, self.enrollment)
         self.revisions = RevisionOperations(execute, lanes, reads, row_history, self.blobs)
         self.packages = PackageOperations(execute, lanes, reads, self.blobs)

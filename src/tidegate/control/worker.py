@@ -5,6 +5,7 @@
     timers       lets expire what is due                                            1
     outbox       does outside what is owed                                          1
     manifests    publishes what channels may run, on change and before it expires   2
+    requests     ends what is over on protected channels, reminds of reviews        5
     notify       queues what people are to be told, and sends it                    1
     reconcile    looks at the world and at our rows                                60
     archive      mirrors the log, where a place for it is set                       2
@@ -42,6 +43,7 @@ from tidegate.control.outbox.reconcile import Reconciler, ScopeHistoryTooLong
 from tidegate.control.outbox.sender import OutboxSender as OutboxWorker
 from tidegate.control.outbox.targets import Target
 from tidegate.control.publication.manifests import RENEWED_BEFORE, ChannelManifest, Manifests
+from tidegate.control.request_deadlines import RequestDeadlines
 from tidegate.control.storage.archive import Archive
 from tidegate.control.storage.archive.loop import ArchiveLoop
 from tidegate.control.storage.archive.segment_store import SegmentStore
@@ -51,6 +53,7 @@ from tidegate.domain.channels.rows import channel_key
 from tidegate.domain.notifications.slices import LEADER
 from tidegate.domain.publication.rows import meta_key, pk_of
 from tidegate.domain.releases.rows import ACTUAL, Actual
+from tidegate.domain.requests.slices import LEADER as REQUESTS_LEADER
 from tidegate.errors import Conflict, TidegateError, Unavailable, Unknown
 from tidegate.kernel import codec
 from tidegate.kernel.leases import Leases
@@ -78,6 +81,7 @@ class LoopPace(Struct, frozen=True, kw_only=True):
     timers: float = 1.0
     outbox: float = 1.0
     notify: float = 1.0
+    requests: float = 5.0
     manifests: float = 2.0
     reconcile: float = 60.0
     archive: float = 2.0
@@ -181,6 +185,8 @@ class Worker:
         yield WorkerLoop("outbox", pace.outbox, lambda: self._told(bool(outbox.work(self._stop))))
         notify = make_notify_loop(found)
         yield WorkerLoop("notify", pace.notify, notify.round, close=notify.close)
+        requests = make_request_deadlines(found)
+        yield WorkerLoop("requests", pace.requests, requests.round, close=requests.close)
         yield WorkerLoop("manifests", pace.manifests, manifests.round)
         yield WorkerLoop(
             "reconcile",
@@ -407,6 +413,12 @@ class NotifyLoop:
 def make_manifests_loop(found: Installation, counters: Counters) -> ManifestsLoop:
     """The loop that publishes manifests."""
     return ManifestsLoop(found.store, found.manifests, found.clock, found.nudge, counters)
+
+
+def make_request_deadlines(found: Installation) -> RequestDeadlines:
+    """What ends requests."""
+    leader = Leader(Leases(found.store), REQUESTS_LEADER, found.clock)
+    return RequestDeadlines(found.control, found.reads, found.clock, leader, found.nudge)
 
 
 def make_notify_loop(found: Installation) -> NotifyLoop:

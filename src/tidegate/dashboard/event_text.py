@@ -208,8 +208,6 @@ _REQUESTS: Final[dict[str, tuple[str, str, str]]] = {
     "RequestExecuted": ("check", "good", "carried out"),
     "RequestRejected": ("cross", "bad", "rejected"),
     "RequestWithdrawn": ("undo", "gone", "withdrew"),
-    "RequestExpired": ("clock", "gone", "came too late for"),
-    "RequestVoided": ("cross", "gone", "found void:"),
     "RequestReviewed": ("eye", "info", "reviewed"),
 }
 
@@ -221,6 +219,13 @@ def _channel(fact: Any, type: str, people: Names) -> Line | None:
         title = f"{people(fact.by)} {did} request {fact.request_id} on {fact.channel}{kind}"
         return icon, tone, title, getattr(fact, "reason", "")
     match type:
+        case "RequestExpired" | "RequestVoided":
+            over = "expired" if type == "RequestExpired" else "is void"
+            title = f"Request {fact.request_id} on {fact.channel} {over}"
+            return "clock", "gone", title, getattr(fact, "reason", "")
+        case "EmergencyUnreviewed":
+            title = f"Nobody has reviewed request {fact.request_id} on {fact.channel} for 72 hours"
+            return "warning", "bad", title, ""
         case "EmergencyUsed":
             title = f"{people(fact.by)} went past the approval on {fact.channel}: {fact.kind}"
             return "warning", "bad", title, fact.reason

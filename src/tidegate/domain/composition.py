@@ -11,7 +11,7 @@ outbox        outbox, outbox_deliveries, outbox_queues, outbox_drifts
 publication   publications, generations, publication_requests
 host          host_rollout_records, probe_failures, host_orders, dispatch_queue
 rollout       rollouts, rollout_tallies, rollout_gates, release_standings, quarantined_closures
-channel       channels, rollout_incarnations, freezes, channel_stops
+channel       channels, rollout_incarnations, freezes, channel_stops, protected_channels
 window        windows
 request       requests
 fleet         hosts, fleet, budgets, host_liveness, join_tokens

@@ -155,9 +155,9 @@ class SimulatedControlPlane:
         self.channels = ChannelOperations(
             self.execute, self.lanes, reads, self.fleet_reader, log, guard
         )
-        self.freezes = FreezeOperations(self.execute, reads, self.clock)
+        self.freezes = FreezeOperations(self.execute, reads, self.clock, guard)
         self.quarantine = QuarantineOperations(self.execute, guard)
-        self.budgets = BudgetOperations(self.execute)
+        self.budgets = BudgetOperations(self.execute, reads, self.fleet_reader, guard)
         self.dispatcher = Dispatcher(self.lanes, self.fleet_reader, self.clock, self._wake)
         self.deliveries = OrderQueue(self.store, self.submit, self.clock)
         self.due = Timers(

@@ -9,11 +9,13 @@ from msgspec.structs import asdict
 
 from tidegate.api.routes.channels import SelectorText
 from tidegate.control.operations.budgets import BudgetOperations
+from tidegate.control.operations.protection import RequestShown
 from tidegate.control.queries.reads import Reads
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.steps import REMOVE_BUDGET, SET_BUDGET
 from tidegate.domain.fleet.refusals import BudgetNotFound, InvalidSelector
 from tidegate.domain.fleet.rows import BUDGETS, Budget, budget_key
+from tidegate.domain.requests.refusals import BreakGlassForbidden
 from tidegate.web.inputs import Input, Nothing, Paging
 from tidegate.web.paging import Cursors
 from tidegate.web.routing import Request, Response, Route, requires, requires_step
@@ -85,7 +87,8 @@ ROUTES = (
         put,
         requires_step(SET_BUDGET),
         BudgetShown,
-        errors=(BudgetNotFound, InvalidSelector),
+        requests=RequestShown,
+        errors=(BudgetNotFound, InvalidSelector, BreakGlassForbidden),
     ),
     Route(
         "DELETE",
@@ -93,6 +96,7 @@ ROUTES = (
         remove,
         requires_step(REMOVE_BUDGET),
         Written,
-        errors=(BudgetNotFound,),
+        requests=RequestShown,
+        errors=(BudgetNotFound, BreakGlassForbidden),
     ),
 )

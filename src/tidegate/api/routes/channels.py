@@ -451,7 +451,8 @@ ROUTES = (
         unhold,
         requires_step(UNHOLD_CHANNEL, scope_of),
         ChannelShown,
-        errors=(ChannelNotFound,),
+        requests=RequestShown,
+        errors=(ChannelNotFound, BreakGlassForbidden),
     ),
     Route(
         "POST",

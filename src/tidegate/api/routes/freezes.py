@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 from tidegate.api.routes.channels import Reason, ReasonBody
 from tidegate.api.routes.releases import ScopeName
 from tidegate.control.operations.freezes import FreezeOperations, list_scopes
+from tidegate.control.operations.protection import RequestShown
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.roles import Verb
@@ -18,6 +19,7 @@ from tidegate.domain.access.steps import END_FREEZE, START_FREEZE
 from tidegate.domain.channels.refusals import ChannelNotFound, FreezeExists, FreezeNotFound
 from tidegate.domain.channels.rows import FREEZES, Freeze
 from tidegate.domain.channels.slices import FROZEN_MAX
+from tidegate.domain.requests.refusals import BreakGlassForbidden
 from tidegate.web.inputs import Input, Nothing, Paging
 from tidegate.web.paging import Cursors
 from tidegate.web.routing import Request, Response, Route, requires_somewhere, requires_step
@@ -108,6 +110,7 @@ ROUTES = (
         end,
         requires_step(END_FREEZE, None),  # the operation asks on each of its channels
         Written,
-        errors=(FreezeNotFound,),
+        requests=RequestShown,
+        errors=(FreezeNotFound, BreakGlassForbidden),
     ),
 )

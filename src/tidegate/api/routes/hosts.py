@@ -15,6 +15,7 @@ from tidegate.control.fleet.enrollment import MadeToken
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import LaneBusy
 from tidegate.control.operations.hosts import HostOperations
+from tidegate.control.operations.protection import RequestShown
 from tidegate.control.queries.host_lists import HostCriteria, HostLists, silent_criteria
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
@@ -52,6 +53,7 @@ from tidegate.domain.gates.explain import explain
 from tidegate.domain.gates.inputs import Explanation
 from tidegate.domain.hosts.protocol import HostFacts
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostOrder, HostRecord, order_key
+from tidegate.domain.requests.refusals import BreakGlassForbidden
 from tidegate.errors import NotFound, StaleVersion
 from tidegate.kernel.model import Position
 from tidegate.web.inputs import LIMIT_MAX, Input, Nothing, Paging, ReadQuery
@@ -332,7 +334,8 @@ ROUTES = (
         requires_step(LABEL_HOST),
         HostShown,
         guard=LABEL_HOST.version,
-        errors=(*_GONE, InvalidLabel, SelectorOverlap, StaleVersion),
+        requests=RequestShown,
+        errors=(*_GONE, InvalidLabel, SelectorOverlap, StaleVersion, BreakGlassForbidden),
     ),
     Route(
         "POST",

@@ -28,6 +28,7 @@ from tidegate.domain.requests.refusals import (
     OwnRequest,
     RequestChanged,
     RequestExpiredAt,
+    RequestHostsMoved,
     RequestNotFound,
     RequestOutdated,
     RequestOver,
@@ -53,7 +54,12 @@ class RequestsQuery(Paging, frozen=True, kw_only=True):
 
 class RequestApproval(Input, frozen=True, kw_only=True):
     digest: Annotated[str, Meta(min_length=1, max_length=64)]  # of the request, as you saw it
+    hosts: Annotated[int, Meta(ge=0)] | None = None  # of the plan, as you saw it
     reason: Annotated[str, Meta(max_length=1_024)] = ""
+
+
+class RunBody(Input, frozen=True, kw_only=True):
+    hosts: Annotated[int, Meta(ge=0)] | None = None  # of the plan, as you saw it
 
 
 class Withdrawal(Input, frozen=True, kw_only=True):
@@ -105,7 +111,9 @@ def approve(
     """Agree to a request; the last approval carries it out, in the same commit."""
     body = request.body
     return _decided(
-        requests.approve(request.caller, request.path.request_id, body.digest, body.reason)
+        requests.approve(
+            request.caller, request.path.request_id, body.digest, body.reason, body.hosts
+        )
     )
 
 
@@ -124,10 +132,10 @@ def withdraw(
 
 
 def run(
-    request: Request[ChannelRequestPath, Nothing, Nothing], requests: RequestOperations
+    request: Request[ChannelRequestPath, Nothing, RunBody], requests: RequestOperations
 ) -> Response:
     """Carry out a request that enough people have approved."""
-    return _decided(requests.run(request.caller, request.path.request_id))
+    return _decided(requests.run(request.caller, request.path.request_id, request.body.hosts))
 
 
 def review(
@@ -166,7 +174,7 @@ ROUTES = (
         approve,
         requires_step(APPROVE_REQUEST, None),
         DecidedRequest,
-        errors=(*_CURRENT, OwnRequest, RequestChanged, LaneBusy),
+        errors=(*_CURRENT, OwnRequest, RequestChanged, RequestHostsMoved, LaneBusy),
     ),
     Route(
         "POST",
@@ -190,7 +198,7 @@ ROUTES = (
         run,
         requires_step(RUN_REQUEST, None),
         DecidedRequest,
-        errors=(*_CURRENT, ApprovalsMissing, Refused, LaneBusy),
+        errors=(*_CURRENT, ApprovalsMissing, RequestHostsMoved, Refused, LaneBusy),
     ),
     Route(
         "POST",

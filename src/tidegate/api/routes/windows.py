@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 from tidegate.api.routes.channels import Reason, ReasonBody, SelectorText
 from tidegate.api.routes.releases import ScopeName
 from tidegate.control.operations.freezes import list_scopes
+from tidegate.control.operations.protection import RequestShown
 from tidegate.control.operations.windows import OCCURRENCES_MAX, Occurrence, WindowOperations
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.domain.access.principals import Principal
@@ -17,6 +18,7 @@ from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.steps import CREATE_WINDOW, DELETE_WINDOW, EDIT_WINDOW
 from tidegate.domain.channels.refusals import ChannelNotFound
 from tidegate.domain.fleet.refusals import HostNotFound
+from tidegate.domain.requests.refusals import BreakGlassForbidden
 from tidegate.domain.windows.checks import (
     DURATION_MAX,
     DURATION_MIN,
@@ -206,7 +208,8 @@ ROUTES = (
         requires_step(CREATE_WINDOW, _of_new),
         WindowShown,
         status=201,
-        errors=(ChannelNotFound, MalformedWindow, WindowExists),
+        requests=RequestShown,
+        errors=(ChannelNotFound, MalformedWindow, WindowExists, BreakGlassForbidden),
     ),
     Route(
         "POST",
@@ -239,7 +242,11 @@ ROUTES = (
         requires_step(EDIT_WINDOW, None),  # the operation asks on each of its channels
         WindowShown,
         guard=EDIT_WINDOW.version,
-        errors=(ChannelNotFound, MalformedWindow, WindowNotFound, StaleVersion),
+        requests=RequestShown,
+        errors=(
+            *(ChannelNotFound, MalformedWindow, WindowNotFound, StaleVersion),
+            BreakGlassForbidden,
+        ),
     ),
     Route(
         "POST",
@@ -248,6 +255,7 @@ ROUTES = (
         requires_step(DELETE_WINDOW, None),
         Written,
         guard=DELETE_WINDOW.version,
-        errors=(WindowNotFound, StaleVersion),
+        requests=RequestShown,
+        errors=(WindowNotFound, StaleVersion, BreakGlassForbidden),
     ),
 )

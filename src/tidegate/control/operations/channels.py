@@ -7,6 +7,7 @@ label never cross.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 import msgspec
 from msgspec import Struct
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import Lanes
 from tidegate.control.operations.execute import Execute
-from tidegate.control.operations.protection import ProtectionGuard
+from tidegate.control.operations.protection import GuardedVerb, ProtectionGuard
 from tidegate.control.queries.log_reader import LogReader
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.runtime import CommandOutcome
@@ -40,7 +41,7 @@ from tidegate.domain.channels.facts import (
     ChannelProtection,
 )
 from tidegate.domain.channels.policy import check_named
-from tidegate.domain.channels.refusals import ChannelNotFound
+from tidegate.domain.channels.refusals import ChannelNotFound, ProtectionLoosened
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.fleet.claims import check_scope
 from tidegate.domain.fleet.rows import FLEET, ChannelScope, Fleet, fleet_key
@@ -141,12 +142,9 @@ class ChannelOperations:
             LaneBusy: other commands kept the fleet busy; nothing was changed.
         """
         caller.demand(EDIT_CHANNEL, channel_scope(channel))
-        seen = caller.expected_version
-        arguments = {"selector": selector, "policy": msgspec.to_builtins(policy)}
-        caller = self._guard.admit(caller, EDIT_CHANNEL, channel, arguments, reason)
-        asked = _EditAsked(channel, selector, policy, seen)
+        asked = _EditAsked(channel, selector, policy, caller.expected_version)
 
-        def attempt() -> CommandOutcome:
+        def complete() -> slices.EditChannel:
             found = self._demand_seen(caller, channel)
             known = {edge.channel for edge in found.row.policy.edges}
             edges = () if policy is None else policy.edges
@@ -158,12 +156,24 @@ class ChannelOperations:
                 operator=caller.id,
                 expected_version=found.version,  # the commit checks what it was completed from
             )
+            slices.rows_of_claim(command)
             scope = ChannelScope(channel, found.row.package, command.selector)
-            command = replace(command, fleet_version=self._check_claim(scope, command.policy))
-            return self._execute(slices.edit_channel, command, caller, asked=asked)
+            return replace(command, fleet_version=self._check_claim(scope, command.policy))
 
-        earlier = self._execute.earlier(slices.edit_channel, asked, caller)
-        return self._position(channel, self._claim(attempt) if earlier is None else earlier)
+        def run(by: Caller) -> CommandOutcome:
+            return self._claim(
+                lambda: self._execute(slices.edit_channel, complete(), by, asked=asked)
+            )
+
+        verb = GuardedVerb(
+            step=EDIT_CHANNEL,
+            channels=(channel,),
+            arguments={"selector": selector, "policy": msgspec.to_builtins(policy)},
+            reason=reason,
+            check=complete,
+        )
+        earlier = lambda: self._execute.earlier(slices.edit_channel, asked, caller)  # noqa: E731
+        return self._position(channel, self._guard.run(caller, verb, run, earlier))
 
     def hold(self, caller: Caller, channel: str, reason: str) -> Position:
         """Allow no promotion and no order on the channel until it is released."""
@@ -172,10 +182,27 @@ class ChannelOperations:
         return self._position(channel, self._execute(slices.hold_channel, command, caller))
 
     def unhold(self, caller: Caller, channel: str, reason: str) -> Position:
-        """Release a held channel."""
+        """Release a held channel. On a protected channel that takes a second person, except for
+        who held it.
+        """
         caller.demand(UNHOLD_CHANNEL, channel_scope(channel))
         command = slices.UnholdChannel(channel=channel, operator=caller.id, reason=reason)
-        return self._position(channel, self._execute(slices.unhold_channel, command, caller))
+        verb = GuardedVerb(
+            step=UNHOLD_CHANNEL,
+            channels=(channel,),
+            arguments={"reason": reason},
+            reason=reason,
+            own_hold=channel,
+            check=lambda: self._demand(channel),
+        )
+        item = slices.unhold_channel
+        outcome = self._guard.run(
+            caller,
+            verb,
+            lambda by: self._execute(item, command, by),
+            lambda: self._execute.earlier(item, command, caller),
+        )
+        return self._position(channel, outcome)
 
     def protect(
         self, caller: Caller, channel: str, protection: ChannelProtection | None, reason: str
@@ -187,16 +214,27 @@ class ChannelOperations:
             NobodyElseApproves.
         """
         caller.demand(PROTECT_CHANNEL, channel_scope(channel))
-        found = self._demand(channel).row.protection
+        self._demand(channel)
         if protection is not None:
             self._guard.demand_approvers(caller, channel, protection.approvals)
-        if slices.loosens(found, protection):
-            arguments = {"protection": msgspec.to_builtins(protection), "reason": reason}
-            caller = self._guard.admit(caller, PROTECT_CHANNEL, channel, arguments, reason)
-        command = slices.ProtectChannel(
+        asked = slices.ProtectChannel(
             channel=channel, operator=caller.id, reason=reason, protection=protection
         )
-        return self._position(channel, self._execute(slices.protect_channel, command, caller))
+
+        def tighten() -> CommandOutcome | None:
+            command = replace(asked, tightens=True)
+            with suppress(ProtectionLoosened):
+                return self._execute(slices.protect_channel, command, caller, asked=asked)
+            return None
+
+        verb = GuardedVerb(
+            step=PROTECT_CHANNEL,
+            channels=(channel,),
+            arguments={"protection": msgspec.to_builtins(protection), "reason": reason},
+            reason=reason,
+        )
+        run = lambda by: self._execute(slices.protect_channel, asked, by)  # noqa: E731
+        return self._position(channel, self._guard.run(caller, verb, run, tighten))
 
     def _claim(self, attempt: Callable[[], CommandOutcome]) -> CommandOutcome:
         """Decide a claim in the lane of the fleet, again if another process changed the fleet

@@ -9,7 +9,9 @@ from msgspec import Struct
 from tidegate.clock import Clock
 from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.ids import make_id
+from tidegate.control.operations.protection import GuardedVerb, ProtectionGuard
 from tidegate.control.queries.reads import Reads
+from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.roles import EVERYWHERE
 from tidegate.domain.access.scopes import channel_scope
@@ -34,10 +36,13 @@ class FreezeOperations:
         MissingPermission.
     """
 
-    def __init__(self, execute: Execute, reads: Reads, clock: Clock) -> None:
+    def __init__(
+        self, execute: Execute, reads: Reads, clock: Clock, guard: ProtectionGuard
+    ) -> None:
         self._execute = execute
         self._reads = reads
         self._clock = clock
+        self._guard = guard
 
     def start(
         self,
@@ -78,7 +83,8 @@ class FreezeOperations:
         return StartedFreeze(freeze=over, version=outcome.position, position=outcome.position)
 
     def end(self, caller: Caller, freeze_id: str, reason: str) -> Position:
-        """Dispatch again; returns the log position at which it ended.
+        """Dispatch again; returns the log position at which it ended. If it covers a protected
+        channel, that takes a second person, except for who started it.
 
         A freeze that is over needs the permission everywhere: nothing says which channels it named.
 
@@ -89,7 +95,21 @@ class FreezeOperations:
         for scope in [EVERYWHERE] if found is None else list_scopes(found.row.channels):
             caller.demand(END_FREEZE, scope)
         command = EndFreeze(freeze_id=freeze_id, operator=caller.id, reason=reason)
-        return self._execute(end_freeze, command, caller).position
+
+        def run(by: Caller) -> CommandOutcome:
+            return self._execute(end_freeze, command, by)
+
+        if found is None or (found.row.until is not None and found.row.until <= self._clock()):
+            return run(caller).position  # it stops nothing any more
+        verb = GuardedVerb(
+            step=END_FREEZE,
+            channels=found.row.channels,
+            arguments={"freeze_id": freeze_id, "reason": reason},
+            reason=reason,
+            own_freeze=freeze_id,
+        )
+        earlier = lambda: self._execute.earlier(end_freeze, command, caller)  # noqa: E731
+        return self._guard.run(caller, verb, run, earlier).position
 
 
 def list_scopes(channels: tuple[str, ...]) -> list[str]:

@@ -10,6 +10,7 @@ from tidegate.control.fleet.enrollment import Enrollment, MadeToken
 from tidegate.control.lanes import LaneBusy, Lanes
 from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.ids import make_id
+from tidegate.control.operations.protection import GuardedVerb, ProtectionGuard
 from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access.callers import Caller
@@ -23,7 +24,8 @@ from tidegate.domain.access.steps import (
     Step,
 )
 from tidegate.domain.fleet.refusals import HostNotFound
-from tidegate.domain.fleet.rows import FLEET, Host, host_key
+from tidegate.domain.fleet.rows import FLEET, Fleet, Host, fleet_key, host_key
+from tidegate.domain.fleet.selectors import parse
 from tidegate.domain.fleet.slices import (
     LabelHost,
     RetireHost,
@@ -32,7 +34,7 @@ from tidegate.domain.fleet.slices import (
     retire_host,
     revoke_host,
 )
-from tidegate.errors import Unavailable
+from tidegate.errors import StaleVersion, Unavailable
 from tidegate.kernel.model import Position
 from tidegate.kernel.slices import Slice
 
@@ -59,12 +61,18 @@ class HostOperations:
     """
 
     def __init__(
-        self, execute: Execute, lanes: Lanes, reads: Reads, enrollment: Enrollment
+        self,
+        execute: Execute,
+        lanes: Lanes,
+        reads: Reads,
+        enrollment: Enrollment,
+        guard: ProtectionGuard,
     ) -> None:
         self._execute = execute
         self._lanes = lanes
         self._reads = reads
         self._enrollment = enrollment
+        self._guard = guard
 
     def enroll(self, caller: Caller, host_id: str, labels: dict[str, str] | None) -> MadeToken:
         """Make a one-time token with which the agent of a host enrolls itself. ``labels`` of None:
@@ -93,7 +101,8 @@ class HostOperations:
         )
 
     def label(self, caller: Caller, host_id: str, labels: dict[str, str]) -> Position:
-        """Give a host these labels in place of those that it has.
+        """Give a host these labels in place of those that it has. To move it from a protected
+        channel to another one of the same package takes a second person.
 
         Raises:
             HostNotFound, HostGone, InvalidLabel, SelectorOverlap, StaleVersion.
@@ -105,8 +114,48 @@ class HostOperations:
             operator=caller.id,
             expected_version=caller.expected_version,
         )
-        run = lambda: self._execute(label_host, command, caller)  # noqa: E731
-        return self._position(host_id, self._lanes.run(FLEET, run))
+
+        def run(by: Caller) -> CommandOutcome:
+            return self._lanes.run(FLEET, lambda: self._execute(label_host, command, by))
+
+        left = self._list_left(host_id, labels)
+        if not left:
+            return self._position(host_id, run(caller))
+        verb = GuardedVerb(
+            step=LABEL_HOST,
+            channels=left,
+            arguments={"host_id": host_id, "labels": labels},
+            check=lambda: self._demand_seen(caller, host_id),
+        )
+        earlier = lambda: self._execute.earlier(label_host, command, caller)  # noqa: E731
+        return self._position(host_id, self._guard.run(caller, verb, run, earlier))
+
+    def _list_left(self, host_id: str, labels: dict[str, str]) -> tuple[str, ...]:
+        """The channels that the host would leave for another one of the same package."""
+        host = self._reads.find(host_key(host_id), Host)
+        fleet = self._reads.find(fleet_key(), Fleet)
+        if host is None or fleet is None:
+            return ()
+        before, after = (
+            {
+                scope.channel: scope.package
+                for scope in fleet.row.channels
+                if parse(scope.selector).matches(of, host_id)
+            }
+            for of in (host.row.labels, labels)
+        )
+        entered = {package for channel, package in after.items() if channel not in before}
+        return tuple(
+            channel
+            for channel, package in before.items()
+            if channel not in after and package in entered
+        )
+
+    def _demand_seen(self, caller: Caller, host_id: str) -> None:
+        """Raises: StaleVersion, HostNotFound."""
+        found = self._reads.demand(host_key(host_id), Host, HostNotFound(host_id))
+        if caller.expected_version not in (None, found.version):
+            raise StaleVersion(caller.expected_version, found.version)
 
     def revoke(self, caller: Caller, host_id: str, reason: str) -> Position:
         """Refuse the key of a host's agent from now on; the agent may enroll with another key.

@@ -11,6 +11,7 @@ what was asked, not by the plan, which may be another one by then.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,7 +23,7 @@ from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import Lanes
 from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.ids import make_id
-from tidegate.control.operations.protection import ProtectionGuard
+from tidegate.control.operations.protection import GuardedVerb, ProtectionGuard
 from tidegate.control.publication.manifests import Manifests
 from tidegate.control.queries.as_of import RowHistory
 from tidegate.control.queries.history import pinned_at
@@ -39,7 +40,6 @@ from tidegate.domain.access.steps import (
     ROLL_BACK,
     ROLL_BACK_NOW,
 )
-from tidegate.domain.channels.ladder import rung_of
 from tidegate.domain.channels.refusals import ChannelNotFound, PlanOutdated
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.channels.stops import ChannelStops, freeze_over, stops_keys, windows_over
@@ -60,6 +60,7 @@ from tidegate.domain.provenance import (
     OPERATOR_REF,
 )
 from tidegate.domain.releases.rows import Actual, KnownRelease, actual_key, known_key
+from tidegate.domain.requests.refusals import ProtectionChanged
 from tidegate.domain.rollouts.names import ref_of
 from tidegate.domain.rollouts.promotion import (
     PromoteRelease,
@@ -220,11 +221,14 @@ class Promotions:
         meta: Meta = NO_META,
         key: str | None = None,
         alongside: Alongside | None = None,
+        plain: bool = False,
     ) -> CommandOutcome:
         """Promote a release of the channel's ladder, and leave the pinned one as bad.
 
         Raises:
             NothingToGoBackTo, NotOnLadder. Those of ``promote``.
+            ProtectionChanged: it is ``plain``, and the release was rolled back from. That may
+                take a second person.
             StaleVersion: the pin moved since it was read here.
         """
         earlier = self._control.earlier(promote_release, said, meta=meta, key=key)
@@ -233,10 +237,13 @@ class Promotions:
         moved: Conflict = Conflict("no rung was chosen")
         for _ in range(PLANS_MAX):
             ladder = read_ladder(self._sights, said.channel)
+            rung = ladder.choose(said.to, now=said.now)
+            if plain and rung.left_at is not None:
+                raise ProtectionChanged((said.channel,))
             version = ladder.pin_version if expected_version is None else expected_version
             asked = Promote(
                 channel=said.channel,
-                release_id=ladder.choose(said.to, now=said.now).release_id,
+                release_id=rung.release_id,
                 command_id=said.command_id,
                 by=said.by,
                 # Where it goes back to was read from these versions, and so was what it leaves.
@@ -274,23 +281,28 @@ class Promotions:
             said += [wait.sentence for wait in found if wait.code == OverridableGate.WINDOW]
         return tuple(said)
 
-    def _command(self, asked: Promote) -> PromoteRelease:
-        channel = self._sights.row(channel_key(asked.channel), Channel)
-        if channel is not None:
-            demand_package(channel.row, asked.release_id)
-        known = self._sights.row(known_key(asked.release_id), KnownRelease)
+    def demand_release(self, channel: str, release_id: str) -> KnownRelease:
+        """A release that the channel can carry. Raises: NotFound, WrongPackage."""
+        found = self._sights.row(channel_key(channel), Channel)
+        if found is not None:
+            demand_package(found.row, release_id)
+        known = self._sights.row(known_key(release_id), KnownRelease)
         if known is None:
             raise NotFound(
-                f"there is no release {asked.release_id}; publish a revision first",
-                release_id=asked.release_id,
+                f"there is no release {release_id}; publish a revision first",
+                release_id=release_id,
             )
+        return known.row
+
+    def _command(self, asked: Promote) -> PromoteRelease:
+        known = self.demand_release(asked.channel, asked.release_id)
         actual = self._sights.row(actual_key(asked.channel), Actual)
         pinned = None if actual is None else actual.row.version
         if asked.refresh:
             return PromoteRelease(
                 channel=asked.channel,
                 release_id=asked.release_id,
-                digest=known.row.digest,
+                digest=known.digest,
                 authority=asked.authority or self._own_authority(asked),
                 command_id=asked.command_id,
                 by=asked.by,
@@ -313,7 +325,7 @@ class Promotions:
         return PromoteRelease(
             channel=asked.channel,
             release_id=asked.release_id,
-            digest=known.row.digest,
+            digest=known.digest,
             authority=asked.authority or self._own_authority(asked),
             command_id=asked.command_id,
             by=asked.by,
@@ -442,7 +454,6 @@ class PromotionOperations:
             "overrides": list(map(str, overrides)),
             "start_at": None if start_at is None else start_at.astimezone(UTC).isoformat(),
         }
-        caller = self._guard.admit(caller, PROMOTE, channel, arguments, reason)
         if (
             caller.alongside is not None
             and start_at is not None
@@ -461,10 +472,41 @@ class PromotionOperations:
             display_name=display_name,
             reason=reason.strip(),
         )
-        run = lambda: self._promotions.promote(  # noqa: E731
-            asked, meta=caller.meta, key=caller.commit_key, alongside=caller.alongside
+
+        def check() -> None:
+            self._demand_seen(caller, channel)
+            self._promotions.demand_release(channel, release_id)
+
+        verb = GuardedVerb(
+            step=PROMOTE,
+            channels=(channel,),
+            arguments=arguments,
+            reason=reason,
+            emergency=bool(overrides),
+            hosts=None if refresh else lambda: self.count_hosts(channel),
+            check=check,
         )
-        return self._open_rollout(caller, channel, asked, run)
+
+        def run(by: Caller) -> CommandOutcome:
+            return self._promotions.promote(
+                asked, meta=by.meta, key=by.commit_key, alongside=by.alongside
+            )
+
+        return self._guard.run(
+            caller,
+            verb,
+            lambda by: self._open_rollout(by, channel, lambda: run(by)),
+            lambda: self._earlier(caller, channel, asked),
+        )
+
+    def _earlier(self, caller: Caller, channel: str, asked: Struct) -> ChannelPromotion | None:
+        """What the first copy of a repeat led to."""
+        outcome = self._execute.earlier(promote_release, asked, caller)
+        return None if outcome is None else self._result(channel, outcome)
+
+    def count_hosts(self, channel: str, *, rollback: bool = False, now: bool = False) -> int:
+        """How many hosts a rollout of the channel would take now."""
+        return self._promotions.plan(channel, rollback=rollback, emergency=now).plan.hosts
 
     def roll_back(
         self,
@@ -496,16 +538,6 @@ class PromotionOperations:
             raise InvalidInput("budgets are ignored by a rollback now alone", field="now")
         if lift_quarantine and to is None:
             raise InvalidInput("name the release whose quarantine is lifted", field="to")
-        # A plain rollback takes one person; to go forward again to what was left takes two.
-        if now or lift_quarantine or self._was_left(channel, to):
-            arguments = {
-                "to": to,
-                "now": now,
-                "ignore_budgets": ignore_budgets,
-                "lift_quarantine": lift_quarantine,
-                "reason": reason.strip(),
-            }
-            caller = self._guard.admit(caller, ROLL_BACK, channel, arguments, reason)
         asked = RollBackChannel(
             channel=channel,
             command_id=make_id(caller, ROLL_BACK, "command"),
@@ -517,17 +549,49 @@ class PromotionOperations:
             reason=reason.strip(),
         )
         seen = self._counter_seen(caller, channel)
-        run = lambda: self._promotions.rollback(  # noqa: E731
-            asked,
-            expected_version=seen,
-            meta=caller.meta,
-            key=caller.commit_key,
-            alongside=caller.alongside,
+
+        def go(by: Caller, *, plain: bool = False) -> ChannelPromotion:
+            run = lambda: self._promotions.rollback(  # noqa: E731
+                asked,
+                expected_version=seen,
+                meta=by.meta,
+                key=by.commit_key,
+                alongside=by.alongside,
+                plain=plain,
+            )
+            return self._open_rollout(by, channel, run)
+
+        # A plain rollback takes one person; to go forward again to what was left takes two.
+        def earlier() -> ChannelPromotion | None:
+            return self._earlier(caller, channel, asked)
+
+        def go_plainly() -> ChannelPromotion | None:
+            if now or lift_quarantine:
+                return earlier()
+            with suppress(ProtectionChanged):
+                return earlier() or go(caller, plain=True)
+            return None
+
+        verb = GuardedVerb(
+            step=ROLL_BACK,
+            channels=(channel,),
+            arguments={
+                "to": to,
+                "now": now,
+                "ignore_budgets": ignore_budgets,
+                "lift_quarantine": lift_quarantine,
+                "reason": reason.strip(),
+            },
+            reason=reason,
+            emergency=now,
+            hosts=lambda: self.count_hosts(channel, rollback=True, now=now),
+            check=lambda: self._demand_seen(caller, channel),
         )
-        result = self._open_rollout(caller, channel, asked, run)
-        return replace(
-            result, warnings=(*result.warnings, *self._waits(channel, result.rollout_id, now))
-        )
+        return self._warn(self._guard.run(caller, verb, go, go_plainly), now=now)
+
+    def _warn(self, result: ChannelPromotion, *, now: bool) -> ChannelPromotion:
+        waits = self._waits(result.channel, result.rollout_id, now)
+        return replace(result, warnings=(*result.warnings, *waits))
 
     def _waits(self, channel: str, rollout_id: str, now: bool) -> tuple[str, ...]:
         """What a rollback that just opened waits for, or passes."""
@@ -541,23 +605,13 @@ class PromotionOperations:
         return tuple(f"{text}. {hint}" for text in found)
 
     def _open_rollout(
-        self, caller: Caller, channel: str, asked: Struct, run: Callable[[], CommandOutcome]
+        self, caller: Caller, channel: str, run: Callable[[], CommandOutcome]
     ) -> ChannelPromotion:
-        outcome = self._execute.earlier(promote_release, asked, caller)
-        if outcome is None:
-            active = self._demand_seen(caller, channel).active_rollout_id
-            outcome = run() if active is None else self._lanes.run(active, run)
-            self._manifests.publish_promoted(channel, by=caller.id)
-            self._execute.notify()
+        active = self._demand_seen(caller, channel).active_rollout_id
+        outcome = run() if active is None else self._lanes.run(active, run)
+        self._manifests.publish_promoted(channel, by=caller.id)
+        self._execute.notify()
         return self._result(channel, outcome)
-
-    def _was_left(self, channel: str, release_id: str | None) -> bool:
-        """Whether somebody rolled the channel back from this release."""
-        found = self._reads.find(channel_key(channel), Channel)
-        if found is None or release_id is None:
-            return False
-        rung = rung_of(found.row, release_id)
-        return rung is not None and rung.left_at is not None
 
     def _counter_seen(self, caller: Caller, channel: str) -> int | None:
         """The registry's own counter at the log position that the caller saw."""

@@ -1,14 +1,17 @@
 """The guard of protected channels: it lets a verb through, or makes a request of it.
 
-admit ──▶ not protected, or carried out for a request     go on
-      ──▶ break-glass                                     go on, recorded in its commit
-      ──▶ else                                            a request, and SecondPersonNeeded
+    run ──▶ not protected, or carried out for a request     go on
+        ──▶ break-glass                                     go on, recorded in its commit
+        ──▶ else                                            a request, and SecondPersonNeeded
+
+Whether a channel is protected is read before the verb is decided, and checked in its commit: if it
+changed in between, the verb is admitted again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -16,26 +19,48 @@ from msgspec.structs import asdict, replace
 from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.ids import make_id
 from tidegate.control.queries.reads import Found, Reads
+from tidegate.control.queries.request_changes import RequestChange, list_changes
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.roles import Verb, allows
 from tidegate.domain.access.rows import USERS
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.access.second_person import SecondPersonNeeded
 from tidegate.domain.access.steps import BREAK_GLASS, Step
-from tidegate.domain.channels.rows import Channel, channel_key
-from tidegate.domain.requests.refusals import NobodyElseApproves, RequestNotFound
+from tidegate.domain.channels.rows import (
+    Channel,
+    Freeze,
+    ProtectedChannels,
+    channel_key,
+    freeze_key,
+    protected_channels_key,
+)
+from tidegate.domain.requests.refusals import (
+    BreakGlassForbidden,
+    NobodyElseApproves,
+    NotProtected,
+    ProtectionChanged,
+    RequestNotFound,
+)
 from tidegate.domain.requests.rows import ChannelRequest, request_key
 from tidegate.domain.requests.slices import (
+    ActAlone,
     CarryRequest,
     MakeRequest,
     UseEmergency,
+    act_alone,
+    list_protected,
     make_request,
     use_emergency,
 )
+from tidegate.domain.requests.words import describe_request
+from tidegate.errors import Conflict
 from tidegate.kernel.model import Position
 from tidegate.kernel.slices import Alongside
 
 ID_CHARS = 10
+ADMISSIONS_MAX = 5  # of one verb, while channels become protected
+
+T = TypeVar("T")
 
 
 class PersonShown(Struct, frozen=True):
@@ -51,7 +76,26 @@ class RequestShown(ChannelRequest, frozen=True, kw_only=True):
     version: Position
     approvers: tuple[PersonShown, ...]  # who may approve or review it and has not yet
     asked_by: str | None  # the name of who made it; None: erased
+    approved_by: tuple[str | None, ...]  # the names of those who approved it
+    what: str  # what it asks for, in words
+    changes: tuple[RequestChange, ...]  # that it would make now; none of one that is over
     next: str  # what happens next, and who does it
+
+
+class GuardedVerb(Struct, frozen=True, kw_only=True):
+    """A verb that takes a second person on a protected channel, and what it asks for."""
+
+    step: Step
+    channels: tuple[str, ...]  # that it concerns; none: all channels
+    arguments: dict[str, Any]
+    reason: str = ""
+    emergency: bool = False  # it cannot wait: its request expires within the hour
+    hosts: Callable[[], int] | None = None  # counts the hosts that its plan takes
+    own_hold: str = ""  # the channel whose hold it ends: who set it needs nobody else
+    own_freeze: str = ""
+    # What is compared before a request is made of it: the version that the caller saw, and what
+    # no approval could mend.
+    check: Callable[[], object] = lambda: None
 
 
 class ProtectionGuard:
@@ -64,60 +108,129 @@ class ProtectionGuard:
         self._reads = reads
         self._name_of = name_of
 
-    def admit(
-        self, caller: Caller, step: Step, channel: str, arguments: dict[str, Any], reason: str = ""
-    ) -> Caller:
-        """Let the caller go on, perhaps with something to commit alongside.
+    def run(
+        self,
+        caller: Caller,
+        verb: GuardedVerb,
+        do: Callable[[Caller], T],
+        earlier: Callable[[], T | None],
+    ) -> T:
+        """Carry a verb out for the caller that it is given, or make a request of it. ``earlier`` is
+        what the first copy of a repeat led to.
 
         Raises:
             SecondPersonNeeded: a request was made instead.
             MissingPermission, BreakGlassForbidden: break-glass is not for this caller or channel.
+            Those of the verb.
         """
+        request_id = f"R-{make_id(caller, verb.step, 'request')[:ID_CHARS]}"
+        self._show_earlier(caller, verb, request_id)
+        found = earlier()
+        if found is not None:
+            return found
+        moved: Conflict = Conflict("no attempt was allowed")
+        for _ in range(ADMISSIONS_MAX):
+            try:
+                return do(self._admit(caller, verb, request_id))
+            except (ProtectionChanged, NotProtected) as changed:
+                moved = changed  # the channel was protected meanwhile, or is no longer
+        raise moved
+
+    def _admit(self, caller: Caller, verb: GuardedVerb, request_id: str) -> Caller:
+        """The caller, with what is committed along with the verb."""
         if isinstance(caller.alongside, Alongside) and isinstance(
             caller.alongside.command, CarryRequest
         ):
             return caller  # enough people agreed: the commit checks it
-        found = self._reads.find(channel_key(channel), Channel)
-        if found is None or found.row.protection is None:
-            return caller
-        request_id = f"R-{make_id(caller, step, 'request')[:ID_CHARS]}"
+        verb.check()
+        covered = self._list_covered(caller, verb)
+        if not covered:
+            alone = ActAlone(
+                by=caller.id,
+                channels=verb.channels,
+                own_hold=verb.own_hold,
+                own_freeze=verb.own_freeze,
+            )
+            return replace(caller, alongside=Alongside(act_alone, alone))
+        channel, *also = (row.channel for row in covered)
         if caller.break_glass:
-            caller.demand(BREAK_GLASS, channel_scope(channel))
+            for row in covered:
+                caller.demand(BREAK_GLASS, channel_scope(row.channel))
+                if row.protection is not None and not row.protection.break_glass:
+                    raise BreakGlassForbidden(row.channel, self._names((row.channel,), caller.id))
             emergency = UseEmergency(
                 request_id=request_id,
                 channel=channel,
                 by=caller.id,
                 reason=caller.break_glass,
-                kind=step.name,
-                command=arguments,
+                kind=verb.step.name,
+                command=verb.arguments,
+                also=tuple(also),
             )
             return replace(caller, alongside=Alongside(use_emergency, emergency))
         command = MakeRequest(
             request_id=request_id,
             channel=channel,
             by=caller.id,
-            reason=reason.strip(),
-            kind=step.name,
-            command=arguments,
+            reason=verb.reason.strip(),
+            kind=verb.step.name,
+            command=verb.arguments,
+            also=tuple(also),
+            hosts=None if verb.hosts is None else verb.hosts(),
+            emergency=verb.emergency,
         )
-        outcome = self._execute(make_request, command, caller)
+        outcome = self._execute(make_request, command, caller, asked=_asked(command))
         made = self.show(self.demand(request_id))
         raise SecondPersonNeeded(made, outcome.position or made.version, made.next)
+
+    def _show_earlier(self, caller: Caller, verb: GuardedVerb, request_id: str) -> None:
+        """A repeat gets the request that its first copy made, whatever changed since.
+
+        Raises:
+            SecondPersonNeeded.
+        """
+        found = (
+            None
+            if caller.key is None
+            else self._reads.find(request_key(request_id), ChannelRequest)
+        )
+        if found is None or found.row.seen is None or found.row.command != verb.arguments:
+            return
+        made = self.show(found)
+        raise SecondPersonNeeded(made, made.version, made.next)
+
+    def _list_covered(self, caller: Caller, verb: GuardedVerb) -> list[Channel]:
+        """The protected channels that the verb concerns, the one that asks for most first; none
+        if what it ends is the caller's own.
+        """
+        if verb.own_hold:
+            held = self._reads.find(channel_key(verb.own_hold), Channel)
+            if held is not None and held.row.held_by in (None, caller.id):
+                return []
+        if verb.own_freeze:
+            freeze = self._reads.find(freeze_key(verb.own_freeze), Freeze)
+            if freeze is not None and freeze.row.operator == caller.id:
+                return []
+        row = self._reads.find(protected_channels_key(), ProtectedChannels)
+        names = list_protected(None if row is None else row.row, verb.channels)
+        found = (self._reads.find(channel_key(name), Channel) for name in names)
+        rows = [item.row for item in found if item is not None and item.row.protection is not None]
+        return sorted(rows, key=lambda row: (-_approvals(row), row.channel))
 
     def demand(self, request_id: str) -> Found[ChannelRequest]:
         """Raises: RequestNotFound."""
         missing = RequestNotFound(request_id)
         return self._reads.demand(request_key(request_id), ChannelRequest, missing)
 
-    def approvers(self, channel: str) -> tuple[str, ...]:
-        """Who may approve on the channel."""
-        scope = channel_scope(channel)
+    def approvers(self, *channels: str) -> tuple[str, ...]:
+        """Who may approve on each of the channels."""
+        scopes = [channel_scope(channel) for channel in channels]
         return tuple(
             item.row.user_id
             for item in self._reads.iterate(USERS)
             if item.row.enabled
             and not item.row.erased
-            and allows(item.row.grants, Verb.APPROVE, scope)
+            and all(allows(item.row.grants, Verb.APPROVE, scope) for scope in scopes)
         )
 
     def demand_approvers(self, caller: Caller, channel: str, needed: int) -> None:
@@ -126,12 +239,18 @@ class ProtectionGuard:
         if found < needed:
             raise NobodyElseApproves(channel, found, needed)
 
+    def _names(self, channels: tuple[str, ...], but: str) -> tuple[str, ...]:
+        """Who else may approve on these channels, by name."""
+        return tuple(
+            self._name_of(user) or user for user in self.approvers(*channels) if user != but
+        )
+
     def show(self, found: Found[ChannelRequest]) -> RequestShown:
         """A request with the people that it waits for."""
         row = found.row
         left = [
             PersonShown(user, self._name_of(user))
-            for user in self.approvers(row.channel)
+            for user in self.approvers(*row.channels)
             if user != row.by and user not in row.approvals
         ]
         return RequestShown(
@@ -139,8 +258,20 @@ class ProtectionGuard:
             version=found.version,
             approvers=tuple(left),
             asked_by=self._name_of(row.by),
+            approved_by=tuple(map(self._name_of, row.approvals)),
+            what=describe_request(row.kind, row.channel, row.command),
+            changes=list_changes(self._reads, self._name_of, row),
             next=_describe_next(row, [person.name or person.user_id for person in left]),
         )
+
+
+def _approvals(row: Channel) -> int:
+    return 0 if row.protection is None else row.protection.approvals
+
+
+def _asked(command: MakeRequest) -> MakeRequest:
+    """By what a repeat is known: not by how many hosts there are now."""
+    return replace(command, hosts=None)
 
 
 def _describe_next(row: ChannelRequest, people: list[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.control.operations.execute import Execute
-from tidegate.control.operations.protection import ProtectionGuard
+from tidegate.control.operations.protection import GuardedVerb, ProtectionGuard
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.access.steps import LIFT_QUARANTINE
@@ -25,9 +25,18 @@ class QuarantineOperations:
             MissingPermission, QuarantineNotFound.
         """
         caller.demand(LIFT_QUARANTINE, channel_scope(channel))
-        arguments = {"closure_hash": closure_hash, "reason": reason}
-        caller = self._guard.admit(caller, LIFT_QUARANTINE, channel, arguments, reason)
         command = LiftQuarantine(
             channel=channel, closure_hash=closure_hash, operator=caller.id, reason=reason
         )
-        return self._execute(lift_quarantine, command, caller).position
+        verb = GuardedVerb(
+            step=LIFT_QUARANTINE,
+            channels=(channel,),
+            arguments={"closure_hash": closure_hash, "reason": reason},
+            reason=reason,
+        )
+        return self._guard.run(
+            caller,
+            verb,
+            lambda by: self._execute(lift_quarantine, command, by),
+            lambda: self._execute.earlier(lift_quarantine, command, caller),
+        ).position

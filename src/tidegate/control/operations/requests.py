@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -10,12 +11,16 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from tidegate import decoders
+from tidegate.control.operations.budgets import BudgetOperations
 from tidegate.control.operations.channels import ChannelOperations
 from tidegate.control.operations.execute import Execute
+from tidegate.control.operations.freezes import FreezeOperations
+from tidegate.control.operations.hosts import HostOperations
 from tidegate.control.operations.promotion import PromotionOperations
 from tidegate.control.operations.protection import ProtectionGuard, RequestShown
 from tidegate.control.operations.quarantine import QuarantineOperations
 from tidegate.control.operations.rollouts import RolloutOperations
+from tidegate.control.operations.windows import WindowOperations
 from tidegate.control.queries.reads import Reads
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.principals import Principal
@@ -23,18 +28,32 @@ from tidegate.domain.access.rows import User, user_key
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.access.steps import (
     APPROVE_REQUEST,
+    CREATE_WINDOW,
+    DELETE_WINDOW,
     EDIT_CHANNEL,
+    EDIT_WINDOW,
+    END_FREEZE,
+    LABEL_HOST,
     LIFT_QUARANTINE,
     PROMOTE,
     PROTECT_CHANNEL,
     REJECT_REQUEST,
+    REMOVE_BUDGET,
     REVIEW_REQUEST,
     ROLL_BACK,
     RUN_REQUEST,
+    SET_BUDGET,
+    UNHOLD_CHANNEL,
     WITHDRAW_REQUEST,
+    Step,
 )
 from tidegate.domain.channels.facts import ChannelPolicy, ChannelProtection
-from tidegate.domain.requests.refusals import ApprovalsMissing, RequestOutdated, RequestOver
+from tidegate.domain.requests.refusals import (
+    ApprovalsMissing,
+    RequestHostsMoved,
+    RequestOutdated,
+    RequestOver,
+)
 from tidegate.domain.requests.rows import ChannelRequest
 from tidegate.domain.requests.slices import (
     ApproveRequest,
@@ -52,6 +71,7 @@ from tidegate.domain.requests.slices import (
 )
 from tidegate.domain.requests.states import RequestState
 from tidegate.domain.rollouts.states import OverridableGate
+from tidegate.domain.windows.facts import WindowSpec
 from tidegate.errors import Conflict, Forbidden, NotFound, Refused
 from tidegate.kernel.model import Position
 from tidegate.kernel.slices import Alongside, Slice
@@ -92,8 +112,52 @@ class LiftingAsked(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-for _asked in (PromotionAsked, RollbackAsked, EditAsked, ProtectionAsked, LiftingAsked):
+class ThawAsked(Struct, frozen=True, kw_only=True):
+    freeze_id: str
+    reason: str
+
+
+class WindowAsked(Struct, frozen=True, kw_only=True):
+    window: WindowSpec
+    reason: str
+
+
+class WindowDeletionAsked(Struct, frozen=True, kw_only=True):
+    window_id: str
+    reason: str
+
+
+class BudgetAsked(Struct, frozen=True, kw_only=True):
+    budget_id: str
+    selector: str = ""
+    max_in_flight: int | None = None
+    max_in_flight_pct: int | None = None
+
+
+class LabelsAsked(Struct, frozen=True, kw_only=True):
+    host_id: str
+    labels: dict[str, str]
+
+
+for _asked in (
+    *(PromotionAsked, RollbackAsked, EditAsked, ProtectionAsked, LiftingAsked),
+    *(ThawAsked, WindowAsked, WindowDeletionAsked, BudgetAsked, LabelsAsked),
+):
     decoders.build(_asked)
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedOperations:
+    """The operations that may have to wait for a second person."""
+
+    promotion: PromotionOperations
+    channels: ChannelOperations
+    rollouts: RolloutOperations
+    quarantine: QuarantineOperations
+    freezes: FreezeOperations
+    windows: WindowOperations
+    budgets: BudgetOperations
+    hosts: HostOperations
 
 
 class RequestOutcome(Struct, frozen=True, kw_only=True):
@@ -116,30 +180,30 @@ class RequestOperations:
         execute: Execute,
         reads: Reads,
         guard: ProtectionGuard,
-        promotion: PromotionOperations,
-        channels: ChannelOperations,
-        rollouts: RolloutOperations,
-        quarantine: QuarantineOperations,
+        operations: GuardedOperations,
     ) -> None:
         self._execute = execute
         self._reads = reads
         self._guard = guard
-        self._promotion = promotion
-        self._channels = channels
-        self._rollouts = rollouts
-        self._quarantine = quarantine
+        self._operations = operations
 
     def approve(
-        self, caller: Caller, request_id: str, digest: str, reason: str = ""
+        self,
+        caller: Caller,
+        request_id: str,
+        digest: str,
+        reason: str = "",
+        hosts: int | None = None,
     ) -> RequestOutcome:
         """Agree to what has this digest. The last approval carries the request out in its own
         commit. If that is refused, only the approval is recorded, and the answer says why.
+        ``hosts``: how many hosts the plan has that the caller looked at.
 
         Raises:
             OwnRequest, RequestChanged, ApprovalsBarred.
+            RequestHostsMoved: the plan has many more or fewer hosts than that.
         """
-        row = self._guard.demand(request_id).row
-        caller.demand(APPROVE_REQUEST, channel_scope(row.channel))
+        row = self._demand(caller, APPROVE_REQUEST, request_id)
         if caller.id in row.approvals:
             return self._outcome(request_id, 0)  # it does not count twice
         approval = ApproveRequest(
@@ -154,30 +218,39 @@ class RequestOperations:
                 by=caller.id,
                 reason=reason,
                 digest=digest,
+                hosts=self._count_hosts(row),
+                confirmed_hosts=hosts,
             )
             try:
                 return self._carry_out(caller, row, carried)
             except RequestOutdated:
                 self._end(caller, row)
                 raise
+            except RequestHostsMoved:
+                raise
             except NOT_NOW as error:
                 refusal = error.detail
         position = self._run(approve_request, approval, caller, row)
         return self._outcome(request_id, position, refusal)
 
-    def run(self, caller: Caller, request_id: str) -> RequestOutcome:
-        """Carry out a request that enough people have approved.
+    def run(self, caller: Caller, request_id: str, hosts: int | None = None) -> RequestOutcome:
+        """Carry out a request that enough people have approved. ``hosts``: as for ``approve``.
 
         Raises:
-            ApprovalsMissing. Those of what it asks for.
+            ApprovalsMissing, RequestHostsMoved. Those of what it asks for.
         """
-        row = self._guard.demand(request_id).row
-        caller.demand(RUN_REQUEST, channel_scope(row.channel))
+        row = self._demand(caller, RUN_REQUEST, request_id)
         if row.state is RequestState.WAITING:
             raise ApprovalsMissing(request_id, len(row.approvals), row.approvals_needed)
         if row.state is not RequestState.APPROVED:
             raise RequestOver(request_id, row.state)
-        carried = CarryRequest(request_id=request_id, channel=row.channel, by=caller.id)
+        carried = CarryRequest(
+            request_id=request_id,
+            channel=row.channel,
+            by=caller.id,
+            hosts=self._count_hosts(row),
+            confirmed_hosts=hosts,
+        )
         try:
             return self._carry_out(caller, row, carried)
         except RequestOutdated:
@@ -186,8 +259,7 @@ class RequestOperations:
 
     def reject(self, caller: Caller, request_id: str, reason: str) -> RequestOutcome:
         """Say no to it."""
-        row = self._guard.demand(request_id).row
-        caller.demand(REJECT_REQUEST, channel_scope(row.channel))
+        row = self._demand(caller, REJECT_REQUEST, request_id)
         command = RejectRequest(
             request_id=request_id, channel=row.channel, by=caller.id, reason=reason
         )
@@ -214,8 +286,7 @@ class RequestOperations:
         Raises:
             OwnRequest.
         """
-        row = self._guard.demand(request_id).row
-        caller.demand(REVIEW_REQUEST, channel_scope(row.channel))
+        row = self._demand(caller, REVIEW_REQUEST, request_id)
         command = ReviewRequest(
             request_id=request_id,
             channel=row.channel,
@@ -224,6 +295,25 @@ class RequestOperations:
             accepted=accepted,
         )
         return self._outcome(request_id, self._run(review_request, command, caller, row))
+
+    def _demand(self, caller: Caller, step: Step, request_id: str) -> ChannelRequest:
+        """A request that the caller may decide about, on each channel that it concerns.
+
+        Raises:
+            RequestNotFound, MissingPermission.
+        """
+        row = self._guard.demand(request_id).row
+        for channel in row.channels:
+            caller.demand(step, channel_scope(channel))
+        return row
+
+    def _count_hosts(self, row: ChannelRequest) -> int | None:
+        """How many hosts the plan would have now; None: it has no plan."""
+        if row.seen is None or row.seen.hosts is None:
+            return None
+        is_rollback = row.kind == ROLL_BACK.name
+        now = bool(row.command.get("now"))
+        return self._operations.promotion.count_hosts(row.channel, rollback=is_rollback, now=now)
 
     def _run(self, item: Slice, command: Struct, caller: Caller, row: ChannelRequest) -> Position:
         try:
@@ -262,11 +352,11 @@ class RequestOperations:
 
     def _runner(self, row: ChannelRequest) -> Callable[[Caller], object]:
         """What carries out a request of this kind."""
-        channel, said = row.channel, row.command
+        channel, said, do = row.channel, row.command, self._operations
         match row.kind:
             case PROMOTE.name:
                 promotion = decoders.convert(said, PromotionAsked)
-                return lambda asker: self._promotion.promote(
+                return lambda asker: do.promotion.promote(
                     asker,
                     channel,
                     promotion.release_id,
@@ -278,23 +368,48 @@ class RequestOperations:
                 )
             case ROLL_BACK.name:
                 back = decoders.convert(said, RollbackAsked)
-                return lambda asker: self._promotion.roll_back(asker, channel, **asdict(back))
+                return lambda asker: do.promotion.roll_back(asker, channel, **asdict(back))
             case EDIT_CHANNEL.name:
                 edit = decoders.convert(said, EditAsked)
-                return lambda asker: self._channels.edit(
+                return lambda asker: do.channels.edit(
                     asker, channel, selector=edit.selector, policy=edit.policy
                 )
             case PROTECT_CHANNEL.name:
                 change = decoders.convert(said, ProtectionAsked)
-                return lambda asker: self._channels.protect(
+                return lambda asker: do.channels.protect(
                     asker, channel, change.protection, change.reason
                 )
             case LIFT_QUARANTINE.name:
                 lifting = decoders.convert(said, LiftingAsked)
-                return lambda asker: self._quarantine.lift(
+                return lambda asker: do.quarantine.lift(
                     asker, channel, lifting.closure_hash, lifting.reason
                 )
-        return self._of_rollout(row.kind, said)
+            case UNHOLD_CHANNEL.name:
+                return lambda asker: do.channels.unhold(asker, channel, said["reason"])
+        return self._of_stops(row.kind, said)
 
-    def _of_rollout(self, kind: str, said: dict[str, Any]) -> Callable[[Caller], object]:
-        return lambda asker: self._rollouts.run_again(asker, kind, said)
+    def _of_stops(self, kind: str, said: dict[str, Any]) -> Callable[[Caller], object]:
+        do = self._operations
+        match kind:
+            case END_FREEZE.name:
+                thaw = decoders.convert(said, ThawAsked)
+                return lambda asker: do.freezes.end(asker, thaw.freeze_id, thaw.reason)
+            case CREATE_WINDOW.name:
+                made = decoders.convert(said, WindowAsked)
+                return lambda asker: do.windows.create(asker, made.window, made.reason)
+            case EDIT_WINDOW.name:
+                edited = decoders.convert(said, WindowAsked)
+                return lambda asker: do.windows.replace(asker, edited.window, edited.reason)
+            case DELETE_WINDOW.name:
+                gone = decoders.convert(said, WindowDeletionAsked)
+                return lambda asker: do.windows.delete(asker, gone.window_id, gone.reason)
+            case SET_BUDGET.name:
+                budget = decoders.convert(said, BudgetAsked)
+                return lambda asker: do.budgets.set(asker, **asdict(budget))
+            case REMOVE_BUDGET.name:
+                budget = decoders.convert(said, BudgetAsked)
+                return lambda asker: do.budgets.remove(asker, budget.budget_id)
+            case LABEL_HOST.name:
+                labels = decoders.convert(said, LabelsAsked)
+                return lambda asker: do.hosts.label(asker, labels.host_id, labels.labels)
+        return lambda asker: do.rollouts.run_again(asker, kind, said)

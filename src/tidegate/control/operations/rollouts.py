@@ -16,9 +16,11 @@ from tidegate import decoders
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import Lanes
 from tidegate.control.operations.execute import Execute
-from tidegate.control.operations.protection import ProtectionGuard
+from tidegate.control.operations.protection import GuardedVerb, ProtectionGuard
 from tidegate.control.queries.reads import Found, Reads
+from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.access.steps import (
     ABORT_ROLLOUT,
@@ -58,6 +60,7 @@ from tidegate.domain.rollouts.wave_slices import (
     promote_all,
     skip_wave,
 )
+from tidegate.errors import StaleVersion
 from tidegate.kernel.model import Position
 from tidegate.kernel.slices import Slice
 
@@ -244,7 +247,7 @@ class RolloutOperations:
     def run_again(self, caller: Caller, kind: str, arguments: dict[str, Any]) -> Position:
         """Carry out what a request of this kind asked for."""
         step, item = _OF_KIND[kind]
-        command = decoders.convert(arguments | {"expected_version": None}, item.command)
+        command = decoders.convert(arguments, item.command)
         return self._run(step, caller, arguments["rollout_id"], item, command)
 
     def _clear(
@@ -274,11 +277,30 @@ class RolloutOperations:
         channel = channel_of(rollout_id)
         caller.demand(step, channel_scope(channel))
         before = self._demand(rollout_id).version  # an unknown rollout is refused before it waits
-        if step in GUARDED or (isinstance(command, ClearRollout) and _bypasses(command)):
-            arguments = msgspec.to_builtins(command)
-            caller = self._guard.admit(caller, step, channel, arguments, arguments["reason"])
-        outcome = self._lanes.run(rollout_id, lambda: self._execute(item, command, caller))
-        return outcome.position or before
+
+        def run(by: Caller) -> CommandOutcome:
+            return self._lanes.run(rollout_id, lambda: self._execute(item, command, by))
+
+        if step not in GUARDED and not (isinstance(command, ClearRollout) and _bypasses(command)):
+            return run(caller).position or before
+        arguments = msgspec.to_builtins(command)
+        arguments.pop("expected_version")
+        verb = GuardedVerb(
+            step=step,
+            channels=(channel,),
+            arguments=arguments,
+            reason=arguments["reason"],
+            emergency=Verb.EMERGENCY in step.verbs,
+            check=lambda: self._demand_seen(caller, rollout_id),
+        )
+        earlier = lambda: self._execute.earlier(item, command, caller)  # noqa: E731
+        return self._guard.run(caller, verb, run, earlier).position or before
+
+    def _demand_seen(self, caller: Caller, rollout_id: str) -> None:
+        """Raises: StaleVersion."""
+        found, seen = self._demand(rollout_id), caller.expected_version
+        if seen not in (None, found.version):
+            raise StaleVersion(seen, found.version)
 
     def _demand(self, rollout_id: str) -> Found[Rollout]:
         return self._reads.demand(rollout_key(rollout_id), Rollout, RolloutUnknown(rollout_id))

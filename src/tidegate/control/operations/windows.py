@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tidegate.clock import Clock
 from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.freezes import list_scopes
+from tidegate.control.operations.protection import GuardedVerb, ProtectionGuard
 from tidegate.control.queries.reads import Reads
+from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.roles import EVERYWHERE
-from tidegate.domain.access.steps import CREATE_WINDOW, DELETE_WINDOW, EDIT_WINDOW
+from tidegate.domain.access.steps import CREATE_WINDOW, DELETE_WINDOW, EDIT_WINDOW, Step
 from tidegate.domain.fleet.refusals import HostNotFound
-from tidegate.domain.fleet.rows import Host, host_key
+from tidegate.domain.fleet.rows import Fleet, Host, fleet_key, host_key
 from tidegate.domain.windows.checks import check_window
-from tidegate.domain.windows.evaluation import next_occurrences, zone_of
-from tidegate.domain.windows.facts import WindowSpec
+from tidegate.domain.windows.evaluation import covers_channel, next_occurrences, zone_of
+from tidegate.domain.windows.facts import WindowKind, WindowSpec
 from tidegate.domain.windows.refusals import WindowNotFound
 from tidegate.domain.windows.rows import WINDOWS, Window, window_key
 from tidegate.domain.windows.sentences import local_text
@@ -30,9 +34,12 @@ from tidegate.domain.windows.slices import (
     create_window,
     delete_window,
     edit_window,
+    loosens,
     spec_of,
 )
+from tidegate.errors import StaleVersion
 from tidegate.kernel.model import Position, at_most
+from tidegate.kernel.slices import Slice
 
 WINDOWS_MAX = 64  # that exist; two that are created at the same moment may both be the last
 OCCURRENCES_MAX = 100
@@ -55,10 +62,13 @@ class WindowOperations:
         MissingPermission.
     """
 
-    def __init__(self, execute: Execute, reads: Reads, clock: Clock) -> None:
+    def __init__(
+        self, execute: Execute, reads: Reads, clock: Clock, guard: ProtectionGuard
+    ) -> None:
         self._execute = execute
         self._reads = reads
         self._clock = clock
+        self._guard = guard
 
     def create(self, caller: Caller, window: WindowSpec, reason: str) -> Position:
         """Allow orders only at some times, or deny them; returns the log position.
@@ -72,7 +82,10 @@ class WindowOperations:
             count = len(self._reads.range(WINDOWS, limit=WINDOWS_MAX))
             at_most("windows", count + 1, WINDOWS_MAX)
         command = CreateWindow(window=window, operator=caller.id, reason=reason)
-        return self._execute(create_window, command, caller).position
+        arguments = {"window": msgspec.to_builtins(window), "reason": reason}
+        return self._run(
+            caller, CREATE_WINDOW, create_window, command, arguments, self._widened(window)
+        )
 
     def edit(
         self, caller: Caller, window_id: str, changes: dict[str, Any], reason: str
@@ -89,13 +102,32 @@ class WindowOperations:
             caller.demand(EDIT_WINDOW, scope)
         if found is None:
             raise WindowNotFound(window_id)
+        before = spec_of(found.row)
+        window = replace(before, **changes)
         command = EditWindow(
-            window=replace(spec_of(found.row), **changes),
+            window=window,
             operator=caller.id,
             reason=reason,
             expected_version=caller.expected_version,
         )
-        return self._execute(edit_window, command, caller).position
+        covered = self._widened(window)
+        if loosens(before, window):
+            covered |= self._covered(before)
+        arguments = {"window": msgspec.to_builtins(window), "reason": reason}
+        return self._run(
+            caller,
+            EDIT_WINDOW,
+            edit_window,
+            command,
+            arguments,
+            covered,
+            lambda: self._demand_seen(caller, window_id),
+        )
+
+    def replace(self, caller: Caller, window: WindowSpec, reason: str) -> Position:
+        """Give a window all of these members; as ``edit``."""
+        members = {name: getattr(window, name) for name in WindowSpec.__struct_fields__}
+        return self.edit(caller, members.pop("window_id"), members, reason)
 
     def delete(self, caller: Caller, window_id: str, reason: str) -> Position:
         """Remove a window; returns the log position.
@@ -114,7 +146,71 @@ class WindowOperations:
             reason=reason,
             expected_version=caller.expected_version,
         )
-        return self._execute(delete_window, command, caller).position
+        return self._run(
+            caller,
+            DELETE_WINDOW,
+            delete_window,
+            command,
+            {"window_id": window_id, "reason": reason},
+            self._covered(spec_of(found.row)),
+            lambda: self._demand_seen(caller, window_id),
+        )
+
+    # ── protected channels ──
+
+    def _run(
+        self,
+        caller: Caller,
+        step: Step,
+        item: Slice,
+        command: CreateWindow | EditWindow | DeleteWindow,
+        arguments: dict[str, Any],
+        channels: set[str],
+        check: Callable[[], object] = lambda: None,
+    ) -> Position:
+        """Decide the command; if it loosens something on these channels, as the guard allows."""
+
+        def run(by: Caller) -> CommandOutcome:
+            return self._execute(item, command, by)
+
+        if not channels:
+            return run(caller).position
+        verb = GuardedVerb(
+            step=step,
+            channels=tuple(sorted(channels)),
+            arguments=arguments,
+            reason=command.reason,
+            check=check,
+        )
+        earlier = lambda: self._execute.earlier(item, command, caller)  # noqa: E731
+        return self._guard.run(caller, verb, run, earlier).position
+
+    def _covered(self, window: WindowSpec) -> set[str]:
+        """The channels that a window covers, or would if they had hosts."""
+        fleet = self._reads.find(fleet_key(), Fleet)
+        return {
+            scope.channel
+            for scope in (() if fleet is None else fleet.row.channels)
+            if covers_channel(window, scope.channel, scope.package)
+        }
+
+    def _widened(self, window: WindowSpec) -> set[str]:
+        """The channels to which a window gives more time: it allows orders, and so does another
+        one. The first allow window of a channel takes time from it.
+        """
+        if window.kind is not WindowKind.ALLOW:
+            return set()
+        others: set[str] = set()
+        for item in self._reads.range(WINDOWS, limit=WINDOWS_MAX):
+            if item.row.kind is WindowKind.ALLOW and item.row.window_id != window.window_id:
+                others |= self._covered(spec_of(item.row))
+        return others & self._covered(window)
+
+    def _demand_seen(self, caller: Caller, window_id: str) -> None:
+        """Raises: StaleVersion, WindowNotFound."""
+        found = self._reads.demand(window_key(window_id), Window, WindowNotFound(window_id))
+        if caller.expected_version not in (None, found.version):
+            raise StaleVersion(caller.expected_version, found.version)
 
     # ── looking ahead ──
 

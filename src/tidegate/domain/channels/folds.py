@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tidegate.domain.channels.facts import (
     ChannelCreated,
     ChannelHeld,
+    ChannelProtectionSet,
     ChannelUnheld,
     FreezeEnded,
     FreezeStarted,
@@ -21,12 +22,15 @@ from tidegate.domain.channels.rows import (
     CHANNELS,
     FREEZES,
     INCARNATIONS,
+    PROTECTED_CHANNELS,
     QUARANTINE,
     Channel,
     Freeze,
     Incarnation,
+    ProtectedChannels,
     Quarantined,
     incarnation_key,
+    protected_channels_key,
     quarantine_key,
 )
 from tidegate.domain.channels.stops import CHANNEL_STOPS, EVERYWHERE, ChannelStops, FreezeSpan
@@ -93,6 +97,14 @@ def step_freeze(
         channels=fact.channels,
         until=fact.until,
     )
+
+
+def step_protected(
+    row: ProtectedChannels, fact: ChannelProtectionSet, now: datetime
+) -> ProtectedChannels:
+    others = set(row.channels) - {fact.channel}
+    named = others if fact.protection is None else others | {fact.channel}
+    return ProtectedChannels(tuple(sorted(named)))
 
 
 # ── stops ─────────────────────────────────────────────────────────────────────────────────────────
@@ -228,4 +240,20 @@ quarantined_closures = Fold(
     step=step_quarantine,
 )
 
-FOLDS = (channels, rollout_incarnations, freezes, channel_stops, quarantined_closures)
+protected_channels = Fold(
+    collection=PROTECTED_CHANNELS,
+    number=1,
+    reads=(ChannelProtectionSet,),
+    ids=lambda fact: (protected_channels_key().id,),
+    start=lambda id, fact: ProtectedChannels(),
+    step=step_protected,
+)
+
+FOLDS = (
+    channels,
+    rollout_incarnations,
+    freezes,
+    channel_stops,
+    quarantined_closures,
+    protected_channels,
+)

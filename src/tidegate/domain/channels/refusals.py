@@ -16,6 +16,18 @@ class ChannelNotFound(NotFound):
         super().__init__(f"there is no channel {channel}", channel=channel)
 
 
+class ProtectionLoosened(Conflict):
+    """What asks for less protection than before takes a second person."""
+
+    code = "protection_loosened"
+
+    def __init__(self, channel: str) -> None:
+        super().__init__(
+            f"{channel} would be protected less than before, which takes a second person",
+            channel=channel,
+        )
+
+
 class FreezeNotFound(NotFound):
     """No freeze of this id holds."""
 

@@ -67,6 +67,14 @@ class Freeze(Struct, frozen=True, omit_defaults=True, kw_only=True):
     until: datetime | None = None
 
 
+class ProtectedChannels(Struct, frozen=True, omit_defaults=True):
+    """The channels that are protected now, by name: one row, so that what concerns many channels
+    pins them all at once. It changes only with a protection.
+    """
+
+    channels: tuple[str, ...] = ()
+
+
 CHANNELS = Collection(
     "channels",
     Channel,
@@ -85,6 +93,14 @@ INCARNATIONS = Collection(
 FREEZES = Collection(
     "freezes", Freeze, writers=Writers.FOLDED, nature=Nature.DERIVED, columns=("freeze_id",)
 )
+
+PROTECTED_CHANNELS = Collection(
+    "protected_channels", ProtectedChannels, writers=Writers.FOLDED, nature=Nature.DERIVED
+)
+
+
+def protected_channels_key() -> Key:
+    return Key(PROTECTED_CHANNELS.name, "all")
 
 
 def channel_key(channel: str) -> Key:
@@ -127,4 +143,11 @@ def quarantine_key(channel: str, closure_hash: str) -> Key:
     return Key(QUARANTINE.name, f"{channel}/{closure_hash}")
 
 
-COLLECTIONS = (CHANNELS, INCARNATIONS, FREEZES, CHANNEL_STOPS, QUARANTINE)
+COLLECTIONS = (
+    CHANNELS,
+    INCARNATIONS,
+    FREEZES,
+    CHANNEL_STOPS,
+    QUARANTINE,
+    PROTECTED_CHANNELS,
+)

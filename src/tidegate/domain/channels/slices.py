@@ -32,6 +32,7 @@ from tidegate.domain.channels.refusals import (
     ChannelNotFound,
     FreezeExists,
     FreezeNotFound,
+    ProtectionLoosened,
     QuarantineNotFound,
 )
 from tidegate.domain.channels.rows import (
@@ -104,6 +105,7 @@ class ProtectChannel(Struct, frozen=True, kw_only=True):
     operator: str
     reason: str
     protection: ChannelProtection | None
+    tightens: bool = False  # refused if it asks for less than before
 
 
 class LiftQuarantine(Struct, frozen=True, kw_only=True):
@@ -270,8 +272,12 @@ def rows_of_protection(command: ProtectChannel) -> tuple[Key, ...]:
 def decide_protection(
     rows: tuple[Channel | None], command: ProtectChannel, now: datetime
 ) -> Sequence[Struct]:
-    if demand_channel(rows[0], command.channel).protection == command.protection:
+    """Raises: ProtectionLoosened."""
+    found = demand_channel(rows[0], command.channel).protection
+    if found == command.protection:
         return ()
+    if command.tightens and loosens(found, command.protection):
+        raise ProtectionLoosened(command.channel)
     changed = ChannelProtectionSet(
         channel=command.channel,
         operator=command.operator,

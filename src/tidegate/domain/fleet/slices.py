@@ -289,6 +289,18 @@ def decide_set(rows: tuple[Budget | None], command: SetBudget, now: datetime) ->
     )
 
 
+def loosens_budget(found: Budget, command: SetBudget) -> bool:
+    """Whether a budget limits other hosts than before, or allows more of them."""
+    if command.selector != found.selector:
+        return True
+    before = (found.max_in_flight, found.max_in_flight_pct)
+    after = (command.max_in_flight, command.max_in_flight_pct)
+    return any(
+        old is not None and (new is None or new > old)
+        for old, new in zip(before, after, strict=True)
+    )
+
+
 def decide_remove(
     rows: tuple[Budget | None], command: RemoveBudget, now: datetime
 ) -> Sequence[Struct]:

@@ -58,8 +58,24 @@ EVENTS: Final[Mapping[str, CataloguedEvent]] = MappingProxyType(
         "revision.rejected": CataloguedEvent(INFO, "a revision was rejected"),
         "revision.published": CataloguedEvent(INFO, "a revision was published"),
         "emergency.used": CataloguedEvent(
-            CRITICAL, "an operator overrode a gate, or rolled a channel back at once"
+            CRITICAL,
+            "an operator overrode a gate, rolled a channel back at once, or bypassed the "
+            "approval of a protected channel",
         ),
+        "emergency.unreviewed": CataloguedEvent(
+            CRITICAL, "what was done with break-glass was not reviewed for 72 hours; once"
+        ),
+        "request.made": CataloguedEvent(
+            WARNING, "an operator asks for what needs a second person on a protected channel"
+        ),
+        "request.approved": CataloguedEvent(INFO, "another person approved a request"),
+        "request.rejected": CataloguedEvent(INFO, "a request was rejected"),
+        "request.withdrawn": CataloguedEvent(INFO, "who made a request took it back"),
+        "request.expired": CataloguedEvent(WARNING, "a request was not carried out in time"),
+        "request.voided": CataloguedEvent(
+            WARNING, "the channel changed, so a request can no longer be carried out"
+        ),
+        "request.executed": CataloguedEvent(INFO, "an approved request was carried out"),
         "hosts.silent": CataloguedEvent(
             WARNING,
             "hosts of a channel are silent; 60 s after the first, then at most every 15 minutes "

@@ -32,7 +32,9 @@ from tidegate.domain.notifications.notices import (
 )
 from tidegate.domain.outbox.redaction import redact
 from tidegate.domain.packages import facts as packages
-from tidegate.domain.requests.facts import EmergencyUsed
+from tidegate.domain.requests import facts as requests
+from tidegate.domain.requests.rows import ChannelRequest, request_key
+from tidegate.domain.requests.words import describe_request
 from tidegate.domain.rollouts import facts as rollouts
 from tidegate.domain.rollouts.names import channel_of, ref_of
 from tidegate.domain.rollouts.outcomes import counts_of
@@ -314,14 +316,41 @@ def _channel_rule(event: str) -> Callable[[Followed, Any, Rows], Notice]:
     return lambda followed, fact, rows: _of_channel(followed, event, fact)
 
 
-def _went_past(followed: Followed, fact: EmergencyUsed, rows: Rows) -> Notice:
+# ── requests on protected channels ────────────────────────────────────────────────────────────────
+
+
+def _went_past(followed: Followed, fact: requests.EmergencyUsed, rows: Rows) -> Notice:
+    scopes = map(channel_scope, (fact.channel, *fact.also))
     return Notice(
-        **describe_event(followed, "emergency.used", channel_scope(fact.channel)),
+        **describe_event(followed, "emergency.used", *scopes),
         channel=fact.channel,
+        subject=fact.request_id,
+        asks=describe_request(fact.kind, fact.channel, fact.command),
         gate="approval",
         actor=fact.by,
         reason=fact.reason,
     )
+
+
+def _request_rule(event: str, *, is_by_person: bool = True) -> _Rule:
+    """About a request: its row says what it asks for."""
+
+    def notice(followed: Followed, fact: Any, rows: Rows) -> Notice:
+        row = rows.get(request_key(fact.request_id))
+        asks = ""
+        also: tuple[str, ...] = ()
+        if isinstance(row, ChannelRequest):
+            asks, also = describe_request(row.kind, row.channel, row.command), row.also
+        return Notice(
+            **describe_event(followed, event, *map(channel_scope, (fact.channel, *also))),
+            channel=fact.channel,
+            subject=fact.request_id,
+            asks=asks,
+            actor=fact.by if is_by_person else "",
+            reason=getattr(fact, "reason", ""),
+        )
+
+    return _Rule(notice, lambda fact: (request_key(fact.request_id),))
 
 
 def _freeze_rule(event: str) -> Callable[[Followed, Any, Rows], Notice]:
@@ -370,7 +399,15 @@ _RULES: Final[Mapping[type[Struct], _Rule]] = {
     channels.ChannelHeld: _Rule(_channel_rule("channel.held")),
     channels.ChannelUnheld: _Rule(_channel_rule("channel.released")),
     channels.ChannelEdited: _Rule(_channel_rule("channel.edited")),
-    EmergencyUsed: _Rule(_went_past),
+    requests.EmergencyUsed: _Rule(_went_past),
+    requests.EmergencyUnreviewed: _request_rule("emergency.unreviewed", is_by_person=False),
+    requests.RequestMade: _request_rule("request.made"),
+    requests.RequestApproved: _request_rule("request.approved"),
+    requests.RequestRejected: _request_rule("request.rejected"),
+    requests.RequestWithdrawn: _request_rule("request.withdrawn"),
+    requests.RequestExpired: _request_rule("request.expired", is_by_person=False),
+    requests.RequestVoided: _request_rule("request.voided", is_by_person=False),
+    requests.RequestExecuted: _request_rule("request.executed"),
     channels.FreezeStarted: _Rule(_freeze_rule("freeze.started")),
     channels.FreezeEnded: _Rule(_freeze_rule("freeze.ended")),
     packages.RevisionProposed: _Rule(_of_revision("revision.proposed")),

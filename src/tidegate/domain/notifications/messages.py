@@ -68,6 +68,7 @@ class MessagePayload(Struct, frozen=True, omit_defaults=True, kw_only=True):
     outcome: Outcome | None = None
     opened_at: datetime | None = None
     gate: str = ""
+    asks: str = ""
     quarantined: bool = False
     count: int = 1
     wave: NoticeWave | None = None
@@ -106,13 +107,14 @@ def to_message(
         name: getattr(notice, name) for name in _SHARED if getattr(notice, name) is not None
     }
     actor = _actor(notice.actor, name_of)
+    by = "" if actor is None else actor.name
     page = _page(notice)
     links = MessageLinks(f"{installation.url}{page}") if installation.url and page else None
     payload = MessagePayload(
         **shared,  # type: ignore[arg-type]
         installation=installation,
-        title=title_of(notice),
-        sentences=sentences_of(notice, "" if actor is None else actor.name),
+        title=title_of(notice, by),
+        sentences=sentences_of(notice, by),
         actor=actor,
         links=links,
         verbs=verbs_of(notice),

@@ -59,6 +59,7 @@ class Notice(Struct, frozen=True, omit_defaults=True, kw_only=True):
     outcome: Outcome | None = None
     opened_at: datetime | None = None
     gate: str = ""  # what a rollout waits for
+    asks: str = ""  # what a request asks for, in words: promote web.4 on prod
     quarantined: bool = False
     count: int = 1  # of what happened; several become one message
     wave: NoticeWave | None = None

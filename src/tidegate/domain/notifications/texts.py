@@ -14,8 +14,10 @@ from tidegate.domain.rollouts.states import RolloutState
 MINUTE, HOUR, DAY = 60, 3_600, 86_400
 
 
-def title_of(notice: Notice) -> str:
-    """What happened, in one line: a sign, where, what."""
+def title_of(notice: Notice, actor: str = "") -> str:
+    """What happened, in one line: a sign, where, what. ``actor``: who asks for it, by name."""
+    if notice.event == "request.made":
+        return _of(notice, "?", f"{actor or 'an operator'} asks to {_asks(notice)}")
     return _TITLES[notice.event](notice)
 
 
@@ -33,6 +35,10 @@ def verbs_of(notice: Notice) -> tuple[str, ...]:
         if notice.severity is Severity.INFO:
             return ()
         return (f"tidegate rollout explain {notice.rollout_id}",)
+    if notice.event in ("emergency.used", "emergency.unreviewed"):
+        return (f"tidegate request review {notice.subject} --accept --reason …",)
+    if notice.event.startswith("request."):
+        return (f"tidegate request show {notice.subject}",)
     if notice.event == "outbox.dead":
         return (f"tidegate outbox list {notice.subject}",)
     if notice.event in ("notify.dead", "target.disabled"):
@@ -94,10 +100,20 @@ def _succeeded(notice: Notice) -> str:
 
 def _emergency(notice: Notice) -> str:
     if notice.gate == "approval":
-        return _of(notice, "!", "the approval was bypassed")
+        return _of(notice, "!", f"the approval to {_asks(notice)} was bypassed")
     if notice.gate:
         return _of(notice, "!", f"{notice.release} passes the gate {notice.gate}")
     return _of(notice, "!", f"rolled back to {notice.release} at once")
+
+
+def _asks(notice: Notice) -> str:
+    """What a request asks for, where the channel is named before it."""
+    asks = notice.asks or "do something"
+    return asks.replace(f" on {notice.channel}", "", 1)
+
+
+def _about_request(sign: str, text: str) -> Callable[[Notice], str]:
+    return lambda notice: _of(notice, sign, f"the request to {_asks(notice)} {text}")
 
 
 def _about_release(sign: str, text: str) -> Callable[[Notice], str]:
@@ -141,6 +157,15 @@ _TITLES: Final[Mapping[str, Callable[[Notice], str]]] = {
     "rollout.waiting": _about_release("!", "{release} waits"),
     "rollout.resumed": _about_release("▶", "{release} continues"),
     "emergency.used": _emergency,
+    "emergency.unreviewed": lambda notice: _of(
+        notice, "!", f"{_asks(notice)}, done with break-glass, was not reviewed for 72 hours"
+    ),
+    "request.approved": _about_request("✔", "was approved"),
+    "request.rejected": _about_request("✘", "was rejected"),
+    "request.withdrawn": _about_request("■", "was withdrawn"),
+    "request.expired": _about_request("■", "expired"),
+    "request.voided": _about_request("■", "is void"),
+    "request.executed": _about_request("✔", "was carried out"),
     "rollout.degraded": _about_hosts("!", "{hosts} failed or drifted after {release} ended"),
     "release.quarantined": _about_release("✘", "{release} is quarantined"),
     "release.quarantine_lifted": _about_release("✔", "a quarantine was lifted"),

@@ -19,6 +19,7 @@ class SeenChannel(Struct, frozen=True, omit_defaults=True, kw_only=True):
     policy_digest: str
     selector: str
     protection: ChannelProtection
+    hosts: int | None = None  # of the plan; only a move by more than a tenth counts
 
 
 class RequestFact(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -37,6 +38,7 @@ class RequestMade(RequestFact, frozen=True, kw_only=True):
     seen: Annotated[SeenChannel, Untagged()]
     reason: str
     expires_at: datetime
+    also: Annotated[tuple[str, ...], Untagged()] = ()  # other protected channels that it concerns
 
 
 class RequestApproved(RequestFact, frozen=True, kw_only=True):
@@ -74,6 +76,11 @@ class EmergencyUsed(RequestFact, frozen=True, kw_only=True):
     kind: Annotated[str, Untagged()]
     command: dict[str, Any]
     reason: str
+    also: Annotated[tuple[str, ...], Untagged()] = ()
+
+
+class EmergencyUnreviewed(RequestFact, frozen=True, kw_only=True):
+    """Nobody looked in time at what was done alone. It still waits for a review."""
 
 
 class RequestReviewed(RequestFact, frozen=True, kw_only=True):
@@ -93,5 +100,6 @@ FACTS = facts(
     RequestExpired,
     RequestVoided,
     EmergencyUsed,
+    EmergencyUnreviewed,
     RequestReviewed,
 )

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tidegate.domain.requests.facts import (
+    EmergencyUnreviewed,
     EmergencyUsed,
     RequestApproved,
     RequestExecuted,
@@ -26,7 +27,13 @@ from tidegate.kernel.folds import Fold
 
 Ending = RequestRejected | RequestWithdrawn | RequestExpired | RequestVoided
 RequestEvent = (
-    RequestMade | RequestApproved | RequestExecuted | Ending | EmergencyUsed | RequestReviewed
+    RequestMade
+    | RequestApproved
+    | RequestExecuted
+    | Ending
+    | EmergencyUsed
+    | EmergencyUnreviewed
+    | RequestReviewed
 )
 _ENDS: Final[dict[type[Struct], RequestState]] = {
     RequestRejected: RequestState.REJECTED,
@@ -49,6 +56,8 @@ def step_request(
         if isinstance(fact, RequestReviewed):
             after = replace(row, state=RequestState.REVIEWED, accepted=fact.accepted)
             return _ended(after, fact.by, fact.at, fact.reason)
+        if isinstance(fact, EmergencyUnreviewed):
+            return replace(row, reminded_at=fact.at)
     elif row is not None and row.state in OPEN:
         match fact:
             case RequestApproved(by=by) if row.state is RequestState.WAITING:
@@ -74,6 +83,7 @@ def _begun(fact: RequestMade | EmergencyUsed) -> ChannelRequest:
         reason=fact.reason,
         made_at=fact.at,
         state=RequestState.TO_REVIEW,
+        also=fact.also,
     )
     if isinstance(fact, EmergencyUsed):
         return row
@@ -92,7 +102,7 @@ def _ended(row: ChannelRequest, by: str, at: datetime, reason: str) -> ChannelRe
 
 requests = Fold(
     collection=REQUESTS,
-    number=1,
+    number=2,
     reads=get_args(RequestEvent),
     ids=lambda fact: (fact.request_id,),
     start=lambda id, fact: None,

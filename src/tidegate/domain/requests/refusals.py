@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from tidegate.errors import Conflict, NotFound, Refused
@@ -70,6 +71,35 @@ class RequestChanged(Conflict):
         )
 
 
+class RequestHostsMoved(Conflict):
+    """The plan has many more or fewer hosts than when the request was made."""
+
+    code = "request_hosts_moved"
+
+    def __init__(self, request_id: str, channel: str, seen: int, found: int) -> None:
+        super().__init__(
+            f"{channel} had {seen} host{'' if seen == 1 else 's'} when request {request_id} was "
+            f"made, and has {found} now. Confirm that: "
+            f"tidegate request approve {request_id} --hosts {found}",
+            request_id=request_id,
+            seen=seen,
+            found=found,
+        )
+
+
+class ProtectionChanged(Conflict):
+    """A channel was protected, or a hold or freeze changed hands, while a verb was decided."""
+
+    code = "protection_changed"
+
+    def __init__(self, channels: Iterable[str]) -> None:
+        named = ", ".join(channels)
+        super().__init__(
+            f"{named} is protected since a moment ago; do it again, it makes a request",
+            channels=named,
+        )
+
+
 class OwnRequest(Refused):
     """Who made a request does not approve or review it."""
 
@@ -130,10 +160,11 @@ class BreakGlassForbidden(Refused):
 
     code = "break_glass_forbidden"
 
-    def __init__(self, channel: str) -> None:
-        super().__init__(
-            f"{channel} allows no break-glass; ask an approver of {channel}.", channel=channel
-        )
+    def __init__(self, channel: str, approvers: Sequence[str] = ()) -> None:
+        asked = f"an approver of {channel}"
+        if approvers:
+            asked = f"{', '.join(approvers)} (approvers of {channel})"
+        super().__init__(f"{channel} allows no break-glass; ask {asked}.", channel=channel)
 
 
 class NotProtected(Conflict):

@@ -32,6 +32,13 @@ class ChannelRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
     ended_at: datetime | None = None
     ended_reason: str = ""
     accepted: bool | None = None  # what the review said
+    also: tuple[str, ...] = ()  # other protected channels that it concerns
+    reminded_at: datetime | None = None  # when people were told that nobody has reviewed it
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """The protected channels that it concerns: who approves it may do so on each."""
+        return self.channel, *self.also
 
     @property
     def approvals_needed(self) -> int:

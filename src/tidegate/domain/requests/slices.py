@@ -5,22 +5,35 @@
 
 Four eyes: who made a request does not approve it, and each person counts once. The last approval
 is carried out in its own commit: ``carry_request`` is decided together with the command itself.
+
+Whoever acts without a request commits ``act_alone`` with the command: a channel that was protected
+in between refuses it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from tidegate.domain.access import steps
 from tidegate.domain.access.reasons import REASON_BYTES_MAX, check_operator
-from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.channels.rows import (
+    Channel,
+    Freeze,
+    ProtectedChannels,
+    channel_key,
+    freeze_key,
+    protected_channels_key,
+)
 from tidegate.domain.channels.slices import check_channel, demand_channel
 from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.requests.facts import (
+    EmergencyUnreviewed,
     EmergencyUsed,
     RequestApproved,
     RequestExecuted,
@@ -38,20 +51,42 @@ from tidegate.domain.requests.refusals import (
     NotOwnRequest,
     NotProtected,
     OwnRequest,
+    ProtectionChanged,
     RequestChanged,
     RequestExpiredAt,
+    RequestHostsMoved,
     RequestNotFound,
     RequestOutdated,
     RequestOver,
 )
 from tidegate.domain.requests.rows import ChannelRequest, request_key
 from tidegate.domain.requests.states import OPEN, RequestState
+from tidegate.errors import LeaseLost
 from tidegate.kernel import codec
+from tidegate.kernel.leases import Lease, leader_key
 from tidegate.kernel.model import Key, check_text
 from tidegate.kernel.slices import Slice
 
 REQUEST_ID_BYTES_MAX = 64
 DIGEST_BYTES_MAX = 64
+EMERGENCY_SECONDS = 3_600  # that a request of what cannot wait waits at most
+REVIEW_SECONDS = 72 * 3_600  # after which people are told that nobody has reviewed it
+LEADER: Final = "requests"  # the job whose leader ends requests and reminds of reviews
+
+# Requests about what stops a channel. What the channel is pinned to does not matter to them.
+ABOUT_STOPS: Final = frozenset(
+    step.name
+    for step in (
+        steps.UNHOLD_CHANNEL,
+        steps.END_FREEZE,
+        steps.CREATE_WINDOW,
+        steps.EDIT_WINDOW,
+        steps.DELETE_WINDOW,
+        steps.SET_BUDGET,
+        steps.REMOVE_BUDGET,
+        steps.LABEL_HOST,
+    )
+)
 
 Rows = tuple[ChannelRequest | None, Channel | None, Actual | None]
 
@@ -68,6 +103,9 @@ class MakeRequest(RequestCommand, frozen=True, kw_only=True):
 
     kind: str
     command: dict[str, Any]
+    also: tuple[str, ...] = ()
+    hosts: int | None = None  # of the plan, where it has one
+    emergency: bool = False  # it expires within the hour
 
 
 class ApproveRequest(RequestCommand, frozen=True, kw_only=True):
@@ -80,6 +118,8 @@ class CarryRequest(RequestCommand, frozen=True, kw_only=True):
     """What goes along with the command itself: with a digest also the last approval."""
 
     digest: str | None = None
+    hosts: int | None = None  # of the plan now
+    confirmed_hosts: int | None = None  # of the plan that the caller looked at
 
 
 class RejectRequest(RequestCommand, frozen=True, kw_only=True):
@@ -93,12 +133,32 @@ class WithdrawRequest(RequestCommand, frozen=True, kw_only=True):
 class EndRequest(RequestCommand, frozen=True, kw_only=True):
     """Record that it expired, or that the channel changed. Otherwise nothing happens."""
 
+    term: str = ""  # the token of the leader; empty: a person who looked at it
+
+
+class RemindReview(RequestCommand, frozen=True, kw_only=True):
+    """Record that nobody has reviewed it in time."""
+
+    term: str
+
+
+class ActAlone(Struct, frozen=True, kw_only=True):
+    """What goes along with a command that one person carries out: none of these channels is
+    protected (none named: no channel at all), or the hold or the freeze is the person's own.
+    """
+
+    by: str
+    channels: tuple[str, ...] = ()
+    own_hold: str = ""  # a channel
+    own_freeze: str = ""
+
 
 class UseEmergency(RequestCommand, frozen=True, kw_only=True):
     """What goes along with a command that one person carries out with break-glass."""
 
     kind: str
     command: dict[str, Any]
+    also: tuple[str, ...] = ()
 
 
 class ReviewRequest(RequestCommand, frozen=True, kw_only=True):
@@ -107,11 +167,12 @@ class ReviewRequest(RequestCommand, frozen=True, kw_only=True):
     accepted: bool
 
 
-class _Digested(Struct, frozen=True):
+class _Digested(Struct, frozen=True, omit_defaults=True):
     kind: str
     channel: str
     command: dict[str, Any]
     seen: SeenChannel
+    also: tuple[str, ...]
 
 
 def rows_of_request(command: RequestCommand) -> tuple[Key, ...]:
@@ -153,7 +214,11 @@ def decide_making(rows: Rows, command: MakeRequest, now: datetime) -> Sequence[S
         return ()  # a repeat: ids are not given twice
     channel = demand_channel(rows[1], command.channel)
     seen = see_channel(channel, rows[2])
-    asked = _Digested(command.kind, command.channel, command.command, seen)
+    seen = replace(seen, hosts=command.hosts)
+    asked = _Digested(command.kind, command.channel, command.command, seen, command.also)
+    seconds = seen.protection.request_seconds
+    if command.emergency:
+        seconds = min(seconds, EMERGENCY_SECONDS)
     made = RequestMade(
         request_id=command.request_id,
         channel=command.channel,
@@ -164,7 +229,8 @@ def decide_making(rows: Rows, command: MakeRequest, now: datetime) -> Sequence[S
         digest=sha256(codec.encode(asked)).hexdigest(),
         seen=seen,
         reason=command.reason,
-        expires_at=now + timedelta(seconds=seen.protection.request_seconds),
+        expires_at=now + timedelta(seconds=seconds),
+        also=command.also,
     )
     return (made,)
 
@@ -179,13 +245,22 @@ def find_change(row: ChannelRequest, channel: Channel | None, pin: Actual | None
     if channel is None or channel.protection is None:
         return f"{row.channel} is not protected any more"
     found = see_channel(channel, pin)
+    if found.protection != seen.protection:
+        return f"the protection of {row.channel} was changed"
+    if row.kind in ABOUT_STOPS:
+        return ""
     if found.pin != seen.pin:
         return f"{row.channel} moved from {seen.pin or 'no release'} to {found.pin or 'none'}"
     if found.selector != seen.selector:
         return f"the hosts of {row.channel} were changed"
     if found.policy_digest != seen.policy_digest:
         return f"the policy of {row.channel} was changed"
-    return "" if found == seen else f"the protection of {row.channel} was changed"
+    return ""
+
+
+def has_moved(seen: int | None, found: int | None) -> bool:
+    """Whether a plan has more than a tenth more or fewer hosts than before."""
+    return seen is not None and found is not None and abs(found - seen) * 10 > seen
 
 
 def _demand_open(rows: Rows, command: RequestCommand) -> ChannelRequest:
@@ -242,12 +317,16 @@ def decide_approval(rows: Rows, command: ApproveRequest, now: datetime) -> Seque
 
 
 def decide_carrying(rows: Rows, command: CarryRequest, now: datetime) -> Sequence[Struct]:
-    """Raises: ApprovalsMissing. Those of ``decide_approval``."""
+    """Raises: ApprovalsMissing, RequestHostsMoved. Those of ``decide_approval``."""
     row = _demand_current(rows, command, now)
+    assert row.seen is not None, "an open request has seen its channel"
+    confirmed = row.seen.hosts if command.confirmed_hosts is None else command.confirmed_hosts
     approved = () if command.digest is None else _approved(row, command, command.digest, now)
     found = len(row.approvals) + len(approved)
     if found < row.approvals_needed:
         raise ApprovalsMissing(row.request_id, found, row.approvals_needed)
+    if confirmed is not None and command.hosts is not None and has_moved(confirmed, command.hosts):
+        raise RequestHostsMoved(row.request_id, row.channel, confirmed, command.hosts)
     executed = RequestExecuted(
         request_id=row.request_id, channel=row.channel, by=command.by, at=now
     )
@@ -283,7 +362,22 @@ def decide_withdrawal(rows: Rows, command: WithdrawRequest, now: datetime) -> Se
     return (withdrawn,)
 
 
-def decide_end(rows: Rows, command: EndRequest, now: datetime) -> Sequence[Struct]:
+def rows_of_end(command: EndRequest | RemindReview) -> tuple[Key, ...]:
+    """Raises: InvalidInput, LimitExceeded."""
+    return *rows_of_request(command), *((leader_key(LEADER),) if command.term else ())
+
+
+def _demand_leader(lease: Lease | None, term: str) -> None:
+    """Raises: LeaseLost."""
+    if lease is None or lease.lease_token != term:
+        raise LeaseLost("another process looks after requests now", id=LEADER)
+
+
+def decide_end(rows: tuple[Any, ...], command: EndRequest, now: datetime) -> Sequence[Struct]:
+    """Raises: LeaseLost."""
+    if command.term:
+        _demand_leader(rows[3], command.term)
+    rows = rows[:3]
     members = {"request_id": command.request_id, "channel": command.channel, "by": command.by}
     try:
         _demand_current(rows, command, now)
@@ -296,7 +390,50 @@ def decide_end(rows: Rows, command: EndRequest, now: datetime) -> Sequence[Struc
     return ()
 
 
+def decide_reminder(
+    rows: tuple[Any, ...], command: RemindReview, now: datetime
+) -> Sequence[Struct]:
+    """Nothing follows if somebody reviewed it, or people were told before. Raises: LeaseLost."""
+    row: ChannelRequest | None = rows[0]
+    _demand_leader(rows[3], command.term)
+    if row is None or row.state is not RequestState.TO_REVIEW or row.reminded_at is not None:
+        return ()
+    if now < row.made_at + timedelta(seconds=REVIEW_SECONDS):
+        return ()
+    unreviewed = EmergencyUnreviewed(
+        request_id=row.request_id, channel=row.channel, by=command.by, at=now
+    )
+    return (unreviewed,)
+
+
 # ── alone ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def rows_of_acting(command: ActAlone) -> tuple[Key, ...]:
+    return (
+        protected_channels_key(),
+        *((channel_key(command.own_hold),) if command.own_hold else ()),
+        *((freeze_key(command.own_freeze),) if command.own_freeze else ()),
+    )
+
+
+def list_protected(row: ProtectedChannels | None, channels: Collection[str]) -> tuple[str, ...]:
+    """Those of the channels that are protected; none named: of all channels."""
+    found = () if row is None else row.channels
+    return tuple(name for name in found if not channels or name in channels)
+
+
+def decide_acting(rows: tuple[Any, ...], command: ActAlone, now: datetime) -> Sequence[Struct]:
+    """Raises: ProtectionChanged."""
+    covered = list_protected(rows[0], command.channels)
+    for row in rows[1:]:
+        if isinstance(row, Channel) and row.held_by in (None, command.by):
+            return ()
+        if isinstance(row, Freeze) and row.operator == command.by:
+            return ()
+    if covered:
+        raise ProtectionChanged(covered)
+    return ()
 
 
 def decide_emergency(rows: Rows, command: UseEmergency, now: datetime) -> Sequence[Struct]:
@@ -314,6 +451,7 @@ def decide_emergency(rows: Rows, command: UseEmergency, now: datetime) -> Sequen
         kind=command.kind,
         command=command.command,
         reason=command.reason,
+        also=command.also,
     )
     return (used,)
 
@@ -381,8 +519,22 @@ end_request = Slice(
     name="end-request",
     command=EndRequest,
     writes=(RequestExpired, RequestVoided),
-    rows=rows_of_request,
+    rows=rows_of_end,
     decide=decide_end,
+)
+remind_review = Slice(
+    name="remind-review",
+    command=RemindReview,
+    writes=(EmergencyUnreviewed,),
+    rows=rows_of_end,
+    decide=decide_reminder,
+)
+act_alone = Slice(
+    name="act-alone",
+    command=ActAlone,
+    writes=(),
+    rows=rows_of_acting,
+    decide=decide_acting,
 )
 use_emergency = Slice(
     name="use-emergency",
@@ -405,6 +557,8 @@ SLICES = (
     reject_request,
     withdraw_request,
     end_request,
+    remind_review,
+    act_alone,
     use_emergency,
     review_request,
 )

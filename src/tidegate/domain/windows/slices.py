@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tidegate.domain.access.reasons import check_operator
 from tidegate.domain.channels.refusals import ChannelNotFound
 from tidegate.domain.channels.stops import ChannelStops, own_stops_key
 from tidegate.domain.windows.checks import WINDOW, check_window
-from tidegate.domain.windows.facts import WindowDeleted, WindowSet, WindowSpec
+from tidegate.domain.windows.facts import WindowDeleted, WindowKind, WindowSet, WindowSpec
 from tidegate.domain.windows.refusals import MalformedWindow, WindowExists, WindowNotFound
 from tidegate.domain.windows.rows import Window, window_key
 from tidegate.kernel.model import Key, Position
@@ -117,6 +118,17 @@ def decide_deletion(
 def spec_of(row: Window) -> WindowSpec:
     """The window without who set it: what it is compared and evaluated by."""
     return WindowSpec(**{name: getattr(row, name) for name in WindowSpec.__struct_fields__})
+
+
+def loosens(before: WindowSpec, after: WindowSpec) -> bool:
+    """Whether an edit may let orders go out at times or to hosts that the window kept from them.
+    Only a longer deny window, or a shorter allow window, surely does not.
+    """
+    if replace(after, duration_seconds=before.duration_seconds) != before:
+        return True
+    if before.kind is WindowKind.DENY:
+        return after.duration_seconds < before.duration_seconds
+    return after.duration_seconds > before.duration_seconds
 
 
 def _demand_channels(rows: Rows, window: WindowSpec) -> Window | None:

@@ -1,0 +1,261 @@
+"""What a request would change, in words: each line from what is to what would be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tidegate import decoders
+from tidegate.control.queries.reads import Reads
+from tidegate.domain.access import steps
+from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
+from tidegate.domain.channels.policy_document import changes, read_policy
+from tidegate.domain.channels.rows import (
+    Channel,
+    Freeze,
+    Quarantined,
+    channel_key,
+    freeze_key,
+    quarantine_key,
+)
+from tidegate.domain.fleet.rows import Budget, Host, budget_key, host_key
+from tidegate.domain.releases.rows import Actual, actual_key
+from tidegate.domain.requests.rows import ChannelRequest
+from tidegate.domain.requests.states import OPEN
+from tidegate.domain.rollouts.names import ref_of
+from tidegate.domain.rollouts.rows import Rollout, rollout_key
+from tidegate.domain.windows.facts import WindowSpec
+from tidegate.domain.windows.rows import Window, window_key
+from tidegate.domain.windows.slices import spec_of
+
+NONE = "none"
+VALUE_CHARS_MAX = 200
+
+decoders.build(WindowSpec)
+
+NameOf = Callable[[str], str | None]
+
+
+class RequestChange(Struct, frozen=True):
+    """One thing that would be different."""
+
+    what: str
+    before: str
+    after: str
+
+
+def list_changes(reads: Reads, name_of: NameOf, row: ChannelRequest) -> tuple[RequestChange, ...]:
+    """What an open request would change as things are now; nothing of one that is over."""
+    if row.state not in OPEN:
+        return ()
+    return tuple(_Changes(reads, name_of, row).lines())
+
+
+class _Changes:
+    def __init__(self, reads: Reads, name_of: NameOf, row: ChannelRequest) -> None:
+        self._reads = reads
+        self._name_of = name_of
+        self._row = row
+        self._said = row.command
+        self._channel = self._find(channel_key(row.channel), Channel)
+
+    def lines(self) -> Iterator[RequestChange]:
+        said = self._said
+        match self._row.kind:
+            case steps.PROMOTE.name:
+                yield self._pin(said["release_id"])
+                for gate in said.get("overrides") or ():
+                    yield RequestChange(f"gate {gate}", "holds the rollout", "passed")
+                if said.get("start_at"):
+                    yield RequestChange("start", "at once", said["start_at"])
+            case steps.ROLL_BACK.name:
+                yield from self._rollback()
+            case steps.EDIT_CHANNEL.name:
+                yield from self._edit()
+            case steps.PROTECT_CHANNEL.name:
+                yield from self._protection()
+            case steps.UNHOLD_CHANNEL.name:
+                yield RequestChange("hold", self._hold(), NONE)
+            case steps.LIFT_QUARANTINE.name:
+                yield self._lift(said["closure_hash"])
+            case _:
+                yield from self._stops()
+
+    # ── the channel ──
+
+    def _pin(self, release: str) -> RequestChange:
+        pin = self._find(actual_key(self._row.channel), Actual)
+        return RequestChange("release", NONE if pin is None else pin.pinned_release_id, release)
+
+    def _rollback(self) -> Iterator[RequestChange]:
+        said = self._said
+        yield self._pin(said.get("to") or "the last release that succeeded")
+        if said.get("now"):
+            yield RequestChange("waves and soaks", "as the policy says", "all hosts at once")
+            yield RequestChange("freeze, hold and window", "hold the rollout", "passed")
+        if said.get("ignore_budgets"):
+            yield RequestChange("budgets", "kept", "passed")
+        if said.get("lift_quarantine"):
+            yield RequestChange(f"quarantine of {said['to']}", "in force", "lifted")
+
+    def _edit(self) -> Iterator[RequestChange]:
+        if self._channel is None:
+            return
+        selector, policy = self._said.get("selector"), self._said.get("policy")
+        if selector is not None and selector != self._channel.selector:
+            yield RequestChange("hosts", self._channel.selector, selector)
+        if policy is not None:
+            yield from describe_policy_changes(self._channel.policy, read_policy(policy).policy)
+
+    def _protection(self) -> Iterator[RequestChange]:
+        found = None if self._channel is None else self._channel.protection
+        asked = self._said.get("protection")
+        if asked is None:
+            yield RequestChange("protection", "a second person", NONE)
+            return
+        yield from _compare(_written(found), {**_written(found), **asked})
+
+    def _hold(self) -> str:
+        row = self._channel
+        if row is None or row.held_by is None:
+            return NONE
+        return f"by {self._name_of(row.held_by) or row.held_by}: {row.held_reason}"
+
+    def _lift(self, closure_hash: str) -> RequestChange:
+        found = self._find(quarantine_key(self._row.channel, closure_hash), Quarantined)
+        if found is None:
+            return RequestChange(f"quarantine of {closure_hash[:16]}", NONE, NONE)
+        since = f"since {found.quarantined_at:%Y-%m-%d %H:%M} UTC: {found.reason}"
+        return RequestChange(f"quarantine of {ref_of(found.rollout_id)}", since, "lifted")
+
+    # ── rollouts, and what stops them ──
+
+    def _stops(self) -> Iterator[RequestChange]:
+        said = self._said
+        match self._row.kind:
+            case steps.RETRY_ROLLOUT.name | steps.CLEAR_ROLLOUT.name:
+                yield from self._clearance()
+            case steps.OVERRIDE_GATE.name:
+                yield RequestChange(f"gate {said['gate']}", "holds the rollout", "passed")
+            case steps.SKIP_WAVE.name:
+                yield RequestChange(f"wave {said['wave']}", "gets the release", "skipped")
+            case steps.PROMOTE_ALL.name:
+                yield RequestChange("waves", "one after the other", "all now")
+            case steps.END_FREEZE.name:
+                yield self._thaw(said["freeze_id"])
+            case steps.CREATE_WINDOW.name | steps.EDIT_WINDOW.name:
+                before = self._find(window_key(said["window"]["window_id"]), Window)
+                after = decoders.convert(said["window"], WindowSpec)
+                old = None if before is None else spec_of(before)
+                yield from _compare(_written(old), _written(after))
+            case steps.DELETE_WINDOW.name:
+                yield RequestChange(f"window {said['window_id']}", "in force", "deleted")
+            case steps.SET_BUDGET.name | steps.REMOVE_BUDGET.name:
+                yield from self._budget(said)
+            case steps.LABEL_HOST.name:
+                host = self._find(host_key(said["host_id"]), Host)
+                yield from _compare({} if host is None else host.labels, said["labels"], "label ")
+
+    def _clearance(self) -> Iterator[RequestChange]:
+        said = self._said
+        hosts = ", ".join(said.get("host_ids") or ()) or "failed hosts"
+        rollout = self._find(rollout_key(said["rollout_id"]), Rollout)
+        waived = said.get("mode") == "waive"
+        yield RequestChange(hosts, "stopped", "waived" if waived else "tried again")
+        if rollout is None or waived:
+            return
+        shut = self._find(quarantine_key(self._row.channel, rollout.target_closure), Quarantined)
+        if shut is not None:
+            yield self._lift(rollout.target_closure)
+
+    def _thaw(self, freeze_id: str) -> RequestChange:
+        freeze = self._find(freeze_key(freeze_id), Freeze)
+        if freeze is None:
+            return RequestChange(f"freeze {freeze_id}", NONE, NONE)
+        until = "" if freeze.until is None else f" until {freeze.until:%Y-%m-%d %H:%M} UTC"
+        by = self._name_of(freeze.operator) or freeze.operator
+        return RequestChange(f"freeze {freeze_id}", f"by {by}{until}: {freeze.reason}", "ended")
+
+    def _budget(self, said: Mapping[str, Any]) -> Iterator[RequestChange]:
+        found = self._find(budget_key(said["budget_id"]), Budget)
+        if self._row.kind == steps.REMOVE_BUDGET.name:
+            yield RequestChange(f"budget {said['budget_id']}", "in force", "removed")
+            return
+        names = ("selector", "max_in_flight", "max_in_flight_pct")
+        old = {name: None if found is None else getattr(found, name) for name in names}
+        yield from _compare(old, {name: said.get(name) for name in names})
+
+    def _find(self, key: Any, model: type[Any]) -> Any:
+        found = self._reads.find(key, model)
+        return None if found is None else found.row
+
+
+# ── policies ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def describe_policy_changes(before: ChannelPolicy, after: ChannelPolicy) -> Iterator[RequestChange]:
+    """What differs between two policies: waves by their names, the rest member by member."""
+    old, new = _waves(before), _waves(after)
+    for name in dict.fromkeys((*old, *new)):
+        if old.get(name) != new.get(name):
+            yield RequestChange(f"wave {name}", old.get(name, NONE), new.get(name, NONE))
+    for change in changes(before, after):
+        if not change.path.startswith("waves"):
+            yield RequestChange(change.path, _text(change.before), _text(change.after))
+
+
+def _waves(policy: ChannelPolicy) -> dict[str, str]:
+    if not policy.waves:
+        return {"rest": "every host at once"}
+    return {wave.name or f"wave-{number}": _wave(wave) for number, wave in enumerate(policy.waves)}
+
+
+def _wave(wave: WaveSpec) -> str:
+    size = "all the rest"
+    if wave.percent is not None:
+        size = f"{wave.percent} % of the hosts"
+    elif wave.count is not None:
+        size = f"{wave.count} host{'' if wave.count == 1 else 's'}"
+    said = [size if wave.selector == "*" else f"{size} of {wave.selector}"]
+    written = msgspec.to_builtins(wave)
+    said += [
+        f"{name} {value}"
+        for name, value in written.items()
+        if name not in ("name", "selector", "percent", "count")
+    ]
+    return ", ".join(said)
+
+
+# ── members ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _written(value: Struct | None) -> dict[str, Any]:
+    """All members, also those that have their default."""
+    if value is None:
+        return {}
+    return {name: getattr(value, name) for name in value.__struct_fields__}
+
+
+def _compare(
+    before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = ""
+) -> Iterator[RequestChange]:
+    for name in dict.fromkeys((*before, *after)):
+        old, new = _text(before.get(name)), _text(after.get(name))
+        if old != new:
+            yield RequestChange(f"{prefix}{name}", old, new)
+
+
+def _text(value: Any) -> str:
+    match value:
+        case None | "" | () | []:
+            return NONE
+        case bool():
+            return "yes" if value else "no"
+        case str():
+            return value[:VALUE_CHARS_MAX]
+        case list() | tuple():
+            return ", ".join(map(_text, value))[:VALUE_CHARS_MAX]
+    return str(value)[:VALUE_CHARS_MAX]

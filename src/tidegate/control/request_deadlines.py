@@ -1,0 +1,93 @@
+"""Ends requests that expired or are void, and reminds people of reviews, in one of several
+processes.
+
+    waiting, approved ──▶ its time is over, or its channel changed ──▶ expired, voided
+    to review ──▶ nobody has looked for 72 h ──▶ people are told, once
+
+A request that is over is over, whether this has recorded it or not: approving it is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+from tidegate.clock import Clock
+from tidegate.control.leaders import Leader
+from tidegate.control.queries.reads import Reads
+from tidegate.control.runtime import Control
+from tidegate.domain.requests.rows import REQUESTS, ChannelRequest
+from tidegate.domain.requests.slices import (
+    REVIEW_SECONDS,
+    EndRequest,
+    RemindReview,
+    end_request,
+    remind_review,
+)
+from tidegate.domain.requests.states import OPEN, RequestState
+from tidegate.kernel.model import Meta
+
+ACTOR = Meta(actor="worker")
+LOOKED_AT_MAX = 500  # requests of one state in one round, the newest first
+
+
+class RequestDeadlines:
+    """Looks at every open request, as long as it is the leader."""
+
+    def __init__(
+        self,
+        control: Control,
+        reads: Reads,
+        clock: Clock,
+        leader: Leader,
+        notify: Callable[[], None],
+    ) -> None:
+        self._control = control
+        self._reads = reads
+        self._clock = clock
+        self._leader = leader
+        self._notify = notify
+
+    def round(self) -> bool:
+        """Record what is over; whether there is more to do at once: never.
+
+        Raises:
+            LeaseLost, AttemptsExhausted, Unavailable, Unknown.
+        """
+        if not self._leader.lead():
+            return False
+        done = [self._end(row) for state in sorted(OPEN) for row in self._rows(state)]
+        due = self._clock() - timedelta(seconds=REVIEW_SECONDS)
+        done += [
+            self._remind(row)
+            for row in self._rows(RequestState.TO_REVIEW)
+            if row.reminded_at is None and row.made_at <= due
+        ]
+        if any(done):
+            self._notify()
+        return False
+
+    def close(self) -> None:
+        self._leader.resign()
+
+    def _rows(self, state: RequestState) -> Iterator[ChannelRequest]:
+        found = self._reads.newest(REQUESTS, "by_state", of=(str(state),), limit=LOOKED_AT_MAX)
+        return (item.row for item in found)
+
+    def _end(self, row: ChannelRequest) -> bool:
+        command = EndRequest(
+            request_id=row.request_id,
+            channel=row.channel,
+            by=ACTOR.actor,
+            term=self._leader.token,
+        )
+        return self._control.execute(end_request, command, meta=ACTOR).position > 0
+
+    def _remind(self, row: ChannelRequest) -> bool:
+        command = RemindReview(
+            request_id=row.request_id,
+            channel=row.channel,
+            by=ACTOR.actor,
+            term=self._leader.token,
+        )
+        return self._control.execute(remind_review, command, meta=ACTOR).position > 0

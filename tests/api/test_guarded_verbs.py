@@ -1,0 +1,311 @@
+"""What one person alone cannot loosen on a protected channel, and when a request is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.api.served_fleet import CHANNEL, ServedFleet, serve_fleet
+from tidegate.control.operations.protection import GuardedVerb
+from tidegate.control.runtime import CommandOutcome
+from tidegate.control.worker import make_request_deadlines
+from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.principals import Principal
+from tidegate.domain.access.roles import Grant, Role
+from tidegate.domain.access.second_person import SecondPersonNeeded
+from tidegate.domain.access.steps import UNHOLD_CHANNEL
+from tidegate.domain.channels.slices import UnholdChannel, unhold_channel
+
+HERE = f"/v1/channels/{CHANNEL}"
+WHY = {"reason": "it is production"}
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
+    with serve_fleet(tmp_path / "data") as fleet:
+        fleet.create()
+        fleet.served.as_role(Grant(Role.APPROVER, f"channel:{CHANNEL}"))
+        yield fleet
+
+
+def approver(fleet: ServedFleet) -> httpx2.Client:
+    return fleet.served.as_role(Grant(Role.APPROVER, f"channel:{CHANNEL}"))
+
+
+def protect(fleet: ServedFleet, **members: Any) -> None:
+    done = fleet.manager.post(f"{HERE}/protect", json=WHY | members)
+    assert done.status_code == 200, done.text
+
+
+def approve(who: httpx2.Client, request: dict[str, Any], **members: Any) -> httpx2.Response:
+    body = {"digest": request["digest"]} | members
+    return who.post(f"/v1/requests/{request['request_id']}/approve", json=body)
+
+
+def events(fleet: ServedFleet, *types: str) -> list[str]:
+    found = fleet.installation.log.feed(after=0, limit=10_000)
+    return [event.type for event in found if event.type in types]
+
+
+def wider(request: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return {item["what"]: (item["before"], item["after"]) for item in request["changes"]}
+
+
+@pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
+def test_a_channel_that_is_protected_while_a_verb_is_decided_makes_a_request_of_it(
+    fleet: ServedFleet,
+) -> None:
+    fleet.operator.post(f"{HERE}/hold", json={"reason": "audit"})
+    caller = Caller(principal=Principal("user_other", "session", (Grant(Role.FLEET_OPERATOR),)))
+    verb = GuardedVerb(
+        step=UNHOLD_CHANNEL, channels=(CHANNEL,), arguments={"reason": "x"}, own_hold=CHANNEL
+    )
+    attempts = []
+
+    def unhold_late(by: Caller) -> CommandOutcome:
+        """Between the admission and the commit, somebody protects the channel."""
+        attempts.append(by.alongside)
+        protect(fleet)
+        command = UnholdChannel(channel=CHANNEL, operator=by.id, reason="x")
+        return fleet.installation.execute(unhold_channel, command, by)
+
+    with pytest.raises(SecondPersonNeeded):
+        fleet.installation.guard.run(caller, verb, unhold_late, lambda: None)
+
+    assert len(attempts) == 1
+    assert events(fleet, "ChannelUnheld", "RequestMade") == ["RequestMade"]
+
+
+@pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
+def test_ends_a_hold_or_a_freeze_of_another_person_only_with_a_second_one(
+    fleet: ServedFleet,
+) -> None:
+    ann, other = approver(fleet), fleet.served.as_role(Role.FLEET_OPERATOR)
+    protect(fleet)
+    fleet.operator.post(f"{HERE}/hold", json={"reason": "audit"})
+    body = {"freeze_id": "xmas", "channels": [CHANNEL], "reason": "holidays"}
+    assert fleet.operator.post("/v1/freezes", json=body).status_code == 201
+
+    unhold = other.post(f"{HERE}/unhold", json={"reason": "late"})
+    thaw = other.post("/v1/freezes/xmas/end", json={"reason": "late"})
+    assert [unhold.status_code, thaw.status_code] == [202, 202], thaw.text
+    assert events(fleet, "ChannelUnheld", "FreezeEnded") == []
+    assert thaw.json()["what"] == f"end the freeze xmas, which covers {CHANNEL}"
+    done = [approve(ann, asked.json()) for asked in (unhold, thaw)]
+    own = fleet.operator.post(f"{HERE}/hold", json={"reason": "once more"})
+    released = fleet.operator.post(f"{HERE}/unhold", json={"reason": "mine"})
+
+    assert [answer.json()["state"] for answer in done] == ["executed", "executed"]
+    assert [own.status_code, released.status_code] == [200, 200]
+    assert events(fleet, "ChannelUnheld", "FreezeEnded") == [
+        *("ChannelUnheld", "FreezeEnded", "ChannelUnheld"),
+    ]
+
+
+@pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
+def test_a_freeze_of_all_channels_covers_the_protected_ones(fleet: ServedFleet) -> None:
+    other = fleet.served.as_role(Role.FLEET_OPERATOR)
+    protect(fleet)
+    fleet.operator.post("/v1/freezes", json={"freeze_id": "all", "reason": "outage"})
+
+    ended = other.post("/v1/freezes/all/end", json={"reason": "late"})
+
+    assert ended.status_code == 202, ended.text
+    assert events(fleet, "FreezeEnded") == []
+
+
+@pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
+def test_loosens_a_window_or_a_budget_only_with_a_second_person(fleet: ServedFleet) -> None:
+    ann = approver(fleet)
+    window = {
+        "window_id": "nights",
+        "kind": "deny",
+        "channels": [CHANNEL],
+        "start": "2026-04-24T08:00",
+        "duration_seconds": 3_600,
+        "rule": "FREQ=DAILY",
+        "reason": "quiet",
+    }
+    made = fleet.operator.post("/v1/windows", json=window)
+    bound = {"selector": "app=web", "max_in_flight": 1}
+    fleet.operator.put("/v1/budgets/web", json=bound)
+    protect(fleet)
+    etag = {"if-match": made.headers["etag"]}
+
+    longer = fleet.operator.patch(
+        "/v1/windows/nights", json={"duration_seconds": 7_200, "reason": "more"}, headers=etag
+    )
+    stale = fleet.operator.patch(
+        "/v1/windows/nights", json={"duration_seconds": 600, "reason": "less"}, headers=etag
+    )
+    etag = {"if-match": longer.headers["etag"]}
+    shorter = fleet.operator.patch(
+        "/v1/windows/nights", json={"duration_seconds": 600, "reason": "less"}, headers=etag
+    )
+    deleted = fleet.operator.post("/v1/windows/nights/delete", json={"reason": "gone"})
+    tighter = fleet.operator.put("/v1/budgets/web", json={**bound, "max_in_flight_pct": 10})
+    more = fleet.operator.put("/v1/budgets/web", json={**bound, "max_in_flight": 2})
+    removed = fleet.operator.delete("/v1/budgets/web")
+
+    assert [longer.status_code, tighter.status_code] == [200, 200], longer.text
+    assert (stale.status_code, stale.json()["code"]) == (409, "version_conflict")
+    waiting = [shorter, deleted, more, removed]
+    assert [answer.status_code for answer in waiting] == [202, 202, 202, 202]
+    assert wider(shorter.json()) == {"duration_seconds": ("7200", "600")}
+    assert wider(more.json())["max_in_flight"] == ("1", "2")
+    assert approve(ann, shorter.json()).json()["state"] == "executed"
+    assert approve(ann, more.json()).json()["state"] == "executed"
+    shown = fleet.viewer.get("/v1/windows/nights").json()
+    assert shown["duration_seconds"] == 600
+
+
+@pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
+def test_adds_time_beside_another_allow_window_only_with_a_second_person(
+    fleet: ServedFleet,
+) -> None:
+    window = {
+        "kind": "allow",
+        "channels": [CHANNEL],
+        "rule": "FREQ=DAILY",
+        "start": "2026-04-24T02:00",
+        "duration_seconds": 3_600,
+        "reason": "nights",
+    }
+    protect(fleet)
+
+    first = fleet.operator.post("/v1/windows", json=window | {"window_id": "one"})
+    second = fleet.operator.post("/v1/windows", json=window | {"window_id": "two"})
+
+    assert [first.status_code, second.status_code] == [201, 202], second.text
+
+
+@pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
+def test_moves_a_host_to_another_channel_of_the_package_only_with_a_second_person(
+    fleet: ServedFleet,
+) -> None:
+    ann = approver(fleet)
+    body = {"channel": "web-dev", "package": "default/web", "selector": "app=dev"}
+    assert fleet.manager.post("/v1/channels", json=body).status_code == 201
+    protect(fleet)
+
+    out = fleet.operator.put("/v1/hosts/web-02/labels", json={"labels": {"app": "dev"}})
+    kept = fleet.operator.put(
+        "/v1/hosts/web-02/labels", json={"labels": {"app": "web", "tier": "rest", "rack": "b"}}
+    )
+
+    assert (out.status_code, kept.status_code) == (202, 200), out.text
+    assert wider(out.json())["label app"] == ("web", "dev")
+    assert approve(ann, out.json()).json()["state"] == "executed"
+    assert fleet.viewer.get("/v1/hosts/web-02").json()["labels"] == {"app": "dev"}
+
+
+@pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
+def test_makes_no_request_of_what_the_caller_did_not_see(fleet: ServedFleet) -> None:
+    protect(fleet)
+    stale = {"if-match": '"1"'}
+    approver(fleet)
+    fleet.installation.guard.approvers(CHANNEL)
+
+    edit = fleet.manager.patch(HERE, json={"selector": "app=api"}, headers=stale)
+    promote = fleet.manager.post(f"{HERE}/promote", json={"release_id": "web.1"}, headers=stale)
+    unknown = fleet.manager.post(f"{HERE}/promote", json={"release_id": "web.99"})
+
+    assert [edit.status_code, promote.status_code, unknown.status_code] == [409, 409, 404]
+    assert events(fleet, "RequestMade") == []
+
+
+@pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
+def test_a_repeat_gets_what_its_first_copy_did_although_the_channel_is_protected_now(
+    fleet: ServedFleet,
+) -> None:
+    key = {"idempotency-key": "one"}
+    body = {"release_id": "web.1"}
+    first = fleet.manager.post(f"{HERE}/promote", json=body, headers=key)
+    protect(fleet)
+
+    second = fleet.manager.post(f"{HERE}/promote", json=body, headers=key)
+
+    assert (first.status_code, second.status_code) == (200, 200), second.text
+    assert first.json()["rollout_id"] == second.json()["rollout_id"]
+    assert events(fleet, "RequestMade") == []
+
+
+@pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
+def test_confirms_once_more_when_many_hosts_came_or_went(fleet: ServedFleet) -> None:
+    ann = approver(fleet)
+    protect(fleet)
+    request = fleet.manager.post(f"{HERE}/promote", json={"release_id": "web.1"}).json()
+    fleet.enroll("web-03", tier="rest", app="web")
+
+    refused = approve(ann, request)
+    after = ann.get(f"/v1/requests/{request['request_id']}").json()["state"]
+    confirmed = approve(ann, request, hosts=3)
+
+    assert (refused.status_code, refused.json()["code"]) == (409, "request_hosts_moved")
+    assert "had 2 hosts" in refused.json()["detail"]
+    assert after == "waiting"
+    assert confirmed.json()["state"] == "executed", confirmed.text
+
+
+@pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
+def test_a_request_of_what_cannot_wait_expires_within_the_hour(fleet: ServedFleet) -> None:
+    on_call = fleet.served.as_role(Role.RELEASE_MANAGER, Role.ON_CALL)
+    protect(fleet)
+
+    promoted = on_call.post(f"{HERE}/promote", json={"release_id": "web.1"}).json()
+    at_once = on_call.post(f"{HERE}/rollback", json={"reason": "bad", "now": True}).json()
+
+    made = fleet.installation.clock()
+    found = [request["expires_at"][:16] for request in (promoted, at_once)]
+    wanted = [made + timedelta(days=1), made + timedelta(hours=1)]
+    assert found == [moment.isoformat()[:16] for moment in wanted]
+
+
+@pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
+def test_the_worker_records_what_is_over_and_reminds_of_reviews(fleet: ServedFleet) -> None:
+    approver(fleet)
+    on_call = fleet.served.as_role(Role.RELEASE_MANAGER, Role.ON_CALL)
+    protect(fleet)
+    etag = {"if-match": fleet.manager.get(HERE).headers["etag"]}
+    voided = fleet.manager.patch(HERE, json={"selector": "app=api"}, headers=etag).json()
+    glass = {"tidegate-break-glass": "it%20burns"}
+    assert on_call.post(f"{HERE}/promote", json={"release_id": "web.1"}, headers=glass).is_success
+    expiring = fleet.manager.post(f"{HERE}/promote", json={"release_id": "web.2"}).json()
+    deadlines = make_request_deadlines(fleet.installation)
+
+    def state(request: dict[str, Any]) -> str:
+        return str(fleet.viewer.get(f"/v1/requests/{request['request_id']}").json()["state"])
+
+    deadlines.round()
+    assert (state(voided), state(expiring)) == ("voided", "waiting")
+    fleet.wait(86_401)
+    deadlines.round()
+    assert state(expiring) == "expired"
+    assert events(fleet, "EmergencyUnreviewed") == []
+    for _ in range(2):
+        fleet.wait(86_400)
+        deadlines.round()
+    assert events(fleet, "EmergencyUnreviewed", "RequestExpired", "RequestVoided") == [
+        *("RequestVoided", "RequestExpired", "EmergencyUnreviewed"),
+    ]
+    assert fleet.installation.health.differences() == []
+
+
+@pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
+def test_says_in_words_what_a_request_would_change(fleet: ServedFleet) -> None:
+    protect(fleet)
+    etag = {"if-match": fleet.manager.get(HERE).headers["etag"]}
+    policy = {"waves": [{"name": "all", "soak_seconds": 30}], "sustained_failure_seconds": 5}
+
+    asked = fleet.manager.patch(
+        HERE, json={"policy": policy, "selector": "app=api"}, headers=etag
+    ).json()
+
+    assert asked["what"] == f"change the hosts and the policy of {CHANNEL}"
+    assert wider(asked)["hosts"] == ("app=web", "app=api")
+    assert wider(asked)["wave canary"][1] == "none"
