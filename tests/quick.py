@@ -8,6 +8,7 @@ TIDEGATE_TEST_LONG    sweeps that `script/test` cuts short are run in full, and 
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -46,6 +47,16 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "in_bench: .ci/run does the same with `python -m bench` in its ci mode, behind script/test",
     )
+
+
+def pytest_sessionstart() -> None:
+    gc.disable()  # until everything is collected: nearly all of it stays
+
+
+def pytest_collection_finish() -> None:
+    """Never look again at what was collected: a search through 12,000 tests takes 0.25 s."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -13,10 +13,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeVar, get_type_hints
 
 from tidegate.errors import InvalidDefinition
+
+FUNCTIONS_MAX = 2_000  # whose signatures are remembered
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -47,10 +49,15 @@ class Parts:
         return partial(function, **given) if given else function
 
     def _fill(self, function: Callable[..., Any], *, skip: int = 0) -> dict[str, Any]:
-        hints = get_type_hints(function)
-        names = list(inspect.signature(function).parameters)[skip:]
         try:
-            return {name: self[hints[name]] for name in names}
-        except (InvalidDefinition, KeyError) as error:
+            return {name: self[kind] for name, kind in _parameters(function)[skip:]}
+        except InvalidDefinition as error:
             where = f"{function.__module__}.{function.__qualname__}"
             raise InvalidDefinition(f"{where}: {error}") from None
+
+
+@lru_cache(FUNCTIONS_MAX)
+def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, Any], ...]:
+    """What the parameters of a function name, in order; None: nothing."""
+    hints = get_type_hints(function)
+    return tuple((name, hints.get(name)) for name in inspect.signature(function).parameters)
