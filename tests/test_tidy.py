@@ -56,7 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "api": {*SERVED, "control.fleet", "control.outbox.targets", "public_addresses"},
     "dashboard": {*SERVED, "api.feed"},
     "agent": {
-        *("errors", "decoders", "clock", "bounded_http", "public_addresses"),
+        *("__version__", "errors", "decoders", "clock", "bounded_http", "public_addresses"),
         *("domain.content", "domain.hosts"),
     },
     "cli": {"errors", "domain.content", "__version__"},

@@ -33,6 +33,7 @@ class AgentProcess:
         self.root.mkdir(parents=True)
         self.state = self.directory / "state"
         self._process: subprocess.Popen[bytes] | None = None
+        self.program: tuple[str, ...] = (sys.executable, "-m", "tidegate", "agent")
         (self.directory / "token").write_text(fleet_server.token(host_id))
         (self.directory / "probes.toml").write_text(PROBE.format(root=self.root))
         self._configure(fleet_server.served.url, channel)
@@ -61,7 +62,7 @@ class AgentProcess:
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "tidegate", "agent"),
+                    *self.program,
                     *("--config", str(self.directory / "agent.toml")),
                     *("--token-file", str(self.directory / "token")),
                 ],

@@ -17,6 +17,8 @@ def commands() -> dict[str, click.Command]:
         command = group.get_command(ctx, name)
         assert command is not None
         if isinstance(command, click.Group):
+            if command.invoke_without_command:
+                found[name] = command
             found |= {f"{name} {verb}": member for verb, member in command.commands.items()}
         else:
             found[name] = command

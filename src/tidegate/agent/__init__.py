@@ -10,6 +10,8 @@ probes.py, probe_schedule.py   whether it is healthy, and when to ask
 order_runs.py                  what follows from what: one thread, no network
 loop.py                        the threads around it
 command.py                     ``tidegate agent``
+install.py, install_report.py  ``tidegate agent install``
+program.py                     ``tidegate-agent``, where no server is installed
 
 It runs the control plane's own machine of a host (``domain.hosts``), so that both sides agree.
 """

@@ -8,12 +8,12 @@ import signal
 import sys
 import time
 from contextlib import ExitStack
-from importlib.metadata import version
 from pathlib import Path
 from socket import gethostname
 from types import FrameType
 from typing import Final
 
+from tidegate import __version__
 from tidegate.agent import identity
 from tidegate.agent.client import AgentClient
 from tidegate.agent.config import AgentSettings, load
@@ -60,7 +60,7 @@ def run(file: str, token_file: str | None = None, state_directory: str | None = 
             journal,
             build_drivers(settings, client),
             system_clock,
-            version("tidegate"),
+            __version__,
         )
         _stop_on_signals(loop)
         logging.info("%s works for %s", enrolled.host_id, settings.server)

@@ -47,6 +47,12 @@ class NotEnrolled(Refused):
     code = "agent_not_enrolled"
 
 
+class InstallRefused(Refused):
+    """The agent cannot be installed like this; nothing was started."""
+
+    code = "agent_install_refused"
+
+
 class ServerAway(Unavailable):
     """The server did not answer, or could not for now; the same request may work later."""
 

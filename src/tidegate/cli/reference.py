@@ -79,11 +79,17 @@ def _command(command: click.Command, ctx: click.Context, mark: str) -> Iterator[
     yield f"\n{mark} `{ctx.command_path}`\n\n"
     yield f"{_prose(command)}\n"
     if isinstance(command, click.Group):
+        if command.invoke_without_command:
+            yield from _flags(command, ctx)
         for name in command.list_commands(ctx):
             member = command.get_command(ctx, name)
             assert member is not None
             yield from _command(member, click.Context(member, ctx, name), f"{mark}#")
         return
+    yield from _flags(command, ctx)
+
+
+def _flags(command: click.Command, ctx: click.Context) -> Iterator[str]:
     yield f"\n```text\n{_usage(command, ctx)}\n```\n"
     options = [
         param

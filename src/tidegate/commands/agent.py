@@ -1,23 +1,38 @@
-"""``tidegate agent``: the agent of this host, until it is told to stop."""
+"""``tidegate agent``: the agent of this host, until it is told to stop; and how it is installed."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from shutil import which
+
 import click
 
-from tidegate.cli.exit_codes import CommandExit, exit_code_of
+from tidegate.cli.exit_codes import CommandExit, ExitCode, exit_code_of
+from tidegate.cli.output import say
 from tidegate.errors import TidegateError
 
 
-@click.command()
-@click.option("--config", "file", required=True, metavar="FILE", help="Its settings, TOML.")
+@click.group(invoke_without_command=True, subcommand_metavar="[install]")
+@click.option("--config", "file", metavar="FILE", help="Its settings, TOML; needed to run.")
 @click.option("--token-file", metavar="FILE", help="Holds a one-time token, for the first start.")
 @click.option("--state", metavar="DIR", help="In place of the file's.")
-def agent(file: str, token_file: str | None, state: str | None) -> None:
+@click.pass_context
+def agent(ctx: click.Context, file: str | None, token_file: str | None, state: str | None) -> None:
     """Run what the server orders on this host, watch it, and go back by itself.
 
     The first start enrolls the host, by a one-time token in the file or in TIDEGATE_AGENT_TOKEN;
-    later starts need none. A signal (INT or TERM) ends it; the next start resumes from there.
+    later starts need none. A signal (INT or TERM) ends it; the next start goes on from there.
     """
+    if ctx.invoked_subcommand is not None:
+        return
+    if file is None:
+        raise CommandExit(
+            ExitCode.USAGE,
+            "say --config FILE to run the agent",
+            "tidegate agent --help",
+            "tidegate agent install --help",
+        )
     from tidegate.agent.command import run
     from tidegate.agent.errors import NotEnrolled, RefusedByServer
 
@@ -27,4 +42,53 @@ def agent(file: str, token_file: str | None, state: str | None) -> None:
         # What helps is at the agent's own settings, or with who gives out its tokens.
         asks = isinstance(error, RefusedByServer | NotEnrolled)
         tries = ("tidegate host enroll …",) * asks + ("tidegate agent --help",)
+        raise CommandExit(exit_code_of(error), f"{error.detail} [{error.code}]", *tries) from None
+
+
+@agent.command("install")
+@click.option("--server", default="", metavar="URL", help="The server, for new settings.")
+@click.option(
+    "--channel",
+    "channels",
+    multiple=True,
+    metavar="NAME=DIR",
+    help="A channel and the directory of its releases, for new settings. Repeatable.",
+)
+@click.option(
+    "--writable",
+    multiple=True,
+    metavar="DIR",
+    help="A further directory that programs of the agent may write to. Repeatable.",
+)
+@click.option("--run-as", default="", metavar="USER", help="The user of the service, not root.")
+@click.option("--user", is_flag=True, help="Install a service of your own, without root.")
+@click.option("--dry-run", is_flag=True, help="Print the files, and write nothing.")
+def install(
+    server: str,
+    channels: tuple[str, ...],
+    writable: tuple[str, ...],
+    run_as: str,
+    user: bool,
+    dry_run: bool,
+) -> None:
+    """Write a systemd unit and settings for the agent of this host.
+
+    It keeps settings that exist, starts nothing, and prints what to do next.
+    """
+    from tidegate.agent.install_report import install as install_agent
+
+    path = str(Path(which(sys.argv[0]) or sys.argv[0]).absolute())
+    try:
+        for line in install_agent(
+            program=(path, "agent"),
+            is_user=user,
+            is_dry=dry_run,
+            server=server,
+            channels=channels,
+            writable=writable,
+            run_as=run_as,
+        ):
+            say(line)
+    except TidegateError as error:
+        tries = ("tidegate agent install --help",)
         raise CommandExit(exit_code_of(error), f"{error.detail} [{error.code}]", *tries) from None

@@ -1,0 +1,266 @@
+"""Install the agent as a systemd service: write its settings and its unit, start nothing.
+
+    as root   /etc/tidegate/agent.toml          /etc/systemd/system/tidegate-agent.service
+    --user    ~/.config/tidegate/agent.toml     ~/.config/systemd/user/tidegate-agent.service
+
+Settings that exist are kept. The unit is ours: it is written again when it would differ, unless
+somebody else wrote the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from shlex import quote
+from typing import Final
+
+from msgspec import Struct
+
+from tidegate.agent.config import AgentSettings, load
+from tidegate.agent.errors import InstallRefused
+
+MARK: Final = "# Written by `tidegate agent install`."
+UNIT: Final = "tidegate-agent.service"
+
+_SANDBOX: Final = """\
+NoNewPrivileges=yes
+ProtectSystem=strict
+ProtectHome=yes
+PrivateTmp=yes
+PrivateDevices=yes
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+"""
+# A manager of a user cannot make the mounts of the others.
+_USER_SANDBOX: Final = """\
+NoNewPrivileges=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+SystemCallArchitectures=native
+"""
+
+
+class InstallPlaces(Struct, frozen=True, kw_only=True):
+    """Where things go."""
+
+    config: Path
+    token: Path
+    state: Path
+    unit: Path
+    is_user: bool = False
+
+
+class InstallRequest(Struct, frozen=True, kw_only=True):
+    """What an operator asks for. ``server`` and ``channels`` are for settings that are new."""
+
+    program: tuple[str, ...]  # how the agent is started, with a full path
+    places: InstallPlaces
+    server: str = ""
+    channels: tuple[tuple[str, str], ...] = ()  # name, root of the driver symlink
+    writable: tuple[str, ...] = ()  # further directories for the programs that the agent starts
+    run_as: str = ""  # a user of this machine; empty: root, or whoever installs it with --user
+
+
+class InstallFile(Struct, frozen=True, kw_only=True):
+    """A file as it shall be, and what is to be done for that."""
+
+    path: Path
+    content: str
+    mode: int
+    change: str  # "create", "replace" or "keep"
+
+
+class InstallPlan(Struct, frozen=True, kw_only=True):
+    """The files, and the commands that the operator runs next."""
+
+    files: tuple[InstallFile, ...]
+    next: tuple[str, ...]
+
+
+def system_places() -> InstallPlaces:
+    """For the whole machine; writing needs root."""
+    return InstallPlaces(
+        config=Path("/etc/tidegate/agent.toml"),
+        token=Path("/etc/tidegate/agent.token"),
+        state=Path("/var/lib/tidegate-agent"),
+        unit=Path("/etc/systemd/system") / UNIT,
+    )
+
+
+def user_places(home: Path) -> InstallPlaces:
+    """For one person."""
+    return InstallPlaces(
+        config=home / ".config/tidegate/agent.toml",
+        token=home / ".config/tidegate/agent.token",
+        state=home / ".local/state/tidegate-agent",
+        unit=home / ".config/systemd/user" / UNIT,
+        is_user=True,
+    )
+
+
+def plan_install(request: InstallRequest) -> InstallPlan:
+    """What is to be written, and what comes next. Writes nothing.
+
+    Raises:
+        InstallRefused: something is missing, or a unit of somebody else is in the way.
+        InvalidAgentSetting: the settings that exist are wrong.
+    """
+    places = request.places
+    if places.config.exists():
+        config = InstallFile(
+            path=places.config, content=places.config.read_text(), mode=0o644, change="keep"
+        )
+        settings: AgentSettings | None = load(places.config)
+    else:
+        config = InstallFile(
+            path=places.config, content=_render_settings(request), mode=0o644, change="create"
+        )
+        settings = None
+    roots = _roots(request, settings)
+    unit = _plan_unit(places.unit, render_unit(request, roots, settings))
+    return InstallPlan(files=(config, unit), next=_next_commands(places, roots))
+
+
+def apply_install(plan: InstallPlan) -> None:
+    """Write the files of a plan that are new or differ. Raises: InstallRefused."""
+    for file in plan.files:
+        if file.change == "keep":
+            continue
+        try:
+            file.path.parent.mkdir(parents=True, exist_ok=True)
+            partial = file.path.with_name(file.path.name + ".partial")
+            partial.write_text(file.content)
+            partial.chmod(file.mode)
+            partial.replace(file.path)
+        except OSError as error:
+            raise InstallRefused(
+                f"{file.path} cannot be written: {error.strerror}; run it as root, or with --user"
+            ) from None
+
+
+def render_unit(
+    request: InstallRequest, roots: Sequence[str], settings: AgentSettings | None
+) -> str:
+    """The unit: the agent with as little of the machine as it needs."""
+    places = request.places
+    start = (*request.program, "--config", str(places.config), "--token-file", str(places.token))
+    state = settings.state if settings is not None else str(places.state)
+    lines = [
+        MARK,
+        "# Run it again after a change of the settings: it keeps what is yours.",
+        "[Unit]",
+        "Description=Tidegate agent",
+        "Wants=network-online.target",
+        "After=network-online.target",
+        "",
+        "[Service]",
+        "Type=exec",
+        f"ExecStart={' '.join(map(_to_argument, start))}",
+        "# TERM lets a switch finish; the next start goes on from the journal.",
+        "KillSignal=SIGTERM",
+        "TimeoutStopSec=30",
+        "Restart=always",
+        "RestartSec=2",
+        "# 2: a setting is wrong; to start again would change nothing.",
+        "RestartPreventExitStatus=2",
+        "UMask=0022",
+    ]
+    if places.is_user:
+        return "\n".join((*lines, "", _USER_SANDBOX, "[Install]", "WantedBy=default.target", ""))
+    if request.run_as:
+        lines.append(f"User={_quote(request.run_as)}")
+    if state == str(places.state):
+        lines += [f"StateDirectory={places.state.name}", "StateDirectoryMode=0700"]
+        writable = [*roots, *request.writable]
+    else:
+        writable = [state, *roots, *request.writable]
+    if writable:
+        lines.append(f"ReadWritePaths={' '.join(map(_quote, dict.fromkeys(writable)))}")
+    return "\n".join((*lines, "", _SANDBOX, "[Install]", "WantedBy=multi-user.target", ""))
+
+
+def _render_settings(request: InstallRequest) -> str:
+    """Raises: InstallRefused: the server or the channels are not said."""
+    flags = {"--server URL": request.server, "--channel NAME=DIR": request.channels}
+    missing = [flag for flag, given in flags.items() if not given]
+    if missing:
+        raise InstallRefused(
+            f"there is no {request.places.config} yet; to write it, say {' and '.join(missing)}"
+        )
+    lines = [
+        "# Settings of the Tidegate agent: docs/agent.md lists all of them.",
+        f"server = {_toml(request.server)}",
+        f"state = {_toml(str(request.places.state))}",
+    ]
+    for name, root in request.channels:
+        lines += ["", f"[channels.{_toml(name)}]", 'driver = "symlink"', f"root = {_toml(root)}"]
+    return "\n".join((*lines, ""))
+
+
+def _roots(request: InstallRequest, settings: AgentSettings | None) -> list[str]:
+    """The directories that the driver symlink writes to."""
+    if settings is None:
+        return [root for _, root in request.channels]
+    return [channel.root for channel in settings.channels.values() if channel.root]
+
+
+def _plan_unit(path: Path, content: str) -> InstallFile:
+    """Raises: InstallRefused."""
+    change = "create"
+    if path.exists():
+        found = path.read_text()
+        if not found.startswith(MARK):
+            raise InstallRefused(
+                f"{path} was not written by this command; move it away to install another"
+            )
+        change = "keep" if found == content else "replace"
+    return InstallFile(path=path, content=content, mode=0o644, change=change)
+
+
+def _next_commands(places: InstallPlaces, roots: Sequence[str]) -> tuple[str, ...]:
+    systemctl = "systemctl --user" if places.is_user else "systemctl"
+    journal = "journalctl --user" if places.is_user else "journalctl"
+    missing = [root for root in roots if not Path(root).is_dir()]
+    return (
+        *(f"mkdir -p {quote(root)}" for root in missing),
+        f"install -m 600 TOKEN-FILE {quote(str(places.token))}   # from: tidegate host enroll NAME",
+        f"{systemctl} daemon-reload",
+        f"{systemctl} enable --now {UNIT}",
+        f"{journal} -u {UNIT} -f",
+    )
+
+
+def _to_argument(word: str) -> str:
+    """An argument of a program, as systemd reads it: variables mean themselves."""
+    return _quote(word.replace("$", "$$"))
+
+
+def _quote(word: str) -> str:
+    """A word as systemd reads it: specifiers and quotes mean themselves."""
+    escaped = word.replace("\\", "\\\\").replace("%", "%%").replace('"', '\\"')
+    return f'"{escaped}"' if set(escaped) & set(" \t;'\"") else escaped
+
+
+def _toml(text: str) -> str:
+    """A basic string of TOML. Raises: InstallRefused."""
+    if any(ord(letter) < 32 or ord(letter) == 127 for letter in text):
+        raise InstallRefused(f"{text[:80]!r} has a control character")
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def default_places(is_user: bool) -> InstallPlaces:
+    """The places for this process."""
+    return user_places(Path.home()) if is_user else system_places()

@@ -1,0 +1,78 @@
+"""What ``agent install`` prints: what it wrote, that nothing runs yet, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from tidegate.agent.errors import InstallRefused
+from tidegate.agent.install import (
+    InstallPlan,
+    InstallRequest,
+    apply_install,
+    default_places,
+    plan_install,
+)
+
+DID: Final = {"create": "wrote", "replace": "replaced", "keep": "unchanged:"}
+
+
+def install(
+    *,
+    program: tuple[str, ...],
+    is_user: bool,
+    is_dry: bool,
+    server: str,
+    channels: Sequence[str],
+    writable: Sequence[str],
+    run_as: str,
+) -> Iterator[str]:
+    """Install the agent, or only say how. The lines to print.
+
+    Raises:
+        InstallRefused, InvalidAgentSetting.
+    """
+    if is_user and run_as:
+        raise InstallRefused("with --user it runs as you; leave --run-as out")
+    request = InstallRequest(
+        program=program,
+        places=default_places(is_user),
+        server=server,
+        channels=tuple(map(_to_channel, channels)),
+        writable=tuple(writable),
+        run_as=run_as,
+    )
+    plan = plan_install(request)
+    if not is_dry:
+        apply_install(plan)
+    return iter((*(_dry_lines(plan) if is_dry else _done_lines(plan)), *_next_lines(plan)))
+
+
+def _to_channel(text: str) -> tuple[str, str]:
+    """Raises: InstallRefused."""
+    name, equals, root = text.partition("=")
+    if not (name and equals and root.startswith("/")):
+        raise InstallRefused(
+            f"--channel is {text[:200]!r}; allowed is NAME=DIR with a full path, as web=/srv/web"
+        )
+    return name, root
+
+
+def _dry_lines(plan: InstallPlan) -> Iterator[str]:
+    for file in plan.files:
+        if file.change == "keep":
+            yield f"# {file.path} stays as it is"
+        else:
+            yield f"# would {file.change} {file.path}:"
+            yield file.content
+
+
+def _done_lines(plan: InstallPlan) -> Iterator[str]:
+    for file in plan.files:
+        yield f"{DID[file.change]} {file.path}"
+
+
+def _next_lines(plan: InstallPlan) -> Iterator[str]:
+    yield "Nothing was started. Next:"
+    for command in plan.next:
+        yield f"  {command}"

@@ -1,0 +1,86 @@
+"""``tidegate-agent``: the agent as a program of its own, without the packages of a server.
+
+It takes the options of ``tidegate agent``; the standard library reads them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from shutil import which
+
+from tidegate import __version__
+from tidegate.agent.command import run
+from tidegate.agent.install_report import install
+from tidegate.errors import Conflict, Invalid, TidegateError, Unavailable
+
+REFUSED, USAGE, CONFLICT, UNAVAILABLE = 1, 2, 3, 6  # as `tidegate agent` ends
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the arguments say; the exit code."""
+    given = _parser().parse_args(arguments)
+    try:
+        if given.verb == "install":
+            for line in install(
+                program=(_own_path(),),
+                is_user=given.user,
+                is_dry=given.dry_run,
+                server=given.server,
+                channels=tuple(given.channel),
+                writable=tuple(given.writable),
+                run_as=given.run_as,
+            ):
+                sys.stdout.write(f"{line}\n")
+        elif given.config is None:
+            raise Invalid("say --config FILE, or: tidegate-agent install --help")
+        else:
+            run(given.config, given.token_file, given.state)
+    except TidegateError as error:
+        sys.stderr.write(f"{error.detail} [{error.code}]\n  try: tidegate-agent --help\n")
+        return exit_code_of(error)
+    return 0
+
+
+def exit_code_of(error: TidegateError) -> int:
+    if isinstance(error, Invalid):
+        return USAGE
+    if isinstance(error, Conflict):
+        return CONFLICT
+    return UNAVAILABLE if isinstance(error, Unavailable) else REFUSED
+
+
+def _own_path() -> str:
+    return str(Path(which(sys.argv[0]) or sys.argv[0]).absolute())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tidegate-agent",
+        description="Run what the server orders on this host, watch it, and go back by itself.",
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    parser.add_argument("--config", metavar="FILE", help="Its settings, TOML.")
+    parser.add_argument(
+        "--token-file", metavar="FILE", help="Holds a one-time token, for the first start."
+    )
+    parser.add_argument("--state", metavar="DIR", help="In place of the file's.")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+    adding = verbs.add_parser("install", help="Write a systemd unit and settings; start nothing.")
+    adding.add_argument("--server", default="", metavar="URL", help="For new settings.")
+    adding.add_argument(
+        "--channel", action="append", default=[], metavar="NAME=DIR", help="For new settings."
+    )
+    adding.add_argument(
+        "--writable", action="append", default=[], metavar="DIR", help="Further ones, in the unit."
+    )
+    adding.add_argument("--run-as", default="", metavar="USER", help="In place of root.")
+    adding.add_argument("--user", action="store_true", help="A service of yours, without root.")
+    adding.add_argument("--dry-run", action="store_true", help="Print it, and write nothing.")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

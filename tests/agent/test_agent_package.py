@@ -1,0 +1,149 @@
+"""The agent as a package of its own: built, alone in an environment, at work for a real server."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+import venv
+from importlib.metadata import distribution
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.agent.agent_process import AgentProcess
+from tests.agent.fleet_server import FleetServer
+from tidegate import __version__
+from tidegate.domain.hosts.states import HostState
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "packaging/agent"
+SERVER_ONLY = {"apsw", "click", "httptools", "jinja2", "prometheus-client", "rich", "uvicorn"}
+
+
+def needed(names: list[str]) -> set[str]:
+    """These distributions and everything that they need here, by name."""
+    found: set[str] = set()
+    while names:
+        name = canonicalize_name(names.pop())
+        if name in found:
+            continue
+        found.add(name)
+        for text in distribution(name).requires or ():
+            requirement = Requirement(text)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                names.append(requirement.name)
+    return found
+
+
+def declared(file: Path) -> dict[str, str]:
+    items = map(Requirement, tomllib.loads(file.read_text())["project"]["dependencies"])
+    return {item.name: str(item.specifier) for item in items}
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The python of an environment that has the built package, what it needs, and nothing else."""
+    home = tmp_path_factory.mktemp("alone")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(home / "dist")]
+    built = subprocess.run(build, cwd=PACKAGE, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    (wheel,) = (home / "dist").glob("*.whl")
+    venv.create(home / "venv", with_pip=False)
+    (site,) = (home / "venv").glob("lib/python*/site-packages")
+    with ZipFile(wheel) as archive:
+        archive.extractall(site)
+    (metadata,) = site.glob("tidegate_agent-*.dist-info/METADATA")
+    names = re.findall(r"^Requires-Dist: ([\w.-]+)", metadata.read_text(), re.M)
+    for name in needed(names):
+        there = distribution(name)
+        for top in {file.parts[0] for file in there.files or () if file.parts[0] != ".."}:
+            (site / top).symlink_to(Path(str(there.locate_file(top))))
+    return home / "venv/bin/python"
+
+
+def run(python: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(python), *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=python.parent,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(python.parent)},
+    )
+
+
+def test_it_asks_for_what_the_server_asks_for_and_for_less() -> None:
+    ours, servers = declared(PACKAGE / "pyproject.toml"), declared(ROOT / "pyproject.toml")
+
+    assert ours.items() <= servers.items()
+    assert not needed(list(ours)) & SERVER_ONLY
+    page = (ROOT / "docs/agent.md").read_text()
+    listed = re.search(r"needs the packages (.*?)\.\s", page, re.S)
+    assert listed is not None
+    said = set(re.findall(r"`([\w-]+)`", listed[1]))
+    assert said - {"typing-extensions"} == needed(list(ours)) - {"typing-extensions"}
+
+
+def test_its_program_starts_without_the_server(python: Path) -> None:
+    program = (
+        "import sys; from importlib.metadata import entry_points;"
+        "(found,) = entry_points(group='console_scripts', name='tidegate-agent');"
+        "sys.argv[0] = 'tidegate-agent'; sys.exit(found.load()())"
+    )
+
+    helped = run(python, "-c", program, "--help")
+    version = run(python, "-c", program, "--version")
+    unset = run(python, "-c", program)
+    dry = run(
+        python,
+        *("-c", program, "install", "--user", "--dry-run"),
+        *("--server", "https://tidegate.example", "--channel", "web=/srv/web"),
+    )
+
+    assert helped.returncode == 0, helped.stderr
+    assert "--token-file" in helped.stdout
+    assert version.stdout.strip() == __version__
+    assert (unset.returncode, "say --config FILE" in unset.stderr) == (2, True)
+    assert dry.returncode == 0, dry.stderr
+    assert "tidegate-agent --config" in dry.stdout
+
+
+def test_it_holds_every_module_that_the_agent_imports_and_no_room_of_the_server(
+    python: Path,
+) -> None:
+    walk = (
+        "import pkgutil, importlib, sys, tidegate.agent as agent;"
+        "[importlib.import_module(m.name) for m in pkgutil.walk_packages(agent.__path__,"
+        " 'tidegate.agent.')];"
+        "print(*sorted({n.split('.')[1] for n in sys.modules if n.startswith('tidegate.')}))"
+    )
+
+    ran = run(python, "-c", walk)
+    server = run(python, "-c", "import tidegate.control")
+
+    assert ran.returncode == 0, ran.stderr
+    assert not {"api", "cli", "control", "dashboard", "engines", "web"} & set(ran.stdout.split())
+    assert "ModuleNotFoundError" in server.stderr
+
+
+def test_it_works_for_a_real_server(python: Path, tmp_path: Path) -> None:
+    server = FleetServer(tmp_path, "good")
+    host = AgentProcess(server, "web-09")
+    host.program = (str(python), "-m", "tidegate.agent.program")
+    try:
+        host.start()
+        rollout = server.promote("web.1")
+
+        server.reaches(rollout, "web-09", HostState.CONVERGED)
+
+        assert host.text == "good"
+        assert host.stop() == 0
+    finally:
+        host.end()
+        server.close()
