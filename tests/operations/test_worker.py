@@ -20,9 +20,13 @@ from tidegate.control.outbox.targets.configured import configure_targets
 from tidegate.control.secrets import hash_secret
 from tidegate.control.worker import Worker, WorkerLoop
 from tidegate.domain.access.erasable_rows import SESSIONS, Session
+from tidegate.domain.access.roles import Role
+from tidegate.domain.channels.facts import ChannelEdge
+from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.hosts.rows import DISPATCH_QUEUE
 from tidegate.domain.hosts.states import HostState
-from tidegate.errors import StoreUnavailable
+from tidegate.domain.rollouts.rows import Rollout, rollout_key
+from tidegate.errors import NotFound, StoreUnavailable
 from tidegate.kernel.model import Key, Meta
 
 
@@ -72,9 +76,58 @@ def test_does_by_itself_what_a_promotion_calls_for(fleet: DashboardFleet, tmp_pa
     assert b"web.1" in installation.manifests.get("web-stable").body
     assert installation.health.differences() == []
     counted = generate_latest(registry)
-    for loop in ("orders", "timers", "outbox", "manifests", "reconcile", "collection"):
+    for loop in ("orders", "timers", "outbox", "policies", "manifests", "reconcile"):
         assert f'rounds_total{{loop="{loop}",outcome="done"}}'.encode() in counted
     assert b'outcome="failed"' not in counted
+
+
+def test_acts_for_channels_whose_policy_says_so(fleet: DashboardFleet) -> None:
+    """One worker leads. It promotes what succeeded before, and rolls back what failed."""
+    edges = (ChannelEdge("web-stable"),)
+    fleet.channel(
+        "web-next",
+        edges=edges,
+        sustained_failure_seconds=0,
+        auto_promote=True,
+        auto_rollback=True,
+    )
+    fleet.enroll("web-next", "next-1")
+    fleet.publish("v2", {"index.html": "<h1>again</h1>\n"})
+    installation = fleet.installation
+    with Worker(installation, pace=QUICK), Worker(installation, pace=QUICK):
+        _converge(fleet, fleet.promote("web-stable", "web.1"))
+        until(lambda: _newest(fleet) == "web-next@web.1")
+        _converge(fleet, "web-next@web.1")
+        _converge(fleet, fleet.promote("web-stable", "web.2"))
+        until(lambda: _newest(fleet) == "web-next@web.2")
+        until(lambda: fleet.records("web-next@web.2", HostState.PENDING))
+        fleet.activate("web-next@web.2", "next-1")
+        fleet.fail("web-next@web.2", "next-1")
+        until(lambda: _newest(fleet) == "web-next@web.1~2")
+
+    shown = fleet.served.as_role(Role.VIEWER).get("/v1/channels/web-next").json()
+    assert [item["action"] for item in shown["automation"]] == ["auto_promote", "auto_rollback"]
+    assert "is off since web-next was rolled back from web.2" in shown["automation"][0]["sentence"]
+    opened = installation.reads.demand(
+        rollout_key("web-next@web.1~2"), Rollout, NotFound("no such rollout")
+    )
+    assert opened.row.automatic == "auto_rollback"
+    assert installation.health.differences() == []
+
+
+def _newest(fleet: DashboardFleet) -> str | None:
+    missing = NotFound("no such channel")
+    return fleet.installation.reads.demand(
+        channel_key("web-next"), Channel, missing
+    ).row.newest_rollout_id
+
+
+def _converge(fleet: DashboardFleet, rollout_id: str) -> None:
+    hosts = ("next-1",) if rollout_id.startswith("web-next") else ("web-1", "web-2", "web-3")
+    until(lambda: len(fleet.records(rollout_id, HostState.PENDING)) == len(hosts))
+    for host_id in hosts:
+        fleet.activate(rollout_id, host_id)
+        fleet.converge(rollout_id, host_id)
 
 
 def test_publishes_a_manifest_once_for_each_pin(fleet: DashboardFleet) -> None:

@@ -12,6 +12,7 @@ QUICK = LoopPace(
     timers=0.02,
     outbox=0.02,
     notify=0.02,
+    policies=0.02,
     manifests=0.02,
     reconcile=0.05,
     collection=0.05,

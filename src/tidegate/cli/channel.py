@@ -217,6 +217,7 @@ def channel_fields(found: Any) -> list[tuple[str, Cell]]:
         ("is", StateCell(newest) if newest else NOTHING),
         ("waves", _waves(found)),
         ("after", _edges(found)),
+        ("by itself", _automation(found)),
         ("version", text(found.get("version"))),
     ]
 
@@ -237,6 +238,12 @@ def _edges(found: Item) -> str:
         for edge in edges
     ]
     return text(said)
+
+
+def _automation(found: Item) -> str:
+    """What the channel does by itself, or why it does nothing."""
+    told = found.get("automation") or []
+    return text([item["sentence"] for item in told] or NOTHING)
 
 
 def _waves(found: Item) -> str:

@@ -154,6 +154,8 @@ def print_plan(context: CommandContext, found: Any) -> None:
         _say_windows(earliest.get(wave.get("name")) or {})
     for name in found.get("empty_waves") or []:
         say(f"warning: wave {name} takes no host now")
+    if dig(found, "policy", "auto_rollback"):
+        say("if hosts fail, the channel rolls back by itself (auto_rollback)")
     unstaged = found.get("unstaged") or []
     if unstaged:
         say(f"in no wave: {text([_host(host) for host in unstaged[:20]])}")

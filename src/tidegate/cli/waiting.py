@@ -103,7 +103,10 @@ def rollout_frame(found: Any) -> list[Line]:
         lines[0].append(("  ! degraded", "yellow"))
     if found.get("opened_by"):
         why = f": {clean(found['opened_reason'])}" if found.get("opened_reason") else ""
-        opened = f"  opened {when(found.get('opened_at'))} by {clean(found['opened_by'])}{why}"
+        by = clean(found["opened_by"])
+        if found.get("automatic"):
+            by = f"{clean(found['automatic'])}, which {by} switched on"
+        opened = f"  opened {when(found.get('opened_at'))} by {by}{why}"
         lines.append([(opened, "default")])
     if found.get("outcome_at"):
         lines.append([(f"  ended {when(found['outcome_at'])} ({state})", "default")])

@@ -102,6 +102,7 @@ def make_parts(installation: Installation, routes: Sequence[Route]) -> Parts:
         installation.manifests,
         installation.accounts,
         installation.access,
+        installation.automation,
         installation.budgets,
         installation.channels,
         installation.freezes,

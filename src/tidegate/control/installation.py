@@ -24,6 +24,7 @@ from tidegate.control.notifications.addresses import Addresses
 from tidegate.control.notifications.targets import Targets
 from tidegate.control.operations.access import AccessOperations
 from tidegate.control.operations.accounts import Accounts
+from tidegate.control.operations.automation import AutomationOperations
 from tidegate.control.operations.budgets import BudgetOperations
 from tidegate.control.operations.channels import ChannelOperations
 from tidegate.control.operations.execute import Execute
@@ -53,6 +54,7 @@ from tidegate.control.queries.forecasts import Forecaster, no_forecast
 from tidegate.control.queries.history import ScopeHistory
 from tidegate.control.queries.log_health import LogHealth
 from tidegate.control.queries.log_reader import LogReader
+from tidegate.control.queries.people import principal_of
 from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import Control, Submit
 from tidegate.control.secrets import Secrets
@@ -160,6 +162,9 @@ class Installation:
         self.promotions = Promotions(self.control, self.fleet_reader, self.blobs)
         self.promotion = PromotionOperations(
             execute, lanes, reads, row_history, self.promotions, self.manifests, guard
+        )
+        self.automation = AutomationOperations(
+            self.fleet_reader, reads, self.promotion, principal_of(reads), self.clock
         )
         self.channels = ChannelOperations(execute, lanes, reads, self.fleet_reader, self.log, guard)
         self.freezes = FreezeOperations(execute, reads, self.clock, guard)

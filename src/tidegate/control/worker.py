@@ -7,6 +7,7 @@
     manifests    publishes what channels may run, on change and before it expires   2
     requests     ends what is over on protected channels, reminds of reviews        5
     notify       queues what people are to be told, and sends it                    1
+    policies     promotes and rolls back where a channel's policy says so           2
     reconcile    looks at the world and at our rows                                60
     archive      mirrors the log, where a place for it is set                       2
     collection   removes blobs, sessions and publications past their time       3,600
@@ -34,11 +35,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from tidegate.clock import Clock
 from tidegate.control.fleet.dispatch import Dispatcher, DispatchResult
 from tidegate.control.fleet.order_queue import OrderQueue
+from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.fleet.timers import Timers, TimersResult
 from tidegate.control.installation import Installation
 from tidegate.control.leaders import Leader
 from tidegate.control.notifications.notifier import Notifier
 from tidegate.control.notifications.sender import NoticeSender
+from tidegate.control.operations.automation import AutomationOperations
 from tidegate.control.outbox.reconcile import Reconciler, ScopeHistoryTooLong
 from tidegate.control.outbox.sender import OutboxSender as OutboxWorker
 from tidegate.control.outbox.targets import Target
@@ -50,6 +53,8 @@ from tidegate.control.storage.archive.segment_store import SegmentStore
 from tidegate.control.storage.blobs import BlobMissing
 from tidegate.control.storage.garbage_collection import GarbageCollector
 from tidegate.domain.channels.rows import channel_key
+from tidegate.domain.gates.automation import LEADER as AUTOMATION_LEADER
+from tidegate.domain.gates.automation import LeadAutomation, lead_automation
 from tidegate.domain.notifications.slices import LEADER
 from tidegate.domain.publication.rows import meta_key, pk_of
 from tidegate.domain.releases.rows import ACTUAL, Actual
@@ -58,6 +63,7 @@ from tidegate.errors import Conflict, TidegateError, Unavailable, Unknown
 from tidegate.kernel import codec
 from tidegate.kernel.leases import Leases
 from tidegate.kernel.model import Meta
+from tidegate.kernel.slices import Alongside
 from tidegate.kernel.store import Store, rows
 
 THOROUGH_SECONDS = 15.0
@@ -82,6 +88,7 @@ class LoopPace(Struct, frozen=True, kw_only=True):
     outbox: float = 1.0
     notify: float = 1.0
     requests: float = 5.0
+    policies: float = 2.0
     manifests: float = 2.0
     reconcile: float = 60.0
     archive: float = 2.0
@@ -187,6 +194,8 @@ class Worker:
         yield WorkerLoop("notify", pace.notify, notify.round, close=notify.close)
         requests = make_request_deadlines(found)
         yield WorkerLoop("requests", pace.requests, requests.round, close=requests.close)
+        policies = make_policies_loop(found)
+        yield WorkerLoop("policies", pace.policies, policies.round, close=policies.close)
         yield WorkerLoop("manifests", pace.manifests, manifests.round)
         yield WorkerLoop(
             "reconcile",
@@ -407,6 +416,35 @@ class NotifyLoop:
         self._leader.resign()
 
 
+# ── policies ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class PoliciesLoop:
+    """Acts for channels with ``auto_promote`` or ``auto_rollback``, in one of several processes."""
+
+    def __init__(
+        self, leader: Leader, reader: FleetReader, automation: AutomationOperations
+    ) -> None:
+        self._leader = leader
+        self._reader = reader
+        self._automation = automation
+
+    def round(self) -> bool:
+        if not self._leader.lead():
+            return False
+        for seen in self._reader.channels():
+            policy = seen.row.policy
+            if policy.auto_promote or policy.auto_rollback:
+                term = LeadAutomation(self._leader.token)
+                opened = self._automation.act(seen, Alongside(lead_automation, term))
+                if opened is not None:
+                    log.info("%s: the policy opened %s", seen.row.channel, opened)
+        return False
+
+    def close(self) -> None:
+        self._leader.resign()
+
+
 # ── composed from an installation ─────────────────────────────────────────────────────────────────
 
 
@@ -433,6 +471,12 @@ def make_notify_loop(found: Installation) -> NotifyLoop:
         found.name_of,
     )
     return NotifyLoop(leader, Notifier(found.control, leader), sender)
+
+
+def make_policies_loop(found: Installation) -> PoliciesLoop:
+    """The loop that acts for channels."""
+    leader = Leader(Leases(found.store), AUTOMATION_LEADER, found.clock)
+    return PoliciesLoop(leader, found.fleet_reader, found.automation)
 
 
 def make_garbage_collector(

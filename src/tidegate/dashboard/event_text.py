@@ -125,6 +125,8 @@ def _rollout(fact: Any, type: str, people: Names) -> Line | None:
         case "RolloutOpened":
             hosts = sum(wave.hosts for wave in fact.waves)
             who = f" by {people(fact.operator)}" if fact.operator else ""
+            if fact.automatic:
+                who = f" by {fact.automatic}, which {people(fact.operator)} switched on"
             waves = f"{len(fact.waves)} wave{'' if len(fact.waves) == 1 else 's'}"
             text = f"{waves}, {hosts:,} host{'' if hosts == 1 else 's'}, to {fact.target_ref}"
             text += f": {fact.reason}" if fact.reason else ""

@@ -35,6 +35,7 @@ from tidegate.domain import epochs, setup
 from tidegate.domain.access import declarations as access
 from tidegate.domain.channels import declarations as channels
 from tidegate.domain.fleet import declarations as fleet
+from tidegate.domain.gates import automation
 from tidegate.domain.hosts import declarations as hosts
 from tidegate.domain.notifications import declarations as notifications
 from tidegate.domain.outbox import declarations as outbox
@@ -80,6 +81,7 @@ SLICES: Final = (
     *channels.SLICES,
     *windows.SLICES,
     *requests.SLICES,
+    *automation.SLICES,
     *fleet.SLICES,
     *notifications.SLICES,
     *epochs.SLICES,

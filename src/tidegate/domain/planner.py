@@ -174,6 +174,12 @@ def rollback_policy(policy: ChannelPolicy) -> ChannelPolicy:
     return replace(policy, on_failure=OnFailure.HALT, freshness_seconds=None)
 
 
+def automatic_policy(policy: ChannelPolicy) -> ChannelPolicy:
+    """How it comes back by itself: all hosts in one wave, with the soak of the last one."""
+    soak = policy.waves[-1].soak_seconds if policy.waves else 0
+    return replace(rollback_policy(policy), waves=(WaveSpec(name=ALL_AT_ONCE, soak_seconds=soak),))
+
+
 def emergency_policy(policy: ChannelPolicy) -> ChannelPolicy:
     """How it comes back at once: all hosts in one wave without a soak. None that fails stops the
     others.

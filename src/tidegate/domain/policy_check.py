@@ -104,5 +104,16 @@ def _notes(read: PolicyRead) -> Iterator[PolicyFinding]:
             path = f"waves[{place}]"
             who = "every promotion" if place == 0 else "the rollout"
             yield PolicyFinding(path, f"{path} is manual: {who} will wait for rollout continue.")
+    if read.policy.auto_promote:
+        yield PolicyFinding(
+            "auto_promote",
+            "auto_promote is on: a release that every edge lets through is promoted by itself.",
+        )
+    if read.policy.auto_rollback:
+        yield PolicyFinding(
+            "auto_rollback",
+            "auto_rollback is on: if hosts fail, the channel goes back by itself, once for a "
+            "release.",
+        )
     if not read.policy.waves and COMPLETED[0] not in read.completed:
         yield PolicyFinding("waves", "waves is empty: every host gets a release at once.")

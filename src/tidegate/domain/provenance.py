@@ -144,6 +144,15 @@ BUILT_IN: Final = (
 )
 
 
+# What the worker promotes by itself rests on: an installation's own triple, for promotions alone.
+CHANNEL_SUCCESS: Final = Triple(
+    "channel_success",
+    "release-control-plane",
+    "succeeded_on_required_channels",
+    mode=Mode.NATIVE,
+)
+
+
 class Rules:
     """The triples of an installation: the four built-in ones and those that it adds.
 
@@ -178,6 +187,7 @@ class Rules:
 
 
 BUILT_IN_RULES: Final = Rules()
+AUTO_PROMOTE_RULES: Final = Rules((CHANNEL_SUCCESS,))
 
 
 # ── a claim: form and mapping ─────────────────────────────────────────────────────────────────────

@@ -110,3 +110,11 @@ def put_together(first: Slice, second: Slice) -> Slice:
         answer=second.answer,
         certify=first.certify or second.certify,
     )
+
+
+def join(first: Alongside | None, second: Alongside) -> Alongside:
+    """Both commands as one, to be committed along with a third."""
+    if first is None:
+        return second
+    item = put_together(first.item, second.item)
+    return Alongside(item, CommandPair(first.command, second.command))

@@ -7,7 +7,7 @@ from concurrent.futures import Executor, Future
 from datetime import timedelta
 from enum import Enum
 from hashlib import sha256
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
 
@@ -17,18 +17,25 @@ from tidegate.control.fleet.order_queue import OrderQueue
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.fleet.timers import Timers
 from tidegate.control.lanes import Lanes
+from tidegate.control.operations.automation import AutomationOperations
 from tidegate.control.operations.budgets import BudgetOperations
 from tidegate.control.operations.channels import ChannelOperations
 from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.freezes import FreezeOperations
-from tidegate.control.operations.promotion import Promotions
+from tidegate.control.operations.promotion import PromotionOperations, Promotions
 from tidegate.control.operations.protection import ProtectionGuard
 from tidegate.control.operations.quarantine import QuarantineOperations
 from tidegate.control.operations.rollouts import RolloutOperations
+from tidegate.control.operations.windows import WindowOperations
+from tidegate.control.publication.manifests import Manifests
+from tidegate.control.queries.as_of import RowHistory
 from tidegate.control.queries.log_reader import LogReader
+from tidegate.control.queries.people import Principals
 from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.control.storage.blobs import Blobs
+from tidegate.domain.access.principals import Principal
+from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.fleet.rows import LIVENESS, Host, Liveness, host_key
 from tidegate.domain.hosts.facts import AgentEvent
 from tidegate.domain.hosts.rows import HostRecord, record_key
@@ -100,6 +107,18 @@ class MemoryBlobs:
         raise AttributeError(f"a simulation does not {name} blobs")
 
 
+class NoManifests:
+    """Manifests of a fleet whose agents do not read them."""
+
+    def publish_promoted(self, channel: str, *, by: str) -> None:
+        """Nothing: nobody reads it."""
+
+
+def everybody_may(user_id: str) -> Principal:
+    """A person who may do everything, for whom a policy acts."""
+    return Principal(user_id, "policy", (Grant(Role.ON_CALL), Grant(Role.RELEASE_MANAGER)))
+
+
 class SimulatedControlPlane:
     """Everything that a server runs, over one store. ``restart`` forgets all but the store."""
 
@@ -113,6 +132,7 @@ class SimulatedControlPlane:
         wake: Callable[[Sequence[str]], None],
         fate: Callable[[], CommitFate] = lambda: CommitFate.LIVES,
         silence_seconds: int = SILENCE_SECONDS,
+        principal: Principals = everybody_may,
     ) -> None:
         self.store = store
         self.folds = folds
@@ -122,6 +142,7 @@ class SimulatedControlPlane:
         self._wake = wake
         self._fate = fate
         self._silence_seconds = silence_seconds
+        self._principal = principal
         self.restart()
 
     def restart(self) -> None:
@@ -155,7 +176,20 @@ class SimulatedControlPlane:
         self.channels = ChannelOperations(
             self.execute, self.lanes, reads, self.fleet_reader, log, guard
         )
+        self.promotion = PromotionOperations(
+            self.execute,
+            self.lanes,
+            reads,
+            RowHistory(self.store, self.folds),
+            self.promotions,
+            cast(Manifests, NoManifests()),
+            guard,
+        )
+        self.automation = AutomationOperations(
+            self.fleet_reader, reads, self.promotion, self._principal, self.clock
+        )
         self.freezes = FreezeOperations(self.execute, reads, self.clock, guard)
+        self.windows = WindowOperations(self.execute, reads, self.clock, guard)
         self.quarantine = QuarantineOperations(self.execute, guard)
         self.budgets = BudgetOperations(self.execute, reads, self.fleet_reader, guard)
         self.dispatcher = Dispatcher(self.lanes, self.fleet_reader, self.clock, self._wake)
@@ -163,6 +197,11 @@ class SimulatedControlPlane:
         self.due = Timers(
             self.store, self.control, self.lanes, self.clock, silence_seconds=self._silence_seconds
         )
+
+    def act(self) -> list[str]:
+        """Let every channel do what its policy asks for; the rollouts that were opened."""
+        opened = [self.automation.act(seen) for seen in self.fleet_reader.channels()]
+        return [rollout_id for rollout_id in opened if rollout_id is not None]
 
     def submit(self, commit: Commit) -> Future[Receipt]:
         """Commit, as its fate has it. Raises: Crash."""

@@ -18,6 +18,7 @@ from tidegate.api.routes.releases import Happened, ScopeName
 from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import LaneBusy
+from tidegate.control.operations.automation import AutomationOperations
 from tidegate.control.operations.channels import ChannelOperations
 from tidegate.control.operations.promotion import Promotions
 from tidegate.control.operations.protection import RequestShown
@@ -56,6 +57,7 @@ from tidegate.domain.channels.slices import (
     REQUEST_SECONDS_MIN,
 )
 from tidegate.domain.fleet.refusals import InvalidSelector, SelectorOverlap
+from tidegate.domain.gates.automation import Automation
 from tidegate.domain.gates.edges import EdgeVerdict
 from tidegate.domain.planner import Plan
 from tidegate.domain.releases.rows import Actual, actual_key
@@ -172,6 +174,7 @@ class ChannelShown(Channel, frozen=True, kw_only=True):
     confidence: str | None = None
     active_state: str | None = None
     edges: tuple[EdgeShown, ...] = ()
+    automation: tuple[Automation, ...] = ()  # what it does by itself now, or why nothing
 
 
 def scope_of(request: Request[ChannelPath, Any, Any]) -> str:
@@ -195,6 +198,7 @@ class ChannelDocuments:
     row_history: RowHistory
     fleet_reader: FleetReader
     clock: Clock
+    automation: AutomationOperations
 
     def show(self, found: Found[Channel]) -> Response:
         """A channel as it stands, with the rows beside it."""
@@ -212,10 +216,11 @@ class ChannelDocuments:
             confidence=None if pin is None else pin.row.confidence.level,
             active_state=active[0].row.state if active and active[0] is not None else None,
             edges=tuple(map(_edge, row.policy.edges, edges)),
+            automation=self.automation.show(row),
         )
         beside = [item.version for item in (pin, *active) if item is not None]
         beside += [0 if edge.evidence is None else edge.evidence.position for edge in edges]
-        if any(edge.until is not None for edge in edges):
+        if any(edge.until is not None for edge in edges) or body.automation:
             beside.append(int(now.timestamp()))  # time alone opens one of them
         return Response(body, version=found.version, beside=tuple(beside))
 

@@ -44,10 +44,12 @@ from tidegate.domain.channels.refusals import ChannelNotFound, PlanOutdated
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.channels.stops import ChannelStops, freeze_over, stops_keys, windows_over
 from tidegate.domain.fleet.rows import Fleet, fleet_key
+from tidegate.domain.gates.automation import Promotable
 from tidegate.domain.gates.earliest import EarliestStart, list_earliest_starts
 from tidegate.domain.gates.waits import list_waits
 from tidegate.domain.planner import (
     Plan,
+    automatic_policy,
     emergency_policy,
     encode_plan,
     opened_waves,
@@ -55,6 +57,7 @@ from tidegate.domain.planner import (
     rollback_policy,
 )
 from tidegate.domain.provenance import (
+    CHANNEL_SUCCESS,
     HIGH,
     OPERATOR_COMMAND,
     OPERATOR_REF,
@@ -68,7 +71,7 @@ from tidegate.domain.rollouts.promotion import (
     demand_package,
     promote_release,
 )
-from tidegate.domain.rollouts.states import OverridableGate
+from tidegate.domain.rollouts.states import OverridableGate, PolicyAction
 from tidegate.domain.windows.rows import WINDOWS, Window
 from tidegate.errors import Conflict, InvalidInput, NotFound, StaleVersion
 from tidegate.kernel.model import NO_META, Meta, Position
@@ -97,6 +100,7 @@ class Promote(Struct, frozen=True, kw_only=True):
     refresh: bool = False  # new evidence for what the channel is pinned to, and nothing else
     overrides: tuple[OverridableGate, ...] = ()  # gates that the rollout passes
     start_at: datetime | None = None  # no order before; None: at once
+    automatic: PolicyAction | None = None  # None: a person asks for it
     display_name: str = ""
     reason: str = ""
 
@@ -111,6 +115,8 @@ class RollBackChannel(Struct, frozen=True, kw_only=True):
     now: bool = False  # on all hosts at once, whatever gates say
     ignore_budgets: bool = False
     lift_quarantine: bool = False  # of the release that is named
+    automatic: PolicyAction | None = None  # then on all hosts in one wave
+    channel_version: int | None = None  # of the channel's row, if the decision was made on it
     reason: str = ""
 
 
@@ -141,11 +147,12 @@ class Promotions:
         *,
         rollback: bool = False,
         emergency: bool = False,
+        automatic: bool = False,
         ignore_budgets: bool = False,
     ) -> PlannedPromotion:
         """The plan by which a release would reach the channel's hosts now. Nothing is stored.
-        In that of a rollback, hosts that fail stay as they are. In that of an emergency, all hosts
-        go at once.
+        In that of a rollback, hosts that fail stay as they are. In that of an emergency, and of a
+        rollback by itself, all hosts go in one wave.
 
         Raises:
             ChannelNotFound, MalformedPolicy, InvalidSelector, LimitExceeded.
@@ -157,7 +164,8 @@ class Promotions:
         budgets = [seen.row for seen in self._sights.budgets() if not seen.row.removed]
         row = found.row
         if rollback:
-            policy = emergency_policy(row.policy) if emergency else rollback_policy(row.policy)
+            plain = automatic_policy if automatic else rollback_policy
+            policy = emergency_policy(row.policy) if emergency else plain(row.policy)
             row = replace(row, policy=policy)
         made = plan(row, self._sights.hosts(), () if ignore_budgets else budgets)
         made = replace(made, preempts=emergency)
@@ -237,6 +245,8 @@ class Promotions:
         moved: Conflict = Conflict("no rung was chosen")
         for _ in range(PLANS_MAX):
             ladder = read_ladder(self._sights, said.channel)
+            if said.channel_version not in (None, ladder.version):
+                raise StaleVersion(said.channel_version, ladder.version)
             rung = ladder.choose(said.to, now=said.now)
             if plain and rung.left_at is not None:
                 raise ProtectionChanged((said.channel,))
@@ -253,6 +263,7 @@ class Promotions:
                 emergency=said.now,
                 ignore_budgets=said.ignore_budgets,
                 lift_quarantine=said.lift_quarantine,
+                automatic=said.automatic,
                 reason=said.reason,
             )
             try:
@@ -319,6 +330,7 @@ class Promotions:
             asked.channel,
             rollback=asked.rollback,
             emergency=asked.emergency,
+            automatic=asked.automatic is not None,
             ignore_budgets=asked.ignore_budgets,
         )
         self._blobs.put(planned.body)
@@ -341,6 +353,7 @@ class Promotions:
             emergency=asked.emergency,
             lift_quarantine=asked.lift_quarantine,
             start_at=asked.start_at,
+            automatic=asked.automatic,
             display_name=asked.display_name,
             reason=asked.reason,
         )
@@ -363,7 +376,7 @@ class Promotions:
 
 def operator_authority(channel: str, release_id: str, now: datetime) -> dict[str, Any]:
     """The evidence of somebody who may promote and says so, here and now."""
-    at = now.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    at = _time_text(now)
     said = {
         "ref": OPERATOR_REF.format(scope=channel, release_id=release_id),
         "observed_at": at,
@@ -380,6 +393,28 @@ def operator_authority(channel: str, release_id: str, now: datetime) -> dict[str
         },
         "confidence": {"level": HIGH, "reasons": ["operator_command_authority"]},
     }
+
+
+def success_authority(rollout_id: str, digest: str, now: datetime) -> dict[str, Any]:
+    """The evidence that a release succeeded where it must: one of the rollouts that say so."""
+    at = _time_text(now)
+    said = {"ref": f"rollout://{rollout_id}", "observed_at": at, "digest": digest}
+    kind, source = CHANNEL_SUCCESS.kind, CHANNEL_SUCCESS.source
+    return {
+        "provenance": {
+            "mode": str(CHANNEL_SUCCESS.mode),
+            "system": source,
+            "kind": kind,
+            "recorded_at": at,
+            **said,
+            "evidence": [{"kind": kind, "source": source, **said}],
+        },
+        "confidence": {"level": HIGH, "reasons": [CHANNEL_SUCCESS.reason]},
+    }
+
+
+def _time_text(now: datetime) -> str:
+    return now.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 class ChannelPromotion(Struct, frozen=True, kw_only=True):
@@ -507,6 +542,70 @@ class PromotionOperations:
     def count_hosts(self, channel: str, *, rollback: bool = False, now: bool = False) -> int:
         """How many hosts a rollout of the channel would take now."""
         return self._promotions.plan(channel, rollback=rollback, emergency=now).plan.hosts
+
+    def promote_by_policy(
+        self, caller: Caller, found: Promotable, channel: str, channel_version: Position
+    ) -> ChannelPromotion:
+        """What the worker does for a channel with ``auto_promote``: promote a release that every
+        edge lets through, for who switched it on. ``channel_version`` is that of the channel's
+        row on which the choice was made.
+
+        Raises:
+            StaleVersion: the channel moved on. SecondPersonNeeded: a request was made instead.
+        """
+        caller.demand(PROMOTE, channel_scope(channel))
+        asked = Promote(
+            channel=channel,
+            release_id=found.release_id,
+            command_id=make_id(caller, PROMOTE, "command"),
+            by=caller.id,
+            authority=success_authority(found.proved_by, found.digest, self._promotions.now()),
+            channel_version=channel_version,
+            automatic=PolicyAction.AUTO_PROMOTE,
+            reason=found.reason,
+        )
+        verb = GuardedVerb(
+            step=PROMOTE,
+            channels=(channel,),
+            arguments={"release_id": found.release_id, "reason": found.reason},
+            reason=found.reason,
+            hosts=lambda: self.count_hosts(channel),
+        )
+
+        def run(by: Caller) -> CommandOutcome:
+            return self._promotions.promote(
+                asked, meta=by.meta, key=by.commit_key, alongside=by.alongside
+            )
+
+        return self._guard.run(
+            caller,
+            verb,
+            lambda by: self._open_rollout(by, channel, lambda: run(by)),
+            lambda: None,  # the version of the channel tells a repeat
+        )
+
+    def roll_back_by_policy(
+        self, caller: Caller, channel: str, channel_version: Position, reason: str
+    ) -> ChannelPromotion:
+        """What the worker does for a channel with ``auto_rollback``: a plain rollback on all hosts
+        in one wave, for who switched it on.
+
+        Raises:
+            StaleVersion: the channel moved on. NothingToGoBackTo.
+        """
+        caller.demand(ROLL_BACK, channel_scope(channel))
+        asked = RollBackChannel(
+            channel=channel,
+            command_id=make_id(caller, ROLL_BACK, "command"),
+            by=caller.id,
+            automatic=PolicyAction.AUTO_ROLLBACK,
+            channel_version=channel_version,
+            reason=reason,
+        )
+        run = lambda: self._promotions.rollback(  # noqa: E731
+            asked, meta=caller.meta, key=caller.commit_key, alongside=caller.alongside, plain=True
+        )
+        return self._open_rollout(caller, channel, run)
 
     def roll_back(
         self,

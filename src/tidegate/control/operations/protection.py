@@ -55,7 +55,7 @@ from tidegate.domain.requests.slices import (
 from tidegate.domain.requests.words import describe_request
 from tidegate.errors import Conflict
 from tidegate.kernel.model import Position
-from tidegate.kernel.slices import Alongside
+from tidegate.kernel.slices import Alongside, join
 
 ID_CHARS = 10
 ADMISSIONS_MAX = 5  # of one verb, while channels become protected
@@ -80,6 +80,11 @@ class RequestShown(ChannelRequest, frozen=True, kw_only=True):
     what: str  # what it asks for, in words
     changes: tuple[RequestChange, ...]  # that it would make now; none of one that is over
     next: str  # what happens next, and who does it
+
+
+def request_id_of(caller: Caller, step: Step) -> str:
+    """The id of the request that the caller makes; under one idempotency key the same one."""
+    return f"R-{make_id(caller, step, 'request')[:ID_CHARS]}"
 
 
 class GuardedVerb(Struct, frozen=True, kw_only=True):
@@ -123,7 +128,7 @@ class ProtectionGuard:
             MissingPermission, BreakGlassForbidden: break-glass is not for this caller or channel.
             Those of the verb.
         """
-        request_id = f"R-{make_id(caller, verb.step, 'request')[:ID_CHARS]}"
+        request_id = request_id_of(caller, verb.step)
         self._show_earlier(caller, verb, request_id)
         found = earlier()
         if found is not None:
@@ -151,7 +156,8 @@ class ProtectionGuard:
                 own_hold=verb.own_hold,
                 own_freeze=verb.own_freeze,
             )
-            return replace(caller, alongside=Alongside(act_alone, alone))
+            along = join(caller.alongside, Alongside(act_alone, alone))
+            return replace(caller, alongside=along)
         channel, *also = (row.channel for row in covered)
         if caller.break_glass:
             for row in covered:

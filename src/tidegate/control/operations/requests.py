@@ -21,10 +21,9 @@ from tidegate.control.operations.protection import ProtectionGuard, RequestShown
 from tidegate.control.operations.quarantine import QuarantineOperations
 from tidegate.control.operations.rollouts import RolloutOperations
 from tidegate.control.operations.windows import WindowOperations
+from tidegate.control.queries.people import principal_of
 from tidegate.control.queries.reads import Reads
 from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.principals import Principal
-from tidegate.domain.access.rows import User, user_key
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.access.steps import (
     APPROVE_REQUEST,
@@ -339,10 +338,8 @@ class RequestOperations:
         self, caller: Caller, row: ChannelRequest, command: CarryRequest
     ) -> RequestOutcome:
         """Do it as who asked for it, with the permissions that this person has now."""
-        user = self._reads.find(user_key(row.by), User)
-        grants = () if user is None or not user.row.enabled else user.row.grants
         asker = Caller(
-            principal=Principal(row.by, "request", grants),
+            principal=principal_of(self._reads)(row.by),
             request_id=caller.request_id,
             carried_by=caller.id,
             alongside=Alongside(carry_request, command),

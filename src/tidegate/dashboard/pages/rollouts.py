@@ -15,7 +15,7 @@ from tidegate.control.queries.reads import Reads
 from tidegate.control.queries.rollout_lists import RolloutsWanted, newest_rollouts
 from tidegate.dashboard import state_labels
 from tidegate.dashboard.components import Chip, Link, Option, address, arrange
-from tidegate.dashboard.event_text import describe_all
+from tidegate.dashboard.event_text import Names, describe_all
 from tidegate.dashboard.gate_panel import GateReports, panel_of
 from tidegate.dashboard.grid_cache import GridCache
 from tidegate.dashboard.grid_encoding import RolloutPagePath, rollout_scope
@@ -242,7 +242,7 @@ class RolloutPages:
             state=state_chip(rollout.row, row),
             also=marks(row),
             opened_at=row.opened_at,
-            opened_by=people(rollout.row.opened_by) if rollout.row.opened_by else "",
+            opened_by=_opener(rollout.row, people),
             opened_reason=rollout.row.opened_reason,
             on_failure=str(row.on_failure),
             hosts=hosts,
@@ -315,6 +315,12 @@ def _status(number: int, wave: WaveTally, tally: RolloutTally, phase: str) -> Ch
     if wave.count(HostState.PENDING):
         return Chip("dots", "idle", "orders are out")
     return Chip("clock", "idle", "waits for orders")
+
+
+def _opener(row: Rollout, people: Names) -> str:
+    """Who opened it; of an automatic one, by what, and who switched that on."""
+    name = people(row.opened_by) if row.opened_by else ""
+    return f"{row.automatic}, which {name} switched on" if row.automatic else name
 
 
 def _legend(tally: RolloutTally) -> tuple[Legend, ...]:

@@ -134,6 +134,18 @@ class ChannelPolicy(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The channels that come first: orders go out only while every one of these edges is open."""
     host_edges: tuple[HostEdge, ...] = ()
     """Pairs of hosts of this channel of which one waits for the other."""
+    auto_promote: bool = False
+    """Whether the channel takes a release by itself: the one with the highest number that every
+    edge lets through, above the one that is pinned. It needs an edge with `require: "succeeded"`.
+    After a rollout that failed, was aborted or was rolled back it stays off until a person
+    promotes. On a protected channel it makes a request instead.
+    """
+    auto_rollback: bool = False
+    """Whether the channel rolls back by itself when a rollout stops because hosts failed: to what
+    `tidegate channel rollback` would take, on all hosts in one wave. Budgets, freezes and windows
+    hold it back as usual. It happens once for a release, and never after a rollback. It counts for
+    rollouts that open after it was switched on.
+    """
     operations: tuple[str, ...] = ()
     """The outbox operations that every promotion requests, for example a webhook. The server's
     settings name a target for each of them.

@@ -201,7 +201,7 @@ def step_quarantine(
 
 channels = Machine(
     collection=CHANNELS,
-    number=5,
+    number=6,
     reads=(*get_args(ChannelEvent), ReleaseRetired),
     ids=_channel_ids,
     start=lambda id, fact: None,

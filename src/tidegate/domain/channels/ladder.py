@@ -54,7 +54,12 @@ def mark_left(ladder: tuple[Rung, ...], fact: RolloutOpened) -> tuple[Rung, ...]
     if fact.rollback_of is None:
         return ladder
     return tuple(
-        replace(rung, left_at=fact.at, left_by=fact.operator, left_reason=fact.reason)
+        replace(
+            rung,
+            left_at=fact.at,
+            left_by=fact.automatic or fact.operator,
+            left_reason=fact.reason,
+        )
         if rung.release_id == fact.rollback_of
         else rung
         for rung in ladder

@@ -60,10 +60,12 @@ def step(channel: Channel | None, event: ChannelEvent, now: datetime) -> Channel
             selector=event.selector,
             policy=event.policy,
             created_at=event.at,
+            auto_promote_by=event.operator if event.policy.auto_promote else None,
+            auto_rollback_by=event.operator if event.policy.auto_rollback else None,
         )
     match event:
-        case ChannelEdited(selector=selector, policy=policy):
-            return replace(channel, selector=selector, policy=policy)
+        case ChannelEdited():
+            return _edited(channel, event)
         case ChannelHeld(operator=operator, reason=reason, at=at):
             return replace(channel, held_at=at, held_by=operator, held_reason=reason)
         case ChannelUnheld():
@@ -85,6 +87,19 @@ def step(channel: Channel | None, event: ChannelEvent, now: datetime) -> Channel
             )
         case _:
             raise IllegalTransition("channel", state, type(event).__name__)
+
+
+def _edited(channel: Channel, event: ChannelEdited) -> Channel:
+    """What the policy does by itself, it does for the person who switched that on."""
+    promoter = channel.auto_promote_by or event.operator
+    returner = channel.auto_rollback_by or event.operator
+    return replace(
+        channel,
+        selector=event.selector,
+        policy=event.policy,
+        auto_promote_by=promoter if event.policy.auto_promote else None,
+        auto_rollback_by=returner if event.policy.auto_rollback else None,
+    )
 
 
 def _opened(channel: Channel, event: RolloutOpened) -> Channel:

@@ -69,6 +69,8 @@ def policy_faults(channel: str | None, policy: ChannelPolicy) -> Iterator[Policy
         yield from _edge_faults(f"edges[{place}]", edge, before.index(edge.channel) < place)
         if edge.channel == channel:
             yield PolicyFinding(f"edges[{place}]", f"Channel {channel} can't wait for itself.")
+    if policy.auto_promote and not any(edge.require == "succeeded" for edge in policy.edges):
+        yield PolicyFinding("auto_promote", "auto_promote needs an edge that asks for success.")
     yield from _host_edge_faults(policy)
     yield from _refused("operations", check_operations, policy.operations)
 

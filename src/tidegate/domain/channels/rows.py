@@ -46,6 +46,8 @@ class Channel(Struct, frozen=True, omit_defaults=True, kw_only=True):
     ladder: tuple[Rung, ...] = ()  # what succeeded on it; the newest success first
     outcomes: dict[str, int] = {}  # how many rollouts ended how
     protection: ChannelProtection | None = None  # None: one person may do everything
+    auto_promote_by: str | None = None  # who switched it on; None: it is off
+    auto_rollback_by: str | None = None
 
 
 class Incarnation(Struct, frozen=True, omit_defaults=True):

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from tidegate.domain.channels.rows import Freeze
+from tidegate.domain.gates.automation import describe_off, describe_rollback
 from tidegate.domain.gates.checks import GATES, GateContext, describe_hold, next_to_go, window_block
 from tidegate.domain.gates.dispatch_pass import WINDOW, can_spare_silent, list_blocked
 from tidegate.domain.gates.edges import time_text
@@ -54,9 +55,10 @@ def list_waits(state: FleetState, rollout_id: str, ready: Sequence[str] = ()) ->
     """
     look = GateContext(state, state.sight(rollout_id))
     if look.tally.state not in OPEN:
-        return (_concluded(look), *_late_failed(look), *_under_way(look))
+        return (_concluded(look), *_switched_off(look), *_late_failed(look), *_under_way(look))
     found = (
         *_stopped(look),
+        *_switched_off(look),
         *_held_waves(look),
         *_minimum(look),
         *_under_way(look),
@@ -108,6 +110,27 @@ def _concluded(look: GateContext) -> Wait:
     )
 
 
+def _switched_off(look: GateContext) -> Iterator[Wait]:
+    """That the channel promotes nothing by itself because of this rollout."""
+    tally, seen = look.tally, look.state.channels.get(look.tally.channel)
+    sentence = "" if seen is None else describe_off(seen.row, tally)
+    if sentence:
+        yield Wait(
+            code="auto-promote",
+            sentence=sentence,
+            since=tally.outcome_at or tally.halted_at or tally.opened_at,
+            ends=WaitEnds.NEVER,
+            evidence=look.tallied(),
+            verbs=(f"tidegate channel promote {tally.channel} RELEASE",),
+        )
+
+
+def _rolls_back_by_itself(look: GateContext) -> str:
+    seen = look.state.channels.get(look.tally.channel)
+    sentence = "" if seen is None else describe_rollback(seen.row, look.tally)
+    return f". {sentence}" if sentence else ""
+
+
 def _late_failed(look: GateContext) -> Iterator[Wait]:
     tally = look.tally
     if not late_failures(tally):
@@ -142,9 +165,11 @@ def _stopped(look: GateContext) -> Iterator[Wait]:
     on_it = total(tally, HostState.CONVERGED)
     if going:
         text = f"Halted: {what}. {rest} {_hosts(rest)} finish, {len(back)} roll back; then decide"
+        text += _rolls_back_by_itself(look)
         verbs: tuple[str, ...] = (f"tidegate rollout abort {tally.rollout_id}",)
     else:
         text = f"Stopped ({tally.state}): {what}; {on_it} {_hosts(on_it)} run the release"
+        text += _rolls_back_by_itself(look)
         verbs = (
             f"tidegate rollout retry {tally.rollout_id}",
             f"tidegate rollout clear {tally.rollout_id} --mode waive --host {tally.halted_by}",

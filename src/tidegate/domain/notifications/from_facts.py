@@ -131,6 +131,8 @@ def _opened(followed: Followed, fact: rollouts.RolloutOpened, rows: Rows) -> Not
         "rollout.opened",
         fact.rollout_id,
         rows,
+        automatic=fact.automatic or "",
+        subject=fact.rollback_of or "",
         actor=fact.operator,
         reason=fact.reason,
         opened_at=fact.at,

@@ -75,6 +75,7 @@ class MessagePayload(Struct, frozen=True, omit_defaults=True, kw_only=True):
     counts: HostCounts | None = None
     hosts: NoticeHosts | None = None
     cause: NoticeCause | None = None
+    automatic: str = ""
     actor: MessageActor | None = None
     reason: str = ""
     links: MessageLinks | None = None

@@ -66,7 +66,8 @@ class Notice(Struct, frozen=True, omit_defaults=True, kw_only=True):
     counts: HostCounts | None = None
     hosts: NoticeHosts | None = None
     cause: NoticeCause | None = None
-    actor: str = ""  # a user's id
+    automatic: str = ""  # the member of the policy by which it happened; empty: a person did it
+    actor: str = ""  # a user's id; of what is automatic: who switched that on
     reason: str = ""
 
     @property

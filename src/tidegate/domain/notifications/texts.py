@@ -24,7 +24,10 @@ def title_of(notice: Notice, actor: str = "") -> str:
 def sentences_of(notice: Notice, actor: str) -> tuple[str, ...]:
     """Why it happened, what it means, who did it. ``actor``: the name of who did it, or empty."""
     found = [*_why(notice), *_standing(notice)]
-    if actor:
+    if actor and notice.automatic:
+        by = f"By {notice.automatic}, which {actor} switched on"
+        found.append(f"{by}{_told(notice.reason.removeprefix(f'{notice.automatic}: '))}.")
+    elif actor:
         found.append(f"By {actor}{_told(notice.reason)}.")
     return tuple(found)
 
@@ -76,7 +79,10 @@ def _of(notice: Notice, sign: str, text: str) -> str:
 
 def _opened(notice: Notice) -> str:
     hosts = "" if notice.counts is None else f" to {count_of(notice.counts.hosts, 'host')}"
-    return _of(notice, "▶", f"{notice.release} is rolling out{hosts}")
+    if notice.automatic and notice.subject:
+        return _of(notice, "↩", f"rolls back by itself from {notice.subject} to {notice.release}")
+    by_itself = " by itself" if notice.automatic else ""
+    return _of(notice, "▶", f"{notice.release} is rolling out{by_itself}{hosts}")
 
 
 def _halted(notice: Notice) -> str:

@@ -14,7 +14,14 @@ from msgspec import Struct, field
 
 from tidegate.domain.channels.facts import ChannelEdge
 from tidegate.domain.hosts.states import HostState, OnFailure
-from tidegate.domain.rollouts.states import Cause, Clearance, Outcome, OverridableGate, RolloutState
+from tidegate.domain.rollouts.states import (
+    Cause,
+    Clearance,
+    Outcome,
+    OverridableGate,
+    PolicyAction,
+    RolloutState,
+)
 from tidegate.kernel.tags import Cross, Partition, Untagged
 from tidegate.kernel.vocabulary import facts
 
@@ -57,8 +64,10 @@ class RolloutOpened(RolloutFact, frozen=True, kw_only=True):
     rollback_of: str | None = None  # the release that an operator rolls the channel back from
     emergency: bool = False  # a rollback that reaches all hosts now, whatever gates say
     start_at: datetime | None = None  # no order before; None: at once
+    auto_rollback: bool = False  # if hosts fail, the worker rolls the channel back, once
+    automatic: PolicyAction | None = None  # None: a person opened it
     display_name: str = ""
-    operator: str = ""
+    operator: str = ""  # who opened it; of an automatic one: who switched that on
     reason: str = ""  # the operator's, for opening it
 
 

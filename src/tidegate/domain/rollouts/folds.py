@@ -45,6 +45,7 @@ from tidegate.domain.rollouts.states import (
     DISPATCHABLE,
     OPEN,
     Outcome,
+    PolicyAction,
     RolloutState,
     Word,
 )
@@ -93,6 +94,7 @@ def step_rollout(
                 previous_ref=fact.previous_ref,
                 opened_by=fact.operator,
                 opened_reason=fact.reason,
+                automatic=fact.automatic,
             )
         case Rollout(), RolloutOpened():
             return row  # the same opening once more; another one was refused by the machine
@@ -187,7 +189,14 @@ def step_standing(row: ReleaseStanding, fact: Said, now: datetime) -> ReleaseSta
             if fact.rollback_of != row.release_id:
                 return row
             row = _bad(row, fact.rollout_id, fact.at)
-            return replace(row, host_id=None, operator=fact.operator, reason=fact.reason)
+            by_itself = fact.automatic is PolicyAction.AUTO_ROLLBACK
+            return replace(
+                row,
+                host_id=None,
+                operator=fact.automatic or fact.operator,
+                reason=fact.reason,
+                auto_rolled_back=row.auto_rolled_back or by_itself,
+            )
         case RolloutHalted():
             return replace(_bad(row, fact.rollout_id, fact.at), host_id=fact.host_id)
         case RolloutTransitioned(to=RolloutState.SUPERSEDED):
@@ -242,7 +251,7 @@ def _left(row: ReleaseStanding, at: datetime, release_id: str) -> ReleaseStandin
 
 rollout_tallies = Machine(
     collection=TALLIES,
-    number=4,
+    number=5,
     reads=get_args(RolloutEvent),
     ids=_tally_ids,
     start=lambda id, fact: None,
@@ -250,7 +259,7 @@ rollout_tallies = Machine(
 )
 rollouts = Fold(
     collection=ROLLOUTS,
-    number=2,
+    number=3,
     reads=(RolloutOpened, RolloutTransitioned),
     ids=lambda fact: (fact.rollout_id,),
     start=lambda id, fact: None,
@@ -266,7 +275,7 @@ rollout_gates = Fold(
 )
 release_standings = Fold(
     collection=STANDINGS,
-    number=1,
+    number=2,
     reads=(RolloutOpened, RolloutHalted, RolloutTransitioned, RolloutConcluded),
     ids=_standing_ids,
     start=_start_standing,

@@ -110,6 +110,7 @@ def _open(event: RolloutOpened) -> Stepped:
         rollback_of=event.rollback_of,
         emergency=event.emergency,
         start_at=event.start_at,
+        auto_rollback=event.auto_rollback,
     )
     if any(wave.hosts < 1 for wave in event.waves):
         raise broken(tally, "a wave without hosts is dropped when the plan is frozen")

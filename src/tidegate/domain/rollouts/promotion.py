@@ -45,7 +45,7 @@ from tidegate.domain.fleet.rows import fleet_key
 from tidegate.domain.hosts.refusals import ClosureQuarantined
 from tidegate.domain.hosts.states import OnFailure
 from tidegate.domain.outbox.facts import IntentRequested
-from tidegate.domain.provenance import BUILT_IN_RULES, Rules
+from tidegate.domain.provenance import AUTO_PROMOTE_RULES, BUILT_IN_RULES, Rules
 from tidegate.domain.releases.facts import ReleaseRegistered, ReleaseTransitioned
 from tidegate.domain.releases.from_packages import release_id_of
 from tidegate.domain.releases.slices import (
@@ -65,8 +65,8 @@ from tidegate.domain.rollouts.facts import (
     SuccessorOpened,
 )
 from tidegate.domain.rollouts.names import check_rollout_id, rollout_id
-from tidegate.domain.rollouts.rows import RolloutTally, tally_key
-from tidegate.domain.rollouts.states import Outcome, OverridableGate
+from tidegate.domain.rollouts.rows import ReleaseStanding, RolloutTally, standing_key, tally_key
+from tidegate.domain.rollouts.states import Outcome, OverridableGate, PolicyAction
 from tidegate.domain.rollouts.tallies import may_hasten
 from tidegate.domain.windows.sentences import span_text
 from tidegate.errors import InvalidInput
@@ -101,6 +101,7 @@ class PromoteRelease(Struct, frozen=True, kw_only=True):
     refresh: bool = False  # the pin stays, and no rollout opens: only its evidence is new
     overrides: tuple[OverridableGate, ...] = ()  # gates that the rollout passes
     start_at: datetime | None = None  # no order before; None: at once
+    automatic: PolicyAction | None = None  # None: a person asks for it
     display_name: str = ""
     reason: str = ""  # for the history; nothing follows from it
 
@@ -142,6 +143,7 @@ def rows_of_promotion(command: PromoteRelease) -> tuple[Key, ...]:
         fleet_key(),
         quarantine_key(command.channel, command.digest),
         incarnation_key(command.channel, command.release_id),
+        standing_key(command.channel, command.release_id),
         *(stops_keys(command.channel) if command.emergency else ()),
     )
     if command.supersedes is None:
@@ -185,10 +187,12 @@ def decide_promotion(
         PlanOutdated: plan again. Those of the registry: evidence, version, release.
     """
     pinning = _pinning(command)
+    if command.automatic is PolicyAction.AUTO_PROMOTE:
+        rules = AUTO_PROMOTE_RULES
     pinned = _pinned(rows[:3], pinning, now, rules)
     if not pinned:
         return ()  # a repeat
-    channel, _, quarantined, incarnation, *rest = rows[3:]
+    channel, _, quarantined, incarnation, standing, *rest = rows[3:]
     stops, active = (rest[:2], rest[2:]) if command.emergency else ([], rest)
     channel = demand_channel(channel, command.channel)
     if command.refresh:
@@ -207,6 +211,7 @@ def decide_promotion(
     (change,) = pinned
     version = change.version if isinstance(change, ReleaseTransitioned) else 0
     opened = _opened(channel, command, incarnation, rows[0], now)
+    opened = replace(opened, auto_rollback=_may_roll_back(channel, command, standing))
     if command.rollback:
         hastened = _hastened(command, active[0] if active else None)
         if hastened is not None:  # the channel left another release, and goes on to leave that one
@@ -223,6 +228,16 @@ def decide_promotion(
         opened,
         *_overridden(command, opened, (*command.overrides, *_shut(channel, stops, now)), now),
     )
+
+
+def _may_roll_back(
+    channel: Channel, command: PromoteRelease, standing: ReleaseStanding | None
+) -> bool:
+    """Whether the worker rolls the channel back if hosts fail: once for a release, and never back
+    from a rollback.
+    """
+    was_done = standing is not None and standing.auto_rolled_back
+    return channel.policy.auto_rollback and not command.rollback and not was_done
 
 
 def _shut(
@@ -380,6 +395,7 @@ def _opened(
         previous_ref=previous,
         rollback_of=previous if command.rollback else None,
         start_at=_first_order_at(command, now),
+        automatic=command.automatic,
         display_name=command.display_name,
         operator=command.by,
         reason=command.reason,

@@ -21,6 +21,7 @@ from tidegate.domain.rollouts.states import (
     Cause,
     Outcome,
     OverridableGate,
+    PolicyAction,
     RolloutState,
     Word,
 )
@@ -45,6 +46,7 @@ class Rollout(Struct, frozen=True, omit_defaults=True, kw_only=True):
     previous_ref: str | None = None
     opened_by: str = ""
     opened_reason: str = ""
+    automatic: PolicyAction | None = None  # by which the worker opened it; None: a person did
     reason: str = ""  # of the last transition
     terminal_at: datetime | None = None
     reverted_at: datetime | None = None
@@ -115,6 +117,7 @@ class RolloutTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
     rollback_of: str | None = None  # the release that the channel is rolled back from
     emergency: bool = False  # it passes every gate that can be overridden
     start_at: datetime | None = None  # no order before
+    auto_rollback: bool = False  # if hosts fail, the worker rolls the channel back
     halted_at: datetime | None = None
     halted_by: str | None = None  # the host that failed
     paused_at: datetime | None = None
@@ -170,6 +173,7 @@ class ReleaseStanding(Struct, frozen=True, omit_defaults=True, kw_only=True):
     succeeded_in: str | None = None  # the rollout of its newest success
     running_since: datetime | None = None  # since when it is the channel's newest success
     soaked_seconds: int = 0  # the longest time that it was, and is over; since the last bad word
+    auto_rolled_back: bool = False  # the worker rolled the channel back from it, at some time
 
 
 ROLLOUTS = Collection(

@@ -58,6 +58,13 @@ class Cause(StrEnum):
     PLAN = "plan"  # it was carried out
 
 
+class PolicyAction(StrEnum):
+    """The member of a channel's policy by which the worker opened a rollout."""
+
+    AUTO_PROMOTE = "auto_promote"
+    AUTO_ROLLBACK = "auto_rollback"
+
+
 class Word(StrEnum):
     """What was last said of a release on a channel."""
 

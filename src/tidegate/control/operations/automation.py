@@ -1,0 +1,255 @@
+"""What channels do by themselves: the worker carries it out, and people are shown it.
+
+channel, pin, newest rollout, ladder of the channel before, request ──▶ domain.automation
+    ──▶ PromotionOperations, for who switched it on, with what that person may do now
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import sha256
+
+from tidegate.clock import Clock
+from tidegate.control.fleet.reader import FleetReader
+from tidegate.control.operations.promotion import PromotionOperations
+from tidegate.control.operations.protection import request_id_of
+from tidegate.control.queries.ladder import Ladder, read_ladder
+from tidegate.control.queries.people import Principals
+from tidegate.control.queries.reads import Reads
+from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.access.second_person import SecondPersonNeeded
+from tidegate.domain.access.steps import PROMOTE, ROLL_BACK, Step
+from tidegate.domain.channels.facts import EdgeRequires
+from tidegate.domain.channels.ladder import choose_rung
+from tidegate.domain.channels.rows import (
+    Channel,
+    Quarantined,
+    Rung,
+    channel_key,
+    quarantine_key,
+)
+from tidegate.domain.gates.automation import (
+    Automation,
+    AutoPromotion,
+    Candidate,
+    judge_promotion,
+    judge_rollback,
+    number_of,
+)
+from tidegate.domain.gates.edges import WaitingRelease, judge_edge
+from tidegate.domain.gates.inputs import Versioned
+from tidegate.domain.releases.catalog import PINNABLE
+from tidegate.domain.releases.rows import Actual, KnownRelease, actual_key, known_key
+from tidegate.domain.requests.rows import REQUESTS, ChannelRequest, request_key
+from tidegate.domain.requests.slices import find_change
+from tidegate.domain.requests.states import OPEN as OPEN_REQUESTS
+from tidegate.domain.rollouts.rows import ReleaseStanding, RolloutTally, standing_key, tally_key
+from tidegate.domain.rollouts.states import Word
+from tidegate.errors import Conflict, Forbidden, LeaseLost, NotFound, Refused
+from tidegate.kernel import codec
+from tidegate.kernel.slices import Alongside
+
+WORKER = "worker"  # who carries it out
+REQUESTS_MAX = 1_000  # open ones that are looked through
+# What keeps a channel from acting this time: it moved on, or a rule says no. It is looked at again.
+NOT_NOW = (Refused, Conflict, Forbidden, NotFound)
+
+
+class AutomationOperations:
+    """Acts for channels whose policy says ``auto_promote`` or ``auto_rollback``."""
+
+    def __init__(
+        self,
+        reader: FleetReader,
+        reads: Reads,
+        promotion: PromotionOperations,
+        principals: Principals,
+        clock: Clock,
+    ) -> None:
+        self._reader = reader
+        self._reads = reads
+        self._promotion = promotion
+        self._principals = principals
+        self._clock = clock
+
+    def show(self, channel: Channel) -> tuple[Automation, ...]:
+        """What the channel does by itself with the worker's next look, or why it does nothing."""
+        found = []
+        if channel.policy.auto_promote:
+            found.append(self._judge_promotion(channel).told)
+        if channel.policy.auto_rollback:
+            found.append(self._judge_rollback(channel)[0])
+        return tuple(found)
+
+    def act(self, seen: Versioned[Channel], alongside: Alongside | None = None) -> str | None:
+        """Do what the channel's policy asks for now. ``alongside`` is committed with it.
+
+        Returns:
+            The rollout that was opened, or None.
+
+        Raises:
+            LeaseLost: another process acts for channels. Unavailable, Unknown.
+        """
+        channel = seen.row
+        try:
+            if channel.policy.auto_rollback:
+                told, reason = self._judge_rollback(channel)
+                if told.release_id is not None:
+                    caller = self._caller(channel, ROLL_BACK, alongside, reason)
+                    opened = self._promotion.roll_back_by_policy(
+                        caller, channel.channel, seen.version, reason
+                    )
+                    return opened.rollout_id
+            if channel.policy.auto_promote:
+                promotion = self._judge_promotion(channel)
+                if promotion.promotable is not None:
+                    release_id = promotion.promotable.release_id
+                    caller = self._caller(channel, PROMOTE, alongside, release_id)
+                    opened = self._promotion.promote_by_policy(
+                        caller, promotion.promotable, channel.channel, seen.version
+                    )
+                    return opened.rollout_id
+        except SecondPersonNeeded:
+            return None  # a request was made
+        except LeaseLost:
+            raise
+        except NOT_NOW:
+            return None
+        return None
+
+    # ── promote ──
+
+    def _judge_promotion(self, channel: Channel) -> AutoPromotion:
+        pin = self._reader.row(actual_key(channel.channel), Actual)
+        pinned = None if pin is None else pin.row.pinned_release_id
+        judged = judge_promotion(
+            channel,
+            pinned,
+            self._newest(channel),
+            self._open_request(channel, None if pin is None else pin.row),
+            tuple(self._candidates(channel, pinned)),
+        )
+        refusal = self._why_not(channel, PROMOTE, "Auto-promotion")
+        return judged if not refusal else AutoPromotion(_silenced(judged.told, refusal))
+
+    def _candidates(self, channel: Channel, pinned: str | None) -> Iterator[Candidate]:
+        """The releases above the pinned one that have a success on the first channel that must
+        show one: no other release passes that edge.
+        """
+        edges = channel.policy.edges
+        first = next(edge for edge in edges if edge.require is EdgeRequires.SUCCEEDED)
+        before = self._reader.row(channel_key(first.channel), Channel)
+        now = self._clock()
+        for rung in () if before is None else before.row.ladder:
+            if number_of(rung.release_id) <= number_of(pinned):
+                continue
+            waits = WaitingRelease(channel.channel, rung.release_id)
+            verdicts = (
+                judge_edge(
+                    edge, waits, self._reader.preceding(edge, rung.release_id, rung.digest), now
+                )
+                for edge in edges
+            )
+            yield Candidate(
+                release_id=rung.release_id,
+                digest=rung.digest,
+                proved_by=rung.rollout_id,
+                refusal=self._refusal(channel, rung),
+                edges=tuple(zip(edges, verdicts, strict=True)),
+            )
+
+    def _refusal(self, channel: Channel, rung: Rung) -> str:
+        """Why the channel does not take this release by itself; empty: it may."""
+        name, release_id = channel.channel, rung.release_id
+        quarantined, known, standing = self._reader.many(
+            (quarantine_key(name, rung.digest), Quarantined),
+            (known_key(release_id), KnownRelease),
+            (standing_key(name, release_id), ReleaseStanding),
+        )
+        if quarantined is not None:
+            return f"{release_id} is quarantined on {name}"
+        if known is None or known.row.lifecycle not in PINNABLE:
+            return f"{release_id} was withdrawn"
+        if standing is not None and standing.row.word is Word.BAD:
+            return f"{release_id} failed on {name} before, or {name} was rolled back from it"
+        if channel.protection is None:
+            return ""
+        made = self._reads.find(
+            request_key(request_id_of(self._caller(channel, PROMOTE, None, release_id), PROMOTE)),
+            ChannelRequest,
+        )
+        if made is None:
+            return ""
+        return f"request {made.row.request_id} for {release_id} is {made.row.state}"
+
+    def _open_request(self, channel: Channel, pin: Actual | None) -> str | None:
+        """A request that waits on the channel and could still be carried out."""
+        if channel.protection is None:
+            return None
+        now = self._clock()
+        for state in sorted(OPEN_REQUESTS):
+            for found in self._reads.newest(REQUESTS, "by_state", of=(state,), limit=REQUESTS_MAX):
+                row = found.row
+                expired = row.expires_at is not None and row.expires_at <= now
+                ours = row.channel == channel.channel and not expired
+                if ours and not find_change(row, channel, pin):
+                    return str(row.request_id)
+        return None
+
+    # ── roll back ──
+
+    def _judge_rollback(self, channel: Channel) -> tuple[Automation, str]:
+        """What to tell, and the reason for the log."""
+        newest = self._newest(channel)
+        ladder: Ladder = read_ladder(self._reader, channel.channel)
+        skipped = tuple(item.skipped for item in ladder.rungs if item.skipped)
+        told = judge_rollback(channel, newest, choose_rung(ladder.rungs), skipped)
+        refusal = self._why_not(channel, ROLL_BACK, "Auto-rollback")
+        if refusal:
+            told = _silenced(told, refusal)
+        host = (
+            "" if newest is None or newest.halted_by is None else f"{newest.halted_by} failed in "
+        )
+        return told, f"auto_rollback: {host}{'' if newest is None else newest.rollout_id}"
+
+    # ── for whom ──
+
+    def _newest(self, channel: Channel) -> RolloutTally | None:
+        if channel.newest_rollout_id is None:
+            return None
+        found = self._reader.row(tally_key(channel.newest_rollout_id), RolloutTally)
+        return None if found is None else found.row
+
+    def _why_not(self, channel: Channel, step: Step, what: str) -> str:
+        if self._caller(channel, step, None, "").may(step, channel_scope(channel.channel)):
+            return ""
+        return (
+            f"{what} on {channel.channel} is off: who switched it on may not do this any more; "
+            "take it out of the policy and put it back: "
+            f"tidegate channel edit {channel.channel} --policy FILE"
+        )
+
+    def _caller(
+        self, channel: Channel, step: Step, alongside: Alongside | None, subject: str
+    ) -> Caller:
+        """The person who switched it on. The same intent has the same key, so that a request is
+        made once, and again only if the channel's settings or its pin changed.
+        """
+        by = channel.auto_promote_by if step is PROMOTE else channel.auto_rollback_by
+        pin = self._reader.row(actual_key(channel.channel), Actual)
+        guarded = b"" if channel.protection is None else codec.encode(channel.protection)
+        settings = b"\n".join((codec.encode(channel.policy), channel.selector.encode(), guarded))
+        parts = (step.name, channel.channel, subject, 0 if pin is None else pin.row.version)
+        text = "\n".join((*map(str, parts), sha256(settings).hexdigest()))
+        return Caller(
+            principal=self._principals(by or ""),
+            request_id="",
+            key=sha256(text.encode()).hexdigest(),
+            carried_by=WORKER,
+            alongside=alongside,
+        )
+
+
+def _silenced(told: Automation, sentence: str) -> Automation:
+    return Automation(action=told.action, sentence=sentence, switched_on_by=told.switched_on_by)

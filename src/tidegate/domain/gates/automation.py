@@ -1,0 +1,250 @@
+"""What a channel does by itself: promote a release that succeeded before it, and roll back.
+
+    auto_promote    the highest release above the pinned one that every edge lets through, while
+                    the channel's newest rollout ended well and nothing else holds the channel
+    auto_rollback   what a plain rollback would take, when a rollout stopped because hosts failed
+
+The worker asks here what to do, and ``channel show`` what to tell. Both are pure: the rows come
+from ``control.queries.automation``. The worker's commits check that it leads the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from msgspec import Struct
+
+from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires
+from tidegate.domain.channels.rows import Channel, Rung
+from tidegate.domain.gates.edges import EdgeVerdict
+from tidegate.domain.rollouts.rows import RolloutTally
+from tidegate.domain.rollouts.states import CLEARABLE, OPEN, Outcome, PolicyAction
+from tidegate.errors import LeaseLost
+from tidegate.kernel.leases import Lease, leader_key
+from tidegate.kernel.slices import Slice
+
+LEADER: Final = "automation"  # the job whose leader acts for channels
+GOOD: Final = frozenset({Outcome.SUCCEEDED, Outcome.EMPTY, Outcome.REPLACED})
+_ENDED: Final = {
+    Outcome.FAILED: "failed",
+    Outcome.ROLLED_BACK: "was rolled back",
+    Outcome.ABORTED: "was aborted",
+}
+
+
+class Promotable(Struct, frozen=True):
+    """A release that a channel takes by itself."""
+
+    release_id: str
+    digest: str
+    proved_by: str  # the rollout of its success on the first channel that must show one
+    reason: str
+
+
+class Automation(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a channel does by itself now, or why it does nothing."""
+
+    action: PolicyAction
+    sentence: str
+    switched_on_by: str  # a user's id
+    release_id: str | None = None  # what it promotes or goes back to with the next look
+    until: datetime | None = None  # when time alone changes it
+
+
+class Candidate(Struct, frozen=True, kw_only=True):
+    """A release above the pinned one, as the channel and those before it see it."""
+
+    release_id: str
+    digest: str
+    proved_by: str
+    refusal: str  # why this channel does not take it, whatever the edges say; empty: it may
+    edges: tuple[tuple[ChannelEdge, EdgeVerdict], ...]
+
+
+class AutoPromotion(Struct, frozen=True):
+    """What to do, and what to tell."""
+
+    told: Automation
+    promotable: Promotable | None = None
+
+
+# ── promote ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def number_of(release_id: str | None) -> int:
+    """Which release of its package it is; 0: none, or none of a package."""
+    number = "" if release_id is None else release_id.rpartition(".")[2]
+    return int(number) if number.isascii() and number.isdigit() else 0
+
+
+def judge_promotion(
+    channel: Channel,
+    pinned: str | None,
+    newest: RolloutTally | None,
+    request_id: str | None,
+    candidates: Sequence[Candidate],
+) -> AutoPromotion:
+    """Which release the channel takes now. ``newest`` is its newest rollout, ``request_id`` an open
+    request; ``candidates`` are above the pinned release.
+    """
+    held = describe_held(channel, newest, request_id)
+    if held:
+        return _told(channel, held)
+    ordered = sorted(candidates, key=lambda item: number_of(item.release_id), reverse=True)
+    for item in ordered:
+        if not item.refusal and all(verdict.passed for _, verdict in item.edges):
+            return _chosen(channel, item)
+    if not ordered:
+        above = "" if pinned is None else f" above {pinned}"
+        return _told(
+            channel,
+            f"Auto-promotion on {channel.channel} waits: no release{above} succeeded before it",
+        )
+    first = ordered[0]
+    shut = next((verdict for _, verdict in first.edges if not verdict.passed), None)
+    why = first.refusal or (shut.reason if shut is not None else "")
+    until = None if first.refusal or shut is None else shut.until
+    return _told(channel, f"Auto-promotion on {channel.channel} waits: {why}", until)
+
+
+def describe_held(channel: Channel, newest: RolloutTally | None, request_id: str | None) -> str:
+    """Why the channel promotes nothing by itself, whatever there is; empty: it may."""
+    name = channel.channel
+    off = "" if newest is None else describe_off(channel, newest)
+    if off:
+        return off
+    if newest is not None and newest.outcome is None:
+        return f"Auto-promotion on {name} waits until {newest.rollout_id} ends"
+    if channel.held_at is not None:
+        held = f"{name} is held by {channel.held_by}: {channel.held_reason}"
+        return f"Auto-promotion on {name} waits: {held}"
+    if request_id is not None:
+        return f"Auto-promotion on {name} waits for request {request_id}"
+    return ""
+
+
+def describe_off(channel: Channel, newest: RolloutTally) -> str:
+    """What switched auto-promotion off until a person promotes; empty: nothing did."""
+    if not channel.policy.auto_promote or newest.rollout_id != channel.newest_rollout_id:
+        return ""
+    if newest.rollback_of is not None:
+        why = f"{channel.channel} was rolled back from {newest.rollback_of}"
+    elif newest.state in CLEARABLE:
+        why = f"{newest.rollout_id} stopped"
+    elif newest.outcome is not None and newest.outcome not in GOOD:
+        why = f"{newest.rollout_id} {_ENDED[newest.outcome]}"
+    else:
+        return ""
+    return (
+        f"Auto-promotion on {channel.channel} is off since {why}; "
+        "it starts again with the next promotion by a person"
+    )
+
+
+def _told(channel: Channel, sentence: str, until: datetime | None = None) -> AutoPromotion:
+    told = Automation(
+        action=PolicyAction.AUTO_PROMOTE,
+        sentence=sentence,
+        switched_on_by=channel.auto_promote_by or "",
+        until=until,
+    )
+    return AutoPromotion(told)
+
+
+def _chosen(channel: Channel, item: Candidate) -> AutoPromotion:
+    required = [edge for edge, _ in item.edges if edge.require is EdgeRequires.SUCCEEDED]
+    where = " and ".join(edge.channel for edge in required)
+    told = Automation(
+        action=PolicyAction.AUTO_PROMOTE,
+        sentence=f"Auto-promotion on {channel.channel} takes {item.release_id} now",
+        switched_on_by=channel.auto_promote_by or "",
+        release_id=item.release_id,
+    )
+    reason = f"auto_promote: {item.release_id} succeeded on {where}"
+    return AutoPromotion(told, Promotable(item.release_id, item.digest, item.proved_by, reason))
+
+
+# ── roll back ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def may_roll_back(channel: Channel, newest: RolloutTally | None) -> bool:
+    """Whether the channel's newest rollout stopped and was opened to be rolled back by itself."""
+    return (
+        newest is not None
+        and newest.rollout_id == channel.newest_rollout_id
+        and newest.state in CLEARABLE
+        and newest.auto_rollback
+        and channel.policy.auto_rollback
+    )
+
+
+def judge_rollback(
+    channel: Channel, newest: RolloutTally | None, rung: Rung | None, skipped: Sequence[str]
+) -> Automation:
+    """What the channel does by itself about its newest rollout. ``rung`` is what a rollback takes,
+    and ``skipped`` says why it takes none.
+    """
+    name = channel.channel
+    release_id = None
+    if may_roll_back(channel, newest) and rung is not None:
+        sentence = f"Auto-rollback on {name} goes back to {rung.release_id} now"
+        release_id = rung.release_id
+    elif may_roll_back(channel, newest):
+        why = f": {'; '.join(skipped)}" if skipped else ""
+        sentence = f"Auto-rollback on {name} finds nothing to go back to{why}"
+    elif newest is not None and newest.state in OPEN:
+        sentence = describe_rollback(channel, newest)
+    else:
+        sentence = f"Auto-rollback on {name} is on: it acts when hosts of the next rollout fail"
+    return Automation(
+        action=PolicyAction.AUTO_ROLLBACK,
+        sentence=sentence,
+        switched_on_by=channel.auto_rollback_by or "",
+        release_id=release_id,
+    )
+
+
+def describe_rollback(channel: Channel, newest: RolloutTally) -> str:
+    """What the channel would do by itself about this rollout, or why it does nothing; empty: its
+    policy does not ask for it.
+    """
+    name = channel.channel
+    if not channel.policy.auto_rollback or newest.rollout_id != channel.newest_rollout_id:
+        return ""
+    if newest.rollback_of is not None:
+        return f"Auto-rollback on {name} does not act on a rollback"
+    if newest.auto_rollback:
+        return f"Auto-rollback on {name} goes back by itself once the failed hosts are done"
+    return (
+        f"Auto-rollback on {name} does not act on {newest.rollout_id}: {newest.target_ref} was "
+        "rolled back by itself before, or the policy was switched on later"
+    )
+
+
+# ── the leader's commits ──────────────────────────────────────────────────────────────────────────
+
+
+class LeadAutomation(Struct, frozen=True):
+    """What goes along with everything that the worker does for a channel."""
+
+    term: str  # the token of the leader
+
+
+def _demand_term(rows: tuple[object], command: LeadAutomation, now: datetime) -> tuple[()]:
+    """Raises: LeaseLost."""
+    lease = rows[0]
+    if not isinstance(lease, Lease) or lease.lease_token != command.term:
+        raise LeaseLost("another process acts for channels now", id=LEADER)
+    return ()
+
+
+lead_automation = Slice(
+    name="lead-automation",
+    command=LeadAutomation,
+    writes=(),
+    rows=lambda command: (leader_key(LEADER),),
+    decide=_demand_term,
+)
+SLICES = (lead_automation,)
