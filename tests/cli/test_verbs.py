@@ -18,13 +18,13 @@ ROOT = Path(__file__).parents[2]
 # The verbs of each noun, as the product names them. Those that start the rest are main's.
 PROMISED = {
     "rev": "list show create clone copy pull push files diff propose withdraw approve reject"
-    " propose-delete reject-delete delete history upgrade",
+    " propose-delete reject-delete delete history upgrade reap",
     "repo": "list show create edit",
     "channel": "list show create edit promote rollback hold release protect unprotect"
     " history policy",
     "request": "list show approve reject withdraw run review",
     "rollout": "list show plan simulate watch pause resume skip continue skip-wave promote-all"
-    " abort retry clear explain events override",
+    " abort retry clear explain events override open",
     "host": "list show enroll re-enroll revoke explain label retire",
     "quarantine": "list lift",
     "freeze": "list show create delete",
@@ -39,7 +39,7 @@ PROMISED = {
     "publication": "list rollback collect",
     "log": "tail show export verify",
 }
-ALONE = ("setup", "login", "logout", "whoami", "completion")
+ALONE = ("setup", "login", "logout", "whoami", "status", "completion")
 
 
 VERBS = [name for name in COMMANDS if name.split()[0] not in TABLE]
@@ -49,6 +49,7 @@ def test_has_every_verb_that_the_product_promises() -> None:
     promised = {f"{noun} {verb}" for noun, verbs in PROMISED.items() for verb in verbs.split()}
 
     assert sorted((promised | set(ALONE)) - set(COMMANDS)) == []
+    assert sorted(set(VERBS) - promised - set(ALONE)) == []
 
 
 @pytest.mark.parametrize("name", VERBS)

@@ -1,0 +1,200 @@
+"""The checklists of CONTRIBUTING.md: what you add is complete when its tests and pages are there.
+
+Each test looks for a name in the files that the checklist of its kind asks for. ``EXEMPT`` and
+``OWN_NAME`` list what needs no entry, and why.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.browser import samples
+from tests.source_tree import own_errors
+from tidegate.api.routes import ROUTES
+from tidegate.dashboard.components import NAV
+from tidegate.domain.access import steps
+from tidegate.domain.access.steps import Step
+from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy, WaveSpec
+from tidegate.domain.composition import FACTS, SLICES
+
+ROOT = Path(__file__).parents[1]
+TEMPLATES = ROOT / "src" / "tidegate" / "dashboard" / "templates"
+TESTS = ("tests/**/*.py", "tests/**/*.txt")
+
+EXEMPT = {
+    # Not a verb of its own: it widens or narrows another one, whose cases show it.
+    "BREAK_GLASS",
+    "CARRY_OUT_DELETION",
+    "DELETE_OPEN",
+    # Reads, which tests/api/permission_table.txt lists.
+    "READ_REVISION",
+    "READ_SUBSCRIPTION",
+    # Its name has a dot: docs/api.md names it, our words end there.
+    "openapi.json",
+    # Parts of a page that test_page_walk and test_simulation draw.
+    "held_hosts.html",
+    "simulation.html",
+    # Times of a host's own steps: simulated hosts take theirs from the defaults.
+    "ack_seconds",
+    "activation_seconds",
+    "convergence_seconds",
+    "deferral_seconds",
+    "rollback_seconds",
+    "sustained_failure_seconds",
+    "topology_seconds",
+    # It reads windows, and simulated fleets have none.
+    "must_fit",
+}
+# Facts whose own name tells a person enough: event_text.py splits it into words.
+OWN_NAME = frozenset(
+    {
+        "BudgetRemoved",
+        "BudgetSet",
+        "CredentialsVoided",
+        "EpochStarted",
+        "EvidenceKept",
+        "GenerationPublished",
+        "HostJoined",
+        "HostLabelled",
+        "InstallationSetUp",
+        "IntentCancelled",
+        "IntentSuperseded",
+        "NoticesDropped",
+        "PackageEmptied",
+        "PackageImported",
+        "PackageStarted",
+        "PasswordChanged",
+        "PointerSwapped",
+        "PublicationInvalidated",
+        "ReconciliationRefused",
+        "RecordRepaired",
+        "RecoveryActivationAssumed",
+        "ReleaseOffered",
+        "ReleaseRetired",
+        "ReplayFinished",
+        "ReplayRequested",
+        "RepositoryChanged",
+        "RepositoryCreated",
+        "RequestFailed",
+        "RequestStarted",
+        "RetentionExpired",
+        "RevisionConditionsChanged",
+        "RevisionDeleted",
+        "RevisionDeletionProposed",
+        "RevisionDeletionRejected",
+        "RevisionDeletionStarted",
+        "RevisionGatesChanged",
+        "RevisionMetadataChanged",
+        "RevisionTaskAdded",
+        "RoleGranted",
+        "RoleRevoked",
+        "RowsCollected",
+        "TokenCreated",
+        "TokenRevoked",
+        "UserAdded",
+        "UserDisabled",
+        "UserEnabled",
+        "UserErased",
+    }
+)
+
+
+@cache
+def words_of(*places: str) -> frozenset[str]:
+    """All words in the files that these patterns name, this file aside."""
+    found: set[str] = set()
+    for place in places:
+        for path in ROOT.glob(place):
+            if path != Path(__file__):
+                found.update(re.findall(r"[\w-]+", path.read_text("utf-8")))
+    return frozenset(found)
+
+
+def missing(names: Iterable[str], *places: str) -> list[str]:
+    """Which of these names no file of these places has, though it should."""
+    return sorted(set(names) - words_of(*places) - EXEMPT)
+
+
+def test_runs_every_slice_in_some_test() -> None:
+    """It names the command, or all that the slice writes."""
+    untested = {
+        item.name
+        for item in SLICES
+        if missing([item.command.__name__], *TESTS)
+        and missing([kind.__name__ for kind in item.writes], *TESTS)
+    }
+
+    assert sorted(untested) == []
+
+
+def test_names_every_slice_on_a_page() -> None:
+    assert missing((item.name for item in SLICES), "docs/*.md") == []
+
+
+def test_says_of_every_fact_what_it_means_to_a_person() -> None:
+    names = {item.name for item in FACTS} - OWN_NAME
+
+    assert missing(names, "src/tidegate/dashboard/event_text.py") == []
+
+
+def test_names_only_facts_that_exist() -> None:
+    assert sorted(OWN_NAME - {item.name for item in FACTS}) == []
+
+
+def test_shows_every_error_in_some_test() -> None:
+    shown = words_of(*TESTS)
+    leaves = {error for error in own_errors() if not error.__subclasses__()}
+
+    unseen = {e.__name__ for e in leaves if not {e.__name__, e.code} & shown}
+    assert sorted(unseen) == []
+
+
+def test_takes_every_step_through_each_door() -> None:
+    names = {name for name, value in vars(steps).items() if isinstance(value, Step)}
+
+    assert missing(names, "tests/verbs/*.py") == []
+
+
+def test_names_every_route_on_a_page() -> None:
+    parts = {part for route in ROUTES for part in route.path.split("/") if "{" not in part}
+
+    assert missing(parts - {""}, "docs/api.md", "docs/agent-protocol.md") == []
+
+
+def test_draws_every_template_from_a_sample() -> None:
+    drawn = {template for template, _, _ in samples.SCREENS.values()}
+    used = "".join(path.read_text("utf-8") for path in TEMPLATES.iterdir())
+    included = set(re.findall(r"{% *(?:import|include|extends|from) *\"([\w.]+)\"", used))
+
+    names = {path.name for path in TEMPLATES.iterdir()}
+    assert sorted(names - drawn - included - EXEMPT) == []
+
+
+def test_names_every_screen_and_its_key_on_the_page_of_the_dashboard() -> None:
+    page = (ROOT / "docs" / "dashboard.md").read_text("utf-8")
+    items = [item for _, group in NAV for item in group]
+
+    assert [item.href for item in items if f"`{item.href}`" not in page] == []
+    assert [item.key for item in items if f"`g {item.key}`" not in page] == []
+
+
+@pytest.mark.parametrize("struct", [ChannelPolicy, WaveSpec, ChannelEdge])
+def test_documents_tests_and_simulates_every_member_of_a_policy(
+    struct: type[ChannelPolicy],
+) -> None:
+    members = struct.__struct_fields__
+
+    assert missing(members, "docs/reference/policy.md") == []
+    assert missing(members, "tests/domain/*.py") == []
+    assert missing(members, "src/tidegate/simulate/*.py") == []
+
+
+def test_sees_what_is_missing() -> None:
+    assert missing(["HostTeleported", "HostJoined"], "src/tidegate/domain/**/*.py") == [
+        "HostTeleported"
+    ]
