@@ -11,7 +11,13 @@ from tests.api.accounts import LOGIN, NAME, PASSWORD, person, signed_in
 from tests.api.serving import ADMIN, Served, secret_of, serving
 from tidegate.clock import ManualClock
 from tidegate.control.operations import accounts
+from tidegate.control.operations.ids import make_id
+from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.principals import Principal
+from tidegate.domain.access.refusals import TokenExists
 from tidegate.domain.access.roles import Grant, Role
+from tidegate.domain.access.steps import CREATE_TOKEN
+from tidegate.kernel.model import Meta
 
 T0 = datetime(2026, 1, 27, 10, 0, tzinfo=UTC)
 
@@ -304,6 +310,43 @@ def test_repeats_no_secret_under_an_idempotency_key(served: Served) -> None:
 
     assert (again.status_code, again.json()["code"]) == (409, "token_exists")
     assert served.client(made.json()["token"]).get("/v1/me").status_code == 200
+
+
+def test_makes_a_token_whose_first_request_failed_halfway(served: Served) -> None:
+    """Its hash was kept, and could not be forgotten: the disk was full."""
+    user_id = served.user(Grant(Role.VIEWER))
+    client = served.client(served.token(user_id))
+    principal = Principal(user_id, "token", (Grant(Role.VIEWER),))
+    token_id = make_id(Caller(principal=principal, key="one"), CREATE_TOKEN, "token")
+    half_made = served.installation.accounts.keep_token(token_id, Meta(actor=user_id))
+
+    made = client.post("/v1/tokens", json={}, headers={"idempotency-key": "one"})
+
+    assert made.status_code == 201, made.text
+    assert made.json()["token_id"] == token_id
+    assert served.client(made.json()["token"]).get("/v1/me").status_code == 200
+    assert served.client(half_made).get("/v1/me").status_code == 401
+    with pytest.raises(TokenExists):
+        served.installation.accounts.keep_token(token_id, Meta(actor=user_id))
+    assert served.client(made.json()["token"]).get("/v1/me").status_code == 200
+
+
+def test_shows_no_token_that_another_copy_of_the_request_replaced(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user_id = served.user(Grant(Role.VIEWER))
+    client = served.client(served.token(user_id))
+    keep = served.installation.accounts.keep_token
+
+    def keep_and_race(token_id: str, meta: Meta) -> str:
+        token = keep(token_id, meta)
+        keep(token_id, meta)  # the other copy, before this one creates the token
+        return token
+
+    monkeypatch.setattr(accounts.Accounts, "keep_token", lambda self, *said: keep_and_race(*said))
+    made = client.post("/v1/tokens", json={}, headers={"idempotency-key": "one"})
+
+    assert (made.status_code, made.json()["code"]) == (409, "token_exists")
 
 
 def test_lets_only_the_owner_and_administrators_revoke_a_token(served: Served) -> None:

@@ -37,6 +37,7 @@ from tidegate.domain.access.refusals import (
     MissingPermission,
     NotOwner,
     OwnAccess,
+    TokenExists,
     TokenNotFound,
     UserNotFound,
 )
@@ -319,6 +320,8 @@ class AccessOperations:
             if not isinstance(error, Unknown):
                 self._accounts.forget_token(token_id, caller.meta)
             raise
+        if not self._accounts.is_kept(token_id, token):
+            raise TokenExists(token_id)  # another copy of the request came in between
         found = self._reads.demand(token_key(token_id), ApiToken, TokenNotFound(token_id))
         return CreatedToken(token_id, token, found.row.expires_at, outcome.position)
 

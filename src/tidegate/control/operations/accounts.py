@@ -54,7 +54,15 @@ from tidegate.domain.access.rows import (
     user_key,
 )
 from tidegate.domain.access.slices import NoteFailedSignIns, is_current, note_failed_sign_ins
-from tidegate.errors import ConditionFailed, Forbidden, IdempotencyMismatch, Invalid
+from tidegate.errors import (
+    ConditionFailed,
+    Conflict,
+    Forbidden,
+    IdempotencyMismatch,
+    Invalid,
+    Unavailable,
+    Unknown,
+)
 from tidegate.kernel.model import NO_META, Key, Meta
 from tidegate.kernel.records.actions import CreateRow
 from tidegate.kernel.records.records import Records
@@ -461,15 +469,48 @@ class Accounts:
         """Make a token that opens nothing yet, and keep its hash. Raises: TokenExists."""
         secret = randomness.token_urlsafe(32)
         kept = TokenSecret(token_id, hash_secret(secret))
+        records = self._records(meta)
         try:
-            self._records(meta).create(TOKEN_SECRETS.name, token_id, kept)
+            records.create(TOKEN_SECRETS.name, token_id, kept)
         except ConditionFailed:
-            raise TokenExists(token_id) from None
+            self._replace_secret(records, kept)
         return f"{TOKEN_PREFIX}_{token_id}_{secret}"
 
+    def _replace_secret(self, records: Records, kept: TokenSecret) -> None:
+        """Take the place of a hash whose token was never created: its request failed halfway, and
+        so did forgetting it.
+
+        Raises:
+            TokenExists: it was created, or another copy of the request is about to.
+        """
+        found = records.find(TOKEN_SECRETS.name, kept.token_id)
+        if found is None or self.has_token(kept.token_id):
+            raise TokenExists(kept.token_id)
+        try:
+            placed = records.put(TOKEN_SECRETS.name, kept.token_id, kept, expect=found.version)
+        except Conflict:
+            raise TokenExists(kept.token_id) from None
+        if self.has_token(kept.token_id):  # the other copy went on: the token that it showed counts
+            records.put(TOKEN_SECRETS.name, kept.token_id, found.value, expect=placed.version)
+            raise TokenExists(kept.token_id)
+
+    def has_token(self, token_id: str) -> bool:
+        """Whether the token was created."""
+        return self._reads.find(token_key(token_id), ApiToken) is not None
+
+    def is_kept(self, token_id: str, token: str) -> bool:
+        """Whether the hash that is kept is that of this token."""
+        kept = self._reads.find(Key(TOKEN_SECRETS.name, token_id), TokenSecret)
+        secret = token.removeprefix(f"{TOKEN_PREFIX}_{token_id}_")
+        return kept is not None and hmac.compare_digest(kept.row.sha256, hash_secret(secret))
+
     def forget_token(self, token_id: str, meta: Meta) -> None:
-        """Delete the hash of a token that was not created after all."""
-        self._records(meta).delete(TOKEN_SECRETS.name, token_id)
+        """Delete the hash of a token that was not created after all. If that fails, too, the next
+        request with the same key replaces it.
+        """
+        with suppress(Unavailable, Unknown):
+            if not self.has_token(token_id):
+                self._records(meta).delete(TOKEN_SECRETS.name, token_id)
 
     def token(self, text: str) -> AuthenticatedUser | None:
         """Whose API token this is, if it is good at this moment."""
