@@ -6,7 +6,7 @@ may change in any release.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 
 from msgspec import Struct
@@ -147,6 +147,9 @@ __all__ = [
 ]
 
 
+FOLLOWED_AT_ONCE = 1_000  # events of one read
+
+
 class Log:
     """One log and its rows. Threads may share it; open another one in another process.
 
@@ -193,8 +196,20 @@ class Log:
         after: Position = 0,
         limit: int | None = None,
     ) -> EventPage:
-        """The events that match, in position order, with the boundary of a decision on them."""
+        """The events that match, in position order, with the boundary of a decision on them.
+
+        To see what comes later, too, use ``follow``.
+        """
         return self.store.read(query, guard=guard, after=after, limit=limit)
+
+    def follow(self, query: Query, *, after: Position = 0) -> Iterator[Event]:
+        """The events that match and are there now, in position order, read by pages.
+
+        Call it again after the last one to see what came since: on no engine is an event missed.
+        """
+        while page := self.store.read(query, after=after, limit=FOLLOWED_AT_ONCE).events:
+            yield from page
+            after = page[-1].position
 
     def feed(self, *, after: Position = 0, limit: int) -> tuple[Event, ...]:
         """All events in position order, without gaps."""

@@ -49,6 +49,7 @@ from tests.contract.world import (
     whole_feed,
 )
 from tests.fixtures.copies import client_of
+from tidegate import library
 from tidegate.control.runtime import Control
 from tidegate.engines.dynamodb import DynamoStore, pace
 from tidegate.engines.dynamodb.items import (
@@ -186,6 +187,29 @@ def test_opening_a_table_that_never_answers_is_unavailable(
 SCATTERED = Query(
     (clause(ProductAdded, tags="product_id:p1"), clause(OrderPlaced, tags="customer_id:c1"))
 )
+
+
+def test_whoever_follows_a_query_over_several_indexes_misses_nothing(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose first read has no limit would miss the writer that took a low number and stalls."""
+    (slow, meddler), (quick, _), (reader, _) = table.open(), table.open(), table.open()
+    monkeypatch.setattr(library, "connect", lambda url, schema: reader)
+    log = library.Log("dynamodb:", reader.schema)
+    append(quick, OrderPlaced("o0", "c1"))
+    followed = log.follow(SCATTERED)
+    found: list[int] = []
+
+    def meanwhile() -> None:
+        append(quick, OrderPlaced("o1", "c1"))
+        found.extend(positions([next(followed), next(followed)]))
+
+    meddler.plot("transact", first(meanwhile))
+    append(slow, ProductAdded("p1"))
+    found.extend(positions(list(followed)))
+
+    assert found == positions(quick.read(SCATTERED).events)
+    assert len(found) == 3
 
 
 @pytest.mark.parametrize("limit", [1, 2, 10])

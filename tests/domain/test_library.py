@@ -43,6 +43,20 @@ def test_runs_slices_with_the_folds_of_their_rows() -> None:
     assert again.receipt.replayed
 
 
+def test_follows_a_query_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "FOLLOWED_AT_ONCE", 2)
+    with Log("memory:", SCHEMA) as log:
+        for _ in range(5):
+            log.commit(ProductAdded("p1"))
+            log.commit(Rebooted())
+
+        found = [event.position for event in log.follow(PRODUCT)]
+        assert found == [1, 3, 5, 7, 9]
+        assert list(log.follow(PRODUCT, after=9)) == []
+        log.commit(ProductAdded("p1"))
+        assert [event.position for event in log.follow(PRODUCT, after=9)] == [11]
+
+
 def test_every_call_returns_what_it_promises_or_raises() -> None:
     with Log("memory:", SCHEMA) as log:
         stale = log.read(PRODUCT).boundary

@@ -166,7 +166,8 @@ class Store(Protocol):
         ``guard`` is observed for the boundary, not returned, and kept in it only if the page is
         empty. The page has no boundary, and raises when it is asked for, if the limit
         cut it or a clause has no index. Pages that are read with a limit follow each other without
-        a gap.
+        a gap. A page without a limit is for a decision: on DynamoDB, where the query needs several
+        indexes, an event may still land below its last one.
         """
         ...
 
