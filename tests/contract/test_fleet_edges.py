@@ -324,7 +324,7 @@ def test_promotes_again_what_no_host_ran(fleet: InProcessFleet) -> None:
     assert edge_gate(fleet).passed
 
 
-@pytest.mark.req("OP-2")
+@pytest.mark.req("OP-2", "OP-7")
 def test_an_edge_that_shuts_stops_an_order_that_was_not_acknowledged(fleet: InProcessFleet) -> None:
     pipeline(fleet)
     succeed(fleet, "dev", "web.2", "d1")

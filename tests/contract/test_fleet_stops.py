@@ -33,14 +33,23 @@ from tidegate.domain.fleet.rows import Budget, budget_key
 from tidegate.domain.gates.explain import explain
 from tidegate.domain.hosts import agent_side
 from tidegate.domain.hosts.facts import ActivationFailed, DispatchAck, RollbackComplete
+from tidegate.domain.hosts.refusals import ClosureQuarantined, RolloutIsPaused
 from tidegate.domain.hosts.states import HostPolicy, HostState
 from tidegate.domain.rollouts.report_slices import (
     ReportEvent,
     ReserveDispatch,
+    SkipHostByHand,
     report_event,
     reserve_dispatch,
+    skip_host_by_hand,
 )
 from tidegate.domain.rollouts.rows import RolloutGates, gates_key
+from tidegate.domain.rollouts.slices import (
+    PauseRollout,
+    ResumeRollout,
+    pause_rollout,
+    resume_rollout,
+)
 from tidegate.domain.windows.facts import WindowKind, WindowSpec
 from tidegate.domain.windows.occurrences import START_FORM
 from tidegate.domain.windows.refusals import WindowClosed
@@ -129,6 +138,7 @@ def acknowledge(fleet: InProcessFleet, host_id: str) -> None:
 # ── hand-out ──────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.req("OP-7")
 @each_stop
 def test_hands_out_no_reserved_order_until_the_stop_ends(fleet: InProcessFleet, stop: str) -> None:
     start, end, _ = STOPS[stop]
@@ -168,9 +178,69 @@ def test_hands_an_order_out_again_whose_acknowledgement_was_refused(
     assert fleet.control_plane.deliveries.poll("h1") is None, "it is leased again"
 
 
+def pause(fleet: InProcessFleet) -> None:
+    fleet.execute(pause_rollout, PauseRollout(rollout_id=ROLLOUT, operator="user_1", reason="look"))
+
+
+def resume(fleet: InProcessFleet) -> None:
+    done = ResumeRollout(rollout_id=ROLLOUT, operator="user_1", reason="fine")
+    fleet.execute(resume_rollout, done)
+
+
+@pytest.mark.req("OP-7")
+def test_a_pause_stops_reservation_hand_out_and_acknowledgement(fleet: InProcessFleet) -> None:
+    fleet.create("edge")
+    fleet.enroll("h1", "h2", channel="edge")
+    fleet.offer("web.1")
+    fleet.promote("edge", "web.1")
+    pause(fleet)
+    assert fleet.dispatch().ordered == 0
+    resume(fleet)
+    assert fleet.dispatch().ordered == 2
+    assert fleet.control_plane.deliveries.poll("h1") is not None
+
+    pause(fleet)
+    with pytest.raises(RolloutIsPaused):
+        acknowledge(fleet, "h1")
+    assert fleet.control_plane.deliveries.hand_out("h2") == NOTHING
+
+    resume(fleet)
+    acknowledge(fleet, "h1")
+    fleet.reach(ROLLOUT, "h2")
+
+
+@pytest.mark.req("OP-7")
+def test_a_quarantine_stops_reservation_hand_out_and_acknowledgement(
+    fleet: InProcessFleet,
+) -> None:
+    """A host that came late fails: the rollout is over, and what it shows counts for others."""
+    fleet.create("edge")
+    fleet.enroll("h1", channel="edge")
+    fleet.offer("web.1")
+    fleet.promote("edge", "web.1")
+    fleet.dispatch()
+    fleet.reach(ROLLOUT, "h1")
+    fleet.enroll("h2", "h3", "h4", channel="edge")
+    assert fleet.dispatch(thorough=True).ordered == 3
+    assert fleet.control_plane.deliveries.poll("h3") is not None
+    fleet.fail(ROLLOUT, "h2")
+    fleet.revert(ROLLOUT, "h2")
+    skipped = SkipHostByHand(  # else its failure alone stops the others
+        rollout_id=ROLLOUT, host_id="h2", wave=0, operator="user_1", reason="its disk"
+    )
+    fleet.execute(skip_host_by_hand, skipped)
+
+    with pytest.raises(ClosureQuarantined):
+        acknowledge(fleet, "h3")
+    assert fleet.control_plane.deliveries.hand_out("h4") == NOTHING
+    fleet.enroll("h5", channel="edge")
+    assert fleet.dispatch(thorough=True).ordered == 0
+
+
 # ── acknowledgement ───────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.req("OP-7")
 @each_stop
 def test_refuses_the_acknowledgement_of_an_order_that_was_handed_out_before(
     fleet: InProcessFleet, stop: str
@@ -300,6 +370,7 @@ def _taken(lanes: Lanes, item: Any, command: Any) -> TidegateError | None:
     return None
 
 
+@pytest.mark.req("OP-7")
 @each_stop
 def test_a_stop_that_was_answered_before_the_acknowledgement_commits_wins(
     fleet_stores: FleetStores, stop: str
@@ -335,6 +406,7 @@ def test_a_stop_that_was_answered_before_the_acknowledgement_commits_wins(
     assert differences(one.store, FOLDS) == []
 
 
+@pytest.mark.req("OP-7")
 @each_stop
 def test_a_stop_that_was_answered_before_a_reservation_commits_wins(
     fleet_stores: FleetStores, stop: str

@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.contract.in_process_fleet import CANARY, REST, SOAK, InProcessFleet
+from tidegate.domain.channels.facts import WaveSpec
 from tidegate.domain.fleet.refusals import BudgetExhausted
 from tidegate.domain.fleet.rows import LIVENESS, Budget, Liveness, budget_key
 from tidegate.domain.fleet.slices import RetireHost, retire_host
@@ -30,6 +31,14 @@ from tidegate.domain.rollouts.report_slices import (
 )
 from tidegate.domain.rollouts.slices import AbortRollout, abort_rollout
 from tidegate.domain.rollouts.states import Clearance, Outcome, RolloutState
+from tidegate.domain.rollouts.wave_slices import (
+    ContinueRollout,
+    PromoteAll,
+    SkipWave,
+    continue_rollout,
+    promote_all,
+    skip_wave,
+)
 from tidegate.kernel.records.records import Records
 
 
@@ -422,3 +431,57 @@ def test_goes_on_from_a_share_of_a_wave_and_halts_when_one_of_the_others_fails(
     fleet.say(ActivationFailed, rollout_id, "e2", exit_code=1)
 
     assert fleet.tally(rollout_id).halted_at is not None
+
+
+# ── sent twice ────────────────────────────────────────────────────────────────────────────────────
+
+
+def four_waves(fleet: InProcessFleet) -> str:
+    """A host in each of four waves; from the second on each waits for a person."""
+    by_hand = [
+        WaveSpec(name=name, count=1, soak_seconds=SOAK, manual=True) for name in ("b", "c", "d")
+    ]
+    fleet.create("edge", CANARY, *by_hand)
+    fleet.enroll("e1", "e2", "e3", "e4", channel="edge")
+    fleet.offer("web.1")
+    return fleet.promote("edge", "web.1")
+
+
+@pytest.mark.req("OP-9")
+def test_continue_that_is_sent_twice_lets_one_wave_go(fleet: InProcessFleet) -> None:
+    rollout_id = four_waves(fleet)
+    fleet.dispatch()
+    fleet.reach(rollout_id, "e1")
+    command = ContinueRollout(rollout_id=rollout_id, operator="user_1")
+
+    first = fleet.execute(continue_rollout, command)
+    second = fleet.execute(continue_rollout, command)
+
+    assert (bool(first.facts), bool(second.facts)) == (True, False)
+    assert fleet.tally(rollout_id).current_wave == 1
+    assert not fleet.tally(rollout_id).waves[2].continued
+    assert fleet.dispatch().ordered == 1
+
+
+@pytest.mark.req("OP-9")
+def test_skip_wave_that_is_sent_twice_skips_one_wave(fleet: InProcessFleet) -> None:
+    rollout_id = four_waves(fleet)
+    for wave in ("canary", "0"):  # by its name, or by its number
+        command = SkipWave(rollout_id=rollout_id, wave=wave, operator="user_1", reason="no use")
+        fleet.execute(skip_wave, command)
+
+    assert [wave.skipped for wave in fleet.tally(rollout_id).waves] == [True, False, False, False]
+    assert fleet.types().count("WaveSkipped") == 1
+
+
+@pytest.mark.req("OP-9")
+def test_promote_all_that_is_sent_twice_forces_each_wave_once(fleet: InProcessFleet) -> None:
+    rollout_id = four_waves(fleet)
+    command = PromoteAll(rollout_id=rollout_id, operator="user_1", reason="a hurry")
+
+    fleet.execute(promote_all, command)
+    again = fleet.execute(promote_all, command)
+
+    assert not again.facts
+    assert fleet.types().count("WaveAdvanced") == 3
+    assert fleet.dispatch().ordered == 4

@@ -114,6 +114,7 @@ def cases() -> Iterator[tuple[str, str, str | None]]:
                 yield host, tally, gate
 
 
+@pytest.mark.req("OP-10", engines=None, reason="a pure function")
 @pytest.mark.parametrize("tally", TALLIES)
 def test_names_whatever_waits_in_every_state_at_every_gate(tally: str) -> None:
     for host, where, gate in cases():
@@ -131,6 +132,7 @@ def test_names_whatever_waits_in_every_state_at_every_gate(tally: str) -> None:
         check(of_host, f"{what}, host")
 
 
+@pytest.mark.req("OP-10", engines=None, reason="a pure function")
 @pytest.mark.parametrize("state", sorted(set(RolloutState) - DISPATCHABLE))
 def test_says_how_a_rollout_ended_or_what_it_was_stopped_by(state: RolloutState) -> None:
     over = state in (RolloutState.TERMINAL, RolloutState.SUPERSEDED, RolloutState.PRUNED)

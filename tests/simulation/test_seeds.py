@@ -31,6 +31,7 @@ def run(seeds: Iterable[int]) -> list[SimulationResult]:
 
 @pytest.mark.req("RO-3", engines=None, reason=PURE)
 @pytest.mark.req("RO-12", engines=None, reason=PURE)
+@pytest.mark.req("OP-10", engines=None, reason=PURE)
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_no_invariant_breaks_and_every_fleet_settles(first: int) -> None:
     ended = run(range(first, first + CHUNK))

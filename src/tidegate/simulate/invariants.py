@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 
@@ -63,6 +64,7 @@ from tidegate.domain.rollouts.rows import (
     tally_key,
 )
 from tidegate.domain.rollouts.states import (
+    ALL_PASSED,
     BAD,
     CLEARABLE,
     Clearance,
@@ -71,6 +73,7 @@ from tidegate.domain.rollouts.states import (
     RolloutState,
     Word,
 )
+from tidegate.domain.windows.facts import WindowDeleted, WindowKind, WindowSet, WindowSpec
 from tidegate.errors import TidegateError
 from tidegate.kernel import codec
 from tidegate.kernel.folds import Folds
@@ -79,6 +82,11 @@ from tidegate.kernel.replay import Replay
 from tidegate.kernel.store import Store
 
 PAGE = 1_000
+
+
+def _lasts(window: WindowSpec, at: datetime) -> bool:
+    start = datetime.fromisoformat(window.start).replace(tzinfo=UTC)
+    return start <= at < start + timedelta(seconds=window.duration_seconds)
 
 
 class InvariantViolation(AssertionError):
@@ -151,6 +159,7 @@ class InvariantChecker:
         self.quarantined: set[tuple[str, str]] = set()
         self._freezes: dict[str, FreezeStarted] = {}
         self._held: set[str] = set()  # channels
+        self._windows: dict[str, WindowSpec] = {}
         self._passed: dict[str, set[OverridableGate]] = {}  # of rollouts that are open
         self.words: dict[tuple[str, str], Word] = {}  # of channel and release: what was last said
         self._numbers: dict[tuple[str, str], int] = {}  # of the last report, by rollout and host
@@ -228,6 +237,8 @@ class InvariantChecker:
                         if edge.require is EdgeRequires.SUCCEEDED
                     ),
                 )
+                if value.emergency:
+                    self._passed[value.rollout_id] = set(ALL_PASSED)
                 if value.rollback_of is not None:
                     self.words[value.channel, value.rollback_of] = Word.BAD
             case DispatchReserved():
@@ -239,6 +250,10 @@ class InvariantChecker:
                 self._passed.setdefault(value.rollout_id, set()).add(value.gate)
             case FreezeStarted() | FreezeEnded() | ChannelHeld() | ChannelUnheld():
                 self._learn_stop(value)
+            case WindowSet():
+                self._windows[value.window_id] = value.window
+            case WindowDeleted():
+                del self._windows[value.window_id]
             case HostJoined():
                 model = self.rollouts[value.rollout_id]
                 before = model.hosts.get(value.host_id)
@@ -280,6 +295,22 @@ class InvariantChecker:
             covers = not freeze.channels or channel in freeze.channels
             over = freeze.until is not None and event.at >= freeze.until
             _demand(not covers or over, lambda: f"{event.type} while {channel} is frozen")
+        if OverridableGate.WINDOW not in passed:
+            _demand(self._is_open(channel, event.at), lambda: f"{event.type} outside its windows")
+
+    def _is_open(self, channel: str, at: datetime) -> bool:
+        """Whether the windows of a simulation let hosts of the channel go. Each of them is for all
+        hosts, in UTC and once.
+        """
+        covering = [
+            window
+            for window in self._windows.values()
+            if not window.channels or channel in window.channels
+        ]
+        lasting = {window.window_id for window in covering if _lasts(window, at)}
+        denied = any(w.window_id in lasting for w in covering if w.kind is WindowKind.DENY)
+        allowing = [w.window_id for w in covering if w.kind is WindowKind.ALLOW]
+        return not denied and (not allowing or any(id in lasting for id in allowing))
 
     def _learn_number(self, value: AgentFact) -> None:
         host = (value.rollout_id, value.host_id)

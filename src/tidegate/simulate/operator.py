@@ -21,6 +21,8 @@ from tidegate.domain.hosts.states import HostState
 from tidegate.domain.releases.facts import ReleaseOffered
 from tidegate.domain.rollouts.rows import Rollout
 from tidegate.domain.rollouts.states import CLEARABLE, Clearance, OverridableGate
+from tidegate.domain.windows.facts import WindowKind, WindowSpec
+from tidegate.domain.windows.rows import WINDOWS, Window
 from tidegate.errors import Conflict, Gone, NotFound, Refused
 from tidegate.kernel.commit_builder import CommitBuilder
 from tidegate.kernel.model import Commit
@@ -42,6 +44,12 @@ PASSES = 0.03  # how often a look at a rollout leads to a wave that is skipped, 
 STARTS_LATER = 0.2  # of promotions
 STARTS_AFTER_SECONDS = 150
 OVERRIDES = 0.03  # how often a look at a rollout leads to a gate that it passes
+BY_HAND = 0.4  # of promotions on a channel that promotes by itself
+AT_ONCE = 0.5  # of rollbacks
+RETURNS = 0.02  # how often a look leads to a rollback that nobody needed
+WINDOWS_SET = 0.03  # how often a look leads to a maintenance window
+WINDOW_SECONDS = 600
+WINDOW_KEPT_SECONDS = 900.0
 STOPS = 0.1  # how often orders that go out are followed by a freeze or a hold
 STOPS_WITHIN_SECONDS = 2.0  # while some of them are on their way
 LUNCH_SECONDS = 120.0
@@ -57,6 +65,8 @@ class SimulatedOperator:
         self._stopping = Random(f"stops {world.scenario.seed}")
         self._waving = Random(f"waves {world.scenario.seed}")
         self._overriding = Random(f"overrides {world.scenario.seed}")
+        self._automatic = Random(f"by itself {world.scenario.seed}")
+        self._windowing = Random(f"windows {world.scenario.seed}")
         self.releases = 0
         self.deeds = 0
 
@@ -118,7 +128,10 @@ class SimulatedOperator:
         builder = CommitBuilder(world.folds, world.store.get)
         builder.add((offered,), world.now())
         world.control_plane.commit(builder.commit(Commit(world.now()))).result()
+        is_last = self.releases > world.scenario.releases
         for lane in world.scenario.channels:
+            if lane.policy.auto_promote and not is_last and self._automatic.random() >= BY_HAND:
+                continue
             asked = Promote(
                 channel=lane.channel,
                 release_id=f"{PACKAGE}.{self.releases}",
@@ -145,6 +158,8 @@ class SimulatedOperator:
         """Undo every hold and freeze, so that a last release can go everywhere."""
         for lane in self._world.scenario.channels:
             self._unhold(lane.channel)
+        for seen in self._plane.fleet_reader.rows(WINDOWS, Window):
+            self._delete_window(seen.row.window_id)
 
     # ── looks ──
 
@@ -174,6 +189,10 @@ class SimulatedOperator:
                     self._abort,
                 ]
             )()
+        if restless and self._windowing.random() < WINDOWS_SET:
+            self._set_window()
+        if restless and self._automatic.random() < RETURNS:
+            self._roll_back()
 
     def _continue(self, rollout_id: str) -> None:
         self._do(lambda: self._plane.rollouts.continue_wave(OPERATOR, rollout_id))
@@ -187,7 +206,9 @@ class SimulatedOperator:
             self._do(lambda: rollouts.skip_wave(OPERATOR, id, wave, "no use"))
 
     def _override(self, rollout_id: str) -> None:
-        gate = self._overriding.choice((OverridableGate.FREEZE, OverridableGate.HOLD))
+        gate = self._overriding.choice(
+            (OverridableGate.FREEZE, OverridableGate.HOLD, OverridableGate.WINDOW)
+        )
         self._do(lambda: self._plane.rollouts.override(OPERATOR, rollout_id, gate, "a fire"))
 
     def _pause(self, rollout_id: str) -> None:
@@ -252,10 +273,32 @@ class SimulatedOperator:
         channel = self._random.choice(self._world.scenario.channels).channel
         self.deeds += 1
         command_id = f"r{self.deeds}"
+        now = self._automatic.random() < AT_ONCE
+        asked = RollBackChannel(
+            channel=channel, command_id=command_id, by=NAME, now=now, reason="a fire" if now else ""
+        )
         with suppress(Refused, Conflict):
-            self._plane.promotions.rollback(
-                RollBackChannel(channel=channel, command_id=command_id, by=NAME)
-            )
+            self._plane.promotions.rollback(asked)
+
+    def _set_window(self) -> None:
+        """Deny orders for a while, or allow them only for a while that begins soon."""
+        self.deeds += 1
+        deny = self._windowing.random() < 0.5
+        own = self._windowing.random() < 0.5
+        lane = self._windowing.choice(self._world.scenario.channels)
+        start = self._world.now() + timedelta(seconds=0 if deny else WINDOW_SECONDS / 2)
+        window = WindowSpec(
+            window_id=f"w{self.deeds}",
+            kind=WindowKind.DENY if deny else WindowKind.ALLOW,
+            channels=(lane.channel,) if own else (),
+            start=f"{start:%Y-%m-%dT%H:%M}",
+            duration_seconds=WINDOW_SECONDS,
+        )
+        self._do(lambda: self._plane.windows.create(OPERATOR, window, "maintenance"))
+        self._world.after(WINDOW_KEPT_SECONDS, partial(self._delete_window, window.window_id))
+
+    def _delete_window(self, window_id: str) -> None:
+        self._do(lambda: self._plane.windows.delete(OPERATOR, window_id, "over"))
 
     def _lift(self) -> None:
         for seen in self._plane.fleet_reader.rows(QUARANTINE, Quarantined):

@@ -86,9 +86,23 @@ def draw_scenario(seed: int) -> Scenario:
             ScenarioChannel(channel="web-a", selector="zone=a", policy=first),
             ScenarioChannel(channel="web-b", selector="zone=b", policy=after),
         )
+    acting = Random(f"by itself {seed}")
+    channels = tuple(_by_itself(lane, acting) for lane in channels)
     budgets = random.choice([{}, {"*": max(2, hosts // 3)}, {"*": hosts // 2, "zone=a": 3}])
     releases = random.choice([1, 1, 2])
+    if any(lane.policy.auto_rollback for lane in channels):
+        releases += 1  # else there is nothing to go back to
     return Scenario(seed=seed, hosts=hosts, channels=channels, budgets=budgets, releases=releases)
+
+
+def _by_itself(lane: ScenarioChannel, random: Random) -> ScenarioChannel:
+    """The channel with a policy that acts by itself, now and then."""
+    policy = replace(
+        lane.policy,
+        auto_rollback=random.random() < 0.4,
+        auto_promote=bool(lane.policy.edges) and random.random() < 0.6,
+    )
+    return replace(lane, policy=policy)
 
 
 def _waves(random: Random, varying: Random) -> tuple[WaveSpec, ...]:

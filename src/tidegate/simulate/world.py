@@ -205,11 +205,13 @@ class World:
         tick = self.control_plane.due.tick()
         if self._watching and self._faults:
             self._rival.try_order()
+        opened = self.control_plane.act()
         thorough = self._passes % THOROUGH_EVERY == 0
         done = self.control_plane.dispatcher.run_pass(thorough=thorough)
         if self._watching and thorough:
             self._explained.look(self.control_plane.fleet_reader, self.now())
-        return tick == TimersResult() and not (done.ordered or done.skipped or done.cancelled)
+        moved = done.ordered or done.skipped or done.cancelled or opened
+        return tick == TimersResult() and not moved
 
     def _fate(self) -> CommitFate:
         if not self._faulty(self.rates.torn):

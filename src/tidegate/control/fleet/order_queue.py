@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from tidegate.clock import Clock
 from tidegate.control.fleet.dispatch import has_stopped
 from tidegate.control.runtime import Submit
+from tidegate.domain.channels.rows import quarantine_key
 from tidegate.domain.channels.stops import ChannelStops, is_stopped, stops_keys, windows_over
 from tidegate.domain.fleet.rows import Host, host_key
 from tidegate.domain.hosts.rows import (
@@ -78,6 +79,7 @@ class _Standing(NamedTuple):
     stops: tuple[ChannelStops | None, ...]  # of its channel
     stops_version: Position  # when these last changed
     gates: RolloutGates | None  # of its rollout, as the last pass found them
+    is_quarantined: bool  # what it orders, on its channel
 
 
 class OrderQueue:
@@ -104,7 +106,7 @@ class OrderQueue:
         prefix = f"{host_id}/"
         for record in self._store.range(DISPATCH_QUEUE.name, prefix=prefix, limit=QUEUED_MAX):
             row = codec.decode(record.data, QueuedDispatch)
-            standing = self._standing(row.rollout_id, row.host_id)
+            standing = self._standing(row)
             if self._lease_left(record, row, standing) > 0:
                 continue
             delivered = self._deliver(record, row, standing)
@@ -122,7 +124,7 @@ class OrderQueue:
             return None
         (stored,) = found
         row = codec.decode(stored.data, QueuedDispatch)
-        standing = self._standing(row.rollout_id, row.host_id)
+        standing = self._standing(row)
         if self._lease_left(stored, row, standing) > 0:
             return NOTHING
         record, tally, *_ = standing
@@ -145,9 +147,7 @@ class OrderQueue:
         if not found:
             return None
         return min(
-            0.0
-            if row.lease_until is None
-            else self._lease_left(record, row, self._standing(row.rollout_id, row.host_id))
+            0.0 if row.lease_until is None else self._lease_left(record, row, self._standing(row))
             for record in found
             for row in [codec.decode(record.data, QueuedDispatch)]
         )
@@ -167,7 +167,7 @@ class OrderQueue:
         """
         count = 0
         for order in self._orders():
-            record, tally, *_ = self._standing(order.rollout_id, order.host_id)
+            record, tally, *_ = self._standing(order)
             key = dispatch_key(order.host_id, order.rollout_id, order.attempt)
             if record is None or tally is None or not _counts(record, tally, order.attempt):
                 continue
@@ -200,7 +200,8 @@ class OrderQueue:
 
     def _is_held(self, tally: RolloutTally, record: HostRecord, standing: _Standing) -> bool:
         """Whether the order stays where it is until a person or time releases it."""
-        if tally.halted_at is not None or tally.paused_at is not None:
+        stopped = tally.halted_at is not None or tally.paused_at is not None
+        if stopped or standing.is_quarantined:
             return True
         now = self._clock()
         passed = list_passed(tally, now)
@@ -227,12 +228,15 @@ class OrderQueue:
             deliveries=row.deliveries + 1,
         )
 
-    def _standing(self, rollout_id: str, host_id: str) -> _Standing:
-        record, tally, gates, *stops = self._store.get(
-            record_key(rollout_id, host_id),
+    def _standing(self, order: QueuedDispatch | HostOrder) -> _Standing:
+        rollout_id, channel = order.rollout_id, channel_of(order.rollout_id)
+        closure = order.target_closure if isinstance(order, QueuedDispatch) else ""
+        record, tally, gates, quarantined, *stops = self._store.get(
+            record_key(rollout_id, order.host_id),
             tally_key(rollout_id),
             gates_key(rollout_id),
-            *stops_keys(channel_of(rollout_id)),
+            quarantine_key(channel, closure),
+            *stops_keys(channel),
         )
         return _Standing(
             None if record is None else codec.decode(record.data, HostRecord),
@@ -240,6 +244,7 @@ class OrderQueue:
             tuple(None if row is None else codec.decode(row.data, ChannelStops) for row in stops),
             max(0 if row is None else row.version for row in (*stops, gates)),
             None if gates is None else codec.decode(gates.data, RolloutGates),
+            quarantined is not None,
         )
 
     def _orders(self) -> Iterator[HostOrder]:
