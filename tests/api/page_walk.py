@@ -78,6 +78,8 @@ class Page:
         name, value = found.get("name", ""), found.get("value", "")
         if tag == "select":
             self._select = name
+        elif tag == "option" and not self._select:
+            pass  # what a text may be completed to
         elif tag == "option":
             form.choices.setdefault(self._select, []).append(value)
             if "selected" in found or self._select not in form.values:

@@ -63,6 +63,7 @@ class PopulatedInstallation(ServedFleet):
         self.trouble()
         self.outbox()
         self.hosts()
+        self.protected()
         self.hindered()
 
     def browser(self, login: str) -> httpx2.Client:
@@ -377,6 +378,36 @@ class PopulatedInstallation(ServedFleet):
             done(self.agents[host_id].beat(through="sha256:" + "1" * 64))
         assert self.tick().silences > 0
         self.dispatch(thorough=True)
+
+    def protected(self) -> None:
+        """A protected channel with requests in each state, and what was done with break-glass."""
+        why = {"reason": "it is <production>"}
+        self.channel("guarded", "g-1", waves=ALL)
+        done(self.manager.post("/v1/channels/guarded/protect", json=why))
+        emergency = self.served.as_role(Role.RELEASE_MANAGER, Role.ON_CALL)
+        glass = {"tidegate-break-glass": "checkout%20is%20down"}
+        alone = {"release_id": "web.1"}
+        done(emergency.post("/v1/channels/guarded/promote", json=alone, headers=glass))
+        asked = [self._ask(self.manager) for _ in range(4)]
+        paths = [f"/v1/requests/{item['request_id']}" for item in asked]
+        done(self.approver.post(f"{paths[0]}/reject", json=why))
+        done(self.manager.post(f"{paths[1]}/withdraw", json={}))
+        done(self.manager.post("/v1/channels/guarded/hold", json=why))
+        body = {"digest": asked[2]["digest"]}
+        approved = done(self.approver.post(f"{paths[2]}/approve", json=body))
+        assert approved.json()["not_carried_out"], "the channel is held"
+        done(self.manager.post("/v1/channels/guarded/unhold", json=why))
+        self._ask(self.served.client(self.served.token("user_administrator")))
+        policy = {"waves": [{"name": "all", "soak_seconds": 5}], "edges": [idle("none")]}
+        seen = {"if-match": self.viewer.get("/v1/channels/guarded").headers["etag"]}
+        edit = self.manager.patch("/v1/channels/guarded", json={"policy": policy}, headers=seen)
+        assert edit.status_code == 202, edit.text
+
+    def _ask(self, who: httpx2.Client) -> dict[str, Any]:
+        body = {"release_id": "web.2", "reason": "<new>"}
+        asked = who.post("/v1/channels/guarded/promote", json=body)
+        assert asked.status_code == 202, asked.text
+        return dict(asked.json())
 
     def hindered(self) -> None:
         """Freezes; they come last, because no order goes out any more."""

@@ -142,6 +142,9 @@ def test_draws_every_page_before_anything_has_happened(tmp_path: Path, login: st
 # ── wrong input ───────────────────────────────────────────────────────────────────────────────────
 
 FORMS = (
+    *("/approvals", "/channels/guarded", "/new/channel", "/channels/through/edit"),
+    *("/maintenance", "/new/window", "/windows/nightly/edit", "/new/freeze"),
+    *("/new/budget", "/budgets/few/edit"),
     *("/settings", "/outbox", "/hosts/h-plain", "/channels/through", "/channels/held"),
     *(
         "/channels/back",
@@ -154,7 +157,10 @@ FORMS = (
     *("/revisions/default.web.kinds", "/revisions/default.web.asked"),
 )
 WITHDRAW = "/revisions/default.web.asked/withdraw"  # only its author has the button
-FREE = {"reason", "display_name", "hosts", "idempotency_key", "csrf_token"}  # any text will do
+FREE = {  # any text will do
+    *("reason", "display_name", "hosts", "selector", "break_glass"),
+    *("idempotency_key", "csrf_token"),
+}
 NONSENSE = ("zzz <&>'\"", "\0\x1f", "-1", "9" * 40, "ö" * 5_000)
 HARMLESS = {
     "/settings/tokens",  # empty, it makes a token for the usual time

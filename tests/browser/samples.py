@@ -15,6 +15,7 @@ from tidegate.dashboard.components import (
     FormError,
     Frame,
     Link,
+    LinkButton,
     Option,
     TimelineEntry,
     VerbButton,
@@ -25,8 +26,12 @@ from tidegate.dashboard.components import (
 from tidegate.dashboard.fleet_lines import EndedRollout, RunningLine, RunningPart
 from tidegate.dashboard.pages import channels as channel_pages
 from tidegate.dashboard.pages import hosts, outbox, releases, rollouts
+from tidegate.dashboard.policy_text import describe_members, example_text
+from tidegate.dashboard.request_text import RequestSentence
 from tidegate.dashboard.simulation import part_of
 from tidegate.dashboard.view_models import (
+    Approvals,
+    BudgetLine,
     ChannelLine,
     ChannelPage,
     Channels,
@@ -37,6 +42,8 @@ from tidegate.dashboard.view_models import (
     Events,
     EvidenceLine,
     FileDiff,
+    FormPage,
+    FreezeLine,
     GateLine,
     GatePanel,
     HostLine,
@@ -45,6 +52,9 @@ from tidegate.dashboard.view_models import (
     HostRow,
     Hosts,
     Legend,
+    Maintenance,
+    MemberChange,
+    OpeningLine,
     Outbox,
     OutboxLine,
     OverrideLine,
@@ -58,6 +68,8 @@ from tidegate.dashboard.view_models import (
     Quarantine,
     ReferenceLine,
     Releases,
+    RequestLine,
+    RequestPage,
     RevisionLine,
     RevisionPage,
     RolloutLine,
@@ -72,9 +84,11 @@ from tidegate.dashboard.view_models import (
     Trouble,
     UserLine,
     WaveView,
+    WindowLine,
 )
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.outbox.states import IntentState
+from tidegate.domain.requests.states import RequestState
 from tidegate.domain.rollouts.states import Outcome, RolloutState
 
 NOW = datetime.now(UTC)
@@ -169,6 +183,93 @@ WAITING = (
         quorum=2,
         why="you proposed it",
     ),
+)
+
+
+def _decide(name: str, label: str, *, first: bool = False, why: str = "") -> VerbButton:
+    return VerbButton(
+        id=f"{name}-{label}",
+        label=label,
+        icon="check" if first else "cross",
+        action="/x",
+        title=f"{label} {name}?",
+        why=why,
+        first=first,
+        danger=not first,
+    )
+
+
+ASKED = RequestLine(
+    request_id="R-751b1faa75",
+    channel="web-stable",
+    title="Promote web.8 on web-stable",
+    chip=state_labels.REQUESTS[RequestState.WAITING],
+    by="The author",
+    at=before(minutes=3),
+    expires_at=NOW + timedelta(hours=23, minutes=57),
+    reason="hotfix for the login page",
+    changes=(
+        RequestSentence("web.7 → web.8"),
+        RequestSentence("It passes these gates, whatever they say: freeze, window.", True),
+    ),
+    approvals="0 of 1 approval",
+    approvers="The approver, The administrator",
+    links=(
+        Link("Channel web-stable", "/channels/web-stable"),
+        Link("What web.8 changes", "/revisions/default.web.v8"),
+        Link("Plan of now", "/plan?channel=web-stable&release=web.8"),
+    ),
+    digest="9f2c41b7d5e60a88" * 4,
+    command='{\n  "release_id": "web.8",\n  "overrides": ["freeze", "window"]\n}',
+    verbs=(_decide("R-751b", "Approve", first=True), _decide("R-751b", "Reject")),
+)
+EDIT_ASKED = RequestLine(
+    request_id="R-22d90c3b1e",
+    channel="edge-eu",
+    title="Edit edge-eu",
+    chip=state_labels.REQUESTS[RequestState.WAITING],
+    by="you",
+    at=before(hours=4),
+    expires_at=NOW + timedelta(hours=20),
+    reason="",
+    changes=(
+        RequestSentence("hosts: region=eu → region in (eu,uk)"),
+        RequestSentence("waves[0].count: 1 → none"),
+        RequestSentence("waves[1].soak_seconds: 300 → 60"),
+    ),
+    approvals="1 of 2 approvals: The approver",
+    approvers="The administrator",
+    links=(Link("Channel edge-eu", "/channels/edge-eu"),),
+    digest="22d9" * 16,
+    command="{}",
+    verbs=(
+        _decide(
+            "R-22d9",
+            "Approve",
+            first=True,
+            why="You made this request; another person must approve it.",
+        ),
+        _decide("R-22d9", "Withdraw"),
+    ),
+)
+TO_REVIEW = RequestLine(
+    request_id="R-0aa41f9d20",
+    channel="api-canary",
+    title="Roll api-canary back now",
+    chip=state_labels.REQUESTS[RequestState.TO_REVIEW],
+    by="The on-call engineer",
+    at=before(hours=9),
+    reason="checkout is down",
+    changes=(
+        RequestSentence("api.12 → api.11"),
+        RequestSentence("All hosts at once, in spite of freezes, holds and windows.", True),
+    ),
+    approvals="",
+    approvers="The approver",
+    links=(Link("Channel api-canary", "/channels/api-canary"),),
+    digest="",
+    command='{\n  "now": true\n}',
+    verbs=(_decide("R-0aa4", "Accept", first=True), _decide("R-0aa4", "Dispute")),
 )
 QUARANTINE = (
     Quarantine(
@@ -297,6 +398,8 @@ OVERVIEW = Overview(
     ),
     rollouts=(OPEN, REVERTED, PAUSED),
     waiting=WAITING,
+    requests=(ASKED,),
+    reviews=(TO_REVIEW,),
     troubles=(
         Trouble(
             host_id="api-03",
@@ -1112,6 +1215,152 @@ LOST = ErrorPage(
     command="tidegate rollout list",
 )
 
+APPROVALS = Approvals(
+    tab="open",
+    tabs=(Option("open", "Open", "5"), Option("decided", "Decided")),
+    requests=(ASKED, EDIT_ASKED),
+    reviews=(TO_REVIEW,),
+    waiting=WAITING,
+    ended=(),
+)
+
+OPENINGS = tuple(
+    OpeningLine(
+        starts=f"{day} 02:00 CET",
+        ends="04:00 CET",
+        at=NOW + timedelta(hours=9 + 24 * number),
+        lasts="2 h",
+        tone="good",
+        x=15.0 + 40 * number,
+        width=4.0,
+    )
+    for number, day in enumerate(("Tue 17 Nov", "Wed 18 Nov", "Thu 19 Nov"))
+)
+
+
+def _link(label: str, icon: str, why: str = "") -> LinkButton:
+    return LinkButton(
+        id=label.replace(" ", "-").lower(), label=label, icon=icon, href="/x", why=why
+    )
+
+
+MAINTENANCE = Maintenance(
+    windows=(
+        WindowLine(
+            window_id="nightly",
+            chip=Chip("check", "good", "Allow"),
+            text="web-stable, edge-eu for 2 h, FREQ=DAILY, Europe/Berlin",
+            reason="nights are quiet",
+            openings=OPENINGS,
+            edit=_link("Edit nightly", "pencil"),
+            delete=_decide("nightly", "Delete"),
+        ),
+        WindowLine(
+            window_id="month-end",
+            chip=Chip("ban", "bad", "Deny"),
+            text="all channels for 3 d, FREQ=MONTHLY;BYMONTHDAY=-1, label:tz",
+            reason="closing of the books",
+            openings=(),
+            edit=_link("Edit month-end", "pencil"),
+            delete=_decide("month-end", "Delete", why="This needs the role fleet-operator."),
+        ),
+    ),
+    freezes=(
+        FreezeLine(
+            freeze_id="sale",
+            channels="web-stable, api-canary",
+            by="The approver",
+            reason="Black Friday",
+            at=before(hours=3),
+            until=NOW + timedelta(days=2),
+            end=_decide("sale", "End"),
+        ),
+    ),
+    budgets=(
+        BudgetLine(
+            budget_id="web-hosts",
+            selector="app=web,env=prod",
+            limit="5 hosts or 10 %, the smaller one",
+            in_flight=3,
+            edit=_link("Edit web-hosts", "pencil"),
+            remove=_decide("web-hosts", "Delete"),
+        ),
+    ),
+    create=(
+        _link("Freeze", "snow"),
+        _link("New window", "clock"),
+        _link("New budget", "plus", "This needs the role fleet-operator."),
+    ),
+)
+POLICY_FORM = FormPage(
+    title="Edit web-stable",
+    text="Rollouts that are open keep their plan. The next one follows what you save.",
+    action="/x",
+    back="/channels",
+    asks="web-stable is protected. This makes a request, which another person must approve.",
+    version=17,
+    fields=(
+        Field(
+            name="selector",
+            label="Hosts",
+            value="app=",
+            required=True,
+            fault="A selector is key=value; found 'app='.",
+        ),
+        Field(name="policy", label="Rollout policy", kind="code", value=example_text()),
+        Field(name="reason", label="Reason", kind="long", placeholder="Why"),
+    ),
+    submits=(
+        Option("save", "Save", "check"),
+        Option("check", "Check and compare", "eye"),
+        Option("example", "Insert the example", "pencil"),
+    ),
+    found="It would change 2 members",
+    findings=(
+        PlanFinding(
+            chip=Chip("warning", "warn", "Warning"),
+            text="waves[0].converged_min is 9, and the wave has 1 host: all of it must converge.",
+        ),
+    ),
+    changes=(
+        MemberChange("waves[0].soak_seconds", "300", "60"),
+        MemberChange("offline_grace_seconds", "900", "none"),
+    ),
+    members=describe_members(),
+)
+WINDOW_FORM = FormPage(
+    title="New window",
+    text="A maintenance window says when hosts may get orders, or may not.",
+    action="/x",
+    back="/maintenance",
+    fields=(
+        Field(name="window_id", label="Name", value="nightly", required=True),
+        Field(
+            name="kind",
+            label="Kind",
+            kind="choice",
+            value="allow",
+            options=(
+                Option("allow", "Allow", "Hosts get orders only while it is open."),
+                Option("deny", "Deny", "Hosts get no order while it lasts."),
+            ),
+        ),
+        Field(name="start", label="First start", kind="datetime-local", value="2026-11-17T02:00"),
+        Field(name="zone", label="Time zone", value="Mars/Base", fault="It is not a time zone."),
+        Field(
+            name="channels",
+            label="Channels",
+            kind="many",
+            values=("web-stable",),
+            options=tuple(Option(name, name) for name in ("web-stable", "edge-eu", "api-canary")),
+            hint="Tick none for all channels.",
+        ),
+    ),
+    submits=(Option("save", "Create", "check"), Option("check", "Show the next openings", "eye")),
+    found="Opens next",
+    openings=OPENINGS,
+)
+
 SCREENS: dict[str, tuple[str, str, Struct]] = {
     "overview": ("overview.html", "/", OVERVIEW),
     "overview-empty": (
@@ -1160,6 +1409,11 @@ SCREENS: dict[str, tuple[str, str, Struct]] = {
         ),
     ),
     "revision": ("revision.html", "/releases", REVISION),
+    "approvals": ("approvals.html", "/approvals", APPROVALS),
+    "request": ("request.html", "/approvals", RequestPage(request=ASKED, note="prod is held.")),
+    "maintenance": ("maintenance.html", "/maintenance", MAINTENANCE),
+    "policy-form": ("form.html", "/channels", POLICY_FORM),
+    "window-form": ("form.html", "/maintenance", WINDOW_FORM),
     "plan": ("plan.html", "/plan", PLAN),
     "hosts": (
         "hosts.html",
@@ -1187,6 +1441,8 @@ TITLES = {"signin": "Sign in", "setup": "First start"}
 def frame(name: str) -> Frame:
     _, here, view = SCREENS[name]
     listed = tuple(getattr(view, "verbs", ()))
+    if isinstance(view, Approvals):
+        listed = tuple(verb for line in (*view.requests, *view.reviews) for verb in line.verbs)
     return Frame(
         title=TITLES.get(name, name.capitalize()),
         url=here,

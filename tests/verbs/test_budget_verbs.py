@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.api.served_fleet import CHANNEL, ServedFleet
-from tests.verbs.doors import ApiCall, SharedServers, Verb, VerbCase, check
+from tests.verbs.doors import ApiCall, Form, SharedServers, Verb, VerbCase, check
 from tidegate.domain.access import steps
 from tidegate.domain.access.roles import Grant, Role
 
@@ -15,7 +15,7 @@ BUDGET = "web-hosts"
 PATH = f"/v1/budgets/{BUDGET}"
 OPERATOR = (Role.FLEET_OPERATOR,)
 OF_CHANNEL = (Grant(Role.FLEET_OPERATOR, f"channel:{CHANNEL}"),)
-NO_FORM = "the dashboard has no budgets yet"
+REMOVE_FORM = Form("/maintenance/remove-budget", {"budget_id": BUDGET})
 
 
 def limit(fleet: ServedFleet) -> None:
@@ -28,17 +28,19 @@ def set_verb(selector: str) -> Verb:
         steps.SET_BUDGET,
         ApiCall("PUT", PATH, {"selector": selector, "max_in_flight": 5}),
         ("budget", "create", BUDGET, "--hosts", selector, "--max", "5"),
-        NO_FORM,
+        Form("/new/budget", {"budget_id": BUDGET, "selector": selector, "count": "5"}),
     )
 
 
 SET = set_verb("app=web")
-REMOVE = Verb(steps.REMOVE_BUDGET, ApiCall("DELETE", PATH), ("budget", "delete", BUDGET), NO_FORM)
+REMOVE = Verb(
+    steps.REMOVE_BUDGET, ApiCall("DELETE", PATH), ("budget", "delete", BUDGET), REMOVE_FORM
+)
 REMOVE_BY_PUT = Verb(
     steps.REMOVE_BUDGET,
     ApiCall("PUT", PATH, {"selector": "app=web", "removed": True}),
     ("budget", "delete", BUDGET),
-    NO_FORM,
+    REMOVE_FORM,
 )
 
 CASES = (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.api.served_fleet import CHANNEL, ServedFleet
-from tests.verbs.doors import ApiCall, SharedServers, Verb, VerbCase, check
+from tests.verbs.doors import ApiCall, Form, SharedServers, Verb, VerbCase, check
 from tidegate.domain.access import steps
 from tidegate.domain.access.roles import Grant, Role
 
@@ -16,7 +16,6 @@ OPERATOR = (Role.FLEET_OPERATOR,)
 VIEWER = (Role.VIEWER,)
 OF_CHANNEL = (Grant(Role.FLEET_OPERATOR, f"channel:{CHANNEL}"),)
 WHY = "it is Christmas"
-NO_FORM = "the dashboard has no freezes yet"
 
 
 def create(fleet: ServedFleet) -> None:
@@ -38,19 +37,19 @@ START = Verb(
     steps.START_FREEZE,
     ApiCall("POST", "/v1/freezes", {"reason": WHY, "channels": [CHANNEL]}),
     ("freeze", "create", "--channel", CHANNEL, "--reason", WHY),
-    NO_FORM,
+    Form("/new/freeze", {"reason": WHY, "channels": CHANNEL}),
 )
 START_EVERYWHERE = Verb(
     steps.START_FREEZE,
     ApiCall("POST", "/v1/freezes", {"reason": WHY}),
     ("freeze", "create", "--reason", WHY),
-    NO_FORM,
+    Form("/new/freeze", {"reason": WHY}),
 )
 END = Verb(
     steps.END_FREEZE,
     ApiCall("POST", f"/v1/freezes/{FREEZE}/end", {"reason": WHY}),
     ("freeze", "delete", FREEZE, "--reason", WHY),
-    NO_FORM,
+    Form("/maintenance/end-freeze", {"freeze_id": FREEZE, "reason": WHY}),
 )
 
 CASES = (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.api.served_fleet import CHANNEL, ServedFleet
-from tests.verbs.doors import ApiCall, SharedServers, Verb, VerbCase, check
+from tests.verbs.doors import ApiCall, Form, SharedServers, Verb, VerbCase, check
 from tidegate.domain.access import steps
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.principals import Principal
@@ -18,10 +18,11 @@ MANAGER = (Role.RELEASE_MANAGER,)
 APPROVER = (Role.APPROVER,)
 VIEWER = (Role.VIEWER,)
 WHY = "it is production"
-NO_FORM = "the dashboard shows no form for it yet"
 REQUEST = "R-751b1faa75"
 HERE = f"/v1/channels/{CHANNEL}"
+PAGE = f"/channels/{CHANNEL}"
 OTHER = "0" * 64
+DIGEST = "3f8fef72bb6c07adf8bd9fcf3a6f56821cb5fbe9824b1c941a083a33ebadbd64"
 PATH = f"/v1/requests/{REQUEST}"
 
 
@@ -50,44 +51,55 @@ PROTECT = Verb(
     steps.PROTECT_CHANNEL,
     ApiCall("POST", f"{HERE}/protect", {"reason": WHY}),
     ("channel", "protect", CHANNEL, "--reason", WHY),
-    NO_FORM,
+    Form(f"{PAGE}/protect", {"reason": WHY}, PAGE),
 )
 UNPROTECT = Verb(
     steps.PROTECT_CHANNEL,
     ApiCall("POST", f"{HERE}/unprotect", {"reason": WHY}),
     ("channel", "unprotect", CHANNEL, "--reason", WHY),
-    NO_FORM,
+    Form(f"{PAGE}/unprotect", {"reason": WHY}, PAGE),
 )
 PROMOTE = Verb(
     steps.PROMOTE,
     ApiCall("POST", f"{HERE}/promote", {"release_id": "web.1", "reason": WHY}),
     ("channel", "promote", CHANNEL, "web.1", "--reason", WHY),
-    NO_FORM,
+    Form(f"{PAGE}/promote", {"release": "web.1", "reason": WHY}, PAGE),
 )
 APPROVE_OTHER = Verb(
     steps.APPROVE_REQUEST,
     ApiCall("POST", f"{PATH}/approve", {"digest": OTHER}),
     ("request", "approve", REQUEST, "--digest", OTHER),
-    NO_FORM,
+    Form("/approvals/approve", {"request_id": REQUEST, "digest": OTHER}),
+)
+APPROVE = Verb(
+    steps.APPROVE_REQUEST,
+    ApiCall("POST", f"{PATH}/approve", {"digest": DIGEST}),
+    ("request", "approve", REQUEST),
+    Form("/approvals/approve", page=f"/approvals/{REQUEST}"),
 )
 REJECT = Verb(
     steps.REJECT_REQUEST,
     ApiCall("POST", f"{PATH}/reject", {"reason": WHY}),
     ("request", "reject", REQUEST, "--reason", WHY),
-    NO_FORM,
+    Form("/approvals/reject", {"request_id": REQUEST, "reason": WHY}),
 )
 WITHDRAW = Verb(
     steps.WITHDRAW_REQUEST,
     ApiCall("POST", f"{PATH}/withdraw", {}),
     ("request", "withdraw", REQUEST),
-    NO_FORM,
+    Form("/approvals/withdraw", {"request_id": REQUEST}),
 )
-RUN = Verb(steps.RUN_REQUEST, ApiCall("POST", f"{PATH}/run"), ("request", "run", REQUEST), NO_FORM)
+RUN = Verb(
+    steps.RUN_REQUEST,
+    ApiCall("POST", f"{PATH}/run"),
+    ("request", "run", REQUEST),
+    Form("/approvals/run", {"request_id": REQUEST}),
+)
 REVIEW = Verb(
     steps.REVIEW_REQUEST,
     ApiCall("POST", f"{PATH}/review", {"accepted": True, "reason": WHY}),
     ("request", "review", REQUEST, "--accept", "--reason", WHY),
-    NO_FORM,
+    Form("/approvals/review", {"request_id": REQUEST, "accepted": "true", "reason": WHY}),
 )
 
 CASES = (
@@ -99,6 +111,7 @@ CASES = (
     VerbCase(APPROVE_OTHER, "another digest", APPROVER, ask, "request_changed"),
     VerbCase(APPROVE_OTHER, "as a viewer", VIEWER, ask, "missing_permission"),
     VerbCase(APPROVE_OTHER, "an unknown one", APPROVER, code="request_not_found"),
+    VerbCase(APPROVE, "as it was seen", APPROVER, ask),
     VerbCase(REJECT, "a request", APPROVER, ask),
     VerbCase(WITHDRAW, "that of another person", VIEWER, ask, "not_own_request"),
     VerbCase(RUN, "one that nobody approved", MANAGER, ask, "approvals_missing"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.api.served_fleet import CHANNEL, ServedFleet
-from tests.verbs.doors import ApiCall, SharedServers, Verb, VerbCase, check
+from tests.verbs.doors import ApiCall, Form, SharedServers, Verb, VerbCase, check
 from tidegate.domain.access import steps
 from tidegate.domain.access.roles import Grant, Role
 
@@ -16,9 +16,11 @@ OPERATOR = (Role.FLEET_OPERATOR,)
 VIEWER = (Role.VIEWER,)
 OF_CHANNEL = (Grant(Role.FLEET_OPERATOR, f"channel:{CHANNEL}"),)
 WHY = "nights are quiet"
-NO_FORM = "the dashboard shows windows, and the command line writes them"
 TIMES = {"kind": "allow", "start": "2026-11-17T02:00", "duration_seconds": 7_200}
 DAILY = {**TIMES, "window_id": WINDOW, "rule": "FREQ=DAILY", "reason": WHY}
+TYPED = {"kind": "allow", "start": "2026-11-17T02:00", "rule": "FREQ=DAILY", "reason": WHY}
+NEW = {**TYPED, "window_id": WINDOW, "minutes": "120"}
+EDIT_PAGE = f"/windows/{WINDOW}/edit"
 WORDS = ("--start", "2026-11-17T02:00", "--for", "2h", "--reason", WHY)
 
 
@@ -49,19 +51,19 @@ CREATE = Verb(
     steps.CREATE_WINDOW,
     ApiCall("POST", "/v1/windows", {**DAILY, "channels": [CHANNEL]}),
     ("window", "create", WINDOW, "--rule", "FREQ=DAILY", "--channel", CHANNEL, *WORDS),
-    NO_FORM,
+    Form("/new/window", {**NEW, "channels": CHANNEL}),
 )
 CREATE_EVERYWHERE = Verb(
     steps.CREATE_WINDOW,
     ApiCall("POST", "/v1/windows", DAILY),
     ("window", "create", WINDOW, "--rule", "FREQ=DAILY", *WORDS),
-    NO_FORM,
+    Form("/new/window", NEW),
 )
 CREATE_MALFORMED = Verb(
     steps.CREATE_WINDOW,
     ApiCall("POST", "/v1/windows", {**DAILY, "rule": "FREQ=HOURLY"}),
     ("window", "create", WINDOW, "--rule", "FREQ=HOURLY", *WORDS),
-    NO_FORM,
+    Form("/new/window", {**NEW, "rule": "FREQ=HOURLY"}),
 )
 EDIT = Verb(
     steps.EDIT_WINDOW,
@@ -72,7 +74,7 @@ EDIT = Verb(
         etag_of=f"/v1/windows/{WINDOW}",
     ),
     ("window", "edit", WINDOW, "--for", "3h", "--reason", WHY),
-    NO_FORM,
+    Form(EDIT_PAGE, {**TYPED, "minutes": "180", "channels": CHANNEL}, EDIT_PAGE),
 )
 EDIT_TO_ALL = Verb(
     steps.EDIT_WINDOW,
@@ -83,19 +85,19 @@ EDIT_TO_ALL = Verb(
         etag_of=f"/v1/windows/{WINDOW}",
     ),
     ("window", "edit", WINDOW, "--all-channels", "--reason", WHY),
-    NO_FORM,
+    Form(EDIT_PAGE, {**TYPED, "minutes": "120"}, EDIT_PAGE),
 )
 EDIT_UNKNOWN = Verb(
     steps.EDIT_WINDOW,
     ApiCall("PATCH", f"/v1/windows/{WINDOW}", {"reason": WHY}, etag_of=f"/v1/channels/{CHANNEL}"),
     ("window", "edit", WINDOW, "--reason", WHY),
-    NO_FORM,
+    Form(EDIT_PAGE, {**TYPED, "minutes": "120", "expected_version": "1"}),
 )
 DELETE = Verb(
     steps.DELETE_WINDOW,
     ApiCall("POST", f"/v1/windows/{WINDOW}/delete", {"reason": WHY}),
     ("window", "delete", WINDOW, "--reason", WHY),
-    NO_FORM,
+    Form("/maintenance/delete-window", {"window_id": WINDOW, "reason": WHY}),
 )
 
 CASES = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -11,6 +12,7 @@ from tidegate.control.queries.reads import Found, Reads
 from tidegate.dashboard.components import Field, Option, VerbButton
 from tidegate.dashboard.html import short
 from tidegate.dashboard.layout import REASON
+from tidegate.dashboard.protected_verbs import ask_second_person
 from tidegate.dashboard.view_models import Quarantine
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.scopes import channel_scope
@@ -18,12 +20,15 @@ from tidegate.domain.access.steps import (
     HOLD_CHANNEL,
     LIFT_QUARANTINE,
     PROMOTE,
+    PROTECT_CHANNEL,
     ROLL_BACK,
     ROLL_BACK_NOW,
     UNHOLD_CHANNEL,
     Step,
 )
+from tidegate.domain.channels.facts import ChannelProtection
 from tidegate.domain.channels.rows import Channel
+from tidegate.domain.channels.slices import APPROVALS_MAX
 from tidegate.domain.packages.names import DEFAULT_REPOSITORY
 from tidegate.domain.packages.rows import REVISIONS
 from tidegate.domain.packages.states import PUBLISHED_STATES
@@ -45,16 +50,17 @@ def verbs_of(
     kept: tuple[Quarantine, ...],
     ladder: Ladder,
 ) -> tuple[VerbButton, ...]:
-    """Roll back, promote, refresh, hold, release the hold and lift, each with why it cannot be
-    used now.
+    """Roll back, promote, refresh, hold, release the hold, lift and protect; each says why it
+    cannot be used now.
     """
     name = row.channel
     caller = request.caller
+    ask = partial(ask_second_person, caller=caller, channel=row)
     return (
         _roll_back(ladder, pin, _why_not(caller, ROLL_BACK, name)),
-        _roll_back_now(ladder, pin, _why_not(caller, ROLL_BACK_NOW, name)),
-        _promote(reads, row, pin, _why_not(caller, PROMOTE, name)),
-        _refresh(row, pin, _why_not(caller, PROMOTE, name)),
+        ask(_roll_back_now(ladder, pin, _why_not(caller, ROLL_BACK_NOW, name))),
+        ask(_promote(reads, row, pin, _why_not(caller, PROMOTE, name))),
+        ask(_refresh(row, pin, _why_not(caller, PROMOTE, name))),
         VerbButton(
             id="hold",
             label="Hold",
@@ -76,28 +82,89 @@ def verbs_of(
             why=_why_not(caller, UNHOLD_CHANNEL, name)
             or ("It is not held." if row.held_at is None else ""),
         ),
-        VerbButton(
-            id="lift",
-            label="Lift quarantine",
-            icon="ban",
-            action=f"/channels/{name}/lift",
-            title="Lift a quarantine?",
-            text="The release may be dispatched on this channel again.",
-            fields=(
-                Field(
-                    name="closure_hash",
-                    label="Release content",
-                    kind="select",
-                    options=tuple(
-                        Option(item.closure_hash, f"{short(item.closure_hash)} · {item.reason}")
-                        for item in kept
-                    ),
+        ask(_lift(name, kept, _why_not(caller, LIFT_QUARANTINE, name))),
+        _protect(row, _why_not(caller, PROTECT_CHANNEL, name)),
+        ask(_unprotect(row, _why_not(caller, PROTECT_CHANNEL, name))),
+    )
+
+
+def _lift(name: str, kept: tuple[Quarantine, ...], why: str) -> VerbButton:
+    return VerbButton(
+        id="lift",
+        label="Lift quarantine",
+        icon="ban",
+        action=f"/channels/{name}/lift",
+        title="Lift a quarantine?",
+        text="The release may be dispatched on this channel again.",
+        fields=(
+            Field(
+                name="closure_hash",
+                label="Release content",
+                kind="select",
+                options=tuple(
+                    Option(item.closure_hash, f"{short(item.closure_hash)} · {item.reason}")
+                    for item in kept
                 ),
-                REASON,
             ),
-            why=_why_not(caller, LIFT_QUARANTINE, name)
-            or ("" if kept else "Nothing is quarantined on it."),
+            REASON,
         ),
+        why=why or ("" if kept else "Nothing is quarantined on it."),
+    )
+
+
+def _protect(row: Channel, why: str) -> VerbButton:
+    now = row.protection or ChannelProtection()
+    return VerbButton(
+        id="protect",
+        label="Protect" if row.protection is None else "Change protection",
+        icon="shield",
+        action=f"/channels/{row.channel}/protect",
+        title=f"Ask for a second person on {row.channel}?",
+        text="What moves the channel forward, loosens it or bypasses something becomes a request. "
+        "Stopping and going back still take one person."
+        + (" To ask for less than now is a request itself." if row.protection else ""),
+        fields=(
+            Field(
+                name="approvals",
+                label="Other people who must approve",
+                kind="number",
+                value=str(now.approvals),
+                required=True,
+                hint=f"1 to {APPROVALS_MAX}.",
+            ),
+            Field(
+                name="hours",
+                label="Hours until a request expires",
+                kind="number",
+                value=str(max(1, now.request_seconds // 3_600)),
+                required=True,
+            ),
+            Field(
+                name="emergency",
+                label="Break-glass",
+                kind="choice",
+                value="true" if now.break_glass else "false",
+                options=(
+                    Option("true", "Allow break-glass", "On-call acts alone, reviewed later."),
+                    Option("false", "No break-glass", "Nobody acts alone."),
+                ),
+            ),
+            REASON,
+        ),
+        why=why,
+    )
+
+
+def _unprotect(row: Channel, why: str) -> VerbButton:
+    return VerbButton(
+        id="unprotect",
+        label="Unprotect",
+        icon="shield",
+        action=f"/channels/{row.channel}/unprotect",
+        title=f"Let one person do everything on {row.channel} again?",
+        fields=(REASON,),
+        why=why or ("" if row.protection else "It is not protected."),
+        danger=True,
     )
 
 

@@ -49,13 +49,15 @@ class Field(Struct, frozen=True, kw_only=True):
 
     name: str
     label: str = ""
-    kind: str = "text"  # text, long, choice, select, hidden, password, number
+    kind: str = "text"  # text, long, code, choice, many, select, hidden, password, number, …
     value: str = ""
+    values: tuple[str, ...] = ()  # of many: those that are chosen
     hint: str = ""
     placeholder: str = ""
     required: bool = False
     completes: str = ""
     options: tuple[Option, ...] = ()
+    fault: str = ""  # why what was given for it was refused
 
 
 class VerbButton(Struct, frozen=True, kw_only=True):
@@ -71,6 +73,18 @@ class VerbButton(Struct, frozen=True, kw_only=True):
     version: int | None = None  # of what is shown: the form says that it was seen
     why: str = ""
     danger: bool = False
+    first: bool = False
+    asks: str = ""  # that it makes a request, which another person must approve
+
+
+class LinkButton(Struct, frozen=True, kw_only=True):
+    """A form on another page. ``why`` is why one cannot go there; empty: one can."""
+
+    id: str
+    label: str
+    icon: str
+    href: str
+    why: str = ""
     first: bool = False
 
 
@@ -170,8 +184,10 @@ NAV = (
         "Decide",
         (
             NavItem("Releases", "/releases", "releases", "a", in_bar=True),
+            NavItem("Approvals", "/approvals", "shield", "v"),
             NavItem("Channels", "/channels", "channels", "c", in_bar=True),
             NavItem("Plan", "/plan", "plan", "p"),
+            NavItem("Maintenance", "/maintenance", "snow", "m"),
         ),
     ),
     (

@@ -14,6 +14,7 @@ from msgspec import Meta, Struct, structs
 from tidegate.api.feed.tail import Tail
 from tidegate.clock import Clock
 from tidegate.control.operations.accounts import Accounts
+from tidegate.control.operations.protection import RequestShown
 from tidegate.dashboard.components import (
     Field,
     FormError,
@@ -26,6 +27,7 @@ from tidegate.dashboard.components import (
 )
 from tidegate.dashboard.html import render
 from tidegate.dashboard.view_models import ErrorPage, SignInPage
+from tidegate.domain.access.principals import Principal, describe_missing
 from tidegate.domain.access.roles import EVERYWHERE, Grant
 from tidegate.domain.access.second_person import SecondPersonNeeded
 from tidegate.domain.access.steps import Step
@@ -52,6 +54,18 @@ ROWS = 100  # of a list on one page
 FORM_KEY_BYTES = 13
 DONE: Final = {
     "requested": "The channel is protected: a request was made, and nothing was changed yet.",
+    "request approved": "Your approval was recorded.",
+    "request carried out": "It was approved and carried out.",
+    "request rejected": "The request was rejected.",
+    "request withdrawn": "The request was withdrawn.",
+    "reviewed": "Your review was recorded.",
+    "created": "It was created.",
+    "saved": "It was saved.",
+    "deleted": "It was deleted.",
+    "frozen": "The freeze holds: no order goes out on its channels.",
+    "freeze ended": "The freeze has ended.",
+    "protected": "The channel is protected.",
+    "unprotected": "The channel is not protected any more.",
     "approved": "Your approval was recorded.",
     "rejected": "The proposal was rejected.",
     "proposed": "Proposed: another person can approve it now.",
@@ -195,7 +209,7 @@ class Layout:
         except TidegateError as error:
             return self.answer(request, page(), problem=error)
         except SecondPersonNeeded as waits:
-            done, position = "requested", waits.position
+            return lead_to_request(waits)
         return see_other(f"{back}?{urlencode({'done': done, 'min_position': position})}")
 
     def further(self, request: Asked, last: str | None, **filters: str) -> str:
@@ -232,6 +246,13 @@ def _address(request: Asked, page: PageView) -> str:
 
 def _stream(about: str) -> str:
     return f"/live?about={quote(about, safe='')}" if about else "/live"
+
+
+def lead_to_request(waits: SecondPersonNeeded) -> Response:
+    """To the page of the request that was made instead of what was asked for."""
+    said = urlencode({"done": "requested", "min_position": waits.position})
+    assert isinstance(waits.request, RequestShown)
+    return see_other(f"/approvals/{waits.request.request_id}?{said}")
 
 
 def see_other(location: str, *cookies: str) -> Response:
@@ -328,9 +349,11 @@ def action_route(
 
 
 def step_route(
-    path: str, handler: Callable[..., Any], step: Step, scope: ScopeOf | str = EVERYWHERE
+    path: str, handler: Callable[..., Any], step: Step, scope: ScopeOf | str | None = EVERYWHERE
 ) -> Route:
-    """What a form of a page asks for: one step, with the step's permission and limits."""
+    """What a form of a page asks for: one step, with the step's permission and limits. ``scope``
+    None: only the operation knows on which one.
+    """
     return Route(
         "POST",
         path,
@@ -346,6 +369,13 @@ def step_route(
 
 
 # ── names ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def why_nowhere(principal: Principal, step: Step) -> str:
+    """Why somebody may take a step on no scope at all; empty: on some they may."""
+    if any(principal.may(verb, None) for verb in step.verbs):
+        return ""
+    return describe_missing(principal, step.verbs, None)
 
 
 def describe_grants(grants: tuple[Grant, ...]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Final
 from tidegate.dashboard.components import Chip
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.outbox.states import IntentState as OutboxState
+from tidegate.domain.requests.states import RequestState
 from tidegate.domain.rollouts.states import Outcome, RolloutState
 
 UNORDERED: Final = Chip("ring", "none", "No order", "planned; no order was sent yet")
@@ -80,6 +81,19 @@ OUTBOX: Final[Mapping[OutboxState, Chip]] = MappingProxyType(
         OutboxState.DEAD: Chip("cross", "bad", "Dead", "given up after its last attempt"),
         OutboxState.SUPERSEDED: Chip("arrow", "gone", "Superseded"),
         OutboxState.CANCELLED: Chip("ban", "gone", "Cancelled"),
+    }
+)
+REQUESTS: Final[Mapping[RequestState, Chip]] = MappingProxyType(
+    {
+        RequestState.WAITING: Chip("clock", "warn", "Waiting", "not enough people approved it yet"),
+        RequestState.APPROVED: Chip("half", "info", "Approved", "and not carried out yet"),
+        RequestState.EXECUTED: Chip("check", "good", "Carried out"),
+        RequestState.REJECTED: Chip("cross", "bad", "Rejected"),
+        RequestState.WITHDRAWN: Chip("undo", "gone", "Withdrawn"),
+        RequestState.EXPIRED: Chip("hourglass", "gone", "Expired"),
+        RequestState.VOIDED: Chip("ban", "gone", "Void", "the channel changed meanwhile"),
+        RequestState.TO_REVIEW: Chip("warning", "bad", "To review", "one person did it alone"),
+        RequestState.REVIEWED: Chip("eye", "idle", "Reviewed"),
     }
 )
 HOST_STATUS: Final[Mapping[str, Chip]] = MappingProxyType(

@@ -13,12 +13,14 @@ from tidegate.dashboard.components import (
     FormError,
     Heading,
     Link,
+    LinkButton,
     Option,
     TimelineEntry,
     VerbBar,
     VerbButton,
 )
 from tidegate.dashboard.fleet_lines import EndedRollout, RunningLine
+from tidegate.dashboard.request_text import RequestSentence
 
 # ── rollouts ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -100,6 +102,8 @@ class Overview(Struct, frozen=True, kw_only=True):
     quarantine: tuple[Quarantine, ...]
     outbox: tuple[OutboxLine, ...]
     news: tuple[TimelineEntry, ...]
+    requests: tuple[RequestLine, ...] = ()
+    reviews: tuple[RequestLine, ...] = ()
 
 
 class Rollouts(Struct, frozen=True, kw_only=True):
@@ -258,6 +262,7 @@ class Channels(Struct, frozen=True, kw_only=True):
     edges: tuple[MapEdge, ...]
     channels: tuple[ChannelLine, ...]
     headings: tuple[Heading, ...] = ()
+    create: LinkButton | None = None
 
 
 class EvidenceLine(Struct, frozen=True, kw_only=True):
@@ -326,6 +331,9 @@ class ChannelPage(Struct, frozen=True, kw_only=True):
     verbs: tuple[VerbButton, ...]
     bar: VerbBar
     windows: tuple[Option, ...] = ()
+    protection: str = ""  # how it is protected; empty: it is not
+    requests: tuple[RequestLine, ...] = ()  # that wait, also for a review
+    edit: LinkButton | None = None
 
 
 # ── releases ──────────────────────────────────────────────────────────────────────────────────────
@@ -632,6 +640,124 @@ class Outbox(Struct, frozen=True, kw_only=True):
     drifts: tuple[DriftLine, ...]
     oldest: datetime | None
     next: str = ""  # the address of the next page
+
+
+# ── forms ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+class MemberChange(Struct, frozen=True):
+    """A member that a form would change, in the form that people write."""
+
+    path: str
+    before: str
+    after: str
+
+
+class OpeningLine(Struct, frozen=True, kw_only=True):
+    """An occurrence of a window, drawn on an axis that begins now, in percent of its length."""
+
+    starts: str  # as people in its zone say it
+    ends: str
+    at: datetime
+    lasts: str
+    tone: str
+    x: float
+    width: float
+
+
+class FormPage(Struct, frozen=True, kw_only=True):
+    """A form on a page of its own."""
+
+    title: str
+    action: str
+    fields: tuple[Field, ...]
+    submits: tuple[Option, ...]  # what it can do; its hint is an icon. The first is the main one
+    back: str
+    text: str = ""
+    asks: str = ""  # that it makes a request
+    version: int | None = None
+    found: str = ""  # what a check said, in a few words
+    findings: tuple[PlanFinding, ...] = ()
+    changes: tuple[MemberChange, ...] = ()
+    openings: tuple[OpeningLine, ...] = ()
+    members: tuple[Option, ...] = ()  # what can be written: name, default, meaning
+
+
+# ── maintenance ───────────────────────────────────────────────────────────────────────────────────
+
+
+class WindowLine(Struct, frozen=True, kw_only=True):
+    window_id: str
+    chip: Chip
+    text: str
+    reason: str
+    openings: tuple[OpeningLine, ...]
+    edit: LinkButton
+    delete: VerbButton
+
+
+class FreezeLine(Struct, frozen=True, kw_only=True):
+    freeze_id: str
+    channels: str
+    by: str
+    reason: str
+    at: datetime
+    until: datetime | None
+    end: VerbButton
+
+
+class BudgetLine(Struct, frozen=True, kw_only=True):
+    budget_id: str
+    selector: str
+    limit: str
+    in_flight: int
+    edit: LinkButton
+    remove: VerbButton
+
+
+class Maintenance(Struct, frozen=True, kw_only=True):
+    windows: tuple[WindowLine, ...]
+    freezes: tuple[FreezeLine, ...]
+    budgets: tuple[BudgetLine, ...]
+    create: tuple[LinkButton, ...]
+
+
+# ── approvals ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class RequestLine(Struct, frozen=True, kw_only=True):
+    """A request on a protected channel, or what one person did alone."""
+
+    request_id: str
+    channel: str
+    title: str
+    chip: Chip
+    by: str
+    at: datetime
+    reason: str
+    changes: tuple[RequestSentence, ...]
+    approvals: str  # who agreed, and how many are needed
+    approvers: str  # who may still
+    links: tuple[Link, ...]
+    digest: str
+    command: str  # all that it asks for, as JSON
+    expires_at: datetime | None = None
+    ended: str = ""  # by whom and why
+    verbs: tuple[VerbButton, ...] = ()
+
+
+class Approvals(Struct, frozen=True, kw_only=True):
+    tab: str
+    tabs: tuple[Option, ...]
+    requests: tuple[RequestLine, ...]
+    reviews: tuple[RequestLine, ...]
+    waiting: tuple[PendingApproval, ...]
+    ended: tuple[RequestLine, ...]
+
+
+class RequestPage(Struct, frozen=True, kw_only=True):
+    request: RequestLine
+    note: str = ""  # why it was approved and not carried out
 
 
 # ── settings, sign in ─────────────────────────────────────────────────────────────────────────────

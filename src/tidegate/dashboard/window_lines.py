@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
+from tidegate.control.operations.windows import Occurrence
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard.components import Option
+from tidegate.dashboard.view_models import OpeningLine
 from tidegate.domain.windows.evaluation import next_occurrences, zone_of
+from tidegate.domain.windows.facts import WindowKind, WindowSpec
 from tidegate.domain.windows.rows import WINDOWS, Window
 from tidegate.domain.windows.sentences import local_text, span_text
 
 WINDOWS_MAX = 64
+LEAST_WIDTH = 1.0  # percent of the axis: a short occurrence among rare ones is still seen
 
 
 def list_lines(reads: Reads, now: datetime, shows: Callable[[Window], bool]) -> tuple[Option, ...]:
@@ -31,8 +35,46 @@ def _describe(row: Window, now: datetime) -> str:
         when = f"next {local_text(start, zone)}"
         if start <= now:
             when = f"lasts until {local_text(end, zone)}"
+    return f"{row.kind} on {describe_scope(row)}: {when}. {row.reason}"
+
+
+def describe_scope(row: WindowSpec) -> str:
+    """What a window covers, how long and how often."""
     whom = ", ".join(row.channels) or "all channels"
+    if row.repositories:
+        whom += f" of {', '.join(row.repositories)}"
     hosts = "" if row.hosts == "*" else f", hosts {row.hosts}"
     length = span_text(timedelta(seconds=row.duration_seconds))
-    rule = row.rule or "once"
-    return f"{row.kind} on {whom}{hosts} for {length}, {rule}, {row.zone}: {when}. {row.reason}"
+    return f"{whom}{hosts} for {length}, {row.rule or 'once'}, {row.zone}"
+
+
+def draw_openings(
+    occurrences: Sequence[Occurrence], now: datetime, kind: WindowKind
+) -> tuple[OpeningLine, ...]:
+    """Occurrences on one axis, from now to the end of the last one."""
+    if not occurrences:
+        return ()
+    whole = max(1.0, (occurrences[-1].ends_at - now).total_seconds())
+    tone = "good" if kind is WindowKind.ALLOW else "bad"
+    return tuple(_opening(item, now, whole, tone) for item in occurrences)
+
+
+def _opening(item: Occurrence, now: datetime, whole: float, tone: str) -> OpeningLine:
+    start = max(0.0, (item.starts_at - now).total_seconds())
+    length = (item.ends_at - now).total_seconds() - start
+    width = max(LEAST_WIDTH, round(100 * length / whole, 2))
+    return OpeningLine(
+        starts=item.starts,
+        ends=_without_day(item.ends, item.starts),
+        at=item.starts_at,
+        lasts=span_text(item.ends_at - item.starts_at),
+        tone=tone,
+        x=min(round(100 * start / whole, 2), 100 - width),
+        width=width,
+    )
+
+
+def _without_day(end: str, start: str) -> str:
+    """The end of an occurrence; on the day of its start the time is enough."""
+    day = start.rsplit(" ", 2)[0]
+    return end.removeprefix(day).strip()

@@ -414,12 +414,16 @@ class _Exchange:
     def _guard(self, route: Route, request: Request[Any, Any, Any]) -> None:
         """Raises: VersionRequired, InvalidInput."""
         key, version = self._headers.get(b"idempotency-key"), self._headers.get(b"if-match")
+        glass: bytes | None = None
         if route.content is Consumes.FORM:
+            glass = decoding.form_field(request.arrived.body, decoding.BREAK_GLASS_FIELD)
             key = decoding.form_field(request.arrived.body, decoding.KEY_FIELD)
             seen = decoding.form_field(request.arrived.body, decoding.VERSION_FIELD)
             version = None if seen is None else b'"%b"' % seen
         request.key = decoding.key_of(key)
-        request.break_glass = decoding.break_glass_of(self._headers.get(b"tidegate-break-glass"))
+        request.break_glass = decoding.break_glass_of(
+            self._headers.get(b"tidegate-break-glass"), field=glass
+        )
         if route.guard is VersionRule.IGNORED:
             return
         request.version = decoding.version_of(version)

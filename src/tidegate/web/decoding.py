@@ -37,6 +37,7 @@ CSRF_FIELD = "csrf_token"
 BREAK_GLASS_CHARS_MAX = 1_024
 KEY_FIELD = "idempotency_key"
 VERSION_FIELD = "expected_version"
+BREAK_GLASS_FIELD = "break_glass"  # and this one is to it what Tidegate-Break-Glass is
 
 _NEITHER_COMMA_NOR_BRACKET = bytes(set(range(256)) - set(b",[]{}"))
 _FORM = "matching regex"  # as msgspec says that a text has another form
@@ -174,7 +175,7 @@ def body_of(route: Route, raw: bytes) -> Input:
             return NOTHING
         case Consumes.FORM:
             texts = _pairs(raw, "body")
-            for name in (CSRF_FIELD, KEY_FIELD, VERSION_FIELD):
+            for name in (CSRF_FIELD, KEY_FIELD, VERSION_FIELD, BREAK_GLASS_FIELD):
                 texts.pop(name, None)
             return _from_texts(struct, texts, "body")
     if not raw and route.has_optional_body:
@@ -397,11 +398,14 @@ def accepts(header: bytes | None, media: str) -> bool:
     return False
 
 
-def break_glass_of(header: bytes | None) -> str:
-    """Why somebody goes past the approval of a protected channel. Raises: InvalidInput."""
-    if header is None:
+def break_glass_of(header: bytes | None, *, field: bytes | None = None) -> str:
+    """Why somebody goes past the approval of a protected channel: by the header, or by the field of
+    a form, which is empty as a rule. Raises: InvalidInput.
+    """
+    if header is None and not (field or b"").strip():
         return ""
-    reason = unquote(header.decode("latin-1")).strip()
+    reason = unquote((header or b"").decode("latin-1")) if field is None else field.decode()
+    reason = reason.strip()
     if not 1 <= len(reason) <= BREAK_GLASS_CHARS_MAX:
         raise InvalidInput(
             f"Tidegate-Break-Glass has the reason, 1 to {BREAK_GLASS_CHARS_MAX} characters, "

@@ -1,4 +1,4 @@
-"""The forms of a channel's page: promote, roll back, hold, unhold, lift a quarantine."""
+"""The forms of a channel's page: promote, roll back, hold, unhold, lift a quarantine, protect."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ from tidegate.domain.access.steps import (
     HOLD_CHANNEL,
     LIFT_QUARANTINE,
     PROMOTE,
+    PROTECT_CHANNEL,
     ROLL_BACK,
     UNHOLD_CHANNEL,
 )
+from tidegate.domain.channels.facts import ChannelProtection
+from tidegate.domain.channels.slices import APPROVALS_MAX, REQUEST_SECONDS_MAX
 from tidegate.errors import InvalidInput
 from tidegate.web.inputs import Input
 from tidegate.web.routing import Request, Response
@@ -41,6 +44,12 @@ class PromoteForm(Input, frozen=True, kw_only=True):
 class RollbackForm(ChannelForm, frozen=True, kw_only=True):
     to: Annotated[str, Meta(max_length=200)] = ""
     now: Literal["", "yes"] = ""
+
+
+class ProtectForm(ChannelForm, frozen=True, kw_only=True):
+    approvals: Annotated[int, Meta(ge=1, le=APPROVALS_MAX)] = 1
+    hours: Annotated[int, Meta(ge=1, le=REQUEST_SECONDS_MAX // 3_600)] = 24
+    emergency: bool = True
 
 
 class LiftForm(ChannelForm, frozen=True, kw_only=True):
@@ -162,10 +171,40 @@ def lift(
     return _done(request, pages, layout, run, "lifted")
 
 
+def protect(
+    request: Request[ChannelPagePath, PageQuery, ProtectForm],
+    channels: ChannelOperations,
+    pages: ChannelPages,
+    layout: Layout,
+) -> Response:
+    """Ask for a second person on the channel."""
+    body = request.body
+    protection = ChannelProtection(
+        approvals=body.approvals,
+        request_seconds=body.hours * 3_600,
+        break_glass=body.emergency,
+    )
+    run = partial(channels.protect, request.caller, request.path.channel, protection, body.reason)
+    return _done(request, pages, layout, run, "protected")
+
+
+def unprotect(
+    request: Request[ChannelPagePath, PageQuery, ChannelForm],
+    channels: ChannelOperations,
+    pages: ChannelPages,
+    layout: Layout,
+) -> Response:
+    """Let one person do everything on the channel again."""
+    run = partial(channels.protect, request.caller, request.path.channel, None, request.body.reason)
+    return _done(request, pages, layout, run, "unprotected")
+
+
 ROUTES = (
     step_route("/channels/{channel}/promote", promote, PROMOTE, scope_of),
     step_route("/channels/{channel}/rollback", roll_back, ROLL_BACK, scope_of),
     step_route("/channels/{channel}/hold", hold, HOLD_CHANNEL, scope_of),
     step_route("/channels/{channel}/unhold", unhold, UNHOLD_CHANNEL, scope_of),
     step_route("/channels/{channel}/lift", lift, LIFT_QUARANTINE, scope_of),
+    step_route("/channels/{channel}/protect", protect, PROTECT_CHANNEL, scope_of),
+    step_route("/channels/{channel}/unprotect", unprotect, PROTECT_CHANNEL, scope_of),
 )

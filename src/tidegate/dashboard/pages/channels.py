@@ -10,6 +10,7 @@ from msgspec import Meta, structs
 
 from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
+from tidegate.control.operations.protection import ProtectionGuard
 from tidegate.control.queries.edges import edge_of
 from tidegate.control.queries.fleet_picture import FleetPictures
 from tidegate.control.queries.ladder import read_ladder
@@ -17,7 +18,7 @@ from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import state_labels
 from tidegate.dashboard.channel_map import lay_out
 from tidegate.dashboard.channel_verbs import sensible_verbs, verbs_of
-from tidegate.dashboard.components import Chip, Link, arrange
+from tidegate.dashboard.components import Chip, Link, LinkButton, arrange
 from tidegate.dashboard.fleet_lines import channel_lines
 from tidegate.dashboard.html import seconds
 from tidegate.dashboard.layout import (
@@ -27,8 +28,11 @@ from tidegate.dashboard.layout import (
     SortWish,
     UserDirectory,
     page_route,
+    why_nowhere,
 )
 from tidegate.dashboard.pages.overview import quarantine
+from tidegate.dashboard.request_lines import RequestLines
+from tidegate.dashboard.request_text import describe_protection
 from tidegate.dashboard.rollout_lines import summaries
 from tidegate.dashboard.sorting import SortColumn, SortColumns, list_page
 from tidegate.dashboard.view_models import (
@@ -39,11 +43,13 @@ from tidegate.dashboard.view_models import (
     OverrideLine,
     PinChange,
     Quarantine,
+    RequestLine,
     RungLine,
 )
 from tidegate.dashboard.window_lines import list_lines
 from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.access.steps import CREATE_CHANNEL, EDIT_CHANNEL
 from tidegate.domain.channels.facts import ChannelEdge, WaveSpec
 from tidegate.domain.channels.ladder import JudgedRung
 from tidegate.domain.channels.refusals import ChannelNotFound
@@ -155,10 +161,19 @@ def index(
     hosts = {row.channel: _hosts(reads, row) for row in rows}
     order = COLUMNS.order(request.query.sort)
     listed = list_page(lines, order, lambda it: it.channel, "", CHANNELS_MAX)
+    create = LinkButton(
+        id="create",
+        label="New channel",
+        icon="plus",
+        href="/new/channel",
+        why=why_nowhere(request.principal, CREATE_CHANNEL),
+        first=True,
+    )
     view = structs.replace(
         lay_out(lines, edges, hosts),
         channels=listed.rows,
         headings=COLUMNS.headings(order, "/channels"),
+        create=create,
     )
     page = PageView(template="channels.html", title="Channels", here="/channels", view=view)
     return layout.answer(request, page)
@@ -246,6 +261,7 @@ class ChannelPages:
     layout: Layout
     clock: Clock
     pictures: FleetPictures
+    guard: ProtectionGuard
 
     def page_of(
         self,
@@ -298,6 +314,15 @@ class ChannelPages:
             ),
             verbs=verbs,
             bar=arrange(verbs, sensible_verbs(row)),
+            protection="" if row.protection is None else describe_protection(row.protection),
+            requests=self._requests(request, people, name),
+            edit=LinkButton(
+                id="edit",
+                label="Edit",
+                icon="pencil",
+                href=f"/channels/{name}/edit",
+                why=request.caller.why_not(EDIT_CHANNEL, channel_scope(name)),
+            ),
         )
         return PageView(
             template="channel.html",
@@ -307,6 +332,13 @@ class ChannelPages:
             crumbs=(Link("Channels", "/channels"), Link(name)),
             verbs=verbs,
         )
+
+    def _requests(
+        self, request: Asked, people: UserDirectory, name: str
+    ) -> tuple[RequestLine, ...]:
+        lines = RequestLines(self.reads, self.guard, request.caller, people, self.clock())
+        waiting = (*lines.list_to_review(), *lines.list_open())
+        return tuple(line for line in waiting if line.channel == name)
 
 
 def describe_wave(wave: WaveSpec) -> str:

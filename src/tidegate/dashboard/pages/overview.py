@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidegate.api.feed.tail import Tail
 from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
+from tidegate.control.operations.protection import ProtectionGuard
 from tidegate.control.queries.documents import OutboxReader
 from tidegate.control.queries.fleet_picture import FleetPictures
 from tidegate.control.queries.log_reader import LogReader
@@ -17,12 +18,14 @@ from tidegate.dashboard.html import ago, short
 from tidegate.dashboard.layout import Layout, PageQuery, PageView, page_route
 from tidegate.dashboard.pages.outbox import backlog
 from tidegate.dashboard.pages.releases import list_pending_approvals
+from tidegate.dashboard.request_lines import RequestLines
 from tidegate.dashboard.rollout_lines import BAD, summaries
 from tidegate.dashboard.view_models import (
     OutboxLine,
     Overview,
     PendingApproval,
     Quarantine,
+    RequestLine,
     RolloutLine,
     Tile,
     Trouble,
@@ -67,6 +70,7 @@ def overview(
     tail: Tail,
     grids: GridCache,
     pictures: FleetPictures,
+    guard: ProtectionGuard,
     layout: Layout,
 ) -> Response:
     """Everything at a glance."""
@@ -75,18 +79,22 @@ def overview(
     rollouts = fleet_reader.open_rollouts()
     lines = summaries(reads, [item for item in rollouts if sees.channel(item.channel)])
     asks = list_pending_approvals(request, reads, people)
+    of_channels = RequestLines(reads, guard, request.caller, people, clock())
+    requests, reviews = of_channels.list_open(), of_channels.list_to_review()
     failed = failed_hosts(reads, grids, lines, tail.position)
     silent = silent_hosts(reads) if sees.all else ()
     kept = list_quarantined(reads, request.principal)
     owed = tuple(item for item in backlog(outbox_reader) if sees.channel(item.scope))
     picture = pictures.look()
     view = Overview(
-        tiles=_tiles(request, clock, lines, asks, silent, kept, owed),
+        tiles=_tiles(request, clock, lines, (*asks, *requests, *reviews), silent, kept, owed),
         channels=channel_lines(reads, picture, sees.channel),
         taken_at=picture.taken_at,
         ended=ended_within_a_day(reads, clock(), lambda row: sees.channel(row.channel)),
         rollouts=lines[:ROLLOUTS_MAX],
         waiting=asks,
+        requests=requests,
+        reviews=reviews,
         troubles=(*failed, *silent)[:TROUBLES_MAX],
         quarantine=kept,
         outbox=owed[:TROUBLES_MAX],
@@ -111,7 +119,7 @@ def _tiles(
     request: Request[Nothing, PageQuery, Nothing],
     clock: Clock,
     lines: tuple[RolloutLine, ...],
-    asks: tuple[PendingApproval, ...],
+    asks: tuple[PendingApproval | RequestLine, ...],
     silent: tuple[Trouble, ...],
     kept: tuple[Quarantine, ...],
     owed: tuple[OutboxLine, ...],
@@ -135,7 +143,7 @@ def _tiles(
             figure=len(asks),
             icon="clock",
             tone="warn",
-            href="/releases?tab=waiting",
+            href="/approvals",
             note="" if oldest is None else f"oldest {ago(oldest, clock())}",
         ),
         Tile(

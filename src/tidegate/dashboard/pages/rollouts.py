@@ -14,7 +14,7 @@ from tidegate.control.queries.log_reader import LogReader
 from tidegate.control.queries.reads import Reads
 from tidegate.control.queries.rollout_lists import RolloutsWanted, newest_rollouts
 from tidegate.dashboard import state_labels
-from tidegate.dashboard.components import Chip, Link, Option, address, arrange
+from tidegate.dashboard.components import Chip, Link, Option, VerbButton, address, arrange
 from tidegate.dashboard.event_text import Names, describe_all
 from tidegate.dashboard.gate_panel import GateReports, panel_of
 from tidegate.dashboard.grid_cache import GridCache
@@ -30,6 +30,7 @@ from tidegate.dashboard.layout import (
     page_route,
 )
 from tidegate.dashboard.pages.overview import bad_records, why_failed
+from tidegate.dashboard.protected_verbs import ask_second_person
 from tidegate.dashboard.rollout_lines import (
     BAD,
     count_settled,
@@ -48,8 +49,10 @@ from tidegate.dashboard.view_models import (
     Rollouts,
     WaveView,
 )
+from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.hosts.refusals import RolloutUnknown
 from tidegate.domain.hosts.rows import PROBE_FAILURES, HostRecord, ProbeFailure
 from tidegate.domain.hosts.states import HostState
@@ -67,6 +70,7 @@ from tidegate.web.paging import Cursors
 from tidegate.web.routing import Request, Response, requires, requires_somewhere
 
 TROUBLED_MAX = 12
+MAY_ASK = ("retry", "override", "skip-wave", "promote-all", "clear")  # for a second person
 TIMELINE_MAX = 200
 TIMELINE_SHOWN = 40
 TIMELINE = frozenset(
@@ -232,6 +236,9 @@ class RolloutPages:
         hosts = sum(wave.hosts for wave in row.waves)
         troubled = _troubled(self.reads, self.grids, row, hosts, self.tail.position)
         verbs = verbs_of(request.principal, rollout, row, troubled)
+        channel = self.reads.find(channel_key(row.channel), Channel)
+        if channel is not None:
+            verbs = tuple(_as_protected(verb, request.caller, channel.row) for verb in verbs)
         view = RolloutPage(
             rollout_id=rollout_id,
             display_name=rollout.row.display_name,
@@ -373,6 +380,12 @@ def _probe_line(failure: ProbeFailure, tally: RolloutTally) -> HostLine:
         text=f"probe {failure.probe_name}: {failure.failure_reason or 'fails'}",
         at=failure.observed_at,
     )
+
+
+def _as_protected(verb: VerbButton, caller: Caller, channel: Channel) -> VerbButton:
+    if verb.id not in MAY_ASK:
+        return verb
+    return ask_second_person(verb, caller, channel, whole=verb.id != "clear")
 
 
 ROUTES = (

@@ -1,0 +1,188 @@
+"""Forms that have a page of their own: what was typed stays, and a refusal is next to its field.
+
+Bodies of such forms are texts, so that what cannot be read is refused on the page of the form.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Any
+
+from msgspec import Meta
+from msgspec.structs import asdict, replace
+
+from tidegate.dashboard.components import Field
+from tidegate.dashboard.layout import Layout, PageView, lead_to_request, see_other
+from tidegate.domain.access.second_person import SecondPersonNeeded
+from tidegate.errors import TidegateError
+from tidegate.kernel.model import Position
+from tidegate.web.problems import InvalidRequest
+from tidegate.web.routing import Request, Response
+from tidegate.web.shapes import FieldError
+
+TYPED_CHARS_MAX = 2_000
+NUMBER_CHARS_MAX = 12
+
+Typed = Annotated[str, Meta(max_length=TYPED_CHARS_MAX)]
+Ticked = Annotated[tuple[Typed, ...], Meta(max_length=100)]
+
+_MEMBER = re.compile(r"[a-z_]+")
+
+
+# ── back onto the page ────────────────────────────────────────────────────────────────────────────
+
+
+def fill(fields: Iterable[Field], typed: Mapping[str, Any]) -> tuple[Field, ...]:
+    """The fields with what was typed into them. A password is typed again."""
+    return tuple(_fill(item, typed) for item in fields)
+
+
+def _fill(item: Field, typed: Mapping[str, Any]) -> Field:
+    found = typed.get(item.name)
+    if found is None or item.kind == "password":
+        return item
+    if item.kind == "many":
+        return replace(item, values=tuple(found))
+    return replace(item, value=str(found))
+
+
+def mark(
+    fields: Iterable[Field], error: TidegateError, places: Mapping[str, str]
+) -> tuple[Field, ...]:
+    """The fields with the refusal next to the one that it is about.
+
+    ``places`` says by the code of an error, or by the name that a member has elsewhere, which field
+    that is.
+    """
+    fields = tuple(fields)
+    known = {item.name for item in fields}
+    found: dict[str, str] = {}
+    for name, sentence in _sentences(error):
+        place = places.get(name, name)
+        place = place if place in known else places.get(error.code, "")
+        if place in known:
+            found[place] = f"{found[place]} {sentence}" if place in found else sentence
+    return tuple(replace(item, fault=found.get(item.name, "")) for item in fields)
+
+
+def _sentences(error: TidegateError) -> Iterable[tuple[str, str]]:
+    """What is wrong, each with the member that it is about, or with the error's code."""
+    if isinstance(error, InvalidRequest):
+        for fault in error.faults:
+            yield fault.field.removeprefix("body.").partition("[")[0], _sentence(fault.detail)
+        return
+    faults = error.facts.get("faults")
+    if isinstance(faults, tuple):
+        for text in faults:
+            member = _MEMBER.match(text)
+            yield (member[0] if member else error.code), _sentence(text)
+        return
+    named = error.facts.get("field")
+    yield (str(named) if named else error.code), _sentence(error.detail)
+
+
+def _sentence(text: str) -> str:
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "?", "…")) else f"{text}."
+
+
+def send(
+    request: Request[Any, Any, Any],
+    layout: Layout,
+    do: Callable[[], Position],
+    *,
+    back: str,
+    done: str,
+    page: Callable[[TidegateError], PageView],
+) -> Response:
+    """Do what the form asks for, then lead to ``back``; refused, show the form with the refusal."""
+    try:
+        position = do()
+    except TidegateError as error:
+        return layout.answer(request, page(error), problem=error)
+    except SecondPersonNeeded as waits:
+        return lead_to_request(waits)
+    return see_other(f"{back}?done={done.replace(' ', '+')}&min_position={position}")
+
+
+def typed_of(request: Request[Any, Any, Any]) -> dict[str, Any]:
+    """What somebody typed, by field."""
+    return asdict(request.body)
+
+
+# ── reading texts ─────────────────────────────────────────────────────────────────────────────────
+
+
+class FormReader:
+    """Reads texts of a form and collects what is wrong, so that one look names all of it."""
+
+    def __init__(self) -> None:
+        self._faults: list[FieldError] = []
+
+    def refuse(self, name: str, detail: str) -> None:
+        self._faults.append(FieldError(name, detail))
+
+    def check(self) -> None:
+        """Raises: InvalidRequest: something could not be read."""
+        if self._faults:
+            raise InvalidRequest(self._faults)
+
+    def text(self, name: str, found: str, *, most: int = TYPED_CHARS_MAX) -> str:
+        """A text that must be there."""
+        found = found.strip()
+        if not found:
+            self.refuse(name, "is missing")
+        elif len(found) > most:
+            self.refuse(name, f"has {len(found)} characters; allowed are {most}")
+        return found
+
+    def number(self, name: str, found: str, least: int, most: int) -> int:
+        """A whole number within these bounds."""
+        found = found.strip()
+        value = int(found) if _is_whole(found) else None
+        if value is None or not least <= value <= most:
+            what = f"is {found[:80]!r}" if found else "is missing"
+            self.refuse(name, f"{what}; allowed is {least:,} to {most:,}")
+            return least
+        return value
+
+    def optional_number(self, name: str, found: str, least: int, most: int) -> int | None:
+        """The same, or nothing."""
+        return self.number(name, found, least, most) if found.strip() else None
+
+    def minutes(self, name: str, found: str, least: int, most: int) -> int:
+        """Minutes, perhaps with decimals, as seconds; the bounds are seconds, too."""
+        try:
+            count = Decimal(found.strip()) * 60 if len(found) <= NUMBER_CHARS_MAX else Decimal(-1)
+        except InvalidOperation:
+            count = Decimal(-1)
+        if not count.is_finite() or count != int(count) or not least <= count <= most:
+            bounds = f"{to_minutes(least)} to {to_minutes(most)} minutes"
+            self.refuse(name, f"is {found.strip()[:80]!r}; allowed is {bounds}")
+            return least
+        return int(count)
+
+    def moment(self, name: str, found: str) -> datetime:
+        """A time; without an offset it is in UTC."""
+        try:
+            moment = datetime.fromisoformat(found.strip())
+        except ValueError:
+            self.refuse(name, f"is {found.strip()[:80]!r}; write a time such as 2026-12-24T18:00")
+            return datetime.max.replace(tzinfo=UTC)
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+
+    def names(self, found: str) -> tuple[str, ...]:
+        """Names between commas or blanks."""
+        return tuple(part for part in re.split(r"[\s,]+", found) if part)
+
+
+def _is_whole(text: str) -> bool:
+    return len(text) <= NUMBER_CHARS_MAX and text.isascii() and text.isdigit()
+
+
+def to_minutes(seconds: int) -> str:
+    """Seconds as minutes, in the form that ``minutes`` reads."""
+    return f"{seconds / 60:.10g}"

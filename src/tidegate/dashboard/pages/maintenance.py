@@ -1,0 +1,273 @@
+"""Maintenance: windows with what opens next, freezes, and budgets; all that holds orders back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from msgspec import Meta
+
+from tidegate.clock import Clock
+from tidegate.control.operations.budgets import BudgetOperations
+from tidegate.control.operations.freezes import FreezeOperations, list_scopes
+from tidegate.control.operations.windows import WindowOperations
+from tidegate.control.queries.reads import Found, Reads
+from tidegate.dashboard.components import Chip, Field, LinkButton, VerbButton
+from tidegate.dashboard.layout import (
+    REASON,
+    Layout,
+    PageQuery,
+    PageView,
+    Reason,
+    UserDirectory,
+    page_route,
+    step_route,
+    why_nowhere,
+)
+from tidegate.dashboard.view_models import BudgetLine, FreezeLine, Maintenance, WindowLine
+from tidegate.dashboard.window_lines import WINDOWS_MAX, describe_scope, draw_openings
+from tidegate.domain.access import steps
+from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.roles import EVERYWHERE, Verb
+from tidegate.domain.channels.rows import FREEZES, Freeze
+from tidegate.domain.fleet.rows import BUDGETS, Budget
+from tidegate.domain.windows.facts import WindowKind
+from tidegate.domain.windows.rows import WINDOWS, Window
+from tidegate.web.inputs import Input, Nothing
+from tidegate.web.routing import Request, Response, requires_somewhere
+
+HERE = "/maintenance"
+ROWS_MAX = 200
+OPENINGS = 3
+KINDS = {
+    WindowKind.ALLOW: Chip("check", "good", "Allow", "orders go out only then"),
+    WindowKind.DENY: Chip("ban", "bad", "Deny", "no order goes out then"),
+}
+
+Id = Annotated[str, Meta(min_length=1, max_length=63)]
+
+
+class DeleteWindowForm(Input, frozen=True, kw_only=True):
+    window_id: Id
+    reason: Reason
+
+
+class EndFreezeForm(Input, frozen=True, kw_only=True):
+    freeze_id: Id
+    reason: Reason
+
+
+class RemoveBudgetForm(Input, frozen=True, kw_only=True):
+    budget_id: Id
+
+
+@dataclass(frozen=True)
+class MaintenancePages:
+    """The page of windows, freezes and budgets."""
+
+    reads: Reads
+    clock: Clock
+    windows: WindowOperations
+    layout: Layout
+
+    def page(self, request: Request[Any, Any, Any]) -> PageView:
+        caller, people = request.caller, self.layout.names(request)
+        windows = tuple(
+            self._window(caller, item, number)
+            for number, item in enumerate(self.reads.range(WINDOWS, limit=WINDOWS_MAX))
+            if _may_see(caller, item.row.channels)
+        )
+        freezes = tuple(
+            _freeze(caller, item.row, number, people)
+            for number, item in enumerate(self.reads.range(FREEZES, limit=ROWS_MAX))
+            if _may_see(caller, item.row.channels)
+        )
+        budgets = tuple(
+            _budget(caller, item.row, number)
+            for number, item in enumerate(self.reads.range(BUDGETS, limit=ROWS_MAX))
+            if not item.row.removed and caller.principal.may(Verb.READ)
+        )
+        view = Maintenance(
+            windows=windows, freezes=freezes, budgets=budgets, create=tuple(_creates(caller))
+        )
+        verbs = (
+            *(line.delete for line in windows),
+            *(line.end for line in freezes),
+            *(line.remove for line in budgets),
+        )
+        return PageView(
+            template="maintenance.html", title="Maintenance", here=HERE, view=view, verbs=verbs
+        )
+
+    def _window(self, caller: Caller, found: Found[Window], number: int) -> WindowLine:
+        row = found.row
+        name = row.window_id
+        ahead = self.windows.list_next(name, OPENINGS)
+        return WindowLine(
+            window_id=name,
+            chip=KINDS[row.kind],
+            text=describe_scope(row),
+            reason=row.reason,
+            openings=draw_openings(ahead, self.clock(), row.kind),
+            edit=LinkButton(
+                id=f"edit-window-{number}",
+                label="Edit",
+                icon="pencil",
+                href=f"/windows/{quote(name, safe='')}/edit",
+                why=_why_not(caller, steps.EDIT_WINDOW, row.channels),
+            ),
+            delete=VerbButton(
+                id=f"delete-window-{number}",
+                label="Delete",
+                icon="trash",
+                action="/maintenance/delete-window",
+                title=f"Delete the window {name}?",
+                text="Hosts that it covers get orders again as if it had never been."
+                if row.kind is WindowKind.DENY
+                else "Hosts that it covers get orders at any time, if no other window holds them.",
+                fields=(Field(name="window_id", kind="hidden", value=name), REASON),
+                version=found.version,
+                why=_why_not(caller, steps.DELETE_WINDOW, row.channels),
+                danger=True,
+            ),
+        )
+
+
+def _creates(caller: Caller) -> list[LinkButton]:
+    principal = caller.principal
+    return [
+        LinkButton(
+            id="new-freeze",
+            label="Freeze",
+            icon="snow",
+            href="/new/freeze",
+            why=why_nowhere(principal, steps.START_FREEZE),
+        ),
+        LinkButton(
+            id="new-window",
+            label="New window",
+            icon="clock",
+            href="/new/window",
+            why=why_nowhere(principal, steps.CREATE_WINDOW),
+        ),
+        LinkButton(
+            id="new-budget",
+            label="New budget",
+            icon="plus",
+            href="/new/budget",
+            why=caller.why_not(steps.SET_BUDGET, EVERYWHERE),
+        ),
+    ]
+
+
+def _freeze(caller: Caller, row: Freeze, number: int, people: UserDirectory) -> FreezeLine:
+    return FreezeLine(
+        freeze_id=row.freeze_id,
+        channels=", ".join(row.channels) or "all channels",
+        by=people(row.operator),
+        reason=row.reason,
+        at=row.started_at,
+        until=row.until,
+        end=VerbButton(
+            id=f"end-freeze-{number}",
+            label="End",
+            icon="play",
+            action="/maintenance/end-freeze",
+            title="End the freeze?",
+            text="Orders go out again, if nothing else holds them back.",
+            fields=(Field(name="freeze_id", kind="hidden", value=row.freeze_id), REASON),
+            why=_why_not(caller, steps.END_FREEZE, row.channels),
+        ),
+    )
+
+
+def _budget(caller: Caller, row: Budget, number: int) -> BudgetLine:
+    limits = [] if row.max_in_flight is None else [f"{row.max_in_flight:,} hosts"]
+    limits += [] if row.max_in_flight_pct is None else [f"{row.max_in_flight_pct} %"]
+    return BudgetLine(
+        budget_id=row.budget_id,
+        selector=row.selector,
+        limit=" or ".join(limits) + (", the smaller one" if len(limits) > 1 else ""),
+        in_flight=row.in_flight,
+        edit=LinkButton(
+            id=f"edit-budget-{number}",
+            label="Edit",
+            icon="pencil",
+            href=f"/budgets/{quote(row.budget_id, safe='')}/edit",
+            why=caller.why_not(steps.SET_BUDGET, EVERYWHERE),
+        ),
+        remove=VerbButton(
+            id=f"remove-budget-{number}",
+            label="Delete",
+            icon="trash",
+            action="/maintenance/remove-budget",
+            title=f"Delete the budget {row.budget_id}?",
+            text="It no longer limits how many of these hosts are in flight at once.",
+            fields=(Field(name="budget_id", kind="hidden", value=row.budget_id),),
+            why=caller.why_not(steps.REMOVE_BUDGET, EVERYWHERE),
+            danger=True,
+        ),
+    )
+
+
+def _may_see(caller: Caller, channels: tuple[str, ...]) -> bool:
+    """What covers all channels concerns everybody."""
+    scopes = list_scopes(channels)
+    return not channels or any(caller.principal.may(Verb.READ, scope) for scope in scopes)
+
+
+def _why_not(caller: Caller, step: steps.Step, channels: tuple[str, ...]) -> str:
+    """Why the caller may not take the step on all of these channels; empty: they may."""
+    whys = (caller.why_not(step, scope) for scope in list_scopes(channels))
+    return next(filter(None, whys), "")
+
+
+def maintenance(
+    request: Request[Nothing, PageQuery, Nothing], pages: MaintenancePages, layout: Layout
+) -> Response:
+    """Windows, freezes and budgets."""
+    return layout.answer(request, pages.page(request))
+
+
+def delete_window(
+    request: Request[Nothing, PageQuery, DeleteWindowForm],
+    windows: WindowOperations,
+    pages: MaintenancePages,
+    layout: Layout,
+) -> Response:
+    """Delete a window."""
+    run = partial(windows.delete, request.caller, request.body.window_id, request.body.reason)
+    return layout.attempt(request, run, HERE, "deleted", partial(pages.page, request))
+
+
+def end_freeze(
+    request: Request[Nothing, PageQuery, EndFreezeForm],
+    freezes: FreezeOperations,
+    pages: MaintenancePages,
+    layout: Layout,
+) -> Response:
+    """Let orders go out again."""
+    run = partial(freezes.end, request.caller, request.body.freeze_id, request.body.reason)
+    return layout.attempt(request, run, HERE, "freeze ended", partial(pages.page, request))
+
+
+def remove_budget(
+    request: Request[Nothing, PageQuery, RemoveBudgetForm],
+    budgets: BudgetOperations,
+    pages: MaintenancePages,
+    layout: Layout,
+) -> Response:
+    """Take a limit away."""
+    run = partial(budgets.remove, request.caller, request.body.budget_id)
+    return layout.attempt(request, run, HERE, "deleted", partial(pages.page, request))
+
+
+# The operation asks on each channel of a window or freeze.
+ROUTES = (
+    page_route(HERE, maintenance, requires_somewhere(Verb.READ)),
+    step_route("/maintenance/delete-window", delete_window, steps.DELETE_WINDOW, None),
+    step_route("/maintenance/end-freeze", end_freeze, steps.END_FREEZE, None),
+    step_route("/maintenance/remove-budget", remove_budget, steps.REMOVE_BUDGET),
+)

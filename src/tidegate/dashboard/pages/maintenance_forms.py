@@ -1,0 +1,599 @@
+"""The forms of maintenance: a window with its next openings, a freeze, a budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from msgspec import Meta
+from msgspec.structs import replace
+
+from tidegate.clock import Clock
+from tidegate.control.operations.budgets import BudgetOperations
+from tidegate.control.operations.freezes import FreezeOperations, list_scopes
+from tidegate.control.operations.windows import WindowOperations
+from tidegate.control.queries.reads import Reads
+from tidegate.dashboard.components import Field, Link, Option
+from tidegate.dashboard.forms import (
+    FormReader,
+    Ticked,
+    Typed,
+    fill,
+    mark,
+    send,
+    to_minutes,
+    typed_of,
+)
+from tidegate.dashboard.layout import Layout, PageQuery, PageView, page_route, step_route
+from tidegate.dashboard.pages.maintenance import HERE, OPENINGS
+from tidegate.dashboard.view_models import FormPage
+from tidegate.dashboard.window_lines import draw_openings
+from tidegate.domain.access import steps
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.access.scopes import channel_scope, repository_scope
+from tidegate.domain.channels.rows import CHANNELS
+from tidegate.domain.fleet.refusals import BudgetNotFound
+from tidegate.domain.fleet.rows import Budget, budget_key
+from tidegate.domain.packages.rows import REPOSITORIES
+from tidegate.domain.windows.checks import DURATION_MAX, DURATION_MIN
+from tidegate.domain.windows.facts import WindowKind, WindowSpec
+from tidegate.domain.windows.refusals import WindowNotFound
+from tidegate.domain.windows.rows import Window, window_key
+from tidegate.errors import TidegateError
+from tidegate.web.inputs import Input, Nothing
+from tidegate.web.routing import Request, Response, requires_somewhere, requires_step
+
+CHANNELS_MAX = 200
+HOSTS_MAX = 100_000
+ID_CHARS_MAX = 63
+RULES = (
+    Option("", "once"),
+    Option("FREQ=DAILY", "every day"),
+    Option("FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR", "Monday to Friday"),
+    Option("FREQ=WEEKLY;BYDAY=SA,SU", "on weekends"),
+    Option("FREQ=WEEKLY", "every week"),
+    Option("FREQ=MONTHLY", "every month"),
+    Option("FREQ=MONTHLY;BYDAY=-1SU", "on the last Sunday of a month"),
+)
+REASON = Field(name="reason", label="Reason", required=True, placeholder="Why, for the log")
+PLACES = {
+    "window_exists": "window_id",
+    "channel_not_found": "channels",
+    "duration_seconds": "minutes",
+    "invalid_selector": "selector",
+    "max_in_flight": "count",
+    "max_in_flight_pct": "percent",
+    "freeze_id": "until",
+}
+
+
+class WindowForm(Input, frozen=True, kw_only=True):
+    """The members of a window as texts. None ticked: all."""
+
+    kind: Typed
+    start: Typed
+    minutes: Typed
+    reason: Typed
+    rule: Typed = ""
+    except_dates: Typed = ""
+    channels: Ticked = ()
+    repositories: Ticked = ()
+    hosts: Typed = "*"
+    zone: Typed = "UTC"
+    zone_default: Typed = ""
+    do: Typed = "save"
+
+
+class NewWindowForm(WindowForm, frozen=True, kw_only=True):
+    window_id: Typed
+
+
+class WindowPagePath(Input, frozen=True):
+    window_id: Annotated[str, Meta(min_length=1, max_length=ID_CHARS_MAX)]
+
+
+class NewFreezeForm(Input, frozen=True, kw_only=True):
+    reason: Typed
+    channels: Ticked = ()
+    until: Typed = ""
+    do: Typed = "save"
+
+
+class BudgetForm(Input, frozen=True, kw_only=True):
+    selector: Typed
+    count: Typed = ""
+    percent: Typed = ""
+    do: Typed = "save"
+
+
+class NewBudgetForm(BudgetForm, frozen=True, kw_only=True):
+    budget_id: Typed
+
+
+class BudgetPagePath(Input, frozen=True):
+    budget_id: Annotated[str, Meta(min_length=1, max_length=ID_CHARS_MAX)]
+
+
+def _page(form: FormPage) -> PageView:
+    return PageView(
+        template="form.html",
+        title=form.title,
+        here=HERE,
+        view=form,
+        crumbs=(Link("Maintenance", HERE), Link(form.title)),
+        still=True,
+    )
+
+
+def _typed(form: FormPage, request: Request[Any, Any, Any]) -> FormPage:
+    return replace(form, fields=fill(form.fields, typed_of(request)), version=request.version)
+
+
+def _refused(form: FormPage, error: TidegateError) -> PageView:
+    return _page(replace(form, fields=mark(form.fields, error, PLACES)))
+
+
+@dataclass(frozen=True)
+class MaintenanceForms:
+    """The forms as they are before anything is typed."""
+
+    reads: Reads
+    clock: Clock
+    windows: WindowOperations
+
+    def channels(self, request: Request[Any, Any, Any], hint: str) -> Field:
+        names = [item.row.channel for item in self.reads.range(CHANNELS, limit=CHANNELS_MAX)]
+        return Field(
+            name="channels",
+            label="Channels",
+            kind="many",
+            hint=hint,
+            options=tuple(
+                Option(name, name)
+                for name in names
+                if request.principal.may(Verb.READ, channel_scope(name))
+            ),
+        )
+
+    def window(self, request: Request[Any, Any, Any], window_id: str | None = None) -> FormPage:
+        """Raises: WindowNotFound."""
+        name = Field(
+            name="window_id",
+            label="Name",
+            required=True,
+            placeholder="nightly",
+            hint="Small letters, digits, dots and dashes.",
+        )
+        form = FormPage(
+            title="New window",
+            text="A maintenance window says when hosts may get orders, or may not.",
+            action="/new/window",
+            back=HERE,
+            fields=(name, *self._window_fields(request)),
+            submits=(
+                Option("save", "Create", "check"),
+                Option("check", "Show the next openings", "eye"),
+            ),
+        )
+        if window_id is None:
+            return form
+        found = self.reads.demand(window_key(window_id), Window, WindowNotFound(window_id))
+        if not _may_see(request, found.row.channels):
+            raise WindowNotFound(window_id)
+        return replace(
+            form,
+            title=f"Edit {window_id}",
+            text="Orders that hosts have acknowledged are not interrupted.",
+            action=f"/windows/{quote(window_id, safe='')}/edit",
+            fields=fill(form.fields[1:], _texts(found.row)),
+            version=found.version,
+            submits=(Option("save", "Save", "check"), form.submits[1]),
+        )
+
+    def _window_fields(self, request: Request[Any, Any, Any]) -> tuple[Field, ...]:
+        repositories = [
+            item.row.name for item in self.reads.range(REPOSITORIES, limit=ID_CHARS_MAX)
+        ]
+        return (
+            Field(
+                name="kind",
+                label="Kind",
+                kind="choice",
+                value="allow",
+                options=(
+                    Option("allow", "Allow", "Hosts get orders only while it is open."),
+                    Option("deny", "Deny", "Hosts get no order while it lasts."),
+                ),
+            ),
+            Field(
+                name="start",
+                label="First start, local time",
+                kind="datetime-local",
+                required=True,
+                hint="In the time zone below.",
+            ),
+            Field(
+                name="minutes",
+                label="Lasts, minutes",
+                value="120",
+                required=True,
+                hint=f"{to_minutes(DURATION_MIN)} to {to_minutes(DURATION_MAX)}.",
+            ),
+            Field(
+                name="rule",
+                label="Repeats",
+                placeholder="Empty: once",
+                options=RULES,
+                hint="A recurrence rule of RFC 5545, such as FREQ=DAILY.",
+            ),
+            Field(
+                name="zone",
+                label="Time zone",
+                value="UTC",
+                required=True,
+                hint="Such as Europe/Berlin, or label:tz for each host's own.",
+            ),
+            Field(
+                name="zone_default",
+                label="Time zone of hosts without that label",
+                placeholder="Only with label:…",
+            ),
+            self.channels(request, "Tick none for all channels."),
+            Field(
+                name="repositories",
+                label="Repositories",
+                kind="many",
+                hint="Tick none for all repositories.",
+                options=tuple(
+                    Option(name, name)
+                    for name in repositories
+                    if request.principal.may(Verb.READ, repository_scope(name))
+                ),
+            ),
+            Field(
+                name="hosts",
+                label="Hosts",
+                value="*",
+                required=True,
+                hint="A label selector; * is every host.",
+            ),
+            Field(
+                name="except_dates",
+                label="Not on these dates",
+                placeholder="2026-12-24, 2026-12-31",
+            ),
+            REASON,
+        )
+
+    def check_window(self, form: FormPage, window: WindowSpec) -> FormPage:
+        """The form with the next openings. Raises: MalformedWindow."""
+        ahead = self.windows.check(window, OPENINGS)
+        return replace(
+            form,
+            found="Opens next" if window.kind is WindowKind.ALLOW else "Denies next",
+            openings=draw_openings(ahead, self.clock(), window.kind),
+        )
+
+    def freeze(self, request: Request[Any, Any, Any]) -> FormPage:
+        return FormPage(
+            title="Freeze",
+            text="Nothing is dispatched on these channels until the freeze ends. Hosts that began "
+            "to activate finish.",
+            action="/new/freeze",
+            back=HERE,
+            fields=(
+                self.channels(request, "Tick none to freeze all channels."),
+                Field(
+                    name="until",
+                    label="Until, UTC",
+                    kind="datetime-local",
+                    hint="Empty: until somebody ends it.",
+                ),
+                REASON,
+            ),
+            submits=(Option("save", "Freeze", "snow"),),
+        )
+
+    def budget(self, budget_id: str | None = None) -> FormPage:
+        """Raises: BudgetNotFound."""
+        form = FormPage(
+            title="New budget",
+            text="A budget limits how many of some hosts are in flight at once.",
+            action="/new/budget",
+            back=HERE,
+            fields=(
+                Field(
+                    name="budget_id",
+                    label="Name",
+                    required=True,
+                    placeholder="web-hosts",
+                    hint="A budget that has this name is replaced.",
+                ),
+                Field(
+                    name="selector",
+                    label="Hosts",
+                    required=True,
+                    placeholder="app=web",
+                    hint="A label selector.",
+                ),
+                Field(name="count", label="Hosts in flight at most", kind="number"),
+                Field(
+                    name="percent",
+                    label="Percent of them at most",
+                    kind="number",
+                    hint="With both, the smaller one counts.",
+                ),
+            ),
+            submits=(Option("save", "Create", "check"),),
+        )
+        if budget_id is None:
+            return form
+        found = self.reads.demand(budget_key(budget_id), Budget, BudgetNotFound(budget_id))
+        if found.row.removed:
+            raise BudgetNotFound(budget_id)
+        row = found.row
+        texts = {
+            "selector": row.selector,
+            "count": row.max_in_flight or "",
+            "percent": row.max_in_flight_pct or "",
+        }
+        return replace(
+            form,
+            title=f"Edit {budget_id}",
+            action=f"/budgets/{quote(budget_id, safe='')}/edit",
+            fields=fill(form.fields[1:], texts),
+            submits=(Option("save", "Save", "check"),),
+        )
+
+
+def _may_see(request: Request[Any, Any, Any], channels: tuple[str, ...]) -> bool:
+    scopes = list_scopes(channels)
+    return not channels or any(request.principal.may(Verb.READ, scope) for scope in scopes)
+
+
+# ── windows ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _texts(row: Window) -> dict[str, Any]:
+    return {
+        "kind": str(row.kind),
+        "start": row.start,
+        "minutes": to_minutes(row.duration_seconds),
+        "rule": row.rule,
+        "except_dates": ", ".join(row.except_dates),
+        "channels": row.channels,
+        "repositories": row.repositories,
+        "hosts": row.hosts,
+        "zone": row.zone,
+        "zone_default": row.zone_default or "",
+        "reason": "",
+    }
+
+
+def _read_window(body: WindowForm, window_id: str, *, reasoned: bool = True) -> WindowSpec:
+    """Raises: InvalidRequest."""
+    reader = FormReader()
+    if body.kind not in list(WindowKind):
+        reader.refuse("kind", f"is {body.kind[:80]!r}; allowed are allow and deny")
+    seconds = reader.minutes("minutes", body.minutes, DURATION_MIN, DURATION_MAX)
+    if reasoned:
+        reader.text("reason", body.reason, most=1_024)
+    reader.check()
+    return WindowSpec(
+        window_id=window_id,
+        kind=WindowKind(body.kind),
+        start=body.start.strip()[:16],
+        duration_seconds=seconds,
+        rule=body.rule.strip(),
+        except_dates=reader.names(body.except_dates),
+        channels=body.channels,
+        repositories=body.repositories,
+        hosts=body.hosts.strip(),
+        zone=body.zone.strip(),
+        zone_default=body.zone_default.strip() or None,
+    )
+
+
+def _check(
+    request: Request[Any, Any, Any],
+    layout: Layout,
+    forms: MaintenanceForms,
+    form: FormPage,
+    name: str,
+) -> Response:
+    """What the window would open, or why it cannot work."""
+    try:
+        window = _read_window(request.body, name or "window", reasoned=False)
+        form = forms.check_window(form, window)
+    except TidegateError as error:
+        return layout.answer(request, _refused(form, error), problem=error)
+    return layout.answer(request, _page(form))
+
+
+def show_new_window(
+    request: Request[Nothing, PageQuery, Nothing], forms: MaintenanceForms, layout: Layout
+) -> Response:
+    """The form of a new window."""
+    return layout.answer(request, _page(forms.window(request)))
+
+
+def create_window(
+    request: Request[Nothing, PageQuery, NewWindowForm],
+    windows: WindowOperations,
+    forms: MaintenanceForms,
+    layout: Layout,
+) -> Response:
+    """Create a window, or show its openings first."""
+    body = request.body
+    form, name = _typed(forms.window(request), request), body.window_id.strip()
+    if body.do == "check":
+        return _check(request, layout, forms, form, name)
+
+    def run() -> int:
+        window = _read_window(body, name)
+        return windows.create(request.caller, window, body.reason.strip())
+
+    return send(
+        request,
+        layout,
+        run,
+        back=HERE,
+        done="created",
+        page=lambda error: _refused(form, error),
+    )
+
+
+def show_edit_window(
+    request: Request[WindowPagePath, PageQuery, Nothing], forms: MaintenanceForms, layout: Layout
+) -> Response:
+    """The form of a window."""
+    return layout.answer(request, _page(forms.window(request, request.path.window_id)))
+
+
+def edit_window(
+    request: Request[WindowPagePath, PageQuery, WindowForm],
+    windows: WindowOperations,
+    forms: MaintenanceForms,
+    layout: Layout,
+) -> Response:
+    """Change a window, or show its openings first."""
+    body, name = request.body, request.path.window_id
+    form = _typed(forms.window(request, name), request)
+    if body.do == "check":
+        return _check(request, layout, forms, form, name)
+
+    def run() -> int:
+        window = _read_window(body, name)
+        members = {item: getattr(window, item) for item in window.__struct_fields__}
+        members.pop("window_id")
+        return windows.edit(request.caller, name, members, body.reason.strip())
+
+    return send(
+        request,
+        layout,
+        run,
+        back=HERE,
+        done="saved",
+        page=lambda error: _refused(form, error),
+    )
+
+
+# ── freezes and budgets ───────────────────────────────────────────────────────────────────────────
+
+
+def show_freeze(
+    request: Request[Nothing, PageQuery, Nothing], forms: MaintenanceForms, layout: Layout
+) -> Response:
+    """The form of a freeze."""
+    return layout.answer(request, _page(forms.freeze(request)))
+
+
+def start_freeze(
+    request: Request[Nothing, PageQuery, NewFreezeForm],
+    freezes: FreezeOperations,
+    forms: MaintenanceForms,
+    layout: Layout,
+) -> Response:
+    """Dispatch nothing on some channels, or on all."""
+    body = request.body
+    form = _typed(forms.freeze(request), request)
+
+    def run() -> int:
+        reader = FormReader()
+        reason = reader.text("reason", body.reason, most=1_024)
+        until = reader.moment("until", body.until) if body.until.strip() else None
+        reader.check()
+        started = freezes.start(request.caller, reason, channels=body.channels, until=until)
+        return started.position
+
+    return send(
+        request, layout, run, back=HERE, done="frozen", page=lambda error: _refused(form, error)
+    )
+
+
+def show_new_budget(
+    request: Request[Nothing, PageQuery, Nothing], forms: MaintenanceForms, layout: Layout
+) -> Response:
+    """The form of a new budget."""
+    return layout.answer(request, _page(forms.budget()))
+
+
+def create_budget(
+    request: Request[Nothing, PageQuery, NewBudgetForm],
+    budgets: BudgetOperations,
+    forms: MaintenanceForms,
+    layout: Layout,
+) -> Response:
+    """Set a limit under a new name."""
+    form = _typed(forms.budget(), request)
+    reader = FormReader()
+    name = reader.text("budget_id", request.body.budget_id, most=ID_CHARS_MAX)
+    return _set_budget(request, budgets, layout, form, name, reader, "created")
+
+
+def show_edit_budget(
+    request: Request[BudgetPagePath, PageQuery, Nothing], forms: MaintenanceForms, layout: Layout
+) -> Response:
+    """The form of a budget."""
+    return layout.answer(request, _page(forms.budget(request.path.budget_id)))
+
+
+def edit_budget(
+    request: Request[BudgetPagePath, PageQuery, BudgetForm],
+    budgets: BudgetOperations,
+    forms: MaintenanceForms,
+    layout: Layout,
+) -> Response:
+    """Change a limit."""
+    name = request.path.budget_id
+    form = _typed(forms.budget(name), request)
+    return _set_budget(request, budgets, layout, form, name, FormReader(), "saved")
+
+
+def _set_budget(
+    request: Request[Any, PageQuery, Any],
+    budgets: BudgetOperations,
+    layout: Layout,
+    form: FormPage,
+    name: str,
+    reader: FormReader,
+    done: str,
+) -> Response:
+    body = request.body
+
+    def run() -> int:
+        selector = reader.text("selector", body.selector)
+        count = reader.optional_number("count", body.count, 1, HOSTS_MAX)
+        percent = reader.optional_number("percent", body.percent, 1, 100)
+        if count is None and percent is None and not body.count and not body.percent:
+            reader.refuse("count", "is missing; say how many, or how many percent")
+        reader.check()
+        return budgets.set(
+            request.caller, name, selector, max_in_flight=count, max_in_flight_pct=percent
+        )
+
+    return send(
+        request, layout, run, back=HERE, done=done, page=lambda error: _refused(form, error)
+    )
+
+
+def _of_channels(request: Request[Any, PageQuery, Any]) -> str:
+    """The first of its scopes; the operation asks for all of them."""
+    return list_scopes(request.body.channels)[0]
+
+
+_OPERATE = requires_somewhere(Verb.OPERATE)
+_BUDGET = requires_step(steps.SET_BUDGET)
+ROUTES = (
+    page_route("/new/window", show_new_window, _OPERATE),
+    step_route("/new/window", create_window, steps.CREATE_WINDOW, _of_channels),
+    page_route("/windows/{window_id}/edit", show_edit_window, _OPERATE),
+    step_route("/windows/{window_id}/edit", edit_window, steps.EDIT_WINDOW, None),
+    page_route("/new/freeze", show_freeze, _OPERATE),
+    step_route("/new/freeze", start_freeze, steps.START_FREEZE, _of_channels),
+    page_route("/new/budget", show_new_budget, _BUDGET),
+    step_route("/new/budget", create_budget, steps.SET_BUDGET),
+    page_route("/budgets/{budget_id}/edit", show_edit_budget, _BUDGET),
+    step_route("/budgets/{budget_id}/edit", edit_budget, steps.SET_BUDGET),
+)

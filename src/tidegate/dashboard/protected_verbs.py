@@ -1,0 +1,52 @@
+"""Verbs on a protected channel: their forms say that they make a request, or allow break-glass."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from tidegate.dashboard.components import Field, VerbButton
+from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.access.steps import BREAK_GLASS
+from tidegate.domain.channels.rows import Channel
+from tidegate.web.decoding import BREAK_GLASS_FIELD
+
+
+def ask_second_person(
+    button: VerbButton, caller: Caller, channel: Channel, *, whole: bool = True
+) -> VerbButton:
+    """The verb as it works on this channel. ``whole``: whatever is filled in needs a request."""
+    if channel.protection is None:
+        return button
+    return replace(
+        button,
+        asks=describe_asking(channel) if whole else describe_asking(channel, " This may make"),
+        fields=(*button.fields, *break_glass_fields(caller, channel)),
+    )
+
+
+def describe_asking(channel: Channel, lead: str = " This makes") -> str:
+    """That a form makes a request, and how many must agree. Empty: the channel is not protected."""
+    if channel.protection is None:
+        return ""
+    count = channel.protection.approvals
+    people = "another person" if count == 1 else f"{count} other people"
+    return f"{channel.channel} is protected.{lead} a request, which {people} must approve."
+
+
+def break_glass_fields(caller: Caller, channel: Channel) -> tuple[Field, ...]:
+    """The way past the approval, for people who may go it."""
+    protection = channel.protection
+    if protection is None or not protection.break_glass:
+        return ()
+    if not caller.may(BREAK_GLASS, channel_scope(channel.channel)):
+        return ()
+    return (
+        Field(
+            name=BREAK_GLASS_FIELD,
+            label="Emergency: do it at once, because",
+            placeholder="Empty: make a request",
+            hint="It is carried out without an approval, announced as an emergency, and reviewed "
+            "by another person.",
+        ),
+    )

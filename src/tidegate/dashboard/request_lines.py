@@ -1,0 +1,241 @@
+"""Requests on protected channels as pages show them, with the verbs that make sense for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from tidegate.control.operations.protection import ProtectionGuard
+from tidegate.control.queries.reads import Found, Reads
+from tidegate.dashboard import state_labels
+from tidegate.dashboard.components import Field, Link, VerbButton
+from tidegate.dashboard.layout import OPTIONAL_REASON, REASON, UserDirectory
+from tidegate.dashboard.request_text import describe, title_of
+from tidegate.dashboard.view_models import RequestLine
+from tidegate.domain.access import steps
+from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.releases.rows import Actual, KnownRelease, actual_key, known_key
+from tidegate.domain.requests.rows import REQUESTS, ChannelRequest
+from tidegate.domain.requests.states import OPEN, RequestState
+
+REQUESTS_MAX = 100  # on one page
+
+
+class RequestLines:
+    """Makes the lines of one page: what several of them need is read once."""
+
+    def __init__(
+        self,
+        reads: Reads,
+        guard: ProtectionGuard,
+        caller: Caller,
+        people: UserDirectory,
+        now: datetime,
+    ) -> None:
+        self._reads = reads
+        self._guard = guard
+        self._caller = caller
+        self._people = people
+        self._now = now
+
+    def list_open(self) -> tuple[RequestLine, ...]:
+        """Those that wait for somebody, the newest first."""
+        return self._list(RequestState.WAITING, RequestState.APPROVED)
+
+    def list_to_review(self) -> tuple[RequestLine, ...]:
+        """What people did alone, and nobody reviewed yet."""
+        return self._list(RequestState.TO_REVIEW)
+
+    def list_ended(self) -> tuple[RequestLine, ...]:
+        """Those that were decided, the newest first."""
+        found = self._reads.newest(REQUESTS, "by_making", limit=REQUESTS_MAX)
+        shut = [item for item in found if item.row.state not in (*OPEN, RequestState.TO_REVIEW)]
+        return self._lines(shut)
+
+    def _list(self, *states: RequestState) -> tuple[RequestLine, ...]:
+        found: list[Found[ChannelRequest]] = []
+        for state in states:
+            found += self._reads.newest(REQUESTS, "by_state", of=(str(state),), limit=REQUESTS_MAX)
+        return self._lines(sorted(found, key=lambda item: item.row.made_at, reverse=True))
+
+    def _lines(self, found: Sequence[Found[ChannelRequest]]) -> tuple[RequestLine, ...]:
+        principal = self._caller.principal
+        return tuple(
+            self.line(item)
+            for item in found
+            if principal.may(Verb.READ, channel_scope(item.row.channel))
+        )
+
+    def line(self, found: Found[ChannelRequest]) -> RequestLine:
+        """One request, against its channel as it is now."""
+        row = found.row
+        channel, pin = self._reads.find_all(
+            (channel_key(row.channel), Channel), (actual_key(row.channel), Actual)
+        )
+        pinned = "" if pin is None else pin.row.pinned_release_id
+        left = self._guard.show(found).approvers
+        is_late = row.state in OPEN and row.expires_at is not None and row.expires_at <= self._now
+        state = RequestState.EXPIRED if is_late else row.state
+        return RequestLine(
+            request_id=row.request_id,
+            channel=row.channel,
+            title=title_of(row),
+            chip=state_labels.REQUESTS[state],
+            by=self._people(row.by),
+            at=row.made_at,
+            reason=row.reason,
+            changes=describe(row, None if channel is None else channel.row, pinned),
+            approvals=self._approvals(row),
+            approvers=", ".join(self._people(person.user_id) for person in left)
+            if row.state is RequestState.WAITING or row.state is RequestState.TO_REVIEW
+            else "",
+            links=self._links(row),
+            digest=row.digest,
+            command=msgspec.json.format(msgspec.json.encode(row.command), indent=2).decode(),
+            expires_at=row.expires_at if row.state in OPEN else None,
+            ended=self._ended(row),
+            verbs=() if is_late else tuple(self._verbs(row)),
+        )
+
+    def _approvals(self, row: ChannelRequest) -> str:
+        if row.seen is None:
+            return ""
+        needed = row.approvals_needed
+        by = ", ".join(map(self._people, row.approvals))
+        said = f"{len(row.approvals)} of {needed} approval{'' if needed == 1 else 's'}"
+        return f"{said}: {by}" if by else said
+
+    def _ended(self, row: ChannelRequest) -> str:
+        if not row.ended_by or row.state in OPEN:
+            return ""
+        verdict = "accepted" if row.accepted else "disputed"
+        verdict = "" if row.accepted is None else verdict
+        said = [self._people(row.ended_by), verdict, row.ended_reason]
+        return ": ".join(part for part in said if part)
+
+    def _links(self, row: ChannelRequest) -> tuple[Link, ...]:
+        """What an approver looks at first."""
+        links = [Link(f"Channel {row.channel}", f"/channels/{row.channel}")]
+        release = row.command.get("release_id") or row.command.get("to")
+        if release:
+            known = self._reads.find(known_key(release), KnownRelease)
+            if known is not None and known.row.revision:
+                links.append(Link(f"What {release} changes", f"/revisions/{known.row.revision}"))
+        if row.kind == steps.PROMOTE.name and row.state in OPEN:
+            plan = f"/plan?channel={row.channel}&release={release}"
+            links.append(Link("Plan of now", plan))
+        if rollout_id := row.command.get("rollout_id"):
+            links.append(Link(rollout_id, f"/rollouts/{rollout_id}"))
+        return tuple(links)
+
+    # ── verbs ──
+
+    def _verbs(self, row: ChannelRequest) -> list[VerbButton]:
+        own = row.by == self._caller.id
+        match row.state:
+            case RequestState.WAITING:
+                decide = [self._approve(row), self._reject(row)]
+                return [*decide, self._withdraw(row)] if own else decide
+            case RequestState.APPROVED:
+                decide = [self._run(row), self._reject(row)]
+                return [*decide, self._withdraw(row)] if own else decide
+            case RequestState.TO_REVIEW:
+                return [self._review(row, accepted=True), self._review(row, accepted=False)]
+        return []
+
+    def _why_not(self, step: steps.Step, row: ChannelRequest) -> str:
+        return self._caller.why_not(step, channel_scope(row.channel))
+
+    def _why_not_other(self, step: steps.Step, row: ChannelRequest, verb: str) -> str:
+        """The same for what only another person does."""
+        why = self._why_not(step, row)
+        if not why and row.by == self._caller.id:
+            why = f"You made this request; another person must {verb} it."
+        until = self._caller.principal.approvals_barred_until
+        if not why and until is not None:
+            why = f"Your password was reset; you approve nothing until {until:%d %b %H:%M} UTC."
+        return why
+
+    def _approve(self, row: ChannelRequest) -> VerbButton:
+        last = len(row.approvals) + 1 >= row.approvals_needed
+        why = self._why_not_other(steps.APPROVE_REQUEST, row, "approve")
+        if not why and self._caller.id in row.approvals:
+            why = "You approved it already."
+        return VerbButton(
+            id=f"approve-{row.request_id}",
+            label="Approve",
+            icon="check",
+            action="/approvals/approve",
+            title=f"{title_of(row)}?",
+            text="It is carried out at once, as the person who asked for it."
+            if last
+            else "More people must approve it before it is carried out.",
+            fields=(*_named(row), _hidden("digest", row.digest or "-"), OPTIONAL_REASON),
+            why=why,
+            first=True,
+        )
+
+    def _reject(self, row: ChannelRequest) -> VerbButton:
+        return VerbButton(
+            id=f"reject-{row.request_id}",
+            label="Reject",
+            icon="cross",
+            action="/approvals/reject",
+            title=f"Reject {row.request_id}?",
+            text="Nothing is changed. The person who asked sees your reason.",
+            fields=(*_named(row), REASON),
+            why=self._why_not(steps.REJECT_REQUEST, row),
+            danger=True,
+        )
+
+    def _withdraw(self, row: ChannelRequest) -> VerbButton:
+        return VerbButton(
+            id=f"withdraw-{row.request_id}",
+            label="Withdraw",
+            icon="undo",
+            action="/approvals/withdraw",
+            title=f"Take {row.request_id} back?",
+            fields=(*_named(row), OPTIONAL_REASON),
+            why=self._why_not(steps.WITHDRAW_REQUEST, row),
+        )
+
+    def _run(self, row: ChannelRequest) -> VerbButton:
+        return VerbButton(
+            id=f"run-{row.request_id}",
+            label="Run",
+            icon="play",
+            action="/approvals/run",
+            title=f"{title_of(row)} now?",
+            text="Enough people approved it. It is carried out as the person who asked for it.",
+            fields=_named(row),
+            why=self._why_not(steps.RUN_REQUEST, row),
+            first=True,
+        )
+
+    def _review(self, row: ChannelRequest, *, accepted: bool) -> VerbButton:
+        name = "accept" if accepted else "dispute"
+        return VerbButton(
+            id=f"{name}-{row.request_id}",
+            label=name.capitalize(),
+            icon="check" if accepted else "cross",
+            action="/approvals/review",
+            title="Was it right?" if accepted else "Was it wrong?",
+            text="Your review undoes nothing. It is recorded in the log.",
+            fields=(*_named(row), _hidden("accepted", str(accepted).lower()), REASON),
+            why=self._why_not_other(steps.REVIEW_REQUEST, row, "review"),
+            danger=not accepted,
+            first=accepted,
+        )
+
+
+def _named(row: ChannelRequest) -> tuple[Field, ...]:
+    return (_hidden("request_id", row.request_id),)
+
+
+def _hidden(name: str, value: str) -> Field:
+    return Field(name=name, kind="hidden", value=value)
