@@ -34,6 +34,7 @@ from tidegate.dashboard.view_models import (
     BudgetLine,
     ChannelLine,
     ChannelPage,
+    ChannelRequestLine,
     Channels,
     DiffLine,
     DriftLine,
@@ -68,7 +69,6 @@ from tidegate.dashboard.view_models import (
     Quarantine,
     ReferenceLine,
     Releases,
-    RequestLine,
     RequestPage,
     RevisionLine,
     RevisionPage,
@@ -199,7 +199,7 @@ def _decide(name: str, label: str, *, first: bool = False, why: str = "") -> Ver
     )
 
 
-ASKED = RequestLine(
+ASKED = ChannelRequestLine(
     request_id="R-751b1faa75",
     channel="web-stable",
     title="Promote web.8 on web-stable",
@@ -223,7 +223,7 @@ ASKED = RequestLine(
     command='{\n  "release_id": "web.8",\n  "overrides": ["freeze", "window"]\n}',
     verbs=(_decide("R-751b", "Approve", first=True), _decide("R-751b", "Reject")),
 )
-EDIT_ASKED = RequestLine(
+EDIT_ASKED = ChannelRequestLine(
     request_id="R-22d90c3b1e",
     channel="edge-eu",
     title="Edit edge-eu",
@@ -252,7 +252,7 @@ EDIT_ASKED = RequestLine(
         _decide("R-22d9", "Withdraw"),
     ),
 )
-TO_REVIEW = RequestLine(
+TO_REVIEW = ChannelRequestLine(
     request_id="R-0aa41f9d20",
     channel="api-canary",
     title="Roll api-canary back now",

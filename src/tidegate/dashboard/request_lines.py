@@ -13,7 +13,7 @@ from tidegate.dashboard import state_labels
 from tidegate.dashboard.components import Field, Link, VerbButton
 from tidegate.dashboard.layout import OPTIONAL_REASON, REASON, UserDirectory
 from tidegate.dashboard.request_text import describe, title_of
-from tidegate.dashboard.view_models import RequestLine
+from tidegate.dashboard.view_models import ChannelRequestLine
 from tidegate.domain.access import steps
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.roles import Verb
@@ -43,27 +43,27 @@ class RequestLines:
         self._people = people
         self._now = now
 
-    def list_open(self) -> tuple[RequestLine, ...]:
+    def list_open(self) -> tuple[ChannelRequestLine, ...]:
         """Those that wait for somebody, the newest first."""
         return self._list(RequestState.WAITING, RequestState.APPROVED)
 
-    def list_to_review(self) -> tuple[RequestLine, ...]:
+    def list_to_review(self) -> tuple[ChannelRequestLine, ...]:
         """What people did alone, and nobody reviewed yet."""
         return self._list(RequestState.TO_REVIEW)
 
-    def list_ended(self) -> tuple[RequestLine, ...]:
+    def list_ended(self) -> tuple[ChannelRequestLine, ...]:
         """Those that were decided, the newest first."""
         found = self._reads.newest(REQUESTS, "by_making", limit=REQUESTS_MAX)
         shut = [item for item in found if item.row.state not in (*OPEN, RequestState.TO_REVIEW)]
         return self._lines(shut)
 
-    def _list(self, *states: RequestState) -> tuple[RequestLine, ...]:
+    def _list(self, *states: RequestState) -> tuple[ChannelRequestLine, ...]:
         found: list[Found[ChannelRequest]] = []
         for state in states:
             found += self._reads.newest(REQUESTS, "by_state", of=(str(state),), limit=REQUESTS_MAX)
         return self._lines(sorted(found, key=lambda item: item.row.made_at, reverse=True))
 
-    def _lines(self, found: Sequence[Found[ChannelRequest]]) -> tuple[RequestLine, ...]:
+    def _lines(self, found: Sequence[Found[ChannelRequest]]) -> tuple[ChannelRequestLine, ...]:
         principal = self._caller.principal
         return tuple(
             self.line(item)
@@ -71,7 +71,7 @@ class RequestLines:
             if principal.may(Verb.READ, channel_scope(item.row.channel))
         )
 
-    def line(self, found: Found[ChannelRequest]) -> RequestLine:
+    def line(self, found: Found[ChannelRequest]) -> ChannelRequestLine:
         """One request, against its channel as it is now."""
         row = found.row
         channel, pin = self._reads.find_all(
@@ -81,7 +81,7 @@ class RequestLines:
         left = self._guard.show(found).approvers
         is_late = row.state in OPEN and row.expires_at is not None and row.expires_at <= self._now
         state = RequestState.EXPIRED if is_late else row.state
-        return RequestLine(
+        return ChannelRequestLine(
             request_id=row.request_id,
             channel=row.channel,
             title=title_of(row),

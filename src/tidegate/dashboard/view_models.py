@@ -102,8 +102,8 @@ class Overview(Struct, frozen=True, kw_only=True):
     quarantine: tuple[Quarantine, ...]
     outbox: tuple[OutboxLine, ...]
     news: tuple[TimelineEntry, ...]
-    requests: tuple[RequestLine, ...] = ()
-    reviews: tuple[RequestLine, ...] = ()
+    requests: tuple[ChannelRequestLine, ...] = ()
+    reviews: tuple[ChannelRequestLine, ...] = ()
 
 
 class Rollouts(Struct, frozen=True, kw_only=True):
@@ -332,7 +332,7 @@ class ChannelPage(Struct, frozen=True, kw_only=True):
     bar: VerbBar
     windows: tuple[Option, ...] = ()
     protection: str = ""  # how it is protected; empty: it is not
-    requests: tuple[RequestLine, ...] = ()  # that wait, also for a review
+    requests: tuple[ChannelRequestLine, ...] = ()  # that wait, also for a review
     edit: LinkButton | None = None
 
 
@@ -725,7 +725,7 @@ class Maintenance(Struct, frozen=True, kw_only=True):
 # ── approvals ─────────────────────────────────────────────────────────────────────────────────────
 
 
-class RequestLine(Struct, frozen=True, kw_only=True):
+class ChannelRequestLine(Struct, frozen=True, kw_only=True):
     """A request on a protected channel, or what one person did alone."""
 
     request_id: str
@@ -749,14 +749,14 @@ class RequestLine(Struct, frozen=True, kw_only=True):
 class Approvals(Struct, frozen=True, kw_only=True):
     tab: str
     tabs: tuple[Option, ...]
-    requests: tuple[RequestLine, ...]
-    reviews: tuple[RequestLine, ...]
+    requests: tuple[ChannelRequestLine, ...]
+    reviews: tuple[ChannelRequestLine, ...]
     waiting: tuple[PendingApproval, ...]
-    ended: tuple[RequestLine, ...]
+    ended: tuple[ChannelRequestLine, ...]
 
 
 class RequestPage(Struct, frozen=True, kw_only=True):
-    request: RequestLine
+    request: ChannelRequestLine
     note: str = ""  # why it was approved and not carried out
 
 

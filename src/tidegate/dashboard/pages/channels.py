@@ -38,12 +38,12 @@ from tidegate.dashboard.sorting import SortColumn, SortColumns, list_page
 from tidegate.dashboard.view_models import (
     ChannelLine,
     ChannelPage,
+    ChannelRequestLine,
     EvidenceLine,
     GateLine,
     OverrideLine,
     PinChange,
     Quarantine,
-    RequestLine,
     RungLine,
 )
 from tidegate.dashboard.window_lines import list_lines
@@ -335,7 +335,7 @@ class ChannelPages:
 
     def _requests(
         self, request: Asked, people: UserDirectory, name: str
-    ) -> tuple[RequestLine, ...]:
+    ) -> tuple[ChannelRequestLine, ...]:
         lines = RequestLines(self.reads, self.guard, request.caller, people, self.clock())
         waiting = (*lines.list_to_review(), *lines.list_open())
         return tuple(line for line in waiting if line.channel == name)

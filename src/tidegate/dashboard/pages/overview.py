@@ -21,11 +21,11 @@ from tidegate.dashboard.pages.releases import list_pending_approvals
 from tidegate.dashboard.request_lines import RequestLines
 from tidegate.dashboard.rollout_lines import BAD, summaries
 from tidegate.dashboard.view_models import (
+    ChannelRequestLine,
     OutboxLine,
     Overview,
     PendingApproval,
     Quarantine,
-    RequestLine,
     RolloutLine,
     Tile,
     Trouble,
@@ -119,7 +119,7 @@ def _tiles(
     request: Request[Nothing, PageQuery, Nothing],
     clock: Clock,
     lines: tuple[RolloutLine, ...],
-    asks: tuple[PendingApproval | RequestLine, ...],
+    asks: tuple[PendingApproval | ChannelRequestLine, ...],
     silent: tuple[Trouble, ...],
     kept: tuple[Quarantine, ...],
     owed: tuple[OutboxLine, ...],
