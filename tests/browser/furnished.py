@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
-from tests.browser.dashboard_fleet import DashboardFleet
-from tidegate.domain.channels.facts import ChannelEdge, WaveSpec
+from contextlib import suppress
 
+from msgspec.structs import replace
+
+from tests.browser.dashboard_fleet import PEOPLE, DashboardFleet
+from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.principals import Principal
+from tidegate.domain.access.roles import Grant, Role
+from tidegate.domain.access.second_person import SecondPersonNeeded
+from tidegate.domain.channels.facts import ChannelEdge, ChannelProtection, WaveSpec
+from tidegate.domain.windows.facts import WindowKind, WindowSpec
+
+NIGHTLY = WindowSpec(
+    window_id="nightly",
+    kind=WindowKind.DENY,
+    start="2026-11-17T02:00",
+    duration_seconds=7_200,
+    rule="FREQ=DAILY",
+    channels=("early",),
+)
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 
 
@@ -28,3 +45,16 @@ def furnish(fleet: DashboardFleet) -> None:
     fleet.activate(rollout_id, second)
     fleet.fail(rollout_id, second, HOSTILE)
     fleet.propose(fleet.draft("v2", {"run": f"exec web {HOSTILE}\n", "notes.txt": HOSTILE}))
+    stop_and_ask(fleet)
+
+
+def stop_and_ask(fleet: DashboardFleet) -> None:
+    """A window, a budget, and a protected channel with a request that waits."""
+    grants = (Grant(Role.RELEASE_MANAGER), Grant(Role.FLEET_OPERATOR))
+    caller = Caller(principal=Principal(PEOPLE["author"][0], "session", grants))
+    made = fleet.installation
+    made.windows.create(caller, NIGHTLY, HOSTILE)
+    made.budgets.set(caller, "web-hosts", "channel=stable", max_in_flight=3)
+    made.channels.protect(caller, "early", ChannelProtection(), HOSTILE)
+    with suppress(SecondPersonNeeded):
+        made.promotion.promote(replace(caller, key="furnished"), "early", "web.1", reason=HOSTILE)

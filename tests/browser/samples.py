@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from msgspec import Struct, structs
 
 from tidegate.control.queries.forecasts import Forecast, Moment, Spread, Stopped, WaveForecast
+from tidegate.control.queries.request_changes import RequestChange
 from tidegate.dashboard import state_labels
 from tidegate.dashboard.channel_map import lay_out
 from tidegate.dashboard.components import (
@@ -27,7 +28,6 @@ from tidegate.dashboard.fleet_lines import EndedRollout, RunningLine, RunningPar
 from tidegate.dashboard.pages import channels as channel_pages
 from tidegate.dashboard.pages import hosts, outbox, releases, rollouts
 from tidegate.dashboard.policy_text import describe_members, example_text
-from tidegate.dashboard.request_text import RequestSentence
 from tidegate.dashboard.simulation import part_of
 from tidegate.dashboard.view_models import (
     Approvals,
@@ -54,7 +54,6 @@ from tidegate.dashboard.view_models import (
     Hosts,
     Legend,
     Maintenance,
-    MemberChange,
     OpeningLine,
     Outbox,
     OutboxLine,
@@ -209,8 +208,8 @@ ASKED = ChannelRequestLine(
     expires_at=NOW + timedelta(hours=23, minutes=57),
     reason="hotfix for the login page",
     changes=(
-        RequestSentence("web.7 → web.8"),
-        RequestSentence("It passes these gates, whatever they say: freeze, window.", True),
+        RequestChange("release", "web.7", "web.8"),
+        RequestChange("gate freeze", "holds the rollout", "passed"),
     ),
     approvals="0 of 1 approval",
     approvers="The approver, The administrator",
@@ -233,9 +232,9 @@ EDIT_ASKED = ChannelRequestLine(
     expires_at=NOW + timedelta(hours=20),
     reason="",
     changes=(
-        RequestSentence("hosts: region=eu → region in (eu,uk)"),
-        RequestSentence("waves[0].count: 1 → none"),
-        RequestSentence("waves[1].soak_seconds: 300 → 60"),
+        RequestChange("hosts", "region=eu", "region in (eu,uk)"),
+        RequestChange("wave canary", "1 host, soak_seconds 300", "none"),
+        RequestChange("offline_grace_seconds", "900", "none"),
     ),
     approvals="1 of 2 approvals: The approver",
     approvers="The administrator",
@@ -261,8 +260,8 @@ TO_REVIEW = ChannelRequestLine(
     at=before(hours=9),
     reason="checkout is down",
     changes=(
-        RequestSentence("api.12 → api.11"),
-        RequestSentence("All hosts at once, in spite of freezes, holds and windows.", True),
+        RequestChange("release", "api.12", "api.11"),
+        RequestChange("waves and soaks", "as the policy says", "all hosts at once"),
     ),
     approvals="",
     approvers="The approver",
@@ -1323,8 +1322,8 @@ POLICY_FORM = FormPage(
         ),
     ),
     changes=(
-        MemberChange("waves[0].soak_seconds", "300", "60"),
-        MemberChange("offline_grace_seconds", "900", "none"),
+        RequestChange("waves[0].soak_seconds", "300", "60"),
+        RequestChange("offline_grace_seconds", "900", "none"),
     ),
     members=describe_members(),
 )

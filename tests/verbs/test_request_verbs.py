@@ -22,7 +22,7 @@ REQUEST = "R-751b1faa75"
 HERE = f"/v1/channels/{CHANNEL}"
 PAGE = f"/channels/{CHANNEL}"
 OTHER = "0" * 64
-DIGEST = "3f8fef72bb6c07adf8bd9fcf3a6f56821cb5fbe9824b1c941a083a33ebadbd64"
+DIGEST = "11e5d79e0c14af82c5e344737e8719b58f76500996be372f003e264a278f565e"
 PATH = f"/v1/requests/{REQUEST}"
 
 

@@ -72,19 +72,22 @@ def verbs_of(
             why=_why_not(caller, HOLD_CHANNEL, name)
             or ("" if row.held_at is None else "It is held already."),
         ),
-        VerbButton(
-            id="unhold",
-            label="Release hold",
-            icon="play",
-            action=f"/channels/{name}/unhold",
-            title=f"Let {name} go?",
-            fields=(REASON,),
-            why=_why_not(caller, UNHOLD_CHANNEL, name)
-            or ("It is not held." if row.held_at is None else ""),
-        ),
+        ask(_unhold(row, _why_not(caller, UNHOLD_CHANNEL, name)), whole=False),
         ask(_lift(name, kept, _why_not(caller, LIFT_QUARANTINE, name))),
         _protect(row, _why_not(caller, PROTECT_CHANNEL, name)),
         ask(_unprotect(row, _why_not(caller, PROTECT_CHANNEL, name))),
+    )
+
+
+def _unhold(row: Channel, why: str) -> VerbButton:
+    return VerbButton(
+        id="unhold",
+        label="Release hold",
+        icon="play",
+        action=f"/channels/{row.channel}/unhold",
+        title=f"Let {row.channel} go?",
+        fields=(REASON,),
+        why=why or ("It is not held." if row.held_at is None else ""),
     )
 
 

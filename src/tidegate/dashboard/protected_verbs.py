@@ -5,9 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tidegate.dashboard.components import Field, VerbButton
+from tidegate.dashboard.html import seconds
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.access.steps import BREAK_GLASS
+from tidegate.domain.channels.facts import ChannelProtection
 from tidegate.domain.channels.rows import Channel
 from tidegate.web.decoding import BREAK_GLASS_FIELD
 
@@ -49,4 +51,14 @@ def break_glass_fields(caller: Caller, channel: Channel) -> tuple[Field, ...]:
             hint="It is carried out without an approval, announced as an emergency, and reviewed "
             "by another person.",
         ),
+    )
+
+
+def describe_protection(protection: ChannelProtection) -> str:
+    """How a channel is protected, in a sentence."""
+    count = protection.approvals
+    glass = "allowed" if protection.break_glass else "not allowed"
+    return (
+        f"{count} other {'person approves' if count == 1 else 'people approve'} a request within "
+        f"{seconds(protection.request_seconds)}; break-glass is {glass}."
     )

@@ -12,16 +12,15 @@ from tidegate.control.queries.reads import Found, Reads
 from tidegate.dashboard import state_labels
 from tidegate.dashboard.components import Field, Link, VerbButton
 from tidegate.dashboard.layout import OPTIONAL_REASON, REASON, UserDirectory
-from tidegate.dashboard.request_text import describe, title_of
 from tidegate.dashboard.view_models import ChannelRequestLine
 from tidegate.domain.access import steps
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope
-from tidegate.domain.channels.rows import Channel, channel_key
-from tidegate.domain.releases.rows import Actual, KnownRelease, actual_key, known_key
+from tidegate.domain.releases.rows import KnownRelease, known_key
 from tidegate.domain.requests.rows import REQUESTS, ChannelRequest
 from tidegate.domain.requests.states import OPEN, RequestState
+from tidegate.domain.requests.words import describe_request
 
 REQUESTS_MAX = 100  # on one page
 
@@ -71,14 +70,12 @@ class RequestLines:
             if principal.may(Verb.READ, channel_scope(item.row.channel))
         )
 
-    def line(self, found: Found[ChannelRequest]) -> ChannelRequestLine:
-        """One request, against its channel as it is now."""
+    def line(self, found: Found[ChannelRequest], hosts: int | None = None) -> ChannelRequestLine:
+        """One request, against its channel as it is now. ``hosts``: of the plan, if they moved: who
+        decides confirms them.
+        """
         row = found.row
-        channel, pin = self._reads.find_all(
-            (channel_key(row.channel), Channel), (actual_key(row.channel), Actual)
-        )
-        pinned = "" if pin is None else pin.row.pinned_release_id
-        left = self._guard.show(found).approvers
+        shown = self._guard.show(found)
         is_late = row.state in OPEN and row.expires_at is not None and row.expires_at <= self._now
         state = RequestState.EXPIRED if is_late else row.state
         return ChannelRequestLine(
@@ -89,9 +86,9 @@ class RequestLines:
             by=self._people(row.by),
             at=row.made_at,
             reason=row.reason,
-            changes=describe(row, None if channel is None else channel.row, pinned),
+            changes=shown.changes,
             approvals=self._approvals(row),
-            approvers=", ".join(self._people(person.user_id) for person in left)
+            approvers=", ".join(self._people(person.user_id) for person in shown.approvers)
             if row.state is RequestState.WAITING or row.state is RequestState.TO_REVIEW
             else "",
             links=self._links(row),
@@ -99,7 +96,7 @@ class RequestLines:
             command=msgspec.json.format(msgspec.json.encode(row.command), indent=2).decode(),
             expires_at=row.expires_at if row.state in OPEN else None,
             ended=self._ended(row),
-            verbs=() if is_late else tuple(self._verbs(row)),
+            verbs=() if is_late else tuple(self._verbs(row, hosts)),
         )
 
     def _approvals(self, row: ChannelRequest) -> str:
@@ -135,14 +132,14 @@ class RequestLines:
 
     # ── verbs ──
 
-    def _verbs(self, row: ChannelRequest) -> list[VerbButton]:
+    def _verbs(self, row: ChannelRequest, hosts: int | None) -> list[VerbButton]:
         own = row.by == self._caller.id
         match row.state:
             case RequestState.WAITING:
-                decide = [self._approve(row), self._reject(row)]
+                decide = [self._approve(row, hosts), self._reject(row)]
                 return [*decide, self._withdraw(row)] if own else decide
             case RequestState.APPROVED:
-                decide = [self._run(row), self._reject(row)]
+                decide = [self._run(row, hosts), self._reject(row)]
                 return [*decide, self._withdraw(row)] if own else decide
             case RequestState.TO_REVIEW:
                 return [self._review(row, accepted=True), self._review(row, accepted=False)]
@@ -161,7 +158,7 @@ class RequestLines:
             why = f"Your password was reset; you approve nothing until {until:%d %b %H:%M} UTC."
         return why
 
-    def _approve(self, row: ChannelRequest) -> VerbButton:
+    def _approve(self, row: ChannelRequest, hosts: int | None) -> VerbButton:
         last = len(row.approvals) + 1 >= row.approvals_needed
         why = self._why_not_other(steps.APPROVE_REQUEST, row, "approve")
         if not why and self._caller.id in row.approvals:
@@ -175,7 +172,12 @@ class RequestLines:
             text="It is carried out at once, as the person who asked for it."
             if last
             else "More people must approve it before it is carried out.",
-            fields=(*_named(row), _hidden("digest", row.digest or "-"), OPTIONAL_REASON),
+            fields=(
+                *_named(row),
+                _hidden("digest", row.digest or "-"),
+                *_confirmed(hosts),
+                OPTIONAL_REASON,
+            ),
             why=why,
             first=True,
         )
@@ -204,7 +206,7 @@ class RequestLines:
             why=self._why_not(steps.WITHDRAW_REQUEST, row),
         )
 
-    def _run(self, row: ChannelRequest) -> VerbButton:
+    def _run(self, row: ChannelRequest, hosts: int | None) -> VerbButton:
         return VerbButton(
             id=f"run-{row.request_id}",
             label="Run",
@@ -212,7 +214,7 @@ class RequestLines:
             action="/approvals/run",
             title=f"{title_of(row)} now?",
             text="Enough people approved it. It is carried out as the person who asked for it.",
-            fields=_named(row),
+            fields=(*_named(row), *_confirmed(hosts)),
             why=self._why_not(steps.RUN_REQUEST, row),
             first=True,
         )
@@ -235,6 +237,16 @@ class RequestLines:
 
 def _named(row: ChannelRequest) -> tuple[Field, ...]:
     return (_hidden("request_id", row.request_id),)
+
+
+def _confirmed(hosts: int | None) -> tuple[Field, ...]:
+    return () if hosts is None else (_hidden("hosts", str(hosts)),)
+
+
+def title_of(row: ChannelRequest) -> str:
+    """What a request asks for, as a title."""
+    said = describe_request(row.kind, row.channel, row.command)
+    return said[:1].upper() + said[1:]
 
 
 def _hidden(name: str, value: str) -> Field:

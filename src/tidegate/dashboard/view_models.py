@@ -6,6 +6,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from tidegate.control.queries.request_changes import RequestChange
 from tidegate.dashboard.components import (
     Bar,
     Chip,
@@ -20,7 +21,6 @@ from tidegate.dashboard.components import (
     VerbButton,
 )
 from tidegate.dashboard.fleet_lines import EndedRollout, RunningLine
-from tidegate.dashboard.request_text import RequestSentence
 
 # ── rollouts ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -645,14 +645,6 @@ class Outbox(Struct, frozen=True, kw_only=True):
 # ── forms ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-class MemberChange(Struct, frozen=True):
-    """A member that a form would change, in the form that people write."""
-
-    path: str
-    before: str
-    after: str
-
-
 class OpeningLine(Struct, frozen=True, kw_only=True):
     """An occurrence of a window, drawn on an axis that begins now, in percent of its length."""
 
@@ -678,7 +670,7 @@ class FormPage(Struct, frozen=True, kw_only=True):
     version: int | None = None
     found: str = ""  # what a check said, in a few words
     findings: tuple[PlanFinding, ...] = ()
-    changes: tuple[MemberChange, ...] = ()
+    changes: tuple[RequestChange, ...] = ()
     openings: tuple[OpeningLine, ...] = ()
     members: tuple[Option, ...] = ()  # what can be written: name, default, meaning
 
@@ -735,7 +727,7 @@ class ChannelRequestLine(Struct, frozen=True, kw_only=True):
     by: str
     at: datetime
     reason: str
-    changes: tuple[RequestSentence, ...]
+    changes: tuple[RequestChange, ...]
     approvals: str  # who agreed, and how many are needed
     approvers: str  # who may still
     links: tuple[Link, ...]

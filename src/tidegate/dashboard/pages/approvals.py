@@ -30,12 +30,14 @@ from tidegate.domain.access import steps
 from tidegate.domain.access.principals import demand_permission
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.requests.refusals import RequestHostsMoved
 from tidegate.domain.requests.states import RequestState
 from tidegate.errors import TidegateError
 from tidegate.web.inputs import Input, Nothing
 from tidegate.web.routing import Request, Response, requires_somewhere
 
 RequestName = Annotated[str, Meta(min_length=1, max_length=64)]
+Hosts = Annotated[int, Meta(ge=0, le=10_000_000)] | None  # of the plan, as the page said
 TABS = {"open": "Open", "decided": "Decided"}
 
 
@@ -50,6 +52,7 @@ class RequestPagePath(Input, frozen=True):
 class ApproveRequestForm(Input, frozen=True, kw_only=True):
     request_id: RequestName
     digest: Annotated[str, Meta(min_length=1, max_length=64)]  # of what the page showed
+    hosts: Hosts = None
     reason: OptionalReason = ""
 
 
@@ -65,6 +68,7 @@ class WithdrawRequestForm(Input, frozen=True, kw_only=True):
 
 class RunRequestForm(Input, frozen=True, kw_only=True):
     request_id: RequestName
+    hosts: Hosts = None
 
 
 class ReviewForm(Input, frozen=True, kw_only=True):
@@ -111,11 +115,17 @@ class ApprovalPages:
             template="approvals.html", title="Approvals", here="/approvals", view=view, verbs=verbs
         )
 
-    def page_of(self, request: Request[Any, Any, Any], request_id: str, note: str = "") -> PageView:
+    def page_of(
+        self,
+        request: Request[Any, Any, Any],
+        request_id: str,
+        note: str = "",
+        hosts: int | None = None,
+    ) -> PageView:
         """Raises: RequestNotFound, MissingPermission."""
         found = self.guard.demand(request_id)
         demand_permission(request.principal, (Verb.READ,), channel_scope(found.row.channel))
-        line = self.lines(request).line(found)
+        line = self.lines(request).line(found, hosts)
         return PageView(
             template="request.html",
             title=request_id,
@@ -148,7 +158,10 @@ def approve(
 ) -> Response:
     """Agree to a request; the last approval carries it out."""
     body = request.body
-    run = partial(requests.approve, request.caller, body.request_id, body.digest, body.reason)
+    run = partial(
+        requests.approve,
+        *(request.caller, body.request_id, body.digest, body.reason, body.hosts),
+    )
     return _decide(request, run, "request approved", pages, layout)
 
 
@@ -181,7 +194,7 @@ def run(
     layout: Layout,
 ) -> Response:
     """Carry out a request that enough people have approved."""
-    run = partial(requests.run, request.caller, request.body.request_id)
+    run = partial(requests.run, request.caller, request.body.request_id, request.body.hosts)
     return _decide(request, run, "request carried out", pages, layout)
 
 
@@ -211,7 +224,10 @@ def _decide(
     try:
         outcome = run()
     except TidegateError as error:
-        return layout.answer(request, _shown(request, pages, request_id), problem=error)
+        moved = error.facts["found"] if isinstance(error, RequestHostsMoved) else None
+        hosts = moved if isinstance(moved, int) else None
+        page = _shown(request, pages, request_id, hosts)
+        return layout.answer(request, page, problem=error)
     if outcome.not_carried_out:
         page = pages.page_of(request, request_id, outcome.not_carried_out)
         return layout.answer(request, page)
@@ -227,11 +243,14 @@ def _decide(
 
 
 def _shown(
-    request: Request[Nothing, PageQuery, Any], pages: ApprovalPages, request_id: str
+    request: Request[Nothing, PageQuery, Any],
+    pages: ApprovalPages,
+    request_id: str,
+    hosts: int | None,
 ) -> PageView:
     """The request, or the list for who may not see it."""
     try:
-        return pages.page_of(request, request_id)
+        return pages.page_of(request, request_id, hosts=hosts)
     except TidegateError:
         return pages.list_page(request)
 

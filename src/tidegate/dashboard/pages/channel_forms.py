@@ -13,20 +13,20 @@ from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.channels import ChannelOperations
 from tidegate.control.queries.policies import check_document
 from tidegate.control.queries.reads import Found, Reads
+from tidegate.control.queries.request_changes import RequestChange, describe_policy_changes
 from tidegate.dashboard.components import Chip, Field, Link, Option
 from tidegate.dashboard.forms import FormReader, Typed, fill, mark, send, typed_of
 from tidegate.dashboard.layout import Layout, PageQuery, PageView, page_route, step_route
 from tidegate.dashboard.pages.channels import ChannelPagePath, scope_of
 from tidegate.dashboard.policy_text import describe_members, example_text, to_text
 from tidegate.dashboard.protected_verbs import break_glass_fields, describe_asking
-from tidegate.dashboard.request_text import to_json
-from tidegate.dashboard.view_models import FormPage, MemberChange, PlanFinding
+from tidegate.dashboard.view_models import FormPage, PlanFinding
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope, repository_scope
 from tidegate.domain.access.steps import CREATE_CHANNEL, EDIT_CHANNEL
 from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.channels.policy import refuse
-from tidegate.domain.channels.policy_document import changes, read_policy
+from tidegate.domain.channels.policy_document import read_policy
 from tidegate.domain.channels.refusals import ChannelNotFound
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.packages.names import DEFAULT_REPOSITORY
@@ -184,23 +184,22 @@ class ChannelForms:
             for chip, items in ((FAULT, said.faults), (WARNING, said.warnings), (NOTE, said.notes))
             for item in items
         ]
-        compared = () if row is None or said.faults else changes(row.policy, read.policy)
+        compared: tuple[RequestChange, ...] = ()
+        if row is not None and not said.faults:
+            compared = tuple(describe_policy_changes(row.policy, read.policy))
         if said.faults:
             found = "It would be refused"
         elif row is None:
             found = "It can be used"
         else:
             count = len(compared)
-            found = f"It would change {count} member{'' if count == 1 else 's'}"
+            found = f"It would change {count} thing{'' if count == 1 else 's'}"
             found = found if count else "It changes nothing"
         return replace(
             form,
             found=found,
             findings=tuple(findings),
-            changes=tuple(
-                MemberChange(item.path, to_json(item.before), to_json(item.after))
-                for item in compared
-            ),
+            changes=compared,
         )
 
 

@@ -31,8 +31,8 @@ from tidegate.dashboard.layout import (
     why_nowhere,
 )
 from tidegate.dashboard.pages.overview import quarantine
+from tidegate.dashboard.protected_verbs import describe_protection
 from tidegate.dashboard.request_lines import RequestLines
-from tidegate.dashboard.request_text import describe_protection
 from tidegate.dashboard.rollout_lines import summaries
 from tidegate.dashboard.sorting import SortColumn, SortColumns, list_page
 from tidegate.dashboard.view_models import (
