@@ -160,24 +160,31 @@ class _Run:
                 self.findings.failures.append(f"{where}: {status} {said[:300]!r}")
             if reads not in (0, 200, *REFUSALS):
                 self.findings.failures.append(f"{where}: a read gets {reads}")
-            self._again(request, f"{name}.{step}", where, was_done=status in (200, 201))
+            self._again(request, f"{name}.{step}", where, status, said)
         self.findings.counts["points"] += failed
         return failed
 
-    def _again(self, request: Request, key: str, where: str, *, was_done: bool) -> None:
-        """Without the fault, the same request with the same key is done, now or soon."""
+    def _again(self, request: Request, key: str, where: str, status: int, said: bytes) -> None:
+        """Without the fault, the same request with the same key is done, now or soon.
+
+        ``status`` and ``said`` are its first answer.
+        """
+        was_done = status in (200, 201)
+        may_be_done = was_done or status == 0 or b'"outcome_unknown"' in said
         answer: tuple[int, bytes] = (0, b"")
 
         def is_done() -> bool:
             nonlocal answer
             answer = self.call(request, key)
-            # A token is shown once: whoever asks again is told that it was made.
-            told = was_done and answer[0] == 409 and b'"token_exists"' in answer[1]
+            # A token is shown once: whoever asks again is told that it was made. So is one whose
+            # first request had no answer, or was told that its outcome is unknown.
+            told = may_be_done and answer[0] == 409 and b'"token_exists"' in answer[1]
             return told or answer[0] in (200, 201)
 
         if not wait_until(is_done, AGAIN_SECONDS_MAX):
-            said = "acknowledged and lost" if was_done else "not done when the fault is over"
-            self.findings.failures.append(f"{where}: {said}: {answer[0]} {answer[1][:300]!r}")
+            fault = "acknowledged and lost" if was_done else "not done when the fault is over"
+            first = f"first {status} {said[:200]!r}, then {answer[0]} {answer[1][:300]!r}"
+            self.findings.failures.append(f"{where}: {fault}: {first}")
 
 
 def run(trial: Trial) -> Findings:
