@@ -49,6 +49,9 @@ EXEMPT = {
     "topology_seconds",
     # It reads windows, and simulated fleets have none.
     "must_fit",
+    # The worker does it, and simulated control planes have none.
+    "auto_promote",
+    "auto_rollback",
 }
 # Facts whose own name tells a person enough: event_text.py splits it into words.
 OWN_NAME = frozenset(
