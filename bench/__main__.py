@@ -11,6 +11,7 @@ SUBJECTS = {
     "approvals": "bench.approvals.command",
     "attack": "bench.attack.command",
     "bugs": "bench.bugs",
+    "content": "bench.content",
     "faults": "bench.faults.command",
     "fleet": "bench.fleet.command",
     "histories": "bench.histories.command",

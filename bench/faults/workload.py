@@ -18,7 +18,7 @@ from typing import Any
 from tidegate.commands.startup import FOLDS, open_installation
 from tidegate.config import Settings
 from tidegate.control.installation import Installation
-from tidegate.control.operations.revisions import ReceivedFiles
+from tidegate.control.operations.uploads import ReceivedFiles
 from tidegate.control.queries.revisions import find_revision
 from tidegate.control.storage.content_store import read_manifest
 from tidegate.domain.access.callers import Caller

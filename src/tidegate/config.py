@@ -25,6 +25,7 @@ FILE_BYTES_MAX = 256 * 1024
 FACT_KEYS = ("agent_version", "arch", "kernel", "os", "os_version")
 
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+ContentBytes = Annotated[int, Meta(ge=1, le=2**40)]
 
 
 class InvalidSetting(Invalid):
@@ -100,6 +101,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     agent_requests_per_second: Count = 100  # per host: ten times what a busy agent sends
     sign_ins_per_minute: Count = 5  # that fail, per name and client address
     connections_per_address: Count = 2_000  # more than the hosts behind one NAT
+    file_bytes_max: ContentBytes = 32 * 1024 * 1024  # of a file that is kept here
+    revision_bytes_max: ContentBytes = 32 * 1024 * 1024  # of all of a revision's that are kept here
+    revision_files_max: Annotated[int, Meta(ge=1, le=50_000)] = 10_000
+    references_bytes_max: ContentBytes = 1024 * 1024 * 1024  # of all of a revision's elsewhere
     fast_path: bool = True  # answer plain requests of agents at the socket, with less work
     worker_metrics_port: Annotated[int, Meta(ge=0, le=65_535)] = 0  # on loopback; 0: none
     worker: bool = True  # ``serve`` works, too; else ``tidegate worker`` does

@@ -134,6 +134,7 @@ def test_compares_addresses_in_place_of_lines(people: People) -> None:
         ({"bytes": None}, 400, "invalid_request", "needs sha256 and bytes"),
         ({"sha256": "AB" * 32}, 400, "invalid_request", "sha256"),
         ({"bytes": -1}, 400, "invalid_request", "bytes"),
+        ({"bytes": 2**30 + 1}, 413, "too_large", "references_bytes_max"),
         ({"bytes": CONTENT_BYTES_MAX + 1}, 413, "too_large", str(CONTENT_BYTES_MAX)),
         ({"text": "both"}, 400, "invalid_request", "one of the three"),
         ({"uri": None}, 400, "invalid_request", "has one of"),

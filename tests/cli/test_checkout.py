@@ -6,25 +6,43 @@ import io
 import os
 import stat
 import tarfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tidegate.cli.exit_codes import CommandExit, ExitCode
 from tidegate.cli.revisions import checkout
-from tidegate.cli.revisions.checkout import Body, CheckoutMark, Files, manifest_of
-from tidegate.cli.revisions.transfer import encode_files, unpack_archive
+from tidegate.cli.revisions.checkout import CheckoutMark, Files, manifest_of
+from tidegate.cli.revisions.transfer import unpack_archive
 from tidegate.domain.content.manifests import FileManifest
 
-FILES = {
-    "a.txt": Body(b"one\n"),
-    "dir/b.bin": Body(bytes(range(256)), executable=True),
-    "dir/ü.txt": Body(b"two\n"),
+Bodies = dict[str, tuple[bytes, bool]]  # content, and whether it is a program
+FILES: Bodies = {
+    "a.txt": (b"one\n", False),
+    "dir/b.bin": (bytes(range(256)), True),
+    "dir/ü.txt": (b"two\n", False),
 }
 
 
-def mark_of(files: Files, name: str = "n", version: int = 1) -> CheckoutMark:
-    content = manifest_of(files).content
+def entries(bodies: Bodies) -> Files:
+    programs = {path for path, (_, executable) in bodies.items() if executable}
+    contents = {path: content for path, (content, _) in bodies.items()}
+    return dict(FileManifest.of(contents, programs).by_path)
+
+
+def write(place: Path, bodies: Bodies, mark: CheckoutMark) -> None:
+    """Stage these files, and put them in place."""
+    with checkout.staging(place) as stage:
+        files = {
+            path: checkout.stage_file(stage, path, [content], executable=executable)
+            for path, (content, executable) in bodies.items()
+        }
+        checkout.write(place, stage, files, mark)
+
+
+def mark_of(bodies: Bodies, name: str = "n", version: int = 1) -> CheckoutMark:
+    content = manifest_of(entries(bodies)).content
     return CheckoutMark(name, version, content.digest, content.manifest)
 
 
@@ -32,23 +50,18 @@ MARK = mark_of(FILES, "default.web.v1", 7)
 
 
 def test_reads_back_what_it_wrote(tmp_path: Path) -> None:
-    checkout.write(tmp_path / "web", FILES, MARK)
+    write(tmp_path / "web", FILES, MARK)
 
-    assert checkout.read(tmp_path / "web") == FILES
+    assert checkout.read(tmp_path / "web") == entries(FILES)
+    assert (tmp_path / "web" / "dir" / "b.bin").read_bytes() == bytes(range(256))
     assert checkout.read_mark(tmp_path / "web") == MARK
-
-
-def test_names_content_as_the_server_does() -> None:
-    contents = {path: body.content for path, body in FILES.items()}
-
-    assert manifest_of(FILES).files == FileManifest.of(contents, {"dir/b.bin"}).files
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])
 def test_makes_programs_executable_as_far_as_the_umask_allows(tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
-        checkout.write(tmp_path, FILES, MARK)
+        write(tmp_path, FILES, MARK)
     finally:
         os.umask(before)
 
@@ -57,16 +70,16 @@ def test_makes_programs_executable_as_far_as_the_umask_allows(tmp_path: Path, um
 
 
 def test_takes_the_bit_away_from_what_is_no_program_any_more(tmp_path: Path) -> None:
-    checkout.write(tmp_path, FILES, MARK)
-    plain = {path: Body(body.content) for path, body in FILES.items()}
+    write(tmp_path, FILES, MARK)
+    plain = {path: (content, False) for path, (content, _) in FILES.items()}
 
-    checkout.write(tmp_path, plain, mark_of(plain))
+    write(tmp_path, plain, mark_of(plain))
 
-    assert checkout.read(tmp_path) == plain
+    assert checkout.read(tmp_path) == entries(plain)
 
 
 def test_sees_a_changed_mode_as_a_change_that_was_not_pushed(tmp_path: Path) -> None:
-    checkout.write(tmp_path, FILES, MARK)
+    write(tmp_path, FILES, MARK)
     (tmp_path / "a.txt").chmod(0o755)
 
     with pytest.raises(CommandExit) as stopped:
@@ -85,12 +98,12 @@ def test_reads_no_file_whose_name_no_revision_takes(tmp_path: Path) -> None:
 
 
 def test_takes_away_what_a_newer_pull_does_not_have(tmp_path: Path) -> None:
-    checkout.write(tmp_path, FILES, MARK)
-    fewer = {"a.txt": Body(b"other\n")}
+    write(tmp_path, FILES, MARK)
+    fewer = {"a.txt": (b"other\n", False)}
 
-    checkout.write(tmp_path, fewer, mark_of(fewer))
+    write(tmp_path, fewer, mark_of(fewer))
 
-    assert checkout.read(tmp_path) == fewer
+    assert checkout.read(tmp_path) == entries(fewer)
     assert not (tmp_path / "dir").exists()
 
 
@@ -99,10 +112,10 @@ def test_takes_away_what_a_newer_pull_does_not_have(tmp_path: Path) -> None:
     ["../x", "/etc/x", "a/../../x", "", "a//b", "./a", "a\\b", ".git/hooks/x", "a\x00b", "a\nb"],
 )
 def test_writes_no_path_that_leads_out(tmp_path: Path, path: str) -> None:
-    files = {path: Body(b"x")}
+    files = {path: (b"x", False)}
 
     with pytest.raises(CommandExit) as stopped:
-        checkout.write(tmp_path / "in", files, MARK)
+        write(tmp_path / "in", files, MARK)
 
     assert stopped.value.code is ExitCode.REFUSED
 
@@ -112,30 +125,31 @@ def test_writes_no_path_that_leads_out(tmp_path: Path, path: str) -> None:
 def test_writes_through_no_link(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
-    checkout.write(tmp_path / "in", {"a": Body(b"")}, mark_of({"a": Body(b"")}))
+    empty = {"a": (b"", False)}
+    write(tmp_path / "in", empty, mark_of(empty))
     (tmp_path / "in" / "dir").symlink_to(outside)
-    files = {"dir/x": Body(b"x")}
+    files = {"dir/x": (b"x", False)}
 
     with pytest.raises(CommandExit):
-        checkout.write(tmp_path / "in", files, mark_of(files))
+        write(tmp_path / "in", files, mark_of(files))
 
     assert list(outside.iterdir()) == []
 
 
 def test_writes_nothing_that_is_not_what_was_announced(tmp_path: Path) -> None:
     with pytest.raises(CommandExit) as stopped:
-        checkout.write(tmp_path / "in", FILES, mark_of({}))
+        write(tmp_path / "in", FILES, mark_of({}))
 
     assert stopped.value.code is ExitCode.UNAVAILABLE
     assert not (tmp_path / "in").exists()
 
 
 def test_leaves_git_and_its_own_mark_out(tmp_path: Path) -> None:
-    checkout.write(tmp_path, FILES, MARK)
+    write(tmp_path, FILES, MARK)
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "config").write_text("x")
 
-    assert checkout.read(tmp_path) == FILES
+    assert checkout.read(tmp_path) == entries(FILES)
 
 
 def test_refuses_too_many_files_before_it_sends_one(
@@ -151,14 +165,6 @@ def test_refuses_too_many_files_before_it_sends_one(
     assert stopped.value.code is ExitCode.REFUSED
 
 
-def test_sends_text_as_text_and_the_rest_as_base64() -> None:
-    sent = {item["path"]: item for item in encode_files(FILES)}
-
-    assert sent["a.txt"]["text"] == "one\n"
-    assert "base64" in sent["dir/b.bin"]
-    assert [path for path in sent if "executable" in sent[path]] == ["dir/b.bin"]
-
-
 def packed(name: str, kind: bytes = tarfile.REGTYPE) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
@@ -169,9 +175,44 @@ def packed(name: str, kind: bytes = tarfile.REGTYPE) -> bytes:
     return buffer.getvalue()
 
 
+def unpack(content: bytes, stage: Path, count: int = 10, total: int = 10) -> Files:
+    stage.mkdir()
+    return unpack_archive(io.BytesIO(content), stage, count, total)
+
+
 @pytest.mark.parametrize(
-    "content", [b"no tar", packed("x", tarfile.SYMTYPE), packed("x", tarfile.CHRTYPE)]
+    "content",
+    [
+        b"no tar",
+        packed("x", tarfile.CHRTYPE),
+        packed("x", tarfile.LNKTYPE),
+        packed("x", tarfile.DIRTYPE),
+        packed("../x"),
+        packed("/x"),
+        packed(".git/hooks/x"),
+    ],
 )
-def test_takes_files_alone_out_of_an_archive(content: bytes) -> None:
+def test_takes_files_alone_out_of_an_archive(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(CommandExit):
-        unpack_archive(content)
+        unpack(content, tmp_path / "stage")
+
+    assert [*tmp_path.rglob("x")] == []
+
+
+def test_takes_no_more_out_of_an_archive_than_was_announced(tmp_path: Path) -> None:
+    assert list(unpack(packed("x"), tmp_path / "fits", count=1, total=0)) == ["x"]
+    with pytest.raises(CommandExit):
+        unpack(packed("x"), tmp_path / "many", count=0)
+
+
+def test_leaves_no_staged_file_behind(tmp_path: Path) -> None:
+    write(tmp_path / "web", FILES, MARK)
+
+    with suppress(TimeoutError), checkout.staging(tmp_path / "web") as stage:
+        checkout.stage_file(stage, "a.txt", [b"half"], executable=False)
+        raise TimeoutError("cut off")
+
+    assert checkout.read(tmp_path / "web") == entries(FILES)
+    assert [path.name for path in (tmp_path / "web").iterdir() if path.name.startswith(".t")] == [
+        ".tidegate.json"
+    ]

@@ -14,7 +14,6 @@ from tests.cli.revision_files import files
 from tidegate.cli.revisions import checkout
 from tidegate.cli.revisions.checkout import (
     REFERENCES,
-    Body,
     CheckoutMark,
     Files,
     Reference,
@@ -139,7 +138,7 @@ def test_names_content_as_the_server_does() -> None:
     texts = {"app.conf": b"a", "dir/ü.txt": b"b"}
     manifest = FileManifest((*FileManifest.of(texts).files, File("bin/app", HASH, 15, URI)))
 
-    files = {path: Body(text) for path, text in texts.items()}
+    files = dict(FileManifest.of(texts).by_path)
     assert manifest_of(files, (APP,)).content == manifest.content
 
 
@@ -150,12 +149,16 @@ def mark_of(files: Files, *references: Reference) -> CheckoutMark:
 
 @pytest.mark.parametrize("program", [APP, replace(APP, executable=True)])
 def test_writes_a_list_only_where_there_are_references(tmp_path: Path, program: Reference) -> None:
-    texts = {"a": Body(b"1")}
+    texts = dict(FileManifest.of({"a": b"1"}).by_path)
 
-    checkout.write(tmp_path, texts, mark_of(texts, program), (program,))
+    with checkout.staging(tmp_path) as stage:
+        (stage / "a").write_bytes(b"1")
+        checkout.write(tmp_path, stage, texts, mark_of(texts, program), (program,))
     assert checkout.read_references(tmp_path) == (program,)
     assert checkout.read(tmp_path) == texts
     checkout.check_free(tmp_path, "n", discard=False)
-    checkout.write(tmp_path, texts, mark_of(texts))
+    with checkout.staging(tmp_path) as stage:
+        (stage / "a").write_bytes(b"1")
+        checkout.write(tmp_path, stage, texts, mark_of(texts))
 
     assert not (tmp_path / REFERENCES).exists()

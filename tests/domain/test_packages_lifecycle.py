@@ -11,7 +11,8 @@ from tests.domain.package_log import AUTHOR, REVIEWER, SCHEMA, PackageLog, files
 from tests.domain.refusal_checks import answer_of, creation, refusal_of, status_of, update
 from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.content.entries import CONTENT_BYTES_MAX, File
-from tidegate.domain.content.manifests import FILES_MAX, FileManifest
+from tidegate.domain.content.limits import ContentLimits
+from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.packages.approvals import propose_revision
 from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion
 from tidegate.domain.packages.facts import (
@@ -269,7 +270,8 @@ def test_holds_automation_back(package_log: PackageLog) -> None:
 
 
 def test_takes_bytes_up_to_32_mib_in_10_000_files(package_log: PackageLog) -> None:
-    assert (CONTENT_BYTES_MAX, FILES_MAX) == (32 * 1024 * 1024, 10_000)
+    limits = ContentLimits()
+    assert (limits.revision_bytes_max, limits.revision_files_max) == (32 * 1024 * 1024, 10_000)
     whole = (File("a", "0" * 64, CONTENT_BYTES_MAX),)
     name = package_log.create(files=whole)
     assert package_log.revision(name).content.total_bytes == CONTENT_BYTES_MAX

@@ -8,9 +8,9 @@ import http.client
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
 from tidegate import __version__
@@ -18,6 +18,9 @@ from tidegate.cli.exit_codes import CommandExit, ExitCode
 from tidegate.cli.hints import problem
 from tidegate.cli.paths import Query, located
 from tidegate.cli.profile import Profile
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ATTEMPTS_MAX = 5
 PAUSE_SECONDS_MAX = 10.0
@@ -28,9 +31,32 @@ PAGE_ROWS = 500
 CHUNK_BYTES = 64 * 1024
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 ACCEPTED: Final = 202
+PARTIAL: Final = 206
 REPEATED: Final = frozenset({429, 503})  # nothing was done, or the key makes a repeat harmless
 
-Progress = Callable[[int, int], None]  # bytes sent so far, of how many
+TRANSFER_SECONDS = 300.0  # without a byte, while a file is sent or received
+Progress = Callable[[int], None]  # so many bytes more
+
+
+@dataclass(frozen=True, slots=True)
+class FileBody:
+    """A file that is sent as a body, piece by piece, from its beginning at each attempt."""
+
+    place: Path
+    size: int
+    progress: Progress
+
+    def pieces(self) -> Generator[bytes, None, None]:
+        with self.place.open("rb") as file:
+            sent = 0
+            try:
+                while sent < self.size and (part := file.read(min(CHUNK_BYTES, self.size - sent))):
+                    yield part
+                    sent += len(part)
+                    self.progress(len(part))
+            except GeneratorExit:
+                self.progress(-sent)
+                raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +122,13 @@ class ApiClient:
         etag: str | None = None,
         query: Query | None = None,
         headers: Mapping[str, str] | None = None,
-        progress: Progress | None = None,
     ) -> ServerResponse:
         """Change something, once: every repeat carries the same key."""
         said = {"Idempotency-Key": os.urandom(16).hex(), **(headers or {})}
         if etag is not None:
             said["If-Match"] = etag
-        content: bytes | None = None
-        if isinstance(body, bytes):
+        content: bytes | FileBody | None = None
+        if isinstance(body, bytes | FileBody):
             said["Content-Type"] = "application/octet-stream"
             content = body
         elif body is not None:
@@ -111,7 +136,7 @@ class ApiClient:
             content = json.dumps(body).encode()
         if self.break_glass:
             said["Tidegate-Break-Glass"] = quote(self.break_glass, safe="")
-        answer = self._asked(method, located(path, query), said, content, progress)
+        answer = self._asked(method, located(path, query), said, content)
         if answer.status == ACCEPTED and "approvers" in answer.json():
             raise waits(answer.json())
         return answer
@@ -131,19 +156,18 @@ class ApiClient:
         method: str,
         target: str,
         headers: dict[str, str],
-        body: bytes | None,
-        progress: Progress | None = None,
+        body: bytes | FileBody | None,
     ) -> ServerResponse:
         for attempt in range(1, self.attempts_max + 1):
             last = attempt == self.attempts_max
             try:
-                answer = self._exchange(method, target, headers, body, progress)
+                answer = self._exchange(method, target, headers, body)
             except ConnectionRefusedError as error:
-                raise self._unreachable(error) from None
+                raise self.unreachable(error) from None
             except (OSError, http.client.HTTPException) as error:
                 self.close()  # the same key makes it safe to ask again
                 if last or isinstance(error, TimeoutError):
-                    raise self._unreachable(error) from None
+                    raise self.unreachable(error) from None
                 time.sleep(_pause(attempt, None))
                 continue
             if answer.status < 300 or answer.status == 304:
@@ -160,11 +184,24 @@ class ApiClient:
         method: str,
         target: str,
         headers: dict[str, str],
-        body: bytes | None,
-        progress: Progress | None,
+        body: bytes | FileBody | None,
     ) -> ServerResponse:
+        with self._sent(method, target, headers, body) as response:
+            content = response.read(ANSWER_BYTES_MAX)
+            return ServerResponse(response.status, _named(response), content)
+
+    def _sent(
+        self,
+        method: str,
+        target: str,
+        headers: dict[str, str],
+        body: bytes | FileBody | None = None,
+        timeout: float = 0.0,
+    ) -> http.client.HTTPResponse:
+        """The head of the answer. Raises: OSError, HTTPException."""
         if self._connection is None:
             self._connection = self._connected()
+        connection = self._connection
         said = {
             "Accept": "application/json, application/problem+json, */*;q=0.1",
             "User-Agent": f"tidegate/{__version__}",
@@ -172,15 +209,42 @@ class ApiClient:
         }
         if self.profile.token is not None:
             said["Authorization"] = f"Bearer {self.profile.token}"
-        sent: bytes | Iterator[bytes] | None = body
-        if body is not None and progress is not None:
-            said["Content-Length"] = str(len(body))
-            sent = _chunks(body, progress)
-        self._connection.request(method, target, sent, said)
-        with self._connection.getresponse() as response:
-            content = response.read(ANSWER_BYTES_MAX)
-            named = {name.lower(): value for name, value in response.headers.items()}
-            return ServerResponse(response.status, named, content)
+        is_file = isinstance(body, FileBody)
+        connection.timeout = TRANSFER_SECONDS if is_file else timeout or self._timeout
+        if connection.sock is not None:
+            connection.sock.settimeout(connection.timeout)
+        if not isinstance(body, FileBody):
+            connection.request(method, target, body, said)
+            return connection.getresponse()
+        said["Content-Length"] = str(body.size)
+        pieces = body.pieces()
+        try:
+            connection.request(method, target, pieces, said)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # it may have refused before it had all of it: its answer says why
+        finally:
+            pieces.close()
+        return connection.getresponse()
+
+    def download(self, path: str) -> DownloadReader:
+        """Read something large, piece by piece. Raises: CommandExit."""
+        return DownloadReader(self, located(path, None))
+
+    def open(self, target: str, headers: dict[str, str]) -> http.client.HTTPResponse:
+        """The head of a large answer, whose body the caller reads.
+
+        Raises:
+            CommandExit: the server refuses. OSError, HTTPException: it is away.
+        """
+        response = self._sent("GET", target, headers, timeout=TRANSFER_SECONDS)
+        if response.status < 300:
+            return response
+        with response:
+            body = response.read(ANSWER_BYTES_MAX)
+        answer = ServerResponse(response.status, _named(response), body)
+        if answer.status < 400:
+            raise self._elsewhere(answer)
+        raise problem(answer.status, answer.body, answer.headers)
 
     def _connected(self) -> http.client.HTTPConnection:
         parts = urlsplit(self.profile.url)
@@ -202,7 +266,7 @@ class ApiClient:
             "tidegate login --url …",
         )
 
-    def _unreachable(self, error: Exception) -> CommandExit:
+    def unreachable(self, error: Exception) -> CommandExit:
         words = str(error) or type(error).__name__
         return CommandExit(
             ExitCode.UNAVAILABLE,
@@ -217,10 +281,90 @@ class ApiClient:
             self._connection = None
 
 
-def _chunks(body: bytes, progress: Progress) -> Iterator[bytes]:
-    for start in range(0, len(body), CHUNK_BYTES):
-        yield body[start : start + CHUNK_BYTES]
-        progress(min(start + CHUNK_BYTES, len(body)), len(body))
+class DownloadReader:
+    """The body of a large answer as a file to read from.
+
+    A connection that breaks is made again, and the rest is asked for. It ends if the body has
+    changed meanwhile.
+
+    Raises:
+        CommandExit.
+    """
+
+    def __init__(self, client: ApiClient, target: str) -> None:
+        self._client = client
+        self._target = target
+        self._read = 0
+        self._failures = 0
+        self._etag = ""
+        self.size = 0
+        self.progress: Progress = _no_progress
+        self._response: http.client.HTTPResponse | None = None
+        self._open()
+
+    def read(self, size: int) -> bytes:
+        """At most so many bytes; none: it is over."""
+        while self._read < self.size:
+            try:
+                if self._response is None:
+                    self._open()
+                assert self._response is not None
+                part = self._response.read(min(size, CHUNK_BYTES))
+                if not part:
+                    raise http.client.IncompleteRead(b"", self.size - self._read)
+            except (OSError, http.client.HTTPException) as error:
+                self._fail(error)
+                continue
+            self._read += len(part)
+            self._failures = 0
+            self.progress(len(part))
+            return part
+        return b""
+
+    def close(self) -> None:
+        self._response = None
+        if self._read < self.size:
+            self._client.close()
+
+    def _open(self) -> None:
+        while True:
+            try:
+                self._response = self._asked()
+                return
+            except (OSError, http.client.HTTPException) as error:
+                self._fail(error)
+
+    def _asked(self) -> http.client.HTTPResponse:
+        if not self._etag:
+            response = self._client.open(self._target, {})
+            self._etag = response.headers.get("etag", "")
+            self.size = int(response.headers.get("content-length", "0"))
+            return response
+        said = {"Range": f"bytes={self._read}-", "If-Range": self._etag}
+        response = self._client.open(self._target, said)
+        if response.status != PARTIAL:
+            self._client.close()
+            raise CommandExit(
+                ExitCode.CONFLICT, "it was changed while it was read; try again", "tidegate doctor"
+            )
+        return response
+
+    def _fail(self, error: Exception) -> None:
+        """Wait and try again. Raises: CommandExit: often enough, without a byte in between."""
+        self._response = None
+        self._client.close()
+        self._failures += 1
+        if self._failures >= ATTEMPTS_MAX or isinstance(error, ConnectionRefusedError):
+            raise self._client.unreachable(error) from None
+        time.sleep(_pause(self._failures, None))
+
+
+def _no_progress(_: int) -> None:
+    pass
+
+
+def _named(response: http.client.HTTPResponse) -> dict[str, str]:
+    return {name.lower(): value for name, value in response.headers.items()}
 
 
 def _pause(attempt: int, retry_after: str | None) -> float:

@@ -124,6 +124,7 @@ def make_parts(installation: Installation, routes: Sequence[Route]) -> Parts:
         installation.rollouts,
         installation.targets,
         installation.subscriptions,
+        installation.uploads,
         # of this server
         tail,
         cursors,

@@ -32,6 +32,11 @@ WORDS: Final[Mapping[str, str]] = {
     "sign_ins_per_minute": "Failed sign-ins per minute, counted per name and client address.",
     "connections_per_address": "Connections from one client address. If many hosts share a NAT, "
     "allow more than there are hosts. Not used with behind_proxy.",
+    "file_bytes_max": "Bytes of one file of a revision that the server keeps.",
+    "revision_bytes_max": "Bytes of all files of a revision that the server keeps. References do "
+    "not count.",
+    "revision_files_max": "Files of a revision, with references.",
+    "references_bytes_max": "Bytes of all references of a revision, which hosts fetch elsewhere.",
     "fast_path": "Whether simple requests of agents take the fast path.",
     "worker_metrics_port": "The port on 127.0.0.1 where tidegate worker serves metrics. 0: none.",
     "worker": "Whether serve also runs the worker. If not, start tidegate worker too.",

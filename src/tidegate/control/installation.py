@@ -45,6 +45,7 @@ from tidegate.control.operations.revisions import RevisionOperations
 from tidegate.control.operations.rollouts import RolloutOperations
 from tidegate.control.operations.subscriptions import SubscriptionOperations
 from tidegate.control.operations.targets import TargetOperations
+from tidegate.control.operations.uploads import UploadOperations
 from tidegate.control.operations.windows import WindowOperations
 from tidegate.control.publication.manifests import Manifests
 from tidegate.control.publication.publisher import Publisher
@@ -59,6 +60,7 @@ from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import Control, Submit
 from tidegate.control.secrets import Secrets
 from tidegate.control.storage.blobs import Blobs
+from tidegate.domain.content.limits import ContentLimits
 from tidegate.domain.epochs import LOG_IDS, LogId
 from tidegate.domain.notifications.messages import InstallationRef
 from tidegate.errors import ConditionFailed, WriterClosed
@@ -188,8 +190,13 @@ class Installation:
             ),
         )
         self.join_tokens = JoinTokenOperations(execute, self.enrollment)
-        self.revisions = RevisionOperations(execute, lanes, reads, row_history, self.blobs)
-        self.packages = PackageOperations(execute, lanes, reads, self.blobs)
+        self.uploads = UploadOperations(
+            reads, self.blobs, self.secrets, content_limits(self.settings), self.clock
+        )
+        self.revisions = RevisionOperations(
+            execute, lanes, reads, row_history, self.blobs, self.uploads
+        )
+        self.packages = PackageOperations(execute, lanes, reads, self.uploads)
         self.owner_cleanup = OwnerCleanupOperations(self.control, self.nudge)
         self.releases = ReleaseOperations(execute, reads, row_history)
         self.repositories = RepositoryOperations(execute, row_history)
@@ -231,6 +238,13 @@ class Installation:
         """How a user is called now; None: erased, or no user."""
         called = self.accounts.called(user_id)
         return None if called is None else called.name
+
+
+def content_limits(settings: Settings) -> ContentLimits:
+    """How much a revision may hold here."""
+    return ContentLimits(
+        **{name: getattr(settings, name) for name in ContentLimits.__struct_fields__}
+    )
 
 
 def log_id(store: Store, clock: Clock) -> str:

@@ -76,6 +76,7 @@ from tidegate.web.routing import (
     Router,
     Stream,
 )
+from tidegate.web.uploads import ClientGone, IncomingBody
 
 WAITING_MAX = 1_000  # requests that wait for a thread; past it, clients are told to come back
 BODY_SECONDS_MAX = 30.0
@@ -83,6 +84,7 @@ PROOF_SECONDS_MAX = 1.0  # a body that takes longer is authenticated again when 
 HEAD_BYTES_MAX = 16 * 1024
 UNPROVEN_BYTES_MAX = 16 * 1024 * 1024  # of bodies that one address has under way without proof
 MIN_POSITION_SECONDS_MAX = 5.0
+DIGITS_MAX = 20  # of a length that a request announces
 AHEAD_MAX = 1_000_000  # positions that the log might come to while somebody waits
 
 faults_log = logging.getLogger("tidegate.faults")
@@ -102,10 +104,6 @@ _numbers = count(1)
 def new_request_id() -> str:
     """Generate an id for a request that did not send one."""
     return f"{_LIFE}{next(_numbers):08x}"
-
-
-class _Gone(Exception):
-    """The client went away before its request was whole."""
 
 
 class FastRoute(NamedTuple):
@@ -357,7 +355,7 @@ class _Exchange:
             await self._send_answer(answer, route)
         except TidegateError as error:
             await self._send_problem(error)
-        except _Gone:
+        except ClientGone:
             self._status = 499  # nobody hears it; it is for our log
         except Exception:  # noqa: BLE001 - a bug is answered, too, and logged whole
             faults_log.exception("request %s failed", self.id)
@@ -385,7 +383,7 @@ class _Exchange:
         else:
             self._principal = await app.principal(route, self._arrived(b""))
             begun = time.monotonic()
-            arrived = self._arrived(await self._body(route))
+            arrived = self._arrived(b"" if route.uploads else await self._body(route))
             if time.monotonic() - begun > PROOF_SECONDS_MAX:  # it may have ended meanwhile
                 self._principal = await app.principal(route, arrived)
             check_csrf(route, arrived, self._principal)
@@ -406,6 +404,9 @@ class _Exchange:
         authorize(route, request)
         if route.is_write:
             self._guard(route, request)
+        if route.uploads:
+            self._check_media(route)
+            request.incoming = IncomingBody(self._receive, self._announced())
         try:
             return await app.answer(route, request), route
         except SecondPersonNeeded as waits:
@@ -475,9 +476,9 @@ class _Exchange:
 
     async def _received(self, bytes_max: int) -> bytes:
         """Raises: LimitExceeded, RequestTooSlow."""
-        announced = self._headers.get(b"content-length", b"0")
-        if announced.isdigit() and int(announced) > bytes_max:
-            raise LimitExceeded("bytes of a body", int(announced), bytes_max)
+        announced = self._announced() or 0
+        if announced > bytes_max:
+            raise LimitExceeded("bytes of a body", announced, bytes_max)
         try:
             async with asyncio.timeout(BODY_SECONDS_MAX):
                 return await self._read(bytes_max)
@@ -485,6 +486,11 @@ class _Exchange:
             raise RequestTooSlow(
                 f"The body of the request did not arrive within {BODY_SECONDS_MAX:g} seconds."
             ) from None
+
+    def _announced(self) -> int | None:
+        """How many bytes the body shall have; None: the request does not say."""
+        said = self._headers.get(b"content-length", b"")
+        return int(said) if said.isdigit() and len(said) < DIGITS_MAX else None
 
     async def _read(self, bytes_max: int) -> bytes:
         message = await self._receive()
@@ -497,7 +503,7 @@ class _Exchange:
         whole = bytearray()
         while True:
             if message["type"] == "http.disconnect":
-                raise _Gone
+                raise ClientGone
             whole += message.get("body", b"")
             if self._principal is NOBODY:
                 self._hold(len(whole))

@@ -28,6 +28,7 @@ from tidegate.errors import InvalidDefinition, TidegateError
 from tidegate.kernel.model import Meta, Position
 from tidegate.web.downloads import Download
 from tidegate.web.inputs import Input
+from tidegate.web.uploads import IncomingBody
 
 BODY_BYTES_MAX = 256 * 1024
 PUBLIC_BODY_BYTES_MAX = 4 * 1024  # from clients that nobody knows
@@ -122,6 +123,7 @@ class Request(Generic[P, Q, B]):
     arrived: RawRequest
     version: Position | None = None  # of If-Match: the version that the client saw
     key: str | None = None  # of Idempotency-Key
+    incoming: IncomingBody | None = None  # where the route takes its body piece by piece
     break_glass: str = ""  # of Tidegate-Break-Glass: why
 
     @property
@@ -238,6 +240,7 @@ class Route:
     consumes: Consumes | None = None  # None: JSON if the handler takes a body
     produces: str = JSON
     streams: bool = False  # or as server-sent events, to who accepts these
+    uploads: bool = False  # the handler takes the body piece by piece, and limits it
     body_bytes_max: int = 0  # 0: 256 KiB; 4 KiB where nobody needs to sign in
     fast: FastHandler | None = None  # answers plain requests at the socket; False: not this one
     describes: str = ""  # summary; empty: the first line of the handler's docstring

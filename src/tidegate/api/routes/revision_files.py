@@ -10,7 +10,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tidegate.control.operations.revisions import ReceivedFiles
+from tidegate.control.operations.uploads import ReceivedFiles, UploadedFile
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import FILES_MAX, FileManifest
 from tidegate.domain.content.references import URI_CHARS_MAX
@@ -21,7 +21,9 @@ from tidegate.web.shapes import FieldError
 
 
 class FileSent(Input, frozen=True, kw_only=True):
-    """A file and its bytes: as text, or as base64, or as a reference (uri, sha256 and bytes).
+    """A file and its bytes: as text, as base64, as the receipt of an upload, or as a reference.
+
+    A reference has uri, sha256 and bytes.
 
     An ``executable`` one is a program: it gets mode 0755 on hosts, all others 0644.
     """
@@ -29,6 +31,7 @@ class FileSent(Input, frozen=True, kw_only=True):
     path: Annotated[str, Meta(min_length=1, max_length=1_024)]
     text: str | None = None
     base64: str | None = None
+    upload: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
     uri: Annotated[str, Meta(min_length=1, max_length=URI_CHARS_MAX)] | None = None
     sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")] | None = None
     bytes: Annotated[int, Meta(ge=0, le=2**53 - 1)] | None = None
@@ -46,11 +49,14 @@ def decode_files(files: Sequence[FileSent]) -> ReceivedFiles:
     faults = []
     contents: dict[str, bytes] = {}
     references: dict[str, File] = {}
+    uploads: dict[str, UploadedFile] = {}
     for number, file in enumerate(files):
-        if file.path in contents or file.path in references:
+        if file.path in contents or file.path in references or file.path in uploads:
             raise InvalidFilePath(file.path, "it is there twice")
         try:
-            if file.uri is None:
+            if file.upload is not None:
+                uploads[file.path] = _uploaded(file, file.upload)
+            elif file.uri is None:
                 contents[file.path] = _bytes(file)
             else:
                 references[file.path] = _reference(file, file.uri)
@@ -59,7 +65,7 @@ def decode_files(files: Sequence[FileSent]) -> ReceivedFiles:
     if faults:
         raise InvalidRequest(faults)
     executables = frozenset(file.path for file in files if file.executable)
-    return ReceivedFiles(contents, tuple(references.values()), executables)
+    return ReceivedFiles(contents, tuple(references.values()), executables, tuple(uploads.values()))
 
 
 def _bytes(file: FileSent) -> bytes:
@@ -70,12 +76,18 @@ def _bytes(file: FileSent) -> bytes:
         case None, str(encoded):
             data = base64.b64decode(encoded, validate=True)
     if data is None:
-        raise ValueError("has one of text, base64, and uri with sha256 and bytes")
+        raise ValueError("has one of text, base64, upload, and uri with sha256 and bytes")
     if file.bytes not in (None, len(data)):
         raise ValueError(f"has {len(data)} bytes, announced were {file.bytes}")
     if file.sha256 not in (None, found := sha256(data).hexdigest()):
         raise ValueError(f"has the sha256 {found}, announced was {file.sha256}")
     return data
+
+
+def _uploaded(file: FileSent, upload: str) -> UploadedFile:
+    if file.text is not None or file.base64 is not None or file.uri is not None:
+        raise ValueError("has an upload and text, base64 or a uri; one of these")
+    return UploadedFile(file.path, upload, file.executable, file.sha256, file.bytes)
 
 
 def _reference(file: FileSent, uri: str) -> File:

@@ -5,6 +5,8 @@ they were taken. A push from there is refused if somebody else pushed in between
 
 A file is executable in the revision if its owner may execute it here.
 
+Bytes are never whole in memory: a file is read and written in pieces, and known by its hash.
+
 Files whose bytes lie elsewhere stand in ``.tidegate-references.json``: a list of path, uri, sha256
 and bytes, with ``"executable": true`` for a program, written by a pull and by hand, sent by a push.
 """
@@ -15,14 +17,16 @@ import json
 import os
 import stat
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, Final
 
 from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.domain.content.entries import CONTENT_BYTES_MAX, File
+from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import FILES_MAX, FileManifest
 from tidegate.domain.content.paths import check_file_path
 from tidegate.domain.content.refusals import InvalidFilePath
@@ -31,18 +35,10 @@ from tidegate.errors import Invalid, TooLarge
 MARK: Final = ".tidegate.json"
 REFERENCES: Final = ".tidegate-references.json"
 SKIPPED: Final = frozenset({MARK, REFERENCES, ".git"})
-BYTES_MAX = CONTENT_BYTES_MAX
+STAGED: Final = ".tidegate-"  # what a pull writes before it has all of it
+PIECE_BYTES: Final = 256 * 1024
 
-
-@dataclass(frozen=True, slots=True)
-class Body:
-    """The bytes of a file, and whether it is a program."""
-
-    content: bytes
-    executable: bool = False
-
-
-Files = dict[str, Body]  # by path, as the server spells it
+Files = dict[str, File]  # by path, as the server spells it; their bytes lie in a directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +68,10 @@ def manifest_of(files: Files, references: Iterable[Reference] = ()) -> FileManif
     Raises:
         Invalid, TooLarge: they cannot be the files of a revision.
     """
-    kept = (
-        File(path, sha256(body.content).hexdigest(), len(body.content), executable=body.executable)
-        for path, body in files.items()
-    )
     linked = (
         File(item.path, item.sha256, item.bytes, item.uri, item.executable) for item in references
     )
-    return FileManifest((*kept, *linked))
+    return FileManifest((*files.values(), *linked))
 
 
 def read(directory: Path) -> Files:
@@ -93,28 +85,31 @@ def read(directory: Path) -> Files:
             ExitCode.USAGE, f"{directory} is no directory", "tidegate rev pull NAME DIRECTORY"
         )
     files: Files = {}
-    size = 0
     for path in _below(directory):
         named = path.relative_to(directory).as_posix()
         try:
             check_file_path(named)
-            content = path.read_bytes()
-            executable = bool(path.stat().st_mode & stat.S_IXUSR)
+            files[named] = _entry(named, path)
         except InvalidFilePath as error:
             raise CommandExit(ExitCode.USAGE, error.detail, f"ls -lb {directory}") from None
         except OSError as error:
             raise CommandExit(
                 ExitCode.USAGE, f"{named} cannot be read: {error.strerror}", f"ls -l {path}"
             ) from None
-        files[named] = Body(content, executable)
-        size += len(content)
-        if len(files) > FILES_MAX or size > BYTES_MAX:
+        if len(files) > FILES_MAX:
             raise CommandExit(
                 ExitCode.REFUSED,
-                f"{directory} holds more than {FILES_MAX} files or {BYTES_MAX >> 20} MiB",
+                f"{directory} holds more than {FILES_MAX} files",
                 "tidegate rev push --help",
             )
     return files
+
+
+def _entry(named: str, path: Path) -> File:
+    with path.open("rb") as file:
+        hashed = file_digest(file, "sha256").hexdigest()
+        found = os.fstat(file.fileno())
+    return File(named, hashed, found.st_size, executable=bool(found.st_mode & stat.S_IXUSR))
 
 
 def reference_from_json(item: Any) -> Reference:
@@ -162,7 +157,9 @@ def _below(directory: Path) -> list[Path]:
     """The plain files, in a fixed order. A link could lead anywhere, so it is refused."""
     found: list[Path] = []
     for root, directories, names in os.walk(directory):
-        directories[:] = sorted(name for name in directories if name not in SKIPPED)
+        directories[:] = sorted(
+            name for name in directories if name not in SKIPPED and not name.startswith(STAGED)
+        )
         for name in (*directories, *sorted(names)):
             path = Path(root, name)
             mode = path.lstat().st_mode
@@ -226,16 +223,50 @@ def _is_changed(directory: Path, mark: CheckoutMark) -> bool:
     return found.manifest != mark.manifest
 
 
+@contextmanager
+def staging(directory: Path) -> Iterator[Path]:
+    """A directory on the same disk for files that are still to be checked; it is removed, and so is
+    a directory that was made for it and stays empty.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    stage = Path(tempfile.mkdtemp(dir=directory, prefix=STAGED))
+    try:
+        yield stage
+    finally:
+        rmtree(stage, ignore_errors=True)
+        with suppress(OSError):
+            directory.rmdir()  # fails if anything is in it
+
+
+def stage_file(stage: Path, named: str, pieces: Iterable[bytes], *, executable: bool) -> File:
+    """Write a file of a pull into its staging directory. Raises: CommandExit, OSError."""
+    check_path(named)
+    place = stage / named
+    place.parent.mkdir(parents=True, exist_ok=True)
+    hashed, size = sha256(), 0
+    with place.open("xb") as file:
+        for piece in pieces:
+            hashed.update(piece)
+            size += len(piece)
+            file.write(piece)
+    umask = os.umask(0)
+    os.umask(umask)
+    place.chmod((0o777 if executable else 0o666) & ~umask)
+    return File(named, hashed.hexdigest(), size, executable=executable)
+
+
 def write(
-    directory: Path, files: Files, what: CheckoutMark, references: tuple[Reference, ...] = ()
+    directory: Path,
+    stage: Path,
+    files: Files,
+    what: CheckoutMark,
+    references: tuple[Reference, ...] = (),
 ) -> None:
-    """Make the directory hold these files, and none that a pull left there before.
+    """Make the directory hold the staged files, and none that a pull left there before.
 
     Raises:
-        Stop: a path that leads out of the directory, or files that are not what was announced.
+        Stop: files that are not what was announced, or something that is in the way.
     """
-    for path in files:
-        check_path(path)
     try:
         found = manifest_of(files, references).digest
     except (Invalid, TooLarge) as error:
@@ -250,18 +281,28 @@ def write(
             f"the files of {what.name} are not those of its digest {what.digest}",
             f"tidegate rev pull {what.name}",
         )
-    old = _below(directory) if directory.exists() else []
-    directory.mkdir(parents=True, exist_ok=True)
-    for path, body in files.items():
-        place = directory / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        _replace(place, body.content, executable=body.executable)
+    old = _below(directory)
+    for named in files:
+        place = directory / named
+        _make_parents(place, directory)
+        if place.is_symlink() or place.is_dir():
+            raise CommandExit(ExitCode.CONFLICT, f"{place} is in the way", f"ls -l {place}")
+        (stage / named).replace(place)
     for gone in old:
         if gone.relative_to(directory).as_posix() not in files:
             gone.unlink()
             _prune(gone.parent, directory)
     write_references(directory, references)
     mark(directory, what)
+
+
+def _make_parents(place: Path, root: Path) -> None:
+    """The directories of a file, none of which is a link. Raises: Stop."""
+    for parent in reversed(place.relative_to(root).parents):
+        path = root / parent
+        if path != root and path.is_symlink():
+            raise CommandExit(ExitCode.CONFLICT, f"{path} is in the way", f"ls -l {path}")
+        path.mkdir(exist_ok=True)
 
 
 def check_path(path: str) -> None:
@@ -280,17 +321,17 @@ def check_path(path: str) -> None:
         )
 
 
-def _replace(place: Path, content: bytes, *, executable: bool = False) -> None:
+def _replace(place: Path, content: bytes) -> None:
     """The whole file or nothing of it, also if something else lay there."""
     if place.is_symlink() or place.is_dir():
         raise CommandExit(ExitCode.CONFLICT, f"{place} is in the way", f"ls -l {place}")
-    handle, fresh = tempfile.mkstemp(dir=place.parent, prefix=".tidegate-")
+    handle, fresh = tempfile.mkstemp(dir=place.parent, prefix=STAGED)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
         umask = os.umask(0)
         os.umask(umask)
-        Path(fresh).chmod((0o777 if executable else 0o666) & ~umask)
+        Path(fresh).chmod(0o666 & ~umask)
         Path(fresh).replace(place)
     except BaseException:
         Path(fresh).unlink(missing_ok=True)

@@ -11,9 +11,16 @@ from tidegate.cli.context import CommandContext, NounGroup, watch_option, with_c
 from tidegate.cli.exit_codes import CommandExit, ExitCode
 from tidegate.cli.output import Cell, column, dig, note, person_column, state_column, time_column
 from tidegate.cli.paths import at
-from tidegate.cli.revisions import files, review
+from tidegate.cli.revisions import files as file_verbs
+from tidegate.cli.revisions import review
 from tidegate.cli.revisions.documents import COLUMNS, revision_fields
-from tidegate.cli.revisions.files import Given, Programs, read_checkout, reference_options
+from tidegate.cli.revisions.files import (
+    Given,
+    Programs,
+    quiet_option,
+    read_checkout,
+    reference_options,
+)
 from tidegate.cli.revisions.names import (
     PUBLISHED,
     REPOSITORY_DEFAULT,
@@ -61,6 +68,7 @@ def rev() -> None:
 @reference_options
 @click.option("--description", default="", help="What the package is.")
 @click.option("--gate", "gates", multiple=True, help="A condition that it needs before review.")
+@quiet_option
 @with_context
 def init(
     context: CommandContext,
@@ -72,15 +80,18 @@ def init(
     programs: Programs,
     description: str,
     gates: tuple[str, ...],
+    quiet: bool,
 ) -> None:
     """Draft the first revision of PACKAGE (such as web or networking/vpc)."""
     sent = None
     if directory is not None:
         from pathlib import Path
 
-        from tidegate.cli.revisions.transfer import encode_files
+        from tidegate.cli.revisions.transfer import send_files
 
-        sent = encode_files(*read_checkout(Path(directory), given, programs))
+        place = Path(directory)
+        files, references = read_checkout(place, given, programs)
+        sent = send_files(context, repository, place, files, references, quiet=quiet)
     elif given or programs:
         raise CommandExit(
             ExitCode.USAGE,
@@ -239,7 +250,7 @@ def show(context: CommandContext, name: str, as_of: str | None, watch: bool) -> 
     context.told(lambda: context.get(path, as_of=as_of), fields, watch=watch)
 
 
-for verb in files.VERBS:
+for verb in file_verbs.VERBS:
     rev.add_command(verb)
 
 

@@ -12,7 +12,7 @@ from tidegate.cli.exit_codes import CommandExit, ExitCode
 from tidegate.cli.output import Column, coloured, column, counted, dig, note, say, text
 from tidegate.cli.paths import at
 from tidegate.cli.revisions.documents import content_digest
-from tidegate.cli.revisions.names import REVISIONS, full_name
+from tidegate.cli.revisions.names import REVISIONS, full_name, split_name
 from tidegate.cli.symbols import size
 
 if TYPE_CHECKING:
@@ -52,6 +52,11 @@ def reference_options(verb: F) -> F:
     )(verb)
 
 
+def quiet_option(verb: F) -> F:
+    """``--quiet``: no bar."""
+    return click.option("--quiet", is_flag=True, help="Show no progress bar.")(verb)
+
+
 def read_checkout(
     place: Path, given: Given, programs: Programs
 ) -> tuple[Files, tuple[Reference, ...]]:
@@ -86,8 +91,11 @@ def read_checkout(
 @click.argument("name", shell_complete=REVISIONS)
 @click.argument("directory", type=click.Path(), required=False)
 @click.option("--discard", is_flag=True, help="Overwrite changes that were not pushed.")
+@quiet_option
 @with_context
-def pull(context: CommandContext, name: str, directory: str | None, discard: bool) -> None:
+def pull(
+    context: CommandContext, name: str, directory: str | None, discard: bool, quiet: bool
+) -> None:
     """Write the files of NAME into DIRECTORY (else one of its name), checked by their digest.
 
     References are not fetched. They are listed in .tidegate-references.json, which a push sends.
@@ -95,22 +103,33 @@ def pull(context: CommandContext, name: str, directory: str | None, discard: boo
     from pathlib import Path
 
     from tidegate.cli.revisions import checkout
-    from tidegate.cli.revisions.transfer import unpack_archive
+    from tidegate.cli.revisions.transfer import transfer_bar, unpack_archive
 
     name = full_name(name)
     place = Path(directory or name)
     checkout.check_free(place, name, discard=discard)
     found = context.get(at("revisions", name))
-    answer = context.client.get(at("revisions", name, "archive"))
-    files = unpack_archive(answer.body)
+    count, total = (
+        int(dig(found, "status", "content", member) or 0)
+        for member in ("file_count", "total_bytes")
+    )
     references: tuple[Reference, ...] = ()
     if dig(found, "status", "content", "references"):
         listed = context.get(at("revisions", name, "resources"))["files"]
         references = tuple(checkout.reference_from_json(item) for item in listed if item.get("uri"))
-    checkout.write(place, files, _mark(name, found), references)
-    total = size(sum(len(body.content) for body in files.values()))
+    archive = context.client.download(at("revisions", name, "archive"))
+    try:
+        with (
+            checkout.staging(place) as stage,
+            transfer_bar(context, "pulling", archive.size, quiet=quiet) as archive.progress,
+        ):
+            files = unpack_archive(archive, stage, count, total)
+            checkout.write(place, stage, files, _mark(name, found), references)
+    finally:
+        archive.close()
+    written = size(sum(file.bytes for file in files.values()))
     more = f", {len(references)} are references" if references else ""
-    context.done(found, f"{place} has {counted(len(files), 'file')} ({total}) of {name}{more}")
+    context.done(found, f"{place} has {counted(len(files), 'file')} ({written}) of {name}{more}")
 
 
 def _mark(name: str, found: Any) -> CheckoutMark:
@@ -126,6 +145,7 @@ def _mark(name: str, found: Any) -> CheckoutMark:
 @click.argument("directory", type=click.Path())
 @reference_options
 @version_option
+@quiet_option
 @with_context
 def push(
     context: CommandContext,
@@ -134,6 +154,7 @@ def push(
     given: Given,
     programs: Programs,
     version: int | None,
+    quiet: bool,
 ) -> None:
     """Replace all files of the draft NAME by those of DIRECTORY, with their executable bits.
 
@@ -143,18 +164,16 @@ def push(
     from pathlib import Path
 
     from tidegate.cli.revisions import checkout
-    from tidegate.cli.revisions.transfer import encode_files, upload_progress
+    from tidegate.cli.revisions.transfer import send_files
 
     name = full_name(name)
     place = Path(directory)
     files, references = read_checkout(place, given, programs)
     path = at("revisions", name)
     etag = f'"{version}"' if version is not None else _unchanged(context, name, place)
-    with upload_progress(context, sum(len(body.content) for body in files.values())) as progress:
-        body = {"files": encode_files(files, references)}
-        answer = context.client.write(
-            "PUT", f"{path}/resources", body, etag=etag, progress=progress
-        )
+    repository, _, _ = split_name(name)
+    sent = send_files(context, repository, place, files, references, quiet=quiet)
+    answer = context.client.write("PUT", f"{path}/resources", {"files": sent}, etag=etag)
     found = answer.json()
     if checkout.read_mark(place) is not None:
         checkout.write_references(place, references)

@@ -1,56 +1,111 @@
-"""Files on their way: encoded for a push, unpacked from a pull, with a bar while it takes long."""
+"""Files on their way: sent for a push, unpacked from a pull, with a bar while it takes long.
+
+push: small files in one request, all others raw, one by one ──▶ receipts ──▶ the revision
+pull: the archive, piece by piece ──▶ a staging directory ──▶ checked by digest ──▶ in place
+"""
 
 from __future__ import annotations
 
 import base64
-import io
 import stat
 import sys
 import tarfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import IO, Any, cast
 
-from tidegate.cli.client import Progress
+from tidegate.cli.client import DownloadReader, FileBody, Progress
 from tidegate.cli.context import CommandContext
 from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.cli.revisions.checkout import BYTES_MAX, Body, Files, Reference, reference_to_json
-from tidegate.domain.content.manifests import FILES_MAX
+from tidegate.cli.paths import at
+from tidegate.cli.revisions.checkout import (
+    PIECE_BYTES,
+    Files,
+    Reference,
+    reference_to_json,
+    stage_file,
+)
+from tidegate.domain.content.entries import File
 
-BAR_BYTES_MIN = 512 * 1024  # below, a push is over before a bar is read
+BAR_BYTES_MIN = 512 * 1024  # below, a transfer is over before a bar is read
+INLINE_FILE_BYTES_MAX = 64 * 1024  # a larger file is sent raw
+INLINE_BYTES_MAX = 4 * 1024 * 1024  # of all files of a request that are not sent raw
 
 
-def encode_files(files: Files, references: Iterable[Reference] = ()) -> list[dict[str, Any]]:
-    """Files as the API takes them: text as it is, other bytes as base64, references as such."""
-    sent: list[dict[str, Any]] = [
-        {"path": path, **_content(body)} for path, body in sorted(files.items())
-    ]
+def send_files(
+    context: CommandContext,
+    repository: str,
+    place: Path,
+    files: Files,
+    references: Iterable[Reference] = (),
+    *,
+    quiet: bool = False,
+) -> list[dict[str, Any]]:
+    """Files as the API takes them, after their bytes were uploaded where they are many.
+
+    Raises:
+        CommandExit: the server refuses, or a file changed while it was sent.
+    """
+    sent: list[dict[str, Any]] = []
+    left = INLINE_BYTES_MAX
+    raw = {path for path, file in files.items() if file.bytes > INLINE_FILE_BYTES_MAX}
+    for path, file in files.items():
+        if path not in raw:
+            left -= file.bytes
+            if left < 0:
+                raw.add(path)
+    total = sum(files[path].bytes for path in raw)
+    with transfer_bar(context, "pushing", total, quiet=quiet) as progress:
+        for path, file in sorted(files.items()):
+            marked = {"executable": True} if file.executable else {}
+            if path in raw:
+                target = at("repositories", repository, "uploads", file.sha256)
+                body = FileBody(place / path, file.bytes, progress)
+                found = context.client.write("PUT", target, body).json()
+                sent.append({"path": path, "upload": found["upload"], **marked})
+            else:
+                sent.append({"path": path, **_inline(place, file), **marked})
     return sent + [reference_to_json(item) for item in references]
 
 
-def _content(body: Body) -> dict[str, Any]:
-    marked = {"executable": True} if body.executable else {}
+def _inline(place: Path, file: File) -> dict[str, Any]:
+    """Text as it is, other bytes as base64; the hash is for the server to compare."""
+    content = (place / file.path).read_bytes()
     try:
-        return {"text": body.content.decode(), **marked}
+        return {"text": content.decode(), "sha256": file.sha256}
     except UnicodeDecodeError:
-        return {"base64": base64.b64encode(body.content).decode(), **marked}
+        return {"base64": base64.b64encode(content).decode(), "sha256": file.sha256}
 
 
-def unpack_archive(content: bytes) -> Files:
-    """The files of a tar, in memory; nothing is extracted by what it says. Raises: Stop."""
+def unpack_archive(
+    source: DownloadReader | IO[bytes], stage: Path, count: int, total: int
+) -> Files:
+    """Write the files of a tar into a staging directory; nothing is extracted by what it says.
+
+    ``count`` and ``total``: how many files and bytes there are. Raises: CommandExit.
+    """
     files: Files = {}
     size = 0
     try:
-        with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
+        with tarfile.open(fileobj=cast("IO[bytes]", source), mode="r|") as archive:
             for member in archive:
                 size += member.size
-                if not member.isreg() or len(files) >= FILES_MAX or size > BYTES_MAX:
+                if not member.isreg() or len(files) >= count or size > total:
                     raise _bad_archive(f"{member.name[:80]!r} is too much or no file")
-                file = archive.extractfile(member)
-                assert file is not None, "a regular file has content"
-                files[member.name] = Body(file.read(), bool(member.mode & stat.S_IXUSR))
+                content = archive.extractfile(member)
+                assert content is not None, "a regular file has content"
+                pieces = iter(lambda: content.read(PIECE_BYTES), b"")  # noqa: B023 - used at once
+                executable = bool(member.mode & stat.S_IXUSR)
+                files[member.name] = stage_file(stage, member.name, pieces, executable=executable)
     except tarfile.TarError as error:
         raise _bad_archive(str(error)) from None
+    except FileExistsError as error:
+        raise _bad_archive(f"{error.filename} is there twice") from None
+    except OSError as error:
+        raise CommandExit(
+            ExitCode.UNAVAILABLE, f"{stage} cannot be written: {error.strerror}", f"df -h {stage}"
+        ) from None
     return files
 
 
@@ -61,13 +116,22 @@ def _bad_archive(why: str) -> CommandExit:
 
 
 @contextmanager
-def upload_progress(context: CommandContext, size: int) -> Iterator[Progress | None]:
-    """A bar on the terminal while an upload runs; none where nobody would see it."""
-    if not (context.is_for_people and sys.stderr.isatty() and size >= BAR_BYTES_MIN):
-        yield None
+def transfer_bar(
+    context: CommandContext, what: str, size: int, *, quiet: bool = False
+) -> Iterator[Progress]:
+    """A bar with rate and remaining time on the terminal; nothing where nobody would see it."""
+    is_seen = context.is_for_people and sys.stderr.isatty() and not quiet
+    if not is_seen or size < BAR_BYTES_MIN:
+        yield lambda _: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
     from rich.progress import Progress as Bars
 
     columns: tuple[Any, ...] = (
@@ -75,7 +139,8 @@ def upload_progress(context: CommandContext, size: int) -> Iterator[Progress | N
         BarColumn(),
         DownloadColumn(binary_units=True),
         TransferSpeedColumn(),
+        TimeRemainingColumn(),
     )
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task("pushing", total=size)
-        yield lambda sent, total: bars.update(task, completed=sent, total=total)
+        task = bars.add_task(what, total=size)
+        yield lambda count: bars.advance(task, count)

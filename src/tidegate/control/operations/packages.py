@@ -7,11 +7,11 @@ from msgspec import Struct
 from tidegate.control.lanes import Lanes
 from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.ids import make_id
-from tidegate.control.operations.revisions import ReceivedFiles, package_lane
+from tidegate.control.operations.revisions import package_lane
+from tidegate.control.operations.uploads import ReceivedFiles, UploadOperations
 from tidegate.control.queries.reads import Reads
 from tidegate.control.queries.revisions import plan_deletion
 from tidegate.control.runtime import CommandOutcome
-from tidegate.control.storage.blobs import Blobs
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.scopes import repository_scope
 from tidegate.domain.access.steps import DELETE_PACKAGE, IMPORT_PACKAGE
@@ -53,11 +53,13 @@ class PackageOperations:
         MissingPermission, InvalidName, LaneBusy.
     """
 
-    def __init__(self, execute: Execute, lanes: Lanes, reads: Reads, blobs: Blobs) -> None:
+    def __init__(
+        self, execute: Execute, lanes: Lanes, reads: Reads, uploads: UploadOperations
+    ) -> None:
         self._execute = execute
         self._lanes = lanes
         self._reads = reads
-        self._blobs = blobs
+        self._uploads = uploads
 
     def delete(self, caller: Caller, repository: str, path: str) -> Position:
         """Delete every revision of a package, or none.
@@ -116,7 +118,7 @@ class PackageOperations:
                     workspace=item.workspace,
                     uid=make_id(caller, IMPORT_PACKAGE, f"uid {item.number}"),
                     number=item.number,
-                    files=item.files.store(self._blobs),
+                    files=self._uploads.store(caller, repository, item.files),
                     description=item.description,
                 )
                 for item in revisions

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from msgspec import Struct, structs
 
 from tidegate.control.lanes import Lanes
 from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.ids import make_id
+from tidegate.control.operations.uploads import ReceivedFiles, UploadOperations
 from tidegate.control.queries.as_of import RowHistory
 from tidegate.control.queries.reads import Reads
 from tidegate.control.queries.release_hosts import find_release_hosts
@@ -22,7 +21,6 @@ from tidegate.control.runtime import CommandOutcome
 from tidegate.control.storage.blobs import Blobs
 from tidegate.control.storage.content_store import (
     read_manifest,
-    store_files,
     store_manifest,
     verify_content,
 )
@@ -54,18 +52,6 @@ from tidegate.kernel.model import Position
 from tidegate.kernel.slices import Slice
 
 
-class ReceivedFiles(Struct, frozen=True):
-    """Files that came with a request: their bytes, or where their bytes are."""
-
-    contents: Mapping[str, bytes]  # by path
-    references: tuple[File, ...] = ()
-    executables: frozenset[str] = frozenset()  # paths
-
-    def store(self, blobs: Blobs) -> tuple[File, ...]:
-        """Make all of them durable. Raises: InvalidFilePath, InvalidReference, ContentTooLarge."""
-        return store_files(blobs, self.contents, self.references, self.executables).files
-
-
 class RevisionOutcome(Struct, frozen=True):
     """A revision as an operation left it, also if it has changed since.
 
@@ -88,13 +74,20 @@ class RevisionOperations:
     """
 
     def __init__(
-        self, execute: Execute, lanes: Lanes, reads: Reads, history: RowHistory, blobs: Blobs
+        self,
+        execute: Execute,
+        lanes: Lanes,
+        reads: Reads,
+        history: RowHistory,
+        blobs: Blobs,
+        uploads: UploadOperations,
     ) -> None:
         self._execute = execute
         self._lanes = lanes
         self._reads = reads
         self._history = history
         self._blobs = blobs
+        self._uploads = uploads
 
     # ── draft and change ──
 
@@ -117,7 +110,7 @@ class RevisionOperations:
 
         Raises:
             AlreadyExists, RepositoryNotFound, UpgradeConflict, InvalidFilePath, InvalidReference,
-            ContentTooLarge.
+            ContentTooLarge, UploadUnknown.
         """
         place = identity(repository, package, workspace)
         command = CreateRevision(
@@ -134,7 +127,8 @@ class RevisionOperations:
         for asked in required_permissions(command):
             caller.demand(asked.step, asked.scope)
         if files is not None:
-            command = structs.replace(command, files=files.store(self._blobs))
+            stored = self._uploads.store(caller, repository, files)
+            command = structs.replace(command, files=stored)
         elif tasks:
             command = structs.replace(command, files=self._merge_upgrade(tasks[0]))
         return self._run_in_lane(place, create_revision, command, caller)
@@ -158,14 +152,14 @@ class RevisionOperations:
 
         Raises:
             Immutable, NotReady, ReasonRequired, NotProposer, InvalidFilePath, InvalidReference,
-            ContentTooLarge.
+            ContentTooLarge, UploadUnknown.
         """
         caller.demand(UPDATE_REVISION, _scope(name))  # before files are stored
         command = updates.UpdateRevision(
             name=name,
             by=caller.id,
             expected_version=caller.expected_version,
-            files=None if files is None else files.store(self._blobs),
+            files=None if files is None else self._store(caller, name, files),
             tasks=tasks,
             readiness_gates=readiness_gates,
             labels=labels,
@@ -181,14 +175,14 @@ class RevisionOperations:
         """Replace all files of a draft.
 
         Raises:
-            NotDraft, InvalidFilePath, InvalidReference, ContentTooLarge.
+            NotDraft, InvalidFilePath, InvalidReference, ContentTooLarge, UploadUnknown.
         """
         caller.demand(EDIT_REVISION, _scope(name))  # before files are stored
         command = updates.ReplaceResources(
             name=name,
             by=caller.id,
             expected_version=caller.expected_version,
-            files=files.store(self._blobs),
+            files=self._store(caller, name, files),
         )
         return self._run(updates.replace_resources, command, caller)
 
@@ -281,6 +275,9 @@ class RevisionOperations:
             raise StillReferenced(refusal.name, refusal.count, visible) from None
 
     # ── what they share ──
+
+    def _store(self, caller: Caller, name: str, files: ReceivedFiles) -> tuple[File, ...]:
+        return self._uploads.store(caller, parse(name).repository, files)
 
     def _run(self, item: Slice, command: RevisionCommand, caller: Caller) -> RevisionOutcome:
         caller.demand(STEP_OF[type(command)], _scope(command.name))  # also if it does not exist

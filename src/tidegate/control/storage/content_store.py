@@ -8,6 +8,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from tidegate.control.storage.blobs import CHUNK_BYTES, BlobDamaged, BlobMissing, Blobs
 from tidegate.domain.content.digests import DIGEST_PREFIX
 from tidegate.domain.content.entries import File
+from tidegate.domain.content.limits import ContentLimits
 from tidegate.domain.content.manifests import Content, FileManifest
 from tidegate.domain.packages.refusals import ContentDamaged, FileByReference
 
@@ -17,15 +18,19 @@ def store_files(
     files: Mapping[str, bytes],
     references: Iterable[File] = (),
     executables: Container[str] = (),
+    limits: ContentLimits | None = None,
 ) -> FileManifest:
     """The manifest of these files and references; all that is ours, and itself, durable.
 
-    ``executables``: the paths of those among the files that are programs.
+    ``references`` may also be files whose bytes are stored already. ``executables``: the paths of
+    those among the files that are programs.
 
     Raises:
         Invalid, TooLarge: before anything is written.
     """
     manifest = FileManifest((*FileManifest.of(files, executables).files, *references))
+    if limits is not None:
+        limits.check(manifest)
     for content in files.values():
         blobs.put(content)
     return store_manifest(blobs, manifest)

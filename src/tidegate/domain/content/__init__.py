@@ -5,6 +5,7 @@ references    which addresses a file may be fetched from
 entries       one file: path, hash, size, executable or not
 digests       the one digest form; the name of some bytes
 manifests     all files of a release, checked
+limits        how much of it an installation takes in
 differences   how two of them differ
 refusals      what can be wrong with any of it
 

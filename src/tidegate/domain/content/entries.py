@@ -10,7 +10,7 @@ from tidegate.domain.content.paths import check_file_path
 from tidegate.domain.content.references import check_uri
 from tidegate.domain.content.refusals import ContentTooLarge, InvalidDigest
 
-CONTENT_BYTES_MAX = 32 * 1024 * 1024
+CONTENT_BYTES_MAX = 2**40  # of a file or a revision; installations allow less: see limits
 HEX_CHARS: Final = 64
 FILE: Final = "f"
 EXECUTABLE: Final = "x"

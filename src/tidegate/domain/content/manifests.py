@@ -18,7 +18,7 @@ from tidegate.domain.content.entries import CONTENT_BYTES_MAX, EXECUTABLE, FILE,
 from tidegate.domain.content.paths import find_clashes
 from tidegate.domain.content.refusals import ContentTooLarge, InvalidFilePath
 
-FILES_MAX = 10_000
+FILES_MAX = 50_000  # installations allow less: see limits
 REFERENCE_MARK: Final = "@"  # no type begins with it
 IS_EXECUTABLE: Final = {FILE: False, EXECUTABLE: True}
 

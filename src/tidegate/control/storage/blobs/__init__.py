@@ -70,6 +70,29 @@ class Blob:
     put_at: datetime  # the last time that somebody put it
 
 
+class BlobDraft(Protocol):
+    """A body that is being written, in temporary storage. Discard it in any case: once it is kept,
+    that does nothing more.
+    """
+
+    @property
+    def digest(self) -> str:
+        """Of what was written so far."""
+        ...
+
+    def write(self, piece: bytes) -> None:
+        """Raises: InsufficientStorage, Unavailable."""
+        ...
+
+    def keep(self) -> str:
+        """Make it a blob, durable, and give its digest. Raises: as ``Blobs.put``."""
+        ...
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        ...
+
+
 class Blobs(Protocol):
     """A place for bodies. Files and S3 have one; every method may be called from any thread."""
 
@@ -79,6 +102,10 @@ class Blobs(Protocol):
         Raises:
             InsufficientStorage, Unavailable.
         """
+        ...
+
+    def draft(self) -> BlobDraft:
+        """A body to write piece by piece. Raises: InsufficientStorage."""
         ...
 
     def get(self, digest: str) -> bytes:
@@ -142,6 +169,16 @@ def hex_of(digest: object) -> str:
 def pieces(content: Content) -> Iterator[bytes]:
     """The content piece by piece, whichever way it was given."""
     return iter((content,) if isinstance(content, bytes) else content)
+
+
+def put_pieces(draft: BlobDraft, content: Content) -> str:
+    """Write and keep all of the content, or none."""
+    try:
+        for piece in pieces(content):
+            draft.write(piece)
+        return draft.keep()
+    finally:
+        draft.discard()
 
 
 def verify_pieces(digest: str, parts: Iterator[bytes]) -> Iterator[bytes]:

@@ -33,7 +33,7 @@ from tidegate.control.storage.blobs import (
     BlobsForeign,
     Content,
     hex_of,
-    pieces,
+    put_pieces,
     verify_pieces,
 )
 from tidegate.errors import InsufficientStorage
@@ -78,34 +78,25 @@ class FileBlobs:
         self._claim(log_id)
 
     def put(self, content: Content) -> str:
-        try:
-            digest = self._put(content)
-        except OSError as error:
-            if error.errno not in DISK_FAULTS:
-                raise  # whoever sends the content went away
-            self._is_failing = True
-            raise InsufficientStorage(f"A file cannot be written: {error.strerror}.") from error
-        self._is_failing = False
-        return digest
+        return put_pieces(self.draft(), content)
+
+    def draft(self) -> FileDraft:
+        return FileDraft(self)
 
     def write_fault(self) -> str:
         if self._is_failing:
+            draft = None
             try:
-                draft, _ = self._draft(PROBE)
-                draft.unlink(missing_ok=True)
-            except OSError as error:
-                return error.strerror or str(error)
+                draft = self.draft()
+                draft.write(PROBE)
+                draft.sync()
+            except InsufficientStorage as error:
+                return str(getattr(error.__cause__, "strerror", "") or error.detail)
+            finally:
+                if draft is not None:
+                    draft.discard()
             self._is_failing = False
         return ""
-
-    def _put(self, content: Content) -> str:
-        draft, digest = self._draft(content)
-        try:
-            with self._locked(fcntl.LOCK_SH):
-                self._settle(draft, self._path(digest))
-        finally:
-            draft.unlink(missing_ok=True)
-        return digest
 
     def get(self, digest: str) -> bytes:
         return b"".join(self.stream(digest))
@@ -157,22 +148,31 @@ class FileBlobs:
 
     # ── writing ──
 
-    def _draft(self, content: Content) -> tuple[Path, str]:
-        """The content in a file of its own, durable, under a name that nobody reads."""
-        known = sha256()
-        handle, name = tempfile.mkstemp(dir=self._incoming)
+    @contextmanager
+    def watch_disk(self) -> Iterator[None]:
+        """Remember that the disk is full or failing. Raises: InsufficientStorage."""
         try:
-            with os.fdopen(handle, "wb") as file:
-                for part in pieces(content):
-                    known.update(part)
-                    file.write(part)
-                file.flush()
-                self._renew(Path(name))
-                self._sync(file.fileno())
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-        return Path(name), f"{ALGORITHM}:{known.hexdigest()}"
+            yield
+        except OSError as error:
+            if error.errno not in DISK_FAULTS:
+                raise
+            self._is_failing = True
+            raise InsufficientStorage(f"A file cannot be written: {error.strerror}.") from error
+
+    def open_draft(self) -> tuple[BinaryIO, Path]:
+        """A file under a name that nobody reads."""
+        handle, name = tempfile.mkstemp(dir=self._incoming)
+        return os.fdopen(handle, "wb"), Path(name)
+
+    def sync_draft(self, file: BinaryIO, path: Path) -> None:
+        file.flush()
+        self._renew(path)
+        self._sync(file.fileno())
+
+    def name_draft(self, path: Path, digest: str) -> None:
+        with self._locked(fcntl.LOCK_SH):
+            self._settle(path, self._path(digest))
+        self._is_failing = False
 
     def _settle(self, draft: Path, path: Path) -> None:
         """Give the draft its name. What stands there is replaced: that renews its time, and heals
@@ -228,6 +228,41 @@ class FileBlobs:
     def _path(self, digest: str) -> Path:
         digits = hex_of(digest)
         return self._root / digits[:PREFIX_DIGITS] / digits[PREFIX_DIGITS:]
+
+
+class FileDraft:
+    """A blob that is being written: a file in ``incoming`` that gets its name when it is whole."""
+
+    def __init__(self, blobs: FileBlobs) -> None:
+        self._blobs = blobs
+        self._known = sha256()
+        with blobs.watch_disk():
+            self._file, self._path = blobs.open_draft()
+
+    @property
+    def digest(self) -> str:
+        return f"{ALGORITHM}:{self._known.hexdigest()}"
+
+    def write(self, piece: bytes) -> None:
+        self._known.update(piece)
+        with self._blobs.watch_disk():
+            self._file.write(piece)
+
+    def sync(self) -> None:
+        """Make what was written durable, still without a name."""
+        with self._blobs.watch_disk():
+            self._blobs.sync_draft(self._file, self._path)
+
+    def keep(self) -> str:
+        self.sync()
+        with self._blobs.watch_disk():
+            self._blobs.name_draft(self._path, self.digest)
+        return self.digest
+
+    def discard(self) -> None:
+        with suppress(OSError):  # what could not be flushed is dropped
+            self._file.close()
+        self._path.unlink(missing_ok=True)  # after ``keep`` it has another name
 
 
 def _parts(file: BinaryIO, bytes_max: int = -1) -> Iterator[bytes]:

@@ -31,7 +31,7 @@ from tidegate.control.storage.blobs import (
     BlobsForeign,
     Content,
     hex_of,
-    pieces,
+    put_pieces,
     verify_pieces,
 )
 from tidegate.errors import InvalidInput, Unavailable
@@ -79,17 +79,15 @@ class S3Blobs:
         self._claim(log_id)
 
     def put(self, content: Content) -> str:
-        with SpooledTemporaryFile(SPOOLED_BYTES_MAX) as draft:
-            known = sha256()
-            for part in pieces(content):
-                known.update(part)
-                draft.write(part)
-            if draft.tell() > OBJECT_BYTES_MAX:
-                raise InvalidInput(f"a blob has at most {OBJECT_BYTES_MAX} bytes")
-            digits = known.hexdigest()
-            self._upload(digits, draft)
-            self._outlive_removal(digits, draft)
-        return f"{ALGORITHM}:{digits}"
+        return put_pieces(self.draft(), content)
+
+    def draft(self) -> S3Draft:
+        return S3Draft(self)
+
+    def upload(self, digits: str, draft: IO[bytes]) -> None:
+        """Store what was written under its digest."""
+        self._upload(digits, draft)
+        self._outlive_removal(digits, draft)
 
     def get(self, digest: str) -> bytes:
         return b"".join(self.stream(digest))
@@ -217,3 +215,29 @@ class S3Blobs:
 
     def _mark(self, digits: str) -> str:
         return f"{self._prefix}leaving/{digits}"
+
+
+class S3Draft:
+    """An object that is being written: it waits in memory or on disk until its digest is known."""
+
+    def __init__(self, blobs: S3Blobs) -> None:
+        self._blobs = blobs
+        self._file = SpooledTemporaryFile(SPOOLED_BYTES_MAX)  # noqa: SIM115 - discard closes it
+        self._known = sha256()
+
+    @property
+    def digest(self) -> str:
+        return f"{ALGORITHM}:{self._known.hexdigest()}"
+
+    def write(self, piece: bytes) -> None:
+        self._known.update(piece)
+        self._file.write(piece)
+        if self._file.tell() > OBJECT_BYTES_MAX:
+            raise InvalidInput(f"a blob has at most {OBJECT_BYTES_MAX} bytes")
+
+    def keep(self) -> str:
+        self._blobs.upload(self._known.hexdigest(), self._file)
+        return self.digest
+
+    def discard(self) -> None:
+        self._file.close()

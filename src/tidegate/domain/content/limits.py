@@ -1,0 +1,59 @@
+"""How much a revision may hold: what an operator chose, below what any installation allows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from tidegate.domain.content.manifests import FileManifest
+from tidegate.domain.content.refusals import ContentTooLarge
+
+MIB: Final = 1024 * 1024
+
+
+class ContentLimits(Struct, frozen=True, kw_only=True):
+    """Each member is a setting of the server by the same name.
+
+    They are asked when files arrive. What was stored under larger limits stays as it is.
+    """
+
+    file_bytes_max: int = 32 * MIB  # of one file that is kept here
+    revision_bytes_max: int = 32 * MIB  # of all files of a revision that are kept here
+    revision_files_max: int = 10_000  # references count
+    references_bytes_max: int = 1024 * MIB  # of all files of a revision that lie elsewhere
+
+    def check(self, manifest: FileManifest) -> None:
+        """Raises: ContentTooLarge: names the limit and its setting."""
+        kept = tuple(file for file in manifest.files if file.uri is None)
+        for file in kept:
+            self.check_file(file.path, file.bytes)
+        self.check_count(len(manifest.files))
+        total = sum(file.bytes for file in kept)
+        if total > self.revision_bytes_max:
+            raise _too_large("The files have", total, self, "revision_bytes_max")
+        total = sum(file.bytes for file in manifest.references)
+        if total > self.references_bytes_max:
+            raise _too_large("The references have", total, self, "references_bytes_max")
+
+    def check_file(self, name: str, size: int) -> None:
+        """Raises: ContentTooLarge."""
+        if size > self.file_bytes_max:
+            raise _too_large(f"{name} has", size, self, "file_bytes_max")
+
+    def check_count(self, count: int) -> None:
+        """Raises: ContentTooLarge."""
+        if count > self.revision_files_max:
+            raise _too_large("The revision has", count, self, "revision_files_max")
+
+
+def _too_large(what: str, found: int, limits: ContentLimits, setting: str) -> ContentTooLarge:
+    allowed: int = getattr(limits, setting)
+    unit = "files" if setting == "revision_files_max" else "bytes"
+    return ContentTooLarge(
+        f"{what} {found} {unit}, and this server allows {allowed}. An operator can raise the"
+        f" setting {setting}.",
+        found=found,
+        allowed=allowed,
+        setting=setting,
+    )
