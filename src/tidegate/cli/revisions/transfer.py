@@ -88,7 +88,8 @@ def unpack_archive(
     files: Files = {}
     size = 0
     try:
-        with tarfile.open(fileobj=cast("IO[bytes]", source), mode="r|") as archive:
+        opened = cast("IO[bytes]", source)
+        with tarfile.open(fileobj=opened, mode="r|", bufsize=PIECE_BYTES) as archive:
             for member in archive:
                 size += member.size
                 if not member.isreg() or len(files) >= count or size > total:
