@@ -45,6 +45,7 @@ def code(answer: httpx2.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["code"]
 
 
+@pytest.mark.req("OP-12", engines=None, reason="an operation of a served fleet")
 def test_enrolls_new_hosts_with_its_labels_up_to_its_limit(fleet: ServedFleet) -> None:
     made = create(fleet, limit=2)
     agents = [new_agent(fleet, f"db-0{number}") for number in range(3)]
@@ -62,6 +63,7 @@ def test_enrolls_new_hosts_with_its_labels_up_to_its_limit(fleet: ServedFleet) -
 
 
 @pytest.mark.parametrize("end", [None, "revoke", "retire"])
+@pytest.mark.req("OP-12", engines=None, reason="an operation of a served fleet")
 def test_never_takes_a_name_that_exists(fleet: ServedFleet, end: str | None) -> None:
     if end is not None:
         fleet.operator.post(f"/v1/hosts/web-01/{end}", json={"reason": "x"})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.api.served_fleet import CHANNEL, ServedFleet, serve_fleet
 
 
@@ -28,6 +30,20 @@ def test_lists_and_lifts_what_made_a_host_go_back(tmp_path: Path) -> None:
         assert lifted.status_code == 200, lifted.text
         assert lifted.json()["position"] > row["version"]
         assert (again.status_code, again.json()["code"]) == (404, "quarantine_not_found")
+        assert fleet.viewer.get("/v1/quarantine").json()["items"] == []
+
+
+@pytest.mark.req("OP-13", engines=None, reason="names in what an operator types and reads")
+def test_names_the_release_and_is_lifted_by_its_name(tmp_path: Path) -> None:
+    with serve_fleet(tmp_path / "data") as fleet:
+        fleet.sail()
+        fleet.fail("web-01")
+        (row,) = fleet.viewer.get("/v1/quarantine").json()["items"]
+
+        assert row["release_id"] == "web.1"
+        assert (
+            _lifted(fleet, {"channel": CHANNEL, "closure_hash": "web.1", "reason": "disk"}) == 200
+        )
         assert fleet.viewer.get("/v1/quarantine").json()["items"] == []
 
 

@@ -48,6 +48,7 @@ def retire(fleet: ServedFleet) -> None:
     assert done.status_code == 200, done.text
 
 
+@pytest.mark.req("OP-12", engines=None, reason="an operation of a served fleet")
 def test_replaces_the_key_of_a_host_and_refuses_the_old_one(fleet: ServedFleet) -> None:
     old, before = fleet.agents[HOST], shown(fleet)
     assert old.poll().status_code == 204
@@ -67,6 +68,7 @@ def test_replaces_the_key_of_a_host_and_refuses_the_old_one(fleet: ServedFleet) 
         assert "web-01 enrolled again with another key" in refused.json()["detail"]
 
 
+@pytest.mark.req("OP-12", engines=None, reason="an operation of a served fleet")
 def test_revokes_the_old_key_in_the_same_commit(fleet: ServedFleet) -> None:
     old = fleet.agents[HOST].public_key
 

@@ -19,14 +19,14 @@ ROOT = Path(__file__).parents[2]
 PROMISED = {
     "rev": "list show create clone copy pull push files diff propose withdraw approve reject"
     " propose-delete reject-delete delete history upgrade reap",
-    "repo": "list show create edit",
-    "channel": "list show create edit promote rollback hold release protect unprotect"
+    "repo": "list show create edit delete",
+    "channel": "list show create edit delete promote rollback hold release protect unprotect"
     " history policy",
     "request": "list show approve reject withdraw run review",
     "rollout": "list show plan simulate watch pause resume skip continue skip-wave promote-all"
     " abort retry clear explain events override open",
     "host": "list show enroll re-enroll revoke explain label retire",
-    "quarantine": "list lift",
+    "quarantine": "list show lift",
     "freeze": "list show create delete",
     "join": "list show create delete",
     "window": "list show create edit delete next",

@@ -15,6 +15,7 @@ from tests.domain.memory_fleet import CHANNEL, PACKAGE, MemoryFleet
 from tests.domain.registry import OfferRelease, digest_of, offer_release, operator
 from tidegate.domain.channels.facts import (
     ChannelCreated,
+    ChannelDeleted,
     ChannelEdge,
     ChannelEdited,
     ChannelHeld,
@@ -167,6 +168,7 @@ EVENTS: list[ChannelEvent] = [
     ChannelEdited(
         channel=CHANNEL, operator="user_1", at=T0, selector="a=b", policy=ChannelPolicy()
     ),
+    ChannelDeleted(channel=CHANNEL, at=T0, **WHO),
     ChannelHeld(channel=CHANNEL, at=T0, **WHO),
     ChannelUnheld(channel=CHANNEL, at=T0, **WHO),
     ChannelProtectionSet(channel=CHANNEL, at=T0, protection=ChannelProtection(), **WHO),
@@ -207,7 +209,9 @@ def test_expects_the_end_of_the_rollout_that_it_has_whatever_its_state(state: Ro
     channel = after(opening(FIRST), becomes(state))
 
     if state in (RolloutState.SUPERSEDED, RolloutState.PRUNED):
-        assert step(channel, opening(SECOND), T0).active_rollout_id == SECOND
+        moved = step(channel, opening(SECOND), T0)
+        assert moved is not None
+        assert moved.active_rollout_id == SECOND
     else:
         with pytest.raises(SupersessionExpected) as refusal:
             step(channel, opening(SECOND), T0)

@@ -71,6 +71,12 @@ EDIT = edit_verb("app=web,tier=rest")
 EDIT_BADLY = edit_verb("app=")
 HOLD = stop_verb(steps.HOLD_CHANNEL, "hold")
 UNHOLD = stop_verb(steps.UNHOLD_CHANNEL, "unhold", "release")
+DELETE = Verb(
+    steps.DELETE_CHANNEL,
+    ApiCall("POST", f"/v1/channels/{CHANNEL}/delete", {"reason": WHY}),
+    ("channel", "delete", CHANNEL, "--reason", WHY),
+    "the dashboard shows no form for it yet",
+)
 OF_CHANNEL = (Grant(Role.RELEASE_MANAGER, f"channel:{EDGE}"),)
 
 CASES = (
@@ -90,6 +96,9 @@ CASES = (
     VerbCase(UNHOLD, "a held one", OPERATOR, hold),
     VerbCase(UNHOLD, "one that is not held", MANAGER, create, changes=False),
     VerbCase(UNHOLD, "as a viewer", VIEWER, hold, "missing_permission"),
+    VerbCase(DELETE, "one that nothing uses", MANAGER, create),
+    VerbCase(DELETE, "as a viewer", VIEWER, create, "missing_permission"),
+    VerbCase(DELETE, "an unknown one", MANAGER, code="channel_not_found"),
 )
 
 

@@ -40,6 +40,12 @@ CHANGE_UNSEEN = Verb(
     "the command line reads the version itself",
     NO_PAGE,
 )
+DELETE = Verb(
+    steps.DELETE_REPOSITORY,
+    ApiCall("POST", f"{URL}/delete", {"reason": "empty"}),
+    ("repo", "delete", "mine", "--reason", "empty"),
+    NO_PAGE,
+)
 
 CASES = (
     VerbCase(CREATE, "a new one", ADMIN),
@@ -47,6 +53,9 @@ CASES = (
     VerbCase(CREATE, "one that exists", ADMIN, make, "already_exists"),
     VerbCase(CHANGE, "its quorum", SCOPED, make),
     VerbCase(CHANGE, "as a viewer", VIEWER, make, "missing_permission"),
+    VerbCase(DELETE, "an empty one", SCOPED, make),
+    VerbCase(DELETE, "as a viewer", VIEWER, make, "missing_permission"),
+    VerbCase(DELETE, "an unknown one", ADMIN, code="not_found"),
     VerbCase(CHANGE_UNSEEN, "without a version", ADMIN, make, "version_required"),
 )
 

@@ -395,6 +395,17 @@ def request_promotion(
         wait_for_rollout(context, rollout_id, wait)
 
 
+@channel.command("delete")
+@click.argument("channel", shell_complete=CHANNELS)
+@reason(required=True)
+@break_glass_option
+@with_context
+def delete(context: CommandContext, channel: str, reason: str) -> None:
+    """Delete CHANNEL, which nothing uses any more. Its history stays."""
+    answer = context.client.write("POST", at("channels", channel, "delete"), {"reason": reason})
+    context.done(answer, f"channel {channel} is deleted; its hosts keep what they run")
+
+
 @channel.command("hold")
 @click.argument("channel", shell_complete=CHANNELS)
 @reason(required=True)

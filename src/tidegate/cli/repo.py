@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tidegate.cli.completion import names
-from tidegate.cli.context import CommandContext, NounGroup, version_option, with_context
+from tidegate.cli.context import CommandContext, NounGroup, reason, version_option, with_context
 from tidegate.cli.output import column
 from tidegate.cli.paths import at
 
@@ -85,6 +85,16 @@ def edit(
     etag = context.etag_of(path, version)
     answer = context.client.write("PATCH", path, body, etag=etag)
     context.done(answer, f"repository {name} is changed")
+
+
+@repo.command("delete")
+@click.argument("name", shell_complete=names("/v1/repositories", "name"))
+@reason(required=True)
+@with_context
+def delete(context: CommandContext, name: str, reason: str) -> None:
+    """Delete NAME, which has no packages. Its history stays."""
+    answer = context.client.write("POST", at("repositories", name, "delete"), {"reason": reason})
+    context.done(answer, f"repository {name} is deleted")
 
 
 @repo.command("list")

@@ -171,7 +171,7 @@ class Installation:
         self.channels = ChannelOperations(execute, lanes, reads, self.fleet_reader, self.log, guard)
         self.freezes = FreezeOperations(execute, reads, self.clock, guard)
         self.windows = WindowOperations(execute, reads, self.clock, guard)
-        self.quarantine = QuarantineOperations(execute, guard)
+        self.quarantine = QuarantineOperations(execute, reads, guard)
         self.budgets = BudgetOperations(execute, reads, self.fleet_reader, guard)
         self.hosts = HostOperations(execute, lanes, reads, self.enrollment, guard)
         self.requests = RequestOperations(
@@ -199,7 +199,7 @@ class Installation:
         self.packages = PackageOperations(execute, lanes, reads, self.uploads)
         self.owner_cleanup = OwnerCleanupOperations(self.control, self.nudge)
         self.releases = ReleaseOperations(execute, reads, row_history)
-        self.repositories = RepositoryOperations(execute, row_history)
+        self.repositories = RepositoryOperations(execute, reads, row_history)
         self.outbox = OutboxOperations(execute, self.outbox_reader)
         self.targets = TargetOperations(self.settings, self.clock, self.log)
         self.publications = PublicationOperations(

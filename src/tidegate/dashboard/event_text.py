@@ -238,6 +238,9 @@ def _channel(fact: Any, type: str, people: Names) -> Line | None:
             word = "created" if type == "ChannelCreated" else "edited"
             title = f"Channel {fact.channel} was {word} by {people(fact.operator)}"
             return "channels", "info", title, fact.selector
+        case "ChannelDeleted":
+            title = f"Channel {fact.channel} was deleted by {people(fact.operator)}"
+            return "channels", "gone", title, fact.reason
         case "ChannelHeld" | "ChannelUnheld":
             word = "held" if type == "ChannelHeld" else "released"
             title = f"{fact.channel} was {word} by {people(fact.operator)}"
@@ -258,6 +261,9 @@ def _channel(fact: Any, type: str, people: Names) -> Line | None:
 
 def _revision(fact: Any, type: str, people: Names) -> Line | None:
     match type:
+        case "RepositoryDeleted":
+            title = f"Repository {fact.repository} was deleted by {people(fact.by)}"
+            return "cross", "gone", title, fact.reason
         case "RevisionCreated":
             return "pencil", "idle", f"{fact.name} was drafted", f"by {people(fact.by)}"
         case "RevisionContentReplaced":

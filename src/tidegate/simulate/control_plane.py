@@ -190,7 +190,7 @@ class SimulatedControlPlane:
         )
         self.freezes = FreezeOperations(self.execute, reads, self.clock, guard)
         self.windows = WindowOperations(self.execute, reads, self.clock, guard)
-        self.quarantine = QuarantineOperations(self.execute, guard)
+        self.quarantine = QuarantineOperations(self.execute, reads, guard)
         self.budgets = BudgetOperations(self.execute, reads, self.fleet_reader, guard)
         self.dispatcher = Dispatcher(self.lanes, self.fleet_reader, self.clock, self._wake)
         self.deliveries = OrderQueue(self.store, self.submit, self.clock)

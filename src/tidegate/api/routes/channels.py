@@ -31,6 +31,7 @@ from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.access.steps import (
     CREATE_CHANNEL,
+    DELETE_CHANNEL,
     EDIT_CHANNEL,
     HOLD_CHANNEL,
     PROTECT_CHANNEL,
@@ -47,6 +48,8 @@ from tidegate.domain.channels.facts import (
 )
 from tidegate.domain.channels.refusals import (
     ChannelExists,
+    ChannelInUse,
+    ChannelNameUsed,
     ChannelNotFound,
     MalformedPolicy,
 )
@@ -76,7 +79,7 @@ from tidegate.web.routing import (
     requires_somewhere,
     requires_step,
 )
-from tidegate.web.shapes import Listed
+from tidegate.web.shapes import Listed, Written
 
 EDGES_MAX = 64
 
@@ -339,6 +342,14 @@ def _policy(given: PolicyGiven) -> ChannelPolicy:
 # ── steering ──────────────────────────────────────────────────────────────────────────────────────
 
 
+def delete(
+    request: Request[ChannelPath, Nothing, ReasonBody], channels: ChannelOperations
+) -> Response:
+    """Delete a channel that nothing uses. Its history stays."""
+    position = channels.delete(request.caller, request.path.channel, request.body.reason)
+    return Response(Written(position), position=position)
+
+
 def hold(
     request: Request[ChannelPath, Nothing, ReasonBody],
     documents: ChannelDocuments,
@@ -420,7 +431,7 @@ ROUTES = (
         requires_step(CREATE_CHANNEL, lambda request: channel_scope(request.body.channel)),
         ChannelShown,
         status=201,
-        errors=(*_CLAIMS, ChannelExists),
+        errors=(*_CLAIMS, ChannelExists, ChannelNameUsed),
     ),
     Route(
         "GET",
@@ -440,6 +451,15 @@ ROUTES = (
         guard=EDIT_CHANNEL.version,
         requests=RequestShown,
         errors=(*_CLAIMS, ChannelNotFound, StaleVersion, BreakGlassForbidden),
+    ),
+    Route(
+        "POST",
+        "/v1/channels/{channel}/delete",
+        delete,
+        requires_step(DELETE_CHANNEL, scope_of),
+        Written,
+        requests=RequestShown,
+        errors=(ChannelNotFound, ChannelInUse, LaneBusy, BreakGlassForbidden),
     ),
     Route(
         "POST",

@@ -18,6 +18,7 @@ from tidegate.domain.access.steps import LIFT_QUARANTINE
 from tidegate.domain.channels.refusals import QuarantineNotFound
 from tidegate.domain.channels.rows import QUARANTINE, Quarantined
 from tidegate.domain.requests.refusals import BreakGlassForbidden
+from tidegate.domain.rollouts.names import ref_of
 from tidegate.web.inputs import Input, Nothing, Paging
 from tidegate.web.paging import Cursors
 from tidegate.web.routing import Request, Response, Route, requires_somewhere, requires_step
@@ -30,12 +31,13 @@ class QuarantineFilter(Paging, frozen=True, kw_only=True):
 
 class Lifting(Input, frozen=True, kw_only=True):
     channel: ScopeName
-    closure_hash: Annotated[str, Meta(min_length=1, max_length=256)]
+    closure_hash: Annotated[str, Meta(min_length=1, max_length=256)]  # or a release that has it
     reason: Reason
 
 
 class QuarantinedShown(Quarantined, frozen=True, kw_only=True):
     version: int  # the position of what showed it first
+    release_id: str  # that the rollout was of
 
 
 def list_all(
@@ -51,7 +53,9 @@ def list_all(
     )
     last = found[-1].id if len(found) == request.query.limit else None
     seen = [
-        QuarantinedShown(**asdict(item.row), version=item.version)
+        QuarantinedShown(
+            **asdict(item.row), version=item.version, release_id=ref_of(item.row.rollout_id)
+        )
         for item in found
         if request.principal.may(Verb.READ, channel_scope(item.row.channel))
     ]

@@ -6,13 +6,19 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from tidegate.api.routes.channels import ReasonBody
 from tidegate.control.operations.repositories import RepositoryOperations
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import repository_scope
-from tidegate.domain.access.steps import CHANGE_REPOSITORY, CREATE_REPOSITORY
+from tidegate.domain.access.steps import CHANGE_REPOSITORY, CREATE_REPOSITORY, DELETE_REPOSITORY
 from tidegate.domain.packages.names import LABEL_CHARS_MAX
-from tidegate.domain.packages.refusals import AlreadyExists, InvalidName, RepositoryNotFound
+from tidegate.domain.packages.refusals import (
+    AlreadyExists,
+    InvalidName,
+    RepositoryInUse,
+    RepositoryNotFound,
+)
 from tidegate.domain.packages.rows import REPOSITORIES, Repository, repository_key
 from tidegate.domain.packages.slices import QUORUM_DEFAULT, QUORUM_MAX
 from tidegate.kernel.model import Position
@@ -26,7 +32,7 @@ from tidegate.web.routing import (
     requires_somewhere,
     requires_step,
 )
-from tidegate.web.shapes import Listed
+from tidegate.web.shapes import Listed, Written
 
 Label = Annotated[
     str, Meta(min_length=1, max_length=LABEL_CHARS_MAX, pattern="^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")
@@ -109,6 +115,14 @@ def change(
     return _show(outcome.found, outcome.position)
 
 
+def delete(
+    request: Request[RepositoryPath, Nothing, ReasonBody], repositories: RepositoryOperations
+) -> Response:
+    """Delete a repository without packages. Its history stays."""
+    position = repositories.delete(request.caller, request.path.repository, request.body.reason)
+    return Response(Written(position), position=position)
+
+
 def list_all(
     request: Request[Nothing, Paging, Nothing], reads: Reads, cursors: Cursors
 ) -> Response:
@@ -158,5 +172,13 @@ ROUTES = (
         RepositoryShown,
         guard=CHANGE_REPOSITORY.version,
         errors=(RepositoryNotFound,),
+    ),
+    Route(
+        "POST",
+        "/v1/repositories/{repository}/delete",
+        delete,
+        requires_step(DELETE_REPOSITORY, _of_path),
+        Written,
+        errors=(RepositoryNotFound, RepositoryInUse),
     ),
 )

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import Lanes
 from tidegate.control.operations.execute import Execute
+from tidegate.control.operations.ids import make_id
 from tidegate.control.operations.protection import GuardedVerb, ProtectionGuard
 from tidegate.control.queries.log_reader import LogReader
 from tidegate.control.queries.reads import Found, Reads
@@ -26,6 +27,7 @@ from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope, repository_scope
 from tidegate.domain.access.steps import (
     CREATE_CHANNEL,
+    DELETE_CHANNEL,
     EDIT_CHANNEL,
     HOLD_CHANNEL,
     PROTECT_CHANNEL,
@@ -41,11 +43,20 @@ from tidegate.domain.channels.facts import (
     ChannelProtection,
 )
 from tidegate.domain.channels.policy import check_named
-from tidegate.domain.channels.refusals import ChannelNotFound, ProtectionLoosened
+from tidegate.domain.channels.refusals import (
+    ChannelInUse,
+    ChannelNameUsed,
+    ChannelNotFound,
+    ProtectionLoosened,
+)
 from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.channels.stops import ChannelStops, own_stops_key
 from tidegate.domain.fleet.claims import check_scope
 from tidegate.domain.fleet.rows import FLEET, ChannelScope, Fleet, fleet_key
 from tidegate.domain.packages.names import DEFAULT_REPOSITORY
+from tidegate.domain.releases.facts import PinStatus
+from tidegate.domain.releases.rows import Actual, actual_key
+from tidegate.domain.rollouts.channel_deletion import DeleteChannel, delete_channel, list_users
 from tidegate.errors import StaleVersion
 from tidegate.kernel.model import Clause, Position, Query
 
@@ -105,13 +116,16 @@ class ChannelOperations:
         The caller must be allowed to read the package's repository and the channel of each edge.
 
         Raises:
-            ChannelExists, InvalidSelector, MalformedPolicy, SelectorOverlap.
+            ChannelExists, ChannelNameUsed, InvalidSelector, MalformedPolicy, SelectorOverlap.
             LaneBusy: other commands kept the fleet busy; nothing was changed.
         """
         caller.demand(CREATE_CHANNEL, channel_scope(channel))
         demand_permission(caller.principal, (Verb.READ,), _package_scope(package))
         policy = DEFAULT_POLICY if policy is None else policy
         _demand_readable(caller, policy.edges)
+        pin = self._reads.find(actual_key(channel), Actual)
+        if pin is not None and pin.row.status is PinStatus.RETIRED:
+            raise ChannelNameUsed(channel)
         asked = slices.CreateChannel(
             channel=channel, package=package, selector=selector, operator=caller.id, policy=policy
         )
@@ -174,6 +188,62 @@ class ChannelOperations:
         )
         earlier = lambda: self._execute.earlier(slices.edit_channel, asked, caller)  # noqa: E731
         return self._position(channel, self._guard.run(caller, verb, run, earlier))
+
+    def delete(self, caller: Caller, channel: str, reason: str) -> Position:
+        """Remove a channel that nothing uses; its hosts are free, and the log keeps everything. On
+        a protected channel that takes a second person.
+
+        Raises:
+            ChannelInUse.
+        """
+        caller.demand(DELETE_CHANNEL, channel_scope(channel))
+        asked = DeleteChannel(
+            channel=channel,
+            operator=caller.id,
+            reason=reason,
+            command_id=make_id(caller, DELETE_CHANNEL, "command"),
+        )
+
+        def complete() -> DeleteChannel:
+            return replace(asked, waiting=self._list_waiting(channel))
+
+        def check() -> None:
+            rows = self._reads.find_all(
+                (channel_key(channel), Channel),
+                (fleet_key(), Fleet),
+                (own_stops_key(channel), ChannelStops),
+            )
+            row, fleet, stops = (None if found is None else found.row for found in rows)
+            if row is None:
+                raise ChannelNotFound(channel)
+            users = [*list_users(row, fleet, stops, self._execute.now()), *complete().waiting]
+            if users:
+                raise ChannelInUse(channel, users)
+
+        def run(by: Caller) -> CommandOutcome:
+            return self._lanes.run(
+                FLEET, lambda: self._execute(delete_channel, complete(), by, asked=asked)
+            )
+
+        verb = GuardedVerb(
+            step=DELETE_CHANNEL,
+            channels=(channel,),
+            arguments={"reason": reason},
+            reason=reason,
+            check=check,
+        )
+        earlier = lambda: self._execute.earlier(delete_channel, asked, caller)  # noqa: E731
+        return self._guard.run(caller, verb, run, earlier).position
+
+    def _list_waiting(self, channel: str) -> tuple[str, ...]:
+        """Open rollouts of other channels whose frozen plans wait for the channel. Those that open
+        later follow a policy, which the commit looks at.
+        """
+        return tuple(
+            row.rollout_id
+            for row in self._fleet.open_rollouts()
+            if any(edge.channel == channel for edge in self._fleet.tally(row.rollout_id).row.edges)
+        )
 
     def hold(self, caller: Caller, channel: str, reason: str) -> Position:
         """Allow no promotion and no order on the channel until it is released."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 
 from msgspec import Struct
 
@@ -47,6 +48,10 @@ class Execute:
         outcome = self._control.execute(item, command, meta=meta, key=key, asked=asked)
         self.notify()
         return outcome
+
+    def now(self) -> datetime:
+        """The time by which commands are decided."""
+        return self._control.clock()
 
     def earlier(self, item: Slice, asked: Struct, caller: Caller) -> CommandOutcome | None:
         """What the first copy of this request led to; None: there was none.

@@ -28,6 +28,7 @@ from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.access.steps import (
     APPROVE_REQUEST,
     CREATE_WINDOW,
+    DELETE_CHANNEL,
     DELETE_WINDOW,
     EDIT_CHANNEL,
     EDIT_WINDOW,
@@ -381,6 +382,8 @@ class RequestOperations:
                 return lambda asker: do.quarantine.lift(
                     asker, channel, lifting.closure_hash, lifting.reason
                 )
+            case DELETE_CHANNEL.name:
+                return lambda asker: do.channels.delete(asker, channel, said["reason"])
             case UNHOLD_CHANNEL.name:
                 return lambda asker: do.channels.unhold(asker, channel, said["reason"])
         return self._of_stops(row.kind, said)

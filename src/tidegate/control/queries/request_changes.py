@@ -77,6 +77,8 @@ class _Changes:
                 yield from self._edit()
             case steps.PROTECT_CHANNEL.name:
                 yield from self._protection()
+            case steps.DELETE_CHANNEL.name:
+                yield RequestChange("channel", self._row.channel, "deleted")
             case steps.UNHOLD_CHANNEL.name:
                 yield RequestChange("hold", self._hold(), NONE)
             case steps.LIFT_QUARANTINE.name:

@@ -123,6 +123,8 @@ CREATE_REPOSITORY: Final = Step(name="repository.create", verbs=ADMINISTER)
 """Create a repository."""
 CHANGE_REPOSITORY: Final = Step(name="repository.change", verbs=ADMINISTER, version=DEMANDED)
 """Change how a repository's revisions are approved."""
+DELETE_REPOSITORY: Final = Step(name="repository.delete", verbs=ADMINISTER)
+"""Delete a repository without packages. Its history stays."""
 
 # ── releases: on the channel that a scope is named after ──
 REGISTER_RELEASE: Final = Step(name="release.register", verbs=RELEASE)
@@ -201,6 +203,8 @@ CREATE_CHANNEL: Final = Step(name="channel.create", verbs=RELEASE)
 """Create a channel with its package, selector and policy."""
 EDIT_CHANNEL: Final = Step(name="channel.edit", verbs=RELEASE, version=DEMANDED)
 """Change the selector or the policy of a channel. Open rollouts keep their plan."""
+DELETE_CHANNEL: Final = Step(name="channel.delete", verbs=RELEASE)
+"""Delete a channel that nothing uses. Its history stays."""
 HOLD_CHANNEL: Final = Step(name="channel.hold", verbs=STOP_CHANNEL, urgent=True)
 """Hold a channel. It accepts no promotion and sends no orders until the hold is released."""
 UNHOLD_CHANNEL: Final = Step(name="channel.unhold", verbs=STOP_CHANNEL)
@@ -289,6 +293,7 @@ STEPS: Final = _steps(
         IMPORT_PACKAGE,
         CREATE_REPOSITORY,
         CHANGE_REPOSITORY,
+        DELETE_REPOSITORY,
         REGISTER_RELEASE,
         TRANSITION_RELEASE,
         RETIRE_RELEASE,
@@ -324,6 +329,7 @@ STEPS: Final = _steps(
         SIGN_OUT,
         CREATE_CHANNEL,
         EDIT_CHANNEL,
+        DELETE_CHANNEL,
         HOLD_CHANNEL,
         UNHOLD_CHANNEL,
         PROTECT_CHANNEL,

@@ -173,6 +173,12 @@ class ChannelEdited(ChannelFact, frozen=True, kw_only=True):
     policy: ChannelPolicy
 
 
+class ChannelDeleted(ChannelFact, frozen=True, kw_only=True):
+    """The channel is gone, and its hosts are free. Its history stays."""
+
+    reason: str
+
+
 class ChannelHeld(ChannelFact, frozen=True, kw_only=True):
     """No promotion and no order on this channel, until it is let go."""
 
@@ -263,6 +269,7 @@ FACTS = facts(
     "fleet",
     ChannelCreated,
     ChannelEdited,
+    ChannelDeleted,
     ChannelHeld,
     ChannelUnheld,
     ChannelProtectionSet,

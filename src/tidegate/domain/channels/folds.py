@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tidegate.domain.channels.facts import (
     ChannelCreated,
+    ChannelDeleted,
     ChannelHeld,
     ChannelProtectionSet,
     ChannelUnheld,
@@ -74,7 +75,7 @@ def step_channel(
     retired goes back to nothing. Raises: as ``step``.
     """
     if not isinstance(event, ReleaseRetired):
-        after: Channel | None = step(row, event, now)
+        after = step(row, event, now)
     else:
         after = None if row is None else replace(row, ladder=())
     return after, changed_rungs(row, after, now)
@@ -100,10 +101,11 @@ def step_freeze(
 
 
 def step_protected(
-    row: ProtectedChannels, fact: ChannelProtectionSet, now: datetime
+    row: ProtectedChannels, fact: ChannelProtectionSet | ChannelDeleted, now: datetime
 ) -> ProtectedChannels:
     others = set(row.channels) - {fact.channel}
-    named = others if fact.protection is None else others | {fact.channel}
+    is_over = isinstance(fact, ChannelDeleted) or fact.protection is None
+    named = others if is_over else others | {fact.channel}
     return ProtectedChannels(tuple(sorted(named)))
 
 
@@ -111,6 +113,7 @@ def step_protected(
 
 Stopping = (
     ChannelCreated
+    | ChannelDeleted
     | ChannelHeld
     | ChannelUnheld
     | FreezeStarted
@@ -131,11 +134,13 @@ def _stops_ids(fact: Stopping) -> tuple[str, ...]:
     return (fact.channel,)
 
 
-def step_stops(row: ChannelStops, fact: Stopping, now: datetime) -> ChannelStops:
+def step_stops(row: ChannelStops, fact: Stopping, now: datetime) -> ChannelStops | None:
     """Raises: LimitExceeded: too many freezes or windows."""
     match fact:
         case ChannelCreated(package=package):
             return replace(row, package=package)
+        case ChannelDeleted():
+            return None
         case ChannelHeld(operator=operator, reason=reason):
             return replace(row, held_by=operator, held_reason=reason)
         case ChannelUnheld():
@@ -201,7 +206,7 @@ def step_quarantine(
 
 channels = Machine(
     collection=CHANNELS,
-    number=6,
+    number=7,
     reads=(*get_args(ChannelEvent), ReleaseRetired),
     ids=_channel_ids,
     start=lambda id, fact: None,
@@ -225,7 +230,7 @@ freezes = Fold(
 )
 channel_stops = Fold(
     collection=CHANNEL_STOPS,
-    number=2,
+    number=3,
     reads=get_args(Stopping),
     ids=_stops_ids,
     start=lambda id, fact: ChannelStops(scope=id),
@@ -243,7 +248,7 @@ quarantined_closures = Fold(
 protected_channels = Fold(
     collection=PROTECTED_CHANNELS,
     number=1,
-    reads=(ChannelProtectionSet,),
+    reads=(ChannelProtectionSet, ChannelDeleted),
     ids=lambda fact: (protected_channels_key().id,),
     start=lambda id, fact: ProtectedChannels(),
     step=step_protected,

@@ -1,6 +1,7 @@
 """A channel as a pure function of what happened to it: which of its rollouts counts.
 
     absent ──created──▶ idle ──opened──▶ busy ──superseded, pruned──▶ idle
+                          └──deleted──▶ absent ◀──deleted──┘
 
 Busy is a channel whose newest rollout is not superseded or pruned; Terminal, Reverted and Failed
 ones count too. Opening on a busy channel is refused: the old rollout's end goes first.
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 
 from tidegate.domain.channels.facts import (
     ChannelCreated,
+    ChannelDeleted,
     ChannelEdited,
     ChannelHeld,
     ChannelProtectionSet,
@@ -43,8 +45,8 @@ def state_of(channel: Channel | None) -> ChannelState:
     return ChannelState.IDLE if channel.active_rollout_id is None else ChannelState.BUSY
 
 
-def step(channel: Channel | None, event: ChannelEvent, now: datetime) -> Channel:
-    """The channel after ``event``.
+def step(channel: Channel | None, event: ChannelEvent, now: datetime) -> Channel | None:
+    """The channel after ``event``; None: it does not exist.
 
     Raises:
         IllegalTransition: the table has no such pair. SupersessionExpected. ChannelOnHold.
@@ -52,6 +54,8 @@ def step(channel: Channel | None, event: ChannelEvent, now: datetime) -> Channel
     state = state_of(channel)
     if type(event) not in TABLE[state]:
         raise IllegalTransition("channel", state, type(event).__name__)
+    if channel is None and isinstance(event, RolloutTransitioned):
+        return None
     if channel is None:
         assert isinstance(event, ChannelCreated), "the table lets nothing else begin a channel"
         return Channel(
@@ -64,6 +68,8 @@ def step(channel: Channel | None, event: ChannelEvent, now: datetime) -> Channel
             auto_rollback_by=event.operator if event.policy.auto_rollback else None,
         )
     match event:
+        case ChannelDeleted():
+            return None
         case ChannelEdited():
             return _edited(channel, event)
         case ChannelHeld(operator=operator, reason=reason, at=at):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from tidegate.errors import Conflict, Invalid, NotFound, Refused
+
+USERS_NAMED_MAX = 10
 
 
 class ChannelNotFound(NotFound):
@@ -14,6 +17,34 @@ class ChannelNotFound(NotFound):
 
     def __init__(self, channel: str) -> None:
         super().__init__(f"there is no channel {channel}", channel=channel)
+
+
+class ChannelInUse(Refused):
+    """Something still uses the channel."""
+
+    code = "channel_in_use"
+
+    def __init__(self, channel: str, users: Sequence[str]) -> None:
+        named = ", ".join(users[:USERS_NAMED_MAX])
+        more = len(users) - USERS_NAMED_MAX
+        rest = f" and {more} more" if more > 0 else ""
+        super().__init__(
+            f"{channel} can't be deleted while these use it: {named}{rest}",
+            channel=channel,
+            users=tuple(users[:USERS_NAMED_MAX]),
+        )
+
+
+class ChannelNameUsed(Conflict):
+    """A channel of this name was deleted. Its history keeps the name."""
+
+    code = "channel_name_used"
+
+    def __init__(self, channel: str) -> None:
+        super().__init__(
+            f"{channel} was deleted, and its history keeps the name; choose another name",
+            channel=channel,
+        )
 
 
 class ProtectionLoosened(Conflict):

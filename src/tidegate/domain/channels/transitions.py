@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from tidegate.domain.channels.facts import (
     ChannelCreated,
+    ChannelDeleted,
     ChannelEdited,
     ChannelHeld,
     ChannelProtectionSet,
@@ -25,6 +26,7 @@ from tidegate.domain.rollouts.facts import (
 ChannelEvent = (
     ChannelCreated
     | ChannelEdited
+    | ChannelDeleted
     | ChannelHeld
     | ChannelUnheld
     | ChannelProtectionSet
@@ -44,11 +46,18 @@ _BUSY = frozenset({ChannelState.BUSY})
 _EITHER = _IDLE | _BUSY
 
 
+_ABSENT = frozenset({ChannelState.ABSENT})
+
+
 # For each state the events that it accepts, and the states that may follow.
 TABLE: Final[Mapping[ChannelState, Mapping[type[Struct], frozenset[ChannelState]]]] = {
-    ChannelState.ABSENT: {ChannelCreated: _IDLE},
+    ChannelState.ABSENT: {
+        ChannelCreated: _IDLE,
+        RolloutTransitioned: _ABSENT,  # a rollout of a deleted channel is pruned
+    },
     ChannelState.IDLE: {
         ChannelEdited: _IDLE,
+        ChannelDeleted: _ABSENT,
         ChannelHeld: _IDLE,
         ChannelUnheld: _IDLE,
         ChannelProtectionSet: _IDLE,
@@ -59,6 +68,7 @@ TABLE: Final[Mapping[ChannelState, Mapping[type[Struct], frozenset[ChannelState]
     },
     ChannelState.BUSY: {
         ChannelEdited: _BUSY,
+        ChannelDeleted: _ABSENT,  # its newest rollout has ended
         ChannelHeld: _BUSY,
         ChannelUnheld: _BUSY,
         ChannelProtectionSet: _BUSY,

@@ -15,7 +15,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from tidegate.domain.channels.facts import ChannelCreated, ChannelEdited
+from tidegate.domain.channels.facts import ChannelCreated, ChannelDeleted, ChannelEdited
 from tidegate.domain.fleet.budgets import current_bound
 from tidegate.domain.fleet.credentials import (
     replay_key,
@@ -75,6 +75,7 @@ FleetChange = (
     | HostRetired
     | ChannelCreated
     | ChannelEdited
+    | ChannelDeleted
 )
 BudgetChange = BudgetSet | BudgetRemoved | DispatchReserved | HostStateChanged
 
@@ -132,6 +133,9 @@ def step_fleet(fleet: Fleet, fact: FleetChange, now: datetime) -> Fleet:
         case ChannelCreated():
             at_most("channels of a fleet", len(fleet.channels) + 1, CHANNELS_MAX)
             return _claiming(fleet, _scope(fact, fact.package))
+        case ChannelDeleted():
+            others = (scope for scope in fleet.channels if scope.channel != fact.channel)
+            return replace(fleet, channels=tuple(others))
         case ChannelEdited():
             known = {scope.channel: scope.package for scope in fleet.channels}
             if fact.channel not in known:
@@ -244,10 +248,10 @@ hosts = Machine(
 )
 fleet = Fold(
     collection=FLEETS,
-    number=1,
+    number=2,
     reads=(
         *(HostEnrolled, HostLabelled, HostFactsNoted, HostRevoked, HostRetired),
-        *(ChannelCreated, ChannelEdited),
+        *(ChannelCreated, ChannelEdited, ChannelDeleted),
     ),
     ids=lambda fact: (FLEET,),
     start=lambda id, fact: Fleet(),

@@ -141,6 +141,12 @@ class RepositoryChanged(Struct, frozen=True):
     by: str
 
 
+class RepositoryDeleted(Struct, frozen=True):
+    repository: Annotated[str, Partition()]
+    by: str
+    reason: str
+
+
 # ── packages ──────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -320,6 +326,7 @@ FACTS = facts(
     "package",
     RepositoryCreated,
     RepositoryChanged,
+    RepositoryDeleted,
     PackageStarted,
     PackageImported,
     PackageEmptied,

@@ -23,6 +23,7 @@ from tidegate.domain.packages.facts import (
     ProposalWithdrawn,
     RepositoryChanged,
     RepositoryCreated,
+    RepositoryDeleted,
     RevisionApproved,
     RevisionConditionsChanged,
     RevisionContentReplaced,
@@ -67,17 +68,21 @@ DEPENDENTS_NAMED_MAX = 16  # in one row; all of them stand in revision_dependent
 
 
 def step_repository(
-    row: Repository, fact: RepositoryCreated | RepositoryChanged, now: datetime
-) -> Repository:
-    return Repository(row.name, fact.quorum, fact.deployment, fact.protect_proposed)
+    row: Repository | None,
+    fact: RepositoryCreated | RepositoryChanged | RepositoryDeleted,
+    now: datetime,
+) -> Repository | None:
+    if isinstance(fact, RepositoryDeleted):
+        return None
+    return Repository(fact.repository, fact.quorum, fact.deployment, fact.protect_proposed)
 
 
 repositories = Fold(
     collection=REPOSITORIES,
-    number=1,
-    reads=(RepositoryCreated, RepositoryChanged),
+    number=2,
+    reads=(RepositoryCreated, RepositoryChanged, RepositoryDeleted),
     ids=lambda fact: (fact.repository,),
-    start=lambda id, fact: Repository(id, fact.quorum, fact.deployment, fact.protect_proposed),
+    start=lambda id, fact: None,
     step=step_repository,
 )
 

@@ -20,6 +20,7 @@ from tidegate.domain.packages.facts import (
     ProposalWithdrawn,
     RepositoryChanged,
     RepositoryCreated,
+    RepositoryDeleted,
     RevisionApproved,
     RevisionConditionsChanged,
     RevisionContentReplaced,
@@ -47,6 +48,7 @@ from tidegate.kernel.vocabulary import Vocabulary
 ACTIONS: dict[type[Struct], str] = {
     RepositoryCreated: "Create-repository",
     RepositoryChanged: "Change-repository",
+    RepositoryDeleted: "Delete-repository",
     PackageStarted: "Start-package",
     PackageImported: "Import",
     PackageEmptied: "Empty-package",

@@ -88,6 +88,19 @@ class ReasonRequired(Invalid):
 # ── check the name ────────────────────────────────────────────────────────────────────────────────
 
 
+class RepositoryInUse(Refused):
+    """Something still uses the repository."""
+
+    code = "repository_in_use"
+
+    def __init__(self, name: str, users: tuple[str, ...]) -> None:
+        super().__init__(
+            f"{name} can't be deleted while these use it: {', '.join(users)}",
+            repository=name,
+            users=users,
+        )
+
+
 class RepositoryNotFound(NotFound):
     """There is no repository of this name."""
 

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from tidegate.domain.access.reasons import check_operator
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import Content, FileManifest
 from tidegate.domain.packages.facts import (
@@ -16,12 +17,19 @@ from tidegate.domain.packages.facts import (
     PackageStarted,
     RepositoryChanged,
     RepositoryCreated,
+    RepositoryDeleted,
     RevisionCreated,
     Task,
 )
 from tidegate.domain.packages.lifecycle import parse_initial
 from tidegate.domain.packages.metadata import check_gates, check_metadata, check_uid
-from tidegate.domain.packages.names import Identity, ancestors, check_user, identity
+from tidegate.domain.packages.names import (
+    DEFAULT_REPOSITORY,
+    Identity,
+    ancestors,
+    check_user,
+    identity,
+)
 from tidegate.domain.packages.origins import Rows, choose_content, find_origin, source_keys
 from tidegate.domain.packages.refusals import (
     AlreadyExists,
@@ -29,6 +37,7 @@ from tidegate.domain.packages.refusals import (
     OwnerBusy,
     PackageExists,
     PathOverlap,
+    RepositoryInUse,
     RepositoryNotFound,
     TooManyTasks,
 )
@@ -221,6 +230,33 @@ class ChangeRepository(Struct, frozen=True, kw_only=True):
     protect_proposed: bool | None = None
 
 
+class DeleteRepository(Struct, frozen=True, kw_only=True):
+    """``users`` is what still uses it, by name: whoever sends the command has looked."""
+
+    name: str
+    by: str
+    reason: str
+    users: tuple[str, ...] = ()
+
+
+def decide_repository_deletion(
+    rows: tuple[Repository | None], command: DeleteRepository, now: datetime
+) -> Sequence[Struct]:
+    """Raises: RepositoryNotFound, RepositoryInUse.
+
+    A package that starts between the look and the commit is not seen. It can be read again when a
+    repository of this name is created.
+    """
+    check_operator(command.by, command.reason)
+    if rows[0] is None:
+        raise RepositoryNotFound(command.name)
+    if command.name == DEFAULT_REPOSITORY:
+        raise RepositoryInUse(command.name, ("every name without a repository",))
+    if command.users:
+        raise RepositoryInUse(command.name, command.users)
+    return (RepositoryDeleted(command.name, command.by, command.reason),)
+
+
 def decide_repository(
     rows: tuple[Repository | None], command: CreateRepository, now: datetime
 ) -> Sequence[Struct]:
@@ -295,4 +331,13 @@ change_repository = Slice(
 )
 
 
-SLICES = (create_repository, change_repository, create_revision)
+delete_repository = Slice(
+    name="delete-repository",
+    command=DeleteRepository,
+    writes=(RepositoryDeleted,),
+    rows=lambda command: (repository_key(command.name),),
+    decide=decide_repository_deletion,
+)
+
+
+SLICES = (create_repository, change_repository, delete_repository, create_revision)

@@ -81,6 +81,7 @@ _WORDS: Final[Mapping[str, Callable[[str, Command], str]]] = {
     steps.ROLL_BACK.name: _roll_back,
     steps.EDIT_CHANNEL.name: _edit,
     steps.PROTECT_CHANNEL.name: _protect,
+    steps.DELETE_CHANNEL.name: lambda channel, said: f"delete {channel}",
     steps.UNHOLD_CHANNEL.name: lambda channel, said: f"release the hold on {channel}",
     steps.LIFT_QUARANTINE.name: lambda channel, said: f"lift a quarantine on {channel}",
     steps.RETRY_ROLLOUT.name: _clear,

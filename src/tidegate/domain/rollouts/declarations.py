@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidegate.domain.rollouts import (
+    channel_deletion,
     clearance,
     facts,
     folds,
@@ -19,6 +20,7 @@ SLICES = (
     *wave_slices.SLICES,
     *promotion.SLICES,
     *clearance.SLICES,
+    *channel_deletion.SLICES,
     *report_slices.SLICES,
 )
 COLLECTIONS = rows.COLLECTIONS

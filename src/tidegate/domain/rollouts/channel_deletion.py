@@ -1,0 +1,108 @@
+"""Delete a channel: its hosts are free, its scope is retired, and the log keeps everything.
+
+Nothing may still use the channel: no rollout of it is open, no other channel waits for it, no
+freeze or window names it. A channel that had a release keeps its name to itself: its history would
+otherwise be that of two channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from tidegate.domain.access.reasons import check_operator
+from tidegate.domain.channels.facts import ChannelDeleted
+from tidegate.domain.channels.refusals import ChannelInUse
+from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.channels.slices import check_channel, demand_channel
+from tidegate.domain.channels.stops import ChannelStops, own_stops_key
+from tidegate.domain.fleet.rows import Fleet, fleet_key
+from tidegate.domain.releases.facts import PinStatus, ReleaseRetired
+from tidegate.domain.releases.rows import Actual, ExecutedCommand
+from tidegate.domain.releases.slices import RetireRelease, decide_retirement, rows_of_retirement
+from tidegate.domain.rollouts.states import OPEN
+from tidegate.kernel.model import Key
+from tidegate.kernel.slices import Slice
+
+
+class DeleteChannel(Struct, frozen=True, kw_only=True):
+    """Remove a channel that nothing uses."""
+
+    channel: str
+    operator: str
+    reason: str
+    command_id: str
+    waiting: tuple[str, ...] = ()  # open rollouts of other channels that wait for it
+
+
+Rows = tuple[
+    Channel | None, Fleet | None, ChannelStops | None, Actual | None, ExecutedCommand | None
+]
+
+
+def rows_of_deletion(command: DeleteChannel) -> tuple[Key, ...]:
+    """Raises: InvalidInput, LimitExceeded."""
+    check_channel(command.channel)
+    check_operator(command.operator, command.reason)
+    return (
+        channel_key(command.channel),
+        fleet_key(),
+        own_stops_key(command.channel),
+        *rows_of_retirement(_retirement(command, None)),
+    )
+
+
+def decide_deletion(rows: Rows, command: DeleteChannel, now: datetime) -> Sequence[Struct]:
+    """Raises: ChannelNotFound, ChannelInUse."""
+    row, fleet, stops, actual, executed = rows
+    channel = demand_channel(row, command.channel)
+    users = [*list_users(channel, fleet, stops, now), *(f"{id} (open)" for id in command.waiting)]
+    if users:
+        raise ChannelInUse(command.channel, users)
+    retired: Sequence[Struct] = ()
+    if actual is not None and actual.status is not PinStatus.RETIRED:
+        retired = decide_retirement((actual, executed), _retirement(command, actual), now)
+    deleted = ChannelDeleted(
+        channel=command.channel, operator=command.operator, at=now, reason=command.reason
+    )
+    return *retired, deleted
+
+
+def list_users(
+    channel: Channel, fleet: Fleet | None, stops: ChannelStops | None, now: datetime
+) -> Iterator[str]:
+    """What still uses the channel, by name."""
+    if channel.newest_rollout_id is not None and channel.newest_state in OPEN:
+        yield f"{channel.newest_rollout_id} (open)"
+    for scope in () if fleet is None else fleet.channels:
+        if channel.channel in scope.edges:
+            yield f"{scope.channel} (its policy)"
+    if stops is None:
+        return
+    for freeze in stops.freezes:
+        if freeze.until is None or now < freeze.until:
+            yield f"freeze {freeze.freeze_id}"
+    for window in stops.windows:
+        yield f"window {window.window_id}"
+
+
+def _retirement(command: DeleteChannel, actual: Actual | None) -> RetireRelease:
+    return RetireRelease(
+        scope=command.channel,
+        reason=command.reason,
+        command_id=command.command_id,
+        by=command.operator,
+        expected_version=None if actual is None else actual.version,
+    )
+
+
+delete_channel = Slice(
+    name="delete-channel",
+    command=DeleteChannel,
+    writes=(ReleaseRetired, ChannelDeleted),
+    rows=rows_of_deletion,
+    decide=decide_deletion,
+)
+SLICES = (delete_channel,)
