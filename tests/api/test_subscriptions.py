@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ from tests.api.served_fleet import CHANNEL
 from tests.operations.notified_fleet import NotifiedFleet, notify_fleet
 from tests.operations.test_notice_queues import always, holds
 from tidegate.control.operations.accounts import PersonNames
+from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.roles import Grant, Role
 
+ADMIN = Caller(principal=Principal("user_admin", "session", (Grant(Role.VIEWER),)))
 PASSWORD = "correct horse battery"
 
 
@@ -56,6 +60,50 @@ def test_a_repeat_with_the_same_key_gives_the_same_secret(notified: NotifiedFlee
 
     assert first.json()["secret"] == again.json()["secret"]
     assert other.json()["code"] == "idempotency_mismatch"
+
+
+def test_a_repeated_rotation_under_its_key_gives_the_same_secret(notified: NotifiedFleet) -> None:
+    created(notified)
+    headers = {"idempotency-key": "k2"}
+    patch = notified.fleet.operator.patch
+    first = patch("/v1/subscriptions/ops", json={"rotate_secret": True}, headers=headers)
+    notified.fleet.wait(5)
+    again = patch("/v1/subscriptions/ops", json={"rotate_secret": True}, headers=headers)
+    other = patch("/v1/subscriptions/ops", json={"min_severity": "info"}, headers=headers)
+
+    assert (first.status_code, again.status_code) == (200, 200), again.text
+    assert first.json()["secret"] == again.json()["secret"]
+    assert other.json()["code"] == "idempotency_mismatch"
+
+
+def test_a_new_url_in_the_overlap_of_a_rotation_keeps_the_previous_secret(
+    notified: NotifiedFleet,
+) -> None:
+    before = created(notified).json()["secret"]
+    patch = notified.fleet.operator.patch
+    patch("/v1/subscriptions/ops", json={"rotate_secret": True})
+    moved = patch("/v1/subscriptions/ops", json={"url": notified.url("elsewhere")})
+
+    installation = notified.fleet.installation
+    (row,) = [item.row for item in installation.subscriptions.list_readable(ADMIN)]
+    address = installation.addresses.open(row.address_id)
+    assert moved.status_code == 200, moved.text
+    assert address.previous_secret == before
+    assert address.secret != before
+
+
+def test_two_edits_at_once_leave_an_address_that_can_be_opened(notified: NotifiedFleet) -> None:
+    created(notified)
+    patch = notified.fleet.operator.patch
+    bodies = [{"rotate_secret": True}, {"min_severity": "warning"}] * 4
+
+    with ThreadPoolExecutor(len(bodies)) as pool:
+        done = list(pool.map(lambda body: patch("/v1/subscriptions/ops", json=body), bodies))
+
+    installation = notified.fleet.installation
+    (row,) = [item.row for item in installation.subscriptions.list_readable(ADMIN)]
+    assert {answer.status_code for answer in done} <= {200, 409}
+    assert installation.addresses.open(row.address_id).secret
 
 
 def test_an_edit_changes_what_it_names_on_the_version_that_was_seen(

@@ -32,10 +32,12 @@ from tidegate.domain.notifications.rows import (
     subscription_key,
 )
 from tidegate.domain.notifications.states import SIGNED, Severity, TargetKind
+from tidegate.errors import StaleVersion
 from tidegate.kernel.model import Position, at_most
 
 SUBSCRIPTIONS_MAX: Final = 64
 ROTATION_OVERLAP: Final = timedelta(hours=24)  # in which the previous secret signs as well
+EDITS_MAX: Final = 5  # attempts of one edit, while others edit the subscription
 DROPS_MAX: Final = 1_000  # commits that a deletion may take
 
 
@@ -61,6 +63,22 @@ class AskedSubscription(Struct, frozen=True, kw_only=True):
 
     command: slices.CreateSubscription
     address: str
+
+
+class AskedEdit(Struct, frozen=True, kw_only=True):
+    """What a caller asked to change; None: as it is. By it a repeat is known."""
+
+    name: str
+    target: str  # a MAC of it; empty: as it is
+    events: tuple[str, ...] | None
+    min_severity: Severity | None
+    scopes: tuple[str, ...] | None
+    rotate_secret: bool
+    version: int | None
+
+
+def _address_of(target: NewTarget) -> TargetAddress:
+    return TargetAddress(url=target.url, to=target.to, secret=target.secret)
 
 
 class SubscriptionOperations:
@@ -147,32 +165,59 @@ class SubscriptionOperations:
         Raises:
             SubscriptionNotFound, InvalidSubscription, InvalidScope, DestinationRefused.
         """
-        row = self._demand(caller, steps.EDIT_SUBSCRIPTION, name).row
+        self._demand(caller, steps.EDIT_SUBSCRIPTION, name)
         for scope in scopes or ():
             caller.demand(steps.EDIT_SUBSCRIPTION, scope)
-        address_id, mark, made = row.address_id, "", ""
+        new_id = ""
         if target is not None or rotate_secret:
-            address_id = make_id(caller, steps.EDIT_SUBSCRIPTION, name)
-            address = self._next_address(row, target, address_id, rotate_secret=rotate_secret)
-            self._addresses.keep(address_id, name, address, caller.meta)
-            mark = self._addresses.mark(address)
-            made = address.secret if rotate_secret and not (target and target.secret) else ""
-        command = slices.EditSubscription(
+            new_id = make_id(caller, steps.EDIT_SUBSCRIPTION, name)
+        is_made = rotate_secret and not (target and target.secret)
+        asked = AskedEdit(
             name=name,
-            operator=caller.id,
-            kind=row.kind,
-            events=row.events if events is None else events,
-            min_severity=min_severity or row.min_severity,
-            scopes=row.scopes if scopes is None else scopes,
-            address_id=address_id,
-            expected_version=caller.expected_version,
+            target="" if target is None else self._addresses.mark(_address_of(target)),
+            events=events,
+            min_severity=min_severity,
+            scopes=scopes,
+            rotate_secret=rotate_secret,
+            version=caller.expected_version,
         )
-        asked = AskedSubscription(command=command, address=mark)
-        outcome = self._execute(slices.edit_subscription, command, caller, asked=asked)
-        changed = self._changed(name, outcome.position, made)
-        if changed.subscription.address_id not in ("", row.address_id):
-            self._addresses.erase(row.address_id, caller.meta)
-        return changed
+        earlier = self._execute.earlier(slices.edit_subscription, asked, caller)
+        if earlier is not None:
+            made = self._addresses.make_secret(new_id) if is_made else ""
+            return self._changed(name, earlier.position, made)
+        for left in reversed(range(EDITS_MAX)):
+            found = self._demand(caller, steps.EDIT_SUBSCRIPTION, name)
+            row, seen = found.row, caller.expected_version
+            if seen not in (None, found.version):
+                raise StaleVersion(seen, found.version)
+            made = ""
+            if new_id:
+                address = self._next_address(row, target, new_id, rotate_secret=rotate_secret)
+                self._addresses.keep(new_id, name, address, caller.meta)
+                made = address.secret if is_made else ""
+            command = slices.EditSubscription(
+                name=name,
+                operator=caller.id,
+                kind=row.kind,
+                events=row.events if events is None else events,
+                min_severity=min_severity or row.min_severity,
+                scopes=row.scopes if scopes is None else scopes,
+                address_id=new_id or row.address_id,
+                expected_version=found.version,  # the address is erased with what names it
+            )
+            try:
+                outcome = self._execute(slices.edit_subscription, command, caller, asked=asked)
+            except StaleVersion:
+                if seen is not None or not left:
+                    raise
+                if new_id:  # it was completed from an address that is no longer used
+                    self._addresses.erase(new_id, caller.meta)
+                continue
+            changed = self._changed(name, outcome.position, made)
+            if changed.subscription.address_id not in ("", row.address_id):
+                self._addresses.erase(row.address_id, caller.meta)
+            return changed
+        raise AssertionError("the last attempt raises")
 
     def delete(self, caller: Caller, name: str) -> Position:
         """Tell nobody any more; what waits is dropped, and the address is erased.
@@ -300,6 +345,8 @@ class SubscriptionOperations:
             url=given.url or before.url,
             to=given.to or before.to,
             secret=given.secret or before.secret,
+            previous_secret=before.previous_secret,  # an overlap goes on
+            previous_until=before.previous_until,
         )
         if rotate_secret and not given.secret:
             if row.kind not in SIGNED:
