@@ -38,6 +38,17 @@ def time_text(at: datetime) -> str:
     return at.isoformat(timespec="microseconds")[:-6] + "Z"
 
 
+@cache
+def _hints(struct: Any) -> dict[str, Any]:
+    """The types of the members. A start asks for them several times, and they are slow to find."""
+    return get_type_hints(struct, include_extras=True)
+
+
+@cache
+def _fields(struct: Any) -> tuple[msgspec.structs.FieldInfo, ...]:
+    return msgspec.structs.fields(struct)
+
+
 def check_type(struct: type[Struct]) -> None:
     """Raises: InvalidDefinition: the type holds something that has no portable form."""
     renderer(struct)
@@ -60,8 +71,8 @@ _compiling: list[Any] = []  # types that may hold themselves are looked up again
 
 
 def _compiled(struct: Any) -> Render | None:
-    hints = get_type_hints(struct, include_extras=True)
-    names = [(item.name, item.encode_name) for item in msgspec.structs.fields(struct)]
+    hints = _hints(struct)
+    names = [(item.name, item.encode_name) for item in _fields(struct)]
     renders = {name: _field_renderer(hints[name], f"{struct.__name__}.{name}") for name, _ in names}
     needed = [(name, render) for name, render in renders.items() if render is not None]
     if not _is_rewritten(struct):
@@ -83,7 +94,7 @@ def _writing(struct: Any, renders: dict[str, Render | None]) -> Render:
     otherwise: times not in fixed width, and a value that equals its default without being that
     very object not left out.
     """
-    items = msgspec.structs.fields(struct)
+    items = _fields(struct)
     config = struct.__struct_config__
     shadow = msgspec.defstruct(
         f"{struct.__name__}Shadow",
@@ -129,7 +140,7 @@ def _is_rewritten(hint: Any, within: tuple[Any, ...] = ()) -> bool:
     if isinstance(hint, type) and issubclass(hint, Struct):
         if hint in within:
             return False
-        members = get_type_hints(hint, include_extras=True).values()
+        members = _hints(hint).values()
         return _leaves_out(hint) or any(_is_rewritten(arm, (*within, hint)) for arm in members)
     return any(_is_rewritten(arm, within) for arm in get_args(hint) if arm is not ...)
 
@@ -137,7 +148,7 @@ def _is_rewritten(hint: Any, within: tuple[Any, ...] = ()) -> bool:
 def _leaves_out(struct: type[Struct]) -> bool:
     """Whether it leaves out defaults of which there can be several equal objects."""
     return struct.__struct_config__.omit_defaults and any(
-        not item.required and _has_equals(item.default) for item in msgspec.structs.fields(struct)
+        not item.required and _has_equals(item.default) for item in _fields(struct)
     )
 
 
@@ -249,10 +260,10 @@ def plain(struct: Any) -> IsPlain | None:
 
 
 def _plain_members(struct: Any) -> IsPlain | None:
-    hints = get_type_hints(struct, include_extras=True)
+    hints = _hints(struct)
     times, integers, others = [], [], []
     defaults: dict[str, Any] = {}
-    for item in msgspec.structs.fields(struct):
+    for item in _fields(struct):
         if struct.__struct_config__.omit_defaults and _has_equals(item.default):
             defaults[item.name] = item.default
         if _field_renderer(hints[item.name], item.name) is None:
