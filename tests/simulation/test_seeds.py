@@ -18,7 +18,7 @@ from tidegate.domain.rollouts.transitions import RolloutEvent
 from tidegate.simulate.scenario import SimulationResult, draw_scenario
 from tidegate.simulate.world import World
 
-SEEDS = more(80, long=500)
+SEEDS = more(40, long=500)
 CHUNK = 10
 HOST_EVENTS = 120  # of a seed, on average
 
