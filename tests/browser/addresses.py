@@ -31,7 +31,12 @@ ADDRESSES: Final[dict[str, tuple[str, ...]]] = {
     "/plan": ("/plan",),
     "/hosts": ("/hosts", "/hosts?filter=silent", "/hosts?selector=%3D"),
     "/hosts/{host_id}": ("/hosts/web-00", "/hosts/web-01"),
-    "/events": ("/events", "/events?at=12", "/events?type=RevisionPublished"),
+    "/events": (
+        "/events",
+        "/events?at=12",
+        "/events?time=2026-01-01T00:00",
+        "/events?type=RevisionPublished",
+    ),
     "/outbox": ("/outbox", "/outbox?tab=done"),
     "/settings": ("/settings",),
     "/find": ("/find?q=web",),
@@ -43,5 +48,5 @@ OUTSIDE: Final[dict[str, tuple[str, ...]]] = {
     "/reset": ("/reset?login=author&code=x",),
 }
 # Answers that are a part of another page, or lead to one.
-PARTS: Final = frozenset({"/rollouts/{rollout_id}/gates", "/plan/forecast"})
+PARTS: Final = frozenset({"/rollouts/{rollout_id}/gates", "/plan/forecast", "/events/new"})
 MISSING: Final = ("/nowhere", "/rollouts/stable@web.99")

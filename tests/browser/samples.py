@@ -6,10 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct, structs
 
+from tidegate.control.queries.first_steps import FirstSteps
 from tidegate.control.queries.forecasts import Forecast, Moment, Spread, Stopped, WaveForecast
 from tidegate.control.queries.request_changes import RequestChange
-from tidegate.dashboard import state_labels
+from tidegate.dashboard import event_rate, state_labels
 from tidegate.dashboard.channel_map import lay_out
+from tidegate.dashboard.checklist import checklist
 from tidegate.dashboard.components import (
     Chip,
     Field,
@@ -40,6 +42,7 @@ from tidegate.dashboard.view_models import (
     DriftLine,
     ErrorPage,
     EventLine,
+    EventRate,
     Events,
     EvidenceLine,
     FileDiff,
@@ -54,6 +57,7 @@ from tidegate.dashboard.view_models import (
     Hosts,
     Legend,
     Maintenance,
+    NewEvents,
     OpeningLine,
     Outbox,
     OutboxLine,
@@ -66,6 +70,8 @@ from tidegate.dashboard.view_models import (
     PlanWaveLine,
     ProbeLine,
     Quarantine,
+    RateBar,
+    RatePart,
     ReferenceLine,
     Releases,
     RequestPage,
@@ -1031,6 +1037,38 @@ HOST = HostPage(
     verbs=HOST_VERBS,
     bar=arrange(HOST_VERBS, ()),
 )
+
+
+def rate() -> EventRate:
+    """An hour in which a rollout began."""
+    counts = [(n % 3, 2 + n % 5 + (n > 30) * (n % 11) * 3, n % 4 == 0) for n in range(60)]
+    most = max(map(sum, counts))
+    tones = ("info", "good", "soak")
+
+    def parts(found: tuple[int, int, bool]) -> tuple[RatePart, ...]:
+        heights = [count * 100 / most for count in found]
+        return tuple(
+            RatePart(tone, 100 - sum(heights[: number + 1]), heights[number])
+            for number, tone in enumerate(tones)
+        )
+
+    return EventRate(
+        unit="minute",
+        bars=tuple(
+            RateBar(x=n * 100 / 60, width=1.37, parts=parts(found), href="/events", title=f"{n}")
+            for n, found in enumerate(counts)
+        ),
+        kinds=tuple(
+            Legend(name, event_rate.KINDS[name], sum(found[number] for found in counts))
+            for number, name in enumerate(("Rollouts", "Hosts", "Releases"))
+        ),
+        total=sum(map(sum, counts)),
+        most=most,
+        start=before(hours=1),
+        end=NOW,
+    )
+
+
 EVENTS = Events(
     events=tuple(
         EventLine(
@@ -1064,10 +1102,11 @@ EVENTS = Events(
     at=48211,
     head=48211,
     following=True,
-    older=48205,
-    newer=0,
-    times=tuple(int(before(minutes=120 - 4 * n).timestamp()) for n in range(31)),
-    positions=tuple(int(1600 * n * (0.5 + n / 62)) for n in range(31)),
+    older="/events?at=48205",
+    newer="",
+    back="/events",
+    rate=rate(),
+    new=NewEvents(ask="/events/new?after=48211", count=12, href="/events"),
     at_time=before(seconds=3),
 )
 OUTBOX_PAGE = Outbox(
@@ -1360,12 +1399,36 @@ WINDOW_FORM = FormPage(
     openings=OPENINGS,
 )
 
+PAST = tuple(
+    structs.replace(
+        PAUSED,
+        rollout_id=f"web-stable@web.{6 - number}",
+        state=state_labels.OUTCOMES[outcome],
+        also=(),
+        opened_at=before(days=2 * number + 1),
+        failed=int(outcome in (Outcome.FAILED, Outcome.ROLLED_BACK)),
+        opened_by="The approver",
+        took_seconds=1_380 + 700 * number,
+    )
+    for number, outcome in enumerate(Outcome)
+)
 SCREENS: dict[str, tuple[str, str, Struct]] = {
     "overview": ("overview.html", "/", OVERVIEW),
     "overview-empty": (
         "overview.html",
         "/",
         Overview(
+            checklist=checklist(
+                FirstSteps(
+                    repository=True,
+                    revision=True,
+                    channel=False,
+                    host=False,
+                    rollout=False,
+                    subscription=False,
+                    second_person=True,
+                )
+            ),
             tiles=(),
             channels=(),
             taken_at=NOW,
@@ -1383,7 +1446,7 @@ SCREENS: dict[str, tuple[str, str, Struct]] = {
         "/rollouts",
         Rollouts(
             open=(OPEN, REVERTED),
-            past=(PAUSED,),
+            past=PAST,
             headings=rollouts.COLUMNS.headings(rollouts.COLUMNS.order(""), "/rollouts"),
             outcomes=tuple(Option(value, label) for value, label in rollouts.OUTCOME_FILTERS),
         ),

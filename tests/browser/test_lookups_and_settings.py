@@ -25,26 +25,45 @@ def test_filters_events_and_keeps_a_payload_open_while_new_ones_come(
     expect(page.locator(".tide")).to_have_attribute("data-state", "live")
     fleet.publish("v9", {"run": "exec web --fast\n"})
 
-    expect(page.locator(".events details")).to_have_count(2)
+    # No row slides away under the reader: what is new is announced, as far as the filter fits.
+    expect(page.locator("#new-events")).to_have_text("1 new")
+    expect(page.locator(".events details")).to_have_count(1)
     expect(page.locator("details[open] pre.json")).to_contain_text('"number": 1')
+    page.click("#new-events a")
+    expect(page.locator(".events details")).to_have_count(2)
+    expect(page.locator("#new-events")).to_be_empty()
 
 
-def test_moves_through_the_log_with_the_slider(fleet: DashboardFleet, page: Page) -> None:
+def test_jumps_to_a_time_and_back_to_the_newest(fleet: DashboardFleet, page: Page) -> None:
     prepared(fleet)
     sign_in(page, fleet, "approver", "/events")
-
     events = fleet.installation.log.feed(after=0, limit=100)
-    drafted = next(event.position for event in events if event.type == "RevisionCreated")
-    page.locator("[data-slider]").fill(str(drafted))
-    page.wait_for_url(f"**at={drafted}*")
+    drafted = next(event for event in events if event.type == "RevisionCreated")
+    expect(page.locator(".rate")).to_be_visible()
+    expect(page.locator("main h2").first).to_have_text("Events per minute")
+    bar = page.locator(".rate a").last
+    expect(bar).to_have_attribute("aria-label", re.compile(f": {len(events)} events$"))
 
+    page.goto(f"{fleet.url}/events?at={drafted.position}")
     newest = page.locator(".events details").first
     expect(newest).to_contain_text("was drafted")
-    expect(newest.locator(".position")).to_have_text(f"#{drafted}")
+    expect(newest.locator(".position")).to_have_text(f"#{drafted.position}")
     expect(newest.locator("pre.json")).to_be_visible()
     expect(page.locator(".events")).not_to_contain_text("RevisionPublished")
-    page.click("text=back to the head")
-    expect(page.locator("text=following the head")).to_be_visible()
+
+    page.fill("[name=time]", "2026-01-01T00:00:00")
+    page.click("button:has-text('Go')")
+    expect(page.locator(".events")).to_contain_text("No event fits")
+    page.click("text=Back to the newest")
+    expect(page.locator(".events details").first).to_contain_text("was proposed")
+
+
+def test_refuses_what_is_no_time_and_says_how_to_write_one(
+    fleet: DashboardFleet, page: Page
+) -> None:
+    sign_in(page, fleet, "approver", "/events?time=yesterday")
+
+    expect(page.locator(".notice[role=alert]")).to_contain_text("2026-11-18T14:05")
 
 
 def test_refuses_a_tag_that_nothing_has_and_says_so_on_the_page(

@@ -165,6 +165,7 @@ class Frame(Struct, frozen=True, kw_only=True):
     csrf: str = ""
     form_key: str = ""  # of this rendering: a form that is sent twice is done once
     stream: str = ""  # where the page listens for changes; empty: it stays as it is
+    redraws: bool = True  # it asks for itself again when something changed
     verbs: tuple[VerbButton, ...] = ()
     problem: FormError | None = None
     done: str = ""

@@ -151,6 +151,7 @@ class PageView:
     verbs: tuple[VerbButton, ...] = ()
     about: str = ""  # whose changes make it stale; empty: everything does
     still: bool = False  # it does not follow the log
+    redraws: bool = True  # it asks for itself again when something changed
     forgets: tuple[str, ...] = ()  # members of the query that it does not ask for again
     headers: dict[str, str] = field(default_factory=dict)
 
@@ -187,6 +188,7 @@ class Layout:
             csrf=principal.csrf,
             form_key=secrets.token_hex(FORM_KEY_BYTES),
             stream="" if page.still or problem else _stream(page.about),
+            redraws=page.redraws,
             verbs=page.verbs,
             problem=None if problem is None else to_form_error(problem),
             done=DONE.get(getattr(request.query, "done", ""), ""),

@@ -91,7 +91,18 @@ class Quarantine(Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class ChecklistStep(Struct, frozen=True, kw_only=True):
+    """A step of setting an installation up."""
+
+    title: str
+    text: str
+    href: str  # where it is done
+    command: str
+    done: bool
+
+
 class Overview(Struct, frozen=True, kw_only=True):
+    checklist: tuple[ChecklistStep, ...] = ()
     tiles: tuple[Tile, ...]
     channels: tuple[RunningLine, ...]
     taken_at: datetime  # when the hosts of the channels were counted
@@ -590,18 +601,58 @@ class EventLine(Struct, frozen=True, kw_only=True):
     open: bool = False
 
 
+class RatePart(Struct, frozen=True):
+    """A part of a bar: events of one kind, in percent of the plot's height."""
+
+    tone: str
+    y: float
+    height: float
+
+
+class RateBar(Struct, frozen=True, kw_only=True):
+    """The events of one stretch of time."""
+
+    x: float
+    width: float
+    parts: tuple[RatePart, ...]
+    href: str  # to the events up to its end
+    title: str
+
+
+class EventRate(Struct, frozen=True, kw_only=True):
+    """How many events there were in each stretch of time, by kind."""
+
+    unit: str = ""  # minute, hour, …
+    bars: tuple[RateBar, ...] = ()
+    kinds: tuple[Legend, ...] = ()
+    total: int = 0
+    most: int = 0  # in one bar
+    start: datetime | None = None
+    end: datetime | None = None
+
+
+class NewEvents(Struct, frozen=True, kw_only=True):
+    """How many events came since the page was drawn."""
+
+    ask: str  # where this is asked for again
+    count: int = 0
+    is_more: bool = False  # there are more than were counted
+    href: str = ""  # where they are shown
+
+
 class Events(Struct, frozen=True, kw_only=True):
     events: tuple[EventLine, ...]
     types: tuple[str, ...]
     type: str
     tag: str
-    at: int  # the slider: events up to here
+    at: int  # events up to here
     head: int
-    following: bool  # at the head: new ones appear by themselves
-    older: int
-    newer: int
-    times: tuple[int, ...]  # of the sampled positions, for the plot
-    positions: tuple[int, ...]
+    following: bool  # at the head: new ones are announced
+    older: str  # addresses of other pages
+    newer: str
+    back: str
+    rate: EventRate
+    new: NewEvents
     at_time: datetime | None
     fault: FormError | None = None
 

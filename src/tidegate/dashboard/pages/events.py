@@ -1,17 +1,22 @@
-"""The log: events up to a position of the slider, by type and tag, with their payload."""
+"""Events: the log by type and tag, up to any time, with their rate and their payload."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from datetime import UTC, datetime
+from typing import Annotated, NamedTuple
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from tidegate.api.feed.tail import Tail
+from tidegate.clock import Clock
 from tidegate.control.queries.log_reader import LogReader
-from tidegate.dashboard.components import FormError
+from tidegate.dashboard.components import FormError, address
+from tidegate.dashboard.event_rate import rate_of
 from tidegate.dashboard.event_text import line, payload
+from tidegate.dashboard.html import render_part
 from tidegate.dashboard.layout import (
+    UTF8,
     Layout,
     PageQuery,
     PageView,
@@ -19,47 +24,59 @@ from tidegate.dashboard.layout import (
     page_route,
     to_form_error,
 )
-from tidegate.dashboard.view_models import EventLine, Events
+from tidegate.dashboard.view_models import EventLine, Events, NewEvents
 from tidegate.domain.access.roles import Verb
-from tidegate.errors import TidegateError
+from tidegate.errors import InvalidInput, TidegateError
 from tidegate.kernel.model import ANY, Clause, Event, Match, Position, Query
 from tidegate.web.authentication import SECURITY
-from tidegate.web.inputs import Nothing
+from tidegate.web.inputs import Input, Nothing
 from tidegate.web.routing import Request, Response, requires
 
 SHOWN = 60
-WINDOWS = (256, 4_096, 65_536)  # positions that are looked back where a filter leaves little
+WINDOWS = (4_096, 65_536)  # positions that are looked back where a filter leaves little
 READ_MAX = 4_096  # events of one window that are looked at
-SAMPLES = 48  # of the curve over the slider
+NEW_MAX = 500  # new events that are counted
 
 
 class EventsQuery(PageQuery, frozen=True, kw_only=True):
     at: Annotated[int, Meta(ge=0, le=2**53 - 1)] | None = None
+    time: Annotated[str, Meta(max_length=40)] = ""  # UTC, where no zone is named
+    type: Annotated[str, Meta(max_length=128)] = ""
+    tag: Annotated[str, Meta(max_length=256)] = ""
+
+
+class NewEventsQuery(Input, frozen=True, kw_only=True):
+    after: Annotated[int, Meta(ge=0, le=2**53 - 1)]
     type: Annotated[str, Meta(max_length=128)] = ""
     tag: Annotated[str, Meta(max_length=256)] = ""
 
 
 Asked = Request[Nothing, EventsQuery, Nothing]
+Counted = Request[Nothing, NewEventsQuery, Nothing]
 
 
-def index(request: Asked, log: LogReader, tail: Tail, layout: Layout) -> Response:
-    """Events up to a position, newest first."""
+def index(request: Asked, log: LogReader, tail: Tail, clock: Clock, layout: Layout) -> Response:
+    """Events up to a position or a time, newest first, and their rate."""
     head = tail.position
     query = request.query
-    following = query.at is None or query.at >= head
-    at = head if query.at is None else min(query.at, head)
     people = layout.names(request)
     fault: FormError | None = None
-    found: Sequence[Event] = ()
+    read = _Window((), False)
+    at = head
     try:
-        found = before(request, log, at)
+        at = _position(query, log, head)
+        read = before(request, log, at)
     except TidegateError as error:
         fault = to_form_error(error)
-    times, positions = _curve(log, head)
+    following = at >= head
+    found = read.events[-SHOWN:]
     lines = tuple(
-        _line(log, event, people, opened=not following and event.position == at)
+        _line(log, event, people, opened=not following and event.position == query.at)
         for event in reversed(found)
     )
+    filters = {"type": query.type, "tag": query.tag}
+    newest = found[-1].at if found else None
+    older = found[0].position - 1 if len(found) == SHOWN else 0
     view = Events(
         events=lines,
         types=_types(request, log),
@@ -68,11 +85,18 @@ def index(request: Asked, log: LogReader, tail: Tail, layout: Layout) -> Respons
         at=at,
         head=head,
         following=following,
-        older=found[0].position - 1 if len(found) == SHOWN else 0,
-        newer=0 if following else min(head, at + SHOWN),
-        times=times,
-        positions=positions,
-        at_time=found[-1].at if found else None,
+        older=address("/events", at=str(older or ""), **filters) if older else "",
+        newer="" if following else address("/events", at=str(min(head, at + SHOWN)), **filters),
+        back=address("/events", **filters),
+        rate=rate_of(
+            read.events,
+            log.vocabulary,
+            until=clock() if following else newest or clock(),
+            cut=read.cut,
+            link=lambda time: address("/events", time=f"{time:%Y-%m-%dT%H:%M:%S}", **filters),
+        ),
+        new=_new_events(head, filters),
+        at_time=newest,
         fault=fault,
     )
     page = PageView(
@@ -81,58 +105,90 @@ def index(request: Asked, log: LogReader, tail: Tail, layout: Layout) -> Respons
         here="/events",
         view=view,
         still=not following,
-        forgets=("at",),  # it is at the head, wherever that will be
+        redraws=False,  # rows do not slide away: new ones are announced
     )
     return layout.answer(request, page)
 
 
-def before(request: Asked, log: LogReader, at: Position) -> Sequence[Event]:
+def count_new(request: Counted, log: LogReader) -> Response:
+    """How many events came since a page was drawn. A part of that page."""
+    query = request.query
+    found = _read(request, log, after=query.after, limit=NEW_MAX)
+    filters = {"type": query.type, "tag": query.tag}
+    part = structs.replace(
+        _new_events(query.after, filters),
+        count=len(found),
+        is_more=len(found) == NEW_MAX,
+    )
+    return Response(render_part("new_events.html", part), media=UTF8)
+
+
+def _new_events(after: Position, filters: dict[str, str]) -> NewEvents:
+    return NewEvents(
+        ask=address("/events/new", after=str(after), **filters),
+        href=address("/events", **filters),
+    )
+
+
+def _position(query: EventsQuery, log: LogReader, head: Position) -> Position:
+    """Up to where events are shown. Raises: InvalidInput: that is no time."""
+    if query.time:
+        try:
+            time = datetime.fromisoformat(query.time)
+        except ValueError:
+            raise InvalidInput(
+                f"{query.time!r} is no time; write it like 2026-11-18T14:05", field="query.time"
+            ) from None
+        return log.position_at(time if time.tzinfo is not None else time.replace(tzinfo=UTC))
+    return head if query.at is None else min(query.at, head)
+
+
+class _Window(NamedTuple):
+    """Events in order; ``cut``: there are older ones."""
+
+    events: Sequence[Event]
+    cut: bool
+
+
+def before(request: Asked, log: LogReader, at: Position) -> _Window:
     """The last events up to a position that fit, in order; a longer way back if there are few.
 
     Raises:
         InvalidInput: a type or tag that nothing has.
     """
+    found: list[Event] = []
+    after = 0
+    for window in WINDOWS:
+        after = max(0, at - window)
+        read = _read(request, log, after=after, limit=READ_MAX)
+        if len(read) == READ_MAX and found:
+            break  # so many that the newest are not among them
+        found = [event for event in read if event.position <= at]
+        if len(found) >= SHOWN or after == 0:
+            break
+    return _Window(found, after > 0)
+
+
+def _read(request: Asked | Counted, log: LogReader, *, after: Position, limit: int) -> list[Event]:
+    """Events after a position that fit and that the reader may see. Raises: InvalidInput."""
     query = request.query
     audits = request.principal.may(Verb.AUDIT)
-    asked: Query | None = None
+    events: Sequence[Event]
     if query.type or query.tag:
         types = frozenset({query.type}) if query.type else ANY
         tags = frozenset({query.tag}) if query.tag else frozenset()
         asked = Query((Clause(types, tags, Match.CONTAINS),))
         log.check_query(asked)
-    found: list[Event] = []
-    for window in WINDOWS:
-        after = max(0, at - window)
-        if asked is None:
-            events = log.feed(after=after, limit=READ_MAX)
-        else:
-            events = log.events(asked, after=after, limit=READ_MAX)
-        found = [
-            event for event in events if event.position <= at and (audits or event.kind != SECURITY)
-        ]
-        if len(found) >= SHOWN or after == 0:
-            break
-    return found[-SHOWN:]
+        events = log.events(asked, after=after, limit=limit)
+    else:
+        events = log.feed(after=after, limit=limit)
+    return [event for event in events if audits or event.kind != SECURITY]
 
 
 def _types(request: Asked, log: LogReader) -> tuple[str, ...]:
     audits = request.principal.may(Verb.AUDIT)
     types = log.vocabulary.types
     return tuple(sorted(name for name, fact in types.items() if audits or fact.kind != SECURITY))
-
-
-def _curve(log: LogReader, head: Position) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """When some positions were written: a curve that is steep where much happened."""
-    times: list[int] = []
-    positions: list[int] = []
-    for number in range(SAMPLES + 1):
-        wanted = max(0, head * number // SAMPLES - 1)
-        found = log.feed(after=wanted, limit=1)
-        if found and (not positions or found[0].position > positions[-1]):
-            at = int(found[0].at.timestamp())
-            times.append(max(at, times[-1] + 1) if times else at)
-            positions.append(found[0].position)
-    return tuple(times), tuple(positions)
 
 
 def _line(log: LogReader, event: Event, people: UserDirectory, opened: bool) -> EventLine:
@@ -153,4 +209,7 @@ def _line(log: LogReader, event: Event, people: UserDirectory, opened: bool) -> 
     )
 
 
-ROUTES = (page_route("/events", index, requires(Verb.READ)),)
+ROUTES = (
+    page_route("/events", index, requires(Verb.READ)),
+    page_route("/events/new", count_new, requires(Verb.READ)),
+)

@@ -7,10 +7,12 @@ from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.protection import ProtectionGuard
 from tidegate.control.queries.documents import OutboxReader
+from tidegate.control.queries.first_steps import read_first_steps
 from tidegate.control.queries.fleet_picture import FleetPictures
 from tidegate.control.queries.log_reader import LogReader
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import state_labels
+from tidegate.dashboard.checklist import checklist
 from tidegate.dashboard.event_text import describe_all
 from tidegate.dashboard.fleet_lines import channel_lines, ended_within_a_day
 from tidegate.dashboard.grid_cache import GridCache
@@ -98,6 +100,7 @@ def overview(
         troubles=(*failed, *silent)[:TROUBLES_MAX],
         quarantine=kept,
         outbox=owed[:TROUBLES_MAX],
+        checklist=checklist(read_first_steps(reads)) if sees.all else (),
         news=describe_all(log, news(request, log, tail), people) if sees.all else (),
     )
     page = PageView(template="overview.html", title="Overview", here="/", view=view)

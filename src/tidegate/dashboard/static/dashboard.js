@@ -1,4 +1,4 @@
-// What the browser does by itself: keys, dialogs, time, the live mark, the grid of hosts, plots.
+// What the browser does by itself: keys, dialogs, time, the live mark, the grid of hosts.
 // Pages work without it, but for these. The server renders; this module decides nothing.
 
 import { HostGrid } from "./hostgrid.js";
@@ -182,66 +182,7 @@ if (canvas) {
   window.hostGrid = grid; // for tests: how long a repaint took
 }
 
-// ── plots and the time slider ───────────────────────────────────────────────────────────────────
-
-function plot(element) {
-  const data = JSON.parse(element.dataset.plot);
-  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const axis = { stroke: css("--ink-3"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line") }, font: "11px Inter" };
-  const utc = (seconds) => new Date(seconds * 1000).toISOString();
-  const whole = data.x.at(-1) - data.x[0];
-  const day = whole > 86400;
-  const stamp = (seconds) => (day ? utc(seconds).slice(5, 16).replace("T", " ") : utc(seconds).slice(11, whole < 900 ? 19 : 16));
-  element.replaceChildren();
-  new uPlot(
-    {
-      width: element.clientWidth,
-      height: element.classList.contains("tall") ? 260 : 120,
-      cursor: { y: false, points: { size: 6 } },
-      legend: { show: data.series.length > 1, live: true },
-      tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
-      scales: { x: { time: data.time !== false } },
-      axes: [
-        { ...axis, space: 90, values: (_, ticks) => ticks.map((t) => (data.time === false ? clock(Math.round(t)) : stamp(t))) },
-        { ...axis, size: 60, values: (_, ticks) => ticks.map((t) => t.toLocaleString("en-US")) },
-      ],
-      series: [
-        { label: data.time === false ? "after" : "at", value: (_, v) => (v === null ? "–" : data.time === false ? clock(Math.round(v)) : utc(v).slice(0, 19)) },
-        ...data.series.map((line) => ({
-          label: line.label,
-          stroke: css(`--${line.tone}`),
-          fill: line.fill ? `color-mix(in srgb, ${css(`--${line.tone}`)} 14%, transparent)` : undefined,
-          width: 1.75,
-          points: { show: false },
-        })),
-      ],
-    },
-    [data.x, ...data.series.map((line) => line.y)],
-    element,
-  );
-}
-
-const replot = () => all("[data-plot]").forEach(plot);
-if (window.uPlot) {
-  replot();
-  document.addEventListener("themechange", replot);
-  let width = 0;
-  new ResizeObserver(() => {
-    if (innerWidth !== width) replot();
-    width = innerWidth;
-  }).observe(document.body);
-}
-
-const slider = one("[data-slider]");
-if (slider) {
-  const said = one("[data-slider-says]");
-  slider.addEventListener("input", () => {
-    said.textContent = `#${Number(slider.value).toLocaleString("en-US")}`;
-  });
-  slider.addEventListener("change", () => slider.form.requestSubmit());
-  // At the head it stays at the head: the address names no position then.
-  slider.form.addEventListener("submit", () => (slider.disabled = slider.value === slider.max));
-}
+// ── forms ───────────────────────────────────────────────────────────────────────────────────────
 
 for (const field of all("[data-submits]")) {
   field.addEventListener("change", () => field.form.requestSubmit());

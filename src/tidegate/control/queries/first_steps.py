@@ -1,0 +1,52 @@
+"""What a new installation still lacks before it can ship something and tell somebody."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from tidegate.control.queries.reads import Reads
+from tidegate.domain.access.rows import USERS
+from tidegate.domain.channels.rows import CHANNELS
+from tidegate.domain.fleet.rows import HOSTS
+from tidegate.domain.notifications.rows import SUBSCRIPTIONS
+from tidegate.domain.packages.rows import REPOSITORIES, REVISIONS
+from tidegate.domain.packages.states import PUBLISHED_STATES
+from tidegate.domain.rollouts.rows import ROLLOUTS
+
+PEOPLE: Final = 2  # one proposes, another approves
+
+
+class FirstSteps(Struct, frozen=True, kw_only=True):
+    """Each is true once there is one of it."""
+
+    repository: bool
+    revision: bool
+    channel: bool
+    host: bool
+    rollout: bool
+    subscription: bool
+    second_person: bool
+
+    @property
+    def are_done(self) -> bool:
+        return all(getattr(self, name) for name in self.__struct_fields__)
+
+
+def read_first_steps(reads: Reads) -> FirstSteps:
+    """A few rows tell: this is asked for with every overview."""
+    published = any(
+        reads.range(REVISIONS, index="by_lifecycle", of=(str(state),), limit=1)
+        for state in PUBLISHED_STATES
+    )
+    return FirstSteps(
+        # The default repository need not be created: who has a revision has a repository.
+        repository=bool(reads.range(REPOSITORIES, limit=1) or reads.range(REVISIONS, limit=1)),
+        revision=published,
+        channel=bool(reads.range(CHANNELS, limit=1)),
+        host=bool(reads.range(HOSTS, index="by_status", of=("enrolled",), limit=1)),
+        rollout=bool(reads.range(ROLLOUTS, limit=1)),
+        subscription=bool(reads.range(SUBSCRIPTIONS, limit=1)),
+        second_person=len(reads.range(USERS, limit=PEOPLE)) == PEOPLE,
+    )

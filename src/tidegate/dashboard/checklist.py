@@ -1,0 +1,87 @@
+"""The checklist of a new installation: where each step is done, and by which command."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from tidegate.control.queries.first_steps import FirstSteps
+from tidegate.dashboard.view_models import ChecklistStep
+
+
+class _Step(Struct, frozen=True):
+    name: str  # of the member of FirstSteps
+    title: str
+    text: str
+    href: str
+    command: str
+
+
+STEPS: Final = (
+    _Step(
+        "repository",
+        "Create a repository",
+        "It holds your packages and says how many approvals a revision needs.",
+        "/settings",
+        "tidegate repo create main",
+    ),
+    _Step(
+        "revision",
+        "Publish a first revision",
+        "Draft the files of a package, propose it, and let another person approve it.",
+        "/releases",
+        "tidegate rev create web --workspace first",
+    ),
+    _Step(
+        "channel",
+        "Create a channel",
+        "It carries a package to the hosts that its selector matches, wave by wave.",
+        "/channels",
+        "tidegate channel create stable --package web --hosts env=prod",
+    ),
+    _Step(
+        "host",
+        "Enroll a host",
+        "Its agent fetches orders and reports what became of them.",
+        "/hosts",
+        "tidegate host enroll web-01 --label env=prod",
+    ),
+    _Step(
+        "rollout",
+        "Promote the revision",
+        "The channel is pinned to it and its rollout opens. Plan it first to see the waves.",
+        "/plan",
+        "tidegate channel promote stable web.1",
+    ),
+    _Step(
+        "subscription",
+        "Tell somebody",
+        "Chat, mail, PagerDuty or a webhook hears when a rollout stops.",
+        "/settings#subscriptions",
+        "tidegate notify create --help",
+    ),
+    _Step(
+        "second_person",
+        "Add a second person",
+        "One proposes, another approves.",
+        "/settings",
+        "tidegate user create --help",
+    ),
+)
+
+
+def checklist(steps: FirstSteps) -> tuple[ChecklistStep, ...]:
+    """Every step with whether it is done; none once all are."""
+    if steps.are_done:
+        return ()
+    return tuple(
+        ChecklistStep(
+            title=step.title,
+            text=step.text,
+            href=step.href,
+            command=step.command,
+            done=getattr(steps, step.name),
+        )
+        for step in STEPS
+    )
