@@ -62,6 +62,37 @@ def test_reads_the_diff_approves_promotes_and_watches_the_waves(
     assert name == "default.web.v2"
 
 
+def test_draws_the_cards_of_waves_from_the_same_bytes_as_the_squares(
+    fleet: DashboardFleet, page: Page
+) -> None:
+    prepared(fleet)
+    rollout_id = fleet.promote("stable", "web.1")
+    fleet.dispatch()
+    sign_in(page, fleet, "approver", f"/rollouts/{rollout_id}")
+    page.wait_for_selector("[data-loaded]")
+    expect(page.locator(".tide")).to_have_attribute("data-state", "live")
+    card = page.locator(".wave").first
+    expect(card.locator(".number").first).to_have_text("0/2")
+
+    # The page cannot redraw itself: whatever a card shows now comes from the stream of the grid.
+    page.route(f"**/rollouts/{rollout_id}", lambda route: route.abort())
+    first, second = (record.host_id for record in fleet.records(rollout_id))
+    fleet.activate(rollout_id, first)
+    fleet.converge(rollout_id, first)
+    fleet.activate(rollout_id, second)
+    expect(card.locator(".number").first).to_have_text("1/2")
+    expect(card.locator("svg.bar")).to_have_attribute("aria-label", "1 of 2 done")
+    widths = card.locator("svg.bar rect").evaluate_all("all => all.map(it => it.classList[0])")
+    assert widths == ["t-good", "t-soak"]
+    expect(page.locator("[data-hosts-done]")).to_have_text("1")
+
+    # A redraw brings the words, and changes nothing that was drawn from the bytes.
+    page.unroute(f"**/rollouts/{rollout_id}")
+    fleet.converge(rollout_id, second)
+    expect(card.locator(".status")).to_contain_text("done")
+    expect(card.locator(".number").first).to_have_text("2/2")
+
+
 def test_halts_on_a_failing_host_and_goes_on_when_somebody_clears_it(
     fleet: DashboardFleet, page: Page, picture: Picture
 ) -> None:

@@ -42,6 +42,21 @@ def wave_parts(wave: WaveTally) -> list[tuple[str, str, int]]:
     return [*parts[:2], (state_labels.LEFT.tone, state_labels.LEFT.word, wave.left), *parts[2:]]
 
 
+LEFT = "left"  # of a square in the grid: waived or skipped
+# What a bar shows from the left, by the names of the grid; who has no order is the blank rest.
+BAR_ORDER = (*map(str, ORDER[:2]), LEFT, *map(str, ORDER[2:]))
+
+
+def bar_place(name: str) -> int:
+    """Where a state of the grid is in the bar of a wave; after the others: it is not drawn."""
+    return BAR_ORDER.index(name) if name in BAR_ORDER else len(BAR_ORDER)
+
+
+def is_done(name: str) -> bool:
+    """Whether a host in this state of the grid counts as done."""
+    return name == LEFT or name in map(str, SETTLED)
+
+
 def wave_bar(wave: WaveTally) -> Bar:
     return bar(wave_parts(wave), of=[wave.hosts])
 

@@ -181,11 +181,13 @@ class HeldPage(Struct, frozen=True, kw_only=True):
 
 
 class Legend(Struct, frozen=True):
-    """A state in the legend of the grid; its place is the byte of the host."""
+    """A state in the legend of the grid; where it is in the list is the byte of the host."""
 
     name: str
     chip: Chip
     count: int
+    place: int = 0  # in the bar of a wave, from the left
+    done: bool = False  # hosts in it count as done
 
 
 class HostLine(Struct, frozen=True, kw_only=True):

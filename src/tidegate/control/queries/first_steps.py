@@ -45,7 +45,7 @@ def read_first_steps(reads: Reads) -> FirstSteps:
         repository=bool(reads.range(REPOSITORIES, limit=1) or reads.range(REVISIONS, limit=1)),
         revision=published,
         channel=bool(reads.range(CHANNELS, limit=1)),
-        host=bool(reads.range(HOSTS, index="by_status", of=("enrolled",), limit=1)),
+        host=bool(reads.range(HOSTS, limit=1)),
         rollout=bool(reads.range(ROLLOUTS, limit=1)),
         subscription=bool(reads.range(SUBSCRIPTIONS, limit=1)),
         second_person=len(reads.range(USERS, limit=PEOPLE)) == PEOPLE,

@@ -33,7 +33,9 @@ from tidegate.dashboard.pages.overview import bad_records, why_failed
 from tidegate.dashboard.protected_verbs import ask_second_person
 from tidegate.dashboard.rollout_lines import (
     BAD,
+    bar_place,
     count_settled,
+    is_done,
     marks,
     state_chip,
     summaries,
@@ -337,7 +339,10 @@ def _legend(tally: RolloutTally) -> tuple[Legend, ...]:
     counts["left"] = sum(wave.left for wave in tally.waves)
     total = sum(wave.hosts for wave in tally.waves)
     counts["unordered"] = max(0, total - sum(counts.values()))
-    return tuple(Legend(name, chip, counts[name]) for name, chip in state_labels.GRID)
+    return tuple(
+        Legend(name, chip, counts[name], bar_place(name), is_done(name))
+        for name, chip in state_labels.GRID
+    )
 
 
 # ── whom it waits for ─────────────────────────────────────────────────────────────────────────────

@@ -179,6 +179,7 @@ if (canvas) {
   setTimeout(() => grid.loaded || grid.loading || grid.load(), stream ? 1500 : 0);
   document.addEventListener("themechange", () => grid.recolour());
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => grid.recolour());
+  document.body.addEventListener("htmx:after:swap", () => grid.cards());
   window.hostGrid = grid; // for tests: how long a repaint took
 }
 

@@ -79,6 +79,50 @@ export class HostGrid {
       button.querySelector(".number").textContent = count.toLocaleString("en-US");
       button.toggleAttribute("data-empty", !count);
     }
+    this.cards();
+  }
+
+  // The cards of the waves show the same bytes as the squares: they can never disagree. The page
+  // redraws the words of a card, and leaves its figure and its bar to this once the grid is there.
+  cards() {
+    if (!this.loaded) return;
+    const buttons = [...this.buttons].sort((a, b) => a.dataset.place - b.dataset.place);
+    let all = 0;
+    this.starts.forEach(({ index, hosts }, wave) => {
+      const counts = new Uint32Array(16);
+      for (let at = index; at < index + hosts; at++) counts[this.bytes[at]]++;
+      const done = buttons.reduce((sum, it) => sum + ("done" in it.dataset ? counts[it.dataset.code] : 0), 0);
+      all += done;
+      const figure = document.querySelector(`[data-wave-done="${wave}"]`);
+      if (!figure) return;
+      const text = `${done.toLocaleString("en-US")}/${hosts.toLocaleString("en-US")}`;
+      if (figure.textContent !== text) figure.textContent = text;
+      figure.dataset.drawn = "";
+      this.bar(document.querySelector(`[data-wave-bar="${wave}"] svg`), buttons, counts, hosts, done);
+    });
+    const whole = document.querySelector("[data-hosts-done]");
+    const text = all.toLocaleString("en-US");
+    if (whole && whole.textContent !== text) whole.textContent = text;
+    if (whole) whole.dataset.drawn = "";
+  }
+
+  bar(svg, buttons, counts, hosts, done) {
+    let reached = 0;
+    const parts = buttons
+      .filter((it) => Number(it.dataset.code) && counts[it.dataset.code])
+      .map((it) => {
+        const part = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+        const width = (counts[it.dataset.code] * 100) / hosts;
+        const tone = [...it.classList].find((name) => name.startsWith("t-"));
+        for (const [name, value] of [["class", tone], ["x", `${reached}%`], ["width", `${width}%`], ["height", "100%"]]) {
+          part.setAttribute(name, value);
+        }
+        reached += width;
+        return part;
+      });
+    svg.replaceChildren(...parts);
+    svg.dataset.drawn = ""; // a redraw of the page skips it
+    svg.setAttribute("aria-label", `${done} of ${hosts} done`);
   }
 
   filter(button) {
