@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet, serve_fleet
+from tidegate.control.operations.accounts import PersonNames
 from tidegate.domain.access.roles import Grant, Role
+from tidegate.kernel.model import Meta
 
 URL = f"/v1/channels/{CHANNEL}"
 
@@ -251,19 +253,23 @@ def test_rolls_a_channel_back_to_what_succeeded_there(fleet: ServedFleet) -> Non
     assert (pin["pinnedReleaseId"], pin["previousReleaseId"]) == ("web.1", "web.2")
 
 
+@pytest.mark.req("OP-13", engines=None, reason="names in what an operator reads")
 def test_a_rollback_on_a_held_channel_says_that_it_waits(fleet: ServedFleet) -> None:
     fleet.create()
     fleet.promote()
     fleet.succeed()
     fleet.promote("web.2")
     fleet.operator.post(f"{URL}/hold", json={"reason": "audit"})
+    accounts, holder = fleet.installation.accounts, fleet.viewer.get(URL).json()["held_by"]
+    ann = PersonNames(name="Ann", login="ann@example.com")
+    accounts.keep_person(holder, ann, "correct horse battery", Meta())
 
     back = fleet.manager.post(f"{URL}/rollback", json={"reason": "it is slow"})
     ladder = fleet.viewer.get(f"{URL}/ladder", params={"to": "web.2"}).json()
 
     assert back.status_code == 200, back.text
     (waits,) = back.json()["warnings"]
-    assert waits.startswith(f"{CHANNEL} is held by user_")
+    assert waits.startswith(f"{CHANNEL} is held by Ann")
     assert ": audit. To go back in spite of it: tidegate channel rollback" in waits
     assert ladder["refusal"].startswith(f"{CHANNEL} can't be rolled back to web.2")
 

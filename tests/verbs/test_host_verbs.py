@@ -106,6 +106,7 @@ CASES = (
 )
 
 
+@pytest.mark.req("OP-14", engines=None, reason="the doors are above the engine")
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_does_the_same_through_each_door(
     case: VerbCase, tmp_path: Path, shared: SharedServers

@@ -161,7 +161,7 @@ class Installation:
         guard = ProtectionGuard(execute, reads, self.name_of)
         self.guard = guard
         self.rollouts = RolloutOperations(execute, lanes, reads, self.fleet_reader, guard)
-        self.promotions = Promotions(self.control, self.fleet_reader, self.blobs)
+        self.promotions = Promotions(self.control, self.fleet_reader, self.blobs, self.name_of)
         self.promotion = PromotionOperations(
             execute, lanes, reads, row_history, self.promotions, self.manifests, guard
         )

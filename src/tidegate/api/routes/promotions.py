@@ -15,6 +15,7 @@ from tidegate.api.routes.channels import ChannelPath, scope_of
 from tidegate.api.routes.releases import ReleaseId
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import LaneBusy
+from tidegate.control.operations.accounts import Accounts
 from tidegate.control.operations.promotion import (
     ChannelPromotion,
     PromotionOperations,
@@ -132,10 +133,12 @@ class LadderShown(Struct, frozen=True, kw_only=True):
 
 
 def ladder(
-    request: Request[ChannelPath, LadderQuery, Nothing], fleet_reader: FleetReader
+    request: Request[ChannelPath, LadderQuery, Nothing],
+    fleet_reader: FleetReader,
+    accounts: Accounts,
 ) -> Response:
     """The releases that the channel can go back to, and which one a rollback would take now."""
-    found = read_ladder(fleet_reader, request.path.channel)
+    found = read_ladder(fleet_reader, request.path.channel, accounts.name_of)
     choice = refusal = None
     try:
         choice = found.choose(request.query.to, now=request.query.now).release_id

@@ -218,6 +218,11 @@ class Accounts:
         found = self._reads.find(Key(PEOPLE.name, user_id), Person)
         return None if found is None else self._unsealed(found.row)
 
+    def name_of(self, user_id: str) -> str | None:
+        """How a user is called now; None: erased, or unknown."""
+        called = self.called(user_id)
+        return None if called is None else called.name
+
     def keep_person(self, user_id: str, called: PersonNames, password: str, meta: Meta) -> None:
         """Keep the names and the password of somebody who is about to be a user.
 

@@ -27,7 +27,7 @@ from tidegate.control.operations.protection import GuardedVerb, ProtectionGuard
 from tidegate.control.publication.manifests import Manifests
 from tidegate.control.queries.as_of import RowHistory
 from tidegate.control.queries.history import pinned_at
-from tidegate.control.queries.ladder import read_ladder
+from tidegate.control.queries.ladder import NameOf, read_ladder
 from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.control.storage.blobs import Blobs
@@ -133,7 +133,14 @@ class PlannedPromotion(Struct, frozen=True):
 class Promotions:
     """Plans promotions and has them decided."""
 
-    def __init__(self, control: Control, sights: FleetReader, blobs: Blobs) -> None:
+    def __init__(
+        self,
+        control: Control,
+        sights: FleetReader,
+        blobs: Blobs,
+        name_of: NameOf = lambda user_id: user_id,
+    ) -> None:
+        self._name_of = name_of
         self._control = control
         self._sights = sights
         self._blobs = blobs
@@ -244,7 +251,7 @@ class Promotions:
             return earlier
         moved: Conflict = Conflict("no rung was chosen")
         for _ in range(PLANS_MAX):
-            ladder = read_ladder(self._sights, said.channel)
+            ladder = read_ladder(self._sights, said.channel, self._name_of)
             if said.channel_version not in (None, ladder.version):
                 raise StaleVersion(said.channel_version, ladder.version)
             rung = ladder.choose(said.to, now=said.now)
@@ -285,7 +292,8 @@ class Promotions:
             said.append(f"Freeze {freeze.freeze_id} holds it{until}")
         for row in rows:
             if row is not None and row.held_by is not None:
-                said.append(f"{channel} is held by {row.held_by}: {row.held_reason}")
+                by = self._name_of(row.held_by) or "a former user"
+                said.append(f"{channel} is held by {by}: {row.held_reason}")
         if rollout_id is not None and windows_over(rows):
             state = self._sights.state([rollout_id], self._control.clock())
             found = list_waits(state, rollout_id)

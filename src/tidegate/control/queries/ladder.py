@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from tidegate.control.fleet.reader import FleetReader
@@ -24,6 +26,8 @@ from tidegate.domain.releases.catalog import PINNABLE
 from tidegate.domain.releases.rows import Actual, KnownRelease, actual_key, known_key
 from tidegate.domain.rollouts.tallies import may_hasten
 from tidegate.kernel.model import Position
+
+NameOf = Callable[[str], str | None]  # None: erased
 
 
 class Ladder(Struct, frozen=True, kw_only=True):
@@ -59,8 +63,10 @@ class Ladder(Struct, frozen=True, kw_only=True):
         return rung
 
 
-def read_ladder(reader: FleetReader, channel: str) -> Ladder:
-    """Raises: ChannelNotFound."""
+def read_ladder(
+    reader: FleetReader, channel: str, name_of: NameOf = lambda user_id: user_id
+) -> Ladder:
+    """``name_of`` is how a user is called. Raises: ChannelNotFound."""
     found = reader.row(channel_key(channel), Channel)
     if found is None:
         raise ChannelNotFound(channel)
@@ -84,7 +90,7 @@ def read_ladder(reader: FleetReader, channel: str) -> Ladder:
         version=found.version,
         wanted=wanted,
         pin_version=None if pin is None else pin.row.version,
-        rungs=judge_ladder(row, wanted, quarantined, pinnable),
+        rungs=judge_ladder(row, wanted, quarantined, pinnable, name_of),
         row=row,
         quarantined=tuple(rung.release_id for rung in row.ladder if rung.digest in quarantined),
         returning=tally.target_ref if tally is not None and may_hasten(tally) else None,

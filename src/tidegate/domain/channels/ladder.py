@@ -10,7 +10,7 @@ a release that somebody went away from. The first rungs are protected from delet
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 
 from msgspec import Struct
@@ -112,6 +112,7 @@ def judge_ladder(
     wanted: str | None,
     quarantined: Mapping[str, Quarantined],
     pinnable: Collection[str],
+    name_of: Callable[[str], str | None] = lambda user_id: user_id,
 ) -> tuple[JudgedRung, ...]:
     """Each rung, and why a rollback skips it.
 
@@ -123,7 +124,7 @@ def judge_ladder(
         if rung.release_id == wanted:
             return f"{rung.release_id} is what {channel.channel} wants now"
         if rung.left_at is not None:
-            by = rung.left_by or "an operator"
+            by = (name_of(rung.left_by) or "a former user") if rung.left_by else "an operator"
             return f"{by} rolled back from {rung.release_id} at {_time(rung.left_at)}"
         found = quarantined.get(rung.digest)
         if found is not None:
