@@ -928,7 +928,7 @@ def _run(seed: int, *ends: int, stop: str = "", lasted: int = 0) -> Forecast:
             name=name,
             hosts=hosts,
             ended=int(number < len(ends)),
-            seconds=Spread(ends[number], ends[number]) if number < len(ends) else None,
+            seconds=Spread(*[ends[number]] * 3) if number < len(ends) else None,
         )
         for number, (_, hosts, name) in enumerate(WAVES)
     )
@@ -948,7 +948,7 @@ def _run(seed: int, *ends: int, stop: str = "", lasted: int = 0) -> Forecast:
             Moment(seconds, f"the rollout is {state}"),
         ),
         waves=waves,
-        failed=Spread(int(bool(stop)), int(bool(stop))),
+        failed=Spread(*[int(bool(stop))] * 3),
         ends={state: 1},
         stops=(Stopped(stop, 1),) if stop else (),
     )

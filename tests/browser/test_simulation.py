@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.actions import Picture, cookies, sign_in
 from tests.browser.dashboard_fleet import DashboardFleet
-from tidegate.control.queries.forecasts import Forecast
+from tidegate.control.queries.forecasts import AT_ONCE, Forecast
 from tidegate.dashboard.simulation import LUCK, RUNS, ForecastQuery, Simulations, part_of
 from tidegate.domain.channels.facts import WaveSpec
 from tidegate.domain.channels.rows import Channel, channel_key
@@ -51,7 +51,7 @@ def test_draws_run_after_run_until_all_are_played(
 def test_plays_one_more_run_each_time_and_the_same_as_all_at_once(fleet: DashboardFleet) -> None:
     planned(fleet)
     here = fleet.installation
-    plays = Simulations(here.reads, here.promotions, here.forecast)
+    plays = Simulations(here.reads, here.fleet_reader, here.promotions, here.forecast)
     channel = fleet.installation.reads.find(channel_key("stable"), Channel)
     assert channel is not None
     played: list[tuple[Forecast, ...]] = [
@@ -59,7 +59,7 @@ def test_plays_one_more_run_each_time_and_the_same_as_all_at_once(fleet: Dashboa
     ]
     plan = fleet.installation.promotions.plan("stable").plan
 
-    whole = fleet.installation.forecast(channel.row, plan, LUCK["bad"][1], range(5, 8))
+    whole = fleet.installation.forecast(channel.row, plan, LUCK["bad"][1], range(5, 8), AT_ONCE)
 
     assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(played))
     part = part_of(played[-1], "")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tidegate.control.queries.forecasts import Odds
+from tidegate.control.queries.forecasts import Conditions, Odds
 from tidegate.domain.channels.facts import ChannelPolicy, HostEdge, WaveSpec
 from tidegate.domain.channels.rows import Channel
 from tidegate.domain.fleet.rows import Budget, Host
 from tidegate.domain.hosts.states import OnFailure
 from tidegate.domain.planner import Plan, plan
+from tidegate.domain.windows.facts import WindowKind
+from tidegate.domain.windows.rows import Window
 from tidegate.errors import InvalidInput, LimitExceeded
 from tidegate.simulate.forecast import SIMULATED_MAX, forecast
 from tidegate.simulate.rates import Rates
@@ -155,3 +157,69 @@ def test_refuses_no_seeds_and_too_many() -> None:
         forecast(*planned(4), Odds(), [])
     with pytest.raises(LimitExceeded):
         forecast(*planned(4), Odds(), range(51))
+
+
+# ── what holds hosts ──────────────────────────────────────────────────────────────────────────────
+
+NOW = datetime(2026, 11, 18, 9, tzinfo=UTC)
+
+
+def window(start: str, seconds: int, zone: str = "UTC") -> Window:
+    return Window(
+        window_id="nights",
+        kind=WindowKind.ALLOW,
+        start=start,
+        duration_seconds=seconds,
+        rule="FREQ=DAILY",
+        zone=zone,
+        reason="nobody works",
+        operator="user_1",
+        set_at=NOW,
+    )
+
+
+@pytest.mark.req("OP-15", engines=None, reason="the simulator plays in memory")
+def test_hosts_wait_for_their_window_and_for_the_next_one_if_it_closes() -> None:
+    free = forecast(*planned(8), Odds(), [1])
+    night = Conditions(at=NOW, windows=(window("2026-11-18T22:00", 7_200),))
+    held = forecast(*planned(8), Odds(), [1], night)
+    short = Conditions(at=NOW, windows=(window("2026-11-18T22:00", 300),))
+    twice = forecast(*planned(8), Odds(), [1], short)
+
+    until = 13 * 3_600
+    assert (free.waits_seconds, held.waits_seconds, twice.waits_seconds) == (0, until, until)
+    assert held.state == twice.state == "Terminal"
+    assert until < held.seconds < until + 7_200
+    assert twice.seconds > until + 86_400, "the soak outlasts the window: the rest goes next night"
+    first = held.waves[0].seconds
+    assert first is not None
+    assert until < first.median <= first.p90 <= first.worst
+
+
+@pytest.mark.req("OP-15", engines=None, reason="the simulator plays in memory")
+def test_each_host_waits_for_the_window_of_its_own_zone() -> None:
+    channel, made = planned(8)
+    labels = {host: {"tz": "Asia/Tokyo"} for wave in made.waves for host in wave.hosts}
+    night = window("2026-11-18T22:00", 7_200, "label:tz")
+    held = Conditions(at=NOW, windows=(night,), labels=labels)
+
+    found = forecast(channel, made, Odds(), [1], held)
+
+    assert found.waits_seconds == 4 * 3_600  # 22:00 there is 13:00 UTC
+    assert found.state == "Terminal"
+
+
+def test_a_freeze_with_an_end_is_waited_for() -> None:
+    frozen = Conditions(at=NOW, frozen_until=NOW + timedelta(hours=2))
+
+    found = forecast(*planned(8), Odds(), [1], frozen)
+
+    assert (found.waits_seconds, found.state) == (7_200, "Terminal")
+
+
+def test_switches_take_as_long_as_they_took_before() -> None:
+    quick = forecast(*planned(8), Odds(), [1], Conditions(activation=(0.5, 1.0)))
+    slow = forecast(*planned(8), Odds(), [1], Conditions(activation=(300.0, 320.0)))
+
+    assert 600 < quick.seconds < 630  # the soak of the canary, and some seconds
+    assert slow.seconds > 600 + 2 * 300

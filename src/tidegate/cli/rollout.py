@@ -177,12 +177,23 @@ def _host(host: Any) -> str:
 @click.argument("release")
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed, the same run.")
 @click.option("--fail", "failing", multiple=True, metavar="HOST", help="A host whose probes fail.")
+@click.option("--from-history", is_flag=True, help="Hosts fail as often as in the last rollouts.")
 @with_context
 def simulate(
-    context: CommandContext, channel: str, release: str, seed: int, failing: tuple[str, ...]
+    context: CommandContext,
+    channel: str,
+    release: str,
+    seed: int,
+    failing: tuple[str, ...],
+    from_history: bool,
 ) -> None:
-    """Play the rollout of RELEASE on CHANNEL with simulated hosts; changes nothing."""
-    body = {"channel": channel, "release_id": release, "seed": seed, "failing": list(failing)}
+    """Play the rollout of RELEASE on CHANNEL with simulated hosts; changes nothing.
+
+    Unless you say otherwise, nothing fails. Switches take as long as in the last rollouts.
+    It starts now: maintenance windows and freezes with an end hold hosts.
+    """
+    body: dict[str, Any] = {"channel": channel, "release_id": release, "seed": seed}
+    body |= {"failing": list(failing), "from_history": from_history}
     found = context.client.write("POST", at("rollouts", "simulate"), body).json()
     if not context.is_for_people:
         context.card(found, [])

@@ -139,7 +139,7 @@ def make_parts(installation: Installation, routes: Sequence[Route]) -> Parts:
         Layout(clock, installation.accounts, tail, cursors),
         GridCache(fleet_reader, reads, log),
         GateReports(fleet_reader, clock),
-        Simulations(reads, installation.promotions, installation.forecast),
+        Simulations(reads, fleet_reader, installation.promotions, installation.forecast),
     )
     return Parts(
         {

@@ -12,20 +12,20 @@ from tidegate.commands.options import settings_of, with_settings
 from tidegate.config import Settings
 
 if TYPE_CHECKING:
-    from tidegate.control.queries.forecasts import Forecast, Odds, Spread
+    from tidegate.control.queries.forecasts import Conditions, Forecast, Odds, Spread
     from tidegate.domain.channels.rows import Channel
     from tidegate.domain.planner import Plan
 
 RUNS: Final = 10
 RUNS_MAX: Final = 50
 SHARES: Final = {
-    "activation_fails": ("Hosts whose activation fails.", 0.005),
-    "probe_fails": ("Hosts whose probes fail for good.", 0.005),
-    "probe_flaps": ("Hosts whose probes fail, then pass in time.", 0.02),
+    "activation_fails": ("Hosts whose activation fails.", 0.0),
+    "probe_fails": ("Hosts whose probes fail for good.", 0.0),
+    "probe_flaps": ("Hosts whose probes fail, then pass in time.", 0.0),
     "rollback_fails": ("Failed hosts that cannot go back.", 0.0),
     "dies": ("Hosts that go silent in the middle.", 0.0),
     "offline": ("Hosts that are off from the beginning.", 0.0),
-    "lost": ("Messages that get lost.", 0.01),
+    "lost": ("Messages that get lost.", 0.0),
 }
 
 
@@ -75,9 +75,10 @@ def simulate(
     settings = settings_of(file, flags)
     from tidegate.control.queries.forecasts import Odds
 
-    row, plan = load_plan(settings, channel)
+    row, plan, conditions = load_plan(settings, channel)
     seeds = range(seed, seed + runs)
-    found = _played(row, plan, Odds(**shares, failing=failing), seeds, quiet=as_json)
+    odds = Odds(**shares, failing=failing)
+    found = _played(row, plan, odds, seeds, conditions, quiet=as_json)
     if as_json:
         import msgspec
 
@@ -87,10 +88,15 @@ def simulate(
         click.echo(line)
 
 
-def load_plan(settings: Settings, channel: str) -> tuple[Channel, Plan]:
-    """The channel and its plan, read from the log. Raises: NotFound, MalformedPolicy, …"""
+def load_plan(settings: Settings, channel: str) -> tuple[Channel, Plan, Conditions]:
+    """The channel, its plan, and what holds its hosts now. Raises: NotFound, MalformedPolicy, …"""
+    from msgspec.structs import replace
+
+    from tidegate.clock import system_clock
     from tidegate.commands.startup import FOLDS
     from tidegate.control.fleet.reader import FleetReader
+    from tidegate.control.queries.forecasts import read_conditions, read_history
+    from tidegate.control.queries.reads import Reads
     from tidegate.domain.channels.refusals import ChannelNotFound
     from tidegate.domain.channels.rows import Channel, channel_key
     from tidegate.domain.planner import plan
@@ -107,18 +113,24 @@ def load_plan(settings: Settings, channel: str) -> tuple[Channel, Plan]:
         if found is None:
             raise ChannelNotFound(channel)
         budgets = [seen.row for seen in sights.budgets() if not seen.row.removed]
-        return found.row, plan(found.row, sights.hosts(), budgets)
+        conditions = replace(
+            read_conditions(sights, found.row, system_clock()),
+            activation=read_history(Reads(store), channel).activation,
+        )
+        return found.row, plan(found.row, sights.hosts(), budgets), conditions
     finally:
         store.close()
 
 
-def _played(row: Channel, plan: Plan, odds: Odds, seeds: range, *, quiet: bool) -> Forecast:
+def _played(
+    row: Channel, plan: Plan, odds: Odds, seeds: range, conditions: Conditions, *, quiet: bool
+) -> Forecast:
     from tidegate.simulate.forecast import forecast
 
     if quiet:
-        return forecast(row, plan, odds, seeds)
+        return forecast(row, plan, odds, seeds, conditions)
     with click.progressbar(length=len(seeds), label=f"playing {plan.channel}") as bar:
-        return forecast(row, plan, odds, seeds, lambda done: bar.update(1))
+        return forecast(row, plan, odds, seeds, conditions, lambda done: bar.update(1))
 
 
 def describe_forecast(found: Forecast) -> list[str]:
@@ -126,7 +138,10 @@ def describe_forecast(found: Forecast) -> list[str]:
     lines = [f"{found.channel}: {found.hosts} hosts, {found.runs} runs from seed {found.seed}"]
     if found.stands_for > 1:
         lines.append(f"one simulated host represents {found.stands_for}")
-    titles = ["WAVE", "HOSTS", "ENDED", "AFTER", "AT WORST", "FAILED", "AT WORST"]
+    if found.waits_seconds:
+        waits = format_duration(found.waits_seconds)
+        lines.append(f"it waits {waits} until a window opens or a freeze ends")
+    titles = ["WAVE", "HOSTS", "ENDED", "P50", "P90", "AT WORST", "FAILED", "AT WORST"]
     rows = [
         [
             f"{number} {wave.name}",
@@ -146,8 +161,8 @@ def describe_forecast(found: Forecast) -> list[str]:
 
 def _times(spread: Spread | None) -> list[str]:
     if spread is None:
-        return [NOTHING, NOTHING]
-    return [format_duration(spread.median), format_duration(spread.worst)]
+        return [NOTHING, NOTHING, NOTHING]
+    return [format_duration(item) for item in (spread.median, spread.p90, spread.worst)]
 
 
 def format_duration(seconds: int) -> str:

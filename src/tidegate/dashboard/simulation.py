@@ -17,8 +17,17 @@ from urllib.parse import urlencode
 
 from msgspec import Meta, Struct, structs
 
+from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.promotion import Promotions
-from tidegate.control.queries.forecasts import Forecast, Forecaster, Moment, Odds
+from tidegate.control.queries.forecasts import (
+    Conditions,
+    Forecast,
+    Forecaster,
+    Moment,
+    Odds,
+    read_conditions,
+    read_history,
+)
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import state_labels
 from tidegate.dashboard.components import Chip, TimelineEntry, bar
@@ -65,7 +74,7 @@ _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_4
 
 class ForecastQuery(Input, frozen=True, kw_only=True):
     channel: Annotated[str, Meta(min_length=1, max_length=63)]
-    luck: Annotated[str, Meta(pattern="^(none|usual|bad)$")] = "none"
+    luck: Annotated[str, Meta(pattern="^(none|history|usual|bad)$")] = "none"
     failing: Annotated[str, Meta(max_length=2_000)] = ""  # names with commas between them
     seed: Annotated[int, Meta(ge=0, le=999_999)] = 1
     runs: Annotated[int, Meta(ge=1, le=RUNS)] = 1
@@ -105,14 +114,22 @@ class Simulation(Struct):
     channel: Channel
     plan: Plan
     odds: Odds
+    conditions: Conditions
     runs: list[Forecast]
 
 
 class Simulations:
     """Simulations that somebody looks at. One run is played at a time."""
 
-    def __init__(self, reads: Reads, promotions: Promotions, forecast: Forecaster) -> None:
+    def __init__(
+        self,
+        reads: Reads,
+        fleet_reader: FleetReader,
+        promotions: Promotions,
+        forecast: Forecaster,
+    ) -> None:
         self._reads = reads
+        self._fleet_reader = fleet_reader
         self._promotions = promotions
         self._forecast = forecast
         self._kept: LruCache[tuple[object, ...], Simulation] = LruCache(KEPT_MAX)
@@ -134,7 +151,8 @@ class Simulations:
                 play = self._begin(query)
             while len(play.runs) < query.runs:
                 seeds = (query.seed + len(play.runs),)
-                play.runs.append(self._forecast(play.channel, play.plan, play.odds, seeds))
+                run = self._forecast(play.channel, play.plan, play.odds, seeds, play.conditions)
+                play.runs.append(run)
             self._kept.keep(key, play)
             return tuple(play.runs[: query.runs])
         finally:
@@ -145,8 +163,15 @@ class Simulations:
         if found is None:
             raise ChannelNotFound(query.channel)
         names = tuple(filter(None, (name.strip() for name in query.failing.split(","))))
-        odds = structs.replace(LUCK[query.luck][1], failing=names[:FAILING_MAX])
-        return Simulation(found.row, self._promotions.plan(query.channel).plan, odds, [])
+        history = read_history(self._reads, query.channel)
+        luck = history.odds if query.luck == "history" else LUCK[query.luck][1]
+        odds = structs.replace(luck, failing=names[:FAILING_MAX])
+        now = self._promotions.now()
+        conditions = structs.replace(
+            read_conditions(self._fleet_reader, found.row, now), activation=history.activation
+        )
+        plan = self._promotions.plan(query.channel).plan
+        return Simulation(found.row, plan, odds, conditions, [])
 
 
 # ── drawing ───────────────────────────────────────────────────────────────────────────────────────

@@ -41,7 +41,6 @@ PROBES = (
     ProbeDeclared("http", "http", ProbeMode.ENFORCE),
     ProbeDeclared("disk", "exec", ProbeMode.OBSERVE),
 )
-TICK_SECONDS = 5.0
 TICK_SECONDS_MAX = 60.0
 FLAP_SECONDS = 30.0
 CHATTY = 0.2  # of hosts that also say when a probe first spoke, and first failed
@@ -293,7 +292,7 @@ class SimulatedAgent:
         )
         if luck.probe_flaps and not luck.probe_fails:
             self._after(FLAP_SECONDS, lambda: self._result(rollout_id, "http", False))
-        self._after(TICK_SECONDS, lambda: self._tick(rollout_id))
+        self._after(self.rates.tick, lambda: self._tick(rollout_id))
 
     def _result(self, rollout_id: str, name: str, bad: bool) -> None:
         twin = self.twins.get(rollout_id)
@@ -334,9 +333,9 @@ class SimulatedAgent:
         """Seldom, while only the soak is waited for."""
         failing = any(probe.failing_since is not None for probe in twin.probes.values())
         if failing or twin.soak_due_at is None:
-            return TICK_SECONDS
+            return self.rates.tick
         left = (twin.soak_due_at - self.world.now()).total_seconds()
-        return min(max(left, TICK_SECONDS), TICK_SECONDS_MAX)
+        return min(max(left, self.rates.tick), TICK_SECONDS_MAX)
 
     def _drift(self, rollout_id: str) -> None:
         """Somebody works on the host by hand, after it converged."""

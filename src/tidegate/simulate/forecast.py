@@ -3,22 +3,25 @@
     plan ──▶ a fleet with the same waves, budgets and edges ──▶ World, seed by seed ──▶ Forecast
 
 Only the hosts are invented: planner, gates, machines and timers are those of production. A plan of
-many hosts is played by fewer, each of which stands for several. Channels that come first, freezes,
-holds and maintenance windows are taken as out of the way: a plan shows them without a simulation.
+many hosts is played by fewer, each of which stands for several. Maintenance windows and freezes
+with an end hold hosts; the wait for the first of them is added, not played. Channels that come
+first and holds are taken as out of the way.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from statistics import median_low
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tidegate.control.queries.forecasts import (
+    AT_ONCE,
     RUNS_MAX,
+    Conditions,
     Forecast,
     Moment,
     Odds,
@@ -28,6 +31,7 @@ from tidegate.control.queries.forecasts import (
 )
 from tidegate.domain.channels.facts import ChannelPolicy, HostEdge, WaveSpec
 from tidegate.domain.channels.rows import Channel
+from tidegate.domain.gates.earliest import list_earliest_starts
 from tidegate.domain.hosts.facts import HostSkipped, HostStateChanged
 from tidegate.domain.hosts.rows import HostRecord, record_key
 from tidegate.domain.hosts.states import SETTLED, HostState
@@ -42,6 +46,7 @@ from tidegate.domain.rollouts.facts import (
 )
 from tidegate.domain.rollouts.names import rollout_id
 from tidegate.domain.rollouts.states import RolloutState
+from tidegate.domain.windows.slices import spec_of
 from tidegate.errors import InvalidInput
 from tidegate.kernel.model import at_most
 from tidegate.simulate.operator import PACKAGE
@@ -49,6 +54,17 @@ from tidegate.simulate.rates import Rates, Span
 from tidegate.simulate.scenario import Scenario, ScenarioChannel
 from tidegate.simulate.world import World
 
+WAVE = "tidegate-wave"  # labels of simulated hosts, beside their own
+BUDGET = "tidegate-budget"
+# The pace of a server and of its agents: a pass a second, and probes at once after the switch.
+PASS_SECONDS = 1.0
+TICK_SECONDS = 1.0
+PROBE = Span(0.5, 2.0)
+SWITCH = Span(1.0, 5.0)  # where no switch was seen yet
+IDLE_SECONDS = 120.0
+SELDOM_SECONDS = 600.0
+HOURS_OF_WINDOWS = 24.0  # that a rollout may wait for the next one
+WAIT_MAX = timedelta(days=400)
 SIMULATED_MAX = 200  # hosts of one run; more are stood for
 HOURS_AT_LEAST = 6.0  # beside the soaks
 TIMELINE_MAX = 500
@@ -75,9 +91,11 @@ def forecast(
     plan: Plan,
     odds: Odds,
     seeds: Sequence[int],
+    conditions: Conditions = AT_ONCE,
     progress: Callable[[int], None] = lambda runs: None,
 ) -> Forecast:
-    """Play the plan once for each seed. ``progress`` hears how many runs are done.
+    """Play the plan once for each seed, under these conditions. ``progress`` hears how many runs
+    are done.
 
     Raises:
         InvalidInput: no seeds, odds that are none, failing hosts that the plan does not have.
@@ -88,10 +106,15 @@ def forecast(
         raise InvalidInput("a forecast needs a seed", field="seeds")
     _check(plan, odds)
     stands_for = -(-plan.hosts // SIMULATED_MAX) or 1
-    scenario = _scenario(channel, plan, odds, stands_for)
+    starts_at = _first_start(plan, conditions)
+    waits = int((starts_at - conditions.at).total_seconds())
+    scenario = _scenario(channel, plan, odds, stands_for, conditions)
+    thaw = scenario.frozen_until
+    is_frozen = thaw is not None and thaw > starts_at
+    scenario = replace(scenario, starts_at=starts_at, frozen_until=thaw if is_frozen else None)
     runs: list[SeedRun] = []
     for seed in seeds:
-        runs.append(_played(replace(scenario, seed=seed)))
+        runs.append(_later(_played(replace(scenario, seed=seed)), waits))
         progress(len(runs))
     first = runs[0]
     return Forecast(
@@ -100,6 +123,7 @@ def forecast(
         runs=len(runs),
         seed=seeds[0],
         stands_for=stands_for,
+        waits_seconds=waits,
         state=first.state.value,
         seconds=first.seconds,
         timeline=first.timeline,
@@ -123,18 +147,50 @@ def _check(plan: Plan, odds: Odds) -> None:
         )
 
 
+def _first_start(plan: Plan, conditions: Conditions) -> datetime:
+    """When the first host may get its order: what happens before is a wait, and nothing else."""
+    starts = list_earliest_starts(plan, conditions.labels, conditions.windows, conditions.at)
+    opening = next((start.at for start in starts), None)
+    if opening is None or opening - conditions.at > WAIT_MAX:
+        return conditions.at
+    thaw = conditions.frozen_until
+    return max(opening, conditions.at) if thaw is None else max(opening, conditions.at, thaw)
+
+
+def _later(run: SeedRun, seconds: int) -> SeedRun:
+    """The run as it is seen by who opens the rollout so many seconds before."""
+    if not seconds:
+        return run
+    opened, *others = run.timeline
+    moments = (Moment(item.seconds + seconds, item.what) for item in others)
+    held = Moment(seconds, "the first window opens, or the freeze ends")
+    return replace(
+        run,
+        seconds=run.seconds + seconds,
+        timeline=(opened, held, *moments),
+        wave_ends={wave: end + seconds for wave, end in run.wave_ends.items()},
+    )
+
+
 # ── the world of a plan ───────────────────────────────────────────────────────────────────────────
 
 
-def _scenario(channel: Channel, plan: Plan, odds: Odds, stands_for: int) -> Scenario:
+def _scenario(
+    channel: Channel, plan: Plan, odds: Odds, stands_for: int, conditions: Conditions
+) -> Scenario:
     taken = [_sample(wave.hosts, odds.failing, stands_for) for wave in plan.waves]
-    fleet = {host: {"wave": str(number)} for number, hosts in enumerate(taken) for host in hosts}
+    labels = conditions.labels
+    fleet = {
+        host: {**labels.get(host, {}), WAVE: str(number)}
+        for number, hosts in enumerate(taken)
+        for host in hosts
+    }
     budgets: dict[str, int] = {}
     for number, budget in enumerate(plan.budgets):
         for host in fleet if budget.hosts is None else budget.hosts:
             if host in fleet:
-                fleet[host][f"budget{number}"] = "yes"
-        budgets[f"budget{number}=yes"] = max(1, budget.slots // stands_for)
+                fleet[host][f"{BUDGET}{number}"] = "yes"
+        budgets[f"{BUDGET}{number}=yes"] = max(1, budget.slots // stands_for)
     soaks = sum(wave.soak_seconds for wave in plan.waves) / 3_600
     return Scenario(
         seed=0,
@@ -147,8 +203,12 @@ def _scenario(channel: Channel, plan: Plan, odds: Odds, stands_for: int) -> Scen
         ),
         budgets=budgets,
         releases=1,
-        rates=_rates(odds),
-        hours=HOURS_AT_LEAST + 1.5 * soaks,
+        rates=_rates(odds, conditions.activation),
+        hours=HOURS_AT_LEAST + 1.5 * soaks + (HOURS_OF_WINDOWS if conditions.windows else 0.0),
+        windows=tuple(map(spec_of, conditions.windows)),
+        frozen_until=conditions.frozen_until,
+        pass_seconds=PASS_SECONDS,
+        idle_seconds=SELDOM_SECONDS if conditions.windows else IDLE_SECONDS,
         attended=False,
         restless=False,
     )
@@ -164,7 +224,7 @@ def _policy(plan: Plan, fleet: dict[str, dict[str, str]], stands_for: int) -> Ch
     waves = tuple(
         WaveSpec(
             name=f"{number} {wave.name}"[:63],
-            selector=f"wave={number}",
+            selector=f"{WAVE}={number}",
             soak_seconds=wave.soak_seconds,
             failures_max=wave.failures_max // stands_for,
             converged_min=min(1, wave.converged_min),
@@ -179,12 +239,24 @@ def _policy(plan: Plan, fleet: dict[str, dict[str, str]], stands_for: int) -> Ch
         if edge.before in fleet and edge.after in fleet
     )
     return replace(
-        plan.policy, waves=waves, host_edges=edges, edges=(), operations=(), freshness_seconds=None
+        plan.policy,
+        waves=waves,
+        host_edges=edges,
+        edges=(),
+        operations=(),
+        freshness_seconds=None,
+        auto_promote=False,
+        auto_rollback=False,
     )
 
 
-def _rates(odds: Odds) -> Rates:
+def _rates(odds: Odds, activation: tuple[float, float] | None) -> Rates:
+    taken = SWITCH if activation is None else Span(*activation)
     return Rates(
+        activation=taken,
+        rollback=taken,
+        probe=PROBE,
+        tick=TICK_SECONDS,
         activation_fails=odds.activation_fails,
         probe_fails=odds.probe_fails,
         probe_flaps=odds.probe_flaps,
@@ -369,7 +441,8 @@ def _wave(plan: Plan, number: int, runs: Sequence[SeedRun], stands_for: int) -> 
 
 
 def _spread(values: Sequence[int]) -> Spread:
-    return Spread(median_low(values), max(values))
+    ordered = sorted(values)
+    return Spread(median_low(ordered), ordered[(len(ordered) * 9 - 1) // 10], ordered[-1])
 
 
 def _stops(runs: Sequence[SeedRun]) -> tuple[Stopped, ...]:

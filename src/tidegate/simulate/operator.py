@@ -84,6 +84,21 @@ class SimulatedOperator:
             self._do(partial(self._limit, budget_id, selector, most))
         for lane in self._world.scenario.channels:
             self._create(lane)
+        self._set_up_stops()
+
+    def _set_up_stops(self) -> None:
+        scenario = self._world.scenario
+        for window in scenario.windows:
+            self._do(partial(self._create_window, window))
+        if scenario.frozen_until is not None:
+            self._do(
+                lambda: self._plane.freezes.start(
+                    OPERATOR, "a freeze", until=scenario.frozen_until, freeze_id="frozen"
+                )
+            )
+
+    def _create_window(self, window: WindowSpec) -> None:
+        self._plane.windows.create(OPERATOR, window, "maintenance")
 
     def enroll(self, number: int) -> None:
         """One more host, by the number that it has in the fleet."""
@@ -142,7 +157,7 @@ class SimulatedOperator:
             with suppress(Refused):  # it is held
                 world.insist(partial(self._promote, asked))
         if self.releases < world.scenario.releases:
-            world.after(self._random.uniform(300.0, 1_500.0), self.promote)
+            world.after(world.scenario.between.draw(self._random), self.promote)
 
     def _start_at(self) -> datetime | None:
         """Now and then a rollout starts later, while faults happen."""
@@ -294,7 +309,7 @@ class SimulatedOperator:
             start=f"{start:%Y-%m-%dT%H:%M}",
             duration_seconds=WINDOW_SECONDS,
         )
-        self._do(lambda: self._plane.windows.create(OPERATOR, window, "maintenance"))
+        self._do(partial(self._create_window, window))
         self._world.after(WINDOW_KEPT_SECONDS, partial(self._delete_window, window.window_id))
 
     def _delete_window(self, window_id: str) -> None:

@@ -44,6 +44,7 @@ class Rates(Struct, frozen=True, kw_only=True):
     off: float = 0.0  # of hosts: from the beginning, until somebody sees to it
     offline: float = 0.0  # of hosts, now and then
 
+    tick: float = 5.0  # seconds between looks of an agent at its soak
     poll: Span = Span(20.0, 40.0)  # while there is something to say
     idle: Span = Span(240.0, 360.0)  # an order wakes the host at once
     activation: Span = Span(5.0, 60.0)

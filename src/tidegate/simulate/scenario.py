@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from random import Random
 
 from msgspec import Struct
@@ -9,7 +10,8 @@ from msgspec.structs import replace
 
 from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy, HostEdge, WaveSpec
 from tidegate.domain.hosts.states import OnFailure
-from tidegate.simulate.rates import ROUGH, Rates
+from tidegate.domain.windows.facts import WindowSpec
+from tidegate.simulate.rates import ROUGH, Rates, Span
 
 WAVES = (
     WaveSpec(name="canary", percent=10, soak_seconds=60),
@@ -17,6 +19,8 @@ WAVES = (
     WaveSpec(name="rest"),
 )
 RETENTION_SECONDS = 86_400
+LONG_HOURS = 1.2
+LONG_BETWEEN = Span(1_500.0, 2_400.0)
 LARGE_EVERY = 50  # seeds; the others have small fleets
 
 
@@ -42,6 +46,12 @@ class Scenario(Struct, frozen=True, kw_only=True):
     releases: int = 2
     rates: Rates = ROUGH
     hours: float = 0.6  # with faults; then they end, and everything settles
+    starts_at: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    windows: tuple[WindowSpec, ...] = ()
+    frozen_until: datetime | None = None  # all channels, from the beginning
+    pass_seconds: float = 15.0  # between two passes of the dispatcher
+    idle_seconds: float = 120.0  # to the next pass, when the last one did nothing
+    between: Span = Span(300.0, 1_500.0)  # two releases
     attended: bool = True  # an operator looks at what is halted
     restless: bool = True  # the operator freezes, holds, pauses, enrolls and retires
 
@@ -90,16 +100,20 @@ def draw_scenario(seed: int) -> Scenario:
     channels = tuple(_by_itself(lane, acting) for lane in channels)
     budgets = random.choice([{}, {"*": max(2, hosts // 3)}, {"*": hosts // 2, "zone=a": 3}])
     releases = random.choice([1, 1, 2])
+    scenario = Scenario(
+        seed=seed, hosts=hosts, channels=channels, budgets=budgets, releases=releases
+    )
     if any(lane.policy.auto_rollback for lane in channels):
-        releases += 1  # else there is nothing to go back to
-    return Scenario(seed=seed, hosts=hosts, channels=channels, budgets=budgets, releases=releases)
+        # A release must have succeeded before there is something to go back to.
+        return replace(scenario, releases=2, hours=LONG_HOURS, between=LONG_BETWEEN)
+    return scenario
 
 
 def _by_itself(lane: ScenarioChannel, random: Random) -> ScenarioChannel:
     """The channel with a policy that acts by itself, now and then."""
     policy = replace(
         lane.policy,
-        auto_rollback=random.random() < 0.4,
+        auto_rollback=random.random() < 0.25,
         auto_promote=bool(lane.policy.edges) and random.random() < 0.6,
     )
     return replace(lane, policy=policy)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
 from random import Random
@@ -40,10 +40,6 @@ from tidegate.simulate.rates import CALM
 from tidegate.simulate.scenario import Scenario, SimulationResult
 from tidegate.simulate.second_dispatcher import SecondDispatcher
 
-T0 = datetime(2026, 1, 1, tzinfo=UTC)
-PASS_SECONDS = 15.0
-PASS = timedelta(seconds=PASS_SECONDS)
-IDLE_SECONDS = 120.0  # to the next pass, when the last one did nothing
 THOROUGH_EVERY = 3  # passes
 OPERATE_EVERY = 10  # passes
 SETTLE_HOURS = 12
@@ -72,14 +68,14 @@ class World:
         self.scenario = scenario
         self.rates = scenario.rates
         self.random = Random(scenario.seed)
-        self.clock = ManualClock(T0)
+        self.clock = ManualClock(scenario.starts_at)
         self.store = store or MemoryStore(folds.schema)
         self.folds = folds
         self.watch = InvariantChecker(self.store, folds)
         self._watching = watching
         self._explained = ExplanationChecker()
         self.commits = 0
-        self._due: tuple[datetime, int] = (T0, 0)  # when the next pass is, and which one counts
+        self._due = (scenario.starts_at, 0)  # when the next pass is, and which one counts
         self.control_plane = SimulatedControlPlane(
             self.store,
             folds,
@@ -117,7 +113,7 @@ class World:
             Violation: an invariant does not hold. AssertionError: it does not come to rest.
         """
         self._set_up()
-        self._until(T0 + timedelta(hours=self.scenario.hours))
+        self._until(self.scenario.starts_at + timedelta(hours=self.scenario.hours))
         self._heal()
         self._until(self.now() + timedelta(hours=SETTLE_HOURS), lambda: self._settled)
         self._settle()
@@ -128,7 +124,7 @@ class World:
     def play(self, over: Callable[[], bool]) -> None:
         """Live through it, with all that goes wrong, until it is over or its hours are."""
         self._set_up()
-        self._until(T0 + timedelta(hours=self.scenario.hours), over)
+        self._until(self.scenario.starts_at + timedelta(hours=self.scenario.hours), over)
 
     def _until(self, end: datetime, done: Callable[[], bool] = lambda: False) -> None:
         for _ in range(STEPS_MAX):
@@ -152,7 +148,7 @@ class World:
         self.operator.set_up()
         self._faults = True
         self.after(1.0, self.operator.promote)
-        self._pass_in(PASS_SECONDS)
+        self._pass_in(self.scenario.pass_seconds)
 
     def join(self, host_id: str) -> None:
         """A host appears, with an agent on it."""
@@ -174,8 +170,9 @@ class World:
         self.commits += 1
         if self._watching:
             self.watch.see(commit)
-        if commit.facts and self._due[0] - self.now() > PASS:
-            self._pass_in(PASS_SECONDS)  # something moved: it is looked at soon
+        soon = timedelta(seconds=self.scenario.pass_seconds)
+        if commit.facts and self._due[0] - self.now() > soon:
+            self._pass_in(self.scenario.pass_seconds)  # something moved: it is looked at soon
 
     def _pass_in(self, seconds: float) -> None:
         self._due = (self.now() + timedelta(seconds=seconds), self._due[1] + 1)
@@ -195,7 +192,7 @@ class World:
         if self._passes % OPERATE_EVERY == 0 and self.scenario.attended:
             self.after(0.0, self._look)
         self._settled = not (self._faults or self._unsettled())
-        self._pass_in(IDLE_SECONDS if idle else PASS_SECONDS)
+        self._pass_in(self.scenario.idle_seconds if idle else self.scenario.pass_seconds)
 
     def _look(self) -> None:
         self.operator.look(restless=self._faults and self.scenario.restless)
@@ -381,7 +378,7 @@ class World:
             host_events=self.watch.host_events,
             states={id: model.state.value for id, model in self.watch.rollouts.items()},
             trace=trace.hexdigest(),
-            seconds=(self.now() - T0).total_seconds(),
+            seconds=(self.now() - self.scenario.starts_at).total_seconds(),
             types=frozenset(self.watch.types),
             entered=frozenset(self.watch.entered),
         )

@@ -9,8 +9,15 @@ from msgspec import Meta, structs
 from tidegate.api.routes.rollout_commands import Planning, dry_plan
 from tidegate.api.routes.rollouts import HostId
 from tidegate.clock import Clock
+from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.promotion import Promotions
-from tidegate.control.queries.forecasts import Forecast, Forecaster, Odds
+from tidegate.control.queries.forecasts import (
+    Forecast,
+    Forecaster,
+    Odds,
+    read_conditions,
+    read_history,
+)
 from tidegate.control.queries.reads import Reads
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope
@@ -44,7 +51,8 @@ class Simulating(Planning, frozen=True, kw_only=True):
     seed: Annotated[int, Meta(ge=0, le=SEED_MAX)] = 1
     runs: Annotated[int, Meta(ge=1, le=RUNS_MAX)] = 1
     failing: Annotated[tuple[HostId, ...], Meta(max_length=FAILING_MAX)] = ()
-    odds: OddsAsked = OddsAsked()
+    odds: OddsAsked = OddsAsked()  # by default nothing fails
+    from_history: bool = False  # as often as in the channel's last rollouts, instead of ``odds``
 
 
 def simulate(
@@ -52,6 +60,7 @@ def simulate(
     reads: Reads,
     forecast: Forecaster,
     promotions: Promotions,
+    fleet_reader: FleetReader,
     clock: Clock,
 ) -> Response:
     """Play a rollout with simulated hosts: when waves would end, and what would stop it."""
@@ -60,9 +69,13 @@ def simulate(
     channel = reads.find(channel_key(body.channel), Channel)
     assert isinstance(plan, Plan), "a dry plan answers the plan"
     assert channel is not None, "what is planned for is there"
-    odds = Odds(**structs.asdict(body.odds), failing=body.failing)
+    history = read_history(reads, body.channel)
+    odds = history.odds if body.from_history else Odds(**structs.asdict(body.odds))
+    odds = structs.replace(odds, failing=body.failing)
     seeds = range(body.seed, body.seed + body.runs)
-    return Response(forecast(channel.row, plan, odds, seeds))
+    conditions = read_conditions(fleet_reader, channel.row, clock())
+    conditions = structs.replace(conditions, activation=history.activation)
+    return Response(forecast(channel.row, plan, odds, seeds, conditions))
 
 
 ROUTES = (

@@ -5,15 +5,26 @@ The simulator itself is handed in where the program is composed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from tidegate.domain.channels.rows import Channel
+from tidegate.control.fleet.reader import FleetReader
+from tidegate.control.queries.reads import Reads
+from tidegate.domain.channels.rows import FREEZES, Channel, Freeze
+from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord, record_id
 from tidegate.domain.planner import Plan
+from tidegate.domain.rollouts.rows import ROLLOUTS
+from tidegate.domain.windows.rows import WINDOWS, Window
 from tidegate.errors import Unavailable
 
 RUNS_MAX = 50  # seeds of one forecast
+HISTORY_ROLLOUTS_MAX = 10  # the newest ones of a channel
+HISTORY_HOSTS_MAX = 500  # of each
 
 
 class Odds(Struct, frozen=True, kw_only=True):
@@ -29,6 +40,30 @@ class Odds(Struct, frozen=True, kw_only=True):
     failing: tuple[str, ...] = ()  # hosts whose probes fail for certain
 
 
+class Conditions(Struct, frozen=True, kw_only=True):
+    """When a forecast starts, and what stands in the way of orders then. Channels that come first
+    and holds are taken as out of the way.
+    """
+
+    at: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    windows: tuple[Window, ...] = ()  # that cover the channel, each with its hosts
+    labels: dict[str, dict[str, str]] = {}  # of hosts, as far as windows ask for them
+    frozen_until: datetime | None = None
+    activation: tuple[float, float] | None = None  # seconds that a switch takes; None: unknown
+
+
+AT_ONCE: Final = Conditions()  # nothing stands in the way
+
+
+class History(Struct, frozen=True, kw_only=True):
+    """How the hosts of a channel did in its last rollouts."""
+
+    rollouts: int
+    hosts: int
+    odds: Odds
+    activation: tuple[float, float] | None  # seconds: of ten switches, the second and the ninth
+
+
 class Moment(Struct, frozen=True):
     """Something that happens, so many seconds after the opening."""
 
@@ -37,9 +72,10 @@ class Moment(Struct, frozen=True):
 
 
 class Spread(Struct, frozen=True):
-    """The middle and the worst of several runs."""
+    """The middle of several runs, what nine of ten stay below, and the worst."""
 
     median: int
+    p90: int
     worst: int
 
 
@@ -50,7 +86,7 @@ class WaveForecast(Struct, frozen=True, kw_only=True):
     hosts: int
     ended: int  # runs
     seconds: Spread | None = None  # to its end, of those runs; None: it never ended
-    failed: Spread = Spread(0, 0)  # hosts
+    failed: Spread = Spread(0, 0, 0)  # hosts
 
 
 class Stopped(Struct, frozen=True):
@@ -68,6 +104,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
     runs: int
     seed: int  # the first one
     stands_for: int  # hosts of the plan, for each simulated one
+    waits_seconds: int = 0  # until a window opens or a freeze ends; part of all other times
     state: str
     seconds: int
     timeline: tuple[Moment, ...]
@@ -77,9 +114,65 @@ class Forecast(Struct, frozen=True, kw_only=True):
     stops: tuple[Stopped, ...]  # the most frequent first
 
 
-Forecaster = Callable[[Channel, Plan, Odds, Sequence[int]], Forecast]
+Forecaster = Callable[[Channel, Plan, Odds, Sequence[int], Conditions], Forecast]
 
 
-def no_forecast(channel: Channel, plan: Plan, odds: Odds, seeds: Sequence[int]) -> Forecast:
+def read_conditions(reader: FleetReader, channel: Channel, now: datetime) -> Conditions:
+    """Windows and freezes with an end that cover the channel now."""
+    name, repository = channel.channel, channel.package.partition("/")[0]
+    windows = tuple(
+        replace(seen.row, channels=(), repositories=())
+        for seen in reader.rows(WINDOWS, Window)
+        if (not seen.row.channels or name in seen.row.channels)
+        and (not seen.row.repositories or repository in seen.row.repositories)
+    )
+    ends = [
+        seen.row.until
+        for seen in reader.rows(FREEZES, Freeze)
+        if seen.row.until is not None and (not seen.row.channels or name in seen.row.channels)
+    ]
+    return Conditions(
+        at=now,
+        windows=windows,
+        labels={host.host_id: host.labels for host in reader.hosts()} if windows else {},
+        frozen_until=max(ends, default=None),
+    )
+
+
+def read_history(reads: Reads, channel: str) -> History:
+    """What the last rollouts of a channel show; without any nothing fails."""
+    rollouts = reads.newest(ROLLOUTS, "channel_opening", of=(channel,), limit=HISTORY_ROLLOUTS_MAX)
+    records: list[HostRecord] = []
+    for found in rollouts:
+        prefix = record_id(found.row.rollout_id, "")
+        rows = reads.range(HOST_RECORDS, prefix=prefix, limit=HISTORY_HOSTS_MAX)
+        records += [item.row for item in rows]
+    tried = [row for row in records if row.dispatch_acked_at is not None]
+    spans = sorted(
+        (row.activation_completed_at - row.dispatch_acked_at).total_seconds()
+        for row in tried
+        if row.activation_completed_at is not None and row.dispatch_acked_at is not None
+    )
+    failures = Counter(row.failure for row in tried if row.failure is not None)
+    probes, activation = failures.pop("probes", 0), failures.pop("activation", 0)
+    failed = probes + activation + failures.total()
+    odds = Odds(
+        activation_fails=_share(activation, len(tried)),
+        probe_fails=_share(probes, len(tried)),
+        dies=_share(failures.total(), len(tried)),
+        rollback_fails=_share(sum(row.rollback_failed for row in tried), failed),
+        offline=_share(sum(row.left == "skipped" for row in records), len(records)),
+    )
+    ends = None if not spans else (spans[len(spans) // 10], spans[len(spans) * 9 // 10])
+    return History(rollouts=len(rollouts), hosts=len(tried), odds=odds, activation=ends)
+
+
+def _share(part: int, whole: int) -> float:
+    return round(part / whole, 4) if whole else 0.0
+
+
+def no_forecast(
+    channel: Channel, plan: Plan, odds: Odds, seeds: Sequence[int], conditions: Conditions
+) -> Forecast:
     """Where nobody handed a simulator in. Raises: Unavailable."""
     raise Unavailable("this process has no simulator", channel=plan.channel)
