@@ -52,6 +52,13 @@ class AgentProcess:
             f"back_off_seconds_max = 0.5\n[channels.{CHANNEL}]\n{members}\n"
         )
 
+    def take_token(self, token: str) -> None:
+        """The token of the next start; with a join token the agent takes its own name."""
+        (self.directory / "token").write_text(token)
+        settings = self.directory / "agent.toml"
+        if "host =" not in settings.read_text():
+            settings.write_text(f'host = "{self.host_id}"\n{settings.read_text()}')
+
     def another(self) -> AgentProcess:
         """The same host, for a second process."""
         twin = copy(self)

@@ -29,8 +29,9 @@ def until(condition: Callable[[], object], what: str, seen: Callable[[], object]
 class FleetServer:
     """web.1 … web.n are published, ``web-stable`` takes them to all hosts."""
 
-    def __init__(self, tmp: Path, *texts: str, **policy: Any) -> None:
+    def __init__(self, tmp: Path, *texts: str, store: str = "", **policy: Any) -> None:
         self.tmp = tmp
+        self._settings: dict[str, Any] = {"store": store} if store else {}
         self._stack = ExitStack()
         self._port = free_port()
         self.open(is_set_up=True)
@@ -41,7 +42,7 @@ class FleetServer:
     def open(self, *, is_set_up: bool = False) -> None:
         """Serve, always on the same port."""
         self.served = self._stack.enter_context(
-            serving(self.tmp / "data", is_set_up=is_set_up, port=self._port)
+            serving(self.tmp / "data", is_set_up=is_set_up, port=self._port, **self._settings)
         )
         if not is_set_up:
             self.served.skip_names()
