@@ -109,6 +109,10 @@ class AgentProcess:
             self.kill()
 
     @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
+    @property
     def is_enrolled(self) -> bool:
         return (self.state / "identity.json").exists()
 

@@ -29,8 +29,11 @@ def until(condition: Callable[[], object], what: str, seen: Callable[[], object]
 class FleetServer:
     """web.1 … web.n are published, ``web-stable`` takes them to all hosts."""
 
-    def __init__(self, tmp: Path, *texts: str, store: str = "", **policy: Any) -> None:
+    def __init__(
+        self, tmp: Path, *texts: str, store: str = "", file: str = "app_txt", **policy: Any
+    ) -> None:
         self.tmp = tmp
+        self._file = file  # of each release; _ is a dot
         self._settings: dict[str, Any] = {"store": store} if store else {}
         self._stack = ExitStack()
         self._port = free_port()
@@ -61,7 +64,7 @@ class FleetServer:
             name = f"default.web.v{number}"
             tasks = {"tasks": [{"type": "edit", "source": before}]} if before else {}
             self.fleet.draft(f"v{number}", **tasks)
-            self.fleet.push(name, app_txt=text)
+            self.fleet.push(name, **{self._file: text})
             self.fleet.publish(name)
             before = name
 
