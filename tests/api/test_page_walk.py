@@ -145,6 +145,7 @@ FORMS = (
     *("/approvals", "/channels/guarded", "/new/channel", "/channels/through/edit"),
     *("/maintenance", "/new/window", "/windows/nightly/edit", "/new/freeze"),
     *("/new/budget", "/budgets/few/edit"),
+    *("/notifications", "/new/subscription", "/subscriptions/ops/edit"),
     *("/settings", "/outbox", "/hosts/h-plain", "/channels/through", "/channels/held"),
     *(
         "/channels/back",
@@ -159,7 +160,7 @@ FORMS = (
 WITHDRAW = "/revisions/default.web.asked/withdraw"  # only its author has the button
 FREE = {  # any text will do
     *("reason", "display_name", "hosts", "selector", "break_glass"),
-    *("idempotency_key", "csrf_token"),
+    *("idempotency_key", "csrf_token", "secret", "to"),
 }
 NONSENSE = ("zzz <&>'\"", "\0\x1f", "-1", "9" * 40, "ö" * 5_000)
 HARMLESS = {

@@ -7,11 +7,13 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from tests.browser.dashboard_fleet import PEOPLE, DashboardFleet
+from tidegate.control.operations.subscriptions import NewTarget
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.access.second_person import SecondPersonNeeded
 from tidegate.domain.channels.facts import ChannelEdge, ChannelProtection, WaveSpec
+from tidegate.domain.notifications.states import TargetKind
 from tidegate.domain.windows.facts import WindowKind, WindowSpec
 
 NIGHTLY = WindowSpec(
@@ -55,6 +57,13 @@ def stop_and_ask(fleet: DashboardFleet) -> None:
     made = fleet.installation
     made.windows.create(caller, NIGHTLY, HOSTILE)
     made.budgets.set(caller, "web-hosts", "channel=stable", max_in_flight=3)
+    made.subscriptions.create(
+        caller,
+        "ops",
+        kind=TargetKind.WEBHOOK,
+        target=NewTarget(url="https://hooks.example.com/x"),
+        scopes=("*",),
+    )
     made.channels.protect(caller, "early", ChannelProtection(), HOSTILE)
     with suppress(SecondPersonNeeded):
         made.promotion.promote(replace(caller, key="furnished"), "early", "web.1", reason=HOSTILE)

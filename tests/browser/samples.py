@@ -58,6 +58,8 @@ from tidegate.dashboard.view_models import (
     Legend,
     Maintenance,
     NewEvents,
+    NotificationLine,
+    Notifications,
     OpeningLine,
     Outbox,
     OutboxLine,
@@ -1330,6 +1332,35 @@ MAINTENANCE = Maintenance(
         _link("New budget", "plus", "This needs the role fleet-operator."),
     ),
 )
+NOTIFICATIONS = Notifications(
+    lines=(
+        NotificationLine(
+            name="team-chat",
+            kind="slack",
+            chip=Chip("check", "good", "Works"),
+            text="all events from warning on · *",
+            queue="412 sent · 0 wait · 0 given up",
+            error="",
+            dead=(),
+            edit=_link("Edit chat", "pencil"),
+            verbs=(_decide("chat", "Delete"),),
+        ),
+        NotificationLine(
+            name="ops",
+            kind="webhook",
+            chip=Chip("warning", "bad", "Failing"),
+            text="rollout.halted, hosts.lost · channel:prod",
+            queue="17 sent · 37 wait · 2 given up",
+            error="status 503",
+            dead=("rollout.halted: the receiver refused it three times",),
+            edit=_link("Edit ops", "pencil"),
+            verbs=(_decide("ops", "Replay", first=True), _decide("ops", "Delete")),
+        ),
+    ),
+    create=_link("New subscription", "plus"),
+    secret="whsec_QUFBQUFBQUFBQUFB",
+    said="team-chat took the test message: 200",
+)
 POLICY_FORM = FormPage(
     title="Edit web-stable",
     text="Rollouts that are open keep their plan. The next one follows what you save.",
@@ -1474,6 +1505,7 @@ SCREENS: dict[str, tuple[str, str, Struct]] = {
     "approvals": ("approvals.html", "/approvals", APPROVALS),
     "request": ("request.html", "/approvals", RequestPage(request=ASKED, note="prod is held.")),
     "maintenance": ("maintenance.html", "/maintenance", MAINTENANCE),
+    "notifications": ("notifications.html", "/notifications", NOTIFICATIONS),
     "policy-form": ("form.html", "/channels", POLICY_FORM),
     "window-form": ("form.html", "/maintenance", WINDOW_FORM),
     "plan": ("plan.html", "/plan", PLAN),

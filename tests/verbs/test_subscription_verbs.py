@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.api.served_fleet import CHANNEL, ServedFleet
-from tests.verbs.doors import ApiCall, SharedServers, Verb, VerbCase, check
+from tests.verbs.doors import ApiCall, Form, SharedServers, Verb, VerbCase, check
 from tidegate.domain.access import steps
 from tidegate.domain.access.roles import Grant, Role
 
@@ -17,7 +18,6 @@ SECRET = "whsec_" + "QUFB" * 8
 OPERATOR = (Role.FLEET_OPERATOR,)
 VIEWER = (Role.VIEWER,)
 OF_CHANNEL = (Grant(Role.FLEET_OPERATOR, f"channel:{CHANNEL}"),)
-NO_FORM = "the dashboard shows subscriptions; they are changed by the command line"
 
 
 def subscribe(fleet: ServedFleet, scope: str = "*") -> None:
@@ -36,7 +36,7 @@ def create(fleet: ServedFleet) -> None:
 
 
 def _create(scope: str, url: str = URL) -> Verb:
-    body = {
+    body: dict[str, Any] = {
         "name": NAME,
         "kind": "webhook",
         "url": url,
@@ -49,41 +49,52 @@ def _create(scope: str, url: str = URL) -> Verb:
         steps.CREATE_SUBSCRIPTION,
         ApiCall("POST", "/v1/subscriptions", body),
         ("notify", "create", NAME, *words),
-        NO_FORM,
+        Form("/new/subscription", {**body, "events": "rollout.halted", "scopes": scope}),
     )
 
 
 PRIVATE = _create("*", "http://127.0.0.1:9/hook")
 CREATE, CREATE_OF_CHANNEL = _create("*"), _create(f"channel:{CHANNEL}")
-EDIT = Verb(
-    steps.EDIT_SUBSCRIPTION,
-    ApiCall("PATCH", f"/v1/subscriptions/{NAME}", {"min_severity": "critical"}),
-    ("notify", "edit", NAME, "--min-severity", "critical"),
-    NO_FORM,
-)
+
+
+def _edit(scope: str) -> Verb:
+    page = f"/subscriptions/{NAME}/edit"
+    return Verb(
+        steps.EDIT_SUBSCRIPTION,
+        ApiCall("PATCH", f"/v1/subscriptions/{NAME}", {"min_severity": "critical"}),
+        ("notify", "edit", NAME, "--min-severity", "critical"),
+        Form(page, {"min_severity": "critical", "scopes": scope}, page),
+    )
+
+
+def _form(verb: str, **fields: str) -> Form:
+    return Form(f"/notifications/{verb}", {"name": NAME, **fields})
+
+
+EDIT, EDIT_OF_CHANNEL = _edit("*"), _edit(f"channel:{CHANNEL}")
 DELETE = Verb(
     steps.DELETE_SUBSCRIPTION,
     ApiCall("DELETE", f"/v1/subscriptions/{NAME}"),
     ("notify", "delete", NAME),
-    NO_FORM,
+    _form("delete"),
 )
 SKIP = Verb(
     steps.SKIP_NOTICE,
     ApiCall("POST", f"/v1/subscriptions/{NAME}/skip", {"reason": "it chokes"}),
     ("notify", "skip", NAME, "--reason", "it chokes"),
-    NO_FORM,
+    _form("skip", reason="it chokes"),
 )
 REPLAY = Verb(
     steps.REPLAY_NOTICES,
     ApiCall("POST", f"/v1/subscriptions/{NAME}/replay", {"after": 0}),
     ("notify", "replay", NAME, "--after", "0"),
-    NO_FORM,
+    _form("replay", after="0"),
 )
 TEST = Verb(
     steps.TEST_SUBSCRIPTION,
     ApiCall("POST", f"/v1/subscriptions/{NAME}/test"),
     ("notify", "test", NAME),
-    NO_FORM,
+    _form("test"),
 )
 CASES = (
     VerbCase(CREATE, "everywhere", OPERATOR, create),
@@ -93,7 +104,7 @@ CASES = (
     VerbCase(PRIVATE, "at a private address", OPERATOR, code="destination_refused"),
     VerbCase(CREATE, "a second time", OPERATOR, subscribe, "subscription_exists"),
     VerbCase(EDIT, "everywhere", OPERATOR, subscribe),
-    VerbCase(EDIT, "of a channel", OF_CHANNEL, subscribe_channel),
+    VerbCase(EDIT_OF_CHANNEL, "of a channel", OF_CHANNEL, subscribe_channel),
     VerbCase(EDIT, "of all scopes", OF_CHANNEL, subscribe, "missing_permission"),
     VerbCase(EDIT, "an unknown one", OPERATOR, code="subscription_not_found"),
     VerbCase(DELETE, "everywhere", OPERATOR, subscribe),

@@ -195,6 +195,7 @@ NAV = (
         "System",
         (
             NavItem("Outbox", "/outbox", "outbox", "x"),
+            NavItem("Notifications", "/notifications", "bell", "n"),
             NavItem("Settings", "/settings", "settings", "s"),
         ),
     ),

@@ -767,6 +767,30 @@ class Maintenance(Struct, frozen=True, kw_only=True):
     create: tuple[LinkButton, ...]
 
 
+# ── notifications ─────────────────────────────────────────────────────────────────────────────────
+
+
+class NotificationLine(Struct, frozen=True, kw_only=True):
+    """A subscription: what it tells, and how its queue does."""
+
+    name: str
+    kind: str
+    chip: Chip
+    text: str
+    queue: str
+    error: str
+    dead: tuple[str, ...]  # messages that were given up, the newest ones
+    edit: LinkButton
+    verbs: tuple[VerbButton, ...]
+
+
+class Notifications(Struct, frozen=True, kw_only=True):
+    lines: tuple[NotificationLine, ...]
+    create: LinkButton
+    said: str = ""  # what a target answered to a test message
+    secret: str = ""  # of a webhook, shown this once
+
+
 # ── approvals ─────────────────────────────────────────────────────────────────────────────────────
 
 
