@@ -30,6 +30,7 @@ from tidegate.dashboard.fleet_lines import EndedRollout, RunningLine, RunningPar
 from tidegate.dashboard.pages import channels as channel_pages
 from tidegate.dashboard.pages import hosts, outbox, releases, rollouts
 from tidegate.dashboard.policy_text import describe_members, example_text
+from tidegate.dashboard.rollout_lines import bar_place, is_done
 from tidegate.dashboard.simulation import part_of
 from tidegate.dashboard.view_models import (
     Approvals,
@@ -569,7 +570,7 @@ def rollout_page() -> RolloutPage:
             ),
         ),
         legend=tuple(
-            Legend(name, chip, count)
+            Legend(name, chip, count, bar_place(name), is_done(name))
             for (name, chip), count in zip(
                 state_labels.GRID, (248, 3, 7, 9, 33, 0, 0, 0, 0), strict=True
             )

@@ -184,8 +184,8 @@ NAV = (
     (
         "Decide",
         (
-            NavItem("Releases", "/releases", "releases", "a", in_bar=True),
-            NavItem("Approvals", "/approvals", "shield", "v"),
+            NavItem("Releases", "/releases", "releases", "a"),
+            NavItem("Approvals", "/approvals", "shield", "v", in_bar=True),
             NavItem("Channels", "/channels", "channels", "c", in_bar=True),
             NavItem("Plan", "/plan", "plan", "p"),
             NavItem("Maintenance", "/maintenance", "snow", "m"),
