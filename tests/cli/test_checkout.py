@@ -130,10 +130,33 @@ def test_writes_through_no_link(tmp_path: Path) -> None:
     (tmp_path / "in" / "dir").symlink_to(outside)
     files = {"dir/x": (b"x", False)}
 
-    with pytest.raises(CommandExit):
-        write(tmp_path / "in", files, mark_of(files))
+    write(tmp_path / "in", files, mark_of(files))
 
     assert list(outside.iterdir()) == []
+    assert (tmp_path / "in" / "dir" / "x").read_bytes() == b"x"
+
+
+@pytest.mark.req("OP-11", engines=None, reason="a checkout is no engine")
+def test_keeps_links_as_they_are(tmp_path: Path) -> None:
+    place = tmp_path / "web"
+    (place / "lib").mkdir(parents=True)
+    (place / "lib" / "run").write_text("#!/bin/sh")
+    (place / "run").symlink_to("lib/run")
+    (place / "current").symlink_to("lib")
+
+    found = checkout.read(place)
+    content = manifest_of(found).content
+    mark = CheckoutMark("n", 1, content.digest, content.manifest)
+    with checkout.staging(tmp_path / "again") as stage:
+        checkout.stage_file(stage, "lib/run", [b"#!/bin/sh"], executable=False)
+        checkout.write(tmp_path / "again", stage, found, mark)
+
+    assert {path: file.link for path, file in found.items()} == {
+        "current": "lib",
+        "run": "lib/run",
+        "lib/run": None,
+    }
+    assert checkout.read(tmp_path / "again") == found
 
 
 def test_writes_nothing_that_is_not_what_was_announced(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ def test_a_large_file_goes_up_and_comes_back(seat: Seat, tmp_path: Path) -> None
     (tree / "big.bin").write_bytes(BIG)
     (tree / "run").write_text("#!/bin/sh\n")
     (tree / "run").chmod(0o755)
+    (tree / "bin").mkdir()
+    (tree / "bin" / "start").symlink_to("../run")
     for number in range(80):  # more than one request takes with their bytes
         (tree / f"{number}.bin").write_bytes(os.urandom(60_000))
 
@@ -45,7 +47,9 @@ def test_a_large_file_goes_up_and_comes_back(seat: Seat, tmp_path: Path) -> None
     assert (again / "79.bin").read_bytes() == (tree / "79.bin").read_bytes()
     assert (again / "run").stat().st_mode & 0o100
     listed = author.run("rev", "files", "big.v1", "-o", "json").json()
-    assert len(listed) == 82
+    assert len(listed) == 83
+    assert (again / "bin" / "start").readlink() == Path("../run")
+    assert "link" in author.run("rev", "files", "big.v1").out
 
 
 def test_says_which_setting_a_file_is_too_large_for(seat: Seat, tmp_path: Path) -> None:
@@ -95,9 +99,11 @@ def serve(*etags: str, piece: int = 600_000) -> Iterator[tuple[ApiClient, list[s
     members = {"etags": list(etags), "asked": asked, "piece": piece}
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Breaking,), members))
     Thread(target=server.serve_forever, daemon=True).start()
+    client = ApiClient(Profile(f"http://127.0.0.1:{server.server_port}", None))
     try:
-        yield ApiClient(Profile(f"http://127.0.0.1:{server.server_port}", None)), asked
+        yield client, asked
     finally:
+        client.close()
         server.shutdown()
         server.server_close()
 

@@ -5,25 +5,26 @@
 A file comes from the server by its hash, or from the address of its reference.
 
 Which paths are allowed and how the digest is made is ``tidegate.domain.content``, as on the server.
-A program gets mode 0755, all else 0644, whatever the agent's umask is.
+A program gets mode 0755, all else 0644, whatever the agent's umask is. Links are made last, when
+all files are written, and only those that lead to something of the same tree.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import file_digest, sha256
 from pathlib import Path
 from shutil import rmtree
-from stat import S_IMODE, S_IXUSR
+from stat import S_IMODE, S_ISLNK, S_ISREG, S_IXUSR
 from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
 
 from tidegate.agent.errors import ContentMismatch, ReferenceRefused, ServerAway
 from tidegate.agent.references import HTTP_ALONE, References
-from tidegate.domain.content.entries import File
+from tidegate.domain.content.entries import File, link_to
 from tidegate.domain.content.manifests import FILES_MAX, FileManifest
-from tidegate.domain.content.refusals import InvalidReference
+from tidegate.domain.content.refusals import InvalidFilePath, InvalidReference
 from tidegate.domain.hosts.protocol import ReleaseContent
 from tidegate.errors import Invalid, TooLarge
 
@@ -98,15 +99,22 @@ def provide(
     files = _check(source.listing(content).files, closure).files
     incoming = place / f"{INCOMING}{final.name}"
     incoming.mkdir(parents=True, exist_ok=True)
+    _remove_links(incoming)  # an attempt that was cut off may have made them
     for listed in files:
         path = incoming / listed.path
-        if _is_laid_down(listed, path):
+        if listed.link is not None or _is_laid_down(listed, path):
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
         if listed.uri is None:
             _lay_down(listed, path, content, source)
         else:
             references.fetch(listed, listed.uri, path)
+    # Last, when nothing is written any more: so no write can go through a link.
+    for listed in files:
+        if listed.link is not None:
+            path = incoming / listed.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.symlink_to(listed.link)
     if not _holds(incoming, closure):
         rmtree(incoming)
         raise ContentMismatch(f"what lies in {incoming.name} is not {closure}", expected=closure)
@@ -241,25 +249,45 @@ def _is_laid_down(listed: File, path: Path) -> bool:
 def _holds(directory: Path, closure: str) -> bool:
     """Whether exactly this content lies there, programs executable and all else not."""
     files: list[File] = []
-    for path in directory.rglob("*"):
-        if path.is_symlink() or not (path.is_dir() or path.is_file()):
-            return False
-        if path.is_file():
+    try:
+        for path in _walk(directory):
             if len(files) >= FILES_MAX:
                 return False
-            name = path.relative_to(directory).as_posix()
-            found = path.stat()
-            executable = bool(found.st_mode & S_IXUSR)
-            files.append(File(name, _hash(path), found.st_size, executable=executable))
-    try:
+            files.append(_entry(path, path.relative_to(directory).as_posix()))
         return FileManifest(files).digest == closure
-    except (Invalid, TooLarge):  # somebody put a file there that no release has
+    except (Invalid, TooLarge):  # somebody put something there that no release has
         return False
 
 
+def _entry(path: Path, name: str) -> File:
+    """Raises: InvalidFilePath, InvalidLink."""
+    found = path.lstat()
+    if S_ISLNK(found.st_mode):
+        return link_to(name, os.readlink(path))
+    if not S_ISREG(found.st_mode):
+        raise InvalidFilePath(name, "it is neither a file nor a link")
+    executable = bool(found.st_mode & S_IXUSR)
+    return File(name, _hash(path), found.st_size, executable=executable)
+
+
+def _walk(directory: Path) -> Iterator[Path]:
+    """All that is no directory below this one; no link is followed."""
+    for root, directories, names in os.walk(directory):
+        for name in (*directories, *names):
+            path = Path(root, name)
+            if path.is_symlink() or not path.is_dir():
+                yield path
+
+
+def _remove_links(directory: Path) -> None:
+    for path in list(_walk(directory)):
+        if path.is_symlink():
+            path.unlink()
+
+
 def _sync(directory: Path) -> None:
-    for path in [directory, *(path for path in directory.rglob("*") if path.is_dir())]:
-        file = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for root, _, _ in os.walk(directory):
+        file = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(file)
         finally:

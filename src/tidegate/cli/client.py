@@ -322,9 +322,14 @@ class DownloadReader:
         return b""
 
     def close(self) -> None:
-        self._response = None
+        self._drop()
         if self._read < self.size:
             self._client.close()
+
+    def _drop(self) -> None:
+        if self._response is not None:
+            self._response.close()
+            self._response = None
 
     def _open(self) -> None:
         while True:
@@ -343,6 +348,7 @@ class DownloadReader:
         said = {"Range": f"bytes={self._read}-", "If-Range": self._etag}
         response = self._client.open(self._target, said)
         if response.status != PARTIAL:
+            response.close()
             self._client.close()
             raise CommandExit(
                 ExitCode.CONFLICT, "it was changed while it was read; try again", "tidegate doctor"
@@ -351,7 +357,7 @@ class DownloadReader:
 
     def _fail(self, error: Exception) -> None:
         """Wait and try again. Raises: CommandExit: often enough, without a byte in between."""
-        self._response = None
+        self._drop()
         self._client.close()
         self._failures += 1
         if self._failures >= ATTEMPTS_MAX or isinstance(error, ConnectionRefusedError):

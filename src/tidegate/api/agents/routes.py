@@ -316,7 +316,7 @@ def blob(request: Request[BlobPath, Nothing, Nothing], reads: Reads, blobs: Blob
     """The bytes of one file of a release, by their hash."""
     content = _content(reads, blobs, host_of(request), request.path.release_id)
     wanted = request.path.sha256
-    listed = [file for file in content.files if file.sha256 == wanted]
+    listed = [file for file in content.files if file.sha256 == wanted and file.link is None]
     if not listed:
         raise BlobMissing(DIGEST_PREFIX + wanted)
     file = next((file for file in listed if file.uri is None), listed[0])

@@ -29,7 +29,12 @@ from tidegate.domain.access.steps import EDIT_REVISION, READ_REVISION
 from tidegate.domain.content.digests import DIGEST_PREFIX
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import Content, FileManifest
-from tidegate.domain.content.refusals import ContentTooLarge, InvalidFilePath, InvalidReference
+from tidegate.domain.content.refusals import (
+    ContentTooLarge,
+    InvalidFilePath,
+    InvalidLink,
+    InvalidReference,
+)
 from tidegate.domain.packages import history
 from tidegate.domain.packages.documents import RevisionDocument
 from tidegate.domain.packages.facts import Lineage
@@ -243,6 +248,7 @@ ROUTES = (
             NotDraft,
             InvalidFilePath,
             InvalidReference,
+            InvalidLink,
             ContentTooLarge,
             LaneBusy,
         ),

@@ -11,7 +11,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from tidegate.control.operations.uploads import ReceivedFiles, UploadedFile
-from tidegate.domain.content.entries import File
+from tidegate.domain.content.entries import File, link_to
+from tidegate.domain.content.links import LINK_BYTES_MAX
 from tidegate.domain.content.manifests import FILES_MAX, FileManifest
 from tidegate.domain.content.references import URI_CHARS_MAX
 from tidegate.domain.content.refusals import InvalidFilePath
@@ -23,7 +24,7 @@ from tidegate.web.shapes import FieldError
 class FileSent(Input, frozen=True, kw_only=True):
     """A file and its bytes: as text, as base64, as the receipt of an upload, or as a reference.
 
-    A reference has uri, sha256 and bytes.
+    A reference has uri, sha256 and bytes. With link it is a symbolic link with this target.
 
     An ``executable`` one is a program: it gets mode 0755 on hosts, all others 0644.
     """
@@ -36,6 +37,7 @@ class FileSent(Input, frozen=True, kw_only=True):
     sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")] | None = None
     bytes: Annotated[int, Meta(ge=0, le=2**53 - 1)] | None = None
     executable: bool = False
+    link: Annotated[str, Meta(min_length=1, max_length=LINK_BYTES_MAX)] | None = None
 
 
 def decode_files(files: Sequence[FileSent]) -> ReceivedFiles:
@@ -54,7 +56,9 @@ def decode_files(files: Sequence[FileSent]) -> ReceivedFiles:
         if file.path in contents or file.path in references or file.path in uploads:
             raise InvalidFilePath(file.path, "it is there twice")
         try:
-            if file.upload is not None:
+            if file.link is not None:
+                references[file.path] = _link(file, file.link)
+            elif file.upload is not None:
                 uploads[file.path] = _uploaded(file, file.upload)
             elif file.uri is None:
                 contents[file.path] = _bytes(file)
@@ -76,12 +80,18 @@ def _bytes(file: FileSent) -> bytes:
         case None, str(encoded):
             data = base64.b64decode(encoded, validate=True)
     if data is None:
-        raise ValueError("has one of text, base64, upload, and uri with sha256 and bytes")
+        raise ValueError("has one of text, base64, upload, link, and uri with sha256 and bytes")
     if file.bytes not in (None, len(data)):
         raise ValueError(f"has {len(data)} bytes, announced were {file.bytes}")
     if file.sha256 not in (None, found := sha256(data).hexdigest()):
         raise ValueError(f"has the sha256 {found}, announced was {file.sha256}")
     return data
+
+
+def _link(file: FileSent, target: str) -> File:
+    if (file.text, file.base64, file.upload, file.uri) != (None,) * 4 or file.executable:
+        raise ValueError("has a link and bytes, or is executable; a link is neither")
+    return link_to(file.path, target)
 
 
 def _uploaded(file: FileSent, upload: str) -> UploadedFile:

@@ -26,10 +26,10 @@ from shutil import rmtree
 from typing import Any, Final
 
 from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.domain.content.entries import File
+from tidegate.domain.content.entries import File, link_to
 from tidegate.domain.content.manifests import FILES_MAX, FileManifest
 from tidegate.domain.content.paths import check_file_path
-from tidegate.domain.content.refusals import InvalidFilePath
+from tidegate.domain.content.refusals import InvalidFilePath, InvalidLink
 from tidegate.errors import Invalid, TooLarge
 
 MARK: Final = ".tidegate.json"
@@ -90,7 +90,7 @@ def read(directory: Path) -> Files:
         try:
             check_file_path(named)
             files[named] = _entry(named, path)
-        except InvalidFilePath as error:
+        except (InvalidFilePath, InvalidLink) as error:
             raise CommandExit(ExitCode.USAGE, error.detail, f"ls -lb {directory}") from None
         except OSError as error:
             raise CommandExit(
@@ -106,6 +106,8 @@ def read(directory: Path) -> Files:
 
 
 def _entry(named: str, path: Path) -> File:
+    if path.is_symlink():
+        return link_to(named, os.readlink(path))
     with path.open("rb") as file:
         hashed = file_digest(file, "sha256").hexdigest()
         found = os.fstat(file.fileno())
@@ -154,7 +156,7 @@ def write_references(directory: Path, references: Iterable[Reference]) -> None:
 
 
 def _below(directory: Path) -> list[Path]:
-    """The plain files, in a fixed order. A link could lead anywhere, so it is refused."""
+    """The files and links, in a fixed order. No link is followed."""
     found: list[Path] = []
     for root, directories, names in os.walk(directory):
         directories[:] = sorted(
@@ -165,11 +167,11 @@ def _below(directory: Path) -> list[Path]:
             mode = path.lstat().st_mode
             if name in SKIPPED or stat.S_ISDIR(mode):
                 continue
-            if not stat.S_ISREG(mode):
-                what = "a symbolic link" if stat.S_ISLNK(mode) else "no plain file"
+            if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
                 raise CommandExit(
                     ExitCode.USAGE,
-                    f"{path.relative_to(directory)} is {what}; a revision holds plain files only",
+                    f"{path.relative_to(directory)} is no plain file; a revision holds files and"
+                    " links",
                     f"ls -l {path}",
                 )
             found.append(path)
@@ -281,17 +283,21 @@ def write(
             f"the files of {what.name} are not those of its digest {what.digest}",
             f"tidegate rev pull {what.name}",
         )
-    old = _below(directory)
-    for named in files:
+    # Old links and what is gone are removed first, and new links are made last: no write goes
+    # through one.
+    for old in _below(directory):
+        if old.is_symlink() or old.relative_to(directory).as_posix() not in files:
+            old.unlink()
+            _prune(old.parent, directory)
+    for named, file in sorted(files.items(), key=lambda item: item[1].link is not None):
         place = directory / named
         _make_parents(place, directory)
         if place.is_symlink() or place.is_dir():
             raise CommandExit(ExitCode.CONFLICT, f"{place} is in the way", f"ls -l {place}")
-        (stage / named).replace(place)
-    for gone in old:
-        if gone.relative_to(directory).as_posix() not in files:
-            gone.unlink()
-            _prune(gone.parent, directory)
+        if file.link is None:
+            (stage / named).replace(place)
+        else:
+            place.symlink_to(file.link)
     write_references(directory, references)
     mark(directory, what)
 

@@ -25,10 +25,11 @@ Given = tuple[tuple[str, str, str, int], ...]  # --reference
 Programs = tuple[str, ...]  # --executable
 FILES = (
     column("PATH", "path"),
-    Column("MODE", lambda item: "0755" if item.get("executable") else "0644"),
+    Column("MODE", lambda item: _mode_of(item)),
     Column("SIZE", lambda item: size(item["bytes"])),
     column("SHA256", "sha256"),
     column("REFERENCE", "uri"),
+    column("LINK TO", "link"),
 )
 SIDES = (("-", "red", "before"), ("+", "green", "after"))
 
@@ -257,9 +258,9 @@ def _mode_lines(change: Any) -> list[str]:
 
 
 def _side_lines(change: Any) -> list[str]:
-    """Where each side's bytes are, if one of them is a reference."""
+    """Where each side's bytes are or lead, if one of them is a reference or a link."""
     sides = [(sign, colour, change[side]) for sign, colour, side in SIDES if change[side]]
-    if not any(file.get("uri") for _, _, file in sides):
+    if not any(file.get("uri") or file.get("link") for _, _, file in sides):
         return []
     return [
         coloured(f"{sign}{_place_of(file)} sha256:{text(file['sha256'])}", colour)
@@ -267,7 +268,15 @@ def _side_lines(change: Any) -> list[str]:
     ]
 
 
+def _mode_of(file: Any) -> str:
+    if file.get("link"):
+        return "link"
+    return "0755" if file.get("executable") else "0644"
+
+
 def _place_of(file: Any) -> str:
+    if file.get("link"):
+        return f"link to {text(file['link'])}"
     return f"by reference {text(file['uri'])}" if file.get("uri") else "kept here"
 
 

@@ -23,10 +23,12 @@ from tidegate.cli.revisions.checkout import (
     PIECE_BYTES,
     Files,
     Reference,
+    check_path,
     reference_to_json,
     stage_file,
 )
-from tidegate.domain.content.entries import File
+from tidegate.domain.content.entries import File, link_to
+from tidegate.domain.content.refusals import InvalidLink
 
 BAR_BYTES_MIN = 512 * 1024  # below, a transfer is over before a bar is read
 INLINE_FILE_BYTES_MAX = 64 * 1024  # a larger file is sent raw
@@ -51,7 +53,7 @@ def send_files(
     left = INLINE_BYTES_MAX
     raw = {path for path, file in files.items() if file.bytes > INLINE_FILE_BYTES_MAX}
     for path, file in files.items():
-        if path not in raw:
+        if path not in raw and file.link is None:
             left -= file.bytes
             if left < 0:
                 raw.add(path)
@@ -59,7 +61,9 @@ def send_files(
     with transfer_bar(context, "pushing", total, quiet=quiet) as progress:
         for path, file in sorted(files.items()):
             marked = {"executable": True} if file.executable else {}
-            if path in raw:
+            if file.link is not None:
+                sent.append({"path": path, "link": file.link})
+            elif path in raw:
                 target = at("repositories", repository, "uploads", file.sha256)
                 body = FileBody(place / path, file.bytes, progress)
                 found = context.client.write("PUT", target, body).json()
@@ -92,6 +96,10 @@ def unpack_archive(
         with tarfile.open(fileobj=opened, mode="r|", bufsize=PIECE_BYTES) as archive:
             for member in archive:
                 size += member.size
+                if member.issym() and len(files) < count:
+                    check_path(member.name)
+                    files[member.name] = link_to(member.name, member.linkname)
+                    continue
                 if not member.isreg() or len(files) >= count or size > total:
                     raise _bad_archive(f"{member.name[:80]!r} is too much or no file")
                 content = archive.extractfile(member)
@@ -101,6 +109,8 @@ def unpack_archive(
                 files[member.name] = stage_file(stage, member.name, pieces, executable=executable)
     except tarfile.TarError as error:
         raise _bad_archive(str(error)) from None
+    except InvalidLink as error:
+        raise _bad_archive(error.detail) from None
     except FileExistsError as error:
         raise _bad_archive(f"{error.filename} is there twice") from None
     except OSError as error:

@@ -59,7 +59,7 @@ def _texts(blobs: Blobs, item: FileDifference) -> tuple[list[str], list[str]] | 
         if file is None:
             sides.append([])
             continue
-        if file.bytes > PATCH_BYTES_MAX or file.uri is not None:
+        if file.bytes > PATCH_BYTES_MAX or not file.is_kept:
             return None
         try:
             text = read_content(blobs, file).decode()

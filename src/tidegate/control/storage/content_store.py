@@ -61,7 +61,7 @@ def verify_content(blobs: Blobs, name: str, content: Content) -> None:
     try:
         for file in read_manifest(blobs, content).files:
             what = file.path
-            if file.uri is None:
+            if file.is_kept:
                 for _ in blobs.stream(DIGEST_PREFIX + file.sha256):
                     pass
     except (BlobMissing, BlobDamaged) as error:
@@ -79,6 +79,8 @@ def read_content(blobs: Blobs, file: File) -> bytes:
         FileByReference: they lie elsewhere. BlobMissing, BlobDamaged.
     """
     _demand_kept(file)
+    if file.link is not None:
+        return file.link.encode()
     return blobs.get(DIGEST_PREFIX + file.sha256)
 
 
@@ -90,6 +92,8 @@ def open_content(blobs: Blobs, file: File, start: int, stop: int) -> Iterator[by
         FileByReference, BlobMissing: at once. BlobDamaged: before the last piece.
     """
     _demand_kept(file)
+    if file.link is not None:
+        return iter((file.link.encode()[start:stop],))
     digest = DIGEST_PREFIX + file.sha256
     if (start, stop) == (0, file.bytes):
         return blobs.stream(digest)
@@ -132,6 +136,12 @@ class ContentArchive:
         total = 0
         for file in self._files:
             entry = tarfile.TarInfo(file.path)
+            if file.link is not None:
+                entry.type, entry.linkname = tarfile.SYMTYPE, file.link
+                header = entry.tobuf(tarfile.PAX_FORMAT)
+                yield header
+                total += len(header)
+                continue
             entry.size = file.bytes
             entry.mode = file.mode
             header = entry.tobuf(tarfile.PAX_FORMAT)

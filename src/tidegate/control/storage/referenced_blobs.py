@@ -33,7 +33,7 @@ def list_package_blobs(store: Store, blobs: Blobs, now: datetime) -> frozenset[s
     named = set(manifests)
     for digest in manifests:
         files = FileManifest.parse(blobs.get(digest)).files
-        named.update(DIGEST_PREFIX + file.sha256 for file in files if file.uri is None)
+        named.update(DIGEST_PREFIX + file.sha256 for file in files if file.is_kept)
     return frozenset(named)
 
 

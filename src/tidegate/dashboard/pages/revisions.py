@@ -242,7 +242,7 @@ def _file(item: FileChanged, opened: bool) -> FileDiff:
     note = ""
     lines: tuple[DiffLine, ...] = ()
     sides = (item.before, item.after)
-    if any(side is not None and side.uri is not None for side in sides):
+    if any(side is not None and not side.is_kept for side in sides):
         return FileDiff(
             path=item.path,
             change=CHANGES[item.what],
@@ -286,6 +286,9 @@ def _places(item: FileChanged) -> Iterator[DiffLine]:
     """Where each side's bytes are, in place of their lines: one of them is not kept here."""
     for kind, side in (("del", item.before), ("add", item.after)):
         if side is not None:
+            if side.link is not None:
+                yield DiffLine(kind, "", "", f"link to {side.link}")
+                continue
             place = "kept here" if side.uri is None else f"by reference {side.uri}"
             yield DiffLine(kind, "", "", place)
             yield DiffLine(kind, "", "", f"{DIGEST_PREFIX}{side.sha256} {size(side.bytes)}")

@@ -2,7 +2,8 @@
 
 paths         which paths a file may have, and which cannot be together
 references    which addresses a file may be fetched from
-entries       one file: path, hash, size, executable or not
+links         which symbolic links a tree may have
+entries       one file: path, hash, size, executable or not; or a link
 digests       the one digest form; the name of some bytes
 manifests     all files of a release, checked
 limits        how much of it an installation takes in

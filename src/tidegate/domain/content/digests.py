@@ -4,15 +4,14 @@
 
     tidegate.content.v2⏎
     then for each file, in the order of the UTF-8 bytes of the paths:
-        type     1 byte              f: a file, x: an executable file
+        type     1 byte              f: a file, x: an executable file, l: a symbolic link
         path     8 bytes + n bytes   its length, big-endian, then its UTF-8 bytes
-        hash     8 bytes + 32 bytes  its length, big-endian, then the SHA-256 of the file's bytes
+        hash     8 bytes + 32 bytes  its length, big-endian, then the SHA-256 of the file's bytes,
+                                     or of the UTF-8 bytes of the link's target
 
 Every part has a fixed size or says its size before it begins. So these bytes can be read back in
 one way only, and two different file sets never have the same ones, whatever their paths hold.
 
-The type ``l`` is reserved for links inside the tree, whose hash is that of the link's target. No
-file set has one today.
 """
 
 from __future__ import annotations

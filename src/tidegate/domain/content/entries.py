@@ -1,26 +1,30 @@
-"""One file of a release."""
+"""One file or link of a release."""
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Final
 
 from msgspec import Struct
 
+from tidegate.domain.content.links import check_target
 from tidegate.domain.content.paths import check_file_path
 from tidegate.domain.content.references import check_uri
-from tidegate.domain.content.refusals import ContentTooLarge, InvalidDigest
+from tidegate.domain.content.refusals import ContentTooLarge, InvalidDigest, InvalidLink
 
 CONTENT_BYTES_MAX = 2**40  # of a file or a revision; installations allow less: see limits
 HEX_CHARS: Final = 64
 FILE: Final = "f"
 EXECUTABLE: Final = "x"
+LINK: Final = "l"
 
 
 class File(Struct, frozen=True, order=True, omit_defaults=True):
     """One file: its path, the SHA-256 of its bytes in hex, and their number.
 
-    With a ``uri`` it is a reference: its bytes are there, and never in our blob store. An
-    ``executable`` one gets mode 0755 on hosts, all others 0644.
+    With a ``link`` it is a symbolic link with this target; ``sha256`` and ``bytes`` are those of
+    the target's text, and no blob holds it. With a ``uri`` it is a reference: its bytes are there,
+    and never in our blob store. An ``executable`` one gets mode 0755 on hosts, all others 0644.
     """
 
     path: str
@@ -28,11 +32,19 @@ class File(Struct, frozen=True, order=True, omit_defaults=True):
     bytes: int
     uri: str | None = None
     executable: bool = False
+    link: str | None = None
 
     @property
     def type(self) -> str:
         """Its type in the content digest and in a manifest."""
+        if self.link is not None:
+            return LINK
         return EXECUTABLE if self.executable else FILE
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether its bytes are in our blob store."""
+        return self.uri is None and self.link is None
 
     @property
     def mode(self) -> int:
@@ -41,7 +53,7 @@ class File(Struct, frozen=True, order=True, omit_defaults=True):
 
 
 def check_file(file: File) -> None:
-    """Raises: InvalidFilePath, InvalidDigest, ContentTooLarge, InvalidReference."""
+    """Raises: InvalidFilePath, InvalidDigest, ContentTooLarge, InvalidReference, InvalidLink."""
     check_file_path(file.path)
     if not is_hash(file.sha256):
         raise InvalidDigest(
@@ -55,6 +67,22 @@ def check_file(file: File) -> None:
         )
     if file.uri is not None:
         check_uri(file.path, file.uri)
+    if file.link is not None:
+        _check_link(file, file.link)
+
+
+def link_to(path: str, target: str) -> File:
+    """A symbolic link. Raises: InvalidLink."""
+    check_target(path, target)
+    text = target.encode()
+    return File(path, sha256(text).hexdigest(), len(text), link=target)
+
+
+def _check_link(file: File, target: str) -> None:
+    if file.uri is not None or file.executable:
+        raise InvalidLink(file.path, target, "it is executable, or a reference, too")
+    if file != link_to(file.path, target):
+        raise InvalidLink(file.path, target, "its hash or size is not that of its target")
 
 
 def is_hash(text: str) -> bool:

@@ -25,7 +25,7 @@ class ContentLimits(Struct, frozen=True, kw_only=True):
 
     def check(self, manifest: FileManifest) -> None:
         """Raises: ContentTooLarge: names the limit and its setting."""
-        kept = tuple(file for file in manifest.files if file.uri is None)
+        kept = tuple(file for file in manifest.files if file.is_kept)
         for file in kept:
             self.check_file(file.path, file.bytes)
         self.check_count(len(manifest.files))

@@ -14,13 +14,14 @@ from typing import Final
 from msgspec import Struct
 
 from tidegate.domain.content.digests import digest_of, encode
-from tidegate.domain.content.entries import CONTENT_BYTES_MAX, EXECUTABLE, FILE, File, check_file
+from tidegate.domain.content.entries import CONTENT_BYTES_MAX, EXECUTABLE, LINK, File, check_file
+from tidegate.domain.content.links import check_links
 from tidegate.domain.content.paths import find_clashes
 from tidegate.domain.content.refusals import ContentTooLarge, InvalidFilePath
 
 FILES_MAX = 50_000  # installations allow less: see limits
 REFERENCE_MARK: Final = "@"  # no type begins with it
-IS_EXECUTABLE: Final = {FILE: False, EXECUTABLE: True}
+TARGET_MARK: Final = "\t"  # no path holds it
 
 
 class Content(Struct, frozen=True, omit_defaults=True):
@@ -40,6 +41,7 @@ class FileManifest:
         InvalidFilePath: a path that is unsafe, is there twice, or is a directory of another.
         InvalidDigest: a hash or size that cannot be one.
         InvalidReference: an address that hosts are not sent to.
+        InvalidLink: a link that leads out of the tree, to nothing, or in a circle.
         ContentTooLarge: more files or bytes than a revision may have.
     """
 
@@ -63,6 +65,8 @@ class FileManifest:
         clash = find_clashes(file.path for file in self.files)
         if clash:
             raise InvalidFilePath(clash[0], "another file has this path, or lies below it")
+        links = {file.path: file.link for file in self.files if file.link is not None}
+        check_links((file.path for file in self.files), links)
 
     @property
     def digest(self) -> str:
@@ -76,7 +80,8 @@ class FileManifest:
     def blob(self) -> bytes:
         """The manifest as it lies in the blob store: type, hash, size and path, a line per file.
 
-        The line of a reference begins with ``@``, its address and a space.
+        The line of a reference begins with ``@``, its address and a space. The line of a link ends
+        with a tab, which no path holds, and its target.
         """
         return "".join(map(_line, self.files)).encode()
 
@@ -109,7 +114,11 @@ class FileManifest:
                 address, line = line.split(" ", 1)
                 uri = address.removeprefix(REFERENCE_MARK)
             type_, hashed, size, path = line.split(" ", 3)
-            files.append(File(path, hashed, int(size), uri, executable=IS_EXECUTABLE[type_]))
+            link = None
+            if type_ == LINK:
+                path, link = path.split(TARGET_MARK)
+            executable = type_ == EXECUTABLE
+            files.append(File(path, hashed, int(size), uri, executable, link))
         return cls(files)
 
     @classmethod
@@ -122,5 +131,6 @@ class FileManifest:
 
 
 def _line(file: File) -> str:
-    line = f"{file.type} {file.sha256} {file.bytes} {file.path}\n"
+    path = file.path if file.link is None else f"{file.path}{TARGET_MARK}{file.link}"
+    line = f"{file.type} {file.sha256} {file.bytes} {path}\n"
     return line if file.uri is None else f"{REFERENCE_MARK}{file.uri} {line}"

@@ -17,6 +17,21 @@ class InvalidFilePath(Invalid):
         super().__init__(f"{shown} is no path of a file in a package: {why}", path=shown)
 
 
+class InvalidLink(Invalid):
+    """A symbolic link is absolute, leaves its tree, leads to nothing, or leads in a circle."""
+
+    code = "invalid_link"
+
+    def __init__(self, path: str, target: str, why: str) -> None:
+        shown, to = ascii(path[:SHOWN_CHARS_MAX]), ascii(target[:SHOWN_CHARS_MAX])
+        super().__init__(
+            f"the link {shown} to {to} is refused: {why}. A link is relative and leads to a file or"
+            " directory of the same revision.",
+            path=shown,
+            target=to,
+        )
+
+
 class InvalidDigest(Invalid):
     """A digest or a file's hash is not of the form that it must have."""
 
