@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tidegate.control.queries.forecasts import Conditions, Odds
+from tidegate.control.queries.forecasts import ForecastConditions, Odds
 from tidegate.domain.channels.facts import ChannelPolicy, HostEdge, WaveSpec
 from tidegate.domain.channels.rows import Channel
 from tidegate.domain.fleet.rows import Budget, Host
@@ -181,9 +181,9 @@ def window(start: str, seconds: int, zone: str = "UTC") -> Window:
 @pytest.mark.req("OP-15", engines=None, reason="the simulator plays in memory")
 def test_hosts_wait_for_their_window_and_for_the_next_one_if_it_closes() -> None:
     free = forecast(*planned(8), Odds(), [1])
-    night = Conditions(at=NOW, windows=(window("2026-11-18T22:00", 7_200),))
+    night = ForecastConditions(at=NOW, windows=(window("2026-11-18T22:00", 7_200),))
     held = forecast(*planned(8), Odds(), [1], night)
-    short = Conditions(at=NOW, windows=(window("2026-11-18T22:00", 300),))
+    short = ForecastConditions(at=NOW, windows=(window("2026-11-18T22:00", 300),))
     twice = forecast(*planned(8), Odds(), [1], short)
 
     until = 13 * 3_600
@@ -201,7 +201,7 @@ def test_each_host_waits_for_the_window_of_its_own_zone() -> None:
     channel, made = planned(8)
     labels = {host: {"tz": "Asia/Tokyo"} for wave in made.waves for host in wave.hosts}
     night = window("2026-11-18T22:00", 7_200, "label:tz")
-    held = Conditions(at=NOW, windows=(night,), labels=labels)
+    held = ForecastConditions(at=NOW, windows=(night,), labels=labels)
 
     found = forecast(channel, made, Odds(), [1], held)
 
@@ -210,7 +210,7 @@ def test_each_host_waits_for_the_window_of_its_own_zone() -> None:
 
 
 def test_a_freeze_with_an_end_is_waited_for() -> None:
-    frozen = Conditions(at=NOW, frozen_until=NOW + timedelta(hours=2))
+    frozen = ForecastConditions(at=NOW, frozen_until=NOW + timedelta(hours=2))
 
     found = forecast(*planned(8), Odds(), [1], frozen)
 
@@ -218,8 +218,8 @@ def test_a_freeze_with_an_end_is_waited_for() -> None:
 
 
 def test_switches_take_as_long_as_they_took_before() -> None:
-    quick = forecast(*planned(8), Odds(), [1], Conditions(activation=(0.5, 1.0)))
-    slow = forecast(*planned(8), Odds(), [1], Conditions(activation=(300.0, 320.0)))
+    quick = forecast(*planned(8), Odds(), [1], ForecastConditions(activation=(0.5, 1.0)))
+    slow = forecast(*planned(8), Odds(), [1], ForecastConditions(activation=(300.0, 320.0)))
 
     assert 600 < quick.seconds < 630  # the soak of the canary, and some seconds
     assert slow.seconds > 600 + 2 * 300

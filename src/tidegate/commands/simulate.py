@@ -12,7 +12,7 @@ from tidegate.commands.options import settings_of, with_settings
 from tidegate.config import Settings
 
 if TYPE_CHECKING:
-    from tidegate.control.queries.forecasts import Conditions, Forecast, Odds, Spread
+    from tidegate.control.queries.forecasts import Forecast, ForecastConditions, Odds, Spread
     from tidegate.domain.channels.rows import Channel
     from tidegate.domain.planner import Plan
 
@@ -88,7 +88,7 @@ def simulate(
         click.echo(line)
 
 
-def load_plan(settings: Settings, channel: str) -> tuple[Channel, Plan, Conditions]:
+def load_plan(settings: Settings, channel: str) -> tuple[Channel, Plan, ForecastConditions]:
     """The channel, its plan, and what holds its hosts now. Raises: NotFound, MalformedPolicy, …"""
     from msgspec.structs import replace
 
@@ -123,7 +123,13 @@ def load_plan(settings: Settings, channel: str) -> tuple[Channel, Plan, Conditio
 
 
 def _played(
-    row: Channel, plan: Plan, odds: Odds, seeds: range, conditions: Conditions, *, quiet: bool
+    row: Channel,
+    plan: Plan,
+    odds: Odds,
+    seeds: range,
+    conditions: ForecastConditions,
+    *,
+    quiet: bool,
 ) -> Forecast:
     from tidegate.simulate.forecast import forecast
 

@@ -19,7 +19,7 @@ from tidegate.clock import Clock, system_clock
 from tidegate.config import Settings
 from tidegate.control.installation import Installation, log_id
 from tidegate.control.lanes import Lanes
-from tidegate.control.queries.forecasts import Conditions, Forecast, Odds
+from tidegate.control.queries.forecasts import Forecast, ForecastConditions, Odds
 from tidegate.control.runtime import Control
 from tidegate.control.secrets import Secrets, private_directory
 from tidegate.control.storage.archive import ARCHIVE_POSITIONS
@@ -139,7 +139,7 @@ def _make_good(url: str, folds: Folds, clock: Clock, lease: float) -> None:
 
 
 def _forecast(
-    channel: Channel, plan: Plan, odds: Odds, seeds: Sequence[int], conditions: Conditions
+    channel: Channel, plan: Plan, odds: Odds, seeds: Sequence[int], conditions: ForecastConditions
 ) -> Forecast:
     """Imported when the first one is asked for: most commands never ask."""
     from tidegate.simulate.forecast import forecast

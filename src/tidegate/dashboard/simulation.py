@@ -20,8 +20,8 @@ from msgspec import Meta, Struct, structs
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.promotion import Promotions
 from tidegate.control.queries.forecasts import (
-    Conditions,
     Forecast,
+    ForecastConditions,
     Forecaster,
     Moment,
     Odds,
@@ -114,7 +114,7 @@ class Simulation(Struct):
     channel: Channel
     plan: Plan
     odds: Odds
-    conditions: Conditions
+    conditions: ForecastConditions
     runs: list[Forecast]
 
 

@@ -21,8 +21,8 @@ from msgspec.structs import replace
 from tidegate.control.queries.forecasts import (
     AT_ONCE,
     RUNS_MAX,
-    Conditions,
     Forecast,
+    ForecastConditions,
     Moment,
     Odds,
     Spread,
@@ -91,7 +91,7 @@ def forecast(
     plan: Plan,
     odds: Odds,
     seeds: Sequence[int],
-    conditions: Conditions = AT_ONCE,
+    conditions: ForecastConditions = AT_ONCE,
     progress: Callable[[int], None] = lambda runs: None,
 ) -> Forecast:
     """Play the plan once for each seed, under these conditions. ``progress`` hears how many runs
@@ -147,7 +147,7 @@ def _check(plan: Plan, odds: Odds) -> None:
         )
 
 
-def _first_start(plan: Plan, conditions: Conditions) -> datetime:
+def _first_start(plan: Plan, conditions: ForecastConditions) -> datetime:
     """When the first host may get its order: what happens before is a wait, and nothing else."""
     starts = list_earliest_starts(plan, conditions.labels, conditions.windows, conditions.at)
     opening = next((start.at for start in starts), None)
@@ -176,7 +176,7 @@ def _later(run: SeedRun, seconds: int) -> SeedRun:
 
 
 def _scenario(
-    channel: Channel, plan: Plan, odds: Odds, stands_for: int, conditions: Conditions
+    channel: Channel, plan: Plan, odds: Odds, stands_for: int, conditions: ForecastConditions
 ) -> Scenario:
     taken = [_sample(wave.hosts, odds.failing, stands_for) for wave in plan.waves]
     labels = conditions.labels

@@ -40,7 +40,7 @@ class Odds(Struct, frozen=True, kw_only=True):
     failing: tuple[str, ...] = ()  # hosts whose probes fail for certain
 
 
-class Conditions(Struct, frozen=True, kw_only=True):
+class ForecastConditions(Struct, frozen=True, kw_only=True):
     """When a forecast starts, and what stands in the way of orders then. Channels that come first
     and holds are taken as out of the way.
     """
@@ -52,10 +52,10 @@ class Conditions(Struct, frozen=True, kw_only=True):
     activation: tuple[float, float] | None = None  # seconds that a switch takes; None: unknown
 
 
-AT_ONCE: Final = Conditions()  # nothing stands in the way
+AT_ONCE: Final = ForecastConditions()  # nothing stands in the way
 
 
-class History(Struct, frozen=True, kw_only=True):
+class RolloutHistory(Struct, frozen=True, kw_only=True):
     """How the hosts of a channel did in its last rollouts."""
 
     rollouts: int
@@ -114,10 +114,10 @@ class Forecast(Struct, frozen=True, kw_only=True):
     stops: tuple[Stopped, ...]  # the most frequent first
 
 
-Forecaster = Callable[[Channel, Plan, Odds, Sequence[int], Conditions], Forecast]
+Forecaster = Callable[[Channel, Plan, Odds, Sequence[int], ForecastConditions], Forecast]
 
 
-def read_conditions(reader: FleetReader, channel: Channel, now: datetime) -> Conditions:
+def read_conditions(reader: FleetReader, channel: Channel, now: datetime) -> ForecastConditions:
     """Windows and freezes with an end that cover the channel now."""
     name, repository = channel.channel, channel.package.partition("/")[0]
     windows = tuple(
@@ -131,7 +131,7 @@ def read_conditions(reader: FleetReader, channel: Channel, now: datetime) -> Con
         for seen in reader.rows(FREEZES, Freeze)
         if seen.row.until is not None and (not seen.row.channels or name in seen.row.channels)
     ]
-    return Conditions(
+    return ForecastConditions(
         at=now,
         windows=windows,
         labels={host.host_id: host.labels for host in reader.hosts()} if windows else {},
@@ -139,7 +139,7 @@ def read_conditions(reader: FleetReader, channel: Channel, now: datetime) -> Con
     )
 
 
-def read_history(reads: Reads, channel: str) -> History:
+def read_history(reads: Reads, channel: str) -> RolloutHistory:
     """What the last rollouts of a channel show; without any nothing fails."""
     rollouts = reads.newest(ROLLOUTS, "channel_opening", of=(channel,), limit=HISTORY_ROLLOUTS_MAX)
     records: list[HostRecord] = []
@@ -164,7 +164,7 @@ def read_history(reads: Reads, channel: str) -> History:
         offline=_share(sum(row.left == "skipped" for row in records), len(records)),
     )
     ends = None if not spans else (spans[len(spans) // 10], spans[len(spans) * 9 // 10])
-    return History(rollouts=len(rollouts), hosts=len(tried), odds=odds, activation=ends)
+    return RolloutHistory(rollouts=len(rollouts), hosts=len(tried), odds=odds, activation=ends)
 
 
 def _share(part: int, whole: int) -> float:
@@ -172,7 +172,7 @@ def _share(part: int, whole: int) -> float:
 
 
 def no_forecast(
-    channel: Channel, plan: Plan, odds: Odds, seeds: Sequence[int], conditions: Conditions
+    channel: Channel, plan: Plan, odds: Odds, seeds: Sequence[int], conditions: ForecastConditions
 ) -> Forecast:
     """Where nobody handed a simulator in. Raises: Unavailable."""
     raise Unavailable("this process has no simulator", channel=plan.channel)
