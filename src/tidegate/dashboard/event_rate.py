@@ -11,7 +11,6 @@ from tidegate.dashboard.components import Chip
 from tidegate.dashboard.html import absolute
 from tidegate.dashboard.view_models import EventRate, Legend, RateBar, RatePart
 from tidegate.kernel.model import Event
-from tidegate.kernel.vocabulary import Vocabulary
 
 BARS_MAX: Final = 60
 STEPS: Final = (
@@ -46,24 +45,17 @@ _KIND_OF: Final = {
 }
 
 
-def kind_of(vocabulary: Vocabulary, type_name: str) -> str:
-    """The kind of an event, by its type."""
-    found = vocabulary.types.get(type_name)
-    if found is None:
-        return OTHER
-    _, _, rest = found.struct.__module__.partition(".domain.")
-    return _KIND_OF.get(rest.partition(".")[0], OTHER)
-
-
 def rate_of(
     events: Sequence[Event],
-    vocabulary: Vocabulary,
+    package_of: Callable[[str], str],
     *,
     until: datetime,
     cut: bool,
     link: Callable[[datetime], str],
 ) -> EventRate:
-    """Bars up to a time. ``cut``: there are older events, so the first bar may lack some."""
+    """Bars up to a time. ``package_of`` gives the package of a type of events. ``cut``: there are
+    older events, so the first bar may lack some.
+    """
     if not events:
         return EventRate()
     end = max(int(until.timestamp()), int(events[-1].at.timestamp()))
@@ -75,7 +67,7 @@ def rate_of(
     for event in events:
         at = int(event.at.timestamp()) // step * step
         if at in counts:
-            counts[at][kind_of(vocabulary, event.type)] += 1
+            counts[at][_KIND_OF.get(package_of(event.type), OTHER)] += 1
     totals: Counter[str] = sum(counts.values(), Counter())
     most = max((found.total() for found in counts.values()), default=0) or 1
     width = 100 / len(counts)

@@ -34,6 +34,14 @@ class LogReader:
         """The typed fact of an event. Raises: InvalidInput: its type is unknown here."""
         return self.vocabulary.value(event)
 
+    def package_of(self, type_name: str) -> str:
+        """The package of the domain that declares a type of events; empty: none does."""
+        found = self.vocabulary.types.get(type_name)
+        _, _, rest = (
+            ("", "", "") if found is None else found.struct.__module__.partition(".domain.")
+        )
+        return rest.partition(".")[0]
+
     def position_at(self, at: datetime) -> Position:
         """The last position that was committed up to this time, by halving."""
         low, high = 0, self.head()

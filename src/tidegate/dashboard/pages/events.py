@@ -90,7 +90,7 @@ def index(request: Asked, log: LogReader, tail: Tail, clock: Clock, layout: Layo
         back=address("/events", **filters),
         rate=rate_of(
             read.events,
-            log.vocabulary,
+            log.package_of,
             until=clock() if following else newest or clock(),
             cut=read.cut,
             link=lambda time: address("/events", time=f"{time:%Y-%m-%dT%H:%M:%S}", **filters),
