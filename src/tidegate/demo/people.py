@@ -32,6 +32,7 @@ from tidegate.kernel.slices import Slice
 
 REPOSITORY = "default"
 KEY_BYTES = 32
+PROGRAMS = "bin/"  # where a package has its programs
 ACCOUNTS: Mapping[str, tuple[str, tuple[Role, ...]]] = {
     "author": ("The author", (Role.AUTHOR,)),
     "approver": ("The approver", (Role.APPROVER, Role.AUTHOR)),
@@ -77,7 +78,8 @@ class DemoPeople:
     def draft(self, package: str, files: Mapping[str, str]) -> str:
         """The author drafts the next revision of a package; its name."""
         contents = {path: text.encode() for path, text in files.items()}
-        manifest = store_files(self._installation.blobs, contents)
+        programs = {path for path in files if path.startswith(PROGRAMS)}
+        manifest = store_files(self._installation.blobs, contents, executables=programs)
         found = self._installation.reads.find(package_key(f"{REPOSITORY}/{package}"), PackageRow)
         latest = None if found is None else found.row.latest
         command = CreateRevision(

@@ -191,6 +191,7 @@ class DemoStory:
 
 def _web(number: int) -> dict[str, str]:
     return {
+        "bin/web": '#!/bin/sh\nexec python3 -m http.server --directory "$(dirname "$0")/.."\n',
         "index.html": f"<h1>Hello, for the {number}. time</h1>\n",
         "conf/site.toml": f"workers = 4\ncache_seconds = {30 * number}\n",
         "VERSION": f"1.{number}.0\n",
@@ -199,6 +200,7 @@ def _web(number: int) -> dict[str, str]:
 
 def _api(number: int, workers: int) -> dict[str, str]:
     return {
+        "bin/api": '#!/bin/sh\nexec api-server --config "$(dirname "$0")/../conf/api.toml"\n',
         "conf/api.toml": f"workers = {workers}\ntimeout_seconds = 30\n",
         "VERSION": f"2.{number}.{workers}\n",
     }
