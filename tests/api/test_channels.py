@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.api.accounts import NAME, person, signed_in
 from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet, serve_fleet
 from tidegate.control.operations.accounts import PersonNames
 from tidegate.domain.access.roles import Grant, Role
@@ -272,6 +273,28 @@ def test_a_rollback_on_a_held_channel_says_that_it_waits(fleet: ServedFleet) -> 
     assert waits.startswith(f"{CHANNEL} is held by Ann")
     assert ": audit. To go back in spite of it: tidegate channel rollback" in waits
     assert ladder["refusal"].startswith(f"{CHANNEL} can't be rolled back to web.2")
+
+
+@pytest.mark.req("OP-13", engines=None, reason="names in what an operator reads")
+def test_gates_and_refusals_name_people(fleet: ServedFleet) -> None:
+    fleet.create()
+    fleet.promote()
+    made = fleet.served.admin.post("/v1/users", json=person()).json()["user_id"]
+    role = {"role": "fleet-operator", "scope": "*"}
+    granted = fleet.served.admin.post(f"/v1/users/{made}/grant", json=role)
+    assert granted.status_code == 200, granted.text
+    signed_in(fleet.served).post(f"{URL}/hold", json={"reason": "audit"})
+
+    why = fleet.viewer.get(f"/v1/rollouts/{ROLLOUT}/explain").json()
+    of_host = fleet.viewer.get("/v1/hosts/web-01/explain").json()
+    refused = fleet.manager.post(f"{URL}/promote", json={"release_id": "web.2"})
+
+    assert fleet.viewer.get(URL).json()["held_by"] == made
+    for text in (json.dumps(why), json.dumps(of_host)):
+        assert f"is held by {NAME}: audit" in text
+        assert made not in text
+    assert refused.status_code in (409, 422), refused.text
+    assert f"{CHANNEL} is held by {NAME}: audit" in refused.json()["detail"]
 
 
 def test_says_in_the_log_which_release_a_rollback_leaves_as_bad(fleet: ServedFleet) -> None:

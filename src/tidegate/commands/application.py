@@ -20,6 +20,7 @@ from tidegate.control.installation import Installation
 from tidegate.control.queries.fleet_picture import FleetPictures
 from tidegate.control.queries.forecasts import Forecaster
 from tidegate.control.queries.host_lists import HostLists
+from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.status import StatusReader
 from tidegate.control.storage.blobs import Blobs
 from tidegate.dashboard.gate_panel import GateReports
@@ -65,6 +66,7 @@ def make_application(
             ),
             error_page=error_page if any(route.is_page for route in routes) else None,
             lines=lines,
+            name_people=parts[PeopleNames].name_in,
         ),
     )
     metrics.follow(
@@ -82,6 +84,7 @@ def make_parts(installation: Installation, routes: Sequence[Route]) -> Parts:
     reads, log, clock = installation.reads, installation.log, installation.clock
     fleet_reader = installation.fleet_reader
     pictures = FleetPictures(reads, clock)
+    people = PeopleNames(installation.name_of)
     metrics = Metrics()
     metrics.registry.register(FleetMetrics(reads, fleet_reader, pictures, clock))
     metrics.registry.register(NotifyMetrics(reads, clock))
@@ -131,6 +134,7 @@ def make_parts(installation: Installation, routes: Sequence[Route]) -> Parts:
         metrics,
         pictures,
         HostLists(reads),
+        people,
         StatusReader(reads, fleet_reader, pictures),
         CommitWaiters(tail),
         OrderWaiters(tail, installation.listeners),
@@ -138,7 +142,7 @@ def make_parts(installation: Installation, routes: Sequence[Route]) -> Parts:
         # of the dashboard
         Layout(clock, installation.accounts, tail, cursors),
         GridCache(fleet_reader, reads, log),
-        GateReports(fleet_reader, clock),
+        GateReports(fleet_reader, clock, people),
         Simulations(reads, fleet_reader, installation.promotions, installation.forecast),
     )
     return Parts(

@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 
 from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
+from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard.components import Link
 from tidegate.dashboard.grid_encoding import RolloutPagePath, rollout_scope
@@ -49,7 +50,8 @@ class GateReport(Struct, frozen=True):
 class GateReports:
     """Judges rollouts, and keeps what it found last of large ones."""
 
-    def __init__(self, fleet_reader: FleetReader, clock: Clock) -> None:
+    def __init__(self, fleet_reader: FleetReader, clock: Clock, people: PeopleNames) -> None:
+        self._people = people
         self._fleet_reader = fleet_reader
         self._clock = clock
         self._kept: LruCache[str, GateReport] = LruCache(KEPT_MAX)
@@ -67,7 +69,8 @@ class GateReports:
         if rollout_id in state.rollouts:
             for item in list_blocked(state, rollout_id):
                 held.setdefault(item.gate, []).append((item.host_id, item.reason))
-        return GateReport(now, explain(state, rollout_id), held)
+        said = self._people.name_in_explanation(explain(state, rollout_id))
+        return GateReport(now, said, held)
 
     def look(self, tally: RolloutTally) -> GateReport:
         """As it is now; of a large rollout, as it was a few seconds ago. Raises: RolloutUnknown."""
@@ -195,6 +198,7 @@ def held(
     request: Request[RolloutPagePath, HeldQuery, Nothing],
     fleet_reader: FleetReader,
     gate_reports: GateReports,
+    people: PeopleNames,
     layout: Layout,
 ) -> Response:
     """The hosts that wait at a gate, page by page."""
@@ -215,7 +219,9 @@ def held(
         rollout_id=rollout_id,
         gate=query.gate,
         gates=tuple((gate, len(hosts)) for gate, hosts in by_gate.items()),
-        hosts=tuple(_held_line(chart, *item) for item in shown),
+        hosts=tuple(
+            _held_line(chart, gate, host, people.name_in(reason)) for gate, host, reason in shown
+        ),
         total=len(listed),
         start=start,
         at=None if found is None else found.at,

@@ -139,6 +139,7 @@ class Surroundings:
     agents: AgentProof | None = None
     error_page: ErrorPageOf | None = None  # of a path that browsers ask for and nothing serves
     lines: RequestLog | None = None
+    name_people: Callable[[str], str] | None = None  # puts names of people into a sentence
 
 
 class Application:
@@ -258,6 +259,15 @@ class Application:
         except TidegateError:
             return False  # the store is away: treat the browser as signed out
         return not self._is_set_up
+
+    async def name_people(self, sentence: str) -> str:
+        """The sentence with the names of people, if they can be read now."""
+        name = self._around.name_people
+        if name is None or "user_" not in sentence:
+            return sentence
+        with suppress(TidegateError):
+            return await self.in_thread(lambda: name(sentence))
+        return sentence
 
     async def principal(self, route: Route, arrived: RawRequest) -> Principal:
         """Raises: Unauthenticated, CrossSite, RateLimited."""
@@ -561,6 +571,8 @@ class _Exchange:
         if self._principal is NOBODY and (public := conceal(error)) is not error:
             faults_log.error("request %s: %s: %s", self.id, error.code, error.detail)
             error = public
+        else:
+            error.detail = await self._app.name_people(error.detail)
         raw_path = self._scope["raw_path"]
         render = self._app.page_of_error(self._route, raw_path, self._headers)
         if render is None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from tidegate import decoders
 from tidegate.api.routes.releases import Happened, ScopeName
@@ -26,6 +26,7 @@ from tidegate.control.queries.as_of import HistoryTooLong, RowHistory
 from tidegate.control.queries.edges import edge_of
 from tidegate.control.queries.history import ScopeHistory, channel_at, pinned_at
 from tidegate.control.queries.log_reader import LogReader
+from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope
@@ -202,6 +203,7 @@ class ChannelDocuments:
     fleet_reader: FleetReader
     clock: Clock
     automation: AutomationOperations
+    people: PeopleNames
 
     def show(self, found: Found[Channel]) -> Response:
         """A channel as it stands, with the rows beside it."""
@@ -218,8 +220,11 @@ class ChannelDocuments:
             pin=None if pin is None else pin.row,
             confidence=None if pin is None else pin.row.confidence.level,
             active_state=active[0].row.state if active and active[0] is not None else None,
-            edges=tuple(map(_edge, row.policy.edges, edges)),
-            automation=self.automation.show(row),
+            edges=tuple(map(self._edge, row.policy.edges, edges)),
+            automation=tuple(
+                replace(item, sentence=self.people.name_in(item.sentence))
+                for item in self.automation.show(row)
+            ),
         )
         beside = [item.version for item in (pin, *active) if item is not None]
         beside += [0 if edge.evidence is None else edge.evidence.position for edge in edges]
@@ -240,16 +245,15 @@ class ChannelDocuments:
         answer.position = position
         return answer
 
-
-def _edge(edge: ChannelEdge, found: EdgeVerdict) -> EdgeShown:
-    return EdgeShown(
-        channel=edge.channel,
-        require=edge.require,
-        soak_seconds=edge.soak_seconds,
-        blocks=not found.passed,
-        reason=found.reason,
-        until=found.until,
-    )
+    def _edge(self, edge: ChannelEdge, found: EdgeVerdict) -> EdgeShown:
+        return EdgeShown(
+            channel=edge.channel,
+            require=edge.require,
+            soak_seconds=edge.soak_seconds,
+            blocks=not found.passed,
+            reason=self.people.name_in(found.reason),
+            until=found.until,
+        )
 
 
 # ── channels ──────────────────────────────────────────────────────────────────────────────────────

@@ -17,6 +17,7 @@ from tidegate.control.lanes import LaneBusy
 from tidegate.control.operations.hosts import HostOperations
 from tidegate.control.operations.protection import RequestShown
 from tidegate.control.queries.host_lists import HostCriteria, HostLists, silent_criteria
+from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
 from tidegate.domain.access.roles import Verb
@@ -231,6 +232,7 @@ def ask_why(
     fleet_reader: FleetReader,
     clock: Clock,
     cursors: Cursors,
+    people: PeopleNames,
 ) -> Response:
     """Why the host waits: each gate, for the rollout of every channel that it is in."""
     host_id = request.path.host_id
@@ -244,7 +246,7 @@ def ask_why(
     if not ids:
         return Response(cursors.list_page(request, list[Explanation](), None))
     state = fleet_reader.state(ids, clock(), late=True)
-    found = [explain(state, rollout_id, host_id) for rollout_id in ids]
+    found = [people.name_in_explanation(explain(state, rollout_id, host_id)) for rollout_id in ids]
     return Response(cursors.list_page(request, found, None))
 
 

@@ -18,6 +18,7 @@ from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.queries.as_of import HistoryTooLong, RowHistory
 from tidegate.control.queries.log_reader import LogReader
+from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.queries.rollout_lists import (
     ListedRollout,
@@ -350,12 +351,14 @@ def ask_why(
     reads: Reads,
     fleet_reader: FleetReader,
     clock: Clock,
+    people: PeopleNames,
 ) -> Response:
     """Why it waits: every gate, what it says of a host or of all, and the row that decides it."""
     rollout_id = request.path.rollout_id
     demand(reads, rollout_id)
     state = fleet_reader.state((rollout_id,), clock(), late=True)
-    return Response(explain(state, rollout_id, request.query.host_id))
+    found = explain(state, rollout_id, request.query.host_id)
+    return Response(people.name_in_explanation(found))
 
 
 _READ = requires(Verb.READ, scope_of)

@@ -1,14 +1,21 @@
-"""People for whom something is done: who they are, and what they may do now."""
+"""People: what one may do now for whom something is done, and their names in sentences."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from typing import Final
+
+from msgspec.structs import replace
 
 from tidegate.control.queries.reads import Reads
 from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.rows import User, user_key
+from tidegate.domain.gates.inputs import Explanation
 
 Principals = Callable[[str], Principal]
+
+_USER_ID: Final = re.compile(r"\buser_[0-9a-f]{20}\b")
 
 
 def principal_of(reads: Reads) -> Principals:
@@ -20,3 +27,30 @@ def principal_of(reads: Reads) -> Principals:
         return Principal(user_id, "request", grants)
 
     return find
+
+
+class PeopleNames:
+    """Puts the names of people where a sentence has their ids.
+
+    Rules that know no names write the sentences; names may be erased, so the log has none.
+    """
+
+    def __init__(self, name_of: Callable[[str], str | None]) -> None:
+        self._name_of = name_of
+
+    def name_in(self, sentence: str) -> str:
+        """The sentence with names. An id without a name stays: somebody may look for it."""
+        return _USER_ID.sub(lambda found: self._name_of(found[0]) or found[0], sentence)
+
+    def name_in_explanation(self, found: Explanation) -> Explanation:
+        """What gates say, with names."""
+        return replace(
+            found,
+            answer=self.name_in(found.answer),
+            verdicts=tuple(
+                replace(item, reason=self.name_in(item.reason)) for item in found.verdicts
+            ),
+            waits=tuple(
+                replace(item, sentence=self.name_in(item.sentence)) for item in found.waits
+            ),
+        )

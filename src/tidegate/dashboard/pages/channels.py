@@ -14,6 +14,7 @@ from tidegate.control.operations.protection import ProtectionGuard
 from tidegate.control.queries.edges import edge_of
 from tidegate.control.queries.fleet_picture import FleetPictures
 from tidegate.control.queries.ladder import read_ladder
+from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import state_labels
 from tidegate.dashboard.channel_map import lay_out
@@ -142,6 +143,7 @@ def index(
     reads: Reads,
     fleet_reader: FleetReader,
     clock: Clock,
+    people_names: PeopleNames,
     layout: Layout,
 ) -> Response:
     """Every channel, and what waits for what."""
@@ -152,8 +154,9 @@ def index(
     ]
     pins = {item.row.scope: item.row for item in reads.range(ACTUAL, limit=CHANNELS_MAX)}
     freezes = [item.row for item in reads.range(FREEZES, limit=CHANNELS_MAX)]
+    named = people_names.name_in
     edges = [
-        (edge.channel, row.channel, edge_block(reads, fleet_reader, clock, row, edge))
+        (edge.channel, row.channel, named(edge_block(reads, fleet_reader, clock, row, edge)))
         for row in rows
         for edge in row.policy.edges
     ]
