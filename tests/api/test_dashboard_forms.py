@@ -15,9 +15,12 @@ from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet, serve_fleet
 from tests.api.serving import serving
 from tests.domain.documents import good
 from tidegate.api.routes import ROUTES
+from tidegate.dashboard.components import Field, Option
+from tidegate.dashboard.forms import FormReader, fill
 from tidegate.dashboard.routes import PAGES
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.fleet.credentials import Revocation, revocation_key
+from tidegate.web.problems import InvalidRequest
 
 PAGE = f"/rollouts/{ROLLOUT}"
 
@@ -181,3 +184,22 @@ def test_gives_an_intent_of_the_outbox_up(fleet: ServedFleet) -> None:
     (cancelled,) = fleet.viewer.get("/v1/outbox", params={"state": "cancelled"}).json()["items"]
     assert cancelled["id"] == intent["id"]
     assert "Cancelled" in page(fleet.operator, "/outbox?tab=other")
+
+
+@pytest.mark.parametrize("typed", ["9E9999999", "nan", "-1", "1e3000", "", "one"])
+def test_refuses_minutes_that_are_no_time(typed: str) -> None:
+    reader = FormReader()
+
+    reader.minutes("minutes", typed, 60, 3_600)
+
+    with pytest.raises(InvalidRequest, match="allowed is"):
+        reader.check()
+
+
+def test_keeps_ticked_what_a_form_does_not_offer() -> None:
+    field = Field(name="channels", label="Channels", kind="many", options=(Option("a", "a"),))
+
+    (filled,) = fill([field], {"channels": ("a", "b")})
+
+    assert filled.values == ("a", "b")
+    assert [option.value for option in filled.options] == ["a", "b"]

@@ -12,6 +12,7 @@ import pytest
 
 from tests.api.served_fleet import CHANNEL, ServedFleet, serve_fleet
 from tidegate.control.operations.protection import GuardedVerb
+from tidegate.control.queries.request_changes import describe_policy_changes
 from tidegate.control.runtime import CommandOutcome
 from tidegate.control.worker import make_request_deadlines
 from tidegate.domain.access.callers import Caller
@@ -19,6 +20,7 @@ from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.access.second_person import SecondPersonNeeded
 from tidegate.domain.access.steps import UNHOLD_CHANNEL
+from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
 from tidegate.domain.channels.slices import UnholdChannel, unhold_channel
 
 HERE = f"/v1/channels/{CHANNEL}"
@@ -309,3 +311,34 @@ def test_says_in_words_what_a_request_would_change(fleet: ServedFleet) -> None:
     assert asked["what"] == f"change the hosts and the policy of {CHANNEL}"
     assert wider(asked)["hosts"] == ("app=web", "app=api")
     assert wider(asked)["wave canary"][1] == "none"
+
+
+@pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
+def test_shows_an_approver_what_a_request_leaves_out(fleet: ServedFleet) -> None:
+    """What a policy does not mention is carried out with the type's default: no waves, no grace."""
+    protect(fleet)
+    etag = {"if-match": fleet.manager.get(HERE).headers["etag"]}
+
+    asked = fleet.manager.patch(HERE, json={"policy": {"waves": []}}, headers=etag).json()
+
+    assert wider(asked)["wave canary"][1] == "none"
+    assert wider(asked)["wave rest"] == ("none", "every host at once")
+
+
+@pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
+def test_shows_an_approver_that_a_protection_goes_back_to_its_defaults(fleet: ServedFleet) -> None:
+    protect(fleet, approvals=1, break_glass=False)
+
+    asked = fleet.manager.post(f"{HERE}/protect", json={"approvals": 1, "reason": "less"}).json()
+
+    assert wider(asked)["break_glass"] == ("no", "yes")
+
+
+def test_names_waves_that_change_places() -> None:
+    waves = tuple(WaveSpec(name=name, count=1) for name in ("canary", "early", "rest"))
+    before, after = ChannelPolicy(waves=waves), ChannelPolicy(waves=waves[::-1])
+
+    (change,) = describe_policy_changes(before, after)
+
+    assert change.what == "order of the waves"
+    assert (change.before, change.after) == ("canary, early, rest", "rest, early, canary")

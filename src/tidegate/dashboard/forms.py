@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Annotated, Any
 
 from msgspec import Meta
 from msgspec.structs import asdict, replace
 
-from tidegate.dashboard.components import Field
+from tidegate.dashboard.components import Field, Option
 from tidegate.dashboard.layout import Layout, PageView, lead_to_request, see_other
 from tidegate.domain.access.second_person import SecondPersonNeeded
 from tidegate.errors import TidegateError
@@ -45,7 +45,10 @@ def _fill(item: Field, typed: Mapping[str, Any]) -> Field:
     if found is None or item.kind == "password":
         return item
     if item.kind == "many":
-        return replace(item, values=tuple(found))
+        # What is no option here stays ticked: whoever saves the form takes nothing away unseen.
+        known = {option.value for option in item.options}
+        more = tuple(Option(value, value) for value in found if value not in known)
+        return replace(item, values=tuple(found), options=(*item.options, *more))
     return replace(item, value=str(found))
 
 
@@ -157,9 +160,9 @@ class FormReader:
         """Minutes, perhaps with decimals, as seconds; the bounds are seconds, too."""
         try:
             count = Decimal(found.strip()) * 60 if len(found) <= NUMBER_CHARS_MAX else Decimal(-1)
-        except InvalidOperation:
+        except ArithmeticError:  # no number, or one beyond all bounds
             count = Decimal(-1)
-        if not count.is_finite() or count != int(count) or not least <= count <= most:
+        if not (count.is_finite() and least <= count <= most and count == int(count)):
             bounds = f"{to_minutes(least)} to {to_minutes(most)} minutes"
             self.refuse(name, f"is {found.strip()[:80]!r}; allowed is {bounds}")
             return least

@@ -11,8 +11,8 @@ from msgspec import Struct
 from tidegate import decoders
 from tidegate.control.queries.reads import Reads
 from tidegate.domain.access import steps
-from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
-from tidegate.domain.channels.policy_document import changes, read_policy
+from tidegate.domain.channels.facts import ChannelPolicy, ChannelProtection, WaveSpec
+from tidegate.domain.channels.policy_document import changes
 from tidegate.domain.channels.rows import (
     Channel,
     Freeze,
@@ -34,7 +34,8 @@ from tidegate.domain.windows.slices import spec_of
 NONE = "none"
 VALUE_CHARS_MAX = 200
 
-decoders.build(WindowSpec)
+for _read_here in (ChannelPolicy, ChannelProtection, WindowSpec):
+    decoders.build(_read_here)
 
 NameOf = Callable[[str], str | None]
 
@@ -110,7 +111,10 @@ class _Changes:
         if selector is not None and selector != self._channel.selector:
             yield RequestChange("hosts", self._channel.selector, selector)
         if policy is not None:
-            yield from describe_policy_changes(self._channel.policy, read_policy(policy).policy)
+            # As it will be carried out: what the request leaves out has the type's default, not
+            # the one that a policy file gets.
+            asked = decoders.convert(policy, ChannelPolicy)
+            yield from describe_policy_changes(self._channel.policy, asked)
 
     def _protection(self) -> Iterator[RequestChange]:
         found = None if self._channel is None else self._channel.protection
@@ -118,7 +122,8 @@ class _Changes:
         if asked is None:
             yield RequestChange("protection", "a second person", NONE)
             return
-        yield from _compare(_written(found), {**_written(found), **asked})
+        wanted = decoders.convert(asked, ChannelProtection)
+        yield from _compare(_written(found), _written(wanted))
 
     def _hold(self) -> str:
         row = self._channel
@@ -204,6 +209,8 @@ def describe_policy_changes(before: ChannelPolicy, after: ChannelPolicy) -> Iter
     for name in dict.fromkeys((*old, *new)):
         if old.get(name) != new.get(name):
             yield RequestChange(f"wave {name}", old.get(name, NONE), new.get(name, NONE))
+    if [name for name in old if name in new] != [name for name in new if name in old]:
+        yield RequestChange("order of the waves", ", ".join(old), ", ".join(new))
     for change in changes(before, after):
         if not change.path.startswith("waves"):
             yield RequestChange(change.path, _text(change.before), _text(change.after))

@@ -44,7 +44,8 @@ from tidegate.errors import TidegateError
 from tidegate.web.inputs import Input, Nothing
 from tidegate.web.routing import Request, Response, requires_somewhere, requires_step
 
-CHANNELS_MAX = 200
+CHANNELS_MAX = 400
+REPOSITORIES_MAX = 400
 HOSTS_MAX = 100_000
 ID_CHARS_MAX = 63
 RULES = (
@@ -193,7 +194,7 @@ class MaintenanceForms:
 
     def _window_fields(self, request: Request[Any, Any, Any]) -> tuple[Field, ...]:
         repositories = [
-            item.row.name for item in self.reads.range(REPOSITORIES, limit=ID_CHARS_MAX)
+            item.row.name for item in self.reads.range(REPOSITORIES, limit=REPOSITORIES_MAX)
         ]
         return (
             Field(

@@ -197,12 +197,7 @@ class NotificationPages:
         name = request.path.subscription
         found, _ = self.subscriptions.get(request.caller, name)
         row, form = found.row, self.form(request)
-        known = {option.value for item in form.fields for option in item.options}
-        more = tuple(Option(scope, scope) for scope in row.scopes if scope not in known)
-        fields = [
-            replace(item, options=(*item.options, *more)) if item.name == "scopes" else item
-            for item in form.fields[2:]
-        ]
+        fields = form.fields[2:]
         texts = {"min_severity": row.min_severity, "scopes": row.scopes, "events": row.events}
         rotate = Field(
             name="rotate",
@@ -251,9 +246,8 @@ def _line(
         name="after",
         label="After this log position",
         kind="number",
-        value="0",
         required=True,
-        hint="Everything that happened after it is sent again.",
+        hint="Everything that happened after it is sent again; 0 is the whole log.",
     )
     return NotificationLine(
         name=row.name,
