@@ -20,6 +20,8 @@ from tidegate.domain.channels.facts import (
     ChannelPolicy,
     ChannelProtection,
     EdgeRequires,
+    HostEdge,
+    WaveSpec,
 )
 from tidegate.domain.channels.refusals import MalformedPolicy
 from tidegate.domain.channels.slices import (
@@ -35,9 +37,11 @@ from tidegate.domain.channels.slices import (
     unhold_channel,
 )
 from tidegate.domain.fleet.rows import fleet_key
+from tidegate.domain.fleet.slices import LabelHost, SetBudget, label_host, set_budget
 from tidegate.domain.gates.automation import LEADER, Automation, LeadAutomation, lead_automation
 from tidegate.domain.gates.explain import explain
 from tidegate.domain.hosts.states import OnFailure
+from tidegate.domain.planner import BUDGETS_OF_HOST_MAX
 from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.requests.rows import REQUESTS, ChannelRequest, request_key
 from tidegate.domain.requests.slices import RejectRequest, reject_request
@@ -248,6 +252,47 @@ def test_stays_off_after_a_bad_end_until_a_person_promotes(
     good(fleet, PROD, "web.2")
     good(fleet, DEV, "web.3")
     assert act(fleet) == ["prod@web.3"]
+
+
+def _relabel(fleet: InProcessFleet, host_id: str, **labels: str) -> None:
+    fleet.execute(label_host, LabelHost(host_id=host_id, labels=labels, operator="user_1"))
+
+
+def test_waits_while_host_edges_contradict_the_waves_and_says_why(fleet: InProcessFleet) -> None:
+    """A person moved the first host into a later wave. The channel waits; others are not hurt."""
+    early = WaveSpec(name="early", selector="tier=early", soak_seconds=SOAK)
+    pipeline(fleet)
+    _relabel(fleet, "p1", channel=PROD, tier="early")
+    fleet.enroll("p2", channel=PROD, tier="early")
+    edit(fleet, PROD, waves=(early, REST), host_edges=(HostEdge("p1", "p2"),))
+    _relabel(fleet, "p1", channel=PROD)
+    good(fleet, DEV, "web.1")
+
+    assert act(fleet) == []
+    assert told(fleet).release_id is None
+    assert told(fleet).sentence.startswith("Auto-promotion on prod waits: ")
+    assert "p2, in wave 0, waits for p1, in wave 1" in told(fleet).sentence
+
+    _relabel(fleet, "p1", channel=PROD, tier="early")
+    assert act(fleet) == ["prod@web.1"]
+
+
+def test_waits_while_a_host_is_under_too_many_budgets_and_says_why(fleet: InProcessFleet) -> None:
+    pipeline(fleet)
+    for number in range(BUDGETS_OF_HOST_MAX + 1):
+        fleet.execute(
+            set_budget,
+            SetBudget(
+                budget_id=f"b{number}",
+                selector="channel=prod",
+                operator="user_1",
+                max_in_flight=1,
+            ),
+        )
+    good(fleet, DEV, "web.1")
+
+    assert act(fleet) == []
+    assert "budgets of one host" in told(fleet).sentence
 
 
 def test_stays_off_after_a_rollback_even_if_that_succeeds(fleet: InProcessFleet) -> None:

@@ -16,18 +16,21 @@ from tests.browser.dashboard_fleet import DashboardFleet
 from tests.operations.worker_loops import QUICK, until
 from tidegate.clock import system_clock
 from tidegate.config import InvalidSetting, check_settings
+from tidegate.control.lanes import LaneBusy
 from tidegate.control.outbox.targets.configured import configure_targets
 from tidegate.control.secrets import hash_secret
-from tidegate.control.worker import Worker, WorkerLoop
+from tidegate.control.worker import Worker, WorkerLoop, make_policies_loop
 from tidegate.domain.access.erasable_rows import SESSIONS, Session
 from tidegate.domain.access.roles import Role
 from tidegate.domain.channels.facts import ChannelEdge
 from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.gates.inputs import Versioned
 from tidegate.domain.hosts.rows import DISPATCH_QUEUE
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.rows import Rollout, rollout_key
-from tidegate.errors import NotFound, StoreUnavailable
+from tidegate.errors import InvalidInput, LeaseLost, NotFound, StoreUnavailable, TidegateError
 from tidegate.kernel.model import Key, Meta
+from tidegate.kernel.slices import Alongside
 
 
 @pytest.fixture
@@ -113,6 +116,42 @@ def test_acts_for_channels_whose_policy_says_so(fleet: DashboardFleet) -> None:
     )
     assert opened.row.automatic == "auto_rollback"
     assert installation.health.differences() == []
+
+
+def test_the_trouble_of_one_channel_keeps_no_other_from_its_turn(
+    fleet: DashboardFleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("web-a", "web-b", "web-c"):
+        fleet.channel(name, edges=(ChannelEdge("web-stable"),), auto_promote=True)
+    installation = fleet.installation
+    loop = make_policies_loop(installation)
+    errors: dict[str, TidegateError] = {
+        "web-a": LaneBusy("web-a@web.1", 5),
+        "web-b": InvalidInput("its policy cannot be carried out"),
+    }
+    asked = []
+
+    def act(seen: Versioned[Channel], alongside: Alongside | None = None) -> None:
+        asked.append(seen.row.channel)
+        if seen.row.channel in errors:
+            raise errors[seen.row.channel]
+
+    monkeypatch.setattr(installation.automation, "act", act)
+    loop.round()
+    loop.round()
+
+    assert asked == ["web-a", "web-b", "web-c"] * 2
+    said = [record.getMessage() for record in caplog.records if "by itself" in record.getMessage()]
+    assert len(said) == 2, "each once, although it lasts"
+    errors |= {name: LaneBusy("the fleet", 5) for name in ("web-a", "web-b", "web-c")}
+    with pytest.raises(LaneBusy):
+        loop.round()  # nobody could act: the loop waits longer
+    errors["web-a"] = LeaseLost("another process acts")
+    asked.clear()
+    with pytest.raises(LeaseLost):
+        loop.round()
+    assert asked == ["web-a"]
+    loop.close()
 
 
 def _newest(fleet: DashboardFleet) -> str | None:

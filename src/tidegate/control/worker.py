@@ -52,14 +52,15 @@ from tidegate.control.storage.archive.loop import ArchiveLoop
 from tidegate.control.storage.archive.segment_store import SegmentStore
 from tidegate.control.storage.blobs import BlobMissing
 from tidegate.control.storage.garbage_collection import GarbageCollector
-from tidegate.domain.channels.rows import channel_key
+from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.gates.automation import LEADER as AUTOMATION_LEADER
 from tidegate.domain.gates.automation import LeadAutomation, lead_automation
+from tidegate.domain.gates.inputs import Versioned
 from tidegate.domain.notifications.slices import LEADER
 from tidegate.domain.publication.rows import meta_key, pk_of
 from tidegate.domain.releases.rows import ACTUAL, Actual
 from tidegate.domain.requests.slices import LEADER as REQUESTS_LEADER
-from tidegate.errors import Conflict, TidegateError, Unavailable, Unknown
+from tidegate.errors import Conflict, LeaseLost, TidegateError, Unavailable, Unknown
 from tidegate.kernel import codec
 from tidegate.kernel.leases import Leases
 from tidegate.kernel.model import Meta
@@ -428,18 +429,46 @@ class PoliciesLoop:
         self._leader = leader
         self._reader = reader
         self._automation = automation
+        self._troubles: dict[str, str] = {}  # channel → what was last logged about it
 
     def round(self) -> bool:
+        """One channel's trouble keeps no other from its turn.
+
+        Raises:
+            Unavailable, Unknown, Conflict: surroundings failed for every channel that acts.
+        """
         if not self._leader.lead():
             return False
+        acting = 0
+        troubles: dict[str, TidegateError] = {}
         for seen in self._reader.channels():
             policy = seen.row.policy
             if policy.auto_promote or policy.auto_rollback:
-                term = LeadAutomation(self._leader.token)
-                opened = self._automation.act(seen, Alongside(lead_automation, term))
-                if opened is not None:
-                    log.info("%s: the policy opened %s", seen.row.channel, opened)
+                acting += 1
+                try:
+                    self._act(seen)
+                except LeaseLost:
+                    raise
+                except TidegateError as error:
+                    troubles[seen.row.channel] = error
+        self._tell(troubles)
+        surroundings = [error for error in troubles.values() if isinstance(error, SURROUNDINGS)]
+        if surroundings and len(surroundings) == acting:
+            raise surroundings[0]
         return False
+
+    def _act(self, seen: Versioned[Channel]) -> None:
+        term = LeadAutomation(self._leader.token)
+        opened = self._automation.act(seen, Alongside(lead_automation, term))
+        if opened is not None:
+            log.info("%s: the policy opened %s", seen.row.channel, opened)
+
+    def _tell(self, troubles: Mapping[str, TidegateError]) -> None:
+        """A line is written when the trouble is new."""
+        for channel, error in troubles.items():
+            if self._troubles.get(channel) != error.code:
+                log.warning("%s does nothing by itself: %s: %s", channel, error.code, error.detail)
+        self._troubles = {channel: error.code for channel, error in troubles.items()}
 
     def close(self) -> None:
         self._leader.resign()

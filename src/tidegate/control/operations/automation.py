@@ -45,15 +45,16 @@ from tidegate.domain.requests.rows import REQUESTS, ChannelRequest, request_key
 from tidegate.domain.requests.slices import find_change
 from tidegate.domain.requests.states import OPEN as OPEN_REQUESTS
 from tidegate.domain.rollouts.rows import ReleaseStanding, RolloutTally, standing_key, tally_key
-from tidegate.domain.rollouts.states import Word
-from tidegate.errors import Conflict, Forbidden, LeaseLost, NotFound, Refused
+from tidegate.domain.rollouts.states import PolicyAction, Word
+from tidegate.errors import Conflict, Forbidden, Invalid, LeaseLost, NotFound, Refused, TooLarge
 from tidegate.kernel import codec
 from tidegate.kernel.slices import Alongside
 
 WORKER = "worker"  # who carries it out
 REQUESTS_MAX = 1_000  # open ones that are looked through
+UNPLANNABLE = (Invalid, TooLarge)  # its policy cannot be carried out with the hosts there are
 # What keeps a channel from acting this time: it moved on, or a rule says no. It is looked at again.
-NOT_NOW = (Refused, Conflict, Forbidden, NotFound)
+NOT_NOW = (Refused, Conflict, Forbidden, NotFound, *UNPLANNABLE)
 
 
 class AutomationOperations:
@@ -77,10 +78,24 @@ class AutomationOperations:
         """What the channel does by itself with the worker's next look, or why it does nothing."""
         found = []
         if channel.policy.auto_promote:
-            found.append(self._judge_promotion(channel).told)
+            told = self._judge_promotion(channel).told
+            found.append(self._planned(channel, told, "Auto-promotion"))
         if channel.policy.auto_rollback:
-            found.append(self._judge_rollback(channel)[0])
+            told = self._judge_rollback(channel)[0]
+            found.append(self._planned(channel, told, "Auto-rollback"))
         return tuple(found)
+
+    def _planned(self, channel: Channel, told: Automation, what: str) -> Automation:
+        """The same if a plan can be made for what the channel would do; else why none can."""
+        if told.release_id is None:
+            return told
+        try:
+            self._promotion.check_plan(
+                channel.channel, rollback=told.action is PolicyAction.AUTO_ROLLBACK
+            )
+        except UNPLANNABLE as error:
+            return _silenced(told, f"{what} on {channel.channel} waits: {error.detail}")
+        return told
 
     def act(self, seen: Versioned[Channel], alongside: Alongside | None = None) -> str | None:
         """Do what the channel's policy asks for now. ``alongside`` is committed with it.

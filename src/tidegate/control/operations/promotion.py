@@ -551,6 +551,14 @@ class PromotionOperations:
         """How many hosts a rollout of the channel would take now."""
         return self._promotions.plan(channel, rollback=rollback, emergency=now).plan.hosts
 
+    def check_plan(self, channel: str, *, rollback: bool) -> None:
+        """That what the channel would do by itself can be planned now.
+
+        Raises:
+            ChannelNotFound, MalformedPolicy, InvalidSelector, LimitExceeded.
+        """
+        self._promotions.plan(channel, rollback=rollback, automatic=True)
+
     def promote_by_policy(
         self, caller: Caller, found: Promotable, channel: str, channel_version: Position
     ) -> ChannelPromotion:
