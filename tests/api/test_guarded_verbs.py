@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.api.served_fleet import CHANNEL, ServedFleet, serve_fleet
+from tests.api.served_fleet import CHANNEL, ServedFleet, WireAgent, serve_fleet
 from tidegate.control.operations.protection import GuardedVerb
 from tidegate.control.queries.request_changes import describe_policy_changes
 from tidegate.control.runtime import CommandOutcome
@@ -204,6 +204,61 @@ def test_moves_a_host_to_another_channel_of_the_package_only_with_a_second_perso
     assert wider(out.json())["label app"] == ("web", "dev")
     assert approve(ann, out.json()).json()["state"] == "executed"
     assert fleet.viewer.get("/v1/hosts/web-02").json()["labels"] == {"app": "dev"}
+
+
+LABELS = "/v1/hosts/web-02/labels"
+
+
+@pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
+def test_takes_a_host_out_of_the_channel_only_with_a_second_person(fleet: ServedFleet) -> None:
+    """Not even in two steps, of which the first enters no other channel."""
+    protect(fleet)
+
+    out = fleet.operator.put(LABELS, json={"labels": {}})
+
+    assert out.status_code == 202, out.text
+    assert events(fleet, "HostLabelled") == []
+
+
+@pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
+def test_what_a_host_says_of_itself_counts_for_the_channels_that_it_would_leave(
+    tmp_path: Path,
+) -> None:
+    with serve_fleet(tmp_path / "facts", fact_labels="arch") as fleet:
+        seen = {"if-match": fleet.create().headers["etag"]}
+        approver(fleet)
+        body = {"selector": "fact/arch=x86_64,app!=dev"}
+        edit = fleet.manager.patch(HERE, json=body, headers=seen)
+        assert edit.status_code == 200, edit.text
+        fleet.agents["web-02"].send(
+            *("POST", "/v1/agent/heartbeat"),
+            json={"agent_version": "1.0", "current_closures": {}, "facts": {"arch": "x86_64"}},
+        )
+        protect(fleet)
+
+        kept = fleet.operator.put(LABELS, json={"labels": {"app": "web", "rack": "b"}})
+        out = fleet.operator.put(LABELS, json={"labels": {"app": "dev"}})
+
+    assert (kept.status_code, out.status_code) == (200, 202), (kept.text, out.text)
+
+
+@pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
+def test_the_labels_of_a_token_take_no_host_out_of_the_channel(fleet: ServedFleet) -> None:
+    earlier = fleet.operator.post("/v1/hosts/web-02/re-enroll", json={"labels": {"app": "dev"}})
+    protect(fleet)
+    moving = {"labels": {"app": "dev"}, "host_id": "web-02"}
+
+    invited = fleet.operator.post("/v1/hosts/enroll", json=moving)
+    again = fleet.operator.post("/v1/hosts/web-02/re-enroll", json={"labels": {"app": "dev"}})
+    plain = fleet.operator.post("/v1/hosts/web-02/re-enroll", json={})
+    traded = WireAgent(fleet.served, "web-02", fleet.clock).enroll(earlier.json()["token"])
+    other = WireAgent(fleet.served, "web-02", fleet.clock).enroll(plain.json()["token"])
+
+    for refused in (invited, again, traded):
+        assert refused.json()["code"] == "host_leaves_protected", refused.text
+    assert again.json()["detail"].endswith("change them with tidegate host label web-02")
+    assert (plain.status_code, other.status_code) == (201, 200), other.text
+    assert fleet.viewer.get("/v1/hosts/web-02").json()["labels"]["app"] == "web"
 
 
 @pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")

@@ -50,6 +50,7 @@ from tidegate.domain.fleet.claims import claims
 from tidegate.domain.fleet.refusals import (
     HostExists,
     HostGone,
+    HostLeavesProtected,
     HostIsEnrolled,
     KeyRevoked,
     TokenRefused,
@@ -394,6 +395,7 @@ ROUTES = (
             HostIsEnrolled,
             HostExists,
             HostGone,
+            HostLeavesProtected,
         ),
     ),
     Route(

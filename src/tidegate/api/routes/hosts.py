@@ -34,6 +34,7 @@ from tidegate.domain.fleet.agent_versions import is_too_old
 from tidegate.domain.fleet.claims import claims
 from tidegate.domain.fleet.refusals import (
     HostGone,
+    HostLeavesProtected,
     HostNotFound,
     InvalidLabel,
     InvalidSelector,
@@ -318,7 +319,7 @@ ROUTES = (
         requires_step(ENROLL_HOST),
         MadeToken,
         status=201,
-        errors=(HostGone, InvalidLabel),
+        errors=(HostGone, InvalidLabel, HostLeavesProtected),
     ),
     Route("GET", "/v1/hosts/{host_id}", get, _READ, HostShown, cached=True, errors=(HostNotFound,)),
     Route(
@@ -363,6 +364,6 @@ ROUTES = (
         requires_step(RE_ENROLL_HOST),
         MadeToken,
         status=201,
-        errors=(HostNotFound, InvalidLabel),
+        errors=(HostNotFound, InvalidLabel, HostLeavesProtected),
     ),
 )

@@ -23,9 +23,11 @@ from tidegate.domain.access.steps import (
     REVOKE_HOST,
     Step,
 )
+from tidegate.domain.channels.rows import ProtectedChannels, protected_channels_key
+from tidegate.domain.fleet.claims import list_left
+from tidegate.domain.fleet.credentials import demand_stays
 from tidegate.domain.fleet.refusals import HostNotFound
 from tidegate.domain.fleet.rows import FLEET, Fleet, Host, fleet_key, host_key
-from tidegate.domain.fleet.selectors import parse
 from tidegate.domain.fleet.slices import (
     LabelHost,
     RetireHost,
@@ -79,9 +81,10 @@ class HostOperations:
         those that the host had before.
 
         Raises:
-            HostGone, InvalidLabel, IdempotencyMismatch.
+            HostGone, InvalidLabel, HostLeavesProtected, IdempotencyMismatch.
         """
         caller.demand(ENROLL_HOST, EVERYWHERE)
+        self._demand_stays(host_id, labels)
         token_id = make_id(caller, ENROLL_HOST, "token")
         return self._enrollment.make_token(token_id, host_id, labels, caller.meta)
 
@@ -92,17 +95,18 @@ class HostOperations:
         revokes the old key in the same commit, and brings a retired host back.
 
         Raises:
-            HostNotFound, InvalidLabel, InvalidInput, IdempotencyMismatch.
+            HostNotFound, InvalidLabel, HostLeavesProtected, InvalidInput, IdempotencyMismatch.
         """
         caller.demand(RE_ENROLL_HOST, EVERYWHERE)
+        self._demand_stays(host_id, labels)
         token_id = make_id(caller, RE_ENROLL_HOST, "token")
         return self._enrollment.make_replacing_token(
             token_id, host_id, labels, reason.strip(), caller.meta
         )
 
     def label(self, caller: Caller, host_id: str, labels: dict[str, str]) -> Position:
-        """Give a host these labels in place of those that it has. To move it from a protected
-        channel to another one of the same package takes a second person.
+        """Give a host these labels in place of those that it has. To take it out of a protected
+        channel takes a second person.
 
         Raises:
             HostNotFound, HostGone, InvalidLabel, SelectorOverlap, StaleVersion.
@@ -131,25 +135,25 @@ class HostOperations:
         return self._position(host_id, self._guard.run(caller, verb, run, earlier))
 
     def _list_left(self, host_id: str, labels: dict[str, str]) -> tuple[str, ...]:
-        """The channels that the host would leave for another one of the same package."""
+        """The channels that the host would leave."""
         host = self._reads.find(host_key(host_id), Host)
         fleet = self._reads.find(fleet_key(), Fleet)
         if host is None or fleet is None:
             return ()
-        before, after = (
-            {
-                scope.channel: scope.package
-                for scope in fleet.row.channels
-                if parse(scope.selector).matches(of, host_id)
-            }
-            for of in (host.row.labels, labels)
-        )
-        entered = {package for channel, package in after.items() if channel not in before}
-        return tuple(
-            channel
-            for channel, package in before.items()
-            if channel not in after and package in entered
-        )
+        return list_left(fleet.row.channels, host.row, labels)
+
+    def _demand_stays(self, host_id: str, labels: dict[str, str] | None) -> None:
+        """That the labels of a token take the host out of no protected channel. The trade of the
+        token checks it again.
+
+        Raises:
+            HostLeavesProtected.
+        """
+        if labels is None:
+            return
+        protected = self._reads.find(protected_channels_key(), ProtectedChannels)
+        left = self._list_left(host_id, labels)
+        demand_stays(host_id, left, None if protected is None else protected.row)
 
     def _demand_seen(self, caller: Caller, host_id: str) -> None:
         """Raises: StaleVersion, HostNotFound."""

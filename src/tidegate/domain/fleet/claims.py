@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from tidegate.domain.fleet.refusals import SelectorOverlap
 from tidegate.domain.fleet.rows import ENROLLED, RETIRED, ChannelScope, Host
-from tidegate.domain.fleet.selectors import parse
+from tidegate.domain.fleet.selectors import parse, split_labels
 
 
 def claims(scopes: Iterable[ChannelScope], host_id: str, labels: Mapping[str, str]) -> list[str]:
@@ -22,6 +22,21 @@ def claims(scopes: Iterable[ChannelScope], host_id: str, labels: Mapping[str, st
                 raise SelectorOverlap(host_id, scope.package, found[scope.package], scope.channel)
             found[scope.package] = scope.channel
     return list(found.values())
+
+
+def list_left(
+    scopes: Iterable[ChannelScope], host: Host, labels: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The channels that a host would leave if operators gave it these labels. What it says of
+    itself it goes on saying.
+    """
+    after = {**labels, **split_labels(host.labels)[1]}
+    found = ((scope.channel, parse(scope.selector)) for scope in scopes)
+    return tuple(
+        channel
+        for channel, selector in found
+        if selector.matches(host.labels, host.host_id) and not selector.matches(after, host.host_id)
+    )
 
 
 def check_scope(scopes: Iterable[ChannelScope], scope: ChannelScope, hosts: Iterable[Host]) -> None:

@@ -74,6 +74,20 @@ class HostExists(Conflict):
         )
 
 
+class HostLeavesProtected(Refused):
+    """A token's labels would take the host out of a protected channel; that takes two people."""
+
+    code = "host_leaves_protected"
+
+    def __init__(self, host_id: str, channel: str) -> None:
+        super().__init__(
+            f"with these labels {host_id} would leave {channel}, which is protected; make the "
+            f"token without labels, then change them with tidegate host label {host_id}",
+            host_id=host_id,
+            channel=channel,
+        )
+
+
 class JoinTokenNotFound(NotFound):
     """There is no join token of this name."""
 
