@@ -57,6 +57,7 @@ from tidegate.domain.channels.slices import (
     unhold_channel,
 )
 from tidegate.domain.channels.states import ChannelState
+from tidegate.domain.channels.stops import own_stops_key
 from tidegate.domain.channels.transitions import TABLE, ChannelEvent
 from tidegate.domain.composition import FOLDS
 from tidegate.domain.hosts.refusals import HostNotInRollout, RolloutUnknown
@@ -64,6 +65,7 @@ from tidegate.domain.hosts.states import OnFailure
 from tidegate.domain.outbox.facts import IntentRequested
 from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.releases.slices import OPERATIONS_MAX
+from tidegate.domain.rollouts.channel_deletion import DeleteChannel, delete_channel
 from tidegate.domain.rollouts.clearance import WAIVED_MAX, ClearRollout, clear_rollout
 from tidegate.domain.rollouts.facts import (
     HostCounts,
@@ -340,6 +342,24 @@ def test_freezes_channels_and_thaws_them(fleet: MemoryFleet) -> None:
     fleet.execute(end_freeze, EndFreeze(freeze_id="weekend", **WHO))
     assert fleet.store.range(FREEZES.name, limit=1) == ()
     refused(fleet, FreezeNotFound, end_freeze, EndFreeze(freeze_id="weekend", **WHO))
+
+
+def test_the_end_of_a_freeze_brings_no_deleted_channel_back(fleet: MemoryFleet) -> None:
+    """Only an expired freeze lets its channel be deleted; somebody ends it later."""
+    fleet.create("web-beta")
+    until = fleet.clock.now + timedelta(days=2)
+    named = (CHANNEL, "web-beta")
+    fleet.execute(
+        start_freeze, StartFreeze(freeze_id="weekend", channels=named, until=until, **WHO)
+    )
+    fleet.clock.advance(timedelta(days=3))
+    fleet.execute(delete_channel, DeleteChannel(channel="web-beta", command_id="gone", **WHO))
+
+    fleet.execute(end_freeze, EndFreeze(freeze_id="weekend", **WHO))
+
+    kept, gone = (fleet.sample.row(own_stops_key(name)) for name in named)
+    assert (kept is None, gone) == (False, None)
+    assert differences(fleet.store, FOLDS) == []
 
 
 @pytest.mark.req("RO-10", **pure)

@@ -50,8 +50,8 @@ from tidegate.domain.fleet.claims import claims
 from tidegate.domain.fleet.refusals import (
     HostExists,
     HostGone,
-    HostLeavesProtected,
     HostIsEnrolled,
+    HostLeavesProtected,
     KeyRevoked,
     TokenRefused,
     TokenReplayed,

@@ -150,7 +150,8 @@ def step_stops(row: ChannelStops, fact: Stopping, now: datetime) -> ChannelStops
             return replace(row, freezes=(*row.freezes, FreezeSpan(freeze_id, until)))
         case FreezeEnded(freeze_id=freeze_id):
             rest = tuple(freeze for freeze in row.freezes if freeze.freeze_id != freeze_id)
-            return replace(row, freezes=rest)
+            is_gone = not row.package and row.scope not in EVERYWHERE  # the channel was deleted
+            return None if is_gone else replace(row, freezes=rest)
         case WindowSet(window_id=window_id, window=window):
             others = _without(row, window_id)
             if row.scope not in (window.channels or EVERYWHERE):
@@ -230,7 +231,7 @@ freezes = Fold(
 )
 channel_stops = Fold(
     collection=CHANNEL_STOPS,
-    number=3,
+    number=4,
     reads=get_args(Stopping),
     ids=_stops_ids,
     start=lambda id, fact: ChannelStops(scope=id),

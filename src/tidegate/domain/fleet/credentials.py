@@ -182,9 +182,7 @@ def decide_trade(rows: Sequence[Any], command: TradeToken, now: datetime) -> Seq
     ]
 
 
-def demand_stays(
-    host_id: str, left: Sequence[str], protected: ProtectedChannels | None
-) -> None:
+def demand_stays(host_id: str, left: Sequence[str], protected: ProtectedChannels | None) -> None:
     """Raises: HostLeavesProtected: the host would leave these channels, and one is protected."""
     for channel in left:
         if protected is not None and channel in protected.channels:

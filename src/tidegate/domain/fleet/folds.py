@@ -237,7 +237,7 @@ def _step_and_use(
 
 hosts = Machine(
     collection=HOSTS,
-    number=1,
+    number=2,
     reads=(
         *(HostEnrolled, HostLabelled, HostFactsNoted),
         *(HostRevoked, HostRetired, HostSilent, HostHeard),
