@@ -29,6 +29,8 @@ from tidegate.control.publication.manifests import key_id
 from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import CommandOutcome
 from tidegate.control.secrets import Secrets
+from tidegate.domain.channels.rows import ProtectedChannels, protected_channels_key
+from tidegate.domain.fleet.claims import list_left
 from tidegate.domain.fleet.credentials import (
     CERT_REVOCATIONS,
     ENROLLMENT_TOKENS,
@@ -53,11 +55,12 @@ from tidegate.domain.fleet.joins import (
 )
 from tidegate.domain.fleet.refusals import (
     HostGone,
+    HostLeavesProtected,
     HostNotFound,
     KeyRevoked,
     TokenRefused,
 )
-from tidegate.domain.fleet.rows import ENROLLED, FLEET, RETIRED, Host, host_key
+from tidegate.domain.fleet.rows import ENROLLED, FLEET, RETIRED, Fleet, Host, fleet_key, host_key
 from tidegate.domain.fleet.selectors import check_host_id, check_labels
 from tidegate.domain.fleet.slices import REASON_BYTES_MAX
 from tidegate.domain.hosts.protocol import (
@@ -135,13 +138,14 @@ class Enrollment:
         """A token for this host. A repeat of its id is given the same one.
 
         Raises:
-            InvalidLabel, HostGone, IdempotencyMismatch.
+            InvalidLabel, HostGone, HostLeavesProtected, IdempotencyMismatch.
         """
         check_host_id(host_id)
         check_labels(labels or {})
         known = self._reads.find(host_key(host_id), Host)
         if known is not None and known.row.status == RETIRED:
             raise HostGone(host_id)
+        self._demand_stays(host_id, labels)
         return self._keep_token(
             EnrollmentToken(
                 token_id=token_id,
@@ -160,12 +164,13 @@ class Enrollment:
         has now, and brings a retired host back. A repeat of its id is given the same token.
 
         Raises:
-            HostNotFound, InvalidLabel, InvalidInput, IdempotencyMismatch.
+            HostNotFound, InvalidLabel, HostLeavesProtected, InvalidInput, IdempotencyMismatch.
         """
         check_labels(labels or {})
         if reason:
             check_text("a reason", reason, REASON_BYTES_MAX)
         known = self._reads.demand(host_key(host_id), Host, HostNotFound(host_id)).row
+        self._demand_stays(host_id, labels)
         return self._keep_token(
             EnrollmentToken(
                 token_id=token_id,
@@ -179,6 +184,24 @@ class Enrollment:
             ),
             meta,
         )
+
+    def _demand_stays(self, host_id: str, labels: dict[str, str] | None) -> None:
+        """That a token's labels take a known host out of no protected channel. Its channels may
+        change while the token waits, so this is asked when it is made and when it is traded.
+
+        Raises:
+            HostLeavesProtected.
+        """
+        host, fleet, protected = self._reads.find_all(
+            (host_key(host_id), Host),
+            (fleet_key(), Fleet),
+            (protected_channels_key(), ProtectedChannels),
+        )
+        if labels is None or host is None or fleet is None or protected is None:
+            return
+        for channel in list_left(fleet.row.channels, host.row, labels):
+            if channel in protected.row.channels:
+                raise HostLeavesProtected(host_id, channel)
 
     def _keep_token(self, made: EnrollmentToken, meta: Meta) -> MadeToken:
         """Raises: IdempotencyMismatch."""
@@ -250,7 +273,7 @@ class Enrollment:
 
         Raises:
             TokenRefused, TokenReplayed, KeyRevoked, BadProof, HostIsEnrolled, HostGone,
-                SelectorOverlap, StoreUnavailable.
+                HostLeavesProtected, SelectorOverlap, StoreUnavailable.
         """
         prefix, _, rest = token.partition("_")
         token_id, _, secret = rest.partition("_")
@@ -262,6 +285,7 @@ class Enrollment:
             raise TokenRefused("the enrollment token is unknown")
         _check_order(public_key)
         _check_proof(public_key, proof, enrollment_message(token, public_key))
+        self._demand_stays(found.row.host_id, found.row.labels)
         command = TradeToken(
             token_id=token_id,
             host_id=found.row.host_id,

@@ -23,9 +23,7 @@ from tidegate.domain.access.steps import (
     REVOKE_HOST,
     Step,
 )
-from tidegate.domain.channels.rows import ProtectedChannels, protected_channels_key
 from tidegate.domain.fleet.claims import list_left
-from tidegate.domain.fleet.credentials import demand_stays
 from tidegate.domain.fleet.refusals import HostNotFound
 from tidegate.domain.fleet.rows import FLEET, Fleet, Host, fleet_key, host_key
 from tidegate.domain.fleet.slices import (
@@ -84,7 +82,6 @@ class HostOperations:
             HostGone, InvalidLabel, HostLeavesProtected, IdempotencyMismatch.
         """
         caller.demand(ENROLL_HOST, EVERYWHERE)
-        self._demand_stays(host_id, labels)
         token_id = make_id(caller, ENROLL_HOST, "token")
         return self._enrollment.make_token(token_id, host_id, labels, caller.meta)
 
@@ -98,7 +95,6 @@ class HostOperations:
             HostNotFound, InvalidLabel, HostLeavesProtected, InvalidInput, IdempotencyMismatch.
         """
         caller.demand(RE_ENROLL_HOST, EVERYWHERE)
-        self._demand_stays(host_id, labels)
         token_id = make_id(caller, RE_ENROLL_HOST, "token")
         return self._enrollment.make_replacing_token(
             token_id, host_id, labels, reason.strip(), caller.meta
@@ -141,19 +137,6 @@ class HostOperations:
         if host is None or fleet is None:
             return ()
         return list_left(fleet.row.channels, host.row, labels)
-
-    def _demand_stays(self, host_id: str, labels: dict[str, str] | None) -> None:
-        """That the labels of a token take the host out of no protected channel. The trade of the
-        token checks it again.
-
-        Raises:
-            HostLeavesProtected.
-        """
-        if labels is None:
-            return
-        protected = self._reads.find(protected_channels_key(), ProtectedChannels)
-        left = self._list_left(host_id, labels)
-        demand_stays(host_id, left, None if protected is None else protected.row)
 
     def _demand_seen(self, caller: Caller, host_id: str) -> None:
         """Raises: StaleVersion, HostNotFound."""

@@ -18,16 +18,8 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tidegate.domain.channels.rows import ProtectedChannels, protected_channels_key
-from tidegate.domain.fleet.claims import list_left
 from tidegate.domain.fleet.facts import HostEnrolled, HostRevoked
-from tidegate.domain.fleet.refusals import (
-    HostGone,
-    HostLeavesProtected,
-    KeyRevoked,
-    TokenRefused,
-    TokenReplayed,
-)
+from tidegate.domain.fleet.refusals import HostGone, KeyRevoked, TokenRefused, TokenReplayed
 from tidegate.domain.fleet.rows import (
     ENROLLED,
     RETIRED,
@@ -140,7 +132,6 @@ def rows_of_trade(command: TradeToken) -> tuple[Key, ...]:
         token_key(command.token_id),
         replay_key(command.token_id),
         revocation_key(command.public_key),
-        protected_channels_key(),
         *map(revocation_key, before),
     )
 
@@ -149,8 +140,7 @@ def decide_trade(rows: Sequence[Any], command: TradeToken, now: datetime) -> Seq
     """The host, known by its key; the token is used in the same commit.
 
     Raises:
-        TokenRefused, TokenReplayed, KeyRevoked, HostLeavesProtected, and what ``enroll_host``
-            raises.
+        TokenRefused, TokenReplayed, KeyRevoked, and what ``enroll_host`` raises.
     """
     host: Host | None = rows[0]
     fleet: Fleet | None = rows[1]
@@ -165,8 +155,6 @@ def decide_trade(rows: Sequence[Any], command: TradeToken, now: datetime) -> Seq
         raise TokenRefused(f"the enrollment token expired at {token.expires_at.isoformat()}")
     if revoked is not None:
         raise KeyRevoked(token.host_id)
-    if host is not None and fleet is not None and token.labels is not None:
-        demand_stays(host.host_id, list_left(fleet.channels, host, token.labels), rows[5])
     enroll = EnrollHost(
         host_id=token.host_id,
         public_key=command.public_key,
@@ -174,19 +162,12 @@ def decide_trade(rows: Sequence[Any], command: TradeToken, now: datetime) -> Seq
         operator=token.operator,
     )
     if token.replaces:
-        return _enroll_again(host, fleet, token, enroll, rows[6:] == (None,), now)
+        return _enroll_again(host, fleet, token, enroll, rows[5:] == (None,), now)
     return [
         replace(fact, token_id=command.token_id)
         for fact in decide_enroll((host, fleet), enroll, now)
         if isinstance(fact, HostEnrolled)
     ]
-
-
-def demand_stays(host_id: str, left: Sequence[str], protected: ProtectedChannels | None) -> None:
-    """Raises: HostLeavesProtected: the host would leave these channels, and one is protected."""
-    for channel in left:
-        if protected is not None and channel in protected.channels:
-            raise HostLeavesProtected(host_id, channel)
 
 
 def _enroll_again(
