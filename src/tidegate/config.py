@@ -22,7 +22,8 @@ PORT_DEFAULT = 8420
 FILE_BYTES_MAX = 256 * 1024
 
 # The facts of hosts that can be allowed.
-FACT_KEYS = ("agent_version", "arch", "kernel", "os", "os_version")
+# Not agent_version: an update of all agents would move the fleet under every plan for hours.
+FACT_KEYS = ("arch", "kernel", "os", "os_version")
 
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 ContentBytes = Annotated[int, Meta(ge=1, le=2**40)]

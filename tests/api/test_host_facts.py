@@ -66,15 +66,15 @@ def test_facts_are_bounded_and_typed(tmp_path: Path) -> None:
 
 
 def test_allowed_facts_are_labels_that_selectors_see(tmp_path: Path) -> None:
-    with serve_fleet(tmp_path / "data", fact_labels="arch, agent_version") as fleet:
+    with serve_fleet(tmp_path / "data", fact_labels="arch, kernel") as fleet:
         before = shown(fleet)["labels"]
 
         beat(fleet, facts=FACTS)
 
         assert shown(fleet)["labels"] == {
             **before,
-            "fact/agent_version": "1.0",
             "fact/arch": "x86_64",
+            "fact/kernel": "6.1.0-18-amd64",
         }
         page = fleet.operator.get("/v1/hosts", params={"selector": "fact/arch=x86_64"}).json()
         assert [item["host_id"] for item in page["items"]] == ["web-01"]
@@ -113,7 +113,7 @@ def test_says_why_facts_are_refused_and_keeps_the_labels(tmp_path: Path) -> None
 
 
 def test_the_setting_names_what_is_allowed() -> None:
-    with pytest.raises(InvalidSetting, match="'color'; allowed are agent_version, arch"):
-        check_settings({"data": "/srv/tidegate", "fact_labels": "arch,color"})
-    known = {field.name for field in fields(HostFacts)} | {"agent_version"}
-    assert set(config.FACT_KEYS) <= known - {"addresses"}
+    for key in ("color", "addresses", "agent_version"):
+        with pytest.raises(InvalidSetting, match=f"'{key}'; allowed are arch, kernel, os"):
+            check_settings({"data": "/srv/tidegate", "fact_labels": f"arch,{key}"})
+    assert set(config.FACT_KEYS) <= {field.name for field in fields(HostFacts)}

@@ -41,7 +41,7 @@ WORDS: Final[Mapping[str, str]] = {
     "worker_metrics_port": "The port on 127.0.0.1 where tidegate worker serves metrics. 0: none.",
     "worker": "Whether serve also runs the worker. If not, start tidegate worker too.",
     "fact_labels": "Facts of hosts that selectors may use as fact/…, separated by commas: "
-    "agent_version, arch, kernel, os, os_version. Empty: none. Set it alike on every server.",
+    "arch, kernel, os, os_version. Empty: none. Set it alike on every server.",
     "archive": "A directory for a copy of the log. Empty: no copy.",
     "targets": "The target of each outbox operation. Only in the file.",
     "notify": "What notifications need. Only in the file.",
