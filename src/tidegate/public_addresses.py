@@ -91,7 +91,8 @@ def parse_destination(url: str, allowed: Collection[str] = ()) -> Destination:
     is_allowed = f"{host}:{port}" in allowed
     if not is_allowed and (parts.scheme != "https" or port != HTTPS_PORT):
         raise DestinationRefused(
-            f"only https on port {HTTPS_PORT}, unless {host}:{port} is allowed"
+            f"only https on port {HTTPS_PORT}, unless {host}:{port} is allowed",
+            allow=f"{host}:{port}",
         )
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Destination(parts.scheme, host, port, target, is_allowed)
@@ -128,7 +129,10 @@ def resolve_destination(found: Destination, resolve: Resolve) -> tuple[str, ...]
         raise OSError("the name has no address")
     for text in texts:
         if not found.allowed and not is_public(text):
-            raise DestinationRefused(f"{found.host} leads to an address that is not public")
+            raise DestinationRefused(
+                f"{found.host} leads to an address that is not public",
+                allow=f"{found.host}:{found.port}",
+            )
     return texts
 
 

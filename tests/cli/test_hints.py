@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import deque
 from collections.abc import Iterator
@@ -14,10 +15,15 @@ import pytest
 from tests.cli.all_commands import COMMANDS
 from tidegate import api, control, dashboard, domain, web
 from tidegate.cli.context import NounGroup
-from tidegate.cli.exit_codes import exit_code_of_status
-from tidegate.cli.hints import LISTS, LOOKS, NEXT, next_commands
+from tidegate.cli.exit_codes import CommandExit, ExitCode, exit_code_of_status
+from tidegate.cli.hints import LISTS, LOOKS, NEXT, next_commands, problem
+from tidegate.cli.reference import ENDINGS
 from tidegate.dashboard.html import HERE
+from tidegate.domain.access.principals import Principal, demand_permission
+from tidegate.domain.access.refusals import MissingPermission
+from tidegate.domain.access.roles import Grant, Role, Verb
 from tidegate.errors import TidegateError
+from tidegate.public_addresses import DestinationRefused, parse_destination
 from tidegate.web.problems import status_of
 
 # What main adds, now or later, and what stands on the root itself.
@@ -94,3 +100,37 @@ def test_can_type_every_command_that_the_dashboard_suggests() -> None:
         if name not in COMMANDS or (flag not in (None, "--help") and not _takes(name, str(flag)))
     }
     assert unknown == set()
+
+
+def _ended(noun: str, verb: str, error: TidegateError) -> CommandExit:
+    root = click.Context(click.Group("tidegate"), info_name="tidegate")
+    group = click.Context(NounGroup(noun), root, noun)
+    status = status_of(type(error))
+    body = {"code": error.code, "detail": error.detail, **error.facts}
+    with click.Context(COMMANDS[f"{noun} {verb}"], group, verb):
+        return problem(status, json.dumps(body).encode(), {})
+
+
+def test_says_who_can_grant_a_missing_permission() -> None:
+    viewer = Principal("user_grace", "token", (Grant(Role.VIEWER),))
+    with pytest.raises(MissingPermission) as refused:
+        demand_permission(viewer, (Verb.OPERATE,), "channel:prod")
+
+    ended = _ended("rollout", "pause", refused.value)
+
+    assert "A security-admin can grant it." in ended.detail
+    assert ended.tries == ("tidegate user grant LOGIN fleet-operator@channel:prod",)
+
+
+def test_says_which_setting_allows_a_receiver_of_the_own_network() -> None:
+    with pytest.raises(DestinationRefused) as refused:
+        parse_destination("http://127.0.0.1:9999/hooks")
+
+    ended = _ended("notify", "create", refused.value)
+
+    assert '[notify] allowed = ["127.0.0.1:9999"]' in ended.detail
+    assert ended.tries == ("tidegate serve --config FILE",)
+
+
+def test_the_reference_explains_every_exit_code() -> None:
+    assert set(ENDINGS) == set(ExitCode)

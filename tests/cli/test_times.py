@@ -8,7 +8,7 @@ import pytest
 
 from tidegate.cli.exit_codes import CommandExit
 from tidegate.cli.symbols import duration
-from tidegate.cli.times import as_api_time, parse_span, parse_time
+from tidegate.cli.times import as_api_time, parse_span, parse_start, parse_time
 
 NOW = datetime(2026, 11, 18, 9, 30, tzinfo=UTC)
 
@@ -67,3 +67,24 @@ def test_says_which_forms_a_duration_may_have(text: str) -> None:
 )
 def test_says_how_long_something_took(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("1h", "2026-11-18T10:30:00Z"),
+        ("in 2h", "2026-11-18T11:30:00Z"),
+        ("10:00", "2026-11-18T10:00:00Z"),
+        ("8:26", "2026-11-19T08:26:00Z"),  # it is past today
+        ("2026-12-24", "2026-12-24T00:00:00Z"),
+        ("2026-12-24T18:00:00+01:00", "2026-12-24T17:00:00Z"),
+    ],
+)
+def test_reads_moments_to_come(text: str, moment: str) -> None:
+    assert as_api_time(parse_start(text, NOW)) == moment
+
+
+@pytest.mark.parametrize("text", ["", "soon", "in a while", "999999w"])
+def test_gives_an_example_of_a_moment_to_come(text: str) -> None:
+    with pytest.raises(CommandExit, match="is no time; write 2h, in 30 min, 18:00, 2026-12-24"):
+        parse_start(text, NOW)

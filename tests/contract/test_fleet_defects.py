@@ -19,6 +19,7 @@ from tests.contract.in_process_fleet import (
     FleetStores,
     InProcessFleet,
 )
+from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
 from tidegate.domain.channels.rows import QUARANTINE
@@ -37,10 +38,12 @@ from tidegate.domain.hosts.facts import (
     ActivationCompleted,
     ActivationStarted,
     Converged,
+    Failed,
+    ProbeResult,
     ProbeTopologyDeclared,
 )
 from tidegate.domain.hosts.rows import HOST_RECORDS, PROBE_FAILURES
-from tidegate.domain.hosts.states import HostState, OnFailure, ProbeStatus
+from tidegate.domain.hosts.states import HostState, OnFailure, ProbeMode, ProbeStatus
 from tidegate.domain.rollouts.rows import ROLLOUTS
 from tidegate.domain.rollouts.states import Clearance, RolloutState
 from tidegate.errors import IllegalTransition
@@ -289,3 +292,43 @@ def test_d14_the_channel_comes_back_to_a_release_that_it_had(fleet: InProcessFle
     assert again == f"{first}~2"
     assert fleet.host(again, "e1").current_closure == fleet.tally(first).target_closure
     assert fleet.state(again) is RolloutState.TERMINAL
+
+
+@pytest.mark.req("RO-7")
+def test_explain_says_what_the_message_says_about_the_probe_that_failed(
+    fleet: InProcessFleet,
+) -> None:
+    rollout_id = under_way(fleet, CANARY, REST)
+    fleet.dispatch()
+    fleet.ack("e1")
+    fleet.activate(rollout_id, "e1")
+    fleet.say(
+        ProbeResult,
+        rollout_id,
+        "e1",
+        probe_name="http",
+        mode=ProbeMode.ENFORCE,
+        status=ProbeStatus.FAIL,
+        failure_reason="exit code 1, expected 0",
+    )
+    fleet.wait(SOAK)
+    fleet.wait(SOAK)
+    fleet.say(
+        Failed,
+        rollout_id,
+        "e1",
+        sustained_duration_secs=120,
+        failing_probes=("http",),
+        policy_applied=OnFailure.ROLLBACK,
+    )
+    fleet.revert(rollout_id, "e1")
+    reader = FleetReader(fleet.store, fleet.blobs)
+    found = explain(reader.state((rollout_id,), fleet.clock()), rollout_id)
+    told = "e1 failed its probe http: exit code 1, expected 0"
+    assert told in found.waits[0].sentence
+    assert any(wait.sentence == f"{told} and rolled back" for wait in found.waits)
+    assert "tidegate channel rollback edge --reason …" in found.waits[0].verbs
+    quarantined = next(wait for wait in found.waits if wait.code == "quarantine")
+    release = rollout_id.partition("@")[2]
+    assert quarantined.sentence.startswith(f"{release} is quarantined on edge")
+    assert quarantined.verbs == (f"tidegate quarantine lift edge {release} --reason …",)

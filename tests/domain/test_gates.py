@@ -224,7 +224,7 @@ SHUT: dict[str, tuple[Callable[[FleetState], FleetState], str, GateEvidence | No
     ),
     "quarantine": (
         quarantined,
-        "sha256:new is quarantined on stable: rolled back on web-09",
+        "web.2 is quarantined on stable: rolled back on web-09",
         GateEvidence("quarantined_closures", "stable/sha256:new", 61),
     ),
     "channel-edges": (

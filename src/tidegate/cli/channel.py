@@ -35,6 +35,7 @@ from tidegate.cli.output import (
 )
 from tidegate.cli.paths import at
 from tidegate.cli.revisions.names import REPOSITORY_DEFAULT
+from tidegate.cli.times import api_as_of, api_start
 from tidegate.cli.waiting import WaitOption, wait_for_rollout, wait_option
 
 
@@ -196,7 +197,7 @@ def list_all(context: CommandContext, watch: bool) -> None:
 def show(context: CommandContext, channel: str, as_of: str | None, watch: bool) -> None:
     """Show what CHANNEL delivers, which release is authoritative, and on what evidence."""
     path = at("channels", channel)
-    context.told(lambda: context.get(path, as_of=as_of), channel_fields, watch=watch)
+    context.told(lambda: context.get(path, as_of=api_as_of(as_of)), channel_fields, watch=watch)
 
 
 def channel_fields(found: Any) -> list[tuple[str, Cell]]:
@@ -289,11 +290,7 @@ def promote(
     if override:
         body |= {"override": list(override)}
     if start_at is not None:
-        from datetime import UTC, datetime
-
-        from tidegate.cli.times import as_api_time, parse_start
-
-        body |= {"start_at": as_api_time(parse_start(start_at, datetime.now(UTC)))}
+        body |= {"start_at": api_start(start_at)}
     request_promotion(context, channel, body, version, wait)
 
 

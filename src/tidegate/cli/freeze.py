@@ -16,6 +16,7 @@ from tidegate.cli.context import (
 )
 from tidegate.cli.output import Column, column, person_column, text, time_column
 from tidegate.cli.paths import at
+from tidegate.cli.times import api_start
 
 COLUMNS = (
     column("FREEZE", "freeze_id"),
@@ -34,14 +35,16 @@ def freeze() -> None:
 
 @freeze.command("create")
 @click.option("--channel", "channels", multiple=True, shell_complete=CHANNELS, help="Else: all.")
-@click.option("--until", metavar="TIME", help="When it ends automatically: 2026-12-24T18:00:00Z.")
+@click.option(
+    "--until", metavar="TIME", help="When it ends by itself: 2h, 18:00 or 2026-12-24T18:00:00Z."
+)
 @reason(required=True)
 @with_context
 def start(
     context: CommandContext, channels: tuple[str, ...], until: str | None, reason: str
 ) -> None:
     """Start a freeze: nothing is dispatched."""
-    body = {"channels": list(channels), "until": until, "reason": reason}
+    body = {"channels": list(channels), "until": api_start(until), "reason": reason}
     answer = context.client.write("POST", at("freezes"), body)
     freeze_id = answer.json()["freeze_id"]
     context.done(answer, f"frozen; end it with: tidegate freeze delete {freeze_id} --reason …")

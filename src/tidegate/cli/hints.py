@@ -107,7 +107,7 @@ NEXT: Final[Mapping[str, tuple[str, ...]]] = {
     "host_busy": ("host explain {name}",),
     # the world
     "newer_intent": ("outbox list",),
-    "destination_refused": ("target create --help",),
+    "destination_refused": ("{path} --help",),
     "target_unknown": ("target list", "target create --help"),
 }
 SUBJECTS: Final = ("name", "rollout", "channel", "host", "user", "release", "key")  # of verbs
@@ -132,10 +132,24 @@ def problem(status: int, body: bytes, headers: Mapping[str, str]) -> CommandExit
         detail = "1 field is invalid" if len(faults) == 1 else f"{len(faults)} fields are invalid"
     elif said == "version_conflict":
         detail += _versions(told)
+    tries = next_commands(said, code)
+    if said == "missing_permission" and told.get("role"):
+        detail += " A security-admin can grant it."
+        tries = (_grant(told),)
+    if said == "destination_refused" and told.get("allow") and _verb()[0] == "notify":
+        detail += f'. The server\'s settings can allow it: [notify] allowed = ["{told["allow"]}"]'
+        tries = ("tidegate serve --config FILE",)
     if status >= 500 and "x-request-id" in headers:
         detail += f" (request {headers['x-request-id']})"
     line = f"{detail} [{said}]" if said else detail
-    return CommandExit(code, line, *next_commands(said, code), more=more, problem=document)
+    return CommandExit(code, line, *tries, more=more, problem=document)
+
+
+def _grant(told: Mapping[str, Any]) -> str:
+    """The command with which an administrator gives the smallest role that is enough."""
+    scope = told.get("scope")
+    where = "" if scope in (None, "any", "*") else f"@{scope}"
+    return f"tidegate user grant LOGIN {told['role']}{where}"
 
 
 def _document(body: bytes) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from tidegate.cli.context import CommandContext, NounGroup, with_context
 from tidegate.cli.host import labels_of, show_token
 from tidegate.cli.output import Column, column, person_column, text, time_column, when
 from tidegate.cli.paths import at
+from tidegate.cli.times import api_start
 
 JOINS = names("/v1/join-tokens", "join_id")
 COLUMNS = (
@@ -29,11 +30,16 @@ def join() -> None:
 @join.command("create")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Repeatable.")
 @click.option("--limit", type=click.IntRange(1), required=True, help="How many hosts it enrolls.")
-@click.option("--until", metavar="TIME", required=True, help="When it ends: 2026-12-24T18:00:00Z.")
+@click.option(
+    "--until",
+    metavar="TIME",
+    required=True,
+    help="When it ends: 2h, 18:00 or 2026-12-24T18:00:00Z.",
+)
 @with_context
 def create(context: CommandContext, labels: tuple[str, ...], limit: int, until: str) -> None:
     """Create a join token and print it. It is shown only once."""
-    body = {"labels": labels_of(labels), "limit": limit, "until": until}
+    body = {"labels": labels_of(labels), "limit": limit, "until": api_start(until)}
     made = context.client.write("POST", at("join-tokens"), body).json()
     show_token(context, made, f"it is {made['join_id']}; on each host")
 

@@ -89,12 +89,12 @@ def target_options(verb: Any) -> Any:
                 "events",
                 multiple=True,
                 metavar="EVENT",
-                help="Only this event; once for each, or several with commas. Else: all.",
+                help="Only this event; once for each, or several with commas. Else by severity.",
             ),
             click.option(
                 "--min-severity",
                 type=click.Choice(SEVERITIES),
-                help="Only events as grave as this.",
+                help="Only events as grave as this. Without --event: warning, else info.",
             ),
             click.option(
                 "--scope",

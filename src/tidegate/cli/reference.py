@@ -53,6 +53,7 @@ ENDINGS = {
     ExitCode.UNAVAILABLE: "unavailable: no answer, or not now",
     ExitCode.ROLLED_BACK: "rolled back (with `--wait` and `rollout watch`)",
     ExitCode.EMPTY: "no host ran it (with `--wait` and `rollout watch`)",
+    ExitCode.WAITING: "a request was made: another person must approve it (protected channels)",
     ExitCode.RESTART: "the server or worker cannot go on, because a flush of the log failed",
     ExitCode.INTERRUPTED: "interrupted",
 }

@@ -37,7 +37,7 @@ from tidegate.cli.output import (
 )
 from tidegate.cli.paths import at
 from tidegate.cli.symbols import duration
-from tidegate.cli.times import as_api_time, parse_time, parsed
+from tidegate.cli.times import api_start, as_api_time, parse_time, parsed
 from tidegate.cli.waiting import (
     ENDS,
     OUTCOMES,
@@ -408,7 +408,7 @@ OVERRIDABLE = ("edges", "freeze", "hold", "window", "start-at", "freshness")
 @rollout.command("override")
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @click.option("--gate", required=True, type=click.Choice(OVERRIDABLE), help="What it passes.")
-@click.option("--until", metavar="TIME", help="Only until then: 2026-12-24T18:00:00Z.")
+@click.option("--until", metavar="TIME", help="Only until then: 2h, 18:00 or 2026-12-24T18:00:00Z.")
 @reason(required=True)
 @break_glass_option
 @with_context
@@ -416,7 +416,7 @@ def override(
     context: CommandContext, rollout: str, gate: str, until: str | None, reason: str
 ) -> None:
     """Let ROLLOUT pass a gate, whatever it says. This needs the permission emergency."""
-    body = {"gate": gate, "until": until, "reason": reason}
+    body = {"gate": gate, "until": api_start(until), "reason": reason}
     _steered(context, rollout, "override", body, f"passes {gate}")
 
 

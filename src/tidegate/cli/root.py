@@ -52,6 +52,9 @@ HELP: Final = """Tidegate: a release control plane.
 
 Draft and approve package revisions, pin which release is authoritative for a channel, roll it out
 wave by wave, and prove afterwards what happened."""
+ENDINGS: Final = """Exit codes: 0 done, 1 refused, 2 usage, 3 conflict, 4 not found, 5 permission,
+6 unavailable, 7 rolled back, 8 no host ran it, 9 a request was made that another person must
+approve."""
 
 
 def root(commands: Mapping[str, Lazy]) -> click.Group:
@@ -61,6 +64,7 @@ def root(commands: Mapping[str, Lazy]) -> click.Group:
     group = LazyGroup(
         name="tidegate",
         help=HELP,
+        epilog=ENDINGS,
         lazy={**ACCESS, **NOUNS, **commands},
         sections={
             "Begin": list(ACCESS),

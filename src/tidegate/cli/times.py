@@ -41,15 +41,39 @@ def _parsed(text: str, now: datetime) -> datetime:
 
 
 def parse_start(text: str, now: datetime) -> datetime:
-    """A moment to come: RFC 3339, a date, or a span such as 3h from now.
+    """A moment to come: RFC 3339, a date, a span such as 3h from now, or the next 18:00.
 
     Raises:
         CommandExit: it names none.
     """
-    span = text.strip().removeprefix("in ").strip()
-    if ahead := _AGO.fullmatch(span):
-        return now + timedelta(seconds=int(ahead[1]) * _UNITS[ahead[2]])
-    return parse_time(text, now)
+    stripped = text.strip()
+    try:
+        ahead = _AGO.fullmatch(stripped.removeprefix("in ").strip())
+        if ahead and not stripped.endswith("ago"):
+            return now + timedelta(seconds=int(ahead[1]) * _UNITS[ahead[2]])
+        moment = _parsed(stripped, now)
+        is_clock = _DAY.fullmatch(stripped) is not None and ":" in stripped.split()[0]
+        return moment + timedelta(days=1) if is_clock and moment <= now else moment
+    except (ValueError, OverflowError):
+        raise CommandExit(
+            ExitCode.USAGE,
+            f"{text!r} is no time; write 2h, in 30 min, 18:00, 2026-12-24 or 2026-12-24T18:00:00Z",
+        ) from None
+
+
+def api_start(text: str | None) -> str | None:
+    """A moment to come of an option, as the API takes it; None stays. Raises: CommandExit."""
+    if text is None:
+        return None
+    now = datetime.now(UTC)
+    return as_api_time(parse_start(text, now))
+
+
+def api_as_of(text: str | None) -> str | None:
+    """A position stays as it is; a time becomes one that the API takes. Raises: CommandExit."""
+    if text is None or text.strip().isdecimal():
+        return text
+    return as_api_time(parse_time(text, datetime.now(UTC)))
 
 
 def parse_span(text: str) -> timedelta:

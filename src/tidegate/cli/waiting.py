@@ -57,7 +57,8 @@ def wait_option(verb: F) -> F:
         "--wait",
         is_flag=True,
         callback=both,
-        help="Wait until it ends. Exit code 7: rolled back, 1: failed, 8: no host ran it.",
+        help="Wait until it ends. Exit code 7: rolled back, 1: failed, 8: no host ran it. On a "
+        "protected channel it does not wait for the approval: exit code 9 at once.",
     )
     timeout = click.option(
         "--timeout",

@@ -28,6 +28,7 @@ from tidegate.cli.revisions.names import (
     full_name,
     split_name,
 )
+from tidegate.cli.times import api_as_of
 
 STRATEGIES = ("three-way", "copy-merge", "force-delete-replace", "fast-forward")
 LIFECYCLES = ("Draft", "Proposed", "Published", "DeletionProposed")
@@ -247,7 +248,7 @@ def show(context: CommandContext, name: str, as_of: str | None, watch: bool) -> 
             people = []
         return revision_fields(found, {item["user_id"]: item["name"] for item in people})
 
-    context.told(lambda: context.get(path, as_of=as_of), fields, watch=watch)
+    context.told(lambda: context.get(path, as_of=api_as_of(as_of)), fields, watch=watch)
 
 
 for verb in file_verbs.VERBS:

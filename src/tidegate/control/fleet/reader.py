@@ -48,6 +48,7 @@ from tidegate.domain.gates.inputs import (
     RebootedHost,
     Versioned,
 )
+from tidegate.domain.hosts.probes import failed_probe, failure_text
 from tidegate.domain.hosts.refusals import RolloutUnknown
 from tidegate.domain.hosts.rows import (
     HOST_ORDERS,
@@ -60,6 +61,8 @@ from tidegate.domain.hosts.rows import (
     record_key,
 )
 from tidegate.domain.hosts.states import HostState
+from tidegate.domain.notifications.notices import DETAIL_CHARS_MAX
+from tidegate.domain.outbox.redaction import redact
 from tidegate.domain.planner import PlanByHost, decode_plan, index_by_host
 from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.rollouts.rows import (
@@ -92,6 +95,7 @@ from tidegate.lru import LruCache
 PAGE = 1_000
 CHARTS_MAX = 64  # plans that are kept in memory, by digest
 ROLLOUTS_MAX = 10_000  # open at once
+CAUSES_MAX = 5  # hosts of a rollout whose failure is told in words
 
 # What is wrong with a rollout itself. The rest are surroundings, and the same for all of them.
 OWN = (Invalid, TooLarge, NotFound, Gone, Refused, Forbidden, BlobDamaged)
@@ -254,7 +258,19 @@ class FleetReader:
             },
             latecomers=(),
             blocked_since=self._blocked_since(rollout_id),
+            causes=self._causes(row, [seen.row for seen in standings]),
         )
+
+    def _causes(self, tally: RolloutTally, standings: list[HostStanding]) -> dict[str, str]:
+        """How some hosts failed, as a notification says it; the one that stopped it first."""
+        bad = [
+            row.host_id for row in standings if row.state in (HostState.FAILED, HostState.REVERTED)
+        ]
+        bad.sort(key=lambda host_id: host_id != tally.halted_by)
+        keys = [record_key(tally.rollout_id, host_id) for host_id in bad[:CAUSES_MAX]]
+        found = self.many(*((key, HostRecord) for key in keys))
+        records = [seen.row for seen in found if seen is not None]
+        return {record.host_id: _failure_words(record) for record in records}
 
     def _blocked_since(self, rollout_id: str) -> dict[str, datetime]:
         found = self.row(gates_key(rollout_id), RolloutGates)
@@ -342,3 +358,8 @@ def _failure(record: HostRecord) -> str:
     if record.failure == "probes" and failing:
         return ", ".join(failing)
     return record.failure or ""
+
+
+def _failure_words(record: HostRecord) -> str:
+    probe, detail = failed_probe(record)
+    return failure_text(record.failure or "unknown", probe, redact(detail)[:DETAIL_CHARS_MAX])

@@ -38,6 +38,7 @@ from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.channels.rows import QUARANTINE, Quarantined
 from tidegate.domain.fleet.rows import HOSTS
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord
+from tidegate.domain.rollouts.names import ref_of
 from tidegate.kernel.model import Clause, Event, Position, Query
 from tidegate.web.inputs import Nothing
 from tidegate.web.routing import Request, Response, requires_somewhere
@@ -249,7 +250,7 @@ def quarantine(row: Quarantined) -> Quarantine:
     return Quarantine(
         channel=row.channel,
         closure_hash=row.closure_hash,
-        release="",
+        release=ref_of(row.rollout_id),
         at=row.quarantined_at,
         host_id=row.host_id,
         rollout_id=row.rollout_id,

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from tidegate.domain.access.refusals import MissingPermission
-from tidegate.domain.access.roles import EVERYWHERE, VERBS, Grant, Verb, allows
+from tidegate.domain.access.roles import EVERYWHERE, VERBS, Grant, Role, Verb, allows
 
 
 class Principal(Struct, frozen=True):
@@ -41,7 +41,14 @@ def demand_permission(principal: Principal, verbs: tuple[Verb, ...], scope: str 
             describe_missing(principal, verbs, scope),
             verb=" or ".join(verbs),
             scope=scope or "any",
+            role=None if principal.narrowed is not None else smallest_role(verbs),
         )
+
+
+def smallest_role(verbs: tuple[Verb, ...]) -> Role:
+    """The role that allows one of the verbs and least besides."""
+    enough = [role for role, allowed in VERBS.items() if not allowed.isdisjoint(verbs)]
+    return min(enough, key=lambda role: len(VERBS[role]))
 
 
 def describe_missing(principal: Principal, verbs: tuple[Verb, ...], scope: str | None) -> str:

@@ -271,7 +271,7 @@ def quarantined(look: GateContext, host_id: str) -> Block | None:
         return None
     row = found.row
     return Block(
-        f"{row.closure_hash} is quarantined on {row.channel}: {row.reason} on {row.host_id}",
+        f"{look.tally.target_ref} is quarantined on {row.channel}: {row.reason} on {row.host_id}",
         GateEvidence(
             QUARANTINE.name, quarantine_key(row.channel, row.closure_hash).id, found.version
         ),

@@ -8,7 +8,7 @@ what was not loaded cannot be taken for empty.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Generic, TypeVar
@@ -102,6 +102,7 @@ class GateInput:
     edges: Mapping[str, PrecedingChannel]  # by channel: what the rollout's edges look at
     latecomers: tuple[Latecomer, ...]  # by name; see ``gates.latecomers``
     blocked_since: Mapping[str, datetime]  # by gate that was said to be shut: since when
+    causes: Mapping[str, str] = field(default_factory=dict)  # by host: how it failed, of a few
 
 
 class GateFault(Struct, frozen=True):

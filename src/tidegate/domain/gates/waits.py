@@ -161,7 +161,8 @@ def _stopped(look: GateContext) -> Iterator[Wait]:
     going = tally.state not in CLEARABLE
     rest = total(tally, HostState.ACTIVATING, HostState.SOAKING)
     back = [seen.row for seen in look.sight.standings.values() if _rolls_back(seen.row)]
-    what = f"{tally.halted_by or 'a host'} failed"
+    cause = look.sight.causes.get(tally.halted_by or "", "failed")
+    what = f"{tally.halted_by or 'a host'} {cause}"
     on_it = total(tally, HostState.CONVERGED)
     if going:
         text = f"Halted: {what}. {rest} {_hosts(rest)} finish, {len(back)} roll back; then decide"
@@ -174,6 +175,7 @@ def _stopped(look: GateContext) -> Iterator[Wait]:
             f"tidegate rollout retry {tally.rollout_id}",
             f"tidegate rollout clear {tally.rollout_id} --mode waive --host {tally.halted_by}",
             f"tidegate rollout abort {tally.rollout_id}",
+            f"tidegate channel rollback {tally.channel} --reason …",
         )
     yield Wait(
         code="halted" if going else "stopped",
@@ -308,7 +310,7 @@ def _doing(look: GateContext, row: HostStanding) -> _Doing | None:
             text = f"takes the release with its next reboot; it fails{by}"
             return _Doing("deferred", text, row.due_at, skip)
         case HostState.FAILED if row.due_at is not None:
-            text = f"failed ({row.failure or 'unknown'}) and rolls back{by}"
+            text = f"{_how_failed(look, row)} and rolls back{by}"
             return _Doing("rolling-back", text, row.due_at)
         case HostState.FAILED | HostState.REVERTED:
             return _ended_badly(look, row)
@@ -328,11 +330,14 @@ def _soaking(look: GateContext, row: HostStanding, by: str) -> _Doing:
     return _Doing("soaked", f"has soaked; its report is awaited{by}{probes}", row.due_at)
 
 
+def _how_failed(look: GateContext, row: HostStanding) -> str:
+    return look.sight.causes.get(row.host_id) or f"failed ({row.failure or 'unknown'})"
+
+
 def _ended_badly(look: GateContext, row: HostStanding) -> _Doing | None:
     tally = look.tally
     reverted = row.state is HostState.REVERTED
-    why = row.failure or "unknown"
-    text = f"failed ({why}) and {'rolled back' if reverted else 'stays as it is'}"
+    text = f"{_how_failed(look, row)} and {'rolled back' if reverted else 'stays as it is'}"
     code = "reverted" if reverted else "failed"
     if tally.halted_at is None and row.attempt < tally.attempt and tally.state in OPEN:
         return _Doing(code, f"{text}; it is tried again")
@@ -538,7 +543,7 @@ def _gate_verbs(look: GateContext, name: str, first: BlockedHosts) -> tuple[str,
         case "channel-edges":
             return _override_verb(rollout, "edges"), f"tidegate rollout abort {rollout}"
         case "quarantine":
-            return (f"tidegate quarantine lift {channel} {tally.target_closure}",)
+            return (f"tidegate quarantine lift {channel} {tally.target_ref} --reason …",)
         case "freshness":
             return (f"tidegate channel promote {channel} {tally.target_ref} --refresh",)
         case "start-at":

@@ -142,3 +142,24 @@ def open_failures(record: HostRecord) -> tuple[str, ...]:
     if not record.probes or record.state not in (HostState.SOAKING, HostState.FAILED):
         return ()
     return tuple(name for name, p in sorted(record.probes.items()) if p.failing_since is not None)
+
+
+# ── in words ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def failed_probe(record: HostRecord) -> tuple[str, str]:
+    """The first probe by name that failed, and what it said; empty if none did."""
+    failing = (
+        (name, probe.failure_reason or "")
+        for name, probe in sorted(record.probes.items())
+        if probe.status is ProbeStatus.FAIL
+    )
+    return next(failing, ("", ""))
+
+
+def failure_text(failure: str, probe: str, detail: str) -> str:
+    """Why a host failed, after its name: failed its probe http: exit code 1, expected 0."""
+    failed = f"failed its probe {probe}" if probe else "failed"
+    if not probe and failure:
+        failed = f"failed ({failure})"
+    return f"{failed}: {detail}" if detail else failed

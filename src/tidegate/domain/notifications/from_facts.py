@@ -19,8 +19,8 @@ from tidegate.domain.access.scopes import channel_scope, repository_scope
 from tidegate.domain.channels import facts as channels
 from tidegate.domain.channels.rows import Quarantined, quarantine_key
 from tidegate.domain.hosts.facts import DeadlineExpired, RollbackComplete, RollbackFailed
+from tidegate.domain.hosts.probes import failed_probe
 from tidegate.domain.hosts.rows import HostRecord, record_key
-from tidegate.domain.hosts.states import ProbeStatus
 from tidegate.domain.notifications.events import severity_of
 from tidegate.domain.notifications.notices import (
     ALL_CHANNELS,
@@ -108,12 +108,7 @@ def _wave(tally: RolloutTally) -> NoticeWave | None:
 def _cause(host_id: str, record: object, reason: str = "") -> NoticeCause:
     if not isinstance(record, HostRecord):
         return NoticeCause(host=host_id, detail=redact(reason)[:DETAIL_CHARS_MAX])
-    failing = [
-        (name, probe.failure_reason or "")
-        for name, probe in sorted(record.probes.items())
-        if probe.status is ProbeStatus.FAIL
-    ]
-    probe, detail = failing[0] if failing else ("", "")
+    probe, detail = failed_probe(record)
     return NoticeCause(
         host=host_id,
         failure=record.failure or "",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Final
 
+from tidegate.domain.hosts.probes import failure_text
 from tidegate.domain.notifications.events import TEST_EVENT
 from tidegate.domain.notifications.notices import Notice
 from tidegate.domain.notifications.states import Severity
@@ -208,11 +209,7 @@ def _why(notice: Notice) -> list[str]:
     if notice.event == "rollout.waiting":
         return [f"{notice.reason or notice.gate}."]
     if cause is not None:
-        failed = f"failed its probe {cause.probe}" if cause.probe else "failed"
-        if not cause.probe and cause.failure:
-            failed = f"failed ({cause.failure})"
-        detail = f": {cause.detail}" if cause.detail else ""
-        return [f"{cause.host} {failed}{detail}."]
+        return [f"{cause.host} {failure_text(cause.failure, cause.probe, cause.detail)}."]
     if notice.hosts is not None and notice.hosts.some:
         more = notice.hosts.count - len(notice.hosts.some)
         rest = f" and {more:,} more" if more else ""
