@@ -518,3 +518,56 @@ def test_keeps_a_manager_of_one_channel_to_it(fleet: ServedFleet) -> None:
 
     assert (refused.status_code, made.status_code) == (403, 403)
     assert other.get("/v1/channels").json()["items"] == []
+
+
+def test_a_promotion_says_what_its_orders_wait_for(fleet: ServedFleet) -> None:
+    fleet.create()
+    body = {
+        "channel": "web-late",
+        "package": "default/web",
+        "selector": "app=late",
+        "policy": {"edges": [CHANNEL]},
+    }
+    fleet.manager.post("/v1/channels", json=body)
+    fleet.operator.post("/v1/freezes", json={"reason": "holidays", "channels": ["web-late"]})
+    asked = {"channel": "web-late", "release_id": "web.1"}
+    planned = fleet.manager.post("/v1/rollouts/plan", json=asked).json()
+    played = fleet.manager.post("/v1/rollouts/simulate", json=asked)
+
+    late = fleet.manager.post("/v1/channels/web-late/promote", json={"release_id": "web.1"})
+    free = fleet.promote()
+
+    closed = (
+        f"web.1 was never rolled out on {CHANNEL}. "
+        f"Promote it there first: tidegate channel promote {CHANNEL} web.1"
+    )
+    edge, freeze, see = late.json()["warnings"][-3:]
+    assert edge == f"Its orders wait. {closed}"
+    assert freeze.startswith("Its orders wait. Freeze ")
+    assert see.endswith("tidegate rollout explain web-late@web.1")
+    assert planned["holds"][0] == closed
+    assert played.json()["holds"] == planned["holds"], played.text
+    assert not free.json().get("warnings")
+
+
+def test_a_promotion_that_passes_its_gates_warns_of_none(fleet: ServedFleet) -> None:
+    fleet.create()
+    fleet.enroll("late-01", app="late")
+    policy = {"edges": [CHANNEL], "waves": []}
+    body = {
+        "channel": "web-late",
+        "package": "default/web",
+        "selector": "app=late",
+        "policy": policy,
+    }
+    fleet.manager.post("/v1/channels", json=body)
+    fleet.operator.post("/v1/freezes", json={"reason": "holidays", "channels": ["web-late"]})
+    on_call = fleet.served.as_role(Role.RELEASE_MANAGER, Role.ON_CALL)
+
+    done = on_call.post(
+        "/v1/channels/web-late/promote",
+        json={"release_id": "web.1", "override": ["edges", "freeze"], "reason": "an outage"},
+    )
+
+    assert done.status_code == 200, done.text
+    assert not done.json().get("warnings")

@@ -161,6 +161,20 @@ def test_keeps_why_somebody_promoted_and_shows_it_beside_who(fleet: ServedFleet)
     assert shown["opened_reason"] == "the checkout was slow"
 
 
+def test_leads_to_what_the_orders_of_a_promotion_wait_for(fleet: ServedFleet) -> None:
+    dev = {"channel": "dev", "package": "default/web", "selector": "app=dev"}
+    assert fleet.manager.post("/v1/channels", json=dev).status_code == 201
+    fleet.create(edges=["dev"])
+
+    done = sent(fleet.manager, f"/channels/{CHANNEL}/promote", release="web.1", reason="now")
+
+    assert done.status_code == 303, done.text
+    assert done.headers["location"].startswith(f"{PAGE}?done=promoted+and+waits")
+    shown = page(fleet.manager, done.headers["location"])
+    assert "Read below what its orders wait for." in shown
+    assert "web.1 was never rolled out on dev" in shown
+
+
 def test_gives_an_intent_of_the_outbox_up(fleet: ServedFleet) -> None:
     fleet.create(operations=["announce"])
     assert fleet.promote().status_code == 200

@@ -301,7 +301,7 @@ def test_gives_a_repeat_the_same_request(fleet: ServedFleet) -> None:
 def test_rejects_and_withdraws(fleet: ServedFleet) -> None:
     ann = approver(fleet)
     protect(fleet)
-    one, two = ask(fleet), ask(fleet)
+    one, two = ask(fleet), ask(fleet, "web.2")
 
     rejected = ann.post(f"/v1/requests/{one['request_id']}/reject", json={"reason": "no"})
     other = ann.post(f"/v1/requests/{two['request_id']}/withdraw", json={})
@@ -312,3 +312,78 @@ def test_rejects_and_withdraws(fleet: ServedFleet) -> None:
     assert other.json()["code"] == "not_own_request"
     assert own.json()["state"] == "withdrawn"
     assert late.json()["code"] == "request_over"
+
+
+def test_says_how_a_rollback_now_needs_nobody_else(fleet: ServedFleet) -> None:
+    fleet.promote()
+    fleet.succeed()
+    fleet.promote("web.2")
+    fleet.succeed()
+    approver(fleet)
+    protect(fleet)
+    manager = fleet.served.as_role(Role.RELEASE_MANAGER, Role.ON_CALL)
+    command = f"tidegate channel rollback {CHANNEL}"
+
+    made = manager.post(f"{HERE}/rollback", json={"reason": "bad", "now": True})
+    shown = fleet.viewer.get(f"/v1/requests/{made.json()['request_id']}").json()
+    protect(fleet, break_glass=False)
+    forbidden = manager.post(f"{HERE}/rollback", json={"reason": "worse", "now": True})
+
+    assert made.status_code == 202, made.text
+    waits, plain, at_once = made.json()["next"].splitlines()
+    assert "waits for 1 more approval" in waits
+    assert plain.endswith(f"needs nobody else: {command} --reason …")
+    assert at_once.endswith(f": {command} --now --reason … --break-glass")
+    assert "--break-glass" not in shown["next"], "only the person who asks is told"
+    assert "--break-glass" not in forbidden.json()["next"]
+
+
+def test_warns_that_a_held_rollback_now_takes_a_second_person(fleet: ServedFleet) -> None:
+    fleet.promote()
+    fleet.succeed()
+    fleet.promote("web.2")
+    fleet.succeed()
+    approver(fleet)
+    protect(fleet)
+    fleet.operator.post("/v1/freezes", json={"reason": "holidays", "channels": [CHANNEL]})
+
+    back = fleet.manager.post(f"{HERE}/rollback", json={"reason": "slow"})
+
+    (warning,) = back.json()["warnings"]
+    assert f"tidegate channel rollback {CHANNEL} --now --reason …" in warning
+    assert "also a second person, or --break-glass" in warning
+
+
+def test_makes_no_request_of_what_no_approval_could_mend(fleet: ServedFleet) -> None:
+    fleet.promote()
+    fleet.dispatch()
+    fleet.fail("web-01")
+    approver(fleet)
+    protect(fleet)
+    on_call = fleet.served.as_role(Role.RELEASE_MANAGER, Role.ON_CALL)
+
+    unsaid = on_call.post(f"{HERE}/promote", json={"release_id": "web.2", "override": ["window"]})
+    shut = fleet.manager.post(f"{HERE}/promote", json={"release_id": "web.1"})
+
+    assert unsaid.status_code == 400, unsaid.text
+    assert "an override needs a reason" in unsaid.text
+    assert (shut.status_code, shut.json()["code"]) == (422, "closure_quarantined")
+    assert shut.json()["detail"].startswith(f"web.1 is quarantined on {CHANNEL}: ")
+    assert f"tidegate quarantine lift {CHANNEL} sha256:" in shut.json()["detail"]
+    assert fleet.viewer.get("/v1/requests").json()["items"] == []
+
+
+def test_answers_the_same_question_with_the_open_request(fleet: ServedFleet) -> None:
+    ann = approver(fleet)
+    protect(fleet)
+    other = fleet.served.as_role(Role.RELEASE_MANAGER)
+
+    first, again, another = ask(fleet), ask(fleet), ask(fleet, "web.2")
+    theirs = other.post(f"{HERE}/promote", json={"release_id": "web.1"}).json()
+    fleet.manager.post(f"/v1/requests/{first['request_id']}/withdraw", json={})
+    afterwards = ask(fleet)
+
+    assert again["request_id"] == first["request_id"]
+    ids = [item["request_id"] for item in (first, another, theirs, afterwards)]
+    assert len(set(ids)) == 4
+    assert approve(ann, afterwards).json()["state"] == "executed"

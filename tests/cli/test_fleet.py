@@ -339,3 +339,22 @@ def test_shows_what_a_rollback_would_take_and_why_it_skips_others(tmp_path: Path
     assert machine.json()["choice"] == "web.2"
     assert (none.code, "Nothing to go back to on stable" in none.err) == (1, True)
     assert (unsaid.code, "a rollback needs a reason" in unsaid.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "channel rollback stable --now",
+        "channel rollback stable --to web.2 --now --ignore-budgets --lift-quarantine",
+        "channel rollback stable --now --break-glass",
+        "channel promote stable web.7 --override window --override freeze",
+    ],
+)
+def test_repeats_what_was_typed_where_a_reason_is_missing(typed: str, tmp_path: Path) -> None:
+    """At three in the morning the hint is copied: what it drops is not done."""
+    with serve_script(lambda asked: ScriptedResponse(200, {})) as server:
+        said = Shell(tmp_path / "home", server.url, "secret").run(*typed.split())
+
+    assert (said.code, server.asked) == (2, [])
+    assert f"tidegate {typed} --reason …" in said.err
+    assert "secret" not in said.err

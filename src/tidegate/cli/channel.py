@@ -18,6 +18,7 @@ from tidegate.cli.context import (
     with_context,
 )
 from tidegate.cli.exit_codes import CommandExit, ExitCode
+from tidegate.cli.hints import type_again
 from tidegate.cli.output import (
     NOTHING,
     Cell,
@@ -284,6 +285,12 @@ def promote(
     wait: WaitOption,
 ) -> None:
     """Make RELEASE (such as web.3) authoritative on CHANNEL and roll it out."""
+    if override and not (reason or "").strip():
+        raise CommandExit(
+            ExitCode.USAGE,
+            "an override needs a reason for the log",
+            type_again("--reason …"),
+        )
     body: dict[str, Any] = {"release_id": release, "reason": reason or ""}
     if refresh:
         body |= {"refresh": True}
@@ -330,7 +337,7 @@ def rollback(
         raise CommandExit(
             ExitCode.USAGE,
             "a rollback needs a reason for the log",
-            f"tidegate channel rollback {channel} --reason …",
+            type_again("--reason …"),
         )
     body: dict[str, Any] = {"reason": reason}
     if to is not None:

@@ -54,8 +54,10 @@ class CommandContext:
         from tidegate.cli.exit_codes import CommandExit, ExitCode
 
         if not reason or not reason.strip():
+            from tidegate.cli.hints import type_again
+
             raise CommandExit(
-                ExitCode.USAGE, "--break-glass needs a reason; add: --reason …", "tidegate --help"
+                ExitCode.USAGE, "--break-glass needs a reason", type_again("--reason …")
             )
         self.client.break_glass = reason
 

@@ -6,10 +6,12 @@ Every problem becomes one line, and at least one command that leads on.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 from tidegate.cli.exit_codes import (
     PROBLEMS,
@@ -186,6 +188,28 @@ def next_commands(said: str, code: ExitCode) -> tuple[str, ...]:
     listed = LISTS.get(noun, f"{path} --help")
     filled = [text.format(name=name or "…", path=path, list=listed) for text in wanted]
     return tuple(f"tidegate {text}" for text in filled)
+
+
+def type_again(*more: str) -> str:
+    """The command that runs, as it was typed, with ``more`` after it. Secrets are left out: flags
+    that every verb shares are not repeated.
+    """
+    ctx = click.get_current_context()
+    words = [_verb()[1]]
+    for param in ctx.command.params:
+        name = param.name or ""
+        if ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        if isinstance(param, click.Option) and param.is_flag:
+            words.append(param.opts[0])
+            continue
+        value = ctx.params.get(name)
+        for item in value if isinstance(value, tuple) else (value,):
+            if item is None or item == "":
+                continue
+            words += [param.opts[0]] if isinstance(param, click.Option) else []
+            words.append(shlex.quote(str(item)))
+    return " ".join(("tidegate", *words, *more))
 
 
 def _verb() -> tuple[str, str, str]:

@@ -156,6 +156,8 @@ def print_plan(context: CommandContext, found: Any) -> None:
         say(f"warning: wave {name} takes no host now")
     if dig(found, "policy", "auto_rollback"):
         say("if hosts fail, the channel rolls back by itself (auto_rollback)")
+    for held in found.get("holds") or []:
+        say(f"warning: its orders would wait. {held}")
     unstaged = found.get("unstaged") or []
     if unstaged:
         say(f"in no wave: {text([_host(host) for host in unstaged[:20]])}")
@@ -202,6 +204,8 @@ def simulate(
         say(f"{moment.get('seconds', 0):>7} s  {text(moment.get('what'))}")
     end = paint([span(StateCell(str(found.get("state"))))])
     say(f"ends {end} after {found.get('seconds', 0)} s")
+    for held in found.get("holds") or []:
+        say(f"warning: its orders would wait first. {held}")
 
 
 @rollout.command("open", hidden=True)

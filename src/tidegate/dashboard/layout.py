@@ -14,6 +14,7 @@ from msgspec import Meta, Struct, structs
 from tidegate.api.feed.tail import Tail
 from tidegate.clock import Clock
 from tidegate.control.operations.accounts import Accounts
+from tidegate.control.operations.promotion import ChannelPromotion
 from tidegate.control.operations.protection import RequestShown
 from tidegate.dashboard.components import (
     Field,
@@ -72,6 +73,9 @@ DONE: Final = {
     "proposed": "Proposed: another person can approve it now.",
     "withdrawn": "The proposal was withdrawn.",
     "promoted": "Promoted: the rollout is open.",
+    "promoted and waits": "Promoted: the rollout is open. Read below what its orders wait for.",
+    "rolled back and waits": "The channel goes back: the rollout is open. Read below what its "
+    "orders wait for.",
     "rolled back": "The channel goes back: the rollout is open.",
     "held": "The channel is held.",
     "unheld": "The hold was released.",
@@ -214,6 +218,23 @@ class Layout:
         except SecondPersonNeeded as waits:
             return lead_to_request(waits)
         return see_other(f"{back}?{urlencode({'done': done, 'min_position': position})}")
+
+    def attempt_and_lead(
+        self,
+        request: Asked,
+        do: Callable[[], ChannelPromotion],
+        lead: Callable[[ChannelPromotion], tuple[str, str]],
+        page: Callable[[], PageView],
+    ) -> Response:
+        """As ``attempt``; where it leads and what it says there follow from the result."""
+        try:
+            result = do()
+        except TidegateError as error:
+            return self.answer(request, page(), problem=error)
+        except SecondPersonNeeded as waits:
+            return lead_to_request(waits)
+        back, done = lead(result)
+        return see_other(f"{back}?{urlencode({'done': done, 'min_position': result.position})}")
 
     def further(self, request: Asked, last: str | None, **filters: str) -> str:
         """The cursor after ``last``, for a link with these filters.

@@ -140,6 +140,7 @@ class PlanAhead(Plan, frozen=True, kw_only=True):
     """A plan that nothing follows yet."""
 
     earliest: tuple[EarliestStart, ...] = ()  # by wave: when it could start, by windows
+    holds: tuple[str, ...] = ()  # what would hold its orders now: a closed edge, a freeze, a hold
 
 
 def dry_plan(
@@ -162,7 +163,13 @@ def dry_plan(
             release_id=body.release_id,
         )
     made = promotions.plan(body.channel).plan
-    return Response(PlanAhead(**asdict(made), earliest=promotions.list_earliest(made, clock())))
+    return Response(
+        PlanAhead(
+            **asdict(made),
+            earliest=promotions.list_earliest(made, clock()),
+            holds=promotions.list_holds(body.channel, body.release_id),
+        )
+    )
 
 
 def pause(

@@ -6,7 +6,7 @@ from typing import Annotated, Any, cast
 
 from msgspec import Meta, structs
 
-from tidegate.api.routes.rollout_commands import Planning, dry_plan
+from tidegate.api.routes.rollout_commands import PlanAhead, Planning, dry_plan
 from tidegate.api.routes.rollouts import HostId
 from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
@@ -23,7 +23,6 @@ from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.channels.refusals import MalformedPolicy, WrongPackage
 from tidegate.domain.channels.rows import Channel, channel_key
-from tidegate.domain.planner import Plan
 from tidegate.errors import NotFound
 from tidegate.web.inputs import Input, Nothing
 from tidegate.web.routing import Request, Response, Route, requires
@@ -67,7 +66,7 @@ def simulate(
     body = request.body
     plan = dry_plan(cast(Any, request), reads, promotions, clock).body
     channel = reads.find(channel_key(body.channel), Channel)
-    assert isinstance(plan, Plan), "a dry plan answers the plan"
+    assert isinstance(plan, PlanAhead), "a dry plan answers the plan"
     assert channel is not None, "what is planned for is there"
     history = read_history(reads, body.channel)
     odds = history.odds if body.from_history else Odds(**structs.asdict(body.odds))
@@ -75,7 +74,8 @@ def simulate(
     seeds = range(body.seed, body.seed + body.runs)
     conditions = read_conditions(fleet_reader, channel.row, clock())
     conditions = structs.replace(conditions, activation=history.activation)
-    return Response(forecast(channel.row, plan, odds, seeds, conditions))
+    found = forecast(channel.row, plan, odds, seeds, conditions)
+    return Response(structs.replace(found, holds=plan.holds))
 
 
 ROUTES = (

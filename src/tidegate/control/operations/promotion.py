@@ -28,6 +28,7 @@ from tidegate.control.publication.manifests import Manifests
 from tidegate.control.queries.as_of import RowHistory
 from tidegate.control.queries.history import pinned_at
 from tidegate.control.queries.ladder import NameOf, read_ladder
+from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.control.storage.blobs import Blobs
@@ -40,12 +41,20 @@ from tidegate.domain.access.steps import (
     ROLL_BACK,
     ROLL_BACK_NOW,
 )
+from tidegate.domain.channels.ladder import rung_of
 from tidegate.domain.channels.refusals import ChannelNotFound, PlanOutdated
-from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.channels.rows import (
+    Channel,
+    Quarantined,
+    Rung,
+    channel_key,
+    quarantine_key,
+)
 from tidegate.domain.channels.stops import ChannelStops, freeze_over, stops_keys, windows_over
 from tidegate.domain.fleet.rows import Fleet, fleet_key
 from tidegate.domain.gates.automation import Promotable
 from tidegate.domain.gates.earliest import EarliestStart, list_earliest_starts
+from tidegate.domain.gates.edges import WaitingRelease, judge_edge
 from tidegate.domain.gates.waits import list_waits
 from tidegate.domain.planner import (
     Plan,
@@ -70,7 +79,9 @@ from tidegate.domain.rollouts.promotion import (
     PromotionResult,
     demand_package,
     promote_release,
+    refuse_quarantined,
 )
+from tidegate.domain.rollouts.rows import ReleaseStanding, standing_key
 from tidegate.domain.rollouts.states import OverridableGate, PolicyAction
 from tidegate.domain.windows.rows import WINDOWS, Window
 from tidegate.errors import Conflict, InvalidInput, NotFound, StaleVersion
@@ -141,6 +152,7 @@ class Promotions:
         name_of: NameOf = lambda user_id: user_id,
     ) -> None:
         self._name_of = name_of
+        self._people = PeopleNames(name_of)
         self._control = control
         self._sights = sights
         self._blobs = blobs
@@ -281,17 +293,24 @@ class Promotions:
                 moved = stale  # a rollout of the channel moved on: choose again
         raise moved
 
-    def waits(self, channel: str, rollout_id: str | None = None) -> tuple[str, ...]:
-        """What orders of the channel wait for now: a freeze, a hold; of a rollout also windows."""
+    def waits(
+        self,
+        channel: str,
+        rollout_id: str | None = None,
+        passed: tuple[OverridableGate, ...] = (),
+    ) -> tuple[str, ...]:
+        """What orders of the channel wait for now: a freeze, a hold; of a rollout also windows.
+        ``passed``: gates that do not count.
+        """
         own, copy = (self._sights.row(key, ChannelStops) for key in stops_keys(channel))
         rows = [None if found is None else found.row for found in (own, copy)]
         said: list[str] = []
         freeze = freeze_over(rows, self._control.clock())
-        if freeze is not None:
+        if freeze is not None and OverridableGate.FREEZE not in passed:
             until = "" if freeze.until is None else f" until {freeze.until:%Y-%m-%d %H:%M} UTC"
             said.append(f"Freeze {freeze.freeze_id} holds it{until}")
         for row in rows:
-            if row is not None and row.held_by is not None:
+            if row is not None and row.held_by is not None and OverridableGate.HOLD not in passed:
                 by = self._name_of(row.held_by) or "a former user"
                 said.append(f"{channel} is held by {by}: {row.held_reason}")
         if rollout_id is not None and windows_over(rows):
@@ -299,6 +318,53 @@ class Promotions:
             found = list_waits(state, rollout_id)
             said += [wait.sentence for wait in found if wait.code == OverridableGate.WINDOW]
         return tuple(said)
+
+    def list_shut_edges(self, channel: str, release_id: str) -> tuple[str, ...]:
+        """Why edges of the channel do not let the release through now, in words."""
+        found = self._sights.row(channel_key(channel), Channel)
+        known = self._sights.row(known_key(release_id), KnownRelease)
+        if found is None or known is None:
+            return ()
+        waiting, now = WaitingRelease(channel, release_id), self._control.clock()
+        judged = (
+            judge_edge(
+                edge, waiting, self._sights.preceding(edge, release_id, known.row.digest), now
+            )
+            for edge in found.row.policy.edges
+        )
+        return tuple(self._people.name_in(item.reason) for item in judged if not item.passed)
+
+    def list_holds(self, channel: str, release_id: str) -> tuple[str, ...]:
+        """What would hold a rollout of the release now: closed edges, a freeze, a hold."""
+        return (*self.list_shut_edges(channel, release_id), *self.waits(channel))
+
+    def was_left(self, channel: str, release_id: str) -> bool:
+        """Whether somebody rolled the channel back from the release since it succeeded there."""
+        found = self._sights.row(channel_key(channel), Channel)
+        rung = None if found is None else rung_of(found.row, release_id)
+        return rung is not None and rung.left_at is not None
+
+    def choose_rung(self, channel: str, to: str | None, *, now: bool) -> Rung:
+        """What a rollback would take now.
+
+        Raises:
+            ChannelNotFound, NothingToGoBackTo, NotOnLadder.
+        """
+        return read_ladder(self._sights, channel, self._name_of).choose(to, now=now)
+
+    def find_standing(self, channel: str, release_id: str) -> ReleaseStanding | None:
+        """What was last said of a release on a channel."""
+        found = self._sights.row(standing_key(channel, release_id), ReleaseStanding)
+        return None if found is None else found.row
+
+    def demand_unquarantined(self, channel: str, release_id: str) -> None:
+        """That the release may run on the channel. Raises: ClosureQuarantined."""
+        known = self._sights.row(known_key(release_id), KnownRelease)
+        if known is None:
+            return
+        found = self._sights.row(quarantine_key(channel, known.row.digest), Quarantined)
+        if found is not None:
+            raise refuse_quarantined(release_id, found.row)
 
     def demand_release(self, channel: str, release_id: str) -> KnownRelease:
         """A release that the channel can carry. Raises: NotFound, WrongPackage."""
@@ -425,6 +491,18 @@ def _time_text(now: datetime) -> str:
     return now.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
+def _spell_rollback(asked: RollBackChannel, *more: str) -> str:
+    """The command of this rollback."""
+    flags = {
+        "--now": asked.now,
+        "--ignore-budgets": asked.ignore_budgets,
+        "--lift-quarantine": asked.lift_quarantine,
+    }
+    to = () if asked.to is None else ("--to", asked.to)
+    is_set = (name for name, value in flags.items() if value)
+    return " ".join(("tidegate channel rollback", asked.channel, *to, *is_set, "--reason …", *more))
+
+
 class ChannelPromotion(Struct, frozen=True, kw_only=True):
     """What a promotion or a rollback led to."""
 
@@ -434,6 +512,7 @@ class ChannelPromotion(Struct, frozen=True, kw_only=True):
     superseded_rollout_id: str | None
     warnings: tuple[str, ...]  # what a person should know before the hosts get it
     position: Position
+    waits: bool = False  # a closed edge, a freeze, a hold or a window holds its orders
 
 
 class PromotionOperations:
@@ -519,6 +598,10 @@ class PromotionOperations:
         def check() -> None:
             self._demand_seen(caller, channel)
             self._promotions.demand_release(channel, release_id)
+            if overrides and not reason.strip():
+                raise InvalidInput("an override needs a reason", field="reason")
+            if not refresh:
+                self._promotions.demand_unquarantined(channel, release_id)
 
         verb = GuardedVerb(
             step=PROMOTE,
@@ -535,12 +618,27 @@ class PromotionOperations:
                 asked, meta=by.meta, key=by.commit_key, alongside=by.alongside
             )
 
-        return self._guard.run(
+        result = self._guard.run(
             caller,
             verb,
             lambda by: self._open_rollout(by, channel, lambda: run(by)),
             lambda: self._earlier(caller, channel, asked),
         )
+        return result if refresh else self._warn_held(result, overrides)
+
+    def _warn_held(
+        self, result: ChannelPromotion, passed: tuple[OverridableGate, ...]
+    ) -> ChannelPromotion:
+        """The promotion, with what its orders wait for."""
+        channel, rollout_id = result.channel, result.rollout_id
+        waits = self._promotions.waits(channel, rollout_id, passed)
+        if OverridableGate.EDGES not in passed:
+            waits = (*self._promotions.list_shut_edges(channel, result.release_id), *waits)
+        see = f"To see what it waits for: tidegate rollout explain {rollout_id}"
+        found = tuple(f"Its orders wait. {text}" for text in waits)
+        if not found:
+            return result
+        return replace(result, warnings=(*result.warnings, *found, see), waits=True)
 
     def _earlier(self, caller: Caller, channel: str, asked: Struct) -> ChannelPromotion | None:
         """What the first copy of a repeat led to."""
@@ -701,12 +799,25 @@ class PromotionOperations:
             emergency=now,
             hosts=lambda: self.count_hosts(channel, rollback=True, now=now),
             check=lambda: self._demand_seen(caller, channel),
+            alone=self._describe_plain(channel, to) if now and not lift_quarantine else "",
+            at_once=_spell_rollback(asked, "--break-glass") if now else "",
         )
         return self._warn(self._guard.run(caller, verb, go, go_plainly), now=now)
 
+    def _describe_plain(self, channel: str, to: str | None) -> str:
+        """The rollback that needs no second person; empty: there is none."""
+        if to is not None and self._promotions.was_left(channel, to):
+            return ""
+        plain = RollBackChannel(channel=channel, command_id="", by="", to=to)
+        return (
+            "A rollback in waves, which freezes and windows hold, needs nobody else: "
+            f"{_spell_rollback(plain)}"
+        )
+
     def _warn(self, result: ChannelPromotion, *, now: bool) -> ChannelPromotion:
         waits = self._waits(result.channel, result.rollout_id, now)
-        return replace(result, warnings=(*result.warnings, *waits))
+        is_held = bool(waits) and not now
+        return replace(result, warnings=(*result.warnings, *waits), waits=is_held)
 
     def _waits(self, channel: str, rollout_id: str, now: bool) -> tuple[str, ...]:
         """What a rollback that just opened waits for, or passes."""
@@ -715,9 +826,18 @@ class PromotionOperations:
             return tuple(f"{text}; this rollback passes it" for text in found)
         hint = (
             "To go back in spite of it: "
-            f"tidegate channel rollback {channel} --now --reason … (needs emergency)"
+            f"tidegate channel rollback {channel} --now --reason … (needs {self._needs(channel)})"
         )
         return tuple(f"{text}. {hint}" for text in found)
+
+    def _needs(self, channel: str) -> str:
+        """What a rollback now takes."""
+        protection = self._guard.protection_of(channel)
+        if protection is None:
+            return "emergency"
+        if not protection.break_glass:
+            return f"emergency; {channel} is protected: also a second person"
+        return f"emergency; {channel} is protected: also a second person, or --break-glass"
 
     def _open_rollout(
         self, caller: Caller, channel: str, run: Callable[[], CommandOutcome]

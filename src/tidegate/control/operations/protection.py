@@ -26,6 +26,7 @@ from tidegate.domain.access.rows import USERS
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.access.second_person import SecondPersonNeeded
 from tidegate.domain.access.steps import BREAK_GLASS, Step
+from tidegate.domain.channels.facts import ChannelProtection
 from tidegate.domain.channels.rows import (
     Channel,
     Freeze,
@@ -34,6 +35,7 @@ from tidegate.domain.channels.rows import (
     freeze_key,
     protected_channels_key,
 )
+from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.requests.refusals import (
     BreakGlassForbidden,
     NobodyElseApproves,
@@ -41,23 +43,26 @@ from tidegate.domain.requests.refusals import (
     ProtectionChanged,
     RequestNotFound,
 )
-from tidegate.domain.requests.rows import ChannelRequest, request_key
+from tidegate.domain.requests.rows import REQUESTS, ChannelRequest, request_key
 from tidegate.domain.requests.slices import (
     ActAlone,
     CarryRequest,
     MakeRequest,
     UseEmergency,
     act_alone,
+    find_change,
     list_protected,
     make_request,
     use_emergency,
 )
+from tidegate.domain.requests.states import OPEN
 from tidegate.domain.requests.words import describe_request
 from tidegate.errors import Conflict
 from tidegate.kernel.model import Position
 from tidegate.kernel.slices import Alongside, join
 
 ID_CHARS = 10
+TWINS_MAX = 500  # open requests in which the same one is looked for
 ADMISSIONS_MAX = 5  # of one verb, while channels become protected
 
 T = TypeVar("T")
@@ -98,6 +103,8 @@ class GuardedVerb(Struct, frozen=True, kw_only=True):
     hosts: Callable[[], int] | None = None  # counts the hosts that its plan takes
     own_hold: str = ""  # the channel whose hold it ends: who set it needs nobody else
     own_freeze: str = ""
+    alone: str = ""  # how its caller does something like it without a second person, in words
+    at_once: str = ""  # the command that does it now, with break-glass
     # What is compared before a request is made of it: the version that the caller saw, and what
     # no approval could mend.
     check: Callable[[], object] = lambda: None
@@ -185,9 +192,61 @@ class ProtectionGuard:
             hosts=None if verb.hosts is None else verb.hosts(),
             emergency=verb.emergency,
         )
+        twin = self._find_twin(command)
+        if twin is not None:
+            made = self._show_asker(caller, verb, twin)
+            raise SecondPersonNeeded(made, made.version, made.next)
         outcome = self._execute(make_request, command, caller, asked=_asked(command))
-        made = self.show(self.demand(request_id))
+        made = self._show_asker(caller, verb, self.demand(request_id))
         raise SecondPersonNeeded(made, outcome.position or made.version, made.next)
+
+    def _find_twin(self, command: MakeRequest) -> Found[ChannelRequest] | None:
+        """An open request in which this person asks for the same on the same channel."""
+        now = self._execute.now()
+        for state in sorted(OPEN):
+            of = (str(state),)
+            for found in self._reads.newest(REQUESTS, "by_state", of=of, limit=TWINS_MAX):
+                row = found.row
+                is_late = row.expires_at is not None and row.expires_at <= now
+                asked = (row.by, row.kind, row.channels, row.command)
+                if is_late or asked != (
+                    *(command.by, command.kind),
+                    (command.channel, *command.also),
+                    command.command,
+                ):
+                    continue
+                channel, pin = self._reads.find_all(
+                    (channel_key(row.channel), Channel), (actual_key(row.channel), Actual)
+                )
+                rows = [None if item is None else item.row for item in (channel, pin)]
+                if not find_change(row, *rows):
+                    return found
+        return None
+
+    def _show_asker(
+        self, caller: Caller, verb: GuardedVerb, found: Found[ChannelRequest]
+    ) -> RequestShown:
+        """The request for who made it: what this person can do without anyone else comes last."""
+        made = self.show(found)
+        ways = [made.next, verb.alone] if verb.alone else [made.next]
+        if verb.at_once and self._may_break_glass(caller, found.row.channels):
+            ways.append(f"To do it at once, and have it reviewed afterwards: {verb.at_once}")
+        return replace(made, next="\n".join(ways))
+
+    def _may_break_glass(self, caller: Caller, channels: tuple[str, ...]) -> bool:
+        rows = [self._reads.find(channel_key(name), Channel) for name in channels]
+        return all(
+            caller.may(BREAK_GLASS, channel_scope(found.row.channel))
+            and found.row.protection is not None
+            and found.row.protection.break_glass
+            for found in rows
+            if found is not None
+        )
+
+    def protection_of(self, channel: str) -> ChannelProtection | None:
+        """How the channel is protected; None: it is not."""
+        found = self._reads.find(channel_key(channel), Channel)
+        return None if found is None else found.row.protection
 
     def _show_earlier(self, caller: Caller, verb: GuardedVerb, request_id: str) -> None:
         """A repeat gets the request that its first copy made, whatever changed since.
@@ -202,7 +261,7 @@ class ProtectionGuard:
         )
         if found is None or found.row.seen is None or found.row.command != verb.arguments:
             return
-        made = self.show(found)
+        made = self._show_asker(caller, verb, found)
         raise SecondPersonNeeded(made, made.version, made.next)
 
     def _list_covered(self, caller: Caller, verb: GuardedVerb) -> list[Channel]:

@@ -105,6 +105,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
     seed: int  # the first one
     stands_for: int  # hosts of the plan, for each simulated one
     waits_seconds: int = 0  # until a window opens or a freeze ends; part of all other times
+    holds: tuple[str, ...] = ()  # what would hold it now; the runs pass closed edges and a hold
     state: str
     seconds: int
     timeline: tuple[Moment, ...]

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from tidegate.control.operations.channels import ChannelOperations
-from tidegate.control.operations.promotion import PromotionOperations
+from tidegate.control.operations.promotion import ChannelPromotion, PromotionOperations
 from tidegate.control.operations.quarantine import QuarantineOperations
 from tidegate.dashboard.layout import Layout, OptionalReason, PageQuery, Reason, step_route
 from tidegate.dashboard.pages.channels import Asked, ChannelPagePath, ChannelPages, scope_of
@@ -65,8 +65,8 @@ def promote(
     """Pin the channel to a release and roll it out."""
     body = request.body
 
-    def run() -> int:
-        done = promotion.promote(
+    def run() -> ChannelPromotion:
+        return promotion.promote(
             request.caller,
             request.path.channel,
             body.release,
@@ -75,9 +75,8 @@ def promote(
             refresh=body.refresh == "yes",
             start_at=_moment(body.start_at),
         )
-        return done.position
 
-    return _done(request, pages, layout, run, "promoted")
+    return _lead_to_rollout(request, pages, layout, run, "promoted")
 
 
 def roll_back(
@@ -89,17 +88,36 @@ def roll_back(
     """Go back to a release that succeeded on the channel."""
     body = request.body
 
-    def run() -> int:
-        done = promotion.roll_back(
+    def run() -> ChannelPromotion:
+        return promotion.roll_back(
             request.caller,
             request.path.channel,
             to=body.to or None,
             now=body.now == "yes",
             reason=body.reason,
         )
-        return done.position
 
-    return _done(request, pages, layout, run, "rolled back")
+    return _lead_to_rollout(request, pages, layout, run, "rolled back")
+
+
+def _lead_to_rollout(
+    request: Asked,
+    pages: ChannelPages,
+    layout: Layout,
+    do: Callable[[], ChannelPromotion],
+    done: str,
+) -> Response:
+    """To the channel; if orders wait, to the rollout, whose page says for what."""
+    return layout.attempt_and_lead(
+        request,
+        do,
+        lambda result: (
+            (f"/rollouts/{result.rollout_id}", f"{done} and waits")
+            if result.waits
+            else (f"/channels/{request.path.channel}", done)
+        ),
+        lambda: pages.page_of(request),
+    )
 
 
 def _moment(text: str) -> datetime | None:

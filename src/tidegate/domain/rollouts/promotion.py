@@ -35,6 +35,7 @@ from tidegate.domain.channels.refusals import (
 from tidegate.domain.channels.rows import (
     Channel,
     Incarnation,
+    Quarantined,
     channel_key,
     incarnation_key,
     quarantine_key,
@@ -202,12 +203,7 @@ def decide_promotion(
     _check_start(command.start_at, now)
     _demand_free(channel, command, active[0] if active else None)
     if quarantined is not None and not command.lift_quarantine:
-        raise ClosureQuarantined(
-            f"{command.digest} is quarantined on {command.channel}: {quarantined.reason}",
-            channel=command.channel,
-            closure_hash=command.digest,
-            host_id=quarantined.host_id,
-        )
+        raise refuse_quarantined(command.release_id, quarantined)
     (change,) = pinned
     version = change.version if isinstance(change, ReleaseTransitioned) else 0
     opened = _opened(channel, command, incarnation, rows[0], now)
@@ -328,6 +324,17 @@ def demand_package(channel: Channel, release_id: str) -> None:
     """
     if not is_of_package(release_id, channel.package):
         raise WrongPackage(channel.channel, channel.package, release_id)
+
+
+def refuse_quarantined(release_id: str, found: Quarantined) -> ClosureQuarantined:
+    """The refusal of a release that is quarantined on the channel."""
+    return ClosureQuarantined(
+        f"{release_id} is quarantined on {found.channel}: {found.reason}. "
+        f"To lift it: tidegate quarantine lift {found.channel} {found.closure_hash} --reason …",
+        channel=found.channel,
+        closure_hash=found.closure_hash,
+        host_id=found.host_id,
+    )
 
 
 def is_of_package(release_id: str, package: str) -> bool:
