@@ -16,6 +16,7 @@ from tests.agent.single_host import (
     run_old_release,
 )
 from tidegate.agent.drivers import Staged, Switched, SwitchFailed, SwitchRequest
+from tidegate.agent.probe_schedule import ProbeJob
 from tidegate.agent.probes import PASSED, probe_failure
 from tidegate.domain.hosts.facts import (
     ActivationDeferred,
@@ -430,8 +431,52 @@ def test_resumes_a_soak_with_what_the_probes_said(host: SingleHost) -> None:
     host.crash()
     host.wait(31)
     host.order_runs.tick()
+    assert host.kinds == said, "what passed before the restart may fail after it"
+    host.check()
 
-    assert host.kinds == [*said, "Converged"]
+    assert host.kinds == [*said, "Converged"], "a result that is the same is not said again"
+
+
+def test_does_not_converge_when_the_probe_fails_after_a_restart(host: SingleHost) -> None:
+    host.soak()
+    host.check()
+
+    host.wait(31)
+    host.crash()
+    host.order_runs.tick()
+    host.check(probe_failure("it did not come up again"))
+    host.order_runs.tick()
+
+    assert host.is_at(HostState.SOAKING)
+
+
+def test_does_not_fail_for_a_time_in_which_nobody_asked(host: SingleHost) -> None:
+    host.soak()
+    host.check(probe_failure("no"))
+
+    host.wait(61)
+    host.crash()
+    host.order_runs.tick()
+    assert host.is_at(HostState.SOAKING)
+    host.check()
+
+    assert host.is_at(HostState.CONVERGED)
+
+
+def test_an_observed_probe_holds_nothing_up_after_a_restart(host: SingleHost) -> None:
+    host.soak()
+    host.check()
+
+    host.wait(31)
+    host.crash()
+    host.order_runs.tick()
+    while host.order_runs.jobs:
+        job = host.order_runs.jobs.popleft()
+        assert isinstance(job, ProbeJob)
+        if job.probe.name == "front":
+            host.order_runs.checked(job, PASSED)
+
+    assert host.is_at(HostState.CONVERGED)
 
 
 def test_fails_a_declared_probe_that_is_gone_after_a_restart(host: SingleHost) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from hashlib import sha256
 from pathlib import Path
-from ssl import create_default_context
 from threading import Event, Thread
 from typing import Any
 
@@ -20,6 +19,7 @@ from tests.agent.file_server import FileResponse, FileServer, certificate, serve
 from tests.agent.fleet_server import CHANNEL, FleetServer
 from tests.agent.single_host import ContentSource, closure_of
 from tests.api.people import People
+from tests.servers.certificates import trust_of
 from tests.servers.process import free_port
 from tidegate import bounded_http
 from tidegate.agent import references
@@ -338,7 +338,7 @@ def test_goes_from_http_to_https_and_never_back(
     tmp_path: Path, place: Path, store: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     signed = certificate(tmp_path)
-    monkeypatch.setattr(references, "trusted_roots", lambda: create_default_context(cafile=signed))
+    monkeypatch.setattr(references, "trusted_roots", lambda: trust_of(signed))
     with serve_files(signed) as safe:
         safe.responses |= {
             "/app": BODY,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from ipaddress import ip_address
 from pathlib import Path
-from ssl import PROTOCOL_TLS_SERVER, SSLContext, create_default_context
+from ssl import PROTOCOL_TLS_SERVER, VERIFY_X509_STRICT, SSLContext, create_default_context
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -16,6 +16,17 @@ from cryptography.x509.oid import NameOID
 from tidegate.clock import system_clock
 
 VALID = timedelta(hours=1)
+SIGNS_CERTIFICATES = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 class Authority:
@@ -27,6 +38,7 @@ class Authority:
         self._name = _name("authority of a test")
         own = self._certificate(self._name, self._key.public_key())
         own = own.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        own = own.add_extension(SIGNS_CERTIFICATES, critical=True)
         self._own = own.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
     def issue(self, host: str) -> Path:
@@ -42,7 +54,7 @@ class Authority:
 
     def trust(self) -> SSLContext:
         """What a client needs to believe in it, and in nobody else."""
-        return create_default_context(cadata=self._own.decode())
+        return _strict(create_default_context(cadata=self._own.decode()))
 
     def _certificate(
         self, name: x509.Name, key: ec.EllipticCurvePublicKey
@@ -56,7 +68,24 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - VALID)
             .not_valid_after(now + VALID)
+            # Python 3.13 and newer refuse a certificate without these.
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
         )
+
+
+def trust_of(issued: Path) -> SSLContext:
+    """What a client needs to believe in who vouches for a file that was issued."""
+    return _strict(create_default_context(cafile=issued))
+
+
+def _strict(context: SSLContext) -> SSLContext:
+    """As strict on every Python as it is by default from 3.13 on."""
+    context.verify_flags |= VERIFY_X509_STRICT
+    return context
 
 
 def secured(issued: Path) -> SSLContext:

@@ -106,6 +106,9 @@ class OrderRuns:
         self._load_probes = load_probes
         self._clock = clock
         self._probe_schedule = ProbeSchedule(load_probes)
+        # Enforced probes that were not asked since a restart, by rollout: what they said before it
+        # decides nothing.
+        self._unasked: dict[str, set[str]] = {}
 
     @property
     def staged(self) -> tuple[str, ...]:
@@ -288,6 +291,7 @@ class OrderRuns:
         twin = self._journal.twins.get(job.rollout_id)
         if twin is not None and twin.activation_completed_at == job.since:
             self._observe(twin, job.probe.name, result)
+            self._answered(job.rollout_id, job.probe.name)
             self._elapse(job.rollout_id)
 
     def _observe(self, twin: HostRecord, name: str, result: ProbeOutcome) -> None:
@@ -304,6 +308,12 @@ class OrderRuns:
             status=result.status,
             failure_reason=result.reason,
         )
+
+    def _answered(self, rollout_id: str, name: str) -> None:
+        left = self._unasked.get(rollout_id, set())
+        left.discard(name)
+        if not left:
+            self._unasked.pop(rollout_id, None)
 
     # ── time ──
 
@@ -325,6 +335,12 @@ class OrderRuns:
                     self._switch(twin)
                 case HostState.FAILED if agent_side.is_rolling_back(twin):
                     self._go_back(twin)
+                case HostState.SOAKING:
+                    self._unasked[rollout_id] = {
+                        name
+                        for name, known in twin.probes.items()
+                        if known.mode is ProbeMode.ENFORCE
+                    }
                 case _:
                     pass  # it waits for the server or for time, or is over
 
@@ -338,6 +354,8 @@ class OrderRuns:
                 self._probe(rollout_id)
 
     def _elapse(self, rollout_id: str) -> None:
+        if self._unasked.get(rollout_id):
+            return
         before = self._journal.twins.get(rollout_id)
         said = None if before is None else agent_side.tick(before, self._clock())
         if said is not None:
@@ -351,6 +369,7 @@ class OrderRuns:
                 self._observe(
                     twin, name, probes.probe_failure("it cannot be read from its file any more")
                 )
+                self._answered(rollout_id, name)
 
     # ── saying and doing ──
 
@@ -423,6 +442,7 @@ class OrderRuns:
     def _declare(self, rollout_id: str) -> None:
         """Name the probes of this activation, before any of them speaks."""
         twin = self._journal.twins[rollout_id]
+        self._unasked.pop(rollout_id, None)
         try:
             named = tuple(map(probes.to_declaration, self._probe_schedule.begin(twin)))
         except InvalidProbes as error:
