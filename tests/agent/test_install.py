@@ -7,6 +7,7 @@ import subprocess
 import sys
 from configparser import ConfigParser
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
@@ -82,6 +83,41 @@ def test_a_second_time_changes_nothing_and_a_changed_setting_only_the_unit(tmp_p
     assert f"ReadWritePaths={tmp_path}/web /srv/db\n" in changed.files[1].content
 
 
+@pytest.mark.parametrize("word", ["cache", "a b", "100%", 'say "x"', "back\\slash"])
+def test_a_second_time_keeps_the_user_and_the_further_directories(
+    tmp_path: Path, word: str
+) -> None:
+    further = (str(tmp_path / word), "/srv/further")
+    apply_install(plan_install(request(tmp_path, run_as="web", writable=further)))
+
+    again = plan_install(request(tmp_path))
+
+    assert [file.change for file in again.files] == ["keep", "keep"]
+    assert again.kept[0].startswith("--run-as web, ")
+    assert [line.partition(",")[0] for line in again.kept[1:]] == [
+        f"--writable {quote(path)}" for path in further
+    ]
+
+    config = tmp_path / "etc/agent.toml"
+    config.write_text(config.read_text().replace(f"{tmp_path}/web", "/srv/moved"))
+    moved = plan_install(request(tmp_path)).files[1].content
+    assert "User=web\n" in moved
+    assert f"{tmp_path}/web" not in moved, "what a channel had is not kept"
+
+
+def test_what_a_second_time_says_takes_the_place_of_what_was(tmp_path: Path) -> None:
+    apply_install(plan_install(request(tmp_path, run_as="web", writable=("/srv/old",))))
+
+    other = plan_install(request(tmp_path, run_as="db", writable=("/srv/new",)))
+    root = plan_install(request(tmp_path, run_as="root", writable=("",)))
+
+    assert other.kept == root.kept == ()
+    assert "User=db\n" in other.files[1].content
+    assert "/srv/old" not in other.files[1].content
+    assert "User=" not in root.files[1].content
+    assert root.files[1].content == render_unit(request(tmp_path), [str(tmp_path / "web")], None)
+
+
 def test_says_what_is_missing_and_replaces_no_unit_of_somebody_else(tmp_path: Path) -> None:
     with pytest.raises(InstallRefused, match="say --server URL and --channel NAME=DIR"):
         plan_install(request(tmp_path, server="", channels=()))
@@ -111,6 +147,38 @@ def test_names_next_what_must_be_done_by_hand(tmp_path: Path) -> None:
         )
     )
     assert "systemctl --user enable --now tidegate-agent.service" in mine.next
+
+
+def test_the_next_commands_make_things_the_users_of_the_service(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    asked = request(
+        tmp_path,
+        channels=(("web", f"{tmp_path}/web"), ("db", f"{tmp_path}/there")),
+        run_as="web",
+        writable=(f"{tmp_path}/a b",),
+    )
+
+    plan = plan_install(asked)
+    apply_install(plan)
+
+    assert plan.next[:2] == (
+        f"install -d -o web {tmp_path}/web",
+        f"install -d -o web '{tmp_path}/a b'",
+    )
+    assert plan.next[2].startswith(f"install -o web -m 600 TOKEN-FILE {tmp_path}/etc/agent.token ")
+    assert plan_install(request(tmp_path)).next == plan.next
+
+
+def test_the_next_commands_make_a_state_directory_that_the_settings_name(tmp_path: Path) -> None:
+    apply_install(plan_install(request(tmp_path)))
+    config = tmp_path / "etc/agent.toml"
+    config.write_text(config.read_text().replace(f"{tmp_path}/state", f"{tmp_path}/other"))
+
+    plain = plan_install(request(tmp_path))
+    other = plan_install(request(tmp_path, run_as="web"))
+
+    assert f"install -d -m 700 {tmp_path}/other" in plain.next
+    assert f"install -d -o web -m 700 {tmp_path}/other" in other.next
 
 
 @pytest.mark.parametrize("word", ["a b", "100%", 'say "x"', "a$b", "back\\slash"])
@@ -215,6 +283,23 @@ def run(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
         timeout=120,
         check=False,
     )
+
+
+def test_the_report_says_what_it_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(install_report, "default_places", lambda is_user: places(tmp_path))
+    apply_install(plan_install(request(tmp_path, run_as="web")))
+
+    lines = install_report.install(
+        program=PROGRAM,
+        is_user=False,
+        is_dry=False,
+        server="",
+        channels=(),
+        writable=(),
+        run_as="",
+    )
+
+    assert "kept --run-as web, as the unit has it; --run-as root changes it" in list(lines)
 
 
 def test_a_user_of_its_own_needs_no_other() -> None:

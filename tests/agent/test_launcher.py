@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ import pytest
 
 from tests.agent.agent_process import AgentProcess
 from tests.agent.fleet_server import FleetServer, until
+from tests.agent.single_host import ContentSource
+from tidegate.agent.drivers import Switched, SwitchRequest, SymlinkDriver
 from tidegate.domain.hosts.states import HostState
 
 ROOT = Path(__file__).parents[2]
@@ -78,3 +82,123 @@ def test_a_channel_updates_the_agent_and_one_that_does_not_start_is_undone(
     finally:
         if host.is_running:
             host.stop()  # the launcher ends its agent
+
+
+# ── the launcher alone: its agents are programs that stay up, or end at once ──
+
+GOOD, OTHER, BAD = (f"sha256:{letter * 64}" for letter in "abc")
+STAYS, ENDS = "exec sleep 600\n", "exit 1\n"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    for closure, text in ((GOOD, STAYS), (OTHER, STAYS), (BAD, ENDS)):
+        place = root / "releases" / closure.replace(":", "-")
+        place.mkdir(parents=True)
+        (place / "start").write_text(text)
+    return root
+
+
+def switch(root: Path, closure: str) -> None:
+    """As an agent does it, to what is there."""
+    driver = SymlinkDriver(root, ContentSource())
+    assert driver.switch(SwitchRequest(closure, "", "")) == Switched()
+
+
+def is_well(root: Path) -> bool:
+    return subprocess.run([LAUNCHER, "--check", root], check=False, timeout=60).returncode == 0
+
+
+def points_to(root: Path, closure: str) -> bool:
+    return os.readlink(root / "current").endswith(closure.rpartition(":")[2])
+
+
+def is_up(root: Path, closure: str) -> bool:
+    try:
+        return (root / "running").read_text().endswith(closure.rpartition(":")[2])
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def launched(root: Path) -> Iterator[None]:
+    settings = {"AGENT_LAUNCHER_SOON_SECONDS": "3", "AGENT_LAUNCHER_STARTS_MAX": "1"}
+    launcher = subprocess.Popen([LAUNCHER, root, "/bin/false"], env={**os.environ, **settings})
+    try:
+        yield
+    finally:
+        launcher.terminate()
+        launcher.wait(60)
+
+
+def fall_back(root: Path) -> None:
+    """From a good release to one that does not start, and back."""
+    until(lambda: is_up(root, GOOD), "the good one is up")
+    switch(root, BAD)
+    until(lambda: (root / "fell-back").exists() and points_to(root, GOOD), "it goes back")
+
+
+def test_an_order_for_what_the_launcher_went_back_to_is_well(root: Path) -> None:
+    switch(root, GOOD)
+    with launched(root):
+        fall_back(root)
+        until(lambda: is_up(root, GOOD), "the good one is up again")
+        assert not is_well(root), "the release that was ordered does not run"
+
+        switch(root, GOOD)  # `channel rollback` orders it
+
+        until(lambda: is_well(root), "the check passes")
+
+
+def test_what_the_launcher_went_back_to_is_not_well_until_it_is_up(root: Path) -> None:
+    switch(root, GOOD)
+    with launched(root):
+        fall_back(root)
+
+    (root / "releases" / GOOD.replace(":", "-") / "start").write_text(ENDS)
+    switch(root, GOOD)
+    with launched(root):
+        until(lambda: not (root / "fell-back").exists(), "it knows the link is not its own")
+
+    assert not is_well(root)
+
+
+def test_a_restart_of_the_launcher_forgets_nothing(root: Path) -> None:
+    switch(root, GOOD)
+    with launched(root):
+        fall_back(root)
+        until(lambda: is_up(root, GOOD), "the good one is up again")
+    with launched(root):
+        until(lambda: is_up(root, GOOD), "the good one is up again")
+        assert not is_well(root)
+    switch(root, OTHER)  # the agent did it at the end
+    with launched(root):
+        until(lambda: is_well(root), "the check passes")
+        switch(root, BAD)
+        until(lambda: (root / "fell-back").exists() and points_to(root, OTHER), "it goes back")
+
+
+def test_a_switch_while_the_launcher_stops_has_a_way_back(root: Path) -> None:
+    switch(root, GOOD)
+    with launched(root):
+        until(lambda: is_up(root, GOOD), "the good one is up")
+    switch(root, BAD)
+
+    with launched(root):
+        until(lambda: (root / "fell-back").exists(), "it goes back")
+
+    assert points_to(root, GOOD)
+
+
+def test_writes_what_runs_once(root: Path) -> None:
+    switch(root, GOOD)
+    with launched(root):
+        until(lambda: is_up(root, GOOD), "the good one is up")
+        (root / "running").write_text("marked")
+        switch(root, GOOD)
+        (root / "fell-back").touch()
+        switch(root, GOOD)
+        until(lambda: not (root / "fell-back").exists(), "it has looked again")
+
+        assert (root / "running").read_text() == "marked"

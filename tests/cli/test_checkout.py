@@ -239,3 +239,56 @@ def test_leaves_no_staged_file_behind(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "web").iterdir() if path.name.startswith(".t")] == [
         ".tidegate.json"
     ]
+
+
+def test_names_that_only_look_like_ours_are_content(tmp_path: Path) -> None:
+    named = {
+        ".tidegate-notes/a.txt",
+        "dir/.tidegate-pull-abcdefgh/b.txt",
+        "dir/.tidegate.json",
+        "dir/.tidegate-references.json",
+    }
+    for path in named:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("x")
+
+    assert set(checkout.read(tmp_path)) == named
+
+
+def killed_pull(place: Path) -> Path:
+    """What is left when a pull had no time to tidy up."""
+    with checkout.staging(place) as stage:
+        left = stage.name
+    (place / left).mkdir(parents=True)
+    (place / left / "half.txt").write_text("half")
+    return place / left
+
+
+def test_a_pull_removes_what_one_that_was_killed_left(tmp_path: Path) -> None:
+    place = tmp_path / "web"
+    write(place, FILES, MARK)
+    left = killed_pull(place)
+
+    assert checkout.read(place) == entries(FILES), "a push does not send it"
+    write(place, FILES, MARK)
+
+    assert not left.exists()
+    assert checkout.read(place) == entries(FILES)
+
+
+def test_a_first_pull_that_was_killed_is_not_in_the_way(tmp_path: Path) -> None:
+    killed_pull(tmp_path / "web")
+
+    checkout.check_free(tmp_path / "web", MARK.name, discard=False)
+
+
+def test_a_pull_leaves_that_of_another_process_alone(tmp_path: Path) -> None:
+    with checkout.staging(tmp_path) as one, checkout.staging(tmp_path) as other:
+        assert one.is_dir()
+        assert other.is_dir()
+
+
+def test_takes_no_file_into_a_directory_of_a_pull(tmp_path: Path) -> None:
+    with pytest.raises(CommandExit, match="no revision can hold"):
+        checkout.check_path(".tidegate-pull-abcdefgh/x")
+    checkout.check_path("dir/.tidegate-pull-abcdefgh/x")

@@ -4,23 +4,27 @@
     --user    ~/.config/tidegate/agent.toml     ~/.config/systemd/user/tidegate-agent.service
 
 Settings that exist are kept. The unit is ours: it is written again when it would differ, unless
-somebody else wrote the file.
+somebody else wrote the file. Its user and the further directories are read back from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tidegate.agent.config import AgentSettings, load
 from tidegate.agent.errors import InstallRefused
 
 MARK: Final = "# Written by `tidegate agent install`."
 UNIT: Final = "tidegate-agent.service"
+ROOT_USER: Final = "root"
+_FURTHER: Final = "# Of --writable:"  # the line after it is read back
 
 _SANDBOX: Final = """\
 NoNewPrivileges=yes
@@ -69,8 +73,11 @@ class InstallRequest(Struct, frozen=True, kw_only=True):
     places: InstallPlaces
     server: str = ""
     channels: tuple[tuple[str, str], ...] = ()  # name, root of the driver symlink
-    writable: tuple[str, ...] = ()  # further directories for the programs that the agent starts
-    run_as: str = ""  # a user of this machine; empty: root, or whoever installs it with --user
+    # Further directories for the programs that the agent starts. None said: as the unit has it, or
+    # none; an empty one: none.
+    writable: tuple[str, ...] = ()
+    # A user of this machine. Empty: as the unit has it, else root, or who installs it with --user.
+    run_as: str = ""
 
 
 class InstallFile(Struct, frozen=True, kw_only=True):
@@ -87,6 +94,7 @@ class InstallPlan(Struct, frozen=True, kw_only=True):
 
     files: tuple[InstallFile, ...]
     next: tuple[str, ...]
+    kept: tuple[str, ...] = ()  # what was not said now, and is as the unit that exists has it
 
 
 def system_places() -> InstallPlaces:
@@ -129,8 +137,10 @@ def plan_install(request: InstallRequest) -> InstallPlan:
         )
         settings = None
     roots = _roots(request, settings)
-    unit = _plan_unit(places.unit, render_unit(request, roots, settings))
-    return InstallPlan(files=(config, unit), next=_next_commands(places, roots))
+    whole, kept = _with_kept(request)
+    unit = _plan_unit(places.unit, render_unit(whole, roots, settings))
+    steps = _next_commands(whole, roots, settings)
+    return InstallPlan(files=(config, unit), next=steps, kept=kept)
 
 
 def apply_install(plan: InstallPlan) -> None:
@@ -156,7 +166,6 @@ def render_unit(
     """The unit: the agent with as little of the machine as it needs."""
     places = request.places
     start = (*request.program, "--config", str(places.config), "--token-file", str(places.token))
-    state = settings.state if settings is not None else str(places.state)
     lines = [
         MARK,
         "# Run it again after a change of the settings: it keeps what is yours.",
@@ -179,16 +188,57 @@ def render_unit(
     ]
     if places.is_user:
         return "\n".join((*lines, "", _USER_SANDBOX, "[Install]", "WantedBy=default.target", ""))
-    if request.run_as:
+    if _other_user(request):
         lines.append(f"User={_quote(request.run_as)}")
-    if state == str(places.state):
+    state = _own_state(request, settings)
+    if state is None:
         lines += [f"StateDirectory={places.state.name}", "StateDirectoryMode=0700"]
-        writable = [*roots, *request.writable]
-    else:
-        writable = [state, *roots, *request.writable]
+    writable = roots if state is None else [state, *roots]
     if writable:
-        lines.append(f"ReadWritePaths={' '.join(map(_quote, dict.fromkeys(writable)))}")
+        lines.append(f"ReadWritePaths={_join(writable)}")
+    if any(request.writable):
+        lines += [_FURTHER, f"ReadWritePaths={_join(filter(None, request.writable))}"]
     return "\n".join((*lines, "", _SANDBOX, "[Install]", "WantedBy=multi-user.target", ""))
+
+
+def _with_kept(request: InstallRequest) -> tuple[InstallRequest, tuple[str, ...]]:
+    """The request with what it leaves open as the unit has it, and that in words."""
+    user, writable = _read_unit(request.places)
+    kept = []
+    if user and not request.run_as:
+        request = replace(request, run_as=user)
+        kept.append(f"--run-as {user}, as the unit has it; --run-as {ROOT_USER} changes it")
+    if writable and not request.writable:
+        request = replace(request, writable=writable)
+        kept += [
+            f"--writable {quote(path)}, as the unit has it; --writable '' changes it"
+            for path in writable
+        ]
+    return request, tuple(kept)
+
+
+def _read_unit(places: InstallPlaces) -> tuple[str, tuple[str, ...]]:
+    """The user and the further directories of the unit that exists, if it is ours."""
+    text = places.unit.read_text() if places.unit.exists() else ""
+    if places.is_user or not text.startswith(MARK):
+        return "", ()
+    user = re.search(r"^User=(.*)$", text, re.MULTILINE)
+    further = re.search(rf"^{_FURTHER}\nReadWritePaths=(.*)$", text, re.MULTILINE)
+    return (
+        next(_split(user[1]), "") if user else "",
+        tuple(_split(further[1])) if further else (),
+    )
+
+
+def _other_user(request: InstallRequest) -> str:
+    """The user of the service, if it is not who installs it."""
+    return "" if request.run_as == ROOT_USER else request.run_as
+
+
+def _own_state(request: InstallRequest, settings: AgentSettings | None) -> str | None:
+    """The state directory that the settings name; None: it is that which systemd makes."""
+    usual = str(request.places.state)
+    return None if settings is None or settings.state == usual else settings.state
 
 
 def _render_settings(request: InstallRequest) -> str:
@@ -229,13 +279,27 @@ def _plan_unit(path: Path, content: str) -> InstallFile:
     return InstallFile(path=path, content=content, mode=0o644, change=change)
 
 
-def _next_commands(places: InstallPlaces, roots: Sequence[str]) -> tuple[str, ...]:
+def _next_commands(
+    request: InstallRequest, roots: Sequence[str], settings: AgentSettings | None
+) -> tuple[str, ...]:
+    """systemd does not start a unit of which a directory is missing."""
+    places, user = request.places, _other_user(request)
+    owner = f" -o {quote(user)}" if user else ""
+    make = f"install -d{owner}" if user else "mkdir -p"
+    further = () if places.is_user else filter(None, request.writable)
+    directories = dict.fromkeys((*roots, *further))
+    state = None if places.is_user else _own_state(request, settings)
+    token = quote(str(places.token))
     systemctl = "systemctl --user" if places.is_user else "systemctl"
     journal = "journalctl --user" if places.is_user else "journalctl"
-    missing = [root for root in roots if not Path(root).is_dir()]
     return (
-        *(f"mkdir -p {quote(root)}" for root in missing),
-        f"install -m 600 TOKEN-FILE {quote(str(places.token))}   # from: tidegate host enroll NAME",
+        *(f"{make} {quote(path)}" for path in directories if not Path(path).is_dir()),
+        *(
+            f"install -d{owner} -m 700 {quote(path)}"
+            for path in (state,)
+            if path is not None and not Path(path).is_dir()
+        ),
+        f"install{owner} -m 600 TOKEN-FILE {token}   # from: tidegate host enroll NAME",
         f"{systemctl} daemon-reload",
         f"{systemctl} enable --now {UNIT}",
         f"{journal} -u {UNIT} -f",
@@ -251,6 +315,17 @@ def _quote(word: str) -> str:
     """A word as systemd reads it: specifiers and quotes mean themselves."""
     escaped = word.replace("\\", "\\\\").replace("%", "%%").replace('"', '\\"')
     return f'"{escaped}"' if set(escaped) & set(" \t;'\"") else escaped
+
+
+def _join(words: Iterable[str]) -> str:
+    return " ".join(map(_quote, dict.fromkeys(words)))
+
+
+def _split(line: str) -> Iterator[str]:
+    """The words that were quoted."""
+    for found in re.finditer(r'"((?:[^"\\]|\\.)*)"|(\S+)', line):
+        word = found[2] if found[1] is None else found[1]
+        yield re.sub(r"\\(.)", r"\1", word.replace("%%", "%"))
 
 
 def _toml(text: str) -> str:

@@ -45,7 +45,13 @@ def install(
     plan = plan_install(request)
     if not is_dry:
         apply_install(plan)
-    return iter((*(_dry_lines(plan) if is_dry else _done_lines(plan)), *_next_lines(plan)))
+    return iter(
+        (
+            *(_dry_lines(plan) if is_dry else _done_lines(plan)),
+            *_kept_lines(plan),
+            *_next_lines(plan),
+        )
+    )
 
 
 def _to_channel(text: str) -> tuple[str, str]:
@@ -70,6 +76,11 @@ def _dry_lines(plan: InstallPlan) -> Iterator[str]:
 def _done_lines(plan: InstallPlan) -> Iterator[str]:
     for file in plan.files:
         yield f"{DID[file.change]} {file.path}"
+
+
+def _kept_lines(plan: InstallPlan) -> Iterator[str]:
+    for kept in plan.kept:
+        yield f"kept {kept}"
 
 
 def _next_lines(plan: InstallPlan) -> Iterator[str]:

@@ -74,9 +74,11 @@ def _parser() -> argparse.ArgumentParser:
         "--channel", action="append", default=[], metavar="NAME=DIR", help="For new settings."
     )
     adding.add_argument(
-        "--writable", action="append", default=[], metavar="DIR", help="Further ones, in the unit."
+        "--writable", action="append", default=[], metavar="DIR", help="Else as the unit has it."
     )
-    adding.add_argument("--run-as", default="", metavar="USER", help="In place of root.")
+    adding.add_argument(
+        "--run-as", default="", metavar="USER", help="Else as the unit has it, or root."
+    )
     adding.add_argument("--user", action="store_true", help="A service of yours, without root.")
     adding.add_argument("--dry-run", action="store_true", help="Print it, and write nothing.")
     return parser

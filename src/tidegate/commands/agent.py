@@ -58,9 +58,15 @@ def agent(ctx: click.Context, file: str | None, token_file: str | None, state: s
     "--writable",
     multiple=True,
     metavar="DIR",
-    help="A further directory that programs of the agent may write to. Repeatable.",
+    help="A further directory that programs of the agent may write to, else those of the unit."
+    " Repeatable.",
 )
-@click.option("--run-as", default="", metavar="USER", help="The user of the service, not root.")
+@click.option(
+    "--run-as",
+    default="",
+    metavar="USER",
+    help="The user of the service; else that of the unit, or root.",
+)
 @click.option("--user", is_flag=True, help="Install a service of your own, without root.")
 @click.option("--dry-run", is_flag=True, help="Print the files, and write nothing.")
 def install(

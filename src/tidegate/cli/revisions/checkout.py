@@ -13,8 +13,10 @@ and bytes, with ``"executable": true`` for a program, written by a pull and by h
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -34,8 +36,9 @@ from tidegate.errors import Invalid, TooLarge
 
 MARK: Final = ".tidegate.json"
 REFERENCES: Final = ".tidegate-references.json"
-SKIPPED: Final = frozenset({MARK, REFERENCES, ".git"})
-STAGED: Final = ".tidegate-"  # what a pull writes before it has all of it
+GIT: Final = ".git"  # is left out at any depth
+STAGED: Final = ".tidegate-pull-"  # what a pull writes before it has all of it
+_STAGE: Final = re.compile(re.escape(STAGED) + r"[a-z0-9_]{8}")  # as ``tempfile`` names it
 PIECE_BYTES: Final = 256 * 1024
 
 Files = dict[str, File]  # by path, as the server spells it; their bytes lie in a directory
@@ -75,7 +78,7 @@ def manifest_of(files: Files, references: Iterable[Reference] = ()) -> FileManif
 
 
 def read(directory: Path) -> Files:
-    """All files below a directory, without ``.git`` and our own mark.
+    """All files below a directory, without ``.git`` and what we write beside the files.
 
     Raises:
         Stop: no such directory, something that is no plain file, too much.
@@ -159,13 +162,16 @@ def _below(directory: Path) -> list[Path]:
     """The files and links, in a fixed order. No link is followed."""
     found: list[Path] = []
     for root, directories, names in os.walk(directory):
-        directories[:] = sorted(
-            name for name in directories if name not in SKIPPED and not name.startswith(STAGED)
+        is_top = Path(root) == directory
+        kept, others = (
+            sorted(name for name in found if name != GIT and not (is_top and _is_ours(name)))
+            for found in (directories, names)
         )
-        for name in (*directories, *sorted(names)):
+        directories[:] = kept
+        for name in (*kept, *others):
             path = Path(root, name)
             mode = path.lstat().st_mode
-            if name in SKIPPED or stat.S_ISDIR(mode):
+            if stat.S_ISDIR(mode):
                 continue
             if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
                 raise CommandExit(
@@ -176,6 +182,11 @@ def _below(directory: Path) -> list[Path]:
                 )
             found.append(path)
     return found
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a name directly in the directory is that of something we write beside the files."""
+    return name in (MARK, REFERENCES) or _STAGE.fullmatch(name) is not None
 
 
 def read_mark(directory: Path) -> CheckoutMark | None:
@@ -198,8 +209,8 @@ def check_free(directory: Path, name: str, *, discard: bool) -> None:
     Raises:
         Stop: names what stands in the way.
     """
-    if not directory.exists() or not any(directory.iterdir()):
-        return
+    if not directory.exists() or all(_STAGE.fullmatch(path.name) for path in directory.iterdir()):
+        return  # what a pull that was killed left is in nobody's way
     mark = read_mark(directory)
     if mark is None or mark.name != name:
         held = "files of its own" if mark is None else mark.name
@@ -228,16 +239,45 @@ def _is_changed(directory: Path, mark: CheckoutMark) -> bool:
 @contextmanager
 def staging(directory: Path) -> Iterator[Path]:
     """A directory on the same disk for files that are still to be checked; it is removed, and so is
-    a directory that was made for it and stays empty.
+    a directory that was made for it and stays empty, and what a pull that was killed left.
     """
     directory.mkdir(parents=True, exist_ok=True)
+    _remove_old_stages(directory)
     stage = Path(tempfile.mkdtemp(dir=directory, prefix=STAGED))
+    in_use = _lock(stage)
     try:
         yield stage
     finally:
         rmtree(stage, ignore_errors=True)
+        if in_use is not None:
+            os.close(in_use)
         with suppress(OSError):
             directory.rmdir()  # fails if anything is in it
+
+
+def _remove_old_stages(directory: Path) -> None:
+    for path in directory.iterdir():
+        if _STAGE.fullmatch(path.name) is None or path.is_symlink():
+            continue
+        if not path.is_dir():
+            path.unlink(missing_ok=True)
+        elif (free := _lock(path)) is not None:
+            rmtree(path, ignore_errors=True)
+            os.close(free)
+
+
+def _lock(stage: Path) -> int | None:
+    """Keep a directory for this process until the number is closed; None: another has it."""
+    try:
+        opened = os.open(stage, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(opened)
+        return None
+    return opened
 
 
 def stage_file(stage: Path, named: str, pieces: Iterable[bytes], *, executable: bool) -> File:
@@ -319,7 +359,8 @@ def check_path(path: str) -> None:
         raise CommandExit(
             ExitCode.REFUSED, f"the server sent an invalid file: {error.detail}", "tidegate doctor"
         ) from None
-    if path.partition("/")[0] in SKIPPED:
+    first = path.partition("/")[0]
+    if first == GIT or _is_ours(first):
         raise CommandExit(
             ExitCode.REFUSED,
             f"the server sent a file {path[:80]!r} that no revision can hold",
