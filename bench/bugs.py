@@ -88,8 +88,8 @@ BUGS: tuple[PlantedBug, ...] = (
         "faults power ci 0",
         (
             "control/storage/blobs/files.py",
-            "                self._renew(Path(name))\n                self._sync(file.fileno())\n",
-            "                self._renew(Path(name))\n",
+            "        self._renew(path)\n        self._sync(file.fileno())\n",
+            "        self._renew(path)\n",
         ),
     ),
     _bug(

@@ -24,8 +24,9 @@ PATHS: Final = {
     "rollout_id": "web-stable@web.1",
     "host_id": "web-01",
     "index": "0",
+    "sha256": "0" * 64,
 }
-QUERIES: Final = {"/plan/forecast": "?channel=web-stable"}
+QUERIES: Final = {"/plan/forecast": "?channel=web-stable", "/events/new": "?after=0"}
 # Members whose form their type does not tell. Everything else is made up by its type.
 MEMBERS: Final[dict[str, Any]] = {
     "repository": "default",

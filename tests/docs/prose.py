@@ -157,8 +157,8 @@ WORKER: Final = """
 ## The worker
 
 These describe the worker's loops. They are part of `/metrics` where `tidegate serve` runs the
-worker. A separate `tidegate worker` serves them on 127.0.0.1 if you set `worker_metrics_port`. Those
-of the archive exist only if the setting `archive` names a directory.
+worker. A separate `tidegate worker` serves them on 127.0.0.1 if you set `worker_metrics_port`.
+Those of the archive exist only if the setting `archive` names a directory.
 
 """
 PERMISSIONS: Final = """

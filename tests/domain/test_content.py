@@ -156,10 +156,10 @@ def test_keeps_the_bit_in_the_stored_manifest() -> None:
 
 
 def test_reads_no_type_that_it_does_not_know() -> None:
-    link = f"l {'0' * 64} 0 a\n".encode()
+    device = f"c {'0' * 64} 0 a\n".encode()
 
     with pytest.raises(KeyError):
-        FileManifest.parse(link)
+        FileManifest.parse(device)
 
 
 def test_shows_a_changed_bit_as_a_change() -> None:

@@ -220,7 +220,13 @@ def what_is_pinned_cannot_be_deleted(story: Story, first: str, second: str) -> N
     with pytest.raises(StillPinned) as refusal:
         story.act(ProposeDeletion, first, MANAGER)
 
-    assert refusal.value.facts == {"release_id": "web.1", "pins": 1, "channels": (CHANNEL,)}
+    assert refusal.value.facts == {
+        "release_id": "web.1",
+        "pins": 1,
+        "channels": (CHANNEL,),
+        "hosts": (),
+        "host_count": 0,
+    }
     assert story.store.read(ALL).events[-1] == before
     assert story.revision(first).lifecycle == Lifecycle.PUBLISHED
     assert story.revision(second).lifecycle == Lifecycle.PUBLISHED

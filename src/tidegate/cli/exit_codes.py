@@ -79,6 +79,7 @@ STATUSES: Final = {
     410: ExitCode.NOT_FOUND,
     412: ExitCode.CONFLICT,
     413: ExitCode.REFUSED,
+    416: ExitCode.USAGE,
     415: ExitCode.USAGE,
     422: ExitCode.REFUSED,
     426: ExitCode.USAGE,

@@ -195,7 +195,7 @@ def simulate(
     It starts now: maintenance windows and freezes with an end hold hosts.
     """
     body: dict[str, Any] = {"channel": channel, "release_id": release, "seed": seed}
-    body |= {"failing": list(failing), "from_history": from_history}
+    body |= {"failing": list(failing)} | ({"from_history": True} if from_history else {})
     found = context.client.write("POST", at("rollouts", "simulate"), body).json()
     if not context.is_for_people:
         context.card(found, [])

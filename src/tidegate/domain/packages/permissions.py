@@ -35,7 +35,12 @@ from tidegate.domain.packages.names import parse
 from tidegate.domain.packages.origins import source_names
 from tidegate.domain.packages.revision_commands import RevisionCommand
 from tidegate.domain.packages.rows import Revision
-from tidegate.domain.packages.slices import ChangeRepository, CreateRepository, CreateRevision
+from tidegate.domain.packages.slices import (
+    ChangeRepository,
+    CreateRepository,
+    CreateRevision,
+    DeleteRepository,
+)
 from tidegate.domain.packages.states import Lifecycle
 from tidegate.domain.packages.updates import (
     ReplaceResources,
@@ -51,6 +56,7 @@ STEP_OF: Final[Mapping[type[Struct], Step]] = MappingProxyType(
     {
         CreateRepository: steps.CREATE_REPOSITORY,
         ChangeRepository: steps.CHANGE_REPOSITORY,
+        DeleteRepository: steps.DELETE_REPOSITORY,
         ImportPackage: steps.IMPORT_PACKAGE,
         DeletePackage: steps.DELETE_PACKAGE,
         CreateRevision: steps.CREATE_REVISION,
