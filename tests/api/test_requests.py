@@ -387,3 +387,81 @@ def test_answers_the_same_question_with_the_open_request(fleet: ServedFleet) -> 
     ids = [item["request_id"] for item in (first, another, theirs, afterwards)]
     assert len(set(ids)) == 4
     assert approve(ann, afterwards).json()["state"] == "executed"
+
+
+def status(who: httpx2.Client) -> dict[str, Any]:
+    found: dict[str, Any] = who.get("/v1/status").json()
+    return found
+
+
+def test_status_names_a_request_to_who_may_approve_it_and_tells_others_that_it_waits(
+    fleet: ServedFleet,
+) -> None:
+    ann, bob = approver(fleet), approver(fleet)
+    protect(fleet, approvals=2)
+    request = ask(fleet)
+    show = f"tidegate request show {request['request_id']}"
+
+    before = status(ann)
+    approve(ann, request)
+    after, others, own = status(ann), status(fleet.viewer), status(fleet.manager)
+
+    (item,) = before["attention"]
+    assert (before["is_well"], item["channel"], item["next"]) == (False, CHANNEL, show)
+    assert "waits for your approval: promote web.1 on web-stable" in item["says"]
+    assert status(bob)["is_well"] is False
+    for seen in (after, others, own):
+        assert (seen["is_well"], seen["attention"]) == (True, [])
+        (notice,) = seen["notices"]
+        assert (notice["kind"], notice["next"]) == ("request", show)
+        assert "waits for the approval of others" in notice["says"]
+    assert own["notices"][0]["says"].startswith("your request R-")
+    approve(bob, request)
+    assert status(fleet.viewer)["notices"] == []
+
+
+def test_status_names_a_break_glass_to_its_reviewers(fleet: ServedFleet) -> None:
+    ann = approver(fleet)
+    alone = fleet.served.as_role(Role.RELEASE_MANAGER, Role.ON_CALL, Role.APPROVER)
+    protect(fleet)
+    headers = {"tidegate-break-glass": "it%20burns"}
+    done = alone.post(f"{HERE}/promote", json={"release_id": "web.1"}, headers=headers)
+    assert done.status_code == 200, done.text
+
+    reviewer, own = status(ann), status(alone)
+
+    (item,) = reviewer["attention"]
+    assert (reviewer["is_well"], "waits for your review" in item["says"]) == (False, True)
+    assert item["next"].startswith("tidegate request show R-")
+    assert (own["is_well"], [one["kind"] for one in own["notices"]]) == (True, ["request"])
+
+
+def test_status_names_a_proposal_to_who_may_approve_it(fleet: ServedFleet) -> None:
+    fleet.draft("v1", packageName="api")
+    fleet.push("default.api.v1", a="1")
+    assert fleet.step(fleet.author, "propose", "default.api.v1").status_code == 200
+
+    reviewer, author = status(fleet.approver), status(fleet.author)
+
+    (item,) = reviewer["attention"]
+    assert (reviewer["is_well"], item["next"]) == (False, "tidegate rev approve default.api.v1")
+    assert (author["is_well"], author["approvals_waiting"]) == (True, 1)
+
+
+def test_status_shows_freezes_and_holds_without_an_alarm(fleet: ServedFleet) -> None:
+    until = (fleet.clock() + timedelta(hours=2)).isoformat()
+    body = {"reason": "holidays", "channels": [CHANNEL], "until": until}
+    assert fleet.operator.post("/v1/freezes", json=body).status_code == 201
+    assert fleet.operator.post(f"{HERE}/hold", json=WHY).status_code == 200
+
+    found = status(fleet.viewer)
+    fleet.wait(7_201)
+    later = status(fleet.viewer)
+
+    assert found["is_well"] is True
+    freeze, hold = found["notices"]
+    assert (freeze["kind"], hold["kind"], hold["channel"]) == ("freeze", "hold", CHANNEL)
+    assert "web-stable frozen by " in freeze["says"]
+    assert freeze["says"].endswith("until 2026-04-24 22:00 UTC: holidays")
+    assert hold["says"].startswith("held by ")
+    assert [item["kind"] for item in later["notices"]] == ["hold"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet, serve_fleet
+from tests.api.served_fleet import CHANNEL, ROLLOUT, WAVES, ServedFleet, serve_fleet
 from tidegate.domain.rollouts.rows import Rollout, rollout_key
 
 HTTP = {"engines": None, "reason": "what HTTP shows does not depend on the engine"}
@@ -379,3 +379,65 @@ def test_goes_on_with_a_manual_wave_by_hand(fleet: ServedFleet) -> None:
 
     assert done.status_code == 200, done.text
     assert fleet.agents["web-01"].order() is not None
+
+
+def test_a_soak_is_progress_and_no_alarm(fleet: ServedFleet) -> None:
+    fleet.sail()
+    under_way = fleet.viewer.get(f"/v1/rollouts/{ROLLOUT}").json()
+    agent = fleet.agents["web-01"]
+    order = agent.order()
+    assert order is not None
+    agent.activate(order)
+    fleet.dispatch()
+
+    shown = fleet.viewer.get(f"/v1/rollouts/{ROLLOUT}").json()
+    status = fleet.viewer.get("/v1/status").json()
+
+    assert under_way["progress"]["says"] == "wave 1 of 2 (canary): 0 of 1 hosts done"
+    progress = {"says": "wave 1 of 2 (canary) soaks", "until": "2026-04-24T20:00:30Z"}
+    assert shown["progress"] == progress
+    (gate,) = shown["gates"]
+    assert (gate["gate"], gate["needs_person"]) == ("wave-promotion", False)
+    assert (status["is_well"], status["attention"], status["notices"]) == (True, [], [])
+    assert status["channels"][0]["progress"] == progress
+
+
+def test_a_wave_that_waits_for_a_person_is_an_alarm(fleet: ServedFleet) -> None:
+    fleet.sail(waves=[WAVES[0], {**WAVES[1], "manual": True}])
+    fleet.converge("web-01")
+    fleet.dispatch(thorough=True)
+
+    shown = fleet.viewer.get(f"/v1/rollouts/{ROLLOUT}").json()
+    status = fleet.viewer.get("/v1/status").json()
+
+    assert [gate["needs_person"] for gate in shown["gates"]] == [True]
+    (item,) = status["attention"]
+    assert "wave all waits for an operator to continue it" in item["says"]
+
+
+def test_an_edge_is_an_alarm_only_where_nothing_opens_it(fleet: ServedFleet) -> None:
+    fleet.create()
+    late = {
+        "channel": "late",
+        "package": "default/web",
+        "selector": "app=late",
+        "policy": {"waves": WAVES, "edges": [{"channel": CHANNEL}]},
+    }
+    assert fleet.manager.post("/v1/channels", json=late).status_code == 201
+    fleet.enroll("late-01", app="late", tier="canary")
+    opened = fleet.manager.post("/v1/channels/late/promote", json={"release_id": "web.1"})
+    assert opened.status_code == 200, opened.text
+
+    def needed() -> list[tuple[str, bool]]:
+        fleet.dispatch(thorough=True)
+        found = fleet.viewer.get("/v1/rollouts/late@web.1").json()["gates"]
+        return [(gate["gate"], gate["needs_person"]) for gate in found]
+
+    never = needed()
+    fleet.promote()
+    going = needed()
+    fleet.operator.post(f"/v1/rollouts/{ROLLOUT}/pause", json={"reason": "wait"})
+
+    assert never == [("channel-edges", True)]
+    assert going == [("channel-edges", False)]
+    assert needed() == [("channel-edges", True)]

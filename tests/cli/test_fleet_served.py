@@ -116,6 +116,24 @@ def test_shows_the_installation_on_one_screen(
     assert "1 rollout open" in paused.out
 
 
+def test_status_exits_with_1_only_for_what_needs_the_caller(
+    served: Served, operator: Shell, tmp_path: Path
+) -> None:
+    enroll(served, "web-01", "web-02", "web-03")
+    make_channel(operator, tmp_path)
+    operator.run("freeze", "create", "--channel", "web-stable", *WHY)
+    frozen = operator.run("status")
+    operator.run("channel", "promote", "web-stable", "web.1")
+    going = operator.run("status")
+
+    assert (frozen.code, going.code) == (0, 0), going.out
+    assert "✔ Nothing needs you." in frozen.out
+    assert "! web-stable frozen by " in frozen.out
+    assert "next: tidegate freeze delete " in frozen.out
+    assert "✘" not in going.out
+    assert "Rolling out, wave 1 of " in going.out
+
+
 def test_holds_and_freezes(operator: Shell, tmp_path: Path) -> None:
     make_channel(operator, tmp_path)
 

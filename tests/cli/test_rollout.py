@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,28 @@ def test_says_what_holds_a_rollout_back(tmp_path: Path) -> None:
 
     assert "■ paused by user_1" in shown.out
     assert "✘ freeze: holidays (since 2026-12-24 00:00:00Z)" in shown.out
+
+
+def test_shows_a_wait_that_ends_by_itself_as_progress(tmp_path: Path) -> None:
+    gates = [
+        {"gate": "wave-promotion", "reason": "e2: wave all waits", "since": "2026-12-24T00:00:00Z"},
+        {"gate": "window", "reason": "nights is closed", "since": "2026-12-24T00:00:00Z"},
+    ]
+    until = (datetime.now(UTC) + timedelta(seconds=170)).isoformat()
+    soaks = rollout(
+        "Active",
+        0,
+        wave("canary", 2),
+        gates=[gate | {"needs_person": False} for gate in gates],
+        progress={"says": "wave 1 of 2 (canary) soaks", "until": until},
+    )
+    with serve_script(playing(soaks)) as server:
+        shown = Shell(tmp_path / "home", server.url, "t").run("rollout", "show", ROLLOUT)
+
+    assert "✘" not in shown.out
+    assert "wave 1 of 2 (canary) soaks, 3 min left" in shown.out
+    assert "· window: nights is closed" in shown.out
+    assert "wave-promotion" not in shown.out
 
 
 def test_explains_gate_by_gate_with_what_decides(tmp_path: Path) -> None:

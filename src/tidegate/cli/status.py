@@ -10,7 +10,7 @@ from tidegate.cli.live_view import Line, follow, paint, table_lines
 from tidegate.cli.output import Cell, Item, StateCell, say, text
 from tidegate.cli.paths import at
 from tidegate.cli.symbols import clean
-from tidegate.cli.waiting import OUTCOMES
+from tidegate.cli.waiting import OUTCOMES, progress_text
 
 TITLES = ("CHANNEL", "WANTED", "HOSTS ON IT", "SILENT", "NEWEST ROLLOUT")
 
@@ -26,18 +26,33 @@ def newest_cell(item: Item) -> Cell:
     state = str(item.get("state"))
     if state in ("Reverted", "Failed"):
         return StateCell(state, "Stopped")
+    if item.get("progress"):
+        return StateCell(state, f"Rolling out, {progress_text(item['progress'])}")
     return StateCell(state, f"Rolling out, wave {item['wave']} of {item['waves']}")
+
+
+def _said(item: Item, mark: str, colour: str) -> list[Line]:
+    """What is said of a channel, or of none, and the next command."""
+    where = f"{clean(item['channel'])}: " if item.get("channel") else ""
+    return [
+        [(f"{mark} {where}{clean(item['says'])}", colour)],
+        [(f"    next: {clean(item['next'])}", "default")],
+    ]
 
 
 def frame(found: Item) -> list[Line]:
     """The screen."""
     lines: list[Line] = []
+    notices = found.get("notices") or []
     if found["is_well"]:
-        lines.append([("✔ All is well.", "green")])
+        lines.append([("✔ Nothing needs you." if notices else "✔ All is well.", "green")])
+    else:
+        lines.append([("What needs you:", "default")])
     for item in found["attention"]:
-        where = f"{clean(item['channel'])}: " if item.get("channel") else ""
-        lines.append([(f"✘ {where}{clean(item['says'])}", "red")])
-        lines.append([(f"    next: {clean(item['next'])}", "default")])
+        lines += _said(item, "✘", "red")
+    for item in notices:
+        is_stop = item["kind"] in ("freeze", "hold")
+        lines += _said(item, "!" if is_stop else "·", "yellow" if is_stop else "default")
     counts = (
         (found["open_rollouts"], "rollout open", "rollouts open"),
         (found["approvals_waiting"], "proposal waits", "proposals wait"),
@@ -69,7 +84,9 @@ def frame(found: Item) -> list[Line]:
 def status(context: CommandContext, watch: bool) -> None:
     """Show every channel, what is under way and what needs you, on one screen.
 
-    Exits with 0 if nothing needs a person and with 1 if something does.
+    It names the requests and proposals that wait for your approval, and freezes and holds.
+    Exits with 0 if nothing needs you and with 1 if something does. What ends by itself, such as a
+    soak, and what waits for other people is shown and is no error.
     """
     path = at("status")
     if watch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeVar
 
 import click
@@ -12,7 +13,8 @@ from tidegate.cli.exit_codes import CommandExit, ExitCode
 from tidegate.cli.live_view import Line, follow, span, wave_line
 from tidegate.cli.output import Item, StateCell, dig, note, when
 from tidegate.cli.paths import at
-from tidegate.cli.symbols import clean
+from tidegate.cli.symbols import clean, duration
+from tidegate.cli.times import parsed
 
 SECONDS_DEFAULT = 3_600
 ENDS: Final = {
@@ -113,17 +115,30 @@ def rollout_frame(found: Any) -> list[Line]:
         lines.append([(f"  ended {when(found['outcome_at'])} ({state})", "default")])
     width = max((len(clean(dig(wave, "name") or "")) for wave in waves), default=0)
     lines += [wave_line(number, wave, current, width) for number, wave in enumerate(waves)]
-    for gate in found.get("gates") or []:
-        since = when(gate.get("since"))
-        lines.append(
-            [
-                (
-                    f"  ✘ {clean(gate['gate'])}: {clean(gate.get('reason', ''))} (since {since})",
-                    "yellow",
-                )
-            ]
-        )
-    return lines
+    if found.get("progress"):
+        lines.append([(f"  {progress_text(found['progress'])}", "default")])
+    return lines + [line for gate in found.get("gates") or [] for line in _gate_lines(gate)]
+
+
+def progress_text(progress: Item, now: datetime | None = None) -> str:
+    """What a rollout does, and how long that still takes, in whole minutes."""
+    says = clean(progress["says"])
+    if not progress.get("until"):
+        return says
+    left = (parsed(progress["until"]) - (now or datetime.now(UTC))).total_seconds()
+    if left < 60:
+        return f"{says}, less than 1 min left"
+    return f"{says}, {duration(-(-left // 60) * 60)} left"
+
+
+def _gate_lines(gate: Item) -> list[Line]:
+    """A shut gate. Only one that needs a person is an alarm; the waves before are shown above."""
+    alarm = gate.get("needs_person", True)
+    if not alarm and gate["gate"] == "wave-promotion":
+        return []
+    mark, colour = ("✘", "yellow") if alarm else ("·", "default")
+    says = f"{clean(gate['gate'])}: {clean(gate.get('reason', ''))}"
+    return [[(f"  {mark} {says} (since {when(gate.get('since'))})", colour)]]
 
 
 def wait_for_rollout(context: CommandContext, rollout_id: str, wait: WaitOption) -> None:

@@ -135,7 +135,7 @@ def make_parts(installation: Installation, routes: Sequence[Route]) -> Parts:
         pictures,
         HostLists(reads),
         people,
-        StatusReader(reads, fleet_reader, pictures),
+        StatusReader(reads, fleet_reader, pictures, people),
         CommitWaiters(tail),
         OrderWaiters(tail, installation.listeners),
         ApiDocument(tuple(routes), __version__),

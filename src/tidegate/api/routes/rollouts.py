@@ -25,6 +25,7 @@ from tidegate.control.queries.rollout_lists import (
     RolloutsWanted,
     newest_rollouts,
 )
+from tidegate.control.queries.rollout_waits import GateShown, find_progress, list_gates
 from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope
@@ -38,9 +39,9 @@ from tidegate.domain.planner import MalformedPlan, Plan, opened_waves
 from tidegate.domain.rollouts.facts import OpenedWave
 from tidegate.domain.rollouts.folds import rollout_tallies, rollouts
 from tidegate.domain.rollouts.names import channel_of
+from tidegate.domain.rollouts.progress import RolloutProgress
 from tidegate.domain.rollouts.rows import (
     GateOverride,
-    GateStatus,
     Rollout,
     RolloutGates,
     RolloutTally,
@@ -139,7 +140,8 @@ class RolloutShown(Rollout, frozen=True, kw_only=True):
     outcome_at: datetime | None = None
     cause: Cause | None = None  # what made it end so
     cause_id: str | None = None
-    gates: tuple[GateStatus, ...] = ()
+    gates: tuple[GateShown, ...] = ()
+    progress: RolloutProgress | None = None  # what it does now; None: over, stopped or paused
     overrides: tuple[GateOverride, ...] = ()  # gates that it passes, and who says so
     plan: PlanSummary | None = None
 
@@ -238,7 +240,7 @@ def get(
     tally = row_history.row_at(rollout_tallies, rollout_id, query, position)
     if row is None or tally is None:
         raise RolloutUnknown(rollout_id)
-    body = _body(fleet_reader, row, tally.row, None)
+    body = _body(fleet_reader, row, tally.row)
     return Response(body, version=row.version, beside=(tally.version,), position=position)
 
 
@@ -251,17 +253,16 @@ def show_rollout(reads: Reads, fleet_reader: FleetReader, rollout_id: str) -> Re
     )
     if row is None or tally is None:
         raise RolloutUnknown(rollout_id)
-    body = _body(fleet_reader, row, tally.row, None if gates is None else gates.row)
+    body = replace(
+        _body(fleet_reader, row, tally.row),
+        gates=list_gates(fleet_reader, tally.row, None if gates is None else gates.row),
+        progress=find_progress(reads, tally.row),
+    )
     beside = (tally.version, 0 if gates is None else gates.version)
     return Response(body, version=row.version, beside=beside)
 
 
-def _body(
-    fleet_reader: FleetReader,
-    found: Found[Rollout],
-    tally: RolloutTally,
-    gates: RolloutGates | None,
-) -> RolloutShown:
+def _body(fleet_reader: FleetReader, found: Found[Rollout], tally: RolloutTally) -> RolloutShown:
     return RolloutShown(
         **asdict(found.row),
         version=found.version,
@@ -278,7 +279,6 @@ def _body(
         outcome_at=tally.outcome_at,
         cause=tally.cause,
         cause_id=tally.cause_id,
-        gates=() if gates is None else gates.blocked,
         overrides=tally.overrides,
         plan=_summary(fleet_reader, found.row),
     )

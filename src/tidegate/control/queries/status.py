@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
-from typing import Final
+from enum import StrEnum
+from typing import Final, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.queries.fleet_picture import ChannelPicture, FleetPictures
+from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Reads
-from tidegate.domain.access.roles import EVERYWHERE
-from tidegate.domain.access.scopes import repository_scope
-from tidegate.domain.channels.rows import CHANNELS, QUARANTINE, Channel
+from tidegate.control.queries.rollout_waits import GateShown, find_progress, list_gates
+from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.roles import EVERYWHERE, Verb
+from tidegate.domain.access.scopes import channel_scope, repository_scope
+from tidegate.domain.access.steps import (
+    APPROVE_REQUEST,
+    APPROVE_REVISION,
+    REVIEW_REQUEST,
+    RUN_REQUEST,
+)
+from tidegate.domain.channels.rows import CHANNELS, FREEZES, QUARANTINE, Channel, Freeze
 from tidegate.domain.fleet.agent_versions import OLD_AGENTS_COMMAND, old_agents_text
-from tidegate.domain.packages.rows import REVISIONS
+from tidegate.domain.gates.edges import time_text
+from tidegate.domain.packages.revision_commands import list_unmet
+from tidegate.domain.packages.rows import REVISIONS, Repository, Revision, repository_key
 from tidegate.domain.packages.states import Lifecycle
+from tidegate.domain.requests.rows import REQUESTS, ChannelRequest
+from tidegate.domain.requests.states import RequestState
+from tidegate.domain.requests.words import describe_request
+from tidegate.domain.rollouts.progress import RolloutProgress
 from tidegate.domain.rollouts.rows import RolloutGates, RolloutTally, gates_key, tally_key
 from tidegate.domain.rollouts.states import Outcome
 
 PROPOSED_MAX: Final = 200  # counted
+REQUESTS_MAX: Final = 200  # looked at, of each state
+NAMED_MAX: Final = 5  # proposals that are named one by one
 SILENT_SHARE: Final = 0.05  # of a channel's hosts: more of them need a person
-
-Sees = Callable[[str], bool]  # a scope → whether the person may read it
 
 
 class Attention(Struct, frozen=True, kw_only=True):
@@ -32,6 +48,23 @@ class Attention(Struct, frozen=True, kw_only=True):
     channel: str | None
     says: str
     since: datetime | None
+    next: str
+
+
+class NoticeKind(StrEnum):
+    FREEZE = "freeze"
+    HOLD = "hold"
+    REQUEST = "request"
+    GATE = "gate"
+
+
+class StatusNotice(Struct, frozen=True, kw_only=True):
+    """Something to know that does not need the person who asks."""
+
+    kind: NoticeKind
+    channel: str | None
+    says: str
+    until: datetime | None = None
     next: str
 
 
@@ -47,6 +80,7 @@ class ChannelStatus(Struct, frozen=True, kw_only=True):
     wave: int  # that it is in, counted from 1
     waves: int
     held_by: str | None
+    progress: RolloutProgress | None = None  # of an open rollout; None: stopped or paused
 
 
 class StatusReport(Struct, frozen=True, kw_only=True):
@@ -54,29 +88,42 @@ class StatusReport(Struct, frozen=True, kw_only=True):
     is_well: bool  # nothing needs a person
     channels: tuple[ChannelStatus, ...]
     attention: tuple[Attention, ...]
+    notices: tuple[StatusNotice, ...]
     open_rollouts: int
     approvals_waiting: int
     quarantined: int
 
 
+class Findings(NamedTuple):
+    """What a part of the report adds."""
+
+    attention: list[Attention]
+    notices: list[StatusNotice]
+
+
 class StatusReader:
     """Reads the rows that the report shows."""
 
-    def __init__(self, reads: Reads, fleet: FleetReader, pictures: FleetPictures) -> None:
+    def __init__(
+        self, reads: Reads, fleet: FleetReader, pictures: FleetPictures, people: PeopleNames
+    ) -> None:
         self._reads = reads
         self._fleet = fleet
         self._pictures = pictures
+        self._people = people
 
-    def report(self, sees_channel: Sees, sees_scope: Sees) -> StatusReport:
-        """What somebody who sees these channels and scopes is told."""
+    def report(self, caller: Caller) -> StatusReport:
+        """What this person is told: of the channels that they may read, and what needs them."""
         picture = self._pictures.look()
         drawn = {item.channel: item for item in picture.channels}
         shown: list[ChannelStatus] = []
-        attention: list[Attention] = []
+        found = self._requests(caller, picture.taken_at)
+        found.notices[:0] = self._freezes(caller, picture.taken_at)
+        proposals, waiting = self._proposals(caller)
         under_way = 0
-        for found in self._reads.iterate(CHANNELS):
-            channel: Channel = found.row
-            if not sees_channel(channel.channel):
+        for item in self._reads.iterate(CHANNELS):
+            channel: Channel = item.row
+            if not _reads_channel(caller, channel.channel):
                 continue
             pictured = drawn.get(channel.channel) or ChannelPicture(channel=channel.channel)
             rollout_id = channel.newest_rollout_id
@@ -85,26 +132,160 @@ class StatusReader:
                 tally, gates = self._reads.find_all(
                     (tally_key(rollout_id), RolloutTally), (gates_key(rollout_id), RolloutGates)
                 )
-            newest = None if tally is None else tally.row
-            under_way += newest is not None and newest.outcome is None
-            shown.append(_channel(channel, pictured, newest))
-            attention += _needs(channel, pictured, newest, None if gates is None else gates.row)
-        proposed = self._reads.range(
-            REVISIONS, index="by_lifecycle", of=(str(Lifecycle.PROPOSED),), limit=PROPOSED_MAX
+            newest: RolloutTally | None = None if tally is None else tally.row
+            is_open = newest is not None and newest.outcome is None
+            under_way += is_open
+            progress = find_progress(self._reads, newest) if newest is not None else None
+            shown.append(replace(_channel(channel, pictured, newest), progress=progress))
+            shut: tuple[GateShown, ...] = ()
+            if newest is not None and is_open:
+                shut = list_gates(self._fleet, newest, None if gates is None else gates.row)
+            part = _describe(channel, pictured, newest, shut)
+            found.attention.extend(part.attention)
+            found.notices.extend(part.notices)
+        kept = sum(
+            _reads_channel(caller, item.row.channel) for item in self._reads.iterate(QUARANTINE)
         )
-        waiting = sum(sees_scope(repository_scope(item.row.repository)) for item in proposed)
-        kept = sum(sees_channel(item.row.channel) for item in self._reads.iterate(QUARANTINE))
-        if picture.old_agents and sees_scope(EVERYWHERE):
-            attention.append(_old_agents(picture.old_agents))
+        found.attention.extend(proposals)
+        if picture.old_agents and caller.principal.may(Verb.READ, EVERYWHERE):
+            found.attention.append(_old_agents(picture.old_agents))
+        name_in = self._people.name_in
         return StatusReport(
             at=picture.taken_at,
-            is_well=not attention,
+            is_well=not found.attention,
             channels=tuple(shown),
-            attention=tuple(attention),
+            attention=tuple(replace(one, says=name_in(one.says)) for one in found.attention),
+            notices=tuple(replace(one, says=name_in(one.says)) for one in found.notices),
             open_rollouts=under_way,
             approvals_waiting=waiting,
             quarantined=kept,
         )
+
+    def _freezes(self, caller: Caller, now: datetime) -> list[StatusNotice]:
+        notices: list[StatusNotice] = []
+        for item in self._reads.iterate(FREEZES):
+            row: Freeze = item.row
+            seen = [name for name in row.channels if _reads_channel(caller, name)]
+            if (row.channels and not seen) or (row.until is not None and row.until <= now):
+                continue
+            what = ", ".join(seen) or "every channel"
+            until = "until it is ended" if row.until is None else f"until {time_text(row.until)}"
+            notices.append(
+                StatusNotice(
+                    kind=NoticeKind.FREEZE,
+                    channel=None,
+                    says=f"{what} frozen by {row.operator} {until}: {row.reason}",
+                    until=row.until,
+                    next=f"tidegate freeze delete {row.freeze_id} --reason …",
+                )
+            )
+        return notices
+
+    def _requests(self, caller: Caller, now: datetime) -> Findings:
+        """Requests on protected channels that wait, for the caller or for others."""
+        found = Findings([], [])
+        for state in (RequestState.WAITING, RequestState.APPROVED, RequestState.TO_REVIEW):
+            page = self._reads.newest(REQUESTS, "by_state", of=(str(state),), limit=REQUESTS_MAX)
+            for item in page:
+                row: ChannelRequest = item.row
+                expired = row.expires_at is not None and row.expires_at <= now
+                if _reads_channel(caller, row.channel) and not expired:
+                    _add_request(found, row, caller)
+        return found
+
+    def _proposals(self, caller: Caller) -> tuple[list[Attention], int]:
+        """Proposed revisions that the caller may approve, and how many they may read."""
+        page = self._reads.range(
+            REVISIONS, index="by_lifecycle", of=(str(Lifecycle.PROPOSED),), limit=PROPOSED_MAX
+        )
+        found: list[Attention] = []
+        quorums: dict[str, int] = {}
+        waiting, more = 0, 0
+        for item in page:
+            row: Revision = item.row
+            scope = repository_scope(row.repository)
+            if not caller.principal.may(Verb.READ, scope):
+                continue
+            waiting += 1
+            if row.repository not in quorums:
+                owner = self._reads.find(repository_key(row.repository), Repository)
+                quorums[row.repository] = 1 if owner is None else owner.row.quorum
+            if not _may_approve(caller, row, quorums[row.repository]):
+                continue
+            if len(found) == NAMED_MAX:
+                more += 1
+                continue
+            by = row.proposed_by or row.created_by
+            found.append(
+                Attention(
+                    channel=None,
+                    says=f"{row.name} of {by} waits for your approval",
+                    since=row.proposed_at,
+                    next=f"tidegate rev approve {row.name}",
+                )
+            )
+        if more:
+            found.append(
+                Attention(
+                    channel=None,
+                    says=f"{more} more {'proposal waits' if more == 1 else 'proposals wait'} "
+                    "for your approval",
+                    since=None,
+                    next="tidegate rev list --lifecycle Proposed",
+                )
+            )
+        return found, waiting
+
+
+def _reads_channel(caller: Caller, channel: str) -> bool:
+    return caller.principal.may(Verb.READ, channel_scope(channel))
+
+
+def _may_approve(caller: Caller, row: Revision, quorum: int) -> bool:
+    """Whether the caller's approval of the proposal would count now."""
+    own = quorum > 0 and caller.id in (row.proposed_by, *row.editors)
+    barred = caller.principal.approvals_barred_until is not None
+    if own or barred or caller.id in row.approvals or list_unmet(row):
+        return False
+    return caller.may(APPROVE_REVISION, repository_scope(row.repository))
+
+
+def _add_request(found: Findings, row: ChannelRequest, caller: Caller) -> None:
+    """A request: what needs the caller, and else who it waits for."""
+    what = describe_request(row.kind, row.channel, row.command)
+    show = f"tidegate request show {row.request_id}"
+    scopes = [channel_scope(name) for name in row.channels]
+    own = caller.id == row.by
+    mine = "your request" if own else "request"
+    by = "" if own else f" of {row.by}"
+    barred = caller.principal.approvals_barred_until is not None
+    match row.state:
+        case RequestState.APPROVED:
+            step, done, words = RUN_REQUEST, False, "is approved and not carried out"
+            waits = f"{words} yet"
+        case RequestState.TO_REVIEW:
+            step, done = REVIEW_REQUEST, own or barred
+            words = "went past the approval with break-glass and waits for your review"
+            waits = "went past the approval with break-glass and waits for a review by others"
+        case _:
+            step, done = APPROVE_REQUEST, own or barred or caller.id in row.approvals
+            words, waits = "waits for your approval", "waits for the approval of others"
+    if not done and all(caller.may(step, scope) for scope in scopes):
+        says = f"{mine} {row.request_id}{by} {words}: {what}"
+        found.attention.append(
+            Attention(channel=row.channel, says=says, since=row.made_at, next=show)
+        )
+        return
+    says = f"{mine} {row.request_id}{by} {waits}: {what}"
+    found.notices.append(
+        StatusNotice(
+            kind=NoticeKind.REQUEST,
+            channel=row.channel,
+            says=says,
+            until=row.expires_at,
+            next=show,
+        )
+    )
 
 
 def _old_agents(host_ids: tuple[str, ...]) -> Attention:
@@ -132,33 +313,38 @@ def _channel(
     )
 
 
-def _needs(
+def _describe(
     channel: Channel,
     pictured: ChannelPicture,
     tally: RolloutTally | None,
-    gates: RolloutGates | None,
-) -> list[Attention]:
-    """What of a channel needs a person."""
+    shut: tuple[GateShown, ...],
+) -> Findings:
+    """What of a channel needs a person, and what else is to be known of it."""
     name = channel.channel
-    found: list[Attention] = []
+    found = Findings([], [])
 
     def needs(says: str, since: datetime | None, command: str) -> None:
-        found.append(Attention(channel=name, says=says, since=since, next=command))
+        found.attention.append(Attention(channel=name, says=says, since=since, next=command))
 
-    if tally is not None and tally.outcome is None:
+    def notes(kind: NoticeKind, says: str, command: str) -> None:
+        found.notices.append(StatusNotice(kind=kind, channel=name, says=says, next=command))
+
+    is_open = tally is not None and tally.outcome is None
+    if tally is not None and is_open:
         if tally.halted_at is not None:
             says = f"{tally.target_ref} stopped: {tally.halted_by or 'a host'} failed"
             needs(says, tally.halted_at, f"tidegate rollout explain {name}")
         elif tally.paused_at is not None:
             says = f"{tally.target_ref} is paused"
             needs(says, tally.paused_at, f"tidegate rollout resume {name} --reason …")
-        elif gates is not None and gates.blocked:
-            gate = gates.blocked[0]
-            needs(
-                f"{tally.target_ref} waits: {gate.reason}",
-                gate.since,
-                f"tidegate rollout explain {name}",
-            )
+        else:
+            why = f"tidegate rollout explain {name}"
+            for gate in _worth_telling(shut):
+                says = f"{tally.target_ref} waits: {gate.reason}"
+                if gate.needs_person:
+                    needs(says, gate.since, why)
+                else:
+                    notes(NoticeKind.GATE, says, why)
     elif tally is not None and tally.outcome in (Outcome.FAILED, Outcome.ROLLED_BACK):
         words = "failed" if tally.outcome is Outcome.FAILED else "was rolled back"
         needs(
@@ -167,9 +353,23 @@ def _needs(
             f"tidegate channel rollback {name} --dry-run",
         )
     if channel.held_at is not None:
-        says = f"held: {channel.held_reason or 'no reason given'}"
-        needs(says, channel.held_at, f"tidegate channel release {name} --reason …")
+        says = f"held by {channel.held_by} since {time_text(channel.held_at)}"
+        says = f"{says}: {channel.held_reason or 'no reason given'}"
+        command = f"tidegate channel release {name} --reason …"
+        if is_open:
+            needs(says, channel.held_at, command)
+        else:
+            notes(NoticeKind.HOLD, says, command)
     if pictured.hosts and pictured.silent > SILENT_SHARE * pictured.hosts:
         says = f"{pictured.silent} of {pictured.hosts} hosts are silent"
         needs(says, None, "tidegate host list")
     return found
+
+
+def _worth_telling(shut: tuple[GateShown, ...]) -> list[GateShown]:
+    """The first gate that needs a person; without one, those that are told in no other place. A
+    hold and a freeze have a line of their own, a wave under way is progress.
+    """
+    rest = [item for item in shut if item.gate not in ("freeze", "hold")]
+    urgent = [item for item in rest if item.needs_person]
+    return urgent[:1] or [item for item in rest if item.gate != "wave-promotion"]

@@ -86,10 +86,15 @@ def demand_alive(revision: Revision) -> None:
 
 def demand_ready(revision: Revision) -> None:
     """That every readiness gate has a condition of status True. Raises: NotReady."""
-    met = {item.type for item in revision.conditions if item.status is ConditionStatus.TRUE}
-    unmet = [gate for gate in revision.gates if gate not in met]
+    unmet = list_unmet(revision)
     if unmet:
         raise NotReady(unmet)
+
+
+def list_unmet(revision: Revision) -> list[str]:
+    """The readiness gates that no condition of status True meets."""
+    met = {item.type for item in revision.conditions if item.status is ConditionStatus.TRUE}
+    return [gate for gate in revision.gates if gate not in met]
 
 
 def demand_companion(row: Row | None, name: str) -> Row:

@@ -1,0 +1,60 @@
+"""What an open rollout does now, and which of its shut gates need a person."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidegate.control.fleet.reader import FleetReader
+from tidegate.control.queries.reads import Reads
+from tidegate.domain.gates.attention import describe_stuck_wave, needs_person
+from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord, record_id
+from tidegate.domain.hosts.states import HostState
+from tidegate.domain.rollouts.progress import RolloutProgress, describe_progress
+from tidegate.domain.rollouts.rows import GateStatus, RolloutGates, RolloutTally
+
+RECORDS_MAX: Final = 500  # read to know when a soak ends; of more hosts no time is given
+
+
+class GateShown(GateStatus, frozen=True, kw_only=True):
+    """A gate that is shut, and whether it opens by itself."""
+
+    needs_person: bool
+
+
+def list_gates(
+    fleet: FleetReader, tally: RolloutTally, gates: RolloutGates | None
+) -> tuple[GateShown, ...]:
+    """The gates that hold an open rollout back. Their reasons are of the time when they shut; what
+    is said of a wave that waits for a person is of now.
+    """
+    if gates is None or not gates.blocked:
+        return ()
+    edges = [
+        (edge, fleet.preceding(edge, tally.target_ref, tally.target_closure))
+        for edge in tally.edges
+    ]
+    return tuple(
+        GateShown(
+            gate=item.gate,
+            reason=(item.gate == "wave-promotion" and describe_stuck_wave(tally)) or item.reason,
+            since=item.since,
+            needs_person=needs_person(item.gate, tally, edges),
+        )
+        for item in gates.blocked
+    )
+
+
+def find_progress(reads: Reads, tally: RolloutTally) -> RolloutProgress | None:
+    """What the rollout does now; None: it is over, stopped or paused."""
+    until = None
+    if tally.outcome is None and any(wave.count(HostState.SOAKING) for wave in tally.waves):
+        prefix = record_id(tally.rollout_id, "")
+        found = reads.range(HOST_RECORDS, prefix=prefix, limit=RECORDS_MAX)
+        rows: list[HostRecord] = [item.row for item in found]
+        ends = [
+            row.soak_due_at
+            for row in rows
+            if row.state is HostState.SOAKING and row.soak_due_at is not None
+        ]
+        until = max(ends, default=None) if len(rows) < RECORDS_MAX else None
+    return describe_progress(tally, until)

@@ -1,0 +1,52 @@
+"""Where an open rollout is, in words for people. Waves count from 1 here."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from tidegate.domain.hosts.states import SETTLED, HostState
+from tidegate.domain.rollouts.rows import RolloutTally
+from tidegate.domain.rollouts.tallies import next_wave_at, reached, waits_for_person
+
+
+class RolloutProgress(Struct, frozen=True, omit_defaults=True):
+    """What the rollout does now, and when that ends by itself."""
+
+    says: str
+    until: datetime | None = None  # None: nobody knows yet
+
+
+def name_wave(tally: RolloutTally, number: int) -> str:
+    """A wave by its name; without one by its place, counted from 1."""
+    return tally.waves[number].name or str(number + 1)
+
+
+def describe_progress(tally: RolloutTally, soaks_until: datetime | None) -> RolloutProgress | None:
+    """What the rollout does; None: it is over, stopped or paused. ``soaks_until``: when the last
+    host that soaks is done.
+    """
+    stopped = tally.halted_at is not None or tally.paused_at is not None
+    if tally.outcome is not None or stopped or not tally.waves:
+        return None
+    last = len(tally.waves) - 1
+    number = min(max(reached(tally), 0), last)
+    starts_at = next_wave_at(tally)
+    if waits_for_person(tally.waves[0]):
+        return RolloutProgress(f"{_place(tally, 0)} waits for a person")
+    if tally.done_at is not None and number < last and waits_for_person(tally.waves[number + 1]):
+        return RolloutProgress(f"{_place(tally, number + 1)} waits for a person")
+    if starts_at is not None and tally.waves[number + 1].delay_seconds:
+        return RolloutProgress(f"{_place(tally, number + 1)} waits for its delay", starts_at)
+    wave = tally.waves[number]
+    busy = wave.hosts - wave.left - wave.count(*SETTLED)
+    if busy and wave.count(HostState.SOAKING) == busy:
+        return RolloutProgress(f"{_place(tally, number)} soaks", soaks_until)
+    done = f"{wave.count(*SETTLED)} of {wave.hosts - wave.left} hosts done"
+    return RolloutProgress(f"{_place(tally, number)}: {done}")
+
+
+def _place(tally: RolloutTally, number: int) -> str:
+    name = tally.waves[number].name
+    return f"wave {number + 1} of {len(tally.waves)}{f' ({name})' if name else ''}"
