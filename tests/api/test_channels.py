@@ -297,6 +297,34 @@ def test_gates_and_refusals_name_people(fleet: ServedFleet) -> None:
     assert f"{CHANNEL} is held by {NAME}: audit" in refused.json()["detail"]
 
 
+@pytest.mark.req("OP-13", engines=None, reason="names in what an operator reads")
+def test_histories_name_people_and_tell_a_rollback_from_a_promotion(fleet: ServedFleet) -> None:
+    fleet.create()
+    fleet.promote()
+    fleet.succeed()
+    fleet.promote("web.2")
+    fleet.manager.post(f"{URL}/rollback", json={"reason": "it is slow"})
+    changes = f"/v1/releases/{CHANNEL}/events"
+    by = fleet.viewer.get(changes).json()["items"][-1]["by"]
+    ann = PersonNames(name="Ann", login="ann@example.com")
+    fleet.installation.accounts.keep_person(by, ann, "correct horse battery", Meta())
+
+    moved = fleet.viewer.get(changes).json()["items"]
+    shown = fleet.viewer.get(f"/v1/rollouts/{ROLLOUT}~2").json()
+    listed = fleet.viewer.get("/v1/rollouts").json()["items"]
+    steps = fleet.viewer.get("/v1/revisions/default.web.v1/history").json()["items"]
+
+    assert sorted((item["releaseId"], item["rolledBack"]) for item in moved) == [
+        ("web.1", False),
+        ("web.1", True),
+        ("web.2", False),
+    ]
+    assert {item["byName"] for item in moved if item["by"] == by} == {"Ann"}
+    assert (shown["opened_by"], shown["opened_by_name"]) == (by, "Ann")
+    assert {item["opened_by_name"] for item in listed if item["opened_by"] == by} == {"Ann"}
+    assert all(step["byName"] == ("Ann" if step["by"] == by else None) for step in steps)
+
+
 def test_says_in_the_log_which_release_a_rollback_leaves_as_bad(fleet: ServedFleet) -> None:
     fleet.create()
     fleet.promote()

@@ -47,7 +47,7 @@ def sentences(found: PolicyCheck) -> list[str]:
         ({"waves": {}}, "waves is an object; allowed is a list."),
         ({"waves": [7]}, "waves[0] is 7; allowed is an object."),
         ({"waves": [{"count": True}]}, "waves[0].count is true; allowed is an integer or null."),
-        ({"ack_seconds": "9"}, "ack_seconds is 9; allowed is an integer."),
+        ({"ack_seconds": "9"}, 'ack_seconds is "9"; allowed is an integer.'),
         ({"ack_seconds": None}, "ack_seconds is null; allowed is an integer."),
         ({"ack_seconds": -1}, "ack_seconds is -1; allowed is 0 to 316224000."),
         ({"edges": [{"require": "idle"}]}, "edges[0].channel is missing."),

@@ -256,6 +256,8 @@ def _render_settings(request: InstallRequest) -> str:
     ]
     for name, root in request.channels:
         lines += ["", f"[channels.{_toml(name)}]", 'driver = "symlink"', f"root = {_toml(root)}"]
+        lines.append("# Without probes nothing is checked after a switch: docs/agent.md, Probes.")
+        lines.append('# probes = "/etc/tidegate/probes.toml"')
     return "\n".join((*lines, ""))
 
 

@@ -44,6 +44,10 @@ def channel_state(item: Item) -> StateCell:
     return StateCell("held" if item.get("held_at") else "active")
 
 
+def what_moved(item: Item) -> str:
+    return "rolled back" if item.get("rolledBack") else str(item["eventType"])
+
+
 COLUMNS = (
     column("CHANNEL", "channel"),
     column("PACKAGE", "package"),
@@ -55,11 +59,11 @@ COLUMNS = (
 )
 HISTORY = (
     time_column("TIME", "recordedAt"),
-    column("WHAT", "eventType"),
+    Column("WHAT", lambda item: text(what_moved(item))),
     column("RELEASE", "releaseId"),
     column("BEFORE", "previousReleaseId"),
     column("STATUS", "status"),
-    person_column("BY", "by"),
+    person_column("BY", "by", name="byName"),
     column("EVIDENCE", "provenance", "kind"),
     column("WHY", "reason"),
 )

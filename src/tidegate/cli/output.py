@@ -46,9 +46,11 @@ def column(title: str, *path: str) -> Column:
     return Column(title, lambda item: text(dig(item, *path)))
 
 
-def person_column(title: str, *path: str) -> Column:
-    """A column that shows who it was: by name, to who may know it."""
-    return Column(title, lambda item: text(dig(item, *path)), is_person=True)
+def person_column(title: str, *path: str, name: str = "") -> Column:
+    """A column that shows who it was: by the name in the member ``name``, else by the id."""
+    return Column(
+        title, lambda item: text((name and dig(item, name)) or dig(item, *path)), is_person=True
+    )
 
 
 def time_column(title: str, *path: str) -> Column:

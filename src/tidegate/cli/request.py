@@ -37,7 +37,7 @@ COLUMNS = (
     column("CHANNEL", "channel"),
     column("STATE", "state"),
     Column("ASKS FOR", lambda item: text(asks_for(item))),
-    person_column("BY", "by"),
+    person_column("BY", "by", name="asked_by"),
     time_column("MADE", "made_at"),
     column("WHY", "reason"),
 )

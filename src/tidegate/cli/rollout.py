@@ -70,7 +70,7 @@ COLUMNS = (
     column("ROLLOUT", "rollout_id"),
     Column("OUTCOME", outcome_cell),
     Column("HOSTS", lambda item: f"{item.get('converged', 0)}/{item.get('hosts', 0)}"),
-    person_column("BY", "opened_by"),
+    person_column("BY", "opened_by", name="opened_by_name"),
     time_column("OPENED", "opened_at"),
     Column("TOOK", took),
     column("WHY", "opened_reason"),

@@ -99,14 +99,19 @@ def rollout_frame(found: Any) -> list[Line]:
     shown = outcome_cell({**found, "waves_planned": len(waves)})
     lines: list[Line] = [[(f"{clean(found['rollout_id'])}  ", "default"), span(shown)]]
     if found.get("paused_at"):
-        lines[0].append((f"  ■ paused by {clean(found.get('paused_by'))}", "yellow"))
+        lines[0].append(
+            (
+                f"  ■ paused by {clean(found.get('paused_by_name') or found.get('paused_by'))}",
+                "yellow",
+            )
+        )
     if found.get("halted_at"):
         lines[0].append((f"  ✘ halted by {clean(found.get('halted_by'))}", "red"))
     if found.get("degraded"):
         lines[0].append(("  ! degraded", "yellow"))
     if found.get("opened_by"):
         why = f": {clean(found['opened_reason'])}" if found.get("opened_reason") else ""
-        by = clean(found["opened_by"])
+        by = clean(found.get("opened_by_name") or found["opened_by"])
         if found.get("automatic"):
             by = f"{clean(found['automatic'])}, which {by} switched on"
         opened = f"  opened {when(found.get('opened_at'))} by {by}{why}"

@@ -7,11 +7,12 @@ spells them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from tidegate.control.operations.releases import (
     FactoryManifest,
@@ -22,6 +23,7 @@ from tidegate.control.operations.releases import (
 from tidegate.control.queries.as_of import HistoryTooLong, RowHistory
 from tidegate.control.queries.history import ScopeHistory, pinned_at
 from tidegate.control.queries.log_reader import LogReader
+from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope
@@ -43,6 +45,7 @@ from tidegate.domain.releases.rows import (
     EVIDENCE,
     KNOWN,
     Actual,
+    EventType,
     KeptEvidence,
     KnownRelease,
     ReleaseEvent,
@@ -50,6 +53,7 @@ from tidegate.domain.releases.rows import (
     known_key,
     row_id,
 )
+from tidegate.domain.rollouts.rows import TALLIES
 from tidegate.errors import ConditionFailed, NotFound
 from tidegate.kernel.model import Position
 from tidegate.web.as_of import AsOf, position_of
@@ -64,6 +68,8 @@ from tidegate.web.routing import (
     requires_step,
 )
 from tidegate.web.shapes import Listed, Written
+
+ROLLBACKS_MAX = 100  # to one release of a channel, told apart from promotions
 
 ScopeName = Annotated[
     str, Meta(min_length=1, max_length=63, pattern="^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")
@@ -127,6 +133,11 @@ class ManifestSent(Input, frozen=True, kw_only=True, rename="camel"):
     import_run_id: Annotated[str, Meta(max_length=128)] | None = None
     status: PinStatus = PinStatus.ACTIVE
     operations: Operations = ()
+
+
+class NamedReleaseEvent(ReleaseEvent, frozen=True, rename="camel", kw_only=True):
+    by_name: str | None  # how they are called now; None: erased, or no person
+    rolled_back: bool  # the channel went back to the release
 
 
 class Happened(Struct, frozen=True):
@@ -198,17 +209,48 @@ def actual(
 
 
 def events(
-    request: Request[ScopePath, Paging, Nothing], reads: Reads, cursors: Cursors
+    request: Request[ScopePath, Paging, Nothing],
+    reads: Reads,
+    cursors: Cursors,
+    people: PeopleNames,
 ) -> Response:
     """Every change of a scope's pin, in order of time."""
-    return _rows(request, reads, cursors, EVENTS, "EVENT#")
+    found, last = _page(request, reads, cursors, EVENTS, "EVENT#")
+    rollbacks = _rollbacks(reads, request.path.scope, [item.row for item in found])
+    shown = [
+        NamedReleaseEvent(
+            **asdict(item.row),
+            by_name=people.find_name(item.row.by),
+            rolled_back=(item.row.recorded_at, item.row.release_id) in rollbacks,
+        )
+        for item in found
+    ]
+    return Response(cursors.list_page(request, shown, last))
+
+
+def _rollbacks(
+    reads: Reads, scope: str, events: Sequence[ReleaseEvent]
+) -> set[tuple[datetime, str]]:
+    """When the channel went back to one of these releases. Such a rollout is not the first of its
+    release there, so its id has a number: prod@web.1~2.
+    """
+    moved = {item.release_id for item in events if item.event_type is EventType.PROMOTED}
+    tallies = [
+        found.row
+        for release_id in sorted(moved)
+        for found in reads.range(TALLIES, prefix=f"{scope}@{release_id}~", limit=ROLLBACKS_MAX)
+    ]
+    return {
+        (tally.opened_at, tally.target_ref) for tally in tallies if tally.rollback_of is not None
+    }
 
 
 def evidence(
     request: Request[ScopePath, Paging, Nothing], reads: Reads, cursors: Cursors
 ) -> Response:
     """What was observed about a scope and is no authority."""
-    return _rows(request, reads, cursors, EVIDENCE, "EVIDENCE#")
+    found, last = _page(request, reads, cursors, EVIDENCE, "EVIDENCE#")
+    return Response(cursors.list_page(request, [item.row for item in found], last))
 
 
 def happened(
@@ -222,21 +264,20 @@ def happened(
     return Response(cursors.list_page(request, found, last))
 
 
-def _rows(
+def _page(
     request: Request[ScopePath, Paging, Nothing],
     reads: Reads,
     cursors: Cursors,
     collection: Any,
     kind: str,
-) -> Response:
+) -> tuple[Sequence[Found[Any]], str | None]:
     found = reads.range(
         collection,
         prefix=row_id(request.path.scope, kind),
         after=cursors.after(request),
         limit=request.query.limit,
     )
-    last = found[-1].id if len(found) == request.query.limit else None
-    return Response(cursors.list_page(request, [item.row for item in found], last))
+    return found, found[-1].id if len(found) == request.query.limit else None
 
 
 # ── changes ───────────────────────────────────────────────────────────────────────────────────────
@@ -355,7 +396,7 @@ ROUTES = (
         cached=True,
         errors=(NotFound, HistoryTooLong),
     ),
-    Route("GET", "/v1/releases/{scope}/events", events, _READ, Listed[ReleaseEvent]),
+    Route("GET", "/v1/releases/{scope}/events", events, _READ, Listed[NamedReleaseEvent]),
     Route("GET", "/v1/releases/{scope}/evidence", evidence, _READ, Listed[KeptEvidence]),
     Route("GET", "/v1/releases/{scope}/history", happened, _READ, Listed[Happened]),
     _verb("register", register, REGISTER_RELEASE, Actual, status=201),

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from tidegate.api.routes.revision_files import FileSent, decode_files
 from tidegate.api.routes.revisions import (
@@ -20,6 +21,7 @@ from tidegate.control.operations.revisions import RevisionOperations
 from tidegate.control.queries import revisions
 from tidegate.control.queries.file_changes import FileChanged, diff_files
 from tidegate.control.queries.log_reader import LogReader
+from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Reads
 from tidegate.control.storage.blobs import BlobDamaged, BlobMissing, Blobs
 from tidegate.control.storage.content_store import ContentArchive, open_content, read_manifest
@@ -58,6 +60,10 @@ class FileNotFound(NotFound):
 
     def __init__(self, name: str, path: str) -> None:
         super().__init__(f"{name} has no file {path[:200]!r}", revision=name, path=path[:1_024])
+
+
+class NamedStep(TimelineStep, frozen=True, rename="camel", kw_only=True):
+    by_name: str | None  # how they are called now; None: erased, or no person
 
 
 class NamedPerson(Struct, frozen=True):
@@ -174,7 +180,10 @@ def compare(
 
 
 def steps(
-    request: Request[RevisionPath, RevisionHistoryQuery, Nothing], log: LogReader, cursors: Cursors
+    request: Request[RevisionPath, RevisionHistoryQuery, Nothing],
+    log: LogReader,
+    cursors: Cursors,
+    people: PeopleNames,
 ) -> Response:
     """Who did what, when and why; readable after the revision is gone, too."""
     after = int(cursors.after(request) or HISTORY_START)
@@ -183,7 +192,10 @@ def steps(
     if not events and not after:
         raise RevisionNotFound(request.path.name)
     uid = request.query.uid or None
-    shown = history.timeline(log.vocabulary, events, uid)
+    shown = [
+        NamedStep(**asdict(step), by_name=people.find_name(step.by))
+        for step in history.timeline(log.vocabulary, events, uid)
+    ]
     last = str(events[-1].position) if len(events) == request.query.limit else None
     return Response(cursors.list_page(request, shown, last))
 
@@ -280,7 +292,7 @@ ROUTES = (
         "/v1/revisions/{name}/history",
         steps,
         _READ,
-        Listed[TimelineStep],
+        Listed[NamedStep],
         errors=(RevisionNotFound,),
     ),
     Route(

@@ -24,6 +24,7 @@ from tidegate.control.lanes import LaneBusy
 from tidegate.control.operations.promotion import PromotionOperations, Promotions
 from tidegate.control.operations.protection import RequestShown
 from tidegate.control.operations.rollouts import MAY_WAIT, RolloutOperations
+from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Reads
 from tidegate.control.storage.blobs import BlobDamaged
 from tidegate.domain.access.roles import Verb
@@ -177,10 +178,13 @@ def pause(
     rollouts: RolloutOperations,
     reads: Reads,
     fleet_reader: FleetReader,
+    people: PeopleNames,
 ) -> Response:
     """No order, no acknowledgement and no wave until it is resumed."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
-    return _show(request, reads, fleet_reader, rollouts.pause(request.caller, rollout_id, reason))
+    return _show(
+        request, reads, fleet_reader, people, rollouts.pause(request.caller, rollout_id, reason)
+    )
 
 
 def resume(
@@ -188,10 +192,13 @@ def resume(
     rollouts: RolloutOperations,
     reads: Reads,
     fleet_reader: FleetReader,
+    people: PeopleNames,
 ) -> Response:
     """Let a paused rollout go on; one that is halted is cleared instead."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
-    return _show(request, reads, fleet_reader, rollouts.resume(request.caller, rollout_id, reason))
+    return _show(
+        request, reads, fleet_reader, people, rollouts.resume(request.caller, rollout_id, reason)
+    )
 
 
 def clear(
@@ -199,13 +206,14 @@ def clear(
     rollouts: RolloutOperations,
     reads: Reads,
     fleet_reader: FleetReader,
+    people: PeopleNames,
 ) -> Response:
     """Decide about a rollout that stopped: try again, go on without hosts, or give it up."""
     body = request.body
     position = rollouts.clear(
         request.caller, request.path.rollout_id, body.mode, body.reason, body.hosts
     )
-    return _show(request, reads, fleet_reader, position)
+    return _show(request, reads, fleet_reader, people, position)
 
 
 def abort(
@@ -213,10 +221,13 @@ def abort(
     rollouts: RolloutOperations,
     reads: Reads,
     fleet_reader: FleetReader,
+    people: PeopleNames,
 ) -> Response:
     """End a rollout where it is: no more orders are sent, and no rollout follows it."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
-    return _show(request, reads, fleet_reader, rollouts.abort(request.caller, rollout_id, reason))
+    return _show(
+        request, reads, fleet_reader, people, rollouts.abort(request.caller, rollout_id, reason)
+    )
 
 
 def retry(
@@ -224,11 +235,12 @@ def retry(
     rollouts: RolloutOperations,
     reads: Reads,
     fleet_reader: FleetReader,
+    people: PeopleNames,
 ) -> Response:
     """Try the failed and reverted hosts of a rollout that stopped again: all, or those named."""
     body = request.body
     position = rollouts.retry(request.caller, request.path.rollout_id, body.reason, body.hosts)
-    return _show(request, reads, fleet_reader, position)
+    return _show(request, reads, fleet_reader, people, position)
 
 
 def skip(
@@ -236,11 +248,12 @@ def skip(
     rollouts: RolloutOperations,
     reads: Reads,
     fleet_reader: FleetReader,
+    people: PeopleNames,
 ) -> Response:
     """Continue without a host that has not started its order."""
     body = request.body
     position = rollouts.skip(request.caller, request.path.rollout_id, body.host_id, body.reason)
-    return _show(request, reads, fleet_reader, position)
+    return _show(request, reads, fleet_reader, people, position)
 
 
 def override(
@@ -248,13 +261,14 @@ def override(
     rollouts: RolloutOperations,
     reads: Reads,
     fleet_reader: FleetReader,
+    people: PeopleNames,
 ) -> Response:
     """Let a rollout pass a gate, whatever it says, until a time or to its end."""
     body = request.body
     position = rollouts.override(
         request.caller, request.path.rollout_id, body.gate, body.reason, body.until
     )
-    return _show(request, reads, fleet_reader, position)
+    return _show(request, reads, fleet_reader, people, position)
 
 
 def continue_wave(
@@ -262,11 +276,12 @@ def continue_wave(
     rollouts: RolloutOperations,
     reads: Reads,
     fleet_reader: FleetReader,
+    people: PeopleNames,
 ) -> Response:
     """Let the next wave go, which waits for a person."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
     position = rollouts.continue_wave(request.caller, rollout_id, reason)
-    return _show(request, reads, fleet_reader, position)
+    return _show(request, reads, fleet_reader, people, position)
 
 
 def skip_wave(
@@ -274,11 +289,12 @@ def skip_wave(
     rollouts: RolloutOperations,
     reads: Reads,
     fleet_reader: FleetReader,
+    people: PeopleNames,
 ) -> Response:
     """Continue without a wave: its hosts that have no order get none of this rollout."""
     body = request.body
     position = rollouts.skip_wave(request.caller, request.path.rollout_id, body.wave, body.reason)
-    return _show(request, reads, fleet_reader, position)
+    return _show(request, reads, fleet_reader, people, position)
 
 
 def promote_all(
@@ -286,18 +302,23 @@ def promote_all(
     rollouts: RolloutOperations,
     reads: Reads,
     fleet_reader: FleetReader,
+    people: PeopleNames,
 ) -> Response:
     """Let every wave go now, without waiting for those before; gates and budgets stay."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
     position = rollouts.promote_all(request.caller, rollout_id, reason)
-    return _show(request, reads, fleet_reader, position)
+    return _show(request, reads, fleet_reader, people, position)
 
 
 def _show(
-    request: RolloutVerb, reads: Reads, fleet_reader: FleetReader, position: Position
+    request: RolloutVerb,
+    reads: Reads,
+    fleet_reader: FleetReader,
+    people: PeopleNames,
+    position: Position,
 ) -> Response:
     """The rollout as it is after a verb."""
-    response = show_rollout(reads, fleet_reader, request.path.rollout_id)
+    response = show_rollout(reads, fleet_reader, people, request.path.rollout_id)
     response.position = position
     return response
 

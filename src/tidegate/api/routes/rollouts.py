@@ -107,6 +107,7 @@ class RolloutListed(Rollout, frozen=True, kw_only=True):
     waves_planned: int = 0
     halted_by: str | None = None  # the host that stopped it
     paused_at: datetime | None = None
+    opened_by_name: str | None = None  # None: erased, or no person
 
 
 class PlanSummary(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -134,6 +135,8 @@ class RolloutShown(Rollout, frozen=True, kw_only=True):
     halted_by: str | None = None
     paused_at: datetime | None = None
     paused_by: str | None = None
+    opened_by_name: str | None = None  # None: erased, or no person
+    paused_by_name: str | None = None
     rollback_failed: int = 0
     degraded: bool = False
     outcome: Outcome | None = None  # None: it is open
@@ -171,7 +174,10 @@ def facts_of(rollout_id: str) -> Query:
 
 
 def list_all(
-    request: Request[Nothing, RolloutFilter, Nothing], reads: Reads, cursors: Cursors
+    request: Request[Nothing, RolloutFilter, Nothing],
+    reads: Reads,
+    cursors: Cursors,
+    people: PeopleNames,
 ) -> Response:
     """The rollouts that you may read, the newest first.
 
@@ -192,7 +198,7 @@ def list_all(
         after=cursors.after(request),
         limit=query.limit,
     )
-    return Response(cursors.list_page(request, [_listed(item) for item in found], last))
+    return Response(cursors.list_page(request, [_listed(item, people) for item in found], last))
 
 
 def _outcomes(text: str) -> frozenset[Outcome]:
@@ -206,8 +212,13 @@ def _outcomes(text: str) -> frozenset[Outcome]:
     return frozenset(map(Outcome, words))
 
 
-def _listed(item: ListedRollout) -> RolloutListed:
-    listed = RolloutListed(**asdict(item.rollout.row), version=item.rollout.version)
+def _listed(item: ListedRollout, people: PeopleNames) -> RolloutListed:
+    row = item.rollout.row
+    listed = RolloutListed(
+        **asdict(row),
+        version=item.rollout.version,
+        opened_by_name=people.find_name(row.opened_by),
+    )
     if (tally := item.tally) is None:
         return listed
     return replace(
@@ -229,22 +240,25 @@ def get(
     log: LogReader,
     row_history: RowHistory,
     fleet_reader: FleetReader,
+    people: PeopleNames,
 ) -> Response:
     """A rollout: state, waves in numbers, gates and frozen plan; as_of shows what was."""
     rollout_id = request.path.rollout_id
     if not request.query.as_of:
-        return show_rollout(reads, fleet_reader, rollout_id)
+        return show_rollout(reads, fleet_reader, people, rollout_id)
     position = position_of(log, request.query.as_of)
     query = facts_of(rollout_id)
     row = row_history.row_at(rollouts, rollout_id, query, position)
     tally = row_history.row_at(rollout_tallies, rollout_id, query, position)
     if row is None or tally is None:
         raise RolloutUnknown(rollout_id)
-    body = _body(fleet_reader, row, tally.row)
+    body = _body(fleet_reader, people, row, tally.row)
     return Response(body, version=row.version, beside=(tally.version,), position=position)
 
 
-def show_rollout(reads: Reads, fleet_reader: FleetReader, rollout_id: str) -> Response:
+def show_rollout(
+    reads: Reads, fleet_reader: FleetReader, people: PeopleNames, rollout_id: str
+) -> Response:
     """A rollout as it stands. Raises: RolloutUnknown."""
     row, tally, gates = reads.find_all(
         (rollout_key(rollout_id), Rollout),
@@ -254,7 +268,7 @@ def show_rollout(reads: Reads, fleet_reader: FleetReader, rollout_id: str) -> Re
     if row is None or tally is None:
         raise RolloutUnknown(rollout_id)
     body = replace(
-        _body(fleet_reader, row, tally.row),
+        _body(fleet_reader, people, row, tally.row),
         gates=list_gates(fleet_reader, tally.row, None if gates is None else gates.row),
         progress=find_progress(reads, tally.row),
     )
@@ -262,7 +276,9 @@ def show_rollout(reads: Reads, fleet_reader: FleetReader, rollout_id: str) -> Re
     return Response(body, version=row.version, beside=beside)
 
 
-def _body(fleet_reader: FleetReader, found: Found[Rollout], tally: RolloutTally) -> RolloutShown:
+def _body(
+    fleet_reader: FleetReader, people: PeopleNames, found: Found[Rollout], tally: RolloutTally
+) -> RolloutShown:
     return RolloutShown(
         **asdict(found.row),
         version=found.version,
@@ -273,6 +289,8 @@ def _body(fleet_reader: FleetReader, found: Found[Rollout], tally: RolloutTally)
         halted_by=tally.halted_by,
         paused_at=tally.paused_at,
         paused_by=tally.paused_by,
+        opened_by_name=people.find_name(found.row.opened_by),
+        paused_by_name=people.find_name(tally.paused_by),
         rollback_failed=tally.rollback_failed,
         degraded=tally.degraded,
         outcome=tally.outcome,

@@ -38,7 +38,7 @@ HISTORY = (
     column("WHAT", "action"),
     state_column("LIFECYCLE", "lifecycle"),
     column("REVISION", "revision"),
-    person_column("BY", "by"),
+    person_column("BY", "by", name="byName"),
     column("WHY", "reason"),
 )
 REPOSITORIES = names("/v1/repositories", "name")

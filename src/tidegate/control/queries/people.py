@@ -38,6 +38,10 @@ class PeopleNames:
     def __init__(self, name_of: Callable[[str], str | None]) -> None:
         self._name_of = name_of
 
+    def find_name(self, user_id: str | None) -> str | None:
+        """How a user is called now; None: erased, or no user."""
+        return self._name_of(user_id) if user_id else None
+
     def name_in(self, sentence: str) -> str:
         """The sentence with names. An id without a name stays: somebody may look for it."""
         return _USER_ID.sub(lambda found: self._name_of(found[0]) or found[0], sentence)

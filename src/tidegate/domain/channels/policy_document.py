@@ -115,6 +115,8 @@ def _read_scalar(
         case inspect.IntType():
             if isinstance(found, int) and not isinstance(found, bool):
                 return found
+            if isinstance(found, str):
+                found = f'"{found}"'  # with its quotes: 6 would look right
             said = f"{allowed}an integer"
         case inspect.StrType():
             if isinstance(found, str):
