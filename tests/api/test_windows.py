@@ -99,3 +99,16 @@ def test_a_plan_says_when_each_wave_could_start(served: ServedFleet) -> None:
         "Window nightly does not open in the next 400 days"
     )
     assert served.promote().status_code == 200
+
+
+def test_a_channel_names_the_windows_that_cover_it(served: ServedFleet) -> None:
+    served.create()
+    other = {"channel": "other", "package": "default/web", "selector": "app=other"}
+    assert served.manager.post("/v1/channels", json=other).status_code == 201
+    for name, channels in (("here", [CHANNEL]), ("there", ["other"]), ("all", [])):
+        made = served.operator.post(
+            "/v1/windows", json=NIGHTLY | {"window_id": name, "channels": channels}
+        )
+        assert made.status_code == 201, made.text
+
+    assert served.viewer.get(f"/v1/channels/{CHANNEL}").json()["windows"] == ["all", "here"]

@@ -193,6 +193,8 @@ def test_shows_a_channel_with_what_is_authoritative_on_it(tmp_path: Path) -> Non
             "provenance": {"kind": "operator_command"},
         },
         "edges": [{"channel": "beta", "blocks": True, "reason": "beta@web.3 is Active"}],
+        "windows": ["nights"],
+        "protection": {},
     }
     with serve_script(lambda asked: ScriptedResponse(200, channel)) as server:
         shown = Shell(tmp_path / "home", server.url, "t").run("channel", "show", "stable")
@@ -203,6 +205,8 @@ def test_shows_a_channel_with_what_is_authoritative_on_it(tmp_path: Path) -> Non
     assert "canary, wave-1" in shown.out
     assert "operator_command" in shown.out
     assert "beta (blocks: beta@web.3 is Active)" in shown.out
+    assert "nights" in shown.out
+    assert "1 other person, break-glass allowed" in shown.out
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_steers_and_explains_a_rollout(served: Served, operator: Shell, tmp_path
     late = operator.run("rollout", "watch", ROLLOUT, "--timeout", "1")
     unknown = operator.run("rollout", "pause", "web-stable@web.9", *WHY)
 
-    assert "wave 0  canary  1 host," in plan.out
+    assert "wave 1  canary  1 host," in plan.out
     assert opened["rollout_id"] == ROLLOUT
     assert paused.code == resumed.code == 0, paused.err
     assert "■ paused by" in shown.out
@@ -171,12 +171,14 @@ def test_keeps_hosts_and_budgets(served: Served, operator: Shell) -> None:
         operator.run("host", "list", "--silent", *more) for more in ((), ("2h",))
     )
     unknown = operator.run("host", "list", "--runs", "web.99")
+    nowhere = operator.run("host", "list", "--runs", "web.1")
     wrong = operator.run("host", "list", "--silent", "soon")
 
     assert [(ran.code, "no such host" in ran.err) for ran in (silent, silent_long)] == [
         (0, True)
     ] * 2
     assert (unknown.code, "there is no release web.99" in unknown.err) == (4, True)
+    assert (nowhere.code, "no host runs web.1" in nowhere.err) == (0, True)
     assert (wrong.code, "'soon' is no duration" in wrong.err) == (2, True)
     assert labelled["labels"] == {"zone": "b"}
     assert invited.code == 0, invited.err

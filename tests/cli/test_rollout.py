@@ -195,7 +195,7 @@ def test_explains_gate_by_gate_with_what_decides(tmp_path: Path) -> None:
 
     lines = words.out.splitlines()
     assert lines[:3] == [
-        "web-02  ○ Pending  wave 1",
+        "web-02  ○ Pending  wave 2",
         "it waits for wave 0",
         "✔ freeze          open",
     ]

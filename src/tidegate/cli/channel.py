@@ -55,6 +55,7 @@ COLUMNS = (
     Column("ROLLOUT", lambda item: text(item.get("newest_rollout_id"))),
     state_column("IS", "newest_state"),
     column("HOSTS", "selector"),
+    Column("PROTECTED", lambda item: "yes" if item.get("protection") is not None else NOTHING),
     column("VERSION", "version"),
 )
 HISTORY = (
@@ -223,6 +224,8 @@ def channel_fields(found: Any) -> list[tuple[str, Cell]]:
         ("is", StateCell(newest) if newest else NOTHING),
         ("waves", _waves(found)),
         ("after", _edges(found)),
+        ("windows", text(found.get("windows") or NOTHING)),
+        ("protected", _protection(found)),
         ("by itself", _automation(found)),
         ("version", text(found.get("version"))),
     ]
@@ -234,6 +237,17 @@ def _held(found: Item) -> str:
     return (
         f"{text(found.get('held_reason'))} ({text(found.get('held_by'))}, {when(found['held_at'])})"
     )
+
+
+def _protection(found: Item) -> str:
+    """How many others must agree, and whether one person may act alone."""
+    protection = found.get("protection")
+    if protection is None:
+        return NOTHING
+    people = protection.get("approvals", 1)
+    others = "1 other person" if people == 1 else f"{people} other people"
+    allowed = "allowed" if protection.get("break_glass", True) else "forbidden"
+    return f"{others}, break-glass {allowed}"
 
 
 def _edges(found: Item) -> str:

@@ -47,7 +47,7 @@ def _about(found: Any, name: str) -> Line:
         mark, colour = glyph(str(state))
         line.append((f"  {mark} {clean(state)}", colour))
     if found.get("wave") is not None:
-        line.append((f"  wave {found['wave']}", "default"))
+        line.append((f"  wave {found['wave'] + 1}", "default"))
     for word in ("waiting", "ready", "unstaged"):
         if found.get(word):
             line.append((f"  {found[word]} {word}", "default"))

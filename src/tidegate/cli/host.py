@@ -107,8 +107,14 @@ def list_all(
         lambda: list(context.client.items(at("hosts"), query)),
         COLUMNS,
         watch=watch,
-        empty="no such host" if is_narrowed else "no host; try: tidegate host enroll HOST",
+        empty=_describe_none(runs, is_narrowed=is_narrowed),
     )
+
+
+def _describe_none(runs: str | None, *, is_narrowed: bool) -> str:
+    if runs is not None:
+        return f"no host runs {runs}"
+    return "no such host" if is_narrowed else "no host; try: tidegate host enroll HOST"
 
 
 def silent_seconds(text: str) -> int:

@@ -78,7 +78,7 @@ COLUMNS = (
 HOSTS = (
     column("HOST", "host_id"),
     state_column("STATE", "state"),
-    column("WAVE", "wave"),
+    Column("WAVE", lambda item: text(item["wave"] + 1 if "wave" in item else None)),
     column("ATTEMPT", "attempt"),
     column("FAILURE", "failure"),
     column("LEFT", "left"),
@@ -147,7 +147,7 @@ def print_plan(context: CommandContext, found: Any) -> None:
         )
         more += ", started by hand" if wave.get("manual") else ""
         say(
-            f"wave {number}  {text(wave.get('name'))}  {counted(len(hosts), 'host')}, "
+            f"wave {number + 1}  {text(wave.get('name'))}  {counted(len(hosts), 'host')}, "
             f"soak {soak} s{more}"
         )
         say(f"  {text([_host(host) for host in hosts[:20]])}{' …' if len(hosts) > 20 else ''}")

@@ -67,6 +67,8 @@ from tidegate.domain.planner import Plan
 from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.requests.refusals import BreakGlassForbidden, NobodyElseApproves
 from tidegate.domain.rollouts.rows import Rollout, rollout_key
+from tidegate.domain.windows.evaluation import covers_channel
+from tidegate.domain.windows.rows import WINDOWS
 from tidegate.errors import StaleVersion
 from tidegate.kernel.model import Position
 from tidegate.web.as_of import AsOf, position_of
@@ -179,6 +181,7 @@ class ChannelShown(Channel, frozen=True, kw_only=True):
     active_state: str | None = None
     edges: tuple[EdgeShown, ...] = ()
     automation: tuple[Automation, ...] = ()  # what it does by itself now, or why nothing
+    windows: tuple[str, ...] = ()  # the maintenance windows that cover it, by id
 
 
 def scope_of(request: Request[ChannelPath, Any, Any]) -> str:
@@ -213,6 +216,11 @@ class ChannelDocuments:
             keys.append((rollout_key(row.active_rollout_id), Rollout))
         pin, *active = self.reads.find_all(*keys)
         now = self.clock()
+        windows = [
+            item
+            for item in self.reads.iterate(WINDOWS)
+            if covers_channel(item.row, row.channel, row.package)
+        ]
         edges = [edge_of(self.fleet_reader, row, pin, edge, now) for edge in row.policy.edges]
         body = ChannelShown(
             **asdict(row),
@@ -225,8 +233,10 @@ class ChannelDocuments:
                 replace(item, sentence=self.people.name_in(item.sentence))
                 for item in self.automation.show(row)
             ),
+            windows=tuple(item.row.window_id for item in windows),
         )
         beside = [item.version for item in (pin, *active) if item is not None]
+        beside += [item.version for item in windows]
         beside += [0 if edge.evidence is None else edge.evidence.position for edge in edges]
         if any(edge.until is not None for edge in edges) or body.automation:
             beside.append(int(now.timestamp()))  # time alone opens one of them
