@@ -387,7 +387,7 @@ class PopulatedInstallation(ServedFleet):
         glass = {"tidegate-break-glass": "checkout%20is%20down"}
         alone = {"release_id": "web.1"}
         done(emergency.post("/v1/channels/guarded/promote", json=alone, headers=glass))
-        asked = [self._ask(self.manager) for _ in range(4)]
+        asked = [self._ask(self.manager, f"<new {number}>") for number in range(4)]
         paths = [f"/v1/requests/{item['request_id']}" for item in asked]
         done(self.approver.post(f"{paths[0]}/reject", json=why))
         done(self.manager.post(f"{paths[1]}/withdraw", json={}))
@@ -402,8 +402,8 @@ class PopulatedInstallation(ServedFleet):
         edit = self.manager.patch("/v1/channels/guarded", json={"policy": policy}, headers=seen)
         assert edit.status_code == 202, edit.text
 
-    def _ask(self, who: httpx2.Client) -> dict[str, Any]:
-        body = {"release_id": "web.2", "reason": "<new>"}
+    def _ask(self, who: httpx2.Client, reason: str = "<new>") -> dict[str, Any]:
+        body = {"release_id": "web.2", "reason": reason}
         asked = who.post("/v1/channels/guarded/promote", json=body)
         assert asked.status_code == 202, asked.text
         return dict(asked.json())

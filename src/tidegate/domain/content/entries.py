@@ -17,6 +17,7 @@ HEX_CHARS: Final = 64
 FILE: Final = "f"
 EXECUTABLE: Final = "x"
 LINK: Final = "l"
+IS_EXECUTABLE: Final = {FILE: False, EXECUTABLE: True, LINK: False}  # every type there is
 
 
 class File(Struct, frozen=True, order=True, omit_defaults=True):

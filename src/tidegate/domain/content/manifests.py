@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from tidegate.domain.content.digests import digest_of, encode
-from tidegate.domain.content.entries import CONTENT_BYTES_MAX, EXECUTABLE, LINK, File, check_file
+from tidegate.domain.content.entries import CONTENT_BYTES_MAX, IS_EXECUTABLE, LINK, File, check_file
 from tidegate.domain.content.links import check_links
 from tidegate.domain.content.paths import find_clashes
 from tidegate.domain.content.refusals import ContentTooLarge, InvalidFilePath
@@ -117,8 +117,7 @@ class FileManifest:
             link = None
             if type_ == LINK:
                 path, link = path.split(TARGET_MARK)
-            executable = type_ == EXECUTABLE
-            files.append(File(path, hashed, int(size), uri, executable, link))
+            files.append(File(path, hashed, int(size), uri, IS_EXECUTABLE[type_], link))
         return cls(files)
 
     @classmethod
