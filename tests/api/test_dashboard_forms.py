@@ -175,6 +175,20 @@ def test_leads_to_what_the_orders_of_a_promotion_wait_for(fleet: ServedFleet) ->
     assert "web.1 was never rolled out on dev" in shown
 
 
+def test_shows_on_the_page_of_a_request_what_an_approver_needs(fleet: ServedFleet) -> None:
+    fleet.create()
+    protected = {"reason": "it is production", "approvals": 1}
+    assert fleet.manager.post(f"/v1/channels/{CHANNEL}/protect", json=protected).is_success
+    freeze = {"reason": "holidays", "channels": [CHANNEL]}
+    assert fleet.operator.post("/v1/freezes", json=freeze).is_success
+
+    made = sent(fleet.manager, f"/channels/{CHANNEL}/promote", release="web.1", reason="now")
+    shown = page(fleet.manager, made.headers["location"])
+
+    assert "It reaches 2 hosts" in shown
+    assert "Its orders would wait. Freeze " in shown
+
+
 def test_gives_an_intent_of_the_outbox_up(fleet: ServedFleet) -> None:
     fleet.create(operations=["announce"])
     assert fleet.promote().status_code == 200

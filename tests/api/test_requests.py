@@ -155,6 +155,7 @@ def test_approves_what_cannot_run_now_and_runs_it_later(fleet: ServedFleet) -> N
 
     assert approved["state"] == "approved"
     assert "held" in approved["not_carried_out"]
+    assert f"tidegate channel release {CHANNEL} --reason …" in approved["not_carried_out"]
     assert (ran.status_code, ran.json()["state"]) == (200, "executed")
     assert pin_of(fleet) == "web.1"
 
@@ -352,6 +353,11 @@ def test_warns_that_a_held_rollback_now_takes_a_second_person(fleet: ServedFleet
     (warning,) = back.json()["warnings"]
     assert f"tidegate channel rollback {CHANNEL} --now --reason …" in warning
     assert "also a second person, or --break-glass" in warning
+    why = fleet.viewer.get(f"/v1/rollouts/{back.json()['rollout_id']}/explain").json()
+    (end, hasten, _) = next(wait["verbs"] for wait in why["waits"] if wait["code"] == "freeze")
+    assert end.startswith("tidegate freeze delete ")
+    assert end.endswith(" --reason …")
+    assert hasten == f"tidegate channel rollback {CHANNEL} --now --reason …"
 
 
 def test_makes_no_request_of_what_no_approval_could_mend(fleet: ServedFleet) -> None:
@@ -369,7 +375,7 @@ def test_makes_no_request_of_what_no_approval_could_mend(fleet: ServedFleet) -> 
     assert "an override needs a reason" in unsaid.text
     assert (shut.status_code, shut.json()["code"]) == (422, "closure_quarantined")
     assert shut.json()["detail"].startswith(f"web.1 is quarantined on {CHANNEL}: ")
-    assert f"tidegate quarantine lift {CHANNEL} sha256:" in shut.json()["detail"]
+    assert f"tidegate quarantine lift {CHANNEL} web.1 --reason …" in shut.json()["detail"]
     assert fleet.viewer.get("/v1/requests").json()["items"] == []
 
 
@@ -465,3 +471,40 @@ def test_status_shows_freezes_and_holds_without_an_alarm(fleet: ServedFleet) -> 
     assert freeze["says"].endswith("until 2026-04-24 22:00 UTC: holidays")
     assert hold["says"].startswith("held by ")
     assert [item["kind"] for item in later["notices"]] == ["hold"]
+
+
+def test_shows_an_approver_what_happened_here_and_what_holds_it(fleet: ServedFleet) -> None:
+    fleet.promote()
+    fleet.succeed()
+    fleet.promote("web.2")
+    fleet.succeed()
+    fleet.manager.post(f"{HERE}/rollback", json={"reason": "slow"})
+    fleet.succeed()
+    fleet.operator.post("/v1/freezes", json={"reason": "holidays", "channels": [CHANNEL]})
+    ann = approver(fleet)
+    protect(fleet)
+
+    again = ask(fleet, "web.2")
+    notes = ann.get(f"/v1/requests/{again['request_id']}").json()["notes"]
+
+    bad, freeze, hosts = notes
+    assert f" rolled {CHANNEL} back from web.2 at " in bad
+    assert bad.endswith(": slow")
+    assert freeze.startswith("Its orders would wait. Freeze ")
+    assert hosts == "It reaches 2 hosts"
+
+
+def test_names_the_release_that_a_requested_rollback_takes(fleet: ServedFleet) -> None:
+    fleet.promote()
+    fleet.succeed()
+    fleet.promote("web.2")
+    fleet.succeed()
+    ann = approver(fleet)
+    protect(fleet)
+    on_call = fleet.served.as_role(Role.RELEASE_MANAGER, Role.ON_CALL)
+
+    asked = on_call.post(f"{HERE}/rollback", json={"reason": "bad", "now": True}).json()
+    notes = ann.get(f"/v1/requests/{asked['request_id']}").json()["notes"]
+
+    assert notes[0].startswith("It goes to web.1, which succeeded here at ")
+    assert notes[1] == "It reaches 2 hosts"

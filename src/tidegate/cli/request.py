@@ -75,6 +75,7 @@ def request_fields(found: Any) -> list[tuple[str, Cell]]:
             (f"  {change['what']}", text(f"{change['before']} → {change['after']}"))
             for change in found["changes"]
         ),
+        *(("note", text(note)) for note in found.get("notes") or ()),
         ("why", text(found.get("reason"))),
         ("by", text(found.get("asked_by") or found["by"])),
         ("made", when(found["made_at"])),
@@ -118,7 +119,7 @@ def approve(
         context.done(
             answer,
             f"Approved, not carried out: {answer['not_carried_out']}\n"
-            f"Run it later: tidegate request run {request_id}",
+            f"Then carry it out: tidegate request run {request_id}",
         )
         return
     done = answer["state"] == "executed"

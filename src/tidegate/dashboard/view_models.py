@@ -813,6 +813,7 @@ class ChannelRequestLine(Struct, frozen=True, kw_only=True):
     expires_at: datetime | None = None
     ended: str = ""  # by whom and why
     verbs: tuple[VerbButton, ...] = ()
+    notes: tuple[str, ...] = ()  # what an approver should know; on the request's own page
 
 
 class Approvals(Struct, frozen=True, kw_only=True):

@@ -97,12 +97,14 @@ def list_all(
 
 
 def get(
-    request: Request[ChannelRequestPath, ReadQuery, Nothing], guard: ProtectionGuard
+    request: Request[ChannelRequestPath, ReadQuery, Nothing],
+    guard: ProtectionGuard,
+    requests: RequestOperations,
 ) -> Response:
     """A request: what it asks for, who agreed, and who may still."""
     found = guard.demand(request.path.request_id)
     demand_permission(request.principal, (Verb.READ,), channel_scope(found.row.channel))
-    return Response(guard.show(found), version=found.version)
+    return Response(requests.show(found), version=found.version)
 
 
 def approve(

@@ -54,7 +54,7 @@ from tidegate.domain.channels.stops import ChannelStops, freeze_over, stops_keys
 from tidegate.domain.fleet.rows import Fleet, fleet_key
 from tidegate.domain.gates.automation import Promotable
 from tidegate.domain.gates.earliest import EarliestStart, list_earliest_starts
-from tidegate.domain.gates.edges import WaitingRelease, judge_edge
+from tidegate.domain.gates.edges import WaitingRelease, judge_edge, time_text
 from tidegate.domain.gates.waits import list_waits
 from tidegate.domain.planner import (
     Plan,
@@ -82,9 +82,9 @@ from tidegate.domain.rollouts.promotion import (
     refuse_quarantined,
 )
 from tidegate.domain.rollouts.rows import ReleaseStanding, standing_key
-from tidegate.domain.rollouts.states import OverridableGate, PolicyAction
+from tidegate.domain.rollouts.states import OverridableGate, PolicyAction, Word
 from tidegate.domain.windows.rows import WINDOWS, Window
-from tidegate.errors import Conflict, InvalidInput, NotFound, StaleVersion
+from tidegate.errors import Conflict, InvalidInput, NotFound, Refused, StaleVersion
 from tidegate.kernel.model import NO_META, Meta, Position
 from tidegate.kernel.slices import Alongside
 
@@ -352,10 +352,19 @@ class Promotions:
         """
         return read_ladder(self._sights, channel, self._name_of).choose(to, now=now)
 
-    def find_standing(self, channel: str, release_id: str) -> ReleaseStanding | None:
-        """What was last said of a release on a channel."""
+    def describe_bad_end(self, channel: str, release_id: str) -> tuple[str, ...]:
+        """Who rolled the channel back from the release, or which host failed with it; nothing if
+        the last word on it is not bad.
+        """
         found = self._sights.row(standing_key(channel, release_id), ReleaseStanding)
-        return None if found is None else found.row
+        if found is None or found.row.word is not Word.BAD:
+            return ()
+        row, at = found.row, time_text(found.row.said_at)
+        if row.operator is None:
+            return (f"{release_id} failed on {channel} at {at} ({row.host_id or 'its hosts'})",)
+        who = self._name_of(row.operator) or "a former user"
+        why = f": {row.reason}" if row.reason else ""
+        return (f"{who} rolled {channel} back from {release_id} at {at}{why}",)
 
     def demand_unquarantined(self, channel: str, release_id: str) -> None:
         """That the release may run on the channel. Raises: ClosureQuarantined."""
@@ -489,6 +498,10 @@ def success_authority(rollout_id: str, digest: str, now: datetime) -> dict[str, 
 
 def _time_text(now: datetime) -> str:
     return now.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _describe_hosts(count: int) -> str:
+    return f"It reaches {count:,} host{'' if count == 1 else 's'}"
 
 
 def _spell_rollback(asked: RollBackChannel, *more: str) -> str:
@@ -644,6 +657,31 @@ class PromotionOperations:
         """What the first copy of a repeat led to."""
         outcome = self._execute.earlier(promote_release, asked, caller)
         return None if outcome is None else self._result(channel, outcome)
+
+    def describe_promotion(self, channel: str, release_id: str) -> tuple[str, ...]:
+        """What a person should know before a promotion: what happened to the release here, what
+        would hold it now, how many hosts get it.
+        """
+        promotions = self._promotions
+        made = promotions.plan(channel).plan
+        windows = (start.sentence for start in promotions.list_earliest(made, promotions.now()))
+        holds = (*promotions.list_holds(channel, release_id), *dict.fromkeys(filter(None, windows)))
+        return (
+            *promotions.describe_bad_end(channel, release_id),
+            *(f"Its orders would wait. {text}" for text in holds),
+            _describe_hosts(made.hosts),
+        )
+
+    def describe_rollback(self, channel: str, to: str | None, *, now: bool) -> tuple[str, ...]:
+        """What a rollback would take now, and how many hosts get it."""
+        try:
+            rung = self._promotions.choose_rung(channel, to, now=now)
+        except Refused as error:
+            return (f"It cannot be carried out now. {error.detail}",)
+        return (
+            f"It goes to {rung.release_id}, which succeeded here at {time_text(rung.succeeded_at)}",
+            _describe_hosts(self.count_hosts(channel, rollback=True, now=now)),
+        )
 
     def count_hosts(self, channel: str, *, rollback: bool = False, now: bool = False) -> int:
         """How many hosts a rollout of the channel would take now."""

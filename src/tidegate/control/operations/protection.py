@@ -85,6 +85,7 @@ class RequestShown(ChannelRequest, frozen=True, kw_only=True):
     what: str  # what it asks for, in words
     changes: tuple[RequestChange, ...]  # that it would make now; none of one that is over
     next: str  # what happens next, and who does it
+    notes: tuple[str, ...] = ()  # what an approver should know; of a single request only
 
 
 def request_id_of(caller: Caller, step: Step) -> str:

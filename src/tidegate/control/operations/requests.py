@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from tidegate import decoders
 from tidegate.control.operations.budgets import BudgetOperations
@@ -22,7 +22,7 @@ from tidegate.control.operations.quarantine import QuarantineOperations
 from tidegate.control.operations.rollouts import RolloutOperations
 from tidegate.control.operations.windows import WindowOperations
 from tidegate.control.queries.people import principal_of
-from tidegate.control.queries.reads import Reads
+from tidegate.control.queries.reads import Found, Reads
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.access.steps import (
@@ -69,10 +69,10 @@ from tidegate.domain.requests.slices import (
     review_request,
     withdraw_request,
 )
-from tidegate.domain.requests.states import RequestState
+from tidegate.domain.requests.states import OPEN, RequestState
 from tidegate.domain.rollouts.states import OverridableGate
 from tidegate.domain.windows.facts import WindowSpec
-from tidegate.errors import Conflict, Forbidden, NotFound, Refused
+from tidegate.errors import Conflict, Forbidden, NotFound, Refused, TidegateError
 from tidegate.kernel.model import Position
 from tidegate.kernel.slices import Alongside, Slice
 
@@ -168,6 +168,20 @@ class RequestOutcome(Struct, frozen=True, kw_only=True):
     not_carried_out: str = ""
 
 
+def _mend(error: TidegateError, row: ChannelRequest) -> str:
+    """Why a request is not carried out, and the command that mends it."""
+    if "tidegate " in error.detail:
+        return error.detail
+    mends = {
+        "channel_held": f"channel release {row.channel} --reason …",
+        "nothing_to_go_back_to": f"channel rollback {row.channel} --dry-run",
+        "already_promoted": f"request withdraw {row.request_id}",
+        "missing_permission": f"user show {row.by}",
+    }
+    command = mends.get(error.code, f"channel show {row.channel}")
+    return f"{error.detail.rstrip('.')}. Next: tidegate {command}"
+
+
 class RequestOperations:
     """The verbs of a request.
 
@@ -186,6 +200,25 @@ class RequestOperations:
         self._reads = reads
         self._guard = guard
         self._operations = operations
+
+    def show(self, found: Found[ChannelRequest]) -> RequestShown:
+        """A request, with what an approver should know as things are now."""
+        return replace(self._guard.show(found), notes=self.list_notes(found.row))
+
+    def list_notes(self, row: ChannelRequest) -> tuple[str, ...]:
+        """Of an open promotion or rollback: what happened here, what holds it, how many hosts."""
+        if row.state not in OPEN:
+            return ()
+        try:
+            if row.kind == PROMOTE.name and not row.command.get("refresh"):
+                release_id = row.command["release_id"]
+                return self._operations.promotion.describe_promotion(row.channel, release_id)
+            if row.kind == ROLL_BACK.name:
+                to, now = row.command.get("to"), bool(row.command.get("now"))
+                return self._operations.promotion.describe_rollback(row.channel, to, now=now)
+        except NotFound:
+            return ()  # the channel is gone
+        return ()
 
     def approve(
         self,
@@ -229,7 +262,7 @@ class RequestOperations:
             except RequestHostsMoved:
                 raise
             except NOT_NOW as error:
-                refusal = error.detail
+                refusal = _mend(error, row)
         position = self._run(approve_request, approval, caller, row)
         return self._outcome(request_id, position, refusal)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from tidegate.clock import Clock
 from tidegate.control.operations.protection import ProtectionGuard
@@ -85,6 +85,7 @@ class ApprovalPages:
     guard: ProtectionGuard
     clock: Clock
     layout: Layout
+    requests: RequestOperations
 
     def lines(self, request: Request[Any, Any, Any]) -> RequestLines:
         people = self.layout.names(request)
@@ -126,6 +127,7 @@ class ApprovalPages:
         found = self.guard.demand(request_id)
         demand_permission(request.principal, (Verb.READ,), channel_scope(found.row.channel))
         line = self.lines(request).line(found, hosts)
+        line = structs.replace(line, notes=self.requests.list_notes(found.row))
         return PageView(
             template="request.html",
             title=request_id,

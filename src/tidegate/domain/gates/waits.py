@@ -24,6 +24,7 @@ from tidegate.domain.hosts.states import SETTLED, HostState
 from tidegate.domain.rollouts.states import CLEARABLE, OPEN
 from tidegate.domain.rollouts.tallies import (
     late_failures,
+    may_hasten,
     missing,
     next_wave_at,
     total,
@@ -535,11 +536,13 @@ def _gate_verbs(look: GateContext, name: str, first: BlockedHosts) -> tuple[str,
         case "paused":
             return (f"tidegate rollout resume {rollout}",)
         case "freeze":
-            return f"tidegate freeze delete {id}", _override_verb(rollout, "freeze")
+            end = f"tidegate freeze delete {id} --reason …"
+            return end, *_hasten(look), _override_verb(rollout, "freeze")
         case "hold":
-            return f"tidegate channel release {channel}", _override_verb(rollout, "hold")
+            end = f"tidegate channel release {channel} --reason …"
+            return end, *_hasten(look), _override_verb(rollout, "hold")
         case "window":
-            return (_override_verb(rollout, "window"),)
+            return *_hasten(look), _override_verb(rollout, "window")
         case "channel-edges":
             return _override_verb(rollout, "edges"), f"tidegate rollout abort {rollout}"
         case "quarantine":
@@ -554,6 +557,13 @@ def _gate_verbs(look: GateContext, name: str, first: BlockedHosts) -> tuple[str,
             return (f"tidegate rollout skip {rollout} {host}",)
         case _:
             return (f"tidegate rollout abort {rollout}",)
+
+
+def _hasten(look: GateContext) -> tuple[str, ...]:
+    """The rollback that passes what holds this one; none: it is no rollback."""
+    if not may_hasten(look.tally):
+        return ()
+    return (f"tidegate channel rollback {look.tally.channel} --now --reason …",)
 
 
 def _override_verb(rollout_id: str, gate: str) -> str:

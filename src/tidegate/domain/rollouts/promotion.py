@@ -330,7 +330,7 @@ def refuse_quarantined(release_id: str, found: Quarantined) -> ClosureQuarantine
     """The refusal of a release that is quarantined on the channel."""
     return ClosureQuarantined(
         f"{release_id} is quarantined on {found.channel}: {found.reason}. "
-        f"To lift it: tidegate quarantine lift {found.channel} {found.closure_hash} --reason …",
+        f"To lift it: tidegate quarantine lift {found.channel} {release_id} --reason …",
         channel=found.channel,
         closure_hash=found.closure_hash,
         host_id=found.host_id,
