@@ -27,6 +27,12 @@ echo '{PASSWORD}' | tee bob.password > ci.password
 tidegate user create bob --name Bob --password-stdin --role viewer --role approver < bob.password
 echo two > dist/index.html
 """,
+    # a server that nobody has set up, and everybody's password
+    "docs/recipes/team.md": f"""
+tidegate serve --data data >> goes-on.log 2>&1 &
+listening
+echo '{PASSWORD}' | tee ada.password bea.password cem.password dan.password > eve.password
+""",
     # a server that may reach a receiver on this machine, and a channel
     "docs/notifications.md": f"""
 printf 'data = "data"\\n[notify]\\nallowed = ["127.0.0.1:8421"]\\n' > tidegate.toml
