@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
 
 import httpx2
 
-PAGES_MAX = 900
+PAGES_MAX = 1_500
 ALIKE_MAX = 1  # pages that differ in what does not matter
 WRONG = (400, 404, 405, 409, 422)  # no page leads to these
 ADDRESSES = ("href", "hx-get", "data-grid")
@@ -170,4 +170,6 @@ def _shape(path: str, query: dict[str, str]) -> tuple[str, ...]:
             return (path, query.get("channel", ""), str(query.get("simulate") == "true"))
         case "/plan/forecast":
             return (path, query.get("runs", ""))
+    if "sort" in query:  # a list in another order: its filters do not matter once more
+        return (path, "sort", query["sort"])
     return ()
