@@ -197,10 +197,10 @@ def test_makes_and_changes_repositories(seat: Seat) -> None:
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.AUTHOR, Role.AUDITOR])
-def test_says_who_you_are_where_you_may_not(seat: Seat, role: Role) -> None:
+def test_says_who_can_grant_what_you_lack(seat: Seat, role: Role) -> None:
     shell = seat(role)
 
     refused = shell.run("repo", "create", "mine")
 
     assert refused.code == 5
-    assert "try: tidegate whoami" in refused.err
+    assert "try: tidegate user grant LOGIN security-admin" in refused.err

@@ -40,7 +40,7 @@ from tidegate.domain.access.steps import Step
 from tidegate.kernel.model import Event, Meta, Position
 
 EVENTS_MAX = 1_000
-_CLI_CODE = re.compile(r"\[([a-z_]+)\]")
+_CLI_CODE = re.compile(r"\[([a-z_]+)\]$", re.MULTILINE)  # a hint may have brackets, too
 _PAGE_CODE = re.compile(r"<code>([a-z_]+)</code>")
 # What no two commands share: ids that are made up, and keys that hold one.
 _MADE_UP = re.compile(

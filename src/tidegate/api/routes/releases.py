@@ -53,6 +53,7 @@ from tidegate.domain.releases.rows import (
     known_key,
     row_id,
 )
+from tidegate.domain.rollouts.names import later_prefix
 from tidegate.domain.rollouts.rows import TALLIES
 from tidegate.errors import ConditionFailed, NotFound
 from tidegate.kernel.model import Position
@@ -238,7 +239,9 @@ def _rollbacks(
     tallies = [
         found.row
         for release_id in sorted(moved)
-        for found in reads.range(TALLIES, prefix=f"{scope}@{release_id}~", limit=ROLLBACKS_MAX)
+        for found in reads.range(
+            TALLIES, prefix=later_prefix(scope, release_id), limit=ROLLBACKS_MAX
+        )
     ]
     return {
         (tally.opened_at, tally.target_ref) for tally in tallies if tally.rollback_of is not None

@@ -22,6 +22,11 @@ def rollout_id(channel: str, channel_ref: str, incarnation: int = 1) -> str:
     return named
 
 
+def later_prefix(channel: str, channel_ref: str) -> str:
+    """How the ids of all but the first rollout of a release on a channel begin."""
+    return f"{channel}@{channel_ref}~"
+
+
 def check_rollout_id(text: str) -> None:
     """Raises: InvalidInput: no rollout can be called so."""
     if len(text) > ROLLOUT_ID_BYTES_MAX or not ROLLOUT_ID.fullmatch(text):
