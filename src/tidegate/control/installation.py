@@ -236,8 +236,7 @@ class Installation:
 
     def name_of(self, user_id: str) -> str | None:
         """How a user is called now; None: erased, or no user."""
-        called = self.accounts.called(user_id)
-        return None if called is None else called.name
+        return self.accounts.name_of(user_id)
 
 
 def content_limits(settings: Settings) -> ContentLimits:

@@ -27,8 +27,8 @@ from tidegate.control.operations.protection import GuardedVerb, ProtectionGuard
 from tidegate.control.publication.manifests import Manifests
 from tidegate.control.queries.as_of import RowHistory
 from tidegate.control.queries.history import pinned_at
-from tidegate.control.queries.ladder import NameOf, read_ladder
-from tidegate.control.queries.people import PeopleNames
+from tidegate.control.queries.ladder import read_ladder
+from tidegate.control.queries.people import NameOf, PeopleNames
 from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.control.storage.blobs import Blobs

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from msgspec import Struct
 
 from tidegate.control.fleet.reader import FleetReader
+from tidegate.control.queries.people import NameOf
 from tidegate.domain.channels.ladder import (
     JudgedRung,
     choose_rung,
@@ -26,8 +25,6 @@ from tidegate.domain.releases.catalog import PINNABLE
 from tidegate.domain.releases.rows import Actual, KnownRelease, actual_key, known_key
 from tidegate.domain.rollouts.tallies import may_hasten
 from tidegate.kernel.model import Position
-
-NameOf = Callable[[str], str | None]  # None: erased
 
 
 class Ladder(Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from tidegate.domain.access.rows import User, user_key
 from tidegate.domain.gates.inputs import Explanation
 
 Principals = Callable[[str], Principal]
+NameOf = Callable[[str], str | None]  # how a user is called now; None: erased, or no user
 
 _USER_ID: Final = re.compile(r"\buser_[0-9a-f]{20}\b")
 
@@ -35,7 +36,7 @@ class PeopleNames:
     Rules that know no names write the sentences; names may be erased, so the log has none.
     """
 
-    def __init__(self, name_of: Callable[[str], str | None]) -> None:
+    def __init__(self, name_of: NameOf) -> None:
         self._name_of = name_of
 
     def find_name(self, user_id: str | None) -> str | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from tidegate import decoders
+from tidegate.control.queries.people import NameOf
 from tidegate.control.queries.reads import Reads
 from tidegate.domain.access import steps
 from tidegate.domain.channels.facts import ChannelPolicy, ChannelProtection, WaveSpec
@@ -36,8 +37,6 @@ VALUE_CHARS_MAX = 200
 
 for _read_here in (ChannelPolicy, ChannelProtection, WindowSpec):
     decoders.build(_read_here)
-
-NameOf = Callable[[str], str | None]
 
 
 class RequestChange(Struct, frozen=True):
