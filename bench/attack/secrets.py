@@ -23,6 +23,7 @@ from tidegate.dashboard.routes import PAGES
 PASSWORD = "an unusual passphrase 8341"
 HOOK_SECRET = "hook-secret-7f3e9d1c5b2a"
 SECRET_CHARS_MIN = 16
+TOKEN_HEAD = re.compile(r"^(tg|te)_[^_]+_")  # what a token begins with; its id is no secret
 SECRET_FILES = ("secret",)  # the installation's own, mode 0600
 STREAM = "/live"  # the page that never ends
 
@@ -126,7 +127,7 @@ def _files(data: Path) -> Iterator[tuple[str, bytes]]:
 
 def _found(name: str, secret: str, places: list[tuple[str, bytes]]) -> Iterator[str]:
     """Where the secret is, or its part that nobody can guess."""
-    parts = {secret, secret.split("_", 2)[-1]}
+    parts = {secret, TOKEN_HEAD.sub("", secret)}
     for part in parts:
         assert len(part) >= SECRET_CHARS_MIN, "too short to be searched for"
         for place, content in places:
