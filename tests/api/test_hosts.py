@@ -52,6 +52,30 @@ def test_shows_a_host_with_what_it_went_through(fleet: ServedFleet) -> None:
     assert (missing.status_code, missing.json()["code"]) == (404, "host_not_found")
 
 
+def test_changes_the_etag_of_a_host_with_everything_that_it_shows(fleet: ServedFleet) -> None:
+    fleet.create()
+    url = "/v1/hosts/web-01"
+    tags: list[str] = []
+
+    def look() -> int:
+        seen = {"if-none-match": tags[-1]} if tags else {}
+        answer = fleet.viewer.get(url, headers=seen)
+        tags.append(answer.headers["etag"])
+        return answer.status_code
+
+    assert (look(), look()) == (200, 304)
+    fleet.agents["web-01"].beat(**{CHANNEL: "sha256:old"})
+    assert (look(), look()) == (200, 304), "it reported"
+    fleet.promote()
+    fleet.dispatch()
+    assert (look(), look()) == (200, 304), "it has an order"
+    labels = {"labels": {"app": "web", "tier": "rest"}}
+    seen = {"if-match": tags[0]}
+    assert fleet.operator.put(f"{url}/labels", json=labels, headers=seen).status_code == 200, (
+        "If-Match names the version of the host alone"
+    )
+
+
 def test_labels_a_host_at_the_version_that_was_seen(fleet: ServedFleet) -> None:
     fleet.create()
     seen = fleet.viewer.get("/v1/hosts/web-01").headers["etag"]

@@ -428,10 +428,14 @@ def test_an_edge_is_an_alarm_only_where_nothing_opens_it(fleet: ServedFleet) -> 
     opened = fleet.manager.post("/v1/channels/late/promote", json={"release_id": "web.1"})
     assert opened.status_code == 200, opened.text
 
+    url, tags = "/v1/rollouts/late@web.1", ['"none"']
+
     def needed() -> list[tuple[str, bool]]:
         fleet.dispatch(thorough=True)
-        found = fleet.viewer.get("/v1/rollouts/late@web.1").json()["gates"]
-        return [(gate["gate"], gate["needs_person"]) for gate in found]
+        answer = fleet.viewer.get(url, headers={"if-none-match": tags[-1]})
+        assert answer.status_code == 200, "what it shows changed, and so did its ETag"
+        tags.append(answer.headers["etag"])
+        return [(gate["gate"], gate["needs_person"]) for gate in answer.json()["gates"]]
 
     never = needed()
     fleet.promote()
@@ -441,3 +445,5 @@ def test_an_edge_is_an_alarm_only_where_nothing_opens_it(fleet: ServedFleet) -> 
     assert never == [("channel-edges", True)]
     assert going == [("channel-edges", False)]
     assert needed() == [("channel-edges", True)]
+    again = fleet.viewer.get(url, headers={"if-none-match": tags[-1]})
+    assert again.status_code == 304

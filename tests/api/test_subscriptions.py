@@ -44,7 +44,7 @@ def test_shows_the_secret_of_a_webhook_once_and_its_address_never(
     shown = notified.fleet.operator.get("/v1/subscriptions/ops")
     assert shown.json()["secret"] is None
     assert notified.receiver.place not in answer.text + shown.text
-    assert shown.headers["etag"] == f'"{shown.json()["version"]}"'
+    assert shown.headers["etag"].startswith(f'"{shown.json()["version"]}-')
     assert shown.json()["scopes"] == ["*"]
 
 

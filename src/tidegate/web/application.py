@@ -61,6 +61,7 @@ from tidegate.web.responses import (
     Headers,
     encode_problem,
     encode_response,
+    etag_of,
     headers_of,
 )
 from tidegate.web.routing import (
@@ -558,7 +559,8 @@ class _Exchange:
             await self._send_download(answer, answer.download, route)
             return
         if answer.stream is not None:
-            await self._send_stream(answer, answer.stream, headers_of(answer, route, self.id))
+            headers = headers_of(answer, etag_of(answer, None), route, self.id)
+            await self._send_stream(answer, answer.stream, headers)
             return
         await self._reply(
             encode_response(answer, route, self.id, self._headers.get(b"if-none-match"))
@@ -601,7 +603,8 @@ class _Exchange:
 
         The first piece is read before the head is sent: what cannot be read at all is a problem.
         """
-        headers, etag = headers_of(answer, route, self.id), answer.etag
+        etag = etag_of(answer, None)
+        headers = headers_of(answer, etag, route, self.id)
         if etag is not None and decoding.matches(self._headers.get(b"if-none-match"), etag):
             await self._reply(EncodedResponse(304, headers, b""))
             return

@@ -42,7 +42,7 @@ BREAK_GLASS_FIELD = "break_glass"  # and this one is to it what Tidegate-Break-G
 _NEITHER_COMMA_NOR_BRACKET = bytes(set(range(256)) - set(b",[]{}"))
 _FORM = "matching regex"  # as msgspec says that a text has another form
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
-_ETAG = re.compile(r'"([0-9]{1,16})(-[0-9]{1,16})*"')
+_ETAG = re.compile(r'"([0-9]{1,16})(-[0-9]{1,16})?"')
 _KEY = re.compile(rf"[!-~]{{1,{KEY_CHARS_MAX}}}")
 _BOOLEANS = {"true": True, "false": False}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -26,6 +27,7 @@ SECURITY: Final[tuple[tuple[bytes, bytes], ...]] = (
 FOR_AGENTS: Final = (b"x-content-type-options", b"nosniff")
 NO_STORE: Final = (b"cache-control", b"no-store")
 _ASK_AGAIN: Final = (b"cache-control", b"private, no-cache")
+ETAG_DIGEST_BYTES: Final = 6  # at most 15 digits; one object is compared with itself alone
 _BODILESS: Final = frozenset({204, 304})
 
 Headers = list[tuple[bytes, bytes]]
@@ -39,7 +41,7 @@ class EncodedResponse(NamedTuple):
     body: bytes
 
 
-def headers_of(answer: Response, route: Route | None, request_id: str) -> Headers:
+def headers_of(answer: Response, etag: str | None, route: Route | None, request_id: str) -> Headers:
     """All headers but those that describe the body."""
     headers: Headers = [(b"x-request-id", request_id.encode())]
     headers += (FOR_AGENTS,) if route is not None and route.permission is AGENT else SECURITY
@@ -49,7 +51,6 @@ def headers_of(answer: Response, route: Route | None, request_id: str) -> Header
         headers += [(b"set-cookie", cookie.encode("latin-1")) for cookie in answer.cookies]
     if answer.position:
         headers.append((b"tidegate-position", b"%d" % answer.position))
-    etag = answer.etag
     if etag is not None:
         headers.append((b"etag", etag.encode()))
     if "cache-control" not in answer.headers:
@@ -64,15 +65,30 @@ def encode_response(
 
     ``route`` is None for the error page of a path that nothing serves.
     """
-    headers = headers_of(answer, route, request_id)
-    etag = answer.etag
+    content = answer.body
+    body = content if content is None or isinstance(content, bytes) else encode(content)
+    etag = etag_of(answer, body)
+    headers = headers_of(answer, etag, route, request_id)
     if etag is not None and not (route and route.is_write) and decoding.matches(known, etag):
         return EncodedResponse(304, headers, b"")
-    if answer.body is None:
+    if body is None:
         return _whole(answer.status or 204, headers, b"")
-    body = answer.body if isinstance(answer.body, bytes) else encode(answer.body)
     headers.append((b"content-type", answer.media.encode()))
     return _whole(answer.status or (route.status if route else 200), headers, body)
+
+
+def etag_of(answer: Response, body: bytes | None) -> str | None:
+    """The strong ETag of an answer with this body; None: it has none.
+
+    Its first number is the object's own version, which is what If-Match names. The second is of the
+    body: that also shows other rows, names that are in no row, and what time alone changes.
+    """
+    if answer.version is None:
+        return answer.tag
+    if body is None:
+        return f'"{answer.version}"'
+    digest = blake2b(body, digest_size=ETAG_DIGEST_BYTES).digest()
+    return f'"{answer.version}-{int.from_bytes(digest)}"'
 
 
 def encode_problem(error: TidegateError, request_id: str) -> EncodedResponse:

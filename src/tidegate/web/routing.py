@@ -152,12 +152,11 @@ Stream = AsyncIterator[bytes]
 
 @dataclass(slots=True)
 class Response:
-    """What a handler gives back. ``version`` becomes the ETag, ``position`` a header."""
+    """What a handler gives back. ``version`` begins the ETag, ``position`` becomes a header."""
 
     body: Any = None  # a Struct; bytes with a media type of their own; None: no content
     status: int = 0  # 0: as the route declares
     version: Position | None = None
-    beside: tuple[Position, ...] = ()  # versions of other rows that the body also shows
     position: Position = 0  # of the log, caused by this write
     media: str = JSON
     headers: dict[str, str] = field(default_factory=dict)
@@ -165,13 +164,6 @@ class Response:
     stream: Stream | None = None  # instead of a body
     download: Download | None = None  # instead of a body: sent in pieces, whole or in part
     tag: str | None = None  # an ETag of the body's own, quoted, where no row's version is it
-
-    @property
-    def etag(self) -> str | None:
-        """Strong. Its first number is the object's own version: what If-Match names."""
-        if self.version is None:
-            return self.tag
-        return '"' + "-".join(map(str, (self.version, *self.beside))) + '"'
 
 
 class FastRequest(Protocol):

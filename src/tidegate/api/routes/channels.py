@@ -235,12 +235,7 @@ class ChannelDocuments:
             ),
             windows=tuple(item.row.window_id for item in windows),
         )
-        beside = [item.version for item in (pin, *active) if item is not None]
-        beside += [item.version for item in windows]
-        beside += [0 if edge.evidence is None else edge.evidence.position for edge in edges]
-        if any(edge.until is not None for edge in edges) or body.automation:
-            beside.append(int(now.timestamp()))  # time alone opens one of them
-        return Response(body, version=found.version, beside=tuple(beside))
+        return Response(body, version=found.version)
 
     def show_written(
         self,
@@ -305,8 +300,7 @@ def get(
         pin=None if pin is None else pin.row,
         confidence=None if pin is None else pin.row.confidence.level,
     )
-    beside = () if pin is None else (pin.version,)
-    return Response(body, version=found.version, beside=beside, position=position)
+    return Response(body, version=found.version, position=position)
 
 
 def create(

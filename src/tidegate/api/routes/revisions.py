@@ -366,7 +366,6 @@ def _show(found: RevisionInPackage, position: Position) -> Response:
     return Response(
         to_document(revision.row, revision.version, _row(package), _row(repository)),
         version=revision.version,
-        beside=tuple(item.version for item in (package, repository) if item is not None),
         position=position,
     )
 

@@ -253,7 +253,7 @@ def get(
     if row is None or tally is None:
         raise RolloutUnknown(rollout_id)
     body = _body(fleet_reader, people, row, tally.row)
-    return Response(body, version=row.version, beside=(tally.version,), position=position)
+    return Response(body, version=row.version, position=position)
 
 
 def show_rollout(
@@ -272,8 +272,7 @@ def show_rollout(
         gates=list_gates(fleet_reader, tally.row, None if gates is None else gates.row),
         progress=find_progress(reads, tally.row),
     )
-    beside = (tally.version, 0 if gates is None else gates.version)
-    return Response(body, version=row.version, beside=beside)
+    return Response(body, version=row.version)
 
 
 def _body(
