@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def test_tells_how_a_rollout_would_go_and_changes_nothing(fleet: ServedFleet) ->
     assert told["state"] == "Terminal"
     assert [wave["name"] for wave in told["waves"]] == ["canary", "all"]
     assert told["waves"][0]["seconds"]["median"] > 30
-    assert told["timeline"][-1] == {"seconds": told["seconds"], "what": "the rollout is Terminal"}
+    assert told["timeline"][-1] == {"seconds": told["seconds"], "what": "the rollout succeeded"}
     assert fleet.installation.log.head() == before
     assert fleet.viewer.post(URL, json=ASKED).json() == told
 
@@ -56,9 +57,25 @@ def test_plays_hosts_that_fail_and_several_seeds(fleet: ServedFleet) -> None:
         ({"odds": {"luck": 0.1}}, 400),
         ({"runs": 6}, 400),
         ({"seed": -1}, 400),
+        ({"start_at": "2020-01-01T00:00:00Z"}, 400),
+        ({"start_at": "2026-12-24T02:00:00"}, 400),
     ],
 )
 def test_refuses_what_cannot_be_played(
     fleet: ServedFleet, asked: dict[str, Any], status: int
 ) -> None:
     assert fleet.viewer.post(URL, json={**ASKED, **asked}).status_code == status
+
+
+def test_a_start_that_is_asked_for_is_waited_for(fleet: ServedFleet) -> None:
+    at_once = fleet.viewer.post(URL, json=ASKED).json()
+    start = (fleet.clock() + timedelta(hours=3)).isoformat()
+
+    told = fleet.viewer.post(URL, json={**ASKED, "start_at": start}).json()
+    plan = fleet.viewer.post("/v1/rollouts/plan", json={**ASKED, "start_at": start}).json()
+
+    hosts = sum(wave["hosts"] for wave in told["waves"])
+    stretch = {"by": "start", "window_id": "", "begins": 0, "ends": 10_800, "hosts": hosts}
+    assert told["held"] == [stretch]
+    assert (told["waits_seconds"], told["seconds"]) == (10_800, at_once["seconds"] + 10_800)
+    assert datetime.fromisoformat(plan["earliest"][0]["at"]) == datetime.fromisoformat(start)

@@ -7,7 +7,15 @@ from datetime import UTC, datetime, timedelta
 from msgspec import Struct, structs
 
 from tidegate.control.queries.first_steps import FirstSteps
-from tidegate.control.queries.forecasts import Forecast, Moment, Spread, Stopped, WaveForecast
+from tidegate.control.queries.forecasts import (
+    Forecast,
+    HeldBy,
+    HeldStretch,
+    Moment,
+    Spread,
+    Stopped,
+    WaveForecast,
+)
 from tidegate.control.queries.request_changes import RequestChange
 from tidegate.dashboard import event_rate, state_labels
 from tidegate.dashboard.channel_map import lay_out
@@ -900,6 +908,9 @@ PLAN = PlanPage(
     lucks=(Option("none", "Nothing fails"), Option("usual", "Typical failures")),
     failing="",
     seed=7,
+    start_at="",
+    history="Of 300 hosts in the last 7 rollouts here 0.7 % failed their probes. "
+    "A switch took 2 s to 9 s.",
     waves=tuple(
         PlanWaveLine(
             number=number,
@@ -945,10 +956,15 @@ def _run(seed: int, *ends: int, stop: str = "", lasted: int = 0) -> Forecast:
         stands_for=2,
         state=state,
         seconds=seconds,
+        waits_seconds=600,
+        held=(
+            HeldStretch(by=HeldBy.FREEZE, begins=0, ends=600, hosts=300),
+            HeldStretch(by=HeldBy.WINDOW, window_id="nightly", begins=2_900, ends=3_300, hosts=120),
+        ),
         timeline=(
             Moment(0, "opened, 150 hosts simulated"),
-            *(Moment(at, f"wave {number} ended") for number, at in enumerate(ends)),
-            Moment(seconds, f"the rollout is {state}"),
+            *(Moment(at, f"wave {number + 1} is done") for number, at in enumerate(ends)),
+            Moment(seconds, "the rollout was rolled back" if stop else "the rollout succeeded"),
         ),
         waves=waves,
         failed=Spread(*[int(bool(stop))] * 3),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from itertools import pairwise
 from statistics import median_low
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.accessibility import grave_issues
 from tests.browser.actions import Picture, cookies, sign_in
 from tests.browser.dashboard_fleet import DashboardFleet
 from tidegate.control.queries.forecasts import AT_ONCE, Forecast
@@ -39,7 +41,7 @@ def test_draws_run_after_run_until_all_are_played(
 
     expect(page.locator("#forecast")).to_contain_text(f"{RUNS} of {RUNS} runs")
     expect(page.locator(".lane .track")).to_have_count(2)
-    expect(page.locator(".outcomes")).to_contain_text("Ends Rolled back")
+    expect(page.locator(".outcomes")).to_contain_text("Ends rolled back")
     expect(page.locator(".forecast .gates")).to_contain_text("a host failed: probes")
     marks = page.locator(".lane >> nth=2").locator(".mark")
     expect(marks).to_have_count(RUNS)  # every run stops in the second wave
@@ -81,6 +83,8 @@ def test_plays_one_more_run_each_time_and_the_same_as_all_at_once(fleet: Dashboa
     [
         ("channel=nowhere", "nowhere"),
         ("channel=stable&failing=db-1", "db-1 is in no wave"),
+        ("channel=stable&start_at=2020-01-01T00:00", "ago; leave it out to start now"),
+        ("channel=stable&start_at=soon", "write a time such as"),
     ],
 )
 def test_says_in_place_why_nothing_can_be_played(
@@ -101,3 +105,34 @@ def test_refuses_what_the_form_cannot_ask(fleet: DashboardFleet, asked: str) -> 
 
     assert found.status_code == 400
     assert f"{asked.partition('=')[0]}: " in found.text
+
+
+def test_uses_the_rates_of_the_last_rollouts_and_draws_the_wait_for_the_start(
+    populated: DashboardFleet, page: Page, picture: Picture
+) -> None:
+    sign_in(page, populated, "viewer", "/plan?channel=stable")
+    expect(page.locator("form.card")).to_contain_text("50 % failed their probes")
+    tomorrow = populated.installation.clock() + timedelta(days=1)
+
+    page.select_option("[name=luck]", label="As in its last rollouts")
+    page.fill("[name=start_at]", f"{tomorrow:%Y-%m-%dT%H:%M}")
+    page.click("button:has-text('Simulate')")
+    page.wait_for_selector(f"#forecast[data-runs='{RUNS}']", timeout=60_000)
+
+    held = page.locator(".lane.held")
+    expect(held).to_have_count(1)
+    expect(held).to_contain_text("Start")
+    expect(held).to_contain_text("holds 5 hosts")
+    expect(page.locator(".forecast .gates")).to_contain_text("a host failed: probes")
+    expect(page.locator("[name=luck]")).to_have_value("history")
+    assert grave_issues(page) == []
+    picture(page, "history")
+
+
+def test_a_channel_without_rollouts_offers_no_rates_of_its_own(fleet: DashboardFleet) -> None:
+    planned(fleet)
+
+    found = cookies(fleet, "viewer").get("/plan?channel=stable&luck=history")
+
+    assert "As in its last rollouts" not in found.text
+    assert "no rates of its own" in found.text

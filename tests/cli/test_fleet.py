@@ -63,6 +63,22 @@ WRITES: list[tuple[tuple[str, ...], str, str, dict[str, Any]]] = [
         {"channel": "stable", "release_id": "web.3", "seed": 7, "failing": ["web-01"]},
     ),
     (
+        (
+            *("rollout", "simulate", "stable", "web.3", "--from-history"),
+            *("--start-at", "2030-12-24T02:00:00+01:00"),
+        ),
+        "POST",
+        "/v1/rollouts/simulate",
+        {
+            "channel": "stable",
+            "release_id": "web.3",
+            "seed": 1,
+            "failing": [],
+            "from_history": True,
+            "start_at": "2030-12-24T01:00:00Z",
+        },
+    ),
+    (
         ("host", "enroll", "web-01", "--label", "env=prod"),
         "POST",
         "/v1/hosts/enroll",

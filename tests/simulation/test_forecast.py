@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from tidegate.control.queries.forecasts import ForecastConditions, Odds
 from tidegate.domain.channels.facts import ChannelPolicy, HostEdge, WaveSpec
@@ -48,7 +49,7 @@ def test_a_calm_fleet_ends_wave_by_wave_and_the_soak_is_waited_for() -> None:
     assert rest.seconds is not None
     assert 600 < canary.seconds.median <= canary.seconds.worst < rest.seconds.median
     assert (found.failed.median, found.failed.worst) == (0, 0)
-    assert found.timeline[-1].what == "the rollout is Terminal"
+    assert found.timeline[-1].what == "the rollout succeeded"
     assert found.timeline[-1].seconds == found.seconds
 
 
@@ -71,7 +72,7 @@ def test_a_host_that_fails_stops_it_and_later_waves_never_come() -> None:
         "web-0001 failed",
         "halted: web-0001 failed",
         "web-0001 rolled back",
-        "the rollout is Reverted",
+        "the rollout was rolled back",
     ]
 
 
@@ -215,6 +216,47 @@ def test_a_freeze_with_an_end_is_waited_for() -> None:
     found = forecast(*planned(8), Odds(), [1], frozen)
 
     assert (found.waits_seconds, found.state) == (7_200, "Terminal")
+
+
+def test_a_freeze_that_ends_while_windows_are_shut_is_followed_by_the_next_window() -> None:
+    night = window("2026-11-18T22:00", 7_200)
+    held = ForecastConditions(at=NOW, windows=(night,), frozen_until=NOW + timedelta(hours=20))
+
+    found = forecast(*planned(8), Odds(), [1], held)
+
+    assert found.waits_seconds == (13 + 24) * 3_600
+
+
+def test_nothing_goes_out_before_the_start_that_was_asked_for() -> None:
+    late = ForecastConditions(at=NOW, start_at=NOW + timedelta(hours=2))
+    past = ForecastConditions(at=NOW, start_at=NOW - timedelta(hours=2))
+
+    found = forecast(*planned(8), Odds(), [1], late)
+
+    assert (found.waits_seconds, found.state) == (7_200, "Terminal")
+    assert [(item.by, item.begins, item.ends, item.hosts) for item in found.held] == [
+        ("start", 0, 7_200, 8)
+    ]
+    with pytest.raises(InvalidInput, match="2 h ago"):
+        forecast(*planned(8), Odds(), [1], past)
+
+
+def test_says_when_windows_are_shut_and_for_how_many_hosts() -> None:
+    channel, made = planned(8)
+    names = [host for wave in made.waves for host in wave.hosts]
+    labels = {name: {"tz": "Asia/Tokyo"} if name == names[-1] else {} for name in names}
+    night = replace(window("2026-11-18T22:00", 7_200, "label:tz"), zone_default="UTC")
+    held = ForecastConditions(at=NOW, windows=(night,), labels=labels)
+
+    found = forecast(channel, made, Odds(), [1], held)
+
+    hour = 3_600
+    assert [(item.window_id, item.begins, item.ends, item.hosts) for item in found.held] == [
+        ("nights", 0, 4 * hour, 1),  # 22:00 there is 13:00 UTC
+        ("nights", 0, 13 * hour, 7),
+        ("nights", 6 * hour, 28 * hour, 1),
+        ("nights", 15 * hour, found.seconds, 7),
+    ]
 
 
 def test_switches_take_as_long_as_they_took_before() -> None:

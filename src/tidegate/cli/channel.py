@@ -13,6 +13,7 @@ from tidegate.cli.context import (
     NounGroup,
     break_glass_option,
     reason,
+    start_option,
     version_option,
     watch_option,
     with_context,
@@ -281,11 +282,7 @@ def _waves(found: Item) -> str:
     type=click.Choice(("edges", "freeze", "hold", "window", "start-at", "freshness")),
     help="A gate that the rollout passes. It needs the permission emergency and a reason.",
 )
-@click.option(
-    "--start-at",
-    metavar="TIME",
-    help="Send no order before: 2026-12-24T02:00:00+01:00, or in 3h.",
-)
+@start_option
 @reason(required=False)
 @break_glass_option
 @version_option

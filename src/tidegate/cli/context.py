@@ -258,6 +258,15 @@ def version_option(verb: F) -> F:
     )(verb)
 
 
+def start_option(verb: F) -> F:
+    """``--start-at``: when the first order may be sent."""
+    return click.option(
+        "--start-at",
+        metavar="TIME",
+        help="Send no order before: 2026-12-24T02:00:00+01:00, or in 3h.",
+    )(verb)
+
+
 def watch_option(verb: F) -> F:
     """``--watch``: show it again whenever it changes."""
     return click.option(

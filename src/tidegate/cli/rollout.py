@@ -15,6 +15,7 @@ from tidegate.cli.context import (
     NounGroup,
     break_glass_option,
     reason,
+    start_option,
     version_option,
     watch_option,
     with_context,
@@ -123,10 +124,12 @@ def rollout() -> None:
 @rollout.command("plan")
 @click.argument("channel", shell_complete=CHANNELS)
 @click.argument("release")
+@start_option
 @with_context
-def plan(context: CommandContext, channel: str, release: str) -> None:
+def plan(context: CommandContext, channel: str, release: str, start_at: str | None) -> None:
     """Show which hosts would get RELEASE on CHANNEL in which wave. Changes nothing."""
     body = {"channel": channel, "release_id": release}
+    body |= {} if start_at is None else {"start_at": api_start(start_at) or ""}
     print_plan(context, context.client.write("POST", at("rollouts", "plan"), body).json())
 
 
@@ -180,6 +183,7 @@ def _host(host: Any) -> str:
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed, the same run.")
 @click.option("--fail", "failing", multiple=True, metavar="HOST", help="A host whose probes fail.")
 @click.option("--from-history", is_flag=True, help="Hosts fail as often as in the last rollouts.")
+@start_option
 @with_context
 def simulate(
     context: CommandContext,
@@ -188,24 +192,35 @@ def simulate(
     seed: int,
     failing: tuple[str, ...],
     from_history: bool,
+    start_at: str | None,
 ) -> None:
     """Play the rollout of RELEASE on CHANNEL with simulated hosts; changes nothing.
 
-    Unless you say otherwise, nothing fails. Switches take as long as in the last rollouts.
-    It starts now: maintenance windows and freezes with an end hold hosts.
+    Unless you say otherwise, nothing fails and it starts now. Switches take as long as in the last
+    rollouts. Maintenance windows and freezes with an end hold hosts.
     """
     body: dict[str, Any] = {"channel": channel, "release_id": release, "seed": seed}
     body |= {"failing": list(failing)} | ({"from_history": True} if from_history else {})
+    body |= {} if start_at is None else {"start_at": api_start(start_at)}
     found = context.client.write("POST", at("rollouts", "simulate"), body).json()
     if not context.is_for_people:
         context.card(found, [])
         return
+    for stretch in found.get("held") or []:
+        say(describe_stretch(stretch))
     for moment in found.get("timeline") or []:
         say(f"{moment.get('seconds', 0):>7} s  {text(moment.get('what'))}")
     end = paint([span(StateCell(str(found.get("state"))))])
     say(f"ends {end} after {found.get('seconds', 0)} s")
     for held in found.get("holds") or []:
         say(f"warning: its orders would wait first. {held}")
+
+
+def describe_stretch(stretch: Item) -> str:
+    """When hosts get no order, and what holds them."""
+    by = f"window {stretch['window_id']}" if stretch.get("window_id") else stretch["by"]
+    span = f"{duration(stretch['begins'])} to {duration(stretch['ends'])} after the opening"
+    return f"held by the {by}: {counted(stretch['hosts'], 'host')}, {span}"
 
 
 @rollout.command("open", hidden=True)

@@ -12,7 +12,14 @@ from tidegate.commands.options import settings_of, with_settings
 from tidegate.config import Settings
 
 if TYPE_CHECKING:
-    from tidegate.control.queries.forecasts import Forecast, ForecastConditions, Odds, Spread
+    from tidegate.control.queries.forecasts import (
+        Forecast,
+        ForecastConditions,
+        HeldStretch,
+        Odds,
+        RolloutHistory,
+        Spread,
+    )
     from tidegate.domain.channels.rows import Channel
     from tidegate.domain.planner import Plan
 
@@ -54,6 +61,10 @@ def _with_shares(command: Any) -> Any:
     help="How often it is played, each time with the next seed.",
 )
 @click.option("--fail", "failing", multiple=True, metavar="HOST", help="A host whose probes fail.")
+@click.option("--from-history", is_flag=True, help="Hosts fail as often as in the last rollouts.")
+@click.option(
+    "--start-at", metavar="TIME", help="Send no order before: 2026-12-24T02:00:00+01:00, or in 3h."
+)
 @click.option("--json", "as_json", is_flag=True, help="The forecast as JSON.")
 @_with_shares
 @with_settings
@@ -62,6 +73,8 @@ def simulate(
     seed: int,
     runs: int,
     failing: tuple[str, ...],
+    from_history: bool,
+    start_at: str | None,
     as_json: bool,
     file: str | None,
     **flags: Any,
@@ -69,27 +82,39 @@ def simulate(
     """Say when each wave of a rollout on CHANNEL would end, and what would stop it.
 
     The plan is made of the installation's fleet as it is now; only the hosts are invented. Nothing
-    is written. Equal seeds give equal forecasts.
+    is written. Equal seeds give equal forecasts. Unless you say otherwise, nothing fails.
     """
     shares = {name: flags.pop(name) for name in SHARES}
     settings = settings_of(file, flags)
+    if from_history and any(shares.values()):
+        raise click.UsageError("give either --from-history or shares of your own")
+    import msgspec
+    from msgspec.structs import replace
+
+    from tidegate.cli.times import parse_start
     from tidegate.control.queries.forecasts import Odds
 
-    row, plan, conditions = load_plan(settings, channel)
+    row, plan, conditions, history = load_plan(settings, channel)
+    if start_at is not None:
+        conditions = replace(conditions, start_at=parse_start(start_at, conditions.at))
     seeds = range(seed, seed + runs)
-    odds = Odds(**shares, failing=failing)
+    odds = replace(history.odds if from_history else Odds(**shares), failing=failing)
     found = _played(row, plan, odds, seeds, conditions, quiet=as_json)
     if as_json:
-        import msgspec
-
         click.echo(json_of(msgspec.to_builtins(found)))
         return
     for line in describe_forecast(found):
         click.echo(line)
 
 
-def load_plan(settings: Settings, channel: str) -> tuple[Channel, Plan, ForecastConditions]:
-    """The channel, its plan, and what holds its hosts now. Raises: NotFound, MalformedPolicy, …"""
+def load_plan(
+    settings: Settings, channel: str
+) -> tuple[Channel, Plan, ForecastConditions, RolloutHistory]:
+    """The channel, its plan, what holds its hosts now, and how its last rollouts went.
+
+    Raises:
+        NotFound, MalformedPolicy, InvalidSelector.
+    """
     from msgspec.structs import replace
 
     from tidegate.clock import system_clock
@@ -113,11 +138,11 @@ def load_plan(settings: Settings, channel: str) -> tuple[Channel, Plan, Forecast
         if found is None:
             raise ChannelNotFound(channel)
         budgets = [seen.row for seen in sights.budgets() if not seen.row.removed]
+        history = read_history(Reads(store), channel)
         conditions = replace(
-            read_conditions(sights, found.row, system_clock()),
-            activation=read_history(Reads(store), channel).activation,
+            read_conditions(sights, found.row, system_clock()), activation=history.activation
         )
-        return found.row, plan(found.row, sights.hosts(), budgets), conditions
+        return found.row, plan(found.row, sights.hosts(), budgets), conditions, history
     finally:
         store.close()
 
@@ -146,7 +171,8 @@ def describe_forecast(found: Forecast) -> list[str]:
         lines.append(f"one simulated host represents {found.stands_for}")
     if found.waits_seconds:
         waits = format_duration(found.waits_seconds)
-        lines.append(f"it waits {waits} until a window opens or a freeze ends")
+        lines.append(f"the first host starts {waits} after the opening")
+    lines += [describe_stretch(stretch) for stretch in found.held]
     titles = ["WAVE", "HOSTS", "ENDED", "P50", "P90", "AT WORST", "FAILED", "AT WORST"]
     rows = [
         [
@@ -163,6 +189,14 @@ def describe_forecast(found: Forecast) -> list[str]:
     lines += [f"{state}: {count} of {found.runs} runs" for state, count in found.ends.items()]
     lines += [f"stopped {stop.runs} times: {stop.what}" for stop in found.stops]
     return lines
+
+
+def describe_stretch(stretch: HeldStretch) -> str:
+    """When hosts get no order, and what holds them."""
+    by = f"window {stretch.window_id}" if stretch.window_id else stretch.by
+    begins, ends = format_duration(stretch.begins), format_duration(stretch.ends)
+    hosts = f"{stretch.hosts} host{'' if stretch.hosts == 1 else 's'}"
+    return f"held by the {by}: {hosts}, {begins} to {ends} after the opening"
 
 
 def _times(spread: Spread | None) -> list[str]:

@@ -195,9 +195,9 @@ def _promote(
         Field(name="display_name", label="Call it", placeholder="Optional: a name for people"),
         Field(
             name="start_at",
-            label="Start at",
-            placeholder="Optional: 2026-12-24T02:00:00+01:00",
-            hint="No order goes out before. Empty: at once.",
+            label="Start at, UTC",
+            kind="datetime-local",
+            hint="Optional. No order is sent before. Empty: at once.",
         ),
         Field(name="reason", label="Reason", kind="long", placeholder="Optional: why, for the log"),
     )
@@ -316,7 +316,7 @@ def list_publishable(reads: Reads, package: str) -> tuple[Option, ...]:
         if item.row.lifecycle in PUBLISHED_STATES and item.row.deletion_timestamp is None
     ]
     return tuple(
-        Option(release, f"{release} · {short(row.content.digest)}")
+        Option(release, release)
         for row in sorted(published, key=lambda row: row.number, reverse=True)
         if (release := release_id_of(row.package, row.number))
     )

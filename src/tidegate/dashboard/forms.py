@@ -182,6 +182,18 @@ class FormReader:
         return tuple(part for part in re.split(r"[\s,]+", found) if part)
 
 
+def read_moment(name: str, found: str) -> datetime | None:
+    """A time of one field; without an offset it is in UTC, and empty it is None.
+
+    Raises:
+        InvalidRequest: it is no time.
+    """
+    reader = FormReader()
+    moment = reader.moment(name, found) if found.strip() else None
+    reader.check()
+    return moment
+
+
 def _is_whole(text: str) -> bool:
     return len(text) <= NUMBER_CHARS_MAX and text.isascii() and text.isdigit()
 

@@ -23,17 +23,28 @@ from tidegate.control.queries.forecasts import (
     Forecast,
     ForecastConditions,
     Forecaster,
+    HeldStretch,
     Moment,
     Odds,
+    RolloutHistory,
     read_conditions,
     read_history,
 )
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import state_labels
 from tidegate.dashboard.components import Chip, TimelineEntry, bar
+from tidegate.dashboard.forms import read_moment
 from tidegate.dashboard.html import render_part, seconds
 from tidegate.dashboard.layout import UTF8, page_route
-from tidegate.dashboard.view_models import AxisTick, OutcomeCount, RunMark, SimulationPart, WaveLane
+from tidegate.dashboard.view_models import (
+    AxisTick,
+    HeldLane,
+    HeldSpan,
+    OutcomeCount,
+    RunMark,
+    SimulationPart,
+    WaveLane,
+)
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.channels.refusals import ChannelNotFound
@@ -51,6 +62,7 @@ TURN_SECONDS_MAX = 20.0  # one is played at a time: a server has other things to
 TICKS = 6
 MOMENTS_MAX = 30
 FAILING_MAX = 20
+HISTORY: Final = "history"
 LUCK: Final = {
     "none": ("Nothing fails", Odds()),
     "usual": (
@@ -69,6 +81,7 @@ LUCK: Final = {
         ),
     ),
 }
+HELD_BY: Final = {"start": "Start", "freeze": "Freeze"}
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 43_200, 86_400)
 
 
@@ -77,6 +90,7 @@ class ForecastQuery(Input, frozen=True, kw_only=True):
     luck: Annotated[str, Meta(pattern="^(none|history|usual|bad)$")] = "none"
     failing: Annotated[str, Meta(max_length=2_000)] = ""  # names with commas between them
     seed: Annotated[int, Meta(ge=0, le=999_999)] = 1
+    start_at: Annotated[str, Meta(max_length=40)] = ""  # no order before; without an offset UTC
     runs: Annotated[int, Meta(ge=1, le=RUNS)] = 1
 
 
@@ -139,10 +153,10 @@ class Simulations:
         """The first runs of this simulation; what was not played yet is.
 
         Raises:
-            NotFound, InvalidInput, MalformedPolicy: there is nothing to play.
+            NotFound, InvalidInput, InvalidRequest, MalformedPolicy: there is nothing to play.
             Unavailable: others simulate.
         """
-        key = (query.channel, query.luck, query.failing, query.seed)
+        key = (query.channel, query.luck, query.failing, query.seed, query.start_at)
         if not self._turn.acquire(timeout=TURN_SECONDS_MAX):
             raise Unavailable("others simulate at this moment; try again in a while")
         try:
@@ -164,11 +178,13 @@ class Simulations:
             raise ChannelNotFound(query.channel)
         names = tuple(filter(None, (name.strip() for name in query.failing.split(","))))
         history = read_history(self._reads, query.channel)
-        luck = history.odds if query.luck == "history" else LUCK[query.luck][1]
+        luck = history.odds if query.luck == HISTORY else LUCK[query.luck][1]
         odds = structs.replace(luck, failing=names[:FAILING_MAX])
         now = self._promotions.now()
         conditions = structs.replace(
-            read_conditions(self._fleet_reader, found.row, now), activation=history.activation
+            read_conditions(self._fleet_reader, found.row, now),
+            activation=history.activation,
+            start_at=read_moment("start_at", query.start_at),
         )
         plan = self._promotions.plan(query.channel).plan
         return Simulation(found.row, plan, odds, conditions, [])
@@ -180,7 +196,7 @@ class Simulations:
 def part_of(runs: Sequence[Forecast], following: str) -> SimulationPart:
     """Runs as lanes on one time axis: where each wave usually ends, at worst, and run by run."""
     first = runs[0]
-    whole = max(run.seconds for run in runs) or 1
+    axis = Axis.of(runs)
     return SimulationPart(
         runs=len(runs),
         wanted=RUNS,
@@ -188,8 +204,10 @@ def part_of(runs: Sequence[Forecast], following: str) -> SimulationPart:
         hosts=first.hosts,
         stands_for=first.stands_for,
         seed=first.seed,
-        lanes=tuple(_lane(number, runs, whole) for number in range(len(first.waves))),
-        ticks=_ticks(whole),
+        lanes=tuple(_lane(number, runs, axis) for number in range(len(first.waves))),
+        ticks=axis.ticks(),
+        waits=format_duration(first.waits_seconds) if first.waits_seconds else "",
+        held=_held(max(runs, key=lambda run: run.seconds), axis),
         ends=_ends(runs),
         ends_bar=bar(
             [(item.chip.tone, item.chip.word, item.runs) for item in _ends(runs)], of=[len(runs)]
@@ -198,18 +216,50 @@ def part_of(runs: Sequence[Forecast], following: str) -> SimulationPart:
         failed=median_low([run.failed.median for run in runs]),
         failed_worst=max(run.failed.worst for run in runs),
         lasts=format_duration(median_low([run.seconds for run in runs])),
-        lasts_worst=format_duration(whole),
+        lasts_worst=format_duration(axis.end),
         said=tuple(_told(moment) for moment in first.timeline[:MOMENTS_MAX]),
         said_more=max(0, len(first.timeline) - MOMENTS_MAX),
     )
 
 
-def _lane(number: int, runs: Sequence[Forecast], whole: int) -> WaveLane:
+class Axis(Struct, frozen=True):
+    """The time that is drawn. A wait that is longer than all that follows is cut to its end."""
+
+    begin: int
+    first_start: int
+    end: int
+
+    @staticmethod
+    def of(runs: Sequence[Forecast]) -> Axis:
+        first_start, end = runs[0].waits_seconds, max(run.seconds for run in runs) or 1
+        rest = max(1, end - first_start)
+        begin = 0 if first_start <= rest else first_start - -(-rest // 5)
+        return Axis(begin, first_start, max(end, begin + 1))
+
+    def x(self, at: int) -> float:
+        return self.width(max(at, self.begin) - self.begin)
+
+    def width(self, seconds: int) -> float:
+        return round(seconds * 100 / (self.end - self.begin), 3)
+
+    def ticks(self) -> tuple[AxisTick, ...]:
+        """Round times at even distances, from the opening, or from the first start if it is cut."""
+        origin = self.first_start if self.begin else 0
+        whole = self.end - origin
+        step = next((step for step in _STEPS if whole / step <= TICKS), -(-whole // TICKS))
+        name = "first start" if self.begin else "opened"
+        return tuple(
+            AxisTick(self.x(at), f"+{format_duration(at - origin)}" if at > origin else name)
+            for at in range(origin, self.end, step)
+        )
+
+
+def _lane(number: int, runs: Sequence[Forecast], axis: Axis) -> WaveLane:
     wave = runs[0].waves[number]
     ends = _wave_ends(number, runs)
-    starts = _wave_ends(number - 1, runs) if number else [0] * len(runs)
+    starts = _wave_ends(number - 1, runs) if number else [axis.first_start] * len(runs)
     stops = [run.seconds for run in runs if _stopped_in(run) == number]
-    start = median_low(starts) if starts else whole
+    start = median_low(starts) if starts else axis.end
     end = median_low(ends) if ends else max(stops, default=start)
     worst = max(ends, default=end)
     failed = median_low([run.waves[number].failed.median for run in runs])
@@ -219,16 +269,16 @@ def _lane(number: int, runs: Sequence[Forecast], whole: int) -> WaveLane:
         name=wave.name or "all",
         hosts=wave.hosts,
         tone="good" if ends else "bad" if stops else "none",
-        x=_share(start, whole),
-        width=_share(max(0, end - start), whole),
-        worst=_share(max(0, worst - end), whole),
+        x=axis.x(start),
+        width=axis.width(max(0, end - start)),
+        worst=axis.width(max(0, worst - end)),
         marks=(
             *(
-                RunMark(_share(at, whole), "good", f"a run ends it after {format_duration(at)}")
+                RunMark(axis.x(at), "good", f"a run ends it after {format_duration(at)}")
                 for at in ends
             ),
             *(
-                RunMark(_share(at, whole), "bad", f"a run stops after {format_duration(at)}")
+                RunMark(axis.x(at), "bad", f"a run stops after {format_duration(at)}")
                 for at in stops
             ),
         ),
@@ -239,6 +289,61 @@ def _lane(number: int, runs: Sequence[Forecast], whole: int) -> WaveLane:
         failed=failed,
         failed_worst=failed_worst,
     )
+
+
+def _held(run: Forecast, axis: Axis) -> tuple[HeldLane, ...]:
+    """When hosts get no order: a lane for the start, for freezes, and for each window."""
+    found: dict[tuple[str, str], list[HeldStretch]] = {}
+    for item in run.held:
+        if item.ends <= axis.begin:
+            continue
+        found.setdefault((item.by, item.window_id), []).append(item)
+    return tuple(
+        HeldLane(
+            by=by,
+            name=f"Window {window_id}" if window_id else HELD_BY[by],
+            hosts=max(item.hosts for item in items),
+            until=format_duration(items[0].ends) if len({item.ends for item in items}) == 1 else "",
+            spans=tuple(_span(item, axis) for item in items),
+        )
+        for (by, window_id), items in found.items()
+    )
+
+
+def _span(item: HeldStretch, axis: Axis) -> HeldSpan:
+    begins, ends = (format_duration(at) for at in (item.begins, item.ends))
+    hosts = f"{item.hosts:,} host{'' if item.hosts == 1 else 's'}"
+    return HeldSpan(
+        x=axis.x(item.begins),
+        width=axis.width(item.ends - max(item.begins, axis.begin)),
+        title=f"{hosts} without orders from {begins} to {ends}",
+    )
+
+
+def describe_history(history: RolloutHistory) -> str:
+    """How hosts did in the last rollouts of a channel."""
+    if not history.hosts:
+        return "No host got an order here yet, so there are no rates of its own to use."
+    odds = history.odds
+    rates = [
+        f"{share * 100:.3g} % {what}"
+        for what, share in (
+            ("failed to activate", odds.activation_fails),
+            ("failed their probes", odds.probe_fails),
+            ("went silent", odds.dies),
+            ("were offline", odds.offline),
+        )
+        if share
+    ]
+    rollouts = "rollout" if history.rollouts == 1 else f"{history.rollouts} rollouts"
+    rates = rates or ["none failed"]
+    said = f"Of {history.hosts:,} hosts in the last {rollouts} here {', '.join(rates)}."
+    if history.activation is None:
+        return said
+    least, most = (format_duration(round(count) or 1) for count in history.activation)
+    if history.activation[1] < 1:
+        return f"{said} A switch took less than 1 s."
+    return f"{said} A switch took {least if least == most else f'{least} to {most}'}."
 
 
 def _wave_ends(number: int, runs: Sequence[Forecast]) -> list[int]:
@@ -254,19 +359,6 @@ def _stopped_in(run: Forecast) -> int | None:
     return next(numbers, len(run.waves) - 1)
 
 
-def _share(part: int, whole: int) -> float:
-    return round(part * 100 / whole, 3)
-
-
-def _ticks(whole: int) -> tuple[AxisTick, ...]:
-    """Round times at even distances."""
-    step = next((step for step in _STEPS if whole / step <= TICKS), -(-whole // TICKS))
-    return tuple(
-        AxisTick(_share(at, whole), format_duration(at) if at else "opened")
-        for at in range(0, whole, step)
-    )
-
-
 def _ends(runs: Sequence[Forecast]) -> tuple[OutcomeCount, ...]:
     found: dict[str, int] = {}
     for run in runs:
@@ -280,7 +372,7 @@ def _end(state: str) -> Chip:
         return Chip("check", "good", "Succeeds")
     if state in (RolloutState.REVERTED, RolloutState.FAILED):
         chip = state_labels.ROLLOUTS[RolloutState(state)]
-        return Chip(chip.icon, chip.tone, f"Ends {chip.word}", chip.title)
+        return Chip(chip.icon, chip.tone, f"Ends {chip.word.lower()}", chip.title)
     return Chip("clock", "warn", "Does not end")
 
 
@@ -296,14 +388,13 @@ _LOOKS = (
     ("rolled back", ("undo", "back")),
     ("halted", ("stop", "bad")),
     ("failed", ("cross", "bad")),
-    ("Failed", ("cross", "bad")),
-    ("Reverted", ("undo", "back")),
-    ("Terminal", ("check", "good")),
+    ("succeeded", ("check", "good")),
     ("wave", ("wave", "info")),
     ("opened", ("rollouts", "info")),
+    ("may start", ("clock", "info")),
     ("holds", ("pause", "warn")),
 )
-_SENTENCES = ("opened", "wave", "the rollout", "halted")
+_SENTENCES = ("opened", "wave", "the rollout", "the first", "halted")
 
 
 def _told(moment: Moment) -> TimelineEntry:

@@ -456,6 +456,8 @@ class PlanPage(Struct, frozen=True, kw_only=True):
     lucks: tuple[Option, ...]
     failing: str
     seed: int
+    start_at: str
+    history: str  # how hosts did in the last rollouts
     waves: tuple[PlanWaveLine, ...]
     unstaged: int
     hosts: int
@@ -481,7 +483,7 @@ class RunMark(Struct, frozen=True):
 
 
 class WaveLane(Struct, frozen=True, kw_only=True):
-    """A wave on the time axis: from when to when as a rule, and how much longer at worst."""
+    """A wave on the time axis: from when to when usually, and how much longer at worst."""
 
     number: int
     name: str
@@ -499,6 +501,24 @@ class WaveLane(Struct, frozen=True, kw_only=True):
     failed_worst: int
 
 
+class HeldSpan(Struct, frozen=True):
+    """A time in which hosts get no order."""
+
+    x: float
+    width: float
+    title: str
+
+
+class HeldLane(Struct, frozen=True, kw_only=True):
+    """What holds hosts for a known time, on the time axis."""
+
+    by: str  # start, freeze or window
+    name: str
+    hosts: int
+    until: str  # empty: it holds several times
+    spans: tuple[HeldSpan, ...]
+
+
 class OutcomeCount(Struct, frozen=True, kw_only=True):
     chip: Chip
     runs: int
@@ -514,6 +534,8 @@ class SimulationPart(Struct, frozen=True, kw_only=True):
     stands_for: int = 1
     seed: int = 0
     lanes: tuple[WaveLane, ...] = ()
+    held: tuple[HeldLane, ...] = ()
+    waits: str = ""  # how long no host may start
     ticks: tuple[AxisTick, ...] = ()
     ends: tuple[OutcomeCount, ...] = ()
     ends_bar: Bar = Bar()

@@ -3,9 +3,9 @@
     plan ──▶ a fleet with the same waves, budgets and edges ──▶ World, seed by seed ──▶ Forecast
 
 Only the hosts are invented: planner, gates, machines and timers are those of production. A plan of
-many hosts is played by fewer, each of which stands for several. Maintenance windows and freezes
-with an end hold hosts; the wait for the first of them is added, not played. Channels that come
-first and holds are taken as out of the way.
+many hosts is played by fewer, each of which stands for several. A start that was asked for,
+maintenance windows and freezes with an end hold hosts; the wait for the first order is added, not
+played. Channels that come first and holds are taken as out of the way.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from tidegate.control.queries.forecasts import (
     Spread,
     Stopped,
     WaveForecast,
+    list_held,
 )
 from tidegate.domain.channels.facts import ChannelPolicy, HostEdge, WaveSpec
 from tidegate.domain.channels.rows import Channel
@@ -45,6 +46,7 @@ from tidegate.domain.rollouts.facts import (
     WaveAdvanced,
 )
 from tidegate.domain.rollouts.names import rollout_id
+from tidegate.domain.rollouts.promotion import check_start
 from tidegate.domain.rollouts.states import RolloutState
 from tidegate.domain.windows.slices import spec_of
 from tidegate.errors import InvalidInput
@@ -72,7 +74,12 @@ IDLE = Span(1_500.0, 1_800.0)  # nothing hangs on how often a host polls that is
 SILENCE_SECONDS = 4_000
 PAGE = 1_000
 WAITS_FOR_WAVE = "wave-promotion"
-OVER = frozenset({RolloutState.TERMINAL, RolloutState.REVERTED, RolloutState.FAILED})
+ENDS = {
+    RolloutState.TERMINAL: "the rollout succeeded",
+    RolloutState.REVERTED: "the rollout was rolled back",
+    RolloutState.FAILED: "the rollout failed",
+}
+OVER = frozenset(ENDS)
 
 
 class SeedRun(Struct, frozen=True, kw_only=True):
@@ -98,13 +105,14 @@ def forecast(
     are done.
 
     Raises:
-        InvalidInput: no seeds, odds that are none, failing hosts that the plan does not have.
+        InvalidInput: no seeds, odds that are none, a start that is past, failing hosts that the
+            plan does not have.
         LimitExceeded.
     """
     at_most("runs of a forecast", len(seeds), RUNS_MAX)
     if not seeds:
         raise InvalidInput("a forecast needs a seed", field="seeds")
-    _check(plan, odds)
+    _check(plan, odds, conditions)
     stands_for = -(-plan.hosts // SIMULATED_MAX) or 1
     starts_at = _first_start(plan, conditions)
     waits = int((starts_at - conditions.at).total_seconds())
@@ -124,6 +132,7 @@ def forecast(
         seed=seeds[0],
         stands_for=stands_for,
         waits_seconds=waits,
+        held=list_held(plan, conditions, first.seconds),
         state=first.state.value,
         seconds=first.seconds,
         timeline=first.timeline,
@@ -134,7 +143,8 @@ def forecast(
     )
 
 
-def _check(plan: Plan, odds: Odds) -> None:
+def _check(plan: Plan, odds: Odds, conditions: ForecastConditions) -> None:
+    check_start(conditions.start_at, conditions.at)
     for name in odds.__struct_fields__:
         share = getattr(odds, name)
         if name != "failing" and not 0.0 <= share <= 1.0:
@@ -149,12 +159,11 @@ def _check(plan: Plan, odds: Odds) -> None:
 
 def _first_start(plan: Plan, conditions: ForecastConditions) -> datetime:
     """When the first host may get its order: what happens before is a wait, and nothing else."""
-    starts = list_earliest_starts(plan, conditions.labels, conditions.windows, conditions.at)
+    times = (conditions.at, conditions.start_at, conditions.frozen_until)
+    begin = max(time for time in times if time is not None)
+    starts = list_earliest_starts(plan, conditions.labels, conditions.windows, begin)
     opening = next((start.at for start in starts), None)
-    if opening is None or opening - conditions.at > WAIT_MAX:
-        return conditions.at
-    thaw = conditions.frozen_until
-    return max(opening, conditions.at) if thaw is None else max(opening, conditions.at, thaw)
+    return opening if opening is not None and opening - conditions.at <= WAIT_MAX else begin
 
 
 def _later(run: SeedRun, seconds: int) -> SeedRun:
@@ -163,7 +172,7 @@ def _later(run: SeedRun, seconds: int) -> SeedRun:
         return run
     opened, *others = run.timeline
     moments = (Moment(item.seconds + seconds, item.what) for item in others)
-    held = Moment(seconds, "the first window opens, or the freeze ends")
+    held = Moment(seconds, "the first host may start")
     return replace(
         run,
         seconds=run.seconds + seconds,
@@ -384,7 +393,7 @@ class RolloutTimeline:
             case HostStateChanged(to=HostState.REVERTED):
                 self._say(at, f"{fact.host_id} rolled back")
             case HostSkipped():
-                self._say(at, f"{fact.host_id} left: {fact.reason}")
+                self._say(at, f"{fact.host_id} was skipped: {fact.reason}")
             case RolloutHalted():
                 self._halt(fact.host_id, at)
             case WaveAdvanced(to_wave=wave):
@@ -401,7 +410,7 @@ class RolloutTimeline:
 
     def _end_wave(self, at: datetime) -> None:
         self.wave_ends[self._wave] = self.since(at)
-        self._say(at, f"wave {self._wave} is through")
+        self._say(at, f"wave {self._wave + 1} is done")
 
     def _halt(self, host_id: str, at: datetime) -> None:
         self.halted_by = host_id
@@ -418,9 +427,9 @@ class RolloutTimeline:
         self.state = fact.to
         if fact.to in OVER:
             self.at = at
-            self._say(at, f"the rollout is {fact.to}")
+            self._say(at, ENDS[fact.to])
             if fact.to is not RolloutState.TERMINAL and self.stop is None:
-                self.stop = f"the rollout is {fact.to}"
+                self.stop = ENDS[fact.to]
 
     def _say(self, at: datetime, what: str) -> None:
         self.moments.append(Moment(self.since(at), what))

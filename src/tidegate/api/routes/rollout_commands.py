@@ -56,7 +56,7 @@ from tidegate.domain.planner import Plan
 from tidegate.domain.releases.rows import KnownRelease, known_key
 from tidegate.domain.requests.refusals import BreakGlassForbidden
 from tidegate.domain.rollouts.clearance import WAIVED_MAX
-from tidegate.domain.rollouts.promotion import demand_package
+from tidegate.domain.rollouts.promotion import check_start, demand_package
 from tidegate.domain.rollouts.refusals import (
     NothingToContinue,
     RollbackRunning,
@@ -83,6 +83,7 @@ class Opening(Input, frozen=True, kw_only=True):
 class Planning(Input, frozen=True, kw_only=True):
     channel: ScopeName
     release_id: ReleaseId
+    start_at: Annotated[datetime, Meta(tz=True)] | None = None  # no order before
 
 
 class RolloutReason(Input, frozen=True, kw_only=True):
@@ -163,11 +164,13 @@ def dry_plan(
             f"there is no release {body.release_id}; publish a revision first",
             release_id=body.release_id,
         )
+    now = clock()
+    check_start(body.start_at, now)
     made = promotions.plan(body.channel).plan
     return Response(
         PlanAhead(
             **asdict(made),
-            earliest=promotions.list_earliest(made, clock()),
+            earliest=promotions.list_earliest(made, body.start_at or now),
             holds=promotions.list_holds(body.channel, body.release_id),
         )
     )

@@ -73,7 +73,7 @@ def simulate(
     odds = structs.replace(odds, failing=body.failing)
     seeds = range(body.seed, body.seed + body.runs)
     conditions = read_conditions(fleet_reader, channel.row, clock())
-    conditions = structs.replace(conditions, activation=history.activation)
+    conditions = structs.replace(conditions, activation=history.activation, start_at=body.start_at)
     found = forecast(channel.row, plan, odds, seeds, conditions)
     return Response(structs.replace(found, holds=plan.holds))
 

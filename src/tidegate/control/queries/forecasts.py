@@ -6,8 +6,9 @@ The simulator itself is handed in where the program is composed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
@@ -19,12 +20,14 @@ from tidegate.domain.channels.rows import FREEZES, Channel, Freeze
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord, record_id
 from tidegate.domain.planner import Plan
 from tidegate.domain.rollouts.rows import ROLLOUTS
+from tidegate.domain.windows.evaluation import HostWindow, covers_channel, judge, list_windows
 from tidegate.domain.windows.rows import WINDOWS, Window
 from tidegate.errors import Unavailable
 
 RUNS_MAX = 50  # seeds of one forecast
 HISTORY_ROLLOUTS_MAX = 10  # the newest ones of a channel
 HISTORY_HOSTS_MAX = 500  # of each
+STRETCHES_MAX = 100  # of one forecast: a window that opens each hour for a week is cut
 
 
 class Odds(Struct, frozen=True, kw_only=True):
@@ -49,6 +52,7 @@ class ForecastConditions(Struct, frozen=True, kw_only=True):
     windows: tuple[Window, ...] = ()  # that cover the channel, each with its hosts
     labels: dict[str, dict[str, str]] = {}  # of hosts, as far as windows ask for them
     frozen_until: datetime | None = None
+    start_at: datetime | None = None  # no order before; None: at once
     activation: tuple[float, float] | None = None  # seconds that a switch takes; None: unknown
 
 
@@ -62,6 +66,24 @@ class RolloutHistory(Struct, frozen=True, kw_only=True):
     hosts: int
     odds: Odds
     activation: tuple[float, float] | None  # seconds: of ten switches, the second and the ninth
+
+
+class HeldBy(StrEnum):
+    """What holds hosts for a time that is known beforehand."""
+
+    START = "start"
+    FREEZE = "freeze"
+    WINDOW = "window"
+
+
+class HeldStretch(Struct, frozen=True, kw_only=True):
+    """A time in which hosts get no order, in seconds after the opening."""
+
+    by: HeldBy
+    window_id: str = ""
+    begins: int
+    ends: int
+    hosts: int  # that it holds
 
 
 class Moment(Struct, frozen=True):
@@ -104,7 +126,8 @@ class Forecast(Struct, frozen=True, kw_only=True):
     runs: int
     seed: int  # the first one
     stands_for: int  # hosts of the plan, for each simulated one
-    waits_seconds: int = 0  # until a window opens or a freeze ends; part of all other times
+    waits_seconds: int = 0  # for the start, a freeze or a window; part of all other times
+    held: tuple[HeldStretch, ...] = ()  # from the opening to the end of the first run
     holds: tuple[str, ...] = ()  # what would hold it now; the runs pass closed edges and a hold
     state: str
     seconds: int
@@ -120,12 +143,11 @@ Forecaster = Callable[[Channel, Plan, Odds, Sequence[int], ForecastConditions], 
 
 def read_conditions(reader: FleetReader, channel: Channel, now: datetime) -> ForecastConditions:
     """Windows and freezes with an end that cover the channel now."""
-    name, repository = channel.channel, channel.package.partition("/")[0]
+    name = channel.channel
     windows = tuple(
         replace(seen.row, channels=(), repositories=())
         for seen in reader.rows(WINDOWS, Window)
-        if (not seen.row.channels or name in seen.row.channels)
-        and (not seen.row.repositories or repository in seen.row.repositories)
+        if covers_channel(seen.row, name, channel.package)
     )
     ends = [
         seen.row.until
@@ -138,6 +160,54 @@ def read_conditions(reader: FleetReader, channel: Channel, now: datetime) -> For
         labels={host.host_id: host.labels for host in reader.hosts()} if windows else {},
         frozen_until=max(ends, default=None),
     )
+
+
+def list_held(plan: Plan, conditions: ForecastConditions, seconds: int) -> tuple[HeldStretch, ...]:
+    """When hosts of the plan get no order, from the opening to so many seconds after it."""
+    opened = conditions.at
+    end = opened + timedelta(seconds=seconds)
+    found: Counter[tuple[HeldBy, str, datetime, datetime]] = Counter()
+    for by, until in (
+        (HeldBy.START, conditions.start_at),
+        (HeldBy.FREEZE, conditions.frozen_until),
+    ):
+        if until is not None and until > opened:
+            found[by, "", opened, until] = plan.hosts
+    alike = Counter(  # hosts that the same windows cover, in the same zones
+        list_windows(conditions.windows, conditions.labels.get(host, {}), host)
+        for wave in plan.waves
+        for host in wave.hosts
+    )
+    for windows, hosts in alike.items():
+        for window_id, begins, ends in _list_shut(windows, opened, end):
+            found[HeldBy.WINDOW, window_id, begins, ends] += hosts
+    stretches = [
+        HeldStretch(
+            by=by,
+            window_id=window_id,
+            begins=int((begins - opened).total_seconds()),
+            ends=int((min(ends, end) - opened).total_seconds()),
+            hosts=hosts,
+        )
+        for (by, window_id, begins, ends), hosts in found.items()
+    ]
+    return tuple(sorted(stretches, key=lambda item: (item.begins, item.ends, item.window_id)))[
+        :STRETCHES_MAX
+    ]
+
+
+def _list_shut(
+    windows: Sequence[HostWindow], at: datetime, end: datetime
+) -> Iterator[tuple[str, datetime, datetime]]:
+    """When the windows of a host are shut, each time with the window that keeps them so."""
+    for _ in range(STRETCHES_MAX):
+        if not windows or at >= end:
+            return
+        verdict = judge(windows, at)
+        until = verdict.until or end
+        if verdict.by is not None:
+            yield verdict.by.window.window_id, at, until
+        at = until
 
 
 def read_history(reads: Reads, channel: str) -> RolloutHistory:

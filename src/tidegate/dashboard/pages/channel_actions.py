@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from functools import partial
 from typing import Annotated, Literal
 
@@ -12,6 +11,7 @@ from msgspec import Meta
 from tidegate.control.operations.channels import ChannelOperations
 from tidegate.control.operations.promotion import ChannelPromotion, PromotionOperations
 from tidegate.control.operations.quarantine import QuarantineOperations
+from tidegate.dashboard.forms import read_moment
 from tidegate.dashboard.layout import Layout, OptionalReason, PageQuery, Reason, step_route
 from tidegate.dashboard.pages.channels import Asked, ChannelPagePath, ChannelPages, scope_of
 from tidegate.domain.access.steps import (
@@ -24,7 +24,6 @@ from tidegate.domain.access.steps import (
 )
 from tidegate.domain.channels.facts import ChannelProtection
 from tidegate.domain.channels.slices import APPROVALS_MAX, REQUEST_SECONDS_MAX
-from tidegate.errors import InvalidInput
 from tidegate.web.inputs import Input
 from tidegate.web.routing import Request, Response
 
@@ -73,7 +72,7 @@ def promote(
             reason=body.reason,
             display_name=body.display_name,
             refresh=body.refresh == "yes",
-            start_at=_moment(body.start_at),
+            start_at=read_moment("start_at", body.start_at),
         )
 
     return _lead_to_rollout(request, pages, layout, run, "promoted")
@@ -118,23 +117,6 @@ def _lead_to_rollout(
         ),
         lambda: pages.page_of(request),
     )
-
-
-def _moment(text: str) -> datetime | None:
-    """A time from a form; empty: none. Raises: InvalidInput."""
-    text = text.strip()
-    if not text:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise InvalidInput(
-            f"start_at is {text}; write a time with an offset, such as 2026-12-24T02:00:00+01:00.",
-            field="start_at",
-        )
-    return moment
 
 
 def _done(

@@ -10,14 +10,21 @@ from msgspec import Meta
 from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.promotion import PlannedPromotion, Promotions
-from tidegate.control.queries.forecasts import Forecaster, no_forecast
+from tidegate.control.queries.forecasts import Forecaster, no_forecast, read_history
 from tidegate.control.queries.reads import Reads
+from tidegate.dashboard import state_labels
 from tidegate.dashboard.channel_verbs import list_publishable
 from tidegate.dashboard.components import Chip, Option, bar
 from tidegate.dashboard.html import seconds
 from tidegate.dashboard.layout import Layout, PageQuery, PageView, page_route
 from tidegate.dashboard.rollout_lines import count_settled
-from tidegate.dashboard.simulation import LUCK, ForecastQuery, address
+from tidegate.dashboard.simulation import (
+    HISTORY,
+    LUCK,
+    ForecastQuery,
+    address,
+    describe_history,
+)
 from tidegate.dashboard.view_models import PlanFinding, PlanPage, PlanWaveLine
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope
@@ -43,6 +50,7 @@ class PlanQuery(PageQuery, frozen=True, kw_only=True):
     luck: Annotated[str, Meta(max_length=16)] = "none"
     failing: Annotated[str, Meta(max_length=2_000)] = ""
     seed: Annotated[int, Meta(ge=0, le=999_999)] = 1
+    start_at: Annotated[str, Meta(max_length=40)] = ""
     simulate: bool = False
 
 
@@ -84,13 +92,18 @@ def show(
     cannot = NO_PLAN if not waves else ""
     if forecast is no_forecast:
         cannot = NO_SIMULATION
-    luck = query.luck if query.luck in LUCK else "none"
+    history = None if chosen is None else read_history(reads, chosen.channel)
+    lucks = {name: label for name, (label, _) in LUCK.items()}
+    if history is not None and history.hosts:
+        lucks = {"none": lucks["none"], HISTORY: "As in its last rollouts", **lucks}
+    luck = query.luck if query.luck in lucks else "none"
     asked = address(
         ForecastQuery(
             channel="" if chosen is None else chosen.channel,
             luck=luck,
             failing=query.failing,
             seed=query.seed,
+            start_at=query.start_at,
         )
     )
     view = PlanPage(
@@ -99,9 +112,11 @@ def show(
         releases=releases,
         release=release,
         luck=luck,
-        lucks=tuple(Option(name, label) for name, (label, _) in LUCK.items()),
+        lucks=tuple(Option(name, label) for name, label in lucks.items()),
         failing=query.failing,
         seed=query.seed,
+        start_at=query.start_at,
+        history="" if history is None else describe_history(history),
         waves=waves,
         unstaged=0 if planned is None else len(planned.plan.unstaged),
         hosts=sum(wave.hosts for wave in waves),
@@ -165,7 +180,8 @@ def _findings(
         if tally is not None:
             done = sum(map(count_settled, tally.row.waves))
             hosts = sum(wave.hosts for wave in tally.row.waves)
-            text = f"It is {tally.row.state}, {done:,} of {hosts:,} hosts done."
+            word = state_labels.ROLLOUTS[tally.row.state].word.lower()
+            text = f"It is {word}, {done:,} of {hosts:,} hosts done."
             under_way = tally.row.state in OPEN
             look = ("warning", "warn") if under_way else ("info", "info")
             say(*look, f"It takes over from {planned.supersedes}", text)

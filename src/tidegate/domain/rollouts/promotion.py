@@ -200,7 +200,7 @@ def decide_promotion(
         _demand_pinned(rows[0], command)
         (change,) = pinned
         return (replace(change, reason=command.reason),)
-    _check_start(command.start_at, now)
+    check_start(command.start_at, now)
     _demand_free(channel, command, active[0] if active else None)
     if quarantined is not None and not command.lift_quarantine:
         raise refuse_quarantined(command.release_id, quarantined)
@@ -277,7 +277,7 @@ def _overridden(
     )
 
 
-def _check_start(start_at: datetime | None, now: datetime) -> None:
+def check_start(start_at: datetime | None, now: datetime) -> None:
     """Raises: InvalidInput: no rollout can start then."""
     if start_at is None:
         return
