@@ -21,7 +21,7 @@ from tidegate.api.routes import ROUTES
 from tidegate.dashboard.routes import PAGES
 
 PASSWORD = "an unusual passphrase 8341"
-HOOK_SECRET = "hook-secret-7f3e9d1c5b2a"
+HOOK_SECRET = "whsec_aG9vay1zZWNyZXQtN2YzZTlkMWM1YjJh"
 SECRET_CHARS_MIN = 16
 TOKEN_HEAD = re.compile(r"^(tg|te)_[^_]+_")  # what a token begins with; its id is no secret
 SECRET_FILES = ("secret",)  # the installation's own, mode 0600

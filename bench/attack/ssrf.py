@@ -13,10 +13,11 @@ from bench.attack.hostile_values import REBOUND, WEBHOOK_FORMS
 from bench.trials import Findings, Trial
 from tidegate.control.outbox.targets import TargetFailed
 from tidegate.control.outbox.targets.webhook import WebhookTarget
+from tidegate.control.webhooks import to_secret
 from tidegate.errors import Invalid
 from tidegate.public_addresses import DestinationRefused, is_public
 
-SECRET = b"0123456789abcdef"
+SECRETS = (to_secret(b"0123456789abcdef01234567"),)
 SECONDS = 2.0
 PUBLIC = ("1.1.1.1", "8.8.8.8", "2606:4700:4700::1111")
 
@@ -56,7 +57,7 @@ def _is_refused(url: str, findings: Findings) -> bool:
         return tuple(str(address[4][0]) for address in found)
 
     try:
-        target = WebhookTarget(url, SECRET, timeout_seconds=SECONDS, resolve=resolve)
+        target = WebhookTarget(url, SECRETS, timeout_seconds=SECONDS, resolve=resolve)
     except Invalid:
         findings.counts["refused when made"] += 1
         return True
@@ -73,7 +74,7 @@ def _is_refused(url: str, findings: Findings) -> bool:
 def _is_rebound_refused(address: str) -> bool:
     target = WebhookTarget(
         "https://hooks.example.com/",
-        SECRET,
+        SECRETS,
         timeout_seconds=SECONDS,
         resolve=lambda host, port: ("1.1.1.1", address),
     )

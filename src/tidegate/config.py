@@ -48,14 +48,15 @@ class TargetSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     `host:port` is in `allowed`.
     """
     secret_file: str = ""
-    """Of a webhook: the file with the secret that signs requests. It has 16 bytes at least and
-    mode 0600.
+    """Of a webhook: the file with the secret that signs requests, mode 0600. The secret is
+    `whsec_` and base64 of 24 to 64 bytes, as in Standard Webhooks. To rotate it, put the new secret
+    before the previous one, each on its line. Then requests have both signatures.
     """
     allowed: tuple[str, ...] = ()
     """Of a webhook: the exact `host:port` texts that may be private addresses or use plain http."""
     observable: bool = False
-    """Of a webhook: whether a GET of the URL returns the current state, so that it can be
-    compared.
+    """Of a webhook: whether the receiver answers `dev.tidegate.state.requested.v1` with the
+    current state, so that it can be compared.
     """
     program: tuple[str, ...] = ()
     """Of a command: the program and its arguments. It is started without a shell."""

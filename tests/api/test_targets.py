@@ -6,20 +6,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from tests.api.serving import serving
-from tests.contract.webhook_receiver import SECRET, reply, serve_webhooks
+from tests.contract.webhook_receiver import SECRET, reply, serve_webhooks, verified
 from tidegate.config import TargetSetting
-from tidegate.control.outbox.targets.webhook import TEST_TYPE, is_authentic
+from tidegate.control.outbox.targets.webhook import TEST_TYPE
 from tidegate.domain.access.roles import Role
 
 
 @pytest.fixture
 def secret_file(tmp_path: Path) -> str:
     file = tmp_path / "webhook-secret"
-    file.write_bytes(SECRET)
+    file.write_text(f"{SECRET}\n")
     file.chmod(0o600)
     return str(file)
 
@@ -75,8 +74,7 @@ def test_sends_a_receiver_a_signed_event_that_asks_for_nothing(
     assert forbidden.status_code == 403
     assert len(receiver.requests) == 2
     _, headers, body = receiver.requests[0]
-    assert is_authentic(SECRET, headers, body, now)
-    event = msgspec.json.decode(body)
+    event = verified(SECRET, headers, body, now)
     assert event["type"] == TEST_TYPE
     assert "data" not in event
 

@@ -6,16 +6,17 @@ import json
 import socket
 import sys
 import time
-from datetime import UTC, datetime
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
+from standardwebhooks.webhooks import WebhookVerificationError
 
 from tests.contract.address import Address
 from tests.contract.outbox_world import OPERATIONS, T0, opened, outbox_world_on
-from tests.contract.webhook_receiver import SECRET, reply, serve_webhooks, webhook
+from tests.contract.webhook_receiver import SECRET, reply, serve_webhooks, verified, webhook
 from tests.servers.certificates import Authority, secured
 from tests.servers.process import free_port, until
 from tidegate.clock import system_clock
@@ -23,13 +24,8 @@ from tidegate.control.checked_http import ANSWER_BYTES_MAX
 from tidegate.control.outbox.targets import Effect, Target, TargetDone, TargetFailed, Unobservable
 from tidegate.control.outbox.targets.command import CommandTarget
 from tidegate.control.outbox.targets.file import FileTarget
-from tidegate.control.outbox.targets.webhook import (
-    SKEW_SECONDS_MAX,
-    WebhookTarget,
-    cloud_event,
-    is_authentic,
-    sign_request,
-)
+from tidegate.control.outbox.targets.webhook import STATE_TYPE, WebhookTarget, cloud_event
+from tidegate.control.webhooks import sign_webhook, to_secret
 from tidegate.domain.outbox.reconciliation import Observation
 from tidegate.domain.outbox.states import IntentState, RequestedState
 from tidegate.errors import InvalidInput
@@ -41,6 +37,7 @@ from tidegate.public_addresses import (
 )
 
 ALIAS = OPERATIONS[0]
+OTHER_SECRET = to_secret(b"another secret, of 32 bytes too.")
 KEY = "web:web.1:lambda_alias_update:0"
 DRIPS_MAX = 1_200
 NO_ENGINE = {"engines": None, "reason": "a target knows no store"}
@@ -61,7 +58,7 @@ def named_hooks(port: int, **settings: Any) -> WebhookTarget:
     """A webhook to hooks.test, whose address is that of the receiver."""
     return WebhookTarget(
         f"https://hooks.test:{port}/hooks",
-        SECRET,
+        (SECRET,),
         allowed=(f"hooks.test:{port}",),
         resolve=lambda host, port: ("127.0.0.1",),
         timeout_seconds=60.0,
@@ -80,7 +77,7 @@ def test_sends_over_tls_to_the_host_that_the_certificate_names(tmp_path: Path) -
 
     ((_, headers, body),) = server.requests
     assert headers["host"].startswith("hooks.test")
-    assert is_authentic(SECRET, headers, body, system_clock())
+    assert verified(SECRET, headers, body, system_clock()) == json.loads(body)
 
 
 @pytest.mark.req("RS-8", **NO_ENGINE)
@@ -114,25 +111,37 @@ def test_sends_a_signed_cloud_event_that_its_receiver_can_prove() -> None:
     assert path == "/hooks?x=1"
     assert headers["host"] == server.place
     assert headers["content-type"] == "application/cloudevents+json"
-    assert headers["idempotency-key"] == KEY
-    assert is_authentic(SECRET, headers, body, system_clock())
-    assert not is_authentic(b"another secret, as long", headers, body, system_clock())
-    assert not is_authentic(SECRET, headers, body + b" ", system_clock())
-    event = json.loads(body)
+    assert headers["webhook-id"] == KEY
+    assert not {name for name in headers if name.startswith("tidegate-")}
+    event = verified(SECRET, headers, body, system_clock())
+    for secret, changed in ((OTHER_SECRET, body), (SECRET, body + b" ")):
+        with pytest.raises(WebhookVerificationError):
+            verified(secret, headers, changed, system_clock())
     assert event["data"]["requestedState"] == {"releaseId": "web.1", "status": "active"}
     assert (event["specversion"], event["id"], event["subject"]) == ("1.0", KEY, "web")
     assert (event["sequence"], event["time"]) == ("7", "2026-04-24T19:00:00.000000Z")
     assert cloud_event(KEY, effect(7)) == body
 
 
-def test_tells_an_old_request_from_a_new_one() -> None:
-    headers = sign_request(SECRET, T0, b"{}")
-    sent = int(T0.timestamp())
+def test_a_receiver_tells_an_old_request_from_a_new_one() -> None:
+    headers = sign_webhook((SECRET,), KEY, T0, b"{}")
 
-    assert is_authentic(SECRET, headers, b"{}", datetime.fromtimestamp(sent + 300, UTC))
-    late = datetime.fromtimestamp(sent + SKEW_SECONDS_MAX + 1, UTC)
-    assert not is_authentic(SECRET, headers, b"{}", late)
-    assert not is_authentic(SECRET, {**headers, "tidegate-timestamp": "²"}, b"{}", T0)
+    assert verified(SECRET, headers, b"{}", T0 + timedelta(minutes=4)) == {}
+    with pytest.raises(WebhookVerificationError):
+        verified(SECRET, headers, b"{}", T0 + timedelta(minutes=6))
+
+
+@pytest.mark.req("NT-2", **NO_ENGINE)
+def test_two_secrets_sign_while_a_receiver_gets_the_new_one() -> None:
+    with serve_webhooks() as server:
+        place = server.place
+        both = (OTHER_SECRET, SECRET)
+        target = WebhookTarget(f"http://{place}/", both, allowed=(place,))
+        assert target.perform(KEY, effect()) == TargetDone("status 204")
+
+    ((_, headers, body),) = server.requests
+    for secret in both:
+        assert verified(secret, headers, body, system_clock()) == json.loads(body)
 
 
 @pytest.mark.req("RS-8", "RS-10")
@@ -161,7 +170,7 @@ def test_a_receiver_that_is_down_and_comes_back_gets_each_effect_under_one_key(
             IntentState.DONE,
             4,
         )
-        assert [headers["idempotency-key"] for _, headers, _ in server.requests] == [KEY] * 2
+        assert [headers["webhook-id"] for _, headers, _ in server.requests] == [KEY] * 2
         assert len({body for *_, body in server.requests}) == 1
         outbox_world.prove()
 
@@ -229,11 +238,15 @@ def test_reads_no_more_of_an_answer_than_it_may() -> None:
     assert ANSWER_BYTES_MAX == 65_536
 
 
-def test_observes_through_a_get_and_believes_only_the_declared_shape() -> None:
+def test_observes_through_a_signed_event_and_believes_only_the_declared_shape() -> None:
     state = json.dumps({"idempotencyKey": KEY, "state": {"releaseId": "web.1"}}).encode()
     with serve_webhooks(answer=lambda handler: reply(handler, 200, state)) as server:
         target = webhook(server.place, observable=True)
         assert target.observe("web", ALIAS) == Observation(KEY, {"releaseId": "web.1"})
+        ((_, headers, body),) = server.requests
+        event = verified(SECRET, headers, body, system_clock())
+        assert (event["type"], event["id"]) == (STATE_TYPE, headers["webhook-id"])
+        assert event["data"] == {"scope": "web", "operation": ALIAS}
         assert webhook(server.place).observe("web", ALIAS) is None
         server.answer = lambda handler: reply(handler, 200, b"[1]")
         with pytest.raises(Unobservable):
@@ -245,9 +258,13 @@ def test_observes_through_a_get_and_believes_only_the_declared_shape() -> None:
         target.observe("web", ALIAS)
 
 
-def test_takes_no_short_secret() -> None:
-    with pytest.raises(InvalidInput):
-        WebhookTarget("https://hooks.example.com/", b"short")
+@pytest.mark.parametrize(
+    ("secret", "found"),
+    [("whsec_c2hvcnQ=", "found 5"), ("plain words of an older form", "base64"), ("", "found 0")],
+)
+def test_takes_no_secret_that_receivers_would_refuse(secret: str, found: str) -> None:
+    with pytest.raises(InvalidInput, match=found):
+        WebhookTarget("https://hooks.example.com/", (secret,))
 
 
 # ── addresses ─────────────────────────────────────────────────────────────────────────────────────
@@ -359,7 +376,7 @@ def test_connects_to_the_address_that_was_checked_and_to_no_other() -> None:
 def test_connects_to_nothing_when_a_name_turns_private() -> None:
     with serve_webhooks() as decoy:
         target = WebhookTarget(
-            "https://hooks.example.com/", SECRET, resolve=lambda host, port: ("127.0.0.1",)
+            "https://hooks.example.com/", (SECRET,), resolve=lambda host, port: ("127.0.0.1",)
         )
         outcome = target.perform(KEY, effect())
 
@@ -367,14 +384,14 @@ def test_connects_to_nothing_when_a_name_turns_private() -> None:
     assert not outcome.retryable
     assert decoy.requests == []
     with pytest.raises(DestinationRefused):
-        WebhookTarget(f"http://{decoy.place}/", SECRET)
+        WebhookTarget(f"http://{decoy.place}/", (SECRET,))
 
 
 def test_waits_for_a_name_that_has_no_address_now() -> None:
     def nowhere(host: str, port: int) -> tuple[str, ...]:
         raise socket.gaierror("no such name")
 
-    target = WebhookTarget("https://hooks.example.com/", SECRET, resolve=nowhere)
+    target = WebhookTarget("https://hooks.example.com/", (SECRET,), resolve=nowhere)
 
     assert target.perform(KEY, effect()) == TargetFailed("no answer: gaierror")
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
+from unittest.mock import patch
 
-from tidegate.control.outbox.targets.webhook import (
-    WebhookTarget,
-)
+from standardwebhooks.webhooks import Webhook
 
-SECRET = b"a secret of thirty-two bytes ...."
+from tidegate.control.outbox.targets.webhook import WebhookTarget
+from tidegate.control.webhooks import to_secret
+
+SECRET = to_secret(b"a secret of thirty-three bytes ..")
 
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
@@ -42,8 +45,6 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         self.server.requests.append((self.path, headers, body))
         self.server.answer(self)
-
-    do_GET = do_POST
 
     def log_message(self, *args: Any) -> None:
         pass
@@ -76,4 +77,15 @@ def serve_webhooks(
 
 def webhook(place: str, **settings: Any) -> WebhookTarget:
     settings.setdefault("allowed", (place,))
-    return WebhookTarget(f"http://{place}/hooks?x=1", SECRET, **settings)
+    return WebhookTarget(f"http://{place}/hooks?x=1", (SECRET,), **settings)
+
+
+def verified(secret: str, headers: dict[str, str], body: bytes, now: datetime) -> Any:
+    """What the stock library makes of a request that it got now.
+
+    Raises:
+        WebhookVerificationError.
+    """
+    with patch("standardwebhooks.webhooks.datetime", wraps=datetime) as clock:
+        clock.now.return_value = now
+        return Webhook(secret).verify(body, headers)

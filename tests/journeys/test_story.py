@@ -30,7 +30,6 @@ from tests.journeys.story import (
 from tests.servers.process import free_port
 from tidegate.control.outbox.sender import OutboxSender
 from tidegate.control.outbox.targets import TargetDone, TargetFailed
-from tidegate.control.outbox.targets.webhook import KEY_HEADER
 from tidegate.control.publication.entries import ServedState
 from tidegate.control.publication.manifests import BadSignature, ManifestResponse, verify_manifest
 from tidegate.control.queries import history
@@ -175,7 +174,7 @@ def a_second_revision_is_promoted(
         (attempted,) = deliver(story, place)
         assert isinstance(attempted, TargetDone)
         ((_, headers, body),) = receiver.requests
-    assert headers[KEY_HEADER] == f"{CHANNEL}:web.2:{NOTIFY}:1" == waiting.idempotency_key
+    assert headers["webhook-id"] == f"{CHANNEL}:web.2:{NOTIFY}:1" == waiting.idempotency_key
     assert json.loads(body)["data"]["releaseId"] == "web.2"
     assert (owed(story)["web.2"].state, owed(story)["web.2"].attempts) == ("done", 2)
     return second, promoted

@@ -96,14 +96,16 @@ class NotifiedFleet:
 
 
 @contextmanager
-def notify_fleet(data: Path, **notify: Any) -> Iterator[NotifiedFleet]:
-    """``notify``: members of the setting of that name."""
+def notify_fleet(
+    data: Path, *, more_allowed: tuple[str, ...] = (), **notify: Any
+) -> Iterator[NotifiedFleet]:
+    """``notify``: members of the setting of that name; ``more_allowed``: other receivers."""
     with (
         serve_webhooks() as receiver,
         serve_fleet(
             data,
             (*ROUTES, *PAGES),
-            notify=NotifySetting(allowed=(receiver.place,), **notify),
+            notify=NotifySetting(allowed=(receiver.place, *more_allowed), **notify),
         ) as fleet,
     ):
         notified = NotifiedFleet(fleet, receiver)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+from standardwebhooks.webhooks import WebhookVerificationError
 
+from tests.contract.webhook_receiver import verified
 from tests.operations.notified_fleet import OPERATOR, NotifiedFleet, notify_fleet
 from tests.operations.worker_loops import QUICK, until
 from tidegate.control.operations.subscriptions import NewTarget
@@ -22,13 +23,6 @@ from tidegate.public_addresses import DestinationRefused
 def notified(tmp_path: Path) -> Iterator[NotifiedFleet]:
     with notify_fleet(tmp_path / "data") as notified:
         yield notified
-
-
-def verified(secret: str, headers: dict[str, str], body: bytes, now: datetime) -> object:
-    """What the stock library makes of a request that it got now."""
-    with patch("standardwebhooks.webhooks.datetime", wraps=datetime) as clock:
-        clock.now.return_value = now
-        return Webhook(secret).verify(body, headers)
 
 
 @pytest.mark.req("NT-2", engines=None, reason="the store is not part of a message")

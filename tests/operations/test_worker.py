@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.api.serving import Served, serving
 from tests.browser.dashboard_fleet import DashboardFleet
+from tests.contract.webhook_receiver import SECRET
 from tests.operations.worker_loops import QUICK, until
 from tidegate.clock import system_clock
 from tidegate.config import InvalidSetting, check_settings
@@ -266,9 +267,35 @@ def test_names_the_target_that_cannot_be_one(
         configure_targets(settings, system_clock)
 
 
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("a secret of an older form", r"targets\.notify: .*found 6"),
+        ("0123456789-abcdef", r"targets\.notify: A webhook's secret is whsec_ and base64"),
+        ("whsec_c2hvcnQ=", r"24 to 64 bytes, found 5"),
+        ("", r"holds one secret.*found 0"),
+        (f"{SECRET}\n" * 3, r"holds one secret.*found 3"),
+        ("whsec_\xe9", r"whsec_ and base64"),
+    ],
+)
+def test_says_what_is_wrong_with_the_secret_of_a_webhook(
+    tmp_path: Path, content: str, says: str
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(content, encoding="latin-1")
+    secret.chmod(0o600)
+    webhook = {"kind": "webhook", "url": "https://hooks.example.com", "secret_file": str(secret)}
+    settings = check_settings({"data": "x", "targets": {"notify": webhook}})
+
+    with pytest.raises(InvalidSetting, match=says):
+        configure_targets(settings, system_clock)
+    secret.write_text(f"{SECRET}\n{SECRET}\n")
+    assert set(configure_targets(settings, system_clock)) == {"notify"}
+
+
 def test_lets_no_webhook_reach_what_only_this_machine_can(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
-    secret.write_bytes(b"s" * 32)
+    secret.write_text(f"{SECRET}\n")
     secret.chmod(0o600)
     webhook = {"kind": "webhook", "url": "http://127.0.0.1:9/x", "secret_file": str(secret)}
     refused = check_settings({"data": "x", "targets": {"notify": webhook}})

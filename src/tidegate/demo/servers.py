@@ -13,6 +13,7 @@ from tidegate.commands.application import make_application
 from tidegate.commands.startup import open_installation
 from tidegate.config import Settings
 from tidegate.control.outbox.targets.webhook import WebhookTarget
+from tidegate.control.webhooks import to_secret
 from tidegate.control.worker import LoopPace, Worker
 from tidegate.dashboard.routes import PAGES
 from tidegate.demo.fleet import DemoFleet
@@ -79,7 +80,7 @@ def run_demo(settings: Settings, *, speed: float, minutes: float | None, say: Sa
 def _target(receiver: Receiver) -> WebhookTarget:
     return WebhookTarget(
         receiver.url,
-        secrets.token_bytes(32),
+        (to_secret(secrets.token_bytes(32)),),
         allowed=(receiver.place,),
         timeout_seconds=WEBHOOK_SECONDS,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from datetime import datetime
 
@@ -11,13 +10,12 @@ from msgspec import Struct
 
 from tidegate import decoders
 from tidegate.control.secrets import Secrets
+from tidegate.control.webhooks import to_secret
 from tidegate.domain.notifications.refusals import AddressMissing
 from tidegate.domain.notifications.rows import ADDRESSES, SealedAddress
 from tidegate.errors import ConditionFailed
 from tidegate.kernel.model import Meta
 from tidegate.kernel.records.records import Records
-
-SECRET_PREFIX = "whsec_"
 
 
 class TargetAddress(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -66,5 +64,4 @@ class Addresses:
 
     def make_secret(self, id: str) -> str:
         """A secret for a webhook, of this address alone: the same at every call."""
-        content = self._secrets.mac("webhook_secrets", id.encode())
-        return SECRET_PREFIX + base64.b64encode(content).decode()
+        return to_secret(self._secrets.mac("webhook_secrets", id.encode()))

@@ -13,7 +13,7 @@ from tidegate.config import NotifySetting
 from tidegate.control.checked_http import TIMEOUT_SECONDS, CheckedClient
 from tidegate.control.notifications.addresses import TargetAddress
 from tidegate.control.notifications.mail import TargetAnswer, check_recipients, send_mail
-from tidegate.control.notifications.signatures import key_of, sign_webhook
+from tidegate.control.webhooks import key_of, send_webhook
 from tidegate.domain.notifications import renderings
 from tidegate.domain.notifications.events import event_type
 from tidegate.domain.notifications.messages import Message
@@ -70,16 +70,20 @@ class Targets:
         if kind is TargetKind.MAIL:
             return send_mail(self._setting, address.to, message, self.timeout_seconds)
         try:
-            rendered = self._render(kind, address, message)
-            if rendered is None:
-                return TargetAnswer(True, 0, f"nothing that {kind} is for")
-            headers, body = rendered
             client = CheckedClient(
                 self._url(kind, address),
                 allowed=self._setting.allowed,
                 timeout_seconds=self.timeout_seconds,
             )
-            status, _ = client.exchange("POST", headers, body)
+            if kind is TargetKind.WEBHOOK:
+                now = self._clock()
+                secrets, body = _secrets(address, now), cloud_event(message)
+                status, _ = send_webhook(client, secrets, message.id, now, body)
+            else:
+                rendered = self._render(kind, address, message)
+                if rendered is None:
+                    return TargetAnswer(True, 0, f"nothing that {kind} is for")
+                status, _ = client.exchange("POST", *rendered)
         except Invalid as error:  # DestinationRefused among them
             return TargetAnswer(False, 0, error.detail)
         except (httpx2.HTTPError, OSError) as error:
@@ -98,11 +102,7 @@ class Targets:
     def _render(
         self, kind: TargetKind, address: TargetAddress, message: Message
     ) -> tuple[dict[str, str], bytes] | None:
-        """Headers and body for a target that speaks HTTP; None: there is nothing to send."""
-        if kind is TargetKind.WEBHOOK:
-            body, now = cloud_event(message), self._clock()
-            headers = sign_webhook(_secrets(address, now), message.id, now, body)
-            return {"content-type": "application/cloudevents+json", **headers}, body
+        """Headers and body for a chat, an alert or an annotation; None: nothing is to be sent."""
         content: dict[str, object] | None
         more: dict[str, str] = {}
         match kind:
@@ -115,8 +115,8 @@ class Targets:
             case TargetKind.GRAFANA:
                 content = renderings.render_grafana(message)
                 more = {"authorization": f"Bearer {address.secret}"}
-            case TargetKind.MAIL:
-                raise AssertionError("mail does not go over HTTP")
+            case TargetKind.WEBHOOK | TargetKind.MAIL:
+                raise AssertionError(f"a {kind} is sent in another way")
         if content is None:
             return None
         return {"content-type": "application/json", **more}, msgspec.json.encode(content)

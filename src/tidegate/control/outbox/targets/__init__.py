@@ -4,7 +4,6 @@ webhook.py     a signed POST to an address that was checked
 command.py     a program, started without a shell
 file.py        a file, replaced as a whole
 fake.py        remembers what it was asked; for tests and simulations
-addresses.py   which addresses a webhook may reach
 
 A target may be asked the same thing several times, always with the same key, and must have no
 second effect then. It may be asked by a process that dies at any moment.

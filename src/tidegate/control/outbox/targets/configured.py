@@ -12,7 +12,7 @@ from tidegate.config import InvalidSetting, Settings, TargetSetting
 from tidegate.control.outbox.targets import Target, TargetDone, TargetFailed
 from tidegate.control.outbox.targets.command import CommandTarget
 from tidegate.control.outbox.targets.file import FileTarget
-from tidegate.control.outbox.targets.webhook import WebhookTarget
+from tidegate.control.outbox.targets.webhook import SECRETS_MAX, WebhookTarget
 from tidegate.errors import Invalid, NotFound
 from tidegate.public_addresses import DestinationRefused, parse_destination
 
@@ -101,7 +101,7 @@ def _target(setting: TargetSetting, clock: Clock) -> Configured:
         case "webhook":
             return WebhookTarget(
                 setting.url,
-                _secret(setting.secret_file),
+                _read_secrets(setting.secret_file),
                 allowed=setting.allowed,
                 observable=setting.observable,
                 clock=clock,
@@ -112,14 +112,21 @@ def _target(setting: TargetSetting, clock: Clock) -> Configured:
             return FileTarget(setting.directory)
 
 
-def _secret(name: str) -> bytes:
+def _read_secrets(name: str) -> tuple[str, ...]:
+    """The secrets of a file, one on a line. Raises: InvalidSetting."""
     if not name:
         raise InvalidSetting("a webhook has a secret_file, by which its receiver knows us")
     path = Path(name)
     try:
         if path.stat().st_mode & 0o077:
             raise InvalidSetting(f"{path.name} can be read by others; chmod 0600 it")
-        return path.read_bytes().strip()
+        found = tuple(path.read_text(encoding="ascii", errors="replace").split())
     except OSError as error:
         said = error.strerror or type(error).__name__
         raise InvalidSetting(f"secret_file {path.name!r} cannot be read: {said}") from None
+    if not 1 <= len(found) <= SECRETS_MAX:
+        raise InvalidSetting(
+            f"secret_file {path.name!r} holds one secret, or the new one and the previous one on "
+            f"the next line; found {len(found)}"
+        )
+    return found

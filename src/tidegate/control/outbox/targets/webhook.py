@@ -1,22 +1,18 @@
 """A signed POST of a CloudEvent, to an address that was checked, with an end to everything.
 
-    POST /hooks
-    content-type: application/cloudevents+json
-    idempotency-key: web-stable:web.2:lambda_alias_update:7
-    tidegate-timestamp: 1777057200
-    tidegate-signature: v1=<hex HMAC-SHA256 of "timestamp.body">
+``control/webhooks.py`` signs and sends it; ``webhook-id`` is the idempotency key. What the event
+asks for is its type:
 
-Of the answer only the status is used. ``control/checked_http.py`` sends it.
+    dev.tidegate.effect.requested.v1   have this effect; the status is the answer
+    dev.tidegate.state.requested.v1    tell the state of a scope and an operation, in the answer
+    dev.tidegate.target.tested.v1      nothing
 """
 
 from __future__ import annotations
 
-import hmac
 import ssl
 import time
-from collections.abc import Collection, Mapping
-from datetime import datetime
-from hashlib import sha256
+from collections.abc import Collection, Sequence
 
 import httpx2
 import msgspec
@@ -30,8 +26,8 @@ from tidegate.control.outbox.targets import (
     Unobservable,
     observation_of,
 )
+from tidegate.control.webhooks import key_of, send_webhook
 from tidegate.domain.outbox.reconciliation import Observation
-from tidegate.errors import InvalidInput
 from tidegate.kernel import codec
 from tidegate.public_addresses import (
     DestinationRefused,
@@ -39,15 +35,11 @@ from tidegate.public_addresses import (
     system_resolve,
 )
 
-SECRET_BYTES_MIN = 16
-SKEW_SECONDS_MAX = 300
+SECRETS_MAX = 2  # the present one and, while its receiver does not know it yet, the previous one
 SOURCE = "/tidegate"
 TYPE = "dev.tidegate.effect.requested.v1"
-TEST_TYPE = "dev.tidegate.target.tested.v1"  # asks for nothing
-
-KEY_HEADER = "idempotency-key"
-TIME_HEADER = "tidegate-timestamp"
-SIGNATURE_HEADER = "tidegate-signature"
+STATE_TYPE = "dev.tidegate.state.requested.v1"
+TEST_TYPE = "dev.tidegate.target.tested.v1"
 
 # What the receiver may mend: it is slow, busy, or not there now.
 _LATER = frozenset({408, 409, 425, 429})
@@ -56,16 +48,17 @@ _LATER = frozenset({408, 409, 425, 429})
 class WebhookTarget:
     """Sends effects to one URL.
 
-    ``allowed`` holds exact ``host:port`` texts; ``observable``: a GET of the URL tells the state.
+    ``secrets``: each signs. ``allowed`` holds exact ``host:port`` texts; ``observable``: the
+    receiver tells the state when it is asked.
 
     Raises:
-        DestinationRefused: the URL may not be a webhook's. InvalidInput: the secret is short.
+        DestinationRefused: the URL may not be a webhook's. InvalidInput: a secret is not one.
     """
 
     def __init__(
         self,
         url: str,
-        secret: bytes,
+        secrets: Sequence[str],
         *,
         allowed: Collection[str] = (),
         observable: bool = False,
@@ -76,8 +69,8 @@ class WebhookTarget:
         resolve: Resolve = system_resolve,
         trust: ssl.SSLContext | None = None,
     ) -> None:
-        if len(secret) < SECRET_BYTES_MIN:
-            raise InvalidInput(f"a webhook's secret has {SECRET_BYTES_MIN} bytes at least")
+        for secret in secrets:
+            key_of(secret)
         self.name = name
         self.timeout_seconds = timeout_seconds
         self._client = CheckedClient(
@@ -88,7 +81,7 @@ class WebhookTarget:
             resolve=resolve,
             trust=trust,
         )
-        self._secret = secret
+        self._secrets = tuple(secrets)
         self._observable = observable
         self._clock = clock
 
@@ -103,13 +96,8 @@ class WebhookTarget:
         return self._send(key, msgspec.json.encode(event))
 
     def _send(self, key: str, body: bytes) -> TargetDone | TargetFailed:
-        headers = {
-            "content-type": "application/cloudevents+json",
-            KEY_HEADER: key,
-            **sign_request(self._secret, self._clock(), body),
-        }
         try:
-            status, _ = self._client.exchange("POST", headers, body)
+            status, _ = send_webhook(self._client, self._secrets, key, self._clock(), body)
         except DestinationRefused as error:
             return TargetFailed(error.detail, retryable=False)
         except (httpx2.HTTPError, OSError) as error:
@@ -121,10 +109,22 @@ class WebhookTarget:
     def observe(self, scope: str, operation: str) -> Observation | None:
         if not self._observable:
             return None
-        asked = {"tidegate-scope": scope, "tidegate-operation": operation}
-        headers = asked | sign_request(self._secret, self._clock(), f"{scope}:{operation}".encode())
+        now = self._clock()
+        at = codec.time_text(now)
+        key = f"state:{scope}:{operation}:{at}"
+        event = {
+            "specversion": "1.0",
+            "id": key,
+            "source": SOURCE,
+            "type": STATE_TYPE,
+            "subject": scope,
+            "time": at,
+            "datacontenttype": "application/json",
+            "data": {"scope": scope, "operation": operation},
+        }
+        body = msgspec.json.encode(event)
         try:
-            status, answer = self._client.exchange("GET", headers, b"")
+            status, answer = send_webhook(self._client, self._secrets, key, now, body)
         except (DestinationRefused, httpx2.HTTPError, OSError) as error:
             raise Unobservable(f"no answer: {type(error).__name__}") from error
         if status != 200:
@@ -146,24 +146,3 @@ def cloud_event(key: str, effect: Effect) -> bytes:
         "data": effect,
     }
     return msgspec.json.encode(event)
-
-
-def sign_request(secret: bytes, at: datetime, body: bytes) -> dict[str, str]:
-    """The headers that say when it was sent, and prove by whom."""
-    stamp = str(int(at.timestamp()))
-    return {TIME_HEADER: stamp, SIGNATURE_HEADER: f"v1={_mac(secret, stamp, body)}"}
-
-
-def is_authentic(secret: bytes, headers: Mapping[str, str], body: bytes, now: datetime) -> bool:
-    """For receivers: whether the request is ours and was sent just now."""
-    stamp = headers.get(TIME_HEADER, "")
-    if not (stamp.isascii() and stamp.isdigit()):
-        return False
-    fresh = abs(now.timestamp() - int(stamp)) <= SKEW_SECONDS_MAX
-    wanted = f"v1={_mac(secret, stamp, body)}"
-    found = headers.get(SIGNATURE_HEADER, "")
-    return hmac.compare_digest(wanted.encode(), found.encode()) and fresh
-
-
-def _mac(secret: bytes, stamp: str, body: bytes) -> str:
-    return hmac.new(secret, stamp.encode() + b"." + body, sha256).hexdigest()

@@ -1,0 +1,1 @@
+"""Two receivers of webhooks that do the same: one in Python, one for Node."""
