@@ -139,6 +139,36 @@ def test_lists_the_hosts_that_run_a_release(fleet: ServedFleet) -> None:
     assert "there is no release web.9; tidegate rev list" in missing.json()["detail"]
 
 
+def test_shows_what_channels_want_beside_what_hosts_run(fleet: ServedFleet) -> None:
+    fleet.sail()
+    old, new = (fleet.viewer.get(f"/v1/releases/web.{n}").json()["digest"] for n in (2, 1))
+    fleet.agents["web-01"].beat(**{CHANNEL: new})
+    fleet.agents["web-02"].beat(**{CHANNEL: old, "gone": "sha256:unknown"})
+    fleet.enroll("db-01", app="db")
+
+    listed = fleet.viewer.get("/v1/hosts").json()["items"]
+    shown = fleet.viewer.get("/v1/hosts/web-02").json()
+
+    web = {"channel": CHANNEL, "wanted": "web.1"}
+    assert [item.get("releases", []) for item in listed] == [
+        [],
+        [{**web, "runs": "web.1", "digest": new}],
+        [{"channel": "gone", "digest": "sha256:unknown"}, {**web, "runs": "web.2", "digest": old}],
+    ]
+    assert shown["releases"] == listed[2]["releases"]
+
+
+def test_a_retired_host_is_wanted_nothing_on(fleet: ServedFleet) -> None:
+    fleet.sail()
+    digest = fleet.viewer.get("/v1/releases/web.1").json()["digest"]
+    fleet.agents["web-02"].beat(**{CHANNEL: digest})
+    fleet.operator.post("/v1/hosts/web-02/retire", json={"reason": "sold"})
+
+    shown = fleet.viewer.get("/v1/hosts/web-02").json()
+
+    assert shown["releases"] == [{"channel": CHANNEL, "runs": "web.1", "digest": digest}]
+
+
 def test_lists_the_hosts_that_are_silent(fleet: ServedFleet) -> None:
     fleet.agents["web-01"].beat()
     fleet.wait(1_800)

@@ -291,6 +291,43 @@ def test_prints_an_enrollment_token_alone(tmp_path: Path) -> None:
     assert "shown this once" in made.err
 
 
+def test_shows_wanted_and_running_releases_of_hosts_by_name(tmp_path: Path) -> None:
+    hosts = [
+        {
+            "host_id": "web-01",
+            "status": "enrolled",
+            "releases": [
+                {"channel": "db", "wanted": "pg.1"},
+                {"channel": "stable", "wanted": "web.3", "runs": "web.2", "digest": "sha256:x"},
+            ],
+        },
+        {
+            "host_id": "web-02",
+            "status": "enrolled",
+            "releases": [{"channel": "old", "digest": "sha256:0123456789abcdef"}],
+        },
+        {"host_id": "web-03", "status": "enrolled"},
+    ]
+
+    def script(asked: RecordedRequest) -> ScriptedResponse:
+        is_list = asked.path.partition("?")[0] == "/v1/hosts"
+        body = {"items": hosts, "next": None} if is_list else hosts[0]
+        return ScriptedResponse(200, body)
+
+    with serve_script(script) as server:
+        shell = Shell(tmp_path / "home", server.url, "t")
+        listed = shell.run("host", "list").out.splitlines()
+        shown = shell.run("host", "show", "web-01").out
+
+    assert [line.split()[:5] for line in listed[:1]] == [
+        ["HOST", "STATE", "WANTED", "RUNS", "LABELS"]
+    ]
+    assert "pg.1, web.3  –, web.2" in listed[1]
+    assert "–            sha256:0123456789ab" in listed[2]
+    assert "db: wanted pg.1, runs –" in shown
+    assert "stable: wanted web.3, runs web.2" in shown
+
+
 def test_prints_what_changed_in_a_watched_list(tmp_path: Path) -> None:
     pages = [
         [{"host_id": "a", "status": "enrolled"}],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import click
 
 from tidegate.cli.completion import names
@@ -25,6 +27,7 @@ from tidegate.cli.paths import at
 from tidegate.cli.times import parse_span
 
 HOSTS = names("/v1/hosts", "host_id")
+DIGEST_SHOWN = len("sha256:") + 12
 
 
 def host_state(item: Item) -> StateCell:
@@ -38,9 +41,22 @@ def agent_cell(item: Item) -> Cell:
     return text(f"{version} (too old)" if item.get("agent_too_old") else version)
 
 
+def release_cell(member: str) -> Callable[[Item], Cell]:
+    """The releases of a host, one of each of its channels in the order of their names."""
+    return lambda item: text([_release(found, member) for found in item.get("releases") or []])
+
+
+def _release(found: Item, member: str) -> str:
+    """A release by its name; content that is no known release by its digest."""
+    digest = str(found.get("digest") or "")[:DIGEST_SHOWN] if member == "runs" else ""
+    return text(found.get(member) or digest)
+
+
 COLUMNS = (
     column("HOST", "host_id"),
     Column("STATE", host_state),
+    Column("WANTED", release_cell("wanted")),
+    Column("RUNS", release_cell("runs")),
     column("LABELS", "labels"),
     time_column("ENROLLED", "enrolled_at"),
     time_column("HEARD", "last_seen_at"),
@@ -134,9 +150,8 @@ def show(context: CommandContext, host: str) -> None:
             ("host", text(found["host_id"])),
             ("state", host_state(found)),
             ("labels", text(found.get("labels"))),
-            ("channels", text(found.get("channels"))),
-            ("runs", text(found.get("current_closures"))),
-            ("order", text(found.get("order"))),
+            *release_lines(found),
+            ("busy with", text(found.get("order"))),
             ("enrolled", when(found.get("enrolled_at"))),
             ("heard", when(found.get("last_seen_at"))),
             ("agent", agent_cell(found)),
@@ -145,6 +160,19 @@ def show(context: CommandContext, host: str) -> None:
             ("key", text(found.get("public_key"))),
         ],
     )
+
+
+def release_lines(found: Item) -> list[tuple[str, Cell]]:
+    """For each channel of the host what it wants there, and what the host runs."""
+    releases = found.get("releases") or []
+    return [
+        (
+            "channel" if number == 0 else "",
+            f"{text(item.get('channel'))}: wanted {_release(item, 'wanted')}, "
+            f"runs {_release(item, 'runs')}",
+        )
+        for number, item in enumerate(releases)
+    ]
 
 
 def fact_lines(found: Item) -> list[tuple[str, Cell]]:

@@ -17,6 +17,7 @@ from tidegate.control.lanes import LaneBusy
 from tidegate.control.operations.hosts import HostOperations
 from tidegate.control.operations.protection import RequestShown
 from tidegate.control.queries.host_lists import HostCriteria, HostLists, silent_criteria
+from tidegate.control.queries.host_releases import HostRelease, host_releases
 from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
@@ -107,6 +108,7 @@ class HostListed(Host, frozen=True, kw_only=True):
     last_seen_at: datetime | None = None
     agent_version: str = ""
     agent_too_old: bool = False  # it should be upgraded
+    releases: tuple[HostRelease, ...] = ()  # what its channels want, and what it runs
 
 
 class HostShown(Host, frozen=True, kw_only=True):
@@ -114,6 +116,7 @@ class HostShown(Host, frozen=True, kw_only=True):
 
     version: int
     channels: tuple[str, ...] = ()
+    releases: tuple[HostRelease, ...] = ()  # what its channels want, and what it runs
     last_seen_at: datetime | None = None
     agent_version: str = ""
     agent_too_old: bool = False
@@ -137,17 +140,26 @@ def list_all(
     """The hosts by name: all, or of a channel or release, silent, or with an old agent."""
     criteria = _criteria(request.query, reads, host_lists, clock())
     after = cursors.after(request)
-    items: list[HostListed] = []
+    found, last = _matching(host_lists, reads, criteria, after, request.query.limit)
+    releases = host_releases(reads, [(item.row, live) for item, live in found])
+    items = [_listed(*pair, named) for pair, named in zip(found, releases, strict=True)]
+    return Response(cursors.list_page(request, items, last))
+
+
+def _matching(
+    host_lists: HostLists, reads: Reads, criteria: HostCriteria, after: str, limit: int
+) -> tuple[list[tuple[Found[Host], Liveness | None]], str | None]:
+    """Hosts that match, and after which one the next page starts; None: there is none."""
+    matching: list[tuple[Found[Host], Liveness | None]] = []
     for _ in range(PAGES_MAX):
         page = reads.range(HOSTS, after=after, limit=LIMIT_MAX)
-        for item, live in host_lists.matching(page, criteria):
-            items.append(_listed(item, live))
-            if len(items) == request.query.limit:
-                return Response(cursors.list_page(request, items, item.id))
+        matching += host_lists.matching(page, criteria)
+        if len(matching) >= limit:
+            return matching[:limit], matching[limit - 1][0].id
         if len(page) < LIMIT_MAX:
-            return Response(cursors.list_page(request, items, None))
+            return matching, None
         after = page[-1].id
-    return Response(cursors.list_page(request, items, after))
+    return matching, after
 
 
 def _criteria(
@@ -172,7 +184,9 @@ def _criteria(
     )
 
 
-def _listed(item: Found[Host], live: Liveness | None) -> HostListed:
+def _listed(
+    item: Found[Host], live: Liveness | None, releases: tuple[HostRelease, ...]
+) -> HostListed:
     agent_version = "" if live is None else live.agent_version
     return HostListed(
         **asdict(item.row),
@@ -180,6 +194,7 @@ def _listed(item: Found[Host], live: Liveness | None) -> HostListed:
         last_seen_at=None if live is None else live.last_seen_at,
         agent_version=agent_version,
         agent_too_old=is_too_old(agent_version),
+        releases=releases,
     )
 
 
@@ -199,9 +214,11 @@ def _shown(reads: Reads, host_id: str) -> Response:
     if host is None:
         raise HostNotFound(host_id)
     records = reads.range(HOST_RECORDS, index="by_host", of=(host_id,), limit=RECORDS_MAX)
+    (releases,) = host_releases(reads, [(host.row, None if live is None else live.row)])
     body = HostShown(
         **asdict(host.row),
         version=host.version,
+        releases=releases,
         channels=_channels(host.row, None if fleet is None else fleet.row),
         order=None if order is None else order.row.rollout_id,
         records=tuple(item.row for item in records),
