@@ -207,6 +207,23 @@ def test_explains_gate_by_gate_with_what_decides(tmp_path: Path) -> None:
     assert document == found
 
 
+def test_counts_waves_from_1_in_events(tmp_path: Path) -> None:
+    event = {
+        "position": 7,
+        "time": "2026-05-01T06:00:00Z",
+        "type": "tidegate.WaveAdvanced",
+        "data": {"rollout_id": ROLLOUT, "from_wave": 0, "to_wave": 1},
+    }
+    page = {"items": [event], "next": None}
+    with serve_script(lambda asked: ScriptedResponse(200, page)) as server:
+        shell = Shell(tmp_path / "home", server.url, "t")
+        shown = shell.run("rollout", "events", ROLLOUT)
+        (document,) = shell.run("rollout", "events", ROLLOUT, "-o", "jsonl").lines()
+
+    assert "from_wave=1, to_wave=2" in shown.out
+    assert document == event, "programs get the index"
+
+
 def test_shows_who_opened_it_and_why(tmp_path: Path) -> None:
     opened: dict[str, Any] = {"opened_at": "2026-05-01T06:00:00Z", "opened_by": "user_1"}
     found = rollout("Active", opened_reason="the checkout was slow", **opened)

@@ -271,7 +271,7 @@ def test_waits_while_host_edges_contradict_the_waves_and_says_why(fleet: InProce
     assert act(fleet) == []
     assert told(fleet).release_id is None
     assert told(fleet).sentence.startswith("Auto-promotion on prod waits: ")
-    assert "p2, in wave 0, waits for p1, in wave 1" in told(fleet).sentence
+    assert "p2, in wave 1, waits for p1, in wave 2" in told(fleet).sentence
 
     _relabel(fleet, "p1", channel=PROD, tier="early")
     assert act(fleet) == ["prod@web.1"]

@@ -105,7 +105,7 @@ def test_a_host_that_failed_after_its_reboot_is_tried_again_before_later_waves(
     assert fleet.state(rollout_id) is RolloutState.REVERTED
     fleet.clear(rollout_id, Clearance.RESUME)
 
-    assert why(fleet, rollout_id, "e3") == "wave-promotion: wave 1 waits for wave 0"
+    assert why(fleet, rollout_id, "e3") == "wave-promotion: wave rest waits for wave canary"
     assert isinstance(order_anyway(fleet, rollout_id, "e3"), WaveNotReached)
     first = fleet.dispatch()
     again = fleet.dispatch(thorough=True)
@@ -130,7 +130,7 @@ def test_orders_of_later_waves_wait_while_a_rebooted_host_soaks(fleet: InProcess
     fleet.activate(rollout_id, "e1")
 
     assert fleet.dispatch().ordered == 0
-    assert why(fleet, rollout_id, "e3") == "wave-promotion: wave 1 waits for wave 0"
+    assert why(fleet, rollout_id, "e3") == "wave-promotion: wave rest waits for wave canary"
     assert isinstance(order_anyway(fleet, rollout_id, "e3"), WaveNotReached)
     fleet.probe(rollout_id, "e1", ProbeStatus.PASS)
     fleet.wait(SOAK)
@@ -466,7 +466,7 @@ def test_continue_that_is_sent_twice_lets_one_wave_go(fleet: InProcessFleet) -> 
 @pytest.mark.req("OP-9")
 def test_skip_wave_that_is_sent_twice_skips_one_wave(fleet: InProcessFleet) -> None:
     rollout_id = four_waves(fleet)
-    for wave in ("canary", "0"):  # by its name, or by its number
+    for wave in ("canary", "1"):  # by its name, or by its number
         command = SkipWave(rollout_id=rollout_id, wave=wave, operator="user_1", reason="no use")
         fleet.execute(skip_wave, command)
 

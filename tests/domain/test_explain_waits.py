@@ -182,9 +182,9 @@ def test_says_that_a_wave_needs_a_host_that_converges() -> None:
         if item.code == "minimum"
     ]
     assert found.ends == "never"
-    assert found.sentence == "Wave wave-0 has no converged host left to wait for; it needs 1"
+    assert found.sentence == "Wave 1 has no converged host left to wait for; it needs 1"
     assert found.verbs == (
-        f"tidegate rollout skip-wave {ROLLOUT} wave-0",
+        f"tidegate rollout skip-wave {ROLLOUT} wave-1",
         f"tidegate rollout abort {ROLLOUT}",
     )
 
@@ -206,12 +206,12 @@ def test_says_that_a_wave_waits_for_a_person_or_for_its_time() -> None:
     by_hand, by_time = held(manual=True), held(delay_seconds=1_800)
 
     assert (by_hand.code, by_hand.ends, by_hand.since) == ("manual", "never", BEFORE)
-    assert by_hand.sentence == "Wave wave-1 waits for an operator to continue it"
+    assert by_hand.sentence == "Wave 2 waits for an operator to continue it"
     assert by_hand.verbs == (f"tidegate rollout continue {ROLLOUT}",)
     assert (by_time.code, by_time.ends) == ("delay", "by_itself")
     assert by_time.until == BEFORE + timedelta(minutes=30)
     at = f"{by_time.until:%Y-%m-%d %H:%M} UTC"
-    assert by_time.sentence == f"Wave wave-1 starts at {at}, 30 min after wave wave-0 was done"
+    assert by_time.sentence == f"Wave 2 starts at {at}, 30 min after wave 1 was done"
     assert by_time.verbs == (f"tidegate rollout promote-all {ROLLOUT}",)
     assert held(manual=True, continued=True, delay_seconds=1_800).code == "delay"
 
@@ -224,5 +224,5 @@ def test_says_that_the_first_wave_waits_for_a_person() -> None:
     found = explain(with_tally(state, waves=waves), ROLLOUT)
 
     assert found.waits[0].code == "manual"
-    assert "wave wave-0 waits for an operator to continue it" in found.answer
+    assert "wave 1 waits for an operator to continue it" in found.answer
     assert found.ready == 0

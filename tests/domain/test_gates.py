@@ -239,7 +239,7 @@ SHUT: dict[str, tuple[Callable[[FleetState], FleetState], str, GateEvidence | No
     ),
     "wave-promotion": (
         lambda state: with_tally(state, current_wave=0),
-        "wave 1 waits for wave 0",
+        "wave 2 waits for wave 1",
         GateEvidence("rollout_tallies", ROLLOUT, 10),
     ),
     "host-edge": (
@@ -256,7 +256,7 @@ SHUT: dict[str, tuple[Callable[[FleetState], FleetState], str, GateEvidence | No
     ),
     "probe-failures": (
         lambda state: with_sight(state, failures=(failing("web-00", 0),)),
-        "probe http fails on web-00, of wave 0",
+        "probe http fails on web-00, of wave 1",
         GateEvidence("probe_failures", f"{ROLLOUT}/web-00/http", 60),
     ),
     "freshness": (
@@ -493,7 +493,7 @@ def test_waits_again_for_a_wave_behind_the_cursor_that_is_not_settled_any_more(
 
     blocked = [verdict for verdict in judge(found, ROLLOUT, "web-03") if not verdict.passed]
 
-    assert [verdict.reason for verdict in blocked] == ["wave 2 waits for wave 0"] * waits
+    assert [verdict.reason for verdict in blocked] == ["wave 3 waits for wave 1"] * waits
     assert shut(found, "web-01") == []
 
 

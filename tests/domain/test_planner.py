@@ -78,8 +78,8 @@ def test_takes_a_host_with_the_first_wave_that_names_it() -> None:
     )
 
     assert [(wave.name, wave.hosts) for wave in made.waves] == [
-        ("wave-0", ("a", "d")),
-        ("wave-1", ("b",)),
+        ("wave-1", ("a", "d")),
+        ("wave-2", ("b",)),
         ("all", ("c",)),
     ]
 
@@ -185,7 +185,7 @@ def test_freezes_how_hosts_pass_through() -> None:
         ({"waves": (WaveSpec(failures_max_percent=101),)}, "failures_max_percent"),
         ({"waves": (WaveSpec(soak_seconds=-1),)}, "soak_seconds"),
         ({"waves": (WaveSpec(name="a"), WaveSpec(name="a"))}, "are both called a"),
-        ({"waves": (WaveSpec(), WaveSpec(name="wave-0"))}, "are both called wave-0"),
+        ({"waves": (WaveSpec(), WaveSpec(name="wave-1"))}, "are both called wave-1"),
         ({"waves": (WaveSpec(name="a" * 64),)}, "allowed are at most 63 printable"),
         ({"ack_seconds": -1}, "ack_seconds is -1"),
         ({"offline_grace_seconds": -1}, "offline_grace_seconds"),
@@ -208,7 +208,7 @@ def test_freezes_how_hosts_pass_through() -> None:
                 "waves": (WaveSpec(count=1), WaveSpec()),
                 "host_edges": (HostEdge("web-02", "web-00"),),
             },
-            "web-00, in wave 0, waits for web-02, in wave 1",
+            "web-00, in wave 1, waits for web-02, in wave 2",
         ),
         (
             {"waves": (WaveSpec(count=1),), "host_edges": (HostEdge("web-02", "web-00"),)},

@@ -222,7 +222,7 @@ class Fleet:
         if a < 5:
             self.fleet.execute(continue_rollout, ContinueRollout(**said))
         elif a < 8:
-            self.fleet.execute(skip_wave, SkipWave(wave=str(b % 3), **said))
+            self.fleet.execute(skip_wave, SkipWave(wave=str(b % 3 + 1), **said))
         else:
             self.fleet.execute(promote_all, PromoteAll(**said))
 

@@ -255,7 +255,7 @@ def test_goes_on_without_a_wave_that_an_operator_skips(fleet: MemoryFleet) -> No
     fleet.start(rollout_id, "w0-0")
     fleet.order(rollout_id, "w0-1")
     skip(fleet, rollout_id, "w0")
-    skip(fleet, rollout_id, "0")  # the same wave by its number: a repeat is nothing
+    skip(fleet, rollout_id, "1")  # the same wave by its number: a repeat is nothing
 
     tally = fleet.tally(rollout_id)
     assert (tally.state, tally.current_wave, tally.waves[0].left) == ("Active", 1, 1)
@@ -289,8 +289,9 @@ def test_skips_no_wave_that_is_none_or_went_already(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 1, 1)
     with pytest.raises(WaveNotFound, match="has no wave early; its waves are w0, w1"):
         skip(fleet, rollout_id, "early")
-    with pytest.raises(WaveNotFound):
-        skip(fleet, rollout_id, "2")
+    for none in ("0", "3"):  # people count from 1
+        with pytest.raises(WaveNotFound):
+            skip(fleet, rollout_id, none)
     fleet.reach(rollout_id, "w0-0")
     with pytest.raises(WavePassed, match="is at wave w1, so wave w0 can't be skipped"):
         skip(fleet, rollout_id, "w0")

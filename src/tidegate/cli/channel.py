@@ -269,7 +269,7 @@ def _automation(found: Item) -> str:
 
 def _waves(found: Item) -> str:
     waves = dig(found, "policy", "waves") or []
-    return text([wave.get("name") or f"wave-{n}" for n, wave in enumerate(waves)] or "at once")
+    return text([wave.get("name") or f"wave-{n}" for n, wave in enumerate(waves, 1)] or "at once")
 
 
 @channel.command("promote")

@@ -93,7 +93,7 @@ def wave_counts(wave: Any) -> list[tuple[str, int]]:
 def wave_line(number: int, wave: Any, current: int, width: int) -> Line:
     """A wave: its name, a bar of its hosts by state, and the same in words."""
     counts = wave_counts(wave)
-    name = clean(dig(wave, "name") or f"wave-{number}")
+    name = clean(dig(wave, "name") or f"wave-{number + 1}")
     line: Line = [("▸ " if number == current else "  ", "default"), (name.ljust(width), "default")]
     line.append((" ", "default"))
     cells = segments(counts, BAR_CELLS)

@@ -95,11 +95,19 @@ EVENTS = (
 )
 SILENT = frozenset({"rollout_id", "host_id", "at", "channel", "target_closure", "policy", "waves"})
 
+WAVES = frozenset({"wave", "from_wave", "to_wave", "current_wave"})  # people count them from 1
+
 
 def describe_event(item: Item) -> str:
     """The members of an event that tell something beside who and when."""
-    told = dig(item, "data") or {}
-    return text({name: value for name, value in told.items() if name not in SILENT})
+    data = dig(item, "data") or {}
+    return text(
+        {
+            name: value + 1 if name in WAVES and isinstance(value, int) else value
+            for name, value in data.items()
+            if name not in SILENT
+        }
+    )
 
 
 def id_of(context: CommandContext, name: str) -> str:
@@ -457,7 +465,7 @@ def continue_wave(context: CommandContext, rollout: str, reason: str | None) -> 
 def skip_wave(context: CommandContext, rollout: str, wave: str, reason: str) -> None:
     """Continue without WAVE: its hosts that have no order get none of this rollout.
 
-    WAVE is its name, or its number from 0. You need the permission emergency.
+    WAVE is its name, or its number from 1. You need the permission emergency.
     """
     body = {"wave": wave, "reason": reason}
     _steered(context, rollout, "skip-wave", body, f"continues without wave {wave}")

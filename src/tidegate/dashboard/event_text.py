@@ -137,16 +137,16 @@ def _rollout(fact: Any, type: str, people: Names) -> Line | None:
             return chip.icon, chip.tone, f"{fact.rollout_id}: {before}{fact.to}", fact.reason
         case "WaveAdvanced" if fact.forced:
             text = f"{people(fact.operator)} waited for no wave: {fact.reason}"
-            return "wave", "warn", f"Wave {fact.to_wave} of {fact.rollout_id} was forced", text
+            return "wave", "warn", f"Wave {fact.to_wave + 1} of {fact.rollout_id} was forced", text
         case "WaveContinued":
             text = f"by {people(fact.operator)}" + (f": {fact.reason}" if fact.reason else "")
-            return "wave", "info", f"Wave {fact.wave} of {fact.rollout_id} was continued", text
+            return "wave", "info", f"Wave {fact.wave + 1} of {fact.rollout_id} was continued", text
         case "WaveSkipped":
             text = f"by {people(fact.operator)}: {fact.reason}"
-            return "wave", "warn", f"Wave {fact.wave} of {fact.rollout_id} was skipped", text
+            return "wave", "warn", f"Wave {fact.wave + 1} of {fact.rollout_id} was skipped", text
         case "WaveAdvanced":
-            text = f"wave {fact.from_wave} and those before it are done"
-            return "wave", "info", f"Wave {fact.to_wave} of {fact.rollout_id} began", text
+            text = f"wave {fact.from_wave + 1} and those before it are done"
+            return "wave", "info", f"Wave {fact.to_wave + 1} of {fact.rollout_id} began", text
         case "RolloutHalted":
             return "stop", "bad", f"{fact.rollout_id} was halted", f"{fact.host_id}: {fact.reason}"
         case "GateOverridden":

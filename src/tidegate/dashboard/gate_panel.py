@@ -250,7 +250,7 @@ def _start(listed: Sequence[tuple[str, str, str]], last: str) -> int:
 
 def _held_line(chart: PlanByHost, gate: str, host_id: str, reason: str) -> HeldLine:
     number = chart.waves.get(host_id)
-    wave = "" if number is None else f"{number} · {chart.plan.waves[number].name or 'all'}"
+    wave = "" if number is None else f"{number + 1} · {chart.plan.waves[number].name or 'all'}"
     return HeldLine(host_id=host_id, gate=gate, wave=wave, reason=reason)
 
 

@@ -312,10 +312,10 @@ def _edges_against_waves(
         if after is None or (edge.before, edge.after) in idle:
             continue  # nobody waits here
         if before is None or before > after:
-            where = "in no wave" if before is None else f"in wave {before}"
+            where = "in no wave" if before is None else f"in wave {before + 1}"
             yield PolicyFinding(
                 f"host_edges[{place}]",
-                f"{edge.after}, in wave {after}, waits for {edge.before}, {where}.",
+                f"{edge.after}, in wave {after + 1}, waits for {edge.before}, {where}.",
             )
 
 

@@ -232,7 +232,7 @@ def _sample(hosts: Sequence[str], failing: Sequence[str], stands_for: int) -> li
 def _policy(plan: Plan, fleet: dict[str, dict[str, str]], stands_for: int) -> ChannelPolicy:
     waves = tuple(
         WaveSpec(
-            name=f"{number} {wave.name}"[:63],
+            name=f"{number + 1} {wave.name}"[:63],
             selector=f"{WAVE}={number}",
             soak_seconds=wave.soak_seconds,
             failures_max=wave.failures_max // stands_for,

@@ -217,7 +217,7 @@ class SimulatedOperator:
         if self._waving.random() < 0.5:
             self._do(lambda: rollouts.promote_all(OPERATOR, id, "a hurry"))
         else:
-            wave = str(row.current_wave + self._waving.randrange(2))
+            wave = str(row.current_wave + 1 + self._waving.randrange(2))
             self._do(lambda: rollouts.skip_wave(OPERATOR, id, wave, "no use"))
 
     def _override(self, rollout_id: str) -> None:

@@ -111,7 +111,7 @@ class Skipping(RolloutReason, frozen=True, kw_only=True):
 
 
 class SkippingWave(RolloutReason, frozen=True, kw_only=True):
-    wave: Annotated[str, Meta(min_length=1, max_length=63)]  # its name, or its number from 0
+    wave: Annotated[str, Meta(min_length=1, max_length=63)]  # its name, or its number from 1
 
 
 class Continuing(Input, frozen=True, kw_only=True):

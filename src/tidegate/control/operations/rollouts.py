@@ -219,7 +219,7 @@ class RolloutOperations:
         return self._run(CONTINUE_ROLLOUT, caller, rollout_id, continue_rollout, command)
 
     def skip_wave(self, caller: Caller, rollout_id: str, wave: str, reason: str) -> Position:
-        """Continue without a wave, which is named, or numbered from 0. Its hosts without an order
+        """Continue without a wave, which is named, or numbered from 1. Its hosts without an order
         get none of this rollout.
 
         Raises:

@@ -13,6 +13,7 @@ from tidegate.control.queries.people import NameOf
 from tidegate.control.queries.reads import Reads
 from tidegate.domain.access import steps
 from tidegate.domain.channels.facts import ChannelPolicy, ChannelProtection, WaveSpec
+from tidegate.domain.channels.policy import wave_names
 from tidegate.domain.channels.policy_document import changes
 from tidegate.domain.channels.rows import (
     Channel,
@@ -218,7 +219,7 @@ def describe_policy_changes(before: ChannelPolicy, after: ChannelPolicy) -> Iter
 def _waves(policy: ChannelPolicy) -> dict[str, str]:
     if not policy.waves:
         return {"rest": "every host at once"}
-    return {wave.name or f"wave-{number}": _wave(wave) for number, wave in enumerate(policy.waves)}
+    return dict(zip(wave_names(policy), map(_wave, policy.waves), strict=True))
 
 
 def _wave(wave: WaveSpec) -> str:

@@ -329,7 +329,7 @@ def _passage(record: HostRecord) -> HostRolloutLine:
     return HostRolloutLine(
         rollout_id=record.rollout_id,
         state=state_labels.HOSTS[record.state],
-        wave="late" if record.late else f"wave {record.wave}",
+        wave="late" if record.late else f"wave {record.wave + 1}",
         text=text,
         at=record.dispatched_at,
         attempt=record.attempt,

@@ -311,7 +311,7 @@ def _status(number: int, wave: WaveTally, tally: RolloutTally, phase: str) -> Ch
     if phase == "done":
         return Chip("check", "good", "done")
     if phase == "waiting":
-        return Chip("ring", "idle", f"after wave {number - 1}")
+        return Chip("ring", "idle", f"after wave {number}")
     if tally.halted_at is not None:
         return state_labels.HALTED
     if tally.paused_at is not None:
@@ -364,7 +364,7 @@ def _troubled(
 
 
 def _wave_name(number: int, tally: RolloutTally) -> str:
-    return f"wave {number} · {tally.waves[number].name}" if number < len(tally.waves) else ""
+    return f"wave {number + 1} · {tally.waves[number].name}" if number < len(tally.waves) else ""
 
 
 def _line(record: HostRecord, tally: RolloutTally) -> HostLine:

@@ -289,7 +289,7 @@ export class HostGrid {
     context.fillStyle = this.ink;
     context.textBaseline = "top";
     this.starts.forEach(({ y }, wave) => {
-      let text = `${wave} · ${this.waveNames[wave]}`;
+      let text = `${wave + 1} · ${this.waveNames[wave]}`;
       while (text.length > 4 && context.measureText(text).width > (GUTTER - 12) * ratio) text = `${text.slice(0, -2)}…`;
       context.fillText(text, 0, (y + 1) * ratio);
     });
@@ -319,7 +319,7 @@ export class HostGrid {
     const state = word ? word.childNodes[2].textContent.trim() : "";
     const name = document.createElement("b");
     name.textContent = this.names.get(index) ?? "…";
-    this.tip.replaceChildren(name, ` · ${state} · wave ${wave} ${this.waveNames[wave]}`);
+    this.tip.replaceChildren(name, ` · ${state} · wave ${wave + 1} ${this.waveNames[wave]}`);
     this.tip.style.visibility = "visible";
     const left = Math.min(x + 14, this.width - this.tip.offsetWidth - 4);
     this.tip.style.transform = `translate(${Math.max(0, left)}px, ${y + this.pitch + 6}px)`;

@@ -24,7 +24,7 @@ class WaveSpec(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     name: str = ""
     """What the wave is called on the dashboard and in events. A wave without a name is called
-    `wave-` and its place in the list, counted from 0.
+    `wave-` and its place in the list, counted from 1.
     """
     selector: str = "*"
     """Which of the channel's hosts the wave may take."""

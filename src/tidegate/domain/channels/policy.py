@@ -150,7 +150,12 @@ def edge_faults(
 
 def wave_names(policy: ChannelPolicy) -> tuple[str, ...]:
     """The waves' names; one without is called by its place in the policy."""
-    return tuple(wave.name or f"wave-{place}" for place, wave in enumerate(policy.waves))
+    return tuple(wave.name or default_wave_name(place) for place, wave in enumerate(policy.waves))
+
+
+def default_wave_name(place: int) -> str:
+    """What a wave without a name is called. People count from 1."""
+    return f"wave-{place + 1}"
 
 
 def cycle(edges: Mapping[str, Iterable[str]]) -> tuple[str, ...]:

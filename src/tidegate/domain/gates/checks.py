@@ -47,7 +47,8 @@ from tidegate.domain.hosts.rows import (
 from tidegate.domain.hosts.states import SETTLED, HostState
 from tidegate.domain.provenance import moment
 from tidegate.domain.releases.rows import ACTUAL, actual_key
-from tidegate.domain.rollouts.rows import TALLIES, GateOverride, RolloutTally, WaveTally
+from tidegate.domain.rollouts.progress import name_wave
+from tidegate.domain.rollouts.rows import TALLIES, GateOverride, RolloutTally
 from tidegate.domain.rollouts.states import BAD, DISPATCHABLE, ORDERED, OverridableGate
 from tidegate.domain.rollouts.tallies import (
     is_unproved,
@@ -374,17 +375,19 @@ def wave_promotion(look: GateContext, host_id: str) -> Block | None:
     if host_id in look.late:
         return None
     if has_left_with_wave(look, host_id, number):
-        name = look.tally.waves[number].name
+        name = name_wave(look.tally, number)
         return Block(f"wave {name} was skipped, the host gets no order", look.tallied())
     if number <= look.reached:
         return None
     until = None
-    reason = f"wave {number} waits for wave {look.reached}"
-    if (wave := next_to_go(look)) is not None:
-        until = None if waits_for_person(wave) else next_wave_at(look.tally)
-        hold = describe_hold(look, wave)
-        first = look.tally.waves[number].name == wave.name
-        reason = hold if first else f"wave {number} waits for wave {wave.name}: {hold}"
+    own = name_wave(look.tally, number)
+    reason = f"wave {own} waits for wave {name_wave(look.tally, max(look.reached, 0))}"
+    if (going := next_to_go(look)) is not None:
+        is_manual = waits_for_person(look.tally.waves[going])
+        until = None if is_manual else next_wave_at(look.tally)
+        hold = describe_hold(look, going)
+        before = name_wave(look.tally, going)
+        reason = hold if number == going else f"wave {own} waits for wave {before}: {hold}"
     return Block(reason, look.tallied(), until=until)
 
 
@@ -398,27 +401,27 @@ def has_left_with_wave(look: GateContext, host_id: str, number: int) -> bool:
     return found.row.state is HostState.PENDING and not found.row.busy
 
 
-def next_to_go(look: GateContext) -> WaveTally | None:
+def next_to_go(look: GateContext) -> int | None:
     """The wave that only time or a person keeps from going; None: hosts are waited for."""
     tally = look.tally
     if look.reached < 0:
-        return tally.waves[0]
-    wave = next_wave(tally)
-    if wave is None or tally.done_at is None or look.reached < tally.current_wave:
+        return 0
+    if next_wave(tally) is None or tally.done_at is None or look.reached < tally.current_wave:
         return None
-    return wave
+    return tally.current_wave + 1
 
 
-def describe_hold(look: GateContext, wave: WaveTally) -> str:
+def describe_hold(look: GateContext, number: int) -> str:
     """Why a wave does not go though those before it are done."""
+    wave, name = look.tally.waves[number], name_wave(look.tally, number)
     if waits_for_person(wave):
-        return f"wave {wave.name} waits for an operator to continue it"
+        return f"wave {name} waits for an operator to continue it"
     at = next_wave_at(look.tally)
     if at is None:
-        return f"wave {wave.name} waits until the rollout resumes"
-    before = look.tally.waves[look.tally.current_wave].name
+        return f"wave {name} waits until the rollout resumes"
+    before = name_wave(look.tally, look.tally.current_wave)
     after = span_text(timedelta(seconds=wave.delay_seconds))
-    return f"wave {wave.name} starts at {time_text(at)}, {after} after wave {before} was done"
+    return f"wave {name} starts at {time_text(at)}, {after} after wave {before} was done"
 
 
 def host_edge(look: GateContext, host_id: str) -> Block | None:
@@ -457,7 +460,7 @@ def probe_failures(look: GateContext, host_id: str) -> Block | None:
         return None
     row = found.row
     return Block(
-        f"probe {row.probe_name} fails on {row.host_id}, of wave {row.wave}",
+        f"probe {row.probe_name} fails on {row.host_id}, of wave {name_wave(look.tally, row.wave)}",
         GateEvidence(
             PROBE_FAILURES.name,
             probe_failure_id(row.rollout_id, row.host_id, row.probe_name),

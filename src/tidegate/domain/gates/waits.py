@@ -21,6 +21,7 @@ from tidegate.domain.gates.dispatch_pass import WINDOW, can_spare_silent, list_b
 from tidegate.domain.gates.edges import time_text
 from tidegate.domain.gates.inputs import BlockedHosts, FleetState, HostStanding, Wait, WaitEnds
 from tidegate.domain.hosts.states import SETTLED, HostState
+from tidegate.domain.rollouts.progress import name_wave
 from tidegate.domain.rollouts.states import CLEARABLE, OPEN
 from tidegate.domain.rollouts.tallies import (
     late_failures,
@@ -194,16 +195,16 @@ def _held_waves(look: GateContext) -> Iterator[Wait]:
     """A wave that does not go though those before it are done: somebody must continue it, or its
     delay runs.
     """
-    wave, tally = next_to_go(look), look.tally
-    if wave is None or tally.halted_at is not None:
+    number, tally = next_to_go(look), look.tally
+    if number is None or tally.halted_at is not None:
         return
-    by_hand = waits_for_person(wave)
+    by_hand = waits_for_person(tally.waves[number])
     until = None if by_hand else next_wave_at(tally)
     if not by_hand and until is None:
         return  # it is paused, or hosts are tried again: another wait tells
     yield Wait(
         code="manual" if by_hand else "delay",
-        sentence=_capital(describe_hold(look, wave)),
+        sentence=_capital(describe_hold(look, number)),
         since=tally.done_at or tally.opened_at,
         until=until,
         ends=WaitEnds.NEVER if by_hand else WaitEnds.BY_ITSELF,
@@ -233,7 +234,7 @@ def _minimum(look: GateContext) -> Iterator[Wait]:
             )
         yield Wait(
             code="minimum",
-            sentence=f"Wave {wave.name} {said}",
+            sentence=f"Wave {name_wave(tally, number)} {said}",
             since=look.sight.blocked_since.get("wave-promotion", tally.opened_at),
             ends=WaitEnds.NEVER,
             evidence=look.tallied(),
@@ -519,7 +520,7 @@ def _silence(look: GateContext, host_id: str) -> tuple[str, datetime | None]:
     if grace is None:
         return "; the policy waits for silent hosts", None
     if number is None or not can_spare_silent(look.state, look.sight, number):
-        name = "its wave" if number is None else f"wave {look.tally.waves[number].name}"
+        name = "its wave" if number is None else f"wave {name_wave(look.tally, number)}"
         return f"; it is not skipped: {name} needs it", None
     until = max(since + timedelta(seconds=grace), look.state.at)
     return f"; it is skipped at {time_text(until)}", until

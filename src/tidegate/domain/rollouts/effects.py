@@ -25,6 +25,7 @@ from tidegate.domain.rollouts.facts import (
     RolloutTransitioned,
     SuccessorOpened,
 )
+from tidegate.domain.rollouts.progress import name_wave
 from tidegate.domain.rollouts.rows import RolloutTally
 from tidegate.domain.rollouts.states import RolloutState
 
@@ -97,7 +98,7 @@ def apply_effects(
                     from_=tally.state,
                     to=tally.state,
                     current_wave=wave,
-                    reason=f"wave {tally.waves[wave].name} goes",
+                    reason=f"wave {name_wave(tally, wave)} goes",
                 )
                 follow_ups.append(transitioned)
             case UpdateCurrentWave() | InsertQuarantineFromRollout():

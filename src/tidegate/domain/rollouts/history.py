@@ -2,7 +2,7 @@
 
     {"position": 41, "type": "RolloutOpened", "body": {…}, …}      one line of JSON per event
     web-stable@web.3  41  2026-05-01T06:00:00.000000Z  Opening
-    web-stable@web.3  44  2026-05-01T06:00:09.000000Z  Opening → Active  wave 0  w0-1 joined
+    web-stable@web.3  44  2026-05-01T06:00:09.000000Z  Opening → Active  wave 1  w0-1 joined
 
 An auditor's view: no store, no row, no fold of ours. What it ends with is what the rows say.
 """
@@ -130,7 +130,7 @@ def render(found: dict[str, History]) -> Iterator[str]:
                 str(change.position),
                 codec.time_text(change.at),
                 states,
-                "" if change.before is None else f"wave {change.current_wave}",
+                "" if change.before is None else f"wave {change.current_wave + 1}",
                 change.reason,
             )
             yield "  ".join(part for part in told if part)

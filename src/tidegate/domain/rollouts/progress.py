@@ -6,6 +6,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from tidegate.domain.channels.policy import default_wave_name
 from tidegate.domain.hosts.states import SETTLED, HostState
 from tidegate.domain.rollouts.rows import RolloutTally
 from tidegate.domain.rollouts.tallies import next_wave_at, reached, waits_for_person
@@ -19,8 +20,14 @@ class RolloutProgress(Struct, frozen=True, omit_defaults=True):
 
 
 def name_wave(tally: RolloutTally, number: int) -> str:
-    """A wave by its name; without one by its place, counted from 1."""
-    return tally.waves[number].name or str(number + 1)
+    """A wave by its name; one that the policy does not name by its place, counted from 1."""
+    return _own_name(tally, number) or str(number + 1)
+
+
+def _own_name(tally: RolloutTally, number: int) -> str:
+    """What the policy calls the wave; empty: nothing, or the plan has no such wave."""
+    name = tally.waves[number].name if number < len(tally.waves) else ""
+    return "" if name == default_wave_name(number) else name
 
 
 def describe_progress(tally: RolloutTally, soaks_until: datetime | None) -> RolloutProgress | None:
@@ -48,5 +55,5 @@ def describe_progress(tally: RolloutTally, soaks_until: datetime | None) -> Roll
 
 
 def _place(tally: RolloutTally, number: int) -> str:
-    name = tally.waves[number].name
+    name = _own_name(tally, number)
     return f"wave {number + 1} of {len(tally.waves)}{f' ({name})' if name else ''}"

@@ -61,6 +61,7 @@ from tidegate.domain.hosts.rows import HostOrder, HostRecord, order_key, record_
 from tidegate.domain.hosts.states import HostPolicy, HostState
 from tidegate.domain.rollouts import tallies
 from tidegate.domain.rollouts.names import channel_of, check_rollout_id
+from tidegate.domain.rollouts.progress import name_wave
 from tidegate.domain.rollouts.rows import (
     Rollout,
     RolloutGates,
@@ -344,7 +345,8 @@ def _demand_open(tally: RolloutTally, wave: int, states: frozenset[RolloutState]
     if tally.state not in states:
         raise RolloutNotDispatchable(f"{tally.rollout_id} is {tally.state}", **said)
     if wave > tally.current_wave:
-        detail = f"{tally.rollout_id} is at wave {tally.current_wave}, the host goes with {wave}"
+        current, own = name_wave(tally, tally.current_wave), name_wave(tally, wave)
+        detail = f"{tally.rollout_id} is at wave {current}, the host goes with wave {own}"
         raise WaveNotReached(detail, **said)
 
 
@@ -355,7 +357,8 @@ def _demand_turn(tally: RolloutTally, wave: int) -> None:
     reached = tallies.reached(tally)
     if wave > reached:
         raise WaveNotReached(
-            f"wave {reached} of {tally.rollout_id} is not done; the host belongs to wave {wave}",
+            f"wave {name_wave(tally, max(reached, 0))} of {tally.rollout_id} is not done; "
+            f"the host belongs to wave {name_wave(tally, wave)}",
             rollout_id=tally.rollout_id,
             state=tally.state.value,
         )
@@ -376,7 +379,7 @@ def _demand_unskipped(tally: RolloutTally, record: HostRecord | None, wave: int)
     """That the host did not leave with its wave. One that failed before is tried again."""
     if _left_with_wave(tally, record, wave):
         raise WaveNotReached(
-            f"wave {tally.waves[wave].name} of {tally.rollout_id} was skipped",
+            f"wave {name_wave(tally, wave)} of {tally.rollout_id} was skipped",
             rollout_id=tally.rollout_id,
             state=tally.state.value,
         )

@@ -49,7 +49,7 @@ class ContinueRollout(Struct, frozen=True, kw_only=True):
 
 
 class SkipWave(Struct, frozen=True, kw_only=True):
-    """Go on without this wave, which is named, or numbered from 0."""
+    """Go on without this wave, which is named, or numbered from 1."""
 
     rollout_id: str
     wave: str
@@ -140,7 +140,7 @@ def decide_skip_wave(rows: Seen, command: SkipWave, now: datetime) -> Sequence[S
     tally = _demand_going(rows, command, "skip-wave")
     names = [wave.name for wave in tally.waves]
     is_number = command.wave.isdecimal() and command.wave not in names
-    number = int(command.wave) if is_number else -1
+    number = int(command.wave) - 1 if is_number else -1
     if command.wave in names:
         number = names.index(command.wave)
     if not 0 <= number < len(names):
