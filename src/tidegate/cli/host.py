@@ -165,14 +165,12 @@ def show(context: CommandContext, host: str) -> None:
 def release_lines(found: Item) -> list[tuple[str, Cell]]:
     """For each channel of the host what it wants there, and what the host runs."""
     releases = found.get("releases") or []
-    return [
-        (
-            "channel" if number == 0 else "",
-            f"{text(item.get('channel'))}: wanted {_release(item, 'wanted')}, "
-            f"runs {_release(item, 'runs')}",
-        )
-        for number, item in enumerate(releases)
+    lines = [
+        f"{text(item.get('channel'))}: wanted {_release(item, 'wanted')}, "
+        f"runs {_release(item, 'runs')}"
+        for item in releases
     ]
+    return [("channel" if number == 0 else "", line) for number, line in enumerate(lines)]
 
 
 def fact_lines(found: Item) -> list[tuple[str, Cell]]:
