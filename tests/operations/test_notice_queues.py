@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.contract.webhook_receiver import Answer, reply
+from tests.contract.webhook_receiver import Answer, reply, serve_webhooks
 from tests.operations.notified_fleet import OPERATOR, NotifiedFleet, notify_fleet
 from tests.operations.worker_loops import until
+from tests.servers.process import free_port
 from tidegate.control.operations.subscriptions import NewTarget
 from tidegate.domain.notifications.refusals import NothingWaits, SubscriptionNotFound
 from tidegate.domain.notifications.rows import NoticeQueue
@@ -32,8 +33,13 @@ def always(status: int) -> Answer:
 
 
 def holds(notified: NotifiedFleet, count: int) -> list[str]:
-    """So many things that happen to a channel, in order; the events that tell of them."""
+    """So many things that happen to a new channel, in order; the events that tell of them."""
     notified.fleet.create()
+    return more_holds(notified, count)
+
+
+def more_holds(notified: NotifiedFleet, count: int) -> list[str]:
+    """As ``holds``, on the channel that exists."""
     path = "/v1/channels/web-stable/{}"
     told = []
     for number in range(count):
@@ -74,6 +80,30 @@ def test_a_receiver_that_was_down_for_an_hour_gets_everything_in_order(
     first = {headers["webhook-id"] for _, headers, _ in notified.receiver.requests[:tried]}
     assert first == {arrived[0][1]["webhook-id"]}  # the same at every attempt
     assert notified.differences() == []
+
+
+@pytest.mark.req("NT-1", **REAL)
+def test_what_happens_while_nobody_listens_arrives_later_in_order(tmp_path: Path) -> None:
+    """The receiver's process is gone for an hour, and things keep happening meanwhile."""
+    port = free_port()
+    place = f"127.0.0.1:{port}"
+    with notify_fleet(tmp_path / "data", more_allowed=(place,)) as notified:
+        notified.subscribe(target=NewTarget(url=f"http://{place}/ops"))
+        told = holds(notified, 10)
+        half_way = notified.clock() + timedelta(minutes=30)
+        notified.tell_until(lambda: notified.clock() >= half_way)
+        told += more_holds(notified, 10)
+        notified.tell_until(lambda: notified.clock() >= half_way + timedelta(minutes=30))
+        assert queue(notified).last_error == "no answer: ConnectError"
+        assert queue(notified).waiting == 20
+
+        with serve_webhooks(port) as notified.receiver:
+            notified.tell_until(lambda: queue(notified).waiting == 0, hours=1)
+
+        assert notified.events() == told
+        positions = [item["position"] for item in notified.received()]
+        assert positions == sorted(set(positions))
+        assert notified.differences() == []
 
 
 def test_waits_are_a_second_and_five_minutes_at_most(notified: NotifiedFleet) -> None:
@@ -201,11 +231,13 @@ def test_a_replay_sends_again_what_happened_after_a_position(notified: NotifiedF
     assert all(item["replayed"] for item in mine)
     assert queue(notified).replay_after is None
     before = [headers["webhook-id"] for _, headers, _ in notified.receiver.requests]
-    notified.installation.subscriptions.replay(OPERATOR, "ops", mine[0]["position"] - 1)
-    notified.tell()
-    again = [headers["webhook-id"] for _, headers, _ in notified.receiver.requests][len(before) :]
-    assert set(again) <= set(before)
-    assert len(again) == 3
+    of_mine = [id for id, item in zip(before, notified.received(), strict=True) if item in mine]
+    for first in range(3):  # not what happened at the position, only what happened after it
+        sent = len(notified.receiver.requests)
+        notified.installation.subscriptions.replay(OPERATOR, "ops", mine[first]["position"])
+        notified.tell()
+        again = [headers["webhook-id"] for _, headers, _ in notified.receiver.requests[sent:]]
+        assert again == of_mine[first + 1 :]
     assert notified.differences() == []
 
 
