@@ -21,6 +21,7 @@ SUBJECTS = {
     "registry": "bench.registry.command",
     "simulate": "bench.simulate",
     "speed": "bench.speed.command",
+    "walks": "bench.walks",
     "windows": "bench.windows",
 }
 

@@ -15,14 +15,14 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from itertools import islice
 from multiprocessing import get_context
 
 from tests.simulation.mutants import planted
-from tidegate.simulate.scenario import draw_scenario
+from tidegate.simulate.scenario import SimulationResult, draw_scenario
 from tidegate.simulate.world import World
 
 CHUNK = 20  # seeds that a process is handed at once
@@ -46,6 +46,7 @@ class Sum:
     """What some seeds came to."""
 
     seeds: int = 0
+    ran: set[int] = field(default_factory=set)
     events: int = 0
     host_events: int = 0
     cpu_seconds: float = 0.0
@@ -54,6 +55,7 @@ class Sum:
 
     def add(self, other: Sum) -> None:
         self.seeds += other.seeds
+        self.ran |= other.ran
         self.events += other.events
         self.host_events += other.host_events
         self.cpu_seconds += other.cpu_seconds
@@ -63,12 +65,17 @@ class Sum:
 
 def run(seeds: Sequence[int]) -> Sum:
     """These seeds, one after another."""
+    return run_each(seeds, lambda seed: World(draw_scenario(seed)).run())
+
+
+def run_each(seeds: Sequence[int], play_one: Callable[[int], SimulationResult]) -> Sum:
+    """What these seeds come to, one after another, each played to its end."""
     found = Sum()
     began = time.process_time()
     with planted():
         for seed in seeds:
             try:
-                ended = World(draw_scenario(seed)).run()
+                ended = play_one(seed)
             except Exception as error:  # noqa: BLE001 - whatever it is, the seed has found it
                 found.broken.append((seed, f"{type(error).__name__}: {error}"[:500]))
             else:
@@ -76,6 +83,7 @@ def run(seeds: Sequence[int]) -> Sum:
                 found.host_events += ended.host_events
                 found.states.update(ended.states.values())
             found.seeds += 1
+            found.ran.add(seed)
     found.cpu_seconds = time.process_time() - began
     return found
 
@@ -85,24 +93,42 @@ def main(arguments: Sequence[str]) -> int:
     mode = MODES[asked.mode]
     seeds = mode.seeds if asked.seeds is None else asked.seeds
     events = 0 if asked.seeds is not None else mode.events
-    began = time.monotonic()
-    found = Sum()
-    try:
-        for part in _parts(asked.first, seeds, asked.processes, asked.minutes):
-            found.add(part)
-            for seed, what in part.broken:
-                print(f"seed {seed}: {what}", flush=True)
-            _say(found, time.monotonic() - began)
-    except KeyboardInterrupt:
-        print("stopped early", file=sys.stderr)
-    print(_told(found, time.monotonic() - began, asked.first))
+    found = play(run, asked.first, seeds, asked.processes, asked.minutes)
     if found.seeds >= seeds and found.events < events and not found.broken:
         print(f"fewer than {events} events: the scenarios are too small")
         return 1
     return 1 if found.broken else 0
 
 
-def _parts(first: int, seeds: int, processes: int, minutes: float | None) -> Iterator[Sum]:
+def play(
+    run: Callable[[Sequence[int]], Sum],
+    first: int,
+    seeds: int,
+    processes: int,
+    minutes: float | None,
+) -> Sum:
+    """Run so many seeds in processes, and print what breaks and what they came to."""
+    began = time.monotonic()
+    found = Sum()
+    try:
+        for part in _parts(run, first, seeds, processes, minutes):
+            found.add(part)
+            for seed, what in part.broken:
+                print(f"seed {seed}: {what}", flush=True)
+            _say(found, time.monotonic() - began)
+    except KeyboardInterrupt:
+        print("stopped early", file=sys.stderr)
+    print(_told(found, time.monotonic() - began, first), flush=True)
+    return found
+
+
+def _parts(
+    run: Callable[[Sequence[int]], Sum],
+    first: int,
+    seeds: int,
+    processes: int,
+    minutes: float | None,
+) -> Iterator[Sum]:
     """Sums of chunks as they come in. No more is begun when the time is over."""
     end = None if minutes is None else time.monotonic() + 60 * minutes
     chunks = (

@@ -111,6 +111,7 @@ class RolloutModel:
     closure: str
     planned: tuple[int, ...]  # hosts per wave
     shares: tuple[int, ...] = ()  # of the hosts that count, in percent, per wave
+    minima: tuple[int, ...] = ()  # of hosts that must have converged, per wave
     passed: set[int] = field(default_factory=set)  # waves that an operator did not wait for
     hosts: dict[str, HostModel] = field(default_factory=dict)
     gone: Counter[int] = field(default_factory=Counter)  # left without an order, per wave
@@ -121,6 +122,7 @@ class RolloutModel:
     ever_terminal: bool = False
     outcome: Outcome | None = None
     release: str = ""
+    start_at: datetime | None = None
     before: tuple[str, ...] = ()  # channels on which the release must have succeeded
 
     def counted(self, *states: HostState) -> int:
@@ -133,6 +135,21 @@ class RolloutModel:
         that let its wave go on while it waited for its reboot, and has rebooted since.
         """
         return sum(self._unsettled(number) for number in range(wave + 1))
+
+    def lacks_converged(self, wave: int) -> int:
+        """How many converged hosts this wave and those before it lack to their minimum."""
+        return sum(
+            max(0, min(self.minima[number], self.planned[number]) - self._converged(number))
+            for number in range(wave + 1)
+            if number not in self.passed
+        )
+
+    def _converged(self, wave: int) -> int:
+        return sum(
+            host.wave == wave and host.state is HostState.CONVERGED
+            for host in self.hosts.values()
+            if not (host.left or host.late)
+        )
 
     def _unsettled(self, wave: int) -> int:
         if wave in self.passed:
@@ -160,7 +177,8 @@ class InvariantChecker:
         self._freezes: dict[str, FreezeStarted] = {}
         self._held: set[str] = set()  # channels
         self._windows: dict[str, WindowSpec] = {}
-        self._passed: dict[str, set[OverridableGate]] = {}  # of rollouts that are open
+        # Gates that rollouts pass, and until when; None: to their end.
+        self._passed: dict[str, dict[OverridableGate, datetime | None]] = {}
         self.words: dict[tuple[str, str], Word] = {}  # of channel and release: what was last said
         self._numbers: dict[tuple[str, str], int] = {}  # of the last report, by rollout and host
         self._taken: Counter[str] = Counter()  # slots of budgets
@@ -230,7 +248,9 @@ class InvariantChecker:
                     value.target_closure,
                     planned,
                     shares=tuple(wave.success_percent for wave in value.waves),
+                    minima=tuple(wave.converged_min for wave in value.waves),
                     release=value.target_ref,
+                    start_at=value.start_at,
                     before=tuple(
                         edge.channel
                         for edge in value.edges
@@ -238,16 +258,16 @@ class InvariantChecker:
                     ),
                 )
                 if value.emergency:
-                    self._passed[value.rollout_id] = set(ALL_PASSED)
+                    self._passed[value.rollout_id] = dict.fromkeys(ALL_PASSED)
                 if value.rollback_of is not None:
                     self.words[value.channel, value.rollback_of] = Word.BAD
             case DispatchReserved():
                 self._demand_unstopped(value.rollout_id, event)
-                self._learn_order(value)
+                self._learn_order(value, event.at)
             case DispatchAck(rollout_id=rollout_id):
                 self._demand_unstopped(rollout_id, event)
             case GateOverridden():
-                self._passed.setdefault(value.rollout_id, set()).add(value.gate)
+                self._passed.setdefault(value.rollout_id, {})[value.gate] = value.until
             case FreezeStarted() | FreezeEnded() | ChannelHeld() | ChannelUnheld():
                 self._learn_stop(value)
             case WindowSet():
@@ -288,7 +308,7 @@ class InvariantChecker:
         person overrode that for this rollout.
         """
         channel = self.rollouts[rollout_id].channel
-        passed = self._passed.get(rollout_id, set())
+        passed = self._passed_gates(rollout_id, event.at)
         held = channel in self._held and OverridableGate.HOLD not in passed
         _demand(not held, lambda: f"{event.type} while {channel} is held")
         for freeze in () if OverridableGate.FREEZE in passed else self._freezes.values():
@@ -297,6 +317,11 @@ class InvariantChecker:
             _demand(not covers or over, lambda: f"{event.type} while {channel} is frozen")
         if OverridableGate.WINDOW not in passed:
             _demand(self._is_open(channel, event.at), lambda: f"{event.type} outside its windows")
+
+    def _passed_gates(self, rollout_id: str, at: datetime) -> set[OverridableGate]:
+        """The gates that a person lets the rollout pass at this time."""
+        passed = self._passed.get(rollout_id, {})
+        return {gate for gate, until in passed.items() if until is None or at < until}
 
     def _is_open(self, channel: str, at: datetime) -> bool:
         """Whether the windows of a simulation let hosts of the channel go. Each of them is for all
@@ -328,13 +353,18 @@ class InvariantChecker:
             if taken > slot.slots:
                 raise InvariantViolation(f"budget {slot.budget_id}: {taken} in flight")
 
-    def _learn_order(self, value: DispatchReserved) -> None:
+    def _learn_order(self, value: DispatchReserved, at: datetime) -> None:
         model = self.rollouts[value.rollout_id]
         self._take_slots(value.budgets)
         pair = (value.channel, value.target_closure)
         _demand(pair not in self.quarantined, lambda: f"RO-10: {pair} is quarantined")
         _demand(not model.halted or value.late, lambda: "R9: an order while halted")
-        self._demand_succeeded_before(model)
+        passed = self._passed_gates(value.rollout_id, at)
+        if OverridableGate.EDGES not in passed:
+            self._demand_succeeded_before(model)
+        is_early = model.start_at is not None and at < model.start_at
+        early = is_early and OverridableGate.START_AT not in passed
+        _demand(not early, lambda: f"an order before {model.start_at}")
         if value.late:
             _demand(model.ever_terminal, lambda: "a late host before the rollout is through")
             return
@@ -431,6 +461,8 @@ class InvariantChecker:
                 if value.forced:
                     model.passed |= set(range(wave))
                 _demand(model.unsettled(model.wave) == 0, lambda: "RO-12: a wave too early")
+                lacks = model.lacks_converged(model.wave)
+                _demand(lacks == 0, lambda: f"RO-12: a wave that lacks {lacks} converged hosts")
                 model.wave = wave
             case WaveSkipped(wave=wave) if model:
                 _demand(not model.halted, lambda: "R9: a wave skipped while halted")

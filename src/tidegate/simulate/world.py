@@ -64,6 +64,7 @@ class World:
         *,
         watching: bool = True,
         silence_seconds: int = SILENCE_SECONDS,
+        operator: Callable[[World], SimulatedOperator] = SimulatedOperator,
     ) -> None:
         self.scenario = scenario
         self.rates = scenario.rates
@@ -94,7 +95,7 @@ class World:
         self._faults = False  # until everything is set up
         self.agents: dict[str, SimulatedAgent] = {}
         self.gone: set[str] = set()
-        self.operator = SimulatedOperator(self)
+        self.operator = operator(self)
 
     # ── time ──
 
