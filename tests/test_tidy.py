@@ -124,9 +124,15 @@ def name_of(path: Path) -> str:
 
 
 @cache
-@cache
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), name_of(path))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_the_parsed() -> Iterator[None]:
+    """Two million nodes: kept, they make each full garbage collection after this take a second."""
+    yield
+    parsed.cache_clear()
 
 
 def room(path: Path) -> str:
