@@ -15,6 +15,7 @@ import pytest
 
 from tests.browser import samples
 from tests.source_tree import own_errors
+from tests.test_tidy import NOUNS
 from tidegate.api.routes import ROUTES
 from tidegate.dashboard.components import NAV
 from tidegate.domain.access import steps
@@ -123,6 +124,12 @@ def missing(names: Iterable[str], *places: str) -> list[str]:
     return sorted(set(names) - words_of(*places) - EXEMPT)
 
 
+def demand_none(names: Iterable[str], advice: str) -> None:
+    """Fail with the names and with what to do about them."""
+    found = sorted(names)
+    assert not found, f"{', '.join(found)}: {advice}"
+
+
 def test_runs_every_slice_in_some_test() -> None:
     """It names the command, or all that the slice writes."""
     untested = {
@@ -132,21 +139,24 @@ def test_runs_every_slice_in_some_test() -> None:
         and missing([kind.__name__ for kind in item.writes], *TESTS)
     }
 
-    assert sorted(untested) == []
+    demand_none(untested, "run the command in tests/domain/test_<noun>.py")
 
 
 def test_names_every_slice_on_a_page() -> None:
-    assert missing((item.name for item in SLICES), "docs/*.md") == []
+    unnamed = missing((item.name for item in SLICES), "docs/*.md")
+
+    demand_none(unnamed, "add the slice to the table of commands in docs/<noun>.md")
 
 
 def test_says_of_every_fact_what_it_means_to_a_person() -> None:
     names = {item.name for item in FACTS} - OWN_NAME
 
-    assert missing(names, "src/tidegate/dashboard/event_text.py") == []
+    unsaid = missing(names, "src/tidegate/dashboard/event_text.py")
+    demand_none(unsaid, "add a case to src/tidegate/dashboard/event_text.py")
 
 
 def test_names_only_facts_that_exist() -> None:
-    assert sorted(OWN_NAME - {item.name for item in FACTS}) == []
+    demand_none(OWN_NAME - {item.name for item in FACTS}, "no such fact; take it out of OWN_NAME")
 
 
 def test_shows_every_error_in_some_test() -> None:
@@ -154,19 +164,21 @@ def test_shows_every_error_in_some_test() -> None:
     leaves = {error for error in own_errors() if not error.__subclasses__()}
 
     unseen = {e.__name__ for e in leaves if not {e.__name__, e.code} & shown}
-    assert sorted(unseen) == []
+    demand_none(unseen, "let a test name the class or its code where the error is raised")
 
 
 def test_takes_every_step_through_each_door() -> None:
     names = {name for name, value in vars(steps).items() if isinstance(value, Step)}
 
-    assert missing(names, "tests/verbs/*.py") == []
+    untaken = missing(names, "tests/verbs/*.py")
+    demand_none(untaken, "add a Verb and its cases to tests/verbs/test_<noun>_verbs.py")
 
 
 def test_names_every_route_on_a_page() -> None:
     parts = {part for route in ROUTES for part in route.path.split("/") if "{" not in part}
 
-    assert missing(parts - {""}, "docs/api.md", "docs/agent-protocol.md") == []
+    unnamed = missing(parts - {""}, "docs/api.md", "docs/agent-protocol.md")
+    demand_none(unnamed, "add this part of a path to a table of docs/api.md")
 
 
 def test_draws_every_template_from_a_sample() -> None:
@@ -175,15 +187,17 @@ def test_draws_every_template_from_a_sample() -> None:
     included = set(re.findall(r"{% *(?:import|include|extends|from) *\"([\w.]+)\"", used))
 
     names = {path.name for path in TEMPLATES.iterdir()}
-    assert sorted(names - drawn - included - EXEMPT) == []
+    undrawn = names - drawn - included - EXEMPT
+    demand_none(undrawn, "add a sample view to SCREENS of tests/browser/samples.py")
 
 
 def test_names_every_screen_and_its_key_on_the_page_of_the_dashboard() -> None:
     page = (ROOT / "docs" / "dashboard.md").read_text("utf-8")
     items = [item for _, group in NAV for item in group]
 
-    assert [item.href for item in items if f"`{item.href}`" not in page] == []
-    assert [item.key for item in items if f"`g {item.key}`" not in page] == []
+    words = [word for item in items for word in (item.href, f"g {item.key}")]
+    unnamed = [word for word in words if f"`{word}`" not in page]
+    demand_none(unnamed, "add the screen and its key to docs/dashboard.md")
 
 
 @pytest.mark.parametrize("struct", [ChannelPolicy, WaveSpec, ChannelEdge])
@@ -192,9 +206,25 @@ def test_documents_tests_and_simulates_every_member_of_a_policy(
 ) -> None:
     members = struct.__struct_fields__
 
-    assert missing(members, "docs/reference/policy.md") == []
-    assert missing(members, "tests/domain/*.py") == []
-    assert missing(members, "src/tidegate/simulate/*.py") == []
+    write = "run: .venv/bin/python -m tests.docs.reference"
+    demand_none(missing(members, "docs/reference/policy.md"), write)
+    demand_none(missing(members, "tests/domain/*.py"), "test it in tests/domain")
+    unplayed = missing(members, "src/tidegate/simulate/*.py")
+    demand_none(unplayed, "draw it in src/tidegate/simulate/scenario.py")
+
+
+def test_names_every_noun_in_the_order_of_imports() -> None:
+    tour = " ".join((ROOT / "docs" / "tour.md").read_text("utf-8").split())
+
+    order = ", ".join(noun for noun in NOUNS)
+    assert f"lowest first: {order}." in tour, f"docs/tour.md must list the nouns: {order}"
+
+
+def test_says_what_to_do_about_what_is_missing() -> None:
+    with pytest.raises(AssertionError, match=r"^HostLost, HostTeleported: add a page"):
+        demand_none(["HostTeleported", "HostLost"], "add a page")
+
+    demand_none([], "add a page")
 
 
 def test_sees_what_is_missing() -> None:

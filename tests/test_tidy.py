@@ -242,11 +242,12 @@ def test_only_programs_know_a_whole_installation() -> None:
         name
         for name in known
         if name not in COMPOSING_PROGRAMS and name.split("/")[0] not in COMPOSING_PROGRAMS
-    } == set()
+    } == set(), "take the parts that you use as parameters, not an Installation"
 
 
 def test_knows_every_room() -> None:
-    assert {room(path) for path in SOURCES} - {""} <= set(MAY_IMPORT)
+    unknown = {room(path) for path in SOURCES} - {""} - set(MAY_IMPORT)
+    assert not unknown, "say in MAY_IMPORT what it may import"
 
 
 def test_enters_only_the_rooms_that_the_table_opens() -> None:
@@ -344,11 +345,13 @@ def test_says_in_every_module_what_it_is_for() -> None:
     said = {name_of(path): ast.get_docstring(parsed(path)) or "" for path in MODULES}
 
     first = {name: text.partition("\n\n")[0] for name, text in said.items()}
-    assert [name for name, text in first.items() if not text.endswith((".", ":"))] == []
+    unsaid = [name for name, text in first.items() if not text.endswith((".", ":"))]
+    assert not unsaid, "start the docstring with one sentence that says what the module is for"
 
 
 def test_gives_every_file_a_name_that_says_something() -> None:
-    assert [name_of(path) for path in MODULES if path.stem in HOMELESS] == []
+    vague = [name_of(path) for path in MODULES if path.stem in HOMELESS]
+    assert not vague, "name the file after what it holds or does"
 
 
 def test_leaves_no_residue_in_tracked_files() -> None:
@@ -395,9 +398,10 @@ def test_tells_of_every_error_what_to_do_next() -> None:
     known = {(error.code, family(error)): error.__module__ for error in reversed([*own_errors()])}
     general = {said for said, module in known.items() if module == errors.__name__}
 
-    assert sorted(general - told) == []
+    assert sorted(general - told) == [], "add it to the tables of docs/problems/README.md"
     assert sorted(told - set(known)) == [], "told of an error that does not exist"
-    assert sorted(code for code, _ in known if f"`{code}`" not in pages) == []
+    unsaid = sorted(code for code, _ in known if f"`{code}`" not in pages)
+    assert not unsaid, "add the code to the errors of docs/<noun>.md and to docs/problems/README.md"
 
 
 # Codes of several errors that tell a caller the same; every other code has one error.
@@ -410,7 +414,8 @@ SHARED_CODES = {
 def test_gives_no_code_to_two_errors_that_mean_different_things() -> None:
     codes = Counter(error.code for error in own_errors() if "code" in vars(error))
 
-    assert {code for code, count in codes.items() if count > 1} == SHARED_CODES
+    shared = {code for code, count in codes.items() if count > 1}
+    assert shared == SHARED_CODES, "choose a code that no other error has"
 
 
 def test_numbers_the_decisions_without_gaps() -> None:
@@ -482,7 +487,7 @@ def test_imports_no_noun_that_comes_after_its_own() -> None:
         if noun not in {"__init__", *ABOVE_NOUNS}:
             faults += layer_faults(noun, rest[0] if rest else noun, parsed(path))
 
-    assert faults == []
+    assert not faults, "see NOUNS for the order; every noun may import SHARED_FILES of any noun"
 
 
 @pytest.mark.parametrize(
@@ -509,7 +514,7 @@ def test_gives_every_noun_with_facts_the_same_files() -> None:
         if noun.name not in WITHOUT_FACTS
     }
 
-    assert {noun: files for noun, files in missing.items() if files} == {}
+    assert {noun: files for noun, files in missing.items() if files} == {}, "add the files"
     assert {noun.name for noun in nouns} >= WITHOUT_FACTS
 
 
@@ -517,7 +522,8 @@ def test_runs_nothing_when_a_noun_is_imported() -> None:
     """So that the facts of any noun can be imported by any other, and by an agent, alone."""
     inits = {path: parsed(path).body for path in DOMAIN.glob("*/__init__.py")}
 
-    assert [name_of(path) for path, body in inits.items() if len(body) != 1] == []
+    busy = [name_of(path) for path, body in inits.items() if len(body) != 1]
+    assert not busy, "leave only the docstring in it"
 
 
 # ── lists that only shrink ────────────────────────────────────────────────────────────────────────
@@ -604,6 +610,14 @@ RULES = {
     "store_in_the_domain": lambda: counted({"domain"}, lambda tree: mentions(tree, {"Store"})),
     "unresolved_citations": citations,
 }
+ADVICE = {
+    "class_names": "give the class a name that no other public class has",
+    "beneath_the_api": "call an operation or a query instead of the store",
+    "through_the_api": "call an operation or a query instead of the store",
+    "store_in_the_domain": "take values as parameters; reads are in control/queries",
+    "unresolved_citations": "cite something that is in this repository, or an RFC",
+}
+SHRINK = "If less is found than allowed, run: .venv/bin/python -m tests.test_tidy"
 
 
 def allowances() -> dict[str, dict[str, int]]:
@@ -621,11 +635,12 @@ def excesses(found: Mapping[str, int], allowed: Mapping[str, int]) -> list[str]:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_offends_as_often_as_the_shrinking_list_allows(rule: str) -> None:
-    assert excesses(RULES[rule](), allowances()[rule]) == [], "see the docstring of this module"
+    found = excesses(RULES[rule](), allowances()[rule])
+    assert not found, f"{'; '.join(found)}. To mend it: {ADVICE[rule]}. {SHRINK}"
 
 
 def test_allows_nothing_but_what_a_rule_asks_for() -> None:
-    assert allowances().keys() == RULES.keys()
+    assert allowances().keys() == RULES.keys() == ADVICE.keys()
 
 
 def test_sees_both_a_new_offender_and_an_allowance_that_is_not_needed() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from tests import travels
 
 ADVICE = """\
-What is stored or sent has changed. If that is meant, say so in CHANGELOG with the reason, and run
+What is stored or sent has changed. If that is meant, run
     .venv/bin/python -m tests.travels
+A line with - is a break: say so in CHANGELOG.md, with the reason. A line with + is an addition.
 {lines}"""
 
 

@@ -1,7 +1,8 @@
 """Draws every screen from made-up views, light and dark, wide and narrow.
 
-`python -m tests.browser.gallery` draws all of them, names behind it only these. The pictures lie
-in `.tools/screenshots`; they are for looking, not for comparing.
+`python -m tests.browser.gallery` draws all of them, with names only these. A name is a key of
+`SCREENS` in samples.py. The pictures are written to `.tools/screenshots/gallery`; they are for
+looking, not for comparing.
 """
 
 from __future__ import annotations
@@ -68,6 +69,11 @@ def draw(page: Page, name: str, width: str, scheme: str) -> Path:
 
 
 def main(names: list[str]) -> None:
+    unknown = sorted(set(names) - set(samples.SCREENS))
+    if unknown:
+        sys.exit(
+            f"no sample is called {', '.join(unknown)}; there are: {', '.join(samples.SCREENS)}"
+        )
     OUT.mkdir(parents=True, exist_ok=True)
     with launched() as browser:
         for width, pixels in WIDTHS.items():
@@ -81,7 +87,7 @@ def main(names: list[str]) -> None:
                 page.on("pageerror", lambda error: print("error", error))
                 page.route("**/*", answer)
                 for name in names or samples.SCREENS:
-                    draw(page, name, width, scheme)
+                    print(draw(page, name, width, scheme))
                 context.close()
 
 

@@ -48,8 +48,8 @@ VERBS = [name for name in COMMANDS if name.split()[0] not in TABLE]
 def test_has_every_verb_that_the_product_promises() -> None:
     promised = {f"{noun} {verb}" for noun, verbs in PROMISED.items() for verb in verbs.split()}
 
-    assert sorted((promised | set(ALONE)) - set(COMMANDS)) == []
-    assert sorted(set(VERBS) - promised - set(ALONE)) == []
+    assert sorted((promised | set(ALONE)) - set(COMMANDS)) == [], "no such command"
+    assert sorted(set(VERBS) - promised - set(ALONE)) == [], "add the verb to PROMISED"
 
 
 @pytest.mark.parametrize("name", VERBS)
@@ -57,9 +57,11 @@ def test_says_of_every_verb_what_it_does_and_takes_the_shared_flags(name: str) -
     command = COMMANDS[name]
     options = [param for param in command.params if isinstance(param, click.Option)]
 
-    assert (command.help or "").strip().split("\n")[0].endswith((".", ";", ":", ","))
+    assert (command.help or "").strip().split("\n")[0].endswith((".", ";", ":", ",")), (
+        "end the first line of the docstring with a full stop"
+    )
     assert {"output", "url", "token"} <= {option.name for option in options}
-    assert [option.name for option in options if not option.help] == []
+    assert [option.name for option in options if not option.help] == [], "give it help"
 
 
 def test_lists_all_nouns_without_importing_one(tmp_path: Path) -> None:
@@ -121,4 +123,4 @@ def test_says_its_version(tmp_path: Path) -> None:
 def test_keeps_the_reference_current() -> None:
     page = (ROOT / "docs" / "cli.md").read_text()
 
-    assert page == reference(root(TABLE)), "python -m tests.cli.reference"
+    assert page == reference(root(TABLE)), "run: .venv/bin/python -m tests.cli.reference"
