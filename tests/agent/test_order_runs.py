@@ -15,9 +15,10 @@ from tests.agent.single_host import (
     order,
     run_old_release,
 )
+from tidegate.agent import order_runs
 from tidegate.agent.drivers import Staged, Switched, SwitchFailed, SwitchRequest
 from tidegate.agent.probe_schedule import ProbeJob
-from tidegate.agent.probes import PASSED, probe_failure
+from tidegate.agent.probes import PASSED, ProbeOutcome, probe_failure
 from tidegate.domain.hosts.facts import (
     ActivationDeferred,
     ActivationFailed,
@@ -114,6 +115,75 @@ def test_says_what_a_probe_says_only_when_it_changes(host: SingleHost) -> None:
 
     front = [e.status for e in host.said if isinstance(e, ProbeResult) if e.probe_name == "front"]
     assert front == [ProbeStatus.PASS, ProbeStatus.FAIL, ProbeStatus.PASS]
+
+
+def say(host: SingleHost, result: ProbeOutcome) -> None:
+    """The probes say this ten seconds later."""
+    host.wait(10)
+    host.order_runs.tick()
+    host.check(result)
+
+
+def test_a_failure_that_lasts_counts_however_many_reports_wait(
+    host: SingleHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wrong version: past the limit changes are dropped, and a broken release converges."""
+    monkeypatch.setattr(order_runs, "REPORTS_MAX", 1)
+    host.soak(soak_seconds=300)
+    say(host, PASSED)
+    for _ in range(11):  # a minute until it is said, one until it is sustained
+        say(host, probe_failure("no"))
+    assert host.is_at(HostState.SOAKING)
+    host.wait(10)
+    host.order_runs.tick()
+
+    (failed,) = (event for event in host.said if isinstance(event, Failed))
+    assert failed.failing_probes == ("front",)
+
+
+def test_a_pass_counts_however_many_reports_wait(
+    host: SingleHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wrong version: the pass is dropped, the failure seems to last, and a good release reverts."""
+    host.soak(soak_seconds=30)
+    say(host, probe_failure("starting"))
+    monkeypatch.setattr(order_runs, "REPORTS_MAX", 1)
+    for _ in range(10):
+        say(host, PASSED)
+
+    assert host.is_at(HostState.CONVERGED)
+
+
+def test_does_not_converge_on_a_failure_that_is_not_said_yet(
+    host: SingleHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(order_runs, "REPORTS_MAX", 1)
+    host.soak(soak_seconds=30)
+    say(host, PASSED)
+    for _ in range(5):
+        say(host, probe_failure("no"))
+    assert host.twin.probes["front"].status is ProbeStatus.PASS  # it waits its minute
+
+    host.order_runs.tick()
+
+    assert host.is_at(HostState.SOAKING)
+    say(host, PASSED)
+    assert host.is_at(HostState.CONVERGED)
+
+
+def test_a_probe_that_flaps_says_two_things_a_minute_once_many_reports_wait(
+    host: SingleHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(order_runs, "REPORTS_MAX", 1)
+    host.soak(soak_seconds=36_000)
+    waiting = len(host.said)
+    for _ in range(180):  # an hour
+        say(host, PASSED)
+        say(host, probe_failure("no"))
+
+    for probe in ("front", "disk"):
+        said = [e for e in host.said[waiting:] if isinstance(e, ProbeResult)]
+        assert 60 <= len([e for e in said if e.probe_name == probe]) <= 121
 
 
 def test_runs_a_probe_again_after_its_interval_and_not_before(host: SingleHost) -> None:

@@ -299,6 +299,32 @@ def test_gives_a_repeat_the_same_request(fleet: ServedFleet) -> None:
     assert asked[0] == asked[1]
 
 
+def test_who_asks_again_in_other_words_is_told_of_the_request_that_is_open(
+    fleet: ServedFleet,
+) -> None:
+    approver(fleet)
+    protect(fleet)
+    bob = fleet.served.as_role(Role.RELEASE_MANAGER)
+
+    def promote(who: httpx2.Client, release: str, reason: str) -> dict[str, Any]:
+        body = {"release_id": release, "reason": reason}
+        asked = who.post(f"{HERE}/promote", json=body)
+        assert asked.status_code == 202, asked.text
+        found: dict[str, Any] = asked.json()
+        return found
+
+    first = promote(fleet.manager, "web.1", "for the fair")
+    again = promote(fleet.manager, "web.1", "please")
+    other = promote(fleet.manager, "web.2", "please")
+    of_bob = promote(bob, "web.1", "please")
+
+    assert (again["request_id"], again["reason"]) == (first["request_id"], "for the fair")
+    ids = {item["request_id"] for item in (first, other, of_bob)}
+    assert len(ids) == 3
+    listed = fleet.manager.get("/v1/requests").json()["items"]
+    assert {item["request_id"] for item in listed} == ids
+
+
 def test_rejects_and_withdraws(fleet: ServedFleet) -> None:
     ann = approver(fleet)
     protect(fleet)

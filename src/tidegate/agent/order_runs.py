@@ -61,12 +61,13 @@ from tidegate.domain.hosts.facts import (
 )
 from tidegate.domain.hosts.protocol import Order
 from tidegate.domain.hosts.report_json import event_to_json
-from tidegate.domain.hosts.rows import HostRecord, QueuedDispatch
-from tidegate.domain.hosts.states import HostState, ProbeMode
+from tidegate.domain.hosts.rows import HostRecord, Probe, QueuedDispatch
+from tidegate.domain.hosts.states import HostState, ProbeMode, ProbeStatus
 from tidegate.domain.hosts.transition_steps import prior_closure
 from tidegate.errors import Refused
 
-REPORTS_MAX: Final = 10_000  # that wait: past it probes fall silent, nothing else does
+REPORTS_MAX: Final = 10_000  # that wait: past it a probe that flaps is reported less often
+FLAP_SECONDS: Final = 60  # past it, between a probe's pass and the next failure that is reported
 EXIT_UNPROBED: Final = -5  # the file of probes cannot be read
 # Stands for probes that were to be declared and cannot be: it never passes.
 UNREADABLE: Final = ProbeDeclared("probe-file", "declaration", ProbeMode.ENFORCE)
@@ -291,15 +292,19 @@ class OrderRuns:
         twin = self._journal.twins.get(job.rollout_id)
         if twin is not None and twin.activation_completed_at == job.since:
             self._observe(twin, job.probe.name, result)
-            self._answered(job.rollout_id, job.probe.name)
             self._elapse(job.rollout_id)
 
     def _observe(self, twin: HostRecord, name: str, result: ProbeOutcome) -> None:
+        """Report what the probe says, if it is something new."""
         known = twin.probes.get(name)
         if twin.state is not HostState.SOAKING or known is None or known.status is result.status:
+            self._answered(twin.rollout_id, name)
             return
-        if len(self._journal.entries) >= REPORTS_MAX:
+        if self._is_flapping(known, result):
+            if known.mode is ProbeMode.ENFORCE:  # nothing follows from time until it is reported
+                self._unasked.setdefault(twin.rollout_id, set()).add(name)
             return
+        self._answered(twin.rollout_id, name)
         self._say(
             twin.rollout_id,
             ProbeResult,
@@ -308,6 +313,19 @@ class OrderRuns:
             status=result.status,
             failure_reason=result.reason,
         )
+
+    def _is_flapping(self, known: Probe, result: ProbeOutcome) -> bool:
+        """Whether a failure waits because too many reports do and the probe passed just now.
+
+        So a probe adds two reports a minute at most while no server takes them. A pass never waits:
+        a failure must not look longer than it was.
+        """
+        if len(self._journal.entries) < REPORTS_MAX or result.status is ProbeStatus.PASS:
+            return False
+        if known.status is not ProbeStatus.PASS or known.last_observed_at is None:
+            return False
+        since = self._clock() - known.last_observed_at
+        return timedelta(0) <= since < timedelta(seconds=FLAP_SECONDS)
 
     def _answered(self, rollout_id: str, name: str) -> None:
         left = self._unasked.get(rollout_id, set())
@@ -369,7 +387,6 @@ class OrderRuns:
                 self._observe(
                     twin, name, probes.probe_failure("it cannot be read from its file any more")
                 )
-                self._answered(rollout_id, name)
 
     # ── saying and doing ──
 

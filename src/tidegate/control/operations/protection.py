@@ -202,18 +202,20 @@ class ProtectionGuard:
         raise SecondPersonNeeded(made, outcome.position or made.version, made.next)
 
     def _find_twin(self, command: MakeRequest) -> Found[ChannelRequest] | None:
-        """An open request in which this person asks for the same on the same channel."""
+        """An open request in which this person asks for the same on the same channel. Another
+        reason makes no other request.
+        """
         now = self._execute.now()
         for state in sorted(OPEN):
             of = (str(state),)
             for found in self._reads.newest(REQUESTS, "by_state", of=of, limit=TWINS_MAX):
                 row = found.row
                 is_late = row.expires_at is not None and row.expires_at <= now
-                asked = (row.by, row.kind, row.channels, row.command)
+                asked = (row.by, row.kind, row.channels, _without_reason(row.command))
                 if is_late or asked != (
                     *(command.by, command.kind),
                     (command.channel, *command.also),
-                    command.command,
+                    _without_reason(command.command),
                 ):
                     continue
                 channel, pin = self._reads.find_all(
@@ -333,6 +335,10 @@ class ProtectionGuard:
 
 def _approvals(row: Channel) -> int:
     return 0 if row.protection is None else row.protection.approvals
+
+
+def _without_reason(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if name != "reason"}
 
 
 def _asked(command: MakeRequest) -> MakeRequest:
