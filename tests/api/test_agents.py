@@ -513,11 +513,38 @@ def test_a_heartbeat_that_races_the_silence_timer_wins(fleet: ServedFleet) -> No
         return fleet.clock()
 
     racing = replace(fleet.installation, clock=clock)
-    said = Heartbeat(host_id="web-01", agent_version="1", current_closures={})
+    said_at = int(fleet.clock().timestamp())
+    said = Heartbeat(host_id="web-01", agent_version="1", current_closures={}, said_at=said_at)
     racing.heartbeats.take(said, Meta(actor="host_web-01"))
 
     assert times >= 2
     assert "silent_since" not in fleet.viewer.get("/v1/hosts/web-01").json()
+
+
+def test_a_heartbeat_that_is_sent_again_after_a_newer_one_changes_nothing(
+    fleet: ServedFleet,
+) -> None:
+    """Recorded on its way, it would say that the host went back to what it ran before."""
+    fleet.sail()
+    agent = fleet.agents["web-01"]
+    old = agent.client.build_request(
+        "POST", "/v1/agent/heartbeat", json={"current_closures": {CHANNEL: "sha256:old"}}
+    )
+    old.headers["authorization"] = agent.authorization(old)
+    assert agent.client.send(old).status_code == 200
+    fleet.converge("web-01")
+    agent.beat(**{CHANNEL: agent.current["target_closure"]})
+    before = fleet.viewer.get("/v1/hosts/web-01").json()
+    head = fleet.installation.log.head()
+
+    again = agent.client.send(old)
+
+    assert again.status_code == 200, again.text
+    assert "received_at" in again.json(), "it is answered as any other"
+    assert fleet.viewer.get("/v1/hosts/web-01").json() == before
+    assert fleet.installation.log.head() == head, "no row was written and no fact"
+    agent.beat(**{CHANNEL: "sha256:old"})
+    assert fleet.viewer.get("/v1/hosts/web-01").json()["current_closures"][CHANNEL] == "sha256:old"
 
 
 def test_says_when_a_host_goes_silent_and_when_it_is_back(fleet: ServedFleet) -> None:

@@ -3,8 +3,8 @@
     Tidegate-Protocol: 2
     Authorization: Tidegate <session> <unix time> <MAC in hex>
 
-A replayed report is a repeat by its number, a replayed poll is a read: so there is no table of
-requests. A key that was revoked is found out here, with every request; that it stands is remembered
+A replayed report is a repeat by its number, a replayed poll is a read, a replayed heartbeat is
+older than the newest one: so there is no table of requests. A key that was revoked is found out here, with every request; that it stands is remembered
 only until some key of this installation ends, and only where no other server has the log.
 """
 
@@ -168,6 +168,11 @@ class AgentAuthenticator:
 def host_of(request: Request[Any, Any, Any]) -> str:
     """The host whose agent asks."""
     return request.principal.id.removeprefix(PREFIX)
+
+
+def time_of(request: Request[Any, Any, Any]) -> int:
+    """When the agent sent this request, in Unix time by its own clock; the MAC covers it."""
+    return int(request.arrived.headers[b"authorization"].split(b" ")[2])
 
 
 def check_protocol(headers: Mapping[bytes, bytes]) -> None:

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import asdict
 
-from tidegate.api.agents.auth import check_protocol, host_of
+from tidegate.api.agents.auth import check_protocol, host_of, time_of
 from tidegate.api.agents.commit_waiters import CommitWaiters
 from tidegate.api.agents.fast_path.handlers import (
     NO_ORDER,
@@ -287,6 +287,7 @@ def heartbeat(request: Request[Nothing, Nothing, Pulse], heartbeats: Heartbeats)
         host_id=host_of(request),
         agent_version=body.agent_version,
         current_closures=body.current_closures,
+        said_at=time_of(request),
         rollouts=body.rollouts,
         facts=None if body.facts is None else HostFacts(**asdict(body.facts)),
     )

@@ -233,6 +233,7 @@ class Heartbeat(Struct, frozen=True, kw_only=True):
     host_id: str
     agent_version: str
     current_closures: dict[str, str]  # channel → what runs
+    said_at: int  # Unix time of the request that carried it, under its MAC
     rollouts: tuple[str, ...] = ()  # whose numbers the agent asks for
     facts: HostFacts | None = None  # None: as it said before
 
@@ -261,6 +262,10 @@ class Heartbeats:
     def take(self, heartbeat: Heartbeat, meta: Meta) -> HeartbeatAnswer:
         """Note that the host was heard, and what follows from it.
 
+        A heartbeat that is older than the newest one was recorded and sent again: it changes
+        nothing. An agent whose clock was set back is heard again once it has caught up, which
+        takes at most twice the skew that its requests may have.
+
         Raises:
             Unavailable, Unknown.
         """
@@ -271,23 +276,36 @@ class Heartbeats:
             (liveness_key(host_id), Liveness),
             (order_key(host_id), HostOrder),
         )
-        said = _to_liveness(heartbeat, None if liveness is None else liveness.row, now)
+        known = None if liveness is None else liveness.row
+        asked = {*heartbeat.rollouts, *(() if order is None else (order.row.rollout_id,))}
+        if known is not None and heartbeat.said_at < known.said_at:
+            return self._answer(heartbeat, self._records(host_id, sorted(asked)), known, now)
+        said = _to_liveness(heartbeat, known, now)
         if host is not None:
             said = replace(said, facts_refused=self._note_facts(host.row, said, meta))
-        if self._note(said, None if liveness is None else liveness.row, meta):
+        if self._note(said, known, meta):
             # A timer that found the host silent before this was written is seen here; one that
             # looks from now on finds the new row. So a heartbeat always wins.
             host = self._reads.find(host_key(host_id), Host)
         if host is not None and host.row.silent_since is not None:
             self._control.execute(note_heard, NoteHeard(host_id=host_id), meta=meta)
             self._notify()
-        asked = {*heartbeat.rollouts, *(() if order is None else (order.row.rollout_id,))}
         current = self._current_rollouts(heartbeat.current_closures)
         records = self._records(host_id, sorted(asked | set(current)))
         for rollout_id, closure in current.items():
             record = records.get(rollout_id)
             if record is not None and _means_something(record, closure):
                 self._observe(record, closure, meta)
+        return self._answer(heartbeat, records, said, now)
+
+    def _answer(
+        self,
+        heartbeat: Heartbeat,
+        records: Mapping[str, HostRecord],
+        said: Liveness,
+        now: datetime,
+    ) -> HeartbeatAnswer:
+        """Which reports are known, and which orders were taken back."""
         seqs = {rollout_id: record.last_event_seq for rollout_id, record in records.items()}
         known = (records.get(rollout_id) for rollout_id in heartbeat.rollouts)
         back = (row.rollout_id for row in known if row is not None and row.cancelled_at is not None)
@@ -298,7 +316,7 @@ class Heartbeats:
         if (
             known is not None
             and said.last_seen_at - known.last_seen_at < SEEN_EVERY
-            and replace(known, last_seen_at=said.last_seen_at) == said
+            and replace(known, last_seen_at=said.last_seen_at, said_at=said.said_at) == said
         ):
             return False
         self._records_of(meta).save(LIVENESS.name, said.host_id, said)
@@ -362,6 +380,7 @@ def _to_liveness(heartbeat: Heartbeat, known: Liveness | None, now: datetime) ->
     return Liveness(
         host_id=heartbeat.host_id,
         last_seen_at=now,
+        said_at=heartbeat.said_at,
         agent_version=heartbeat.agent_version,
         current_closures=heartbeat.current_closures,
         facts=facts if heartbeat.facts is None else heartbeat.facts,

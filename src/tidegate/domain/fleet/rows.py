@@ -64,6 +64,7 @@ class Liveness(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     host_id: str
     last_seen_at: datetime
+    said_at: int = 0  # Unix time of that heartbeat by the host's clock: an older one is a replay
     agent_version: str = ""
     current_closures: dict[str, str] = {}  # channel → what runs
     facts: HostFacts | None = None  # what the host says of its machine
