@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
 from threading import Barrier
 
@@ -18,7 +21,15 @@ from tidegate.clock import system_clock
 from tidegate.commands.startup import open_installation
 from tidegate.config import Settings
 from tidegate.control.installation import Installation
-from tidegate.control.storage.backup import BackupDamaged, PlaceTaken, back_up, read_label, restore
+from tidegate.control.storage.backup import (
+    BackupDamaged,
+    BackupLabel,
+    PlaceTaken,
+    back_up,
+    read_label,
+    restore,
+)
+from tidegate.control.storage.blobs import BlobsForeign
 from tidegate.control.storage.content_store import store_files
 from tidegate.domain.access.rows import User, user_key
 from tidegate.domain.epochs import FIRST, Epoch, EpochStarted, epoch_key
@@ -27,6 +38,7 @@ from tidegate.domain.hosts.protocol import enrollment_message
 from tidegate.domain.packages.rows import Repository, repository_key
 from tidegate.domain.packages.slices import CreateRevision, create_revision
 from tidegate.engines.sqlite.copying import copy
+from tidegate.engines.sqlite.store import SqliteStore
 from tidegate.kernel.model import Meta
 
 BODY = b"workers = 4\n"
@@ -35,22 +47,33 @@ BODY = b"workers = 4\n"
 def with_content(data: Path) -> None:
     """An installation with a draft whose file lies in a blob."""
     prepared(data)
+    draft(data, "v1", BODY)
+
+
+def taken(data: Path, place: Path, previous: Path | None = None) -> BackupLabel:
     with opened(data) as installation:
-        manifest = store_files(installation.blobs, {"conf/site.toml": BODY})
+        return back_up(
+            installation,
+            lambda path: copy(data / "tidegate.db", path),
+            lambda path: SqliteStore(str(path), installation.store.schema),
+            place,
+            previous,
+        )
+
+
+def draft(data: Path, workspace: str, body: bytes) -> None:
+    """A draft whose file lies in a blob."""
+    with opened(data) as installation:
+        manifest = store_files(installation.blobs, {"conf/site.toml": body})
         command = CreateRevision(
             repository="default",
             package="web",
-            workspace="v1",
-            uid="u" * 26,
+            workspace=workspace,
+            uid=f"{workspace:u>26}",
             by="user_admin0000",
             files=manifest.files,
         )
         installation.execute.run(create_revision, command, meta=Meta(actor="user_admin0000"))
-
-
-def taken(data: Path, place: Path) -> None:
-    with opened(data) as installation:
-        back_up(installation, lambda path: copy(data / "tidegate.db", path), place)
 
 
 def start(data: Path) -> Installation:
@@ -99,6 +122,90 @@ def test_takes_a_backup_under_load_and_restores_all_of_it_in_a_new_epoch(tmp_pat
         assert installation.accounts.token(token) is None, "it ended with the epoch"
     with serving(again, is_set_up=False) as seen:
         assert seen.client().get("/version").json()["epoch"] == found.row.epoch
+
+
+def files_below(place: Path) -> dict[str, os.stat_result]:
+    """The bodies of a backup by their digits."""
+    root = place / "blobs" / "sha256"
+    return {path.parent.name + path.name: path.stat() for path in root.rglob("*") if path.is_file()}
+
+
+def test_a_backup_has_the_bodies_that_its_database_names_and_no_other(tmp_path: Path) -> None:
+    """What is put while it is taken is for the next one."""
+    data, place = tmp_path / "data", tmp_path / "backup"
+    with_content(data)
+    with opened(data) as installation:
+        unnamed = [installation.blobs.put(b"%d" % number) for number in range(50)]
+
+        def copy_then_draft(path: Path) -> int:
+            head = copy(data / "tidegate.db", path)
+            draft(data, "v2", b"later")
+            return head
+
+        label = back_up(
+            installation,
+            copy_then_draft,
+            lambda path: SqliteStore(str(path), installation.store.schema),
+            place,
+        )
+
+    found = set(files_below(place))
+    assert found.isdisjoint(digest.removeprefix("sha256:") for digest in unnamed)
+    assert sha256(b"later").hexdigest() not in found
+    assert sha256(BODY).hexdigest() in found
+    assert (label.blobs, label.linked, label.missing) == (len(found), 0, [])
+    assert {path.name for path in place.iterdir()} == {
+        *("backup.json", "blobs", "secret", "tidegate.db"),
+    }
+
+
+def test_a_second_backup_links_what_the_previous_one_has(tmp_path: Path) -> None:
+    data, first, second = tmp_path / "data", tmp_path / "b1", tmp_path / "b2"
+    with_content(data)
+    taken(data, first)
+    draft(data, "v2", b"new")
+
+    done = run("backup", str(second), "--previous", str(first), "--data", str(data))
+
+    assert done.returncode == 0, done.stderr
+    assert f"2 of them linked from {first}" in done.stdout
+    before, after = files_below(first), files_below(second)
+    assert {name for name in before if after[name].st_ino == before[name].st_ino} == set(before)
+    assert len(after) == len(before) + 2
+    shutil.rmtree(first)
+    restored = restore(second, tmp_path / "again", start, system_clock)
+    assert restored.label.blobs == len(after)
+    with opened(tmp_path / "again") as installation:
+        for body in (BODY, b"new"):
+            assert installation.blobs.get(f"sha256:{sha256(body).hexdigest()}") == body
+
+
+def test_names_no_backup_and_no_backup_of_another_log_as_the_previous_one(tmp_path: Path) -> None:
+    data, other = tmp_path / "data", tmp_path / "other"
+    with_content(data)
+    with_content(other)
+    taken(other, tmp_path / "b1")
+
+    with pytest.raises(BlobsForeign):
+        taken(data, tmp_path / "b2", tmp_path / "b1")
+    with pytest.raises(BackupDamaged, match="holds no backup"):
+        taken(data, tmp_path / "b2", tmp_path / "nothing")
+    assert not (tmp_path / "b2").exists()
+
+
+def test_says_which_bodies_were_lost_before_and_backs_up_the_others(tmp_path: Path) -> None:
+    data, place = tmp_path / "data", tmp_path / "backup"
+    with_content(data)
+    draft(data, "v2", b"kept")
+    digits = sha256(BODY).hexdigest()
+    (data / "blobs" / "sha256" / digits[:2] / digits[2:]).unlink()
+
+    done = run("backup", str(place), "--data", str(data))
+
+    assert done.returncode == 0, done.stderr
+    assert f"a file is missing that the database names: sha256:{digits}" in done.stderr
+    assert sha256(b"kept").hexdigest() in files_below(place)
+    restore(place, tmp_path / "again", start, system_clock)
 
 
 def test_restores_bodies_and_counts_epochs_on(tmp_path: Path) -> None:

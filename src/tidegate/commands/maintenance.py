@@ -120,12 +120,19 @@ def _show(finding: DoctorFinding, as_json: bool) -> None:
 
 @click.command()
 @click.argument("place", metavar="DIR")
+@click.option(
+    "--previous",
+    metavar="BACKUP",
+    help="An earlier backup on the same disk: bodies that it has are linked, not copied.",
+)
 @with_settings
-def backup(place: str, file: str | None, **flags: str | None) -> None:
+def backup(place: str, previous: str | None, file: str | None, **flags: str | None) -> None:
     """Take a backup into DIR, which is new or empty; a server may be running.
 
-    It holds the database, the bodies and the installation's secret: keep it as closely as the
-    data directory. For PostgreSQL and DynamoDB use the database's own backups.
+    It holds the database, the bodies that it names and the installation's secret: keep it as
+    closely as the data directory. With --previous, it takes only the time and space of what is
+    new, and is still whole: you may remove the earlier backup. For PostgreSQL and DynamoDB use the
+    database's own backups.
     """
     settings = settings_of(file, flags)
     database = _database(settings)
@@ -133,13 +140,23 @@ def backup(place: str, file: str | None, **flags: str | None) -> None:
         raise InvalidSetting(f"there is no log in {settings.data}", setting="data")
     from tidegate.control.storage.backup import back_up
     from tidegate.engines.sqlite.copying import copy
+    from tidegate.engines.sqlite.store import SqliteStore
 
     installation = _opened(settings)
     try:
-        label = back_up(installation, lambda path: copy(database, path), Path(place).absolute())
+        label = back_up(
+            installation,
+            lambda path: copy(database, path),
+            lambda path: SqliteStore(str(path), installation.store.schema),
+            Path(place).absolute(),
+            None if previous is None else Path(previous).absolute(),
+        )
     finally:
         installation.close()
-    click.echo(f"backed up to {place}: up to position {label.head}, {label.blobs} blobs")
+    linked = f", {label.linked} of them linked from {previous}" if label.linked else ""
+    click.echo(f"backed up to {place}: up to position {label.head}, {label.blobs} blobs{linked}")
+    for digest in label.missing:
+        click.echo(f"a file is missing that the database names: {digest}", err=True)
 
 
 @click.command()

@@ -4,8 +4,9 @@
     Authorization: Tidegate <session> <unix time> <MAC in hex>
 
 A replayed report is a repeat by its number, a replayed poll is a read, a replayed heartbeat is
-older than the newest one: so there is no table of requests. A key that was revoked is found out here, with every request; that it stands is remembered
-only until some key of this installation ends, and only where no other server has the log.
+older than the newest one: so there is no table of requests. A key that was revoked is found out
+here, with every request; that it stands is remembered only until some key of this installation
+ends, and only where no other server has the log.
 """
 
 from __future__ import annotations

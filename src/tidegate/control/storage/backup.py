@@ -4,10 +4,12 @@
       backup.json    what it is: log, head, when, digests; written last, so without it there is none
       tidegate.db    the database as it was at one moment
       secret         by which names are sealed and sessions signed: keep the backup as closely
-      blobs/         every body that the database names, or might name soon
+      blobs/         every body that the database in the backup names, and no other
 
-A server may run while a backup is taken. The database is copied first, then the bodies: a body is
-durable before the commit that names it, so none is missing. A restore begins a new epoch, a fact
+A server may run while a backup is taken. The database is copied first, then the bodies that the
+copy names: a body is durable before the commit that names it, so it is there. Bodies that a
+previous backup has are linked from there, so the second backup costs what is new. Each backup is
+whole: remove any of them at any time. A restore begins a new epoch, a fact
 at the head of the log: what was acknowledged after the backup is gone, and everybody can see so.
 
 What ended after the backup would be alive again. So a restore ends every session, API token and
@@ -20,8 +22,8 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from fcntl import LOCK_EX, flock
 from hashlib import file_digest
@@ -38,21 +40,25 @@ from tidegate.control.queries.reads import Reads
 from tidegate.control.secrets import SECRET_FILE
 from tidegate.control.storage.blobs import BlobMissing, Blobs
 from tidegate.control.storage.blobs.files import FileBlobs
+from tidegate.control.storage.garbage_collection import list_named_blobs
 from tidegate.domain.access.rows import USERS
 from tidegate.domain.access.slices import VoidCredentials, void_credentials
 from tidegate.domain.epochs import Epoch, StartEpoch, epoch_key, start_epoch
 from tidegate.domain.fleet.rows import ENROLLED, HOSTS
 from tidegate.errors import Refused
 from tidegate.kernel.model import Meta, Position
+from tidegate.kernel.store import Store
 
 FORMAT = 2  # a backup holds a log: raised with LOG_FORMAT
 LABEL: Final = "backup.json"
 DATABASE: Final = "tidegate.db"
 PARTIAL: Final = ".partial"
 LABEL_BYTES_MAX = 64 * 1024
+MISSING_MAX: Final = 100
 ACTOR = Meta(actor="restore")
 
 Copy = Callable[[Path], Position]  # the database into this file; its head
+OpenCopy = Callable[[Path], Store]
 
 
 class PlaceTaken(Refused):
@@ -77,6 +83,8 @@ class BackupLabel(Struct, frozen=True, kw_only=True):
     taken_at: datetime
     digests: dict[str, str]  # file → SHA-256
     blobs: int
+    linked: int = 0  # of these, from the previous backup
+    missing: list[str] = []  # the first that the database names and nobody has: lost before
 
 
 class Restored(Struct, frozen=True, kw_only=True):
@@ -90,20 +98,35 @@ class Restored(Struct, frozen=True, kw_only=True):
     hosts: int  # enrolled: their keys are those of the backup
 
 
-def back_up(installation: Installation, copy: Copy, place: Path) -> BackupLabel:
+def back_up(
+    installation: Installation,
+    copy: Copy,
+    open_copy: OpenCopy,
+    place: Path,
+    previous: Path | None = None,
+) -> BackupLabel:
     """Take a backup into a directory that is new or empty; it appears as a whole.
 
+    ``previous`` is an earlier backup of the same log, from which bodies are linked.
+
     Raises:
-        PlaceTaken, StoreUnavailable, BlobDamaged.
+        PlaceTaken, StoreUnavailable, BlobDamaged. BackupDamaged: the previous one is none.
+        BlobsForeign: the previous one is of another log.
     """
     _check_empty(place)
+    source = None if previous is None else _open_previous(previous, installation)
     partial = _partial(place)
     taken_at = installation.clock()
     head = copy(partial / DATABASE)
     shutil.copyfile(Path(installation.settings.data) / SECRET_FILE, partial / SECRET_FILE)
     for name in (DATABASE, SECRET_FILE):
         (partial / name).chmod(0o600)
+    with closing(open_copy(partial / DATABASE)) as snapshot:
+        named = list_named_blobs(snapshot, installation.blobs, taken_at, may_lack_manifests=True)
+    (partial / f"{DATABASE}-lock").unlink(missing_ok=True)  # of the look at the copy
     bodies = FileBlobs(partial / "blobs", installation.log_id, clock=installation.clock)
+    rest = [digest for digest in named if source is None or not bodies.link(digest, source)]
+    missing = _copy_blobs(installation.blobs, rest, bodies)
     label = BackupLabel(
         format=FORMAT,
         program=__version__,
@@ -111,7 +134,9 @@ def back_up(installation: Installation, copy: Copy, place: Path) -> BackupLabel:
         head=head,
         taken_at=taken_at,
         digests={name: _digest(partial / name) for name in (DATABASE, SECRET_FILE)},
-        blobs=_copy_blobs(installation.blobs, bodies),
+        blobs=len(named) - len(missing),
+        linked=len(named) - len(rest),
+        missing=missing[:MISSING_MAX],
     )
     (partial / LABEL).touch(mode=0o600)
     (partial / LABEL).write_bytes(msgspec.json.format(msgspec.json.encode(label)))
@@ -119,6 +144,12 @@ def back_up(installation: Installation, copy: Copy, place: Path) -> BackupLabel:
         _sync(partial / name)
     _appear(partial, place)
     return label
+
+
+def _open_previous(place: Path, installation: Installation) -> FileBlobs:
+    """The bodies of an earlier backup. Raises: BackupDamaged, BlobsForeign."""
+    read_label(place)
+    return FileBlobs(place / "blobs", installation.log_id, clock=installation.clock)
 
 
 _label = decoders.build(BackupLabel)
@@ -175,7 +206,9 @@ def _restore(
         (partial / name).chmod(0o600)
         _sync(partial / name)
     bodies = FileBlobs(partial / "blobs", label.log_id, clock=clock)
-    count = _copy_blobs(FileBlobs(place / "blobs", label.log_id, clock=clock), bodies)
+    source = FileBlobs(place / "blobs", label.log_id, clock=clock)
+    found = [blob.digest for blob in source.iterate()]
+    count = len(found) - len(_copy_blobs(source, found, bodies))
     if count != label.blobs:
         raise BackupDamaged(f"{count} blobs of {label.blobs} are there")
     restored = _begin(start(partial), label)
@@ -249,13 +282,15 @@ def _appear(partial: Path, place: Path) -> None:
     _sync(place.parent)
 
 
-def _copy_blobs(source: Blobs, destination: Blobs) -> int:
-    count = 0
-    for blob in source.iterate():
-        with suppress(BlobMissing):  # collected while we walked: nothing names it
-            destination.put(source.stream(blob.digest))
-            count += 1
-    return count
+def _copy_blobs(source: Blobs, digests: Iterable[str], destination: Blobs) -> list[str]:
+    """Copy these, and give those that are not there. Raises: BlobDamaged."""
+    missing = []
+    for digest in digests:
+        try:
+            destination.put(source.stream(digest))
+        except BlobMissing:
+            missing.append(digest)
+    return missing
 
 
 def _digest(path: Path) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable
+from datetime import datetime
 from typing import Final
 
 from msgspec import Struct
@@ -134,16 +135,7 @@ class GarbageCollector:
             self._notify()
 
     def _named(self) -> frozenset[str]:
-        """Every blob that some row names."""
-        plans = (
-            codec.decode(record.data, RolloutTally).plan_digest
-            for record in rows(self._store, TALLIES.name)
-        )
-        return (
-            list_package_blobs(self._store, self._blobs, self._clock())
-            | list_referenced_blobs(self._store)
-            | frozenset(plans)
-        )
+        return list_named_blobs(self._store, self._blobs, self._clock())
 
     def _drafts(self) -> int:
         """Of files only: a bucket holds nothing half-written."""
@@ -165,3 +157,14 @@ class GarbageCollector:
                 records.delete(SESSIONS.name, record.key.id)
                 removed += 1
         return removed
+
+
+def list_named_blobs(
+    store: Store, blobs: Blobs, now: datetime, *, may_lack_manifests: bool = False
+) -> frozenset[str]:
+    """Every blob that some row names. Raises: as ``list_package_blobs``."""
+    plans = (
+        codec.decode(record.data, RolloutTally).plan_digest for record in rows(store, TALLIES.name)
+    )
+    packages = list_package_blobs(store, blobs, now, may_lack_manifests=may_lack_manifests)
+    return packages | list_referenced_blobs(store) | frozenset(plans)

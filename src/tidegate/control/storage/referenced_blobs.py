@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
-from tidegate.control.storage.blobs import Blobs
+from tidegate.control.storage.blobs import BlobMissing, Blobs
 from tidegate.domain.content.digests import DIGEST_PREFIX
 from tidegate.domain.content.manifests import Content, FileManifest
 from tidegate.domain.packages.rows import REVISION_TOMBSTONES, REVISIONS, Revision, Tombstone
@@ -23,16 +23,25 @@ CONTENT_KEPT: Final = timedelta(days=30)  # of a revision that was deleted
 Row = TypeVar("Row", Revision, Tombstone)
 
 
-def list_package_blobs(store: Store, blobs: Blobs, now: datetime) -> frozenset[str]:
+def list_package_blobs(
+    store: Store, blobs: Blobs, now: datetime, *, may_lack_manifests: bool = False
+) -> frozenset[str]:
     """The digests of all manifests and kept files that are still wanted.
 
     Raises:
         BlobMissing, BlobDamaged: a manifest cannot be read, so nobody can say what it names.
+            With ``may_lack_manifests`` one that is missing names nothing.
     """
     manifests = {content.manifest for content in _contents(store, now) if content.file_count}
     named = set(manifests)
     for digest in manifests:
-        files = FileManifest.parse(blobs.get(digest)).files
+        try:
+            content = blobs.get(digest)
+        except BlobMissing:
+            if may_lack_manifests:
+                continue
+            raise
+        files = FileManifest.parse(content).files
         named.update(DIGEST_PREFIX + file.sha256 for file in files if file.is_kept)
     return frozenset(named)
 

@@ -146,6 +146,20 @@ class FileBlobs:
                     swept += 1
         return swept
 
+    def link(self, digest: str, other: FileBlobs) -> bool:
+        """Share the bytes of a blob with another directory; False: it is not there, or is on
+        another file system. The bytes are not read: who reads them compares them with the digest.
+        """
+        path = self._path(digest)
+        try:
+            os.link(other._path(digest), path)
+        except FileExistsError:
+            return True
+        except OSError:
+            return False
+        self._sync_directory(path.parent)
+        return True
+
     # ── writing ──
 
     @contextmanager
