@@ -81,6 +81,8 @@ def test_a_public_url_with_the_usual_port_is_the_origin_that_browsers_send(
 
     check_origin(RawRequest("POST", b"/v1/x", b"", {b"origin": origin}, "", b""), settings)
 
-    other = {b"origin": origin + b":8443"}
-    with pytest.raises(CrossSite):
-        check_origin(RawRequest("POST", b"/v1/x", b"", other, "", b""), settings)
+    scheme, _, name = origin.partition(b"://")
+    other_scheme = (b"http" if scheme == b"https" else b"https") + b"://" + name
+    for foreign in (origin + b":8443", other_scheme, scheme + b"://evil.example"):
+        with pytest.raises(CrossSite):
+            check_origin(RawRequest("POST", b"/v1/x", b"", {b"origin": foreign}, "", b""), settings)

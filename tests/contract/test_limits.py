@@ -33,7 +33,7 @@ from tests.contract.world import (
     values,
     whole_feed,
 )
-from tidegate.errors import BoundaryMoved, LimitExceeded
+from tidegate.errors import BoundaryMoved, LimitExceeded, TidegateError
 from tidegate.kernel.model import (
     ANSWER_BYTES_MAX,
     BODY_BYTES_MAX,
@@ -202,6 +202,17 @@ def test_names_the_limit_that_was_passed_and_writes_nothing(steady: Store, name:
     assert [steady.get(write.key) for write in commit.writes] == [(None,)] * len(commit.writes)
     if commit.once is not None:
         assert steady.receipt(commit.once.key) is None
+
+
+def test_commits_beyond_a_limit_leave_the_others_of_their_group_alone(store: Store) -> None:
+    beyond = [build(allowed + 1) for _, allowed, build in CASES.values()]
+
+    first, *refused, last = store.commit(told(Rebooted("1")), *beyond, told(Rebooted("2")))
+
+    assert {type(answer) for answer in refused} == {LimitExceeded}
+    assert not isinstance(first, TidegateError)
+    assert not isinstance(last, TidegateError)
+    assert values(whole_feed(store)) == [Rebooted("1"), Rebooted("2")]
 
 
 def test_a_type_has_a_longest_name(store: Store) -> None:

@@ -33,7 +33,7 @@ from tidegate.control.storage.blobs import BlobsForeign
 from tidegate.control.storage.content_store import store_files
 from tidegate.domain.access.rows import User, user_key
 from tidegate.domain.epochs import FIRST, Epoch, EpochStarted, epoch_key
-from tidegate.domain.fleet.refusals import TokenRefused
+from tidegate.domain.fleet.refusals import KeyRevoked, TokenRefused
 from tidegate.domain.hosts.protocol import enrollment_message
 from tidegate.domain.packages.rows import Repository, repository_key
 from tidegate.domain.packages.slices import CreateRevision, create_revision
@@ -84,12 +84,13 @@ def start_later(data: Path) -> Installation:
     return open_installation(Settings(data=str(data)), lambda: system_clock() + timedelta(hours=1))
 
 
-def enroll(installation: Installation, token: str) -> None:
-    """Trade a token for the registration of a new key."""
+def enroll(installation: Installation, token: str) -> str:
+    """Trade a token for the registration of a new key, and give its public half."""
     key = Ed25519PrivateKey.generate()
     public = key.public_key().public_bytes_raw().hex()
     proof = key.sign(enrollment_message(token, public)).hex()
     installation.enrollment.trade(token, public, proof)
+    return public
 
 
 def test_takes_a_backup_under_load_and_restores_all_of_it_in_a_new_epoch(tmp_path: Path) -> None:
@@ -328,6 +329,29 @@ def test_a_restore_says_that_agent_keys_of_the_backup_work_again(tmp_path: Path)
     assert "1 host keeps the key of the backup" in done.stdout
     assert "tidegate host revoke" in done.stdout
     assert "tidegate host revoke" in looked.stdout
+
+
+def test_a_restore_revokes_the_keys_of_agents_if_it_is_asked_to(tmp_path: Path) -> None:
+    data, place, again = tmp_path / "data", tmp_path / "backup", tmp_path / "again"
+    prepared(data)
+    with opened(data) as installation:
+        made = installation.enrollment.make_token("t1", "web-1", None, Meta(actor=ADMIN))
+        public_key = enroll(installation, made.token)
+        installation.enrollment.demand_valid("web-1", public_key)
+    taken(data, place)
+
+    done = run("restore", str(place), "--data", str(again), "--revoke-keys")
+
+    assert done.returncode == 0, done.stderr
+    assert "1 host is revoked; make a token for each: tidegate host enroll HOST" in done.stdout
+    assert "keeps the key" not in done.stdout
+    with opened(again) as installation:
+        with pytest.raises(KeyRevoked):
+            installation.enrollment.demand_valid("web-1", public_key)
+        token = installation.enrollment.make_token("t2", "web-1", None, Meta(actor=ADMIN))
+        other = enroll(installation, token.token)
+        installation.enrollment.demand_valid("web-1", other)
+        assert installation.health.differences() == []
 
 
 def test_puts_nothing_where_something_is(tmp_path: Path) -> None:

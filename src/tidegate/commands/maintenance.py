@@ -161,13 +161,19 @@ def backup(place: str, previous: str | None, file: str | None, **flags: str | No
 
 @click.command()
 @click.argument("place", metavar="DIR")
+@click.option(
+    "--revoke-keys",
+    is_flag=True,
+    help="Also revoke the key of every agent; each host enrolls again with a new token.",
+)
 @with_settings
-def restore(place: str, file: str | None, **flags: str | None) -> None:
+def restore(place: str, revoke_keys: bool, file: str | None, **flags: str | None) -> None:
     """Put the backup in DIR into a data directory that is new or empty.
 
     That begins a new epoch, a fact at the head of the log: what was acknowledged after the backup
     is gone, and agents and clients can see so. Sessions, API tokens and enrollment tokens end.
-    Passwords and the keys of agents are those of the backup.
+    Passwords and the keys of agents are those of the backup: a key that was revoked since works
+    again, unless you use --revoke-keys.
     """
     from msgspec.structs import replace
 
@@ -182,6 +188,7 @@ def restore(place: str, file: str | None, **flags: str | None) -> None:
         Path(settings.data).absolute(),
         lambda directory: _opened(replace(settings, data=str(directory))),
         system_clock,
+        revoke_keys=revoke_keys,
     )
     label = restored.label
     click.echo(f"restored up to position {label.head}, of {label.taken_at:%Y-%m-%d %H:%M:%S} UTC")
@@ -190,6 +197,9 @@ def restore(place: str, file: str | None, **flags: str | None) -> None:
         f"API tokens, sessions and enrollment tokens have ended: of {restored.users} users, "
         f"and {restored.enrollment_tokens} enrollment tokens"
     )
+    if restored.revoked:
+        hosts = "1 host is" if restored.revoked == 1 else f"{restored.revoked} hosts are"
+        click.echo(f"{hosts} revoked; make a token for each: tidegate host enroll HOST")
     if restored.hosts:
         hosts = "1 host keeps" if restored.hosts == 1 else f"{restored.hosts} hosts keep"
         click.echo(

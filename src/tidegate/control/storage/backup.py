@@ -14,7 +14,8 @@ at the head of the log: what was acknowledged after the backup is gone, and ever
 
 What ended after the backup would be alive again. So a restore ends every session, API token and
 enrollment token. Passwords and agent keys stay: without them nobody could sign in, and every host
-would have to enroll again. The restore and the doctor say that keys may have been revoked since.
+would have to enroll again. The restore and the doctor say that keys may have been revoked since. A
+restore revokes the keys of all agents if it is asked to.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ from tidegate.control.secrets import SECRET_FILE
 from tidegate.control.storage.blobs import BlobMissing, Blobs
 from tidegate.control.storage.blobs.files import FileBlobs
 from tidegate.control.storage.garbage_collection import list_named_blobs
+from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.principals import Principal
+from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.access.rows import USERS
 from tidegate.domain.access.slices import VoidCredentials, void_credentials
 from tidegate.domain.epochs import Epoch, StartEpoch, epoch_key, start_epoch
@@ -95,6 +99,7 @@ class Restored(Struct, frozen=True, kw_only=True):
     position: Position  # of the fact that began the epoch
     users: int  # whose sessions and API tokens have ended
     enrollment_tokens: int  # that have ended
+    revoked: int  # hosts whose key was revoked because the operator asked for it
     hosts: int  # enrolled: their keys are those of the backup
 
 
@@ -173,19 +178,22 @@ def restore(
     start: Callable[[Path], Installation],
     clock: Clock,
     sleep: Callable[[float], None] = time.sleep,
+    *,
+    revoke_keys: bool = False,
 ) -> Restored:
     """Put a backup into a data directory that is new or empty, and begin a new epoch there.
 
-    ``start`` opens the installation of a directory. It appears as a whole, its epoch begun. An
-    epoch is numbered by its second, so this ends in the next one: another restore begins another.
-    Restores of one backup wait for each other.
+    ``start`` opens the installation of a directory. ``revoke_keys`` ends the key of every agent
+    too, since the backup does not know which of them were revoked later. The directory appears as
+    a whole, its epoch begun. An epoch is numbered by its second, so this ends in the next one:
+    another restore begins another. Restores of one backup wait for each other.
 
     Raises:
         PlaceTaken, BackupDamaged, BlobDamaged, StoreUnavailable.
     """
     label = read_label(place)
     with _turn(place):
-        return _restore(place, label, data, start, clock, sleep)
+        return _restore(place, label, data, start, clock, sleep, revoke_keys)
 
 
 def _restore(
@@ -195,6 +203,7 @@ def _restore(
     start: Callable[[Path], Installation],
     clock: Clock,
     sleep: Callable[[float], None],
+    revoke_keys: bool,
 ) -> Restored:
     _check_empty(data)
     for name, digest in label.digests.items():
@@ -211,13 +220,13 @@ def _restore(
     count = len(found) - len(_copy_blobs(source, found, bodies))
     if count != label.blobs:
         raise BackupDamaged(f"{count} blobs of {label.blobs} are there")
-    restored = _begin(start(partial), label)
+    restored = _begin(start(partial), label, revoke_keys)
     sleep(1 - restored.epoch.started_at.microsecond / 1_000_000)
     _appear(partial, data)
     return restored
 
 
-def _begin(installation: Installation, label: BackupLabel) -> Restored:
+def _begin(installation: Installation, label: BackupLabel, revoke_keys: bool) -> Restored:
     try:
         command = StartEpoch(backup_head=label.head, backed_up_at=label.taken_at)
         outcome = installation.control.execute(start_epoch, command, meta=ACTOR)
@@ -229,10 +238,22 @@ def _begin(installation: Installation, label: BackupLabel) -> Restored:
             position=outcome.position,
             users=_void_credentials(installation),
             enrollment_tokens=installation.enrollment.void_tokens(ACTOR),
+            revoked=_revoke_keys(installation) if revoke_keys else 0,
             hosts=count_enrolled(installation.reads),
         )
     finally:
         installation.close()
+
+
+def _revoke_keys(installation: Installation) -> int:
+    """End the key of every enrolled host; how many."""
+    principal = Principal(ACTOR.actor, "restore", (Grant(Role.FLEET_OPERATOR),))
+    enrolled = [
+        found.id for found in installation.reads.iterate(HOSTS) if found.row.status == ENROLLED
+    ]
+    for host_id in enrolled:
+        installation.hosts.revoke(Caller(principal=principal), host_id, "restored from a backup")
+    return len(enrolled)
 
 
 def _void_credentials(installation: Installation) -> int:
