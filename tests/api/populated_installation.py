@@ -362,6 +362,8 @@ class PopulatedInstallation(ServedFleet):
     def hosts(self) -> None:
         """Hosts in each state: silent, revoked, retired; one of them under an order."""
         self.enroll("h-plain")
+        join = {"labels": {"app": "db"}, "limit": 2, "until": "2026-06-01T00:00:00Z"}
+        done(self.operator.post("/v1/join-tokens", json=join))
         for host_id, verb in (("h-revoked", "revoke"), ("h-retired", "retire")):
             self.enroll(host_id, zone="a")
             done(self.operator.post(f"/v1/hosts/{host_id}/{verb}", json={"reason": "stolen"}))

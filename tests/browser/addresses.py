@@ -34,6 +34,8 @@ ADDRESSES: Final[dict[str, tuple[str, ...]]] = {
     "/plan": ("/plan",),
     "/hosts": ("/hosts", "/hosts?filter=silent", "/hosts?selector=%3D"),
     "/hosts/{host_id}": ("/hosts/web-00", "/hosts/web-01"),
+    "/joins": ("/joins",),
+    "/new/join": ("/new/join",),
     "/events": (
         "/events",
         "/events?at=12",

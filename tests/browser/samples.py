@@ -36,12 +36,13 @@ from tidegate.dashboard.components import (
 )
 from tidegate.dashboard.fleet_lines import EndedRollout, RunningLine, RunningPart
 from tidegate.dashboard.pages import channels as channel_pages
-from tidegate.dashboard.pages import hosts, outbox, releases, rollouts
+from tidegate.dashboard.pages import hosts, joins, outbox, releases, rollouts
 from tidegate.dashboard.policy_text import describe_members, example_text
 from tidegate.dashboard.rollout_lines import bar_place, is_done
 from tidegate.dashboard.simulation import part_of
 from tidegate.dashboard.view_models import (
     Approvals,
+    AutomationLine,
     BudgetLine,
     ChannelLine,
     ChannelPage,
@@ -64,6 +65,8 @@ from tidegate.dashboard.view_models import (
     HostRolloutLine,
     HostRow,
     Hosts,
+    JoinLine,
+    Joins,
     Legend,
     Maintenance,
     NewEvents,
@@ -85,6 +88,7 @@ from tidegate.dashboard.view_models import (
     RatePart,
     ReferenceLine,
     Releases,
+    RepositoryLine,
     RequestPage,
     RevisionLine,
     RevisionPage,
@@ -763,6 +767,17 @@ CHANNEL = ChannelPage(
     quarantine=QUARANTINE,
     verbs=CHANNEL_VERBS,
     bar=arrange(CHANNEL_VERBS, ("promote",)),
+    automation=(
+        AutomationLine(
+            chip=Chip("play", "info", "Promotes by itself"),
+            text="web.8 succeeded on web-canary; it is promoted with the worker's next look. "
+            "Switched on by Dana Okafor.",
+        ),
+        AutomationLine(
+            chip=Chip("pause", "idle", "Rolls back by itself"),
+            text="Nothing failed in web-stable@web.7. Switched on by Dana Okafor.",
+        ),
+    ),
 )
 REVISIONS = tuple(
     RevisionLine(
@@ -1205,7 +1220,20 @@ SETTINGS = SettingsPage(
             grants="whatever you may",
         ),
     ),
-    repositories=(Option("default", "default", "1 approval by somebody else"),),
+    repositories=(
+        RepositoryLine(
+            name="default",
+            text="1 approval by somebody else",
+            delete=VerbButton(
+                id="delete-repository-0",
+                label="Delete",
+                icon="trash",
+                action="/x",
+                title="Delete the repository default?",
+                danger=True,
+            ),
+        ),
+    ),
     verbs=(
         VerbButton(
             id="token",
@@ -1460,6 +1488,49 @@ PAST = tuple(
     )
     for number, outcome in enumerate(Outcome)
 )
+
+
+def _revoke(number: int) -> VerbButton:
+    return VerbButton(
+        id=f"delete-join-{number}",
+        label="Revoke",
+        icon="trash",
+        action="/x",
+        title="Revoke it?",
+        danger=True,
+    )
+
+
+JOINS = Joins(
+    lines=(
+        JoinLine(
+            join_id="join-3f9a1c2b7d",
+            chip=joins.USABLE,
+            labels=("app=web", "env=prod"),
+            enrolled=12,
+            limit=40,
+            until=NOW + timedelta(days=2),
+            by="you",
+            delete=_revoke(0),
+        ),
+        JoinLine(
+            join_id="join-99b0e1d4aa",
+            chip=joins.USED_UP,
+            labels=(),
+            enrolled=5,
+            limit=5,
+            until=NOW + timedelta(hours=3),
+            by="Dana Okafor",
+            delete=_revoke(1),
+        ),
+    ),
+    create=LinkButton(
+        id="create", label="New join token", icon="plus", href="/new/join", first=True
+    ),
+    secret="tgj_join-3f9a1c2b7d_0c1d2e3f4a5b6c7d8e9f0a1b2c3d4e5f",
+    made="join-3f9a1c2b7d",
+)
+
 SCREENS: dict[str, tuple[str, str, Struct]] = {
     "overview": ("overview.html", "/", OVERVIEW),
     "overview-empty": (
@@ -1500,6 +1571,8 @@ SCREENS: dict[str, tuple[str, str, Struct]] = {
         ),
     ),
     "rollout": ("rollout.html", "/rollouts", rollout_page()),
+    "joins": ("joins.html", "/hosts", JOINS),
+    "joins-empty": ("joins.html", "/hosts", Joins(lines=(), create=JOINS.create)),
     "channels": ("channels.html", "/channels", channels()),
     "channel": ("channel.html", "/channels", CHANNEL),
     "releases": (

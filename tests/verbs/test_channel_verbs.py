@@ -71,12 +71,7 @@ EDIT = edit_verb("app=web,tier=rest")
 EDIT_BADLY = edit_verb("app=")
 HOLD = stop_verb(steps.HOLD_CHANNEL, "hold")
 UNHOLD = stop_verb(steps.UNHOLD_CHANNEL, "unhold", "release")
-DELETE = Verb(
-    steps.DELETE_CHANNEL,
-    ApiCall("POST", f"/v1/channels/{CHANNEL}/delete", {"reason": WHY}),
-    ("channel", "delete", CHANNEL, "--reason", WHY),
-    "the dashboard shows no form for it yet",
-)
+DELETE = stop_verb(steps.DELETE_CHANNEL, "delete")
 OF_CHANNEL = (Grant(Role.RELEASE_MANAGER, f"channel:{EDGE}"),)
 
 CASES = (

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.api.served_fleet import CHANNEL, T0, ServedFleet
-from tests.verbs.doors import ApiCall, SharedServers, Verb, VerbCase, check
+from tests.verbs.doors import ApiCall, Form, SharedServers, Verb, VerbCase, check
 from tidegate.domain.access import steps
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.fleet.joins import CreateJoinToken, create_join_token
 
 OPERATOR = (Role.FLEET_OPERATOR,)
 OF_CHANNEL = (Role.VIEWER, Grant(Role.FLEET_OPERATOR, f"channel:{CHANNEL}"))
-NO_FORM = "the dashboard makes no enrollment tokens yet"
 LABELS = {"app": "db"}
 
 
@@ -24,7 +23,7 @@ def create_verb(until: str) -> Verb:
         steps.CREATE_JOIN_TOKEN,
         ApiCall("POST", "/v1/join-tokens", {"labels": LABELS, "limit": 2, "until": until}),
         ("join", "create", "--label", "app=db", "--limit", "2", "--until", until),
-        NO_FORM,
+        Form("/new/join", {"labels": "app=db", "limit": "2", "until": until}),
     )
 
 
@@ -33,7 +32,7 @@ def delete_verb(join_id: str) -> Verb:
         steps.DELETE_JOIN_TOKEN,
         ApiCall("POST", f"/v1/join-tokens/{join_id}/delete"),
         ("join", "delete", join_id),
-        NO_FORM,
+        Form("/joins/delete", {"join_id": join_id}),
     )
 
 

@@ -1,4 +1,4 @@
-"""Create and change a repository do the same through each door."""
+"""Create, change and delete a repository do the same through each door."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.api.served_fleet import ServedFleet
-from tests.verbs.doors import ApiCall, SharedServers, Verb, VerbCase, check
+from tests.verbs.doors import ApiCall, Form, SharedServers, Verb, VerbCase, check
 from tidegate.domain.access import steps
 from tidegate.domain.access.roles import Grant, Role
 
@@ -15,7 +15,7 @@ ADMIN = (Role.SECURITY_ADMIN,)
 VIEWER = (Role.VIEWER,)
 SCOPED = (Grant(Role.SECURITY_ADMIN, "repository:mine"),)
 URL = "/v1/repositories/mine"
-NO_PAGE = "the dashboard has no verbs of repositories"
+NO_PAGE = "the dashboard has no form for it"
 
 
 def make(fleet: ServedFleet) -> None:
@@ -44,7 +44,7 @@ DELETE = Verb(
     steps.DELETE_REPOSITORY,
     ApiCall("POST", f"{URL}/delete", {"reason": "empty"}),
     ("repo", "delete", "mine", "--reason", "empty"),
-    NO_PAGE,
+    Form("/settings/delete-repository", {"repository": "mine", "reason": "empty"}),
 )
 
 CASES = (

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from tidegate.control.queries.ladder import Ladder
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.dashboard.components import Field, Option, VerbButton
-from tidegate.dashboard.html import short
 from tidegate.dashboard.layout import REASON
-from tidegate.dashboard.protected_verbs import ask_second_person
+from tidegate.dashboard.protected_verbs import ask_second_person, warn_of_end
 from tidegate.dashboard.view_models import Quarantine
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.access.steps import (
+    DELETE_CHANNEL,
     HOLD_CHANNEL,
     LIFT_QUARANTINE,
     PROMOTE,
@@ -34,6 +34,7 @@ from tidegate.domain.packages.rows import REVISIONS
 from tidegate.domain.packages.states import PUBLISHED_STATES
 from tidegate.domain.releases.from_packages import release_id_of
 from tidegate.domain.releases.rows import Actual
+from tidegate.domain.rollouts.states import OPEN
 from tidegate.errors import Refused
 from tidegate.web.routing import Request
 
@@ -61,21 +62,40 @@ def verbs_of(
         ask(_roll_back_now(ladder, pin, _why_not(caller, ROLL_BACK_NOW, name))),
         ask(_promote(reads, row, pin, _why_not(caller, PROMOTE, name))),
         ask(_refresh(row, pin, _why_not(caller, PROMOTE, name))),
-        VerbButton(
-            id="hold",
-            label="Hold",
-            icon="lock",
-            action=f"/channels/{name}/hold",
-            title=f"Hold {name}?",
-            text="No promotion and no order on it, until the hold is released.",
-            fields=(REASON,),
-            why=_why_not(caller, HOLD_CHANNEL, name)
-            or ("" if row.held_at is None else "It is held already."),
-        ),
+        warn_of_end(_hold(row, _why_not(caller, HOLD_CHANNEL, name)), row, "hold"),
         ask(_unhold(row, _why_not(caller, UNHOLD_CHANNEL, name)), whole=False),
         ask(_lift(name, kept, _why_not(caller, LIFT_QUARANTINE, name))),
         _protect(row, _why_not(caller, PROTECT_CHANNEL, name)),
         ask(_unprotect(row, _why_not(caller, PROTECT_CHANNEL, name))),
+        ask(_delete(row, _why_not(caller, DELETE_CHANNEL, name))),
+    )
+
+
+def _hold(row: Channel, why: str) -> VerbButton:
+    return VerbButton(
+        id="hold",
+        label="Hold",
+        icon="lock",
+        action=f"/channels/{row.channel}/hold",
+        title=f"Hold {row.channel}?",
+        text="No promotion and no order on it, until the hold is released.",
+        fields=(REASON,),
+        why=why or ("" if row.held_at is None else "It is held already."),
+    )
+
+
+def _delete(row: Channel, why: str) -> VerbButton:
+    return VerbButton(
+        id="delete",
+        label="Delete",
+        icon="trash",
+        action=f"/channels/{row.channel}/delete",
+        title=f"Delete the channel {row.channel}?",
+        text="Its hosts keep what they run and get no more orders from it. The log keeps its "
+        "history. A channel that others wait for, or with an open rollout, is not deleted.",
+        fields=(REASON,),
+        why=why or (f"{row.newest_rollout_id} is open." if row.newest_state in OPEN else ""),
+        danger=True,
     )
 
 
@@ -105,8 +125,7 @@ def _lift(name: str, kept: tuple[Quarantine, ...], why: str) -> VerbButton:
                 label="Release content",
                 kind="select",
                 options=tuple(
-                    Option(item.closure_hash, f"{short(item.closure_hash)} · {item.reason}")
-                    for item in kept
+                    Option(item.closure_hash, f"{item.release} · {item.reason}") for item in kept
                 ),
             ),
             REASON,
@@ -208,7 +227,7 @@ def _promote(
         action=f"/channels/{row.channel}/promote",
         title=f"Promote to {row.channel}",
         text="The channel is pinned to it and its rollout opens, in one commit."
-        + (" The open rollout is superseded." if row.active_rollout_id else ""),
+        + (f" It replaces {row.newest_rollout_id}." if row.newest_state in OPEN else ""),
         fields=fields,
         version=None if pin is None else pin.version,
         why=why,

@@ -44,7 +44,7 @@ STEPS: Final = (
         "host",
         "Enroll a host",
         "Its agent fetches orders and reports what became of them.",
-        "/hosts",
+        "/joins",
         "tidegate host enroll web-01 --label env=prod",
     ),
     _Step(

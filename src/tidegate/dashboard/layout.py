@@ -63,6 +63,7 @@ DONE: Final = {
     "created": "It was created.",
     "saved": "It was saved.",
     "deleted": "It was deleted.",
+    "join revoked": "The token enrolls no more hosts.",
     "replayed": "The messages are sent again.",
     "frozen": "The freeze holds: no order goes out on its channels.",
     "freeze ended": "The freeze has ended.",

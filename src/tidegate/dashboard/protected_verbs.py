@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from tidegate.dashboard.components import Field, VerbButton
@@ -24,6 +26,30 @@ def ask_second_person(
         button,
         asks=describe_asking(channel) if whole else describe_asking(channel, " This may make"),
         fields=(*button.fields, *break_glass_fields(caller, channel)),
+    )
+
+
+def ask_if_protected(
+    button: VerbButton, caller: Caller, protected: Sequence[Channel], *, whole: bool = True
+) -> VerbButton:
+    """The same for a verb that concerns several channels: ``protected`` are those of them that are,
+    the one that asks for most first.
+    """
+    return ask_second_person(button, caller, protected[0], whole=whole) if protected else button
+
+
+def warn_of_end(button: VerbButton, channel: Channel, what: str) -> VerbButton:
+    """A stop takes one person. The form says before that its end may take two."""
+    if channel.protection is None:
+        return button
+    return replace(button, asks=f"{channel.channel} is protected. {describe_end(what)}")
+
+
+def describe_end(what: str) -> str:
+    """Who ends a stop of a protected channel."""
+    return (
+        f"You can end your own {what} alone. For other people that makes a request, which another "
+        "person must approve."
     )
 
 

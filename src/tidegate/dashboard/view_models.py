@@ -316,6 +316,14 @@ class OverrideLine(Struct, frozen=True):
     reason: str
 
 
+class AutomationLine(Struct, frozen=True, kw_only=True):
+    """What a channel does by itself next, or what stops it."""
+
+    chip: Chip
+    text: str
+    until: datetime | None = None  # when time alone changes it
+
+
 class ChannelPage(Struct, frozen=True, kw_only=True):
     channel: str
     package: str
@@ -344,6 +352,7 @@ class ChannelPage(Struct, frozen=True, kw_only=True):
     verbs: tuple[VerbButton, ...]
     bar: VerbBar
     windows: tuple[Option, ...] = ()
+    automation: tuple[AutomationLine, ...] = ()
     protection: str = ""  # how it is protected; empty: it is not
     requests: tuple[ChannelRequestLine, ...] = ()  # that wait, also for a review
     edit: LinkButton | None = None
@@ -572,6 +581,26 @@ class Hosts(Struct, frozen=True, kw_only=True):
     note: str = ""  # why they are not in the order that was asked for
     next: str = ""  # the address of the next page
     fault: FormError | None = None
+
+
+class JoinLine(Struct, frozen=True, kw_only=True):
+    """A join token, without its secret."""
+
+    join_id: str
+    chip: Chip
+    labels: tuple[str, ...]
+    enrolled: int
+    limit: int
+    until: datetime
+    by: str
+    delete: VerbButton
+
+
+class Joins(Struct, frozen=True, kw_only=True):
+    lines: tuple[JoinLine, ...]
+    create: LinkButton
+    secret: str = ""  # of the token that was just made: shown once
+    made: str = ""  # its id
 
 
 class HostRolloutLine(Struct, frozen=True, kw_only=True):
@@ -884,11 +913,17 @@ class SubscriptionLine(Struct, frozen=True, kw_only=True):
     text: str
 
 
+class RepositoryLine(Struct, frozen=True, kw_only=True):
+    name: str
+    text: str  # how its revisions are approved
+    delete: VerbButton
+
+
 class SettingsPage(Struct, frozen=True, kw_only=True):
     me: str
     users: tuple[UserLine, ...]
     tokens: tuple[TokenLine, ...]
-    repositories: tuple[Option, ...]
+    repositories: tuple[RepositoryLine, ...]
     verbs: tuple[VerbButton, ...]
     secret: str = ""  # a new token, shown this once
     link: str = ""  # of a reset, for another user, shown this once

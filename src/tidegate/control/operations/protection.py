@@ -279,8 +279,14 @@ class ProtectionGuard:
             freeze = self._reads.find(freeze_key(verb.own_freeze), Freeze)
             if freeze is not None and freeze.row.operator == caller.id:
                 return []
+        return self.list_protected(verb.channels)
+
+    def list_protected(self, channels: tuple[str, ...]) -> list[Channel]:
+        """Those of the channels that are protected, the one that asks for most first. None named:
+        all channels.
+        """
         row = self._reads.find(protected_channels_key(), ProtectedChannels)
-        names = list_protected(None if row is None else row.row, verb.channels)
+        names = list_protected(None if row is None else row.row, channels)
         found = (self._reads.find(channel_key(name), Channel) for name in names)
         rows = [item.row for item in found if item is not None and item.row.protection is not None]
         return sorted(rows, key=lambda row: (-_approvals(row), row.channel))

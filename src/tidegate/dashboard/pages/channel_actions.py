@@ -1,4 +1,4 @@
-"""The forms of a channel's page: promote, roll back, hold, unhold, lift a quarantine, protect."""
+"""The forms of a channel's page: promote, roll back, hold, unhold, lift, protect, delete."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tidegate.dashboard.forms import read_moment
 from tidegate.dashboard.layout import Layout, OptionalReason, PageQuery, Reason, step_route
 from tidegate.dashboard.pages.channels import Asked, ChannelPagePath, ChannelPages, scope_of
 from tidegate.domain.access.steps import (
+    DELETE_CHANNEL,
     HOLD_CHANNEL,
     LIFT_QUARANTINE,
     PROMOTE,
@@ -199,11 +200,23 @@ def unprotect(
     return _done(request, pages, layout, run, "unprotected")
 
 
+def delete(
+    request: Request[ChannelPagePath, PageQuery, ChannelForm],
+    channels: ChannelOperations,
+    pages: ChannelPages,
+    layout: Layout,
+) -> Response:
+    """Remove a channel that nothing uses."""
+    run = partial(channels.delete, request.caller, request.path.channel, request.body.reason)
+    return layout.attempt(request, run, "/channels", "deleted", lambda: pages.page_of(request))
+
+
 ROUTES = (
     step_route("/channels/{channel}/promote", promote, PROMOTE, scope_of),
     step_route("/channels/{channel}/rollback", roll_back, ROLL_BACK, scope_of),
     step_route("/channels/{channel}/hold", hold, HOLD_CHANNEL, scope_of),
     step_route("/channels/{channel}/unhold", unhold, UNHOLD_CHANNEL, scope_of),
+    step_route("/channels/{channel}/delete", delete, DELETE_CHANNEL, scope_of),
     step_route("/channels/{channel}/lift", lift, LIFT_QUARANTINE, scope_of),
     step_route("/channels/{channel}/protect", protect, PROTECT_CHANNEL, scope_of),
     step_route("/channels/{channel}/unprotect", unprotect, PROTECT_CHANNEL, scope_of),

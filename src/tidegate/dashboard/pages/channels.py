@@ -10,6 +10,7 @@ from msgspec import Meta, structs
 
 from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
+from tidegate.control.operations.automation import AutomationOperations
 from tidegate.control.operations.protection import ProtectionGuard
 from tidegate.control.queries.edges import edge_of
 from tidegate.control.queries.fleet_picture import FleetPictures
@@ -37,6 +38,7 @@ from tidegate.dashboard.request_lines import RequestLines
 from tidegate.dashboard.rollout_lines import summaries
 from tidegate.dashboard.sorting import SortColumn, SortColumns, list_page
 from tidegate.dashboard.view_models import (
+    AutomationLine,
     ChannelLine,
     ChannelPage,
     ChannelRequestLine,
@@ -62,6 +64,7 @@ from tidegate.domain.channels.rows import (
     Freeze,
     channel_key,
 )
+from tidegate.domain.gates.automation import Automation
 from tidegate.domain.packages.names import DEFAULT_REPOSITORY
 from tidegate.domain.releases.rows import (
     ACTUAL,
@@ -82,7 +85,7 @@ from tidegate.domain.rollouts.rows import (
     rollout_key,
     tally_key,
 )
-from tidegate.domain.rollouts.states import OPEN, ORDERED, RolloutState
+from tidegate.domain.rollouts.states import OPEN, ORDERED, PolicyAction, RolloutState
 from tidegate.domain.windows.evaluation import covers_channel
 from tidegate.web.inputs import Input, Nothing
 from tidegate.web.routing import Request, Response, requires, requires_somewhere
@@ -91,6 +94,10 @@ CHANNELS_MAX = 500
 ROLLOUTS_SHOWN = 6
 HISTORY_MAX = 500
 HISTORY_SHOWN = 30
+BY_ITSELF = {
+    PolicyAction.AUTO_PROMOTE: "Promotes by itself",
+    PolicyAction.AUTO_ROLLBACK: "Rolls back by itself",
+}
 NO_ROLLOUT = Chip("ring", "none", "No rollout")
 STEPS = {
     EventType.REGISTERED: Chip("plus", "good", "Registered"),
@@ -265,6 +272,8 @@ class ChannelPages:
     clock: Clock
     pictures: FleetPictures
     guard: ProtectionGuard
+    automation: AutomationOperations
+    people_names: PeopleNames
 
     def page_of(
         self,
@@ -317,6 +326,7 @@ class ChannelPages:
             ),
             verbs=verbs,
             bar=arrange(verbs, sensible_verbs(row)),
+            automation=tuple(map(self._automation, self.automation.show(row))),
             protection="" if row.protection is None else describe_protection(row.protection),
             requests=self._requests(request, people, name),
             edit=LinkButton(
@@ -334,6 +344,14 @@ class ChannelPages:
             view=view,
             crumbs=(Link("Channels", "/channels"), Link(name)),
             verbs=verbs,
+        )
+
+    def _automation(self, found: Automation) -> AutomationLine:
+        acts = found.release_id is not None
+        return AutomationLine(
+            chip=Chip(*(("play", "info") if acts else ("pause", "idle")), BY_ITSELF[found.action]),
+            text=self.people_names.name_in(found.sentence),
+            until=found.until,
         )
 
     def _requests(

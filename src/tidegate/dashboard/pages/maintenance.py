@@ -12,6 +12,7 @@ from msgspec import Meta
 from tidegate.clock import Clock
 from tidegate.control.operations.budgets import BudgetOperations
 from tidegate.control.operations.freezes import FreezeOperations, list_scopes
+from tidegate.control.operations.protection import ProtectionGuard
 from tidegate.control.operations.windows import WindowOperations
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.dashboard.components import Chip, Field, LinkButton, VerbButton
@@ -26,6 +27,7 @@ from tidegate.dashboard.layout import (
     step_route,
     why_nowhere,
 )
+from tidegate.dashboard.protected_verbs import ask_if_protected
 from tidegate.dashboard.view_models import BudgetLine, FreezeLine, Maintenance, WindowLine
 from tidegate.dashboard.window_lines import WINDOWS_MAX, describe_scope, draw_openings
 from tidegate.domain.access import steps
@@ -70,6 +72,7 @@ class MaintenancePages:
     reads: Reads
     clock: Clock
     windows: WindowOperations
+    guard: ProtectionGuard
     layout: Layout
 
     def page(self, request: Request[Any, Any, Any]) -> PageView:
@@ -80,12 +83,12 @@ class MaintenancePages:
             if _may_see(caller, item.row.channels)
         )
         freezes = tuple(
-            _freeze(caller, item.row, number, people)
+            self._freeze(caller, item.row, number, people)
             for number, item in enumerate(self.reads.range(FREEZES, limit=ROWS_MAX))
             if _may_see(caller, item.row.channels)
         )
         budgets = tuple(
-            _budget(caller, item.row, number)
+            self._budget(caller, item.row, number)
             for number, item in enumerate(self.reads.range(BUDGETS, limit=ROWS_MAX))
             if not item.row.removed and caller.principal.may(Verb.READ)
         )
@@ -118,20 +121,80 @@ class MaintenancePages:
                 href=f"/windows/{quote(name, safe='')}/edit",
                 why=_why_not(caller, steps.EDIT_WINDOW, row.channels),
             ),
-            delete=VerbButton(
-                id=f"delete-window-{number}",
-                label="Delete",
-                icon="trash",
-                action="/maintenance/delete-window",
-                title=f"Delete the window {name}?",
-                text="Hosts that it covers get orders again as if it had never been."
-                if row.kind is WindowKind.DENY
-                else "Hosts that it covers get orders at any time, if no other window holds them.",
-                fields=(Field(name="window_id", kind="hidden", value=name), REASON),
-                version=found.version,
-                why=_why_not(caller, steps.DELETE_WINDOW, row.channels),
-                danger=True,
+            delete=ask_if_protected(
+                VerbButton(
+                    id=f"delete-window-{number}",
+                    label="Delete",
+                    icon="trash",
+                    action="/maintenance/delete-window",
+                    title=f"Delete the window {name}?",
+                    text="Hosts that it covers get orders again as if it had never been."
+                    if row.kind is WindowKind.DENY
+                    else "Hosts that it covers get orders at any time, if no other window holds "
+                    "them.",
+                    fields=(Field(name="window_id", kind="hidden", value=name), REASON),
+                    version=found.version,
+                    why=_why_not(caller, steps.DELETE_WINDOW, row.channels),
+                    danger=True,
+                ),
+                caller,
+                self.guard.list_protected(row.channels),
+                whole=bool(row.channels) and not row.repositories,
             ),
+        )
+
+    def _freeze(
+        self, caller: Caller, row: Freeze, number: int, people: UserDirectory
+    ) -> FreezeLine:
+        own = row.operator == caller.id
+        end = VerbButton(
+            id=f"end-freeze-{number}",
+            label="End",
+            icon="play",
+            action="/maintenance/end-freeze",
+            title="End the freeze?",
+            text="Orders go out again, if nothing else holds them back.",
+            fields=(Field(name="freeze_id", kind="hidden", value=row.freeze_id), REASON),
+            why=_why_not(caller, steps.END_FREEZE, row.channels),
+        )
+        protected = [] if own else self.guard.list_protected(row.channels)
+        return FreezeLine(
+            freeze_id=row.freeze_id,
+            channels=", ".join(row.channels) or "all channels",
+            by=people(row.operator),
+            reason=row.reason,
+            at=row.started_at,
+            until=row.until,
+            end=ask_if_protected(end, caller, protected),
+        )
+
+    def _budget(self, caller: Caller, row: Budget, number: int) -> BudgetLine:
+        limits = [] if row.max_in_flight is None else [f"{row.max_in_flight:,} hosts"]
+        limits += [] if row.max_in_flight_pct is None else [f"{row.max_in_flight_pct} %"]
+        remove = VerbButton(
+            id=f"remove-budget-{number}",
+            label="Delete",
+            icon="trash",
+            action="/maintenance/remove-budget",
+            title=f"Delete the budget {row.budget_id}?",
+            text="It no longer limits how many of these hosts are in flight at once.",
+            fields=(Field(name="budget_id", kind="hidden", value=row.budget_id),),
+            why=caller.why_not(steps.REMOVE_BUDGET, EVERYWHERE),
+            danger=True,
+        )
+        return BudgetLine(
+            budget_id=row.budget_id,
+            selector=row.selector,
+            limit=" or ".join(limits) + (", the smaller one" if len(limits) > 1 else ""),
+            in_flight=row.in_flight,
+            edit=LinkButton(
+                id=f"edit-budget-{number}",
+                label="Edit",
+                icon="pencil",
+                href=f"/budgets/{quote(row.budget_id, safe='')}/edit",
+                why=caller.why_not(steps.SET_BUDGET, EVERYWHERE),
+            ),
+            remove=ask_if_protected(remove, caller, self.guard.list_protected(()), whole=False),
         )
 
 
@@ -160,56 +223,6 @@ def _creates(caller: Caller) -> list[LinkButton]:
             why=caller.why_not(steps.SET_BUDGET, EVERYWHERE),
         ),
     ]
-
-
-def _freeze(caller: Caller, row: Freeze, number: int, people: UserDirectory) -> FreezeLine:
-    return FreezeLine(
-        freeze_id=row.freeze_id,
-        channels=", ".join(row.channels) or "all channels",
-        by=people(row.operator),
-        reason=row.reason,
-        at=row.started_at,
-        until=row.until,
-        end=VerbButton(
-            id=f"end-freeze-{number}",
-            label="End",
-            icon="play",
-            action="/maintenance/end-freeze",
-            title="End the freeze?",
-            text="Orders go out again, if nothing else holds them back.",
-            fields=(Field(name="freeze_id", kind="hidden", value=row.freeze_id), REASON),
-            why=_why_not(caller, steps.END_FREEZE, row.channels),
-        ),
-    )
-
-
-def _budget(caller: Caller, row: Budget, number: int) -> BudgetLine:
-    limits = [] if row.max_in_flight is None else [f"{row.max_in_flight:,} hosts"]
-    limits += [] if row.max_in_flight_pct is None else [f"{row.max_in_flight_pct} %"]
-    return BudgetLine(
-        budget_id=row.budget_id,
-        selector=row.selector,
-        limit=" or ".join(limits) + (", the smaller one" if len(limits) > 1 else ""),
-        in_flight=row.in_flight,
-        edit=LinkButton(
-            id=f"edit-budget-{number}",
-            label="Edit",
-            icon="pencil",
-            href=f"/budgets/{quote(row.budget_id, safe='')}/edit",
-            why=caller.why_not(steps.SET_BUDGET, EVERYWHERE),
-        ),
-        remove=VerbButton(
-            id=f"remove-budget-{number}",
-            label="Delete",
-            icon="trash",
-            action="/maintenance/remove-budget",
-            title=f"Delete the budget {row.budget_id}?",
-            text="It no longer limits how many of these hosts are in flight at once.",
-            fields=(Field(name="budget_id", kind="hidden", value=row.budget_id),),
-            why=caller.why_not(steps.REMOVE_BUDGET, EVERYWHERE),
-            danger=True,
-        ),
-    )
 
 
 def _may_see(caller: Caller, channels: tuple[str, ...]) -> bool:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tidegate.clock import Clock
 from tidegate.control.operations.budgets import BudgetOperations
 from tidegate.control.operations.freezes import FreezeOperations, list_scopes
+from tidegate.control.operations.protection import ProtectionGuard
 from tidegate.control.operations.windows import WindowOperations
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard.components import Field, Link, Option
@@ -27,6 +28,11 @@ from tidegate.dashboard.forms import (
 )
 from tidegate.dashboard.layout import Layout, PageQuery, PageView, page_route, step_route
 from tidegate.dashboard.pages.maintenance import HERE, OPENINGS
+from tidegate.dashboard.protected_verbs import (
+    break_glass_fields,
+    describe_asking,
+    describe_end,
+)
 from tidegate.dashboard.view_models import FormPage
 from tidegate.dashboard.window_lines import draw_openings
 from tidegate.domain.access import steps
@@ -57,6 +63,7 @@ RULES = (
     Option("FREQ=MONTHLY", "every month"),
     Option("FREQ=MONTHLY;BYDAY=-1SU", "on the last Sunday of a month"),
 )
+LOOSER = " What gives its hosts more time or more room makes"
 REASON = Field(name="reason", label="Reason", required=True, placeholder="Why, for the log")
 PLACES = {
     "window_exists": "window_id",
@@ -142,16 +149,18 @@ class MaintenanceForms:
     reads: Reads
     clock: Clock
     windows: WindowOperations
+    guard: ProtectionGuard
 
     def channels(self, request: Request[Any, Any, Any], hint: str) -> Field:
         names = [item.row.channel for item in self.reads.range(CHANNELS, limit=CHANNELS_MAX)]
+        protected = {row.channel for row in self.guard.list_protected(())}
         return Field(
             name="channels",
             label="Channels",
             kind="many",
             hint=hint,
             options=tuple(
-                Option(name, name)
+                Option(name, name, "protected" if name in protected else "")
                 for name in names
                 if request.principal.may(Verb.READ, channel_scope(name))
             ),
@@ -182,15 +191,27 @@ class MaintenanceForms:
         found = self.reads.demand(window_key(window_id), Window, WindowNotFound(window_id))
         if not _may_see(request, found.row.channels):
             raise WindowNotFound(window_id)
+        asks, glass = self._asks(request, found.row.channels)
         return replace(
             form,
             title=f"Edit {window_id}",
             text="Orders that hosts have acknowledged are not interrupted.",
             action=f"/windows/{quote(window_id, safe='')}/edit",
-            fields=fill(form.fields[1:], _texts(found.row)),
+            asks=asks,
+            fields=(*fill(form.fields[1:], _texts(found.row)), *glass),
             version=found.version,
             submits=(Option("save", "Save", "check"), form.submits[1]),
         )
+
+    def _asks(
+        self, request: Request[Any, Any, Any], channels: tuple[str, ...]
+    ) -> tuple[str, tuple[Field, ...]]:
+        """That loosening what holds these channels may make a request, and the way past it."""
+        protected = self.guard.list_protected(channels)
+        if not protected:
+            return "", ()
+        row = protected[0]
+        return describe_asking(row, LOOSER), break_glass_fields(request.caller, row)
 
     def _window_fields(self, request: Request[Any, Any, Any]) -> tuple[Field, ...]:
         repositories = [
@@ -277,10 +298,12 @@ class MaintenanceForms:
         )
 
     def freeze(self, request: Request[Any, Any, Any]) -> FormPage:
+        protected = self.guard.list_protected(())
         return FormPage(
             title="Freeze",
             text="Nothing is dispatched on these channels until the freeze ends. Hosts that began "
             "to activate finish.",
+            asks=f"Of protected channels: {describe_end('freeze')}" if protected else "",
             action="/new/freeze",
             back=HERE,
             fields=(
@@ -296,7 +319,7 @@ class MaintenanceForms:
             submits=(Option("save", "Freeze", "snow"),),
         )
 
-    def budget(self, budget_id: str | None = None) -> FormPage:
+    def budget(self, request: Request[Any, Any, Any], budget_id: str | None = None) -> FormPage:
         """Raises: BudgetNotFound."""
         form = FormPage(
             title="New budget",
@@ -339,11 +362,13 @@ class MaintenanceForms:
             "count": row.max_in_flight or "",
             "percent": row.max_in_flight_pct or "",
         }
+        asks, glass = self._asks(request, ())
         return replace(
             form,
             title=f"Edit {budget_id}",
             action=f"/budgets/{quote(budget_id, safe='')}/edit",
-            fields=fill(form.fields[1:], texts),
+            asks=asks,
+            fields=(*fill(form.fields[1:], texts), *glass),
             submits=(Option("save", "Save", "check"),),
         )
 
@@ -517,7 +542,7 @@ def show_new_budget(
     request: Request[Nothing, PageQuery, Nothing], forms: MaintenanceForms, layout: Layout
 ) -> Response:
     """The form of a new budget."""
-    return layout.answer(request, _page(forms.budget()))
+    return layout.answer(request, _page(forms.budget(request)))
 
 
 def create_budget(
@@ -527,7 +552,7 @@ def create_budget(
     layout: Layout,
 ) -> Response:
     """Set a limit under a new name."""
-    form = _typed(forms.budget(), request)
+    form = _typed(forms.budget(request), request)
     reader = FormReader()
     name = reader.text("budget_id", request.body.budget_id, most=ID_CHARS_MAX)
     return _set_budget(request, budgets, layout, form, name, reader, "created")
@@ -537,7 +562,7 @@ def show_edit_budget(
     request: Request[BudgetPagePath, PageQuery, Nothing], forms: MaintenanceForms, layout: Layout
 ) -> Response:
     """The form of a budget."""
-    return layout.answer(request, _page(forms.budget(request.path.budget_id)))
+    return layout.answer(request, _page(forms.budget(request, request.path.budget_id)))
 
 
 def edit_budget(
@@ -548,7 +573,7 @@ def edit_budget(
 ) -> Response:
     """Change a limit."""
     name = request.path.budget_id
-    form = _typed(forms.budget(name), request)
+    form = _typed(forms.budget(request, name), request)
     return _set_budget(request, budgets, layout, form, name, FormReader(), "saved")
 
 

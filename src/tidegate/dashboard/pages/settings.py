@@ -21,21 +21,31 @@ from tidegate.control.operations.accounts import (
     PersonNames,
 )
 from tidegate.control.operations.freezes import list_scopes
+from tidegate.control.operations.repositories import RepositoryOperations
 from tidegate.control.operations.subscriptions import SubscriptionOperations
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard.components import Chip, Field, Option, VerbButton
 from tidegate.dashboard.layout import (
+    REASON,
     Layout,
     PageQuery,
     PageView,
+    Reason,
     describe_grants,
     page_route,
     see_other,
     step_route,
 )
-from tidegate.dashboard.view_models import SettingsPage, SubscriptionLine, TokenLine, UserLine
+from tidegate.dashboard.view_models import (
+    RepositoryLine,
+    SettingsPage,
+    SubscriptionLine,
+    TokenLine,
+    UserLine,
+)
 from tidegate.dashboard.window_lines import list_lines
 from tidegate.domain.access import steps
+from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.roles import EVERYWHERE, Grant, Role
 from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.access.rows import API_TOKENS, USERS, ApiToken, User, user_key
@@ -106,6 +116,11 @@ class TokenForm(Input, frozen=True, kw_only=True):
     token_id: Annotated[str, Meta(min_length=1, max_length=64)]
 
 
+class RepositoryForm(Input, frozen=True, kw_only=True):
+    repository: Annotated[str, Meta(min_length=1, max_length=63)]
+    reason: Reason
+
+
 Asked = Request[Nothing, PageQuery, Nothing]
 
 
@@ -143,12 +158,13 @@ class SettingsPages:
             _users(request, self.reads, self.accounts) if request.principal.may(Right.AUDIT) else ()
         )
         tokens = _tokens(request, self.reads, self.clock, self.accounts)
+        repositories = _repositories(request, self.reads)
         verbs = _verbs(request)
         view = SettingsPage(
             me=request.principal.id,
             users=users,
             tokens=tokens,
-            repositories=_repositories(request, self.reads),
+            repositories=repositories,
             verbs=verbs,
             secret=secret,
             link=link,
@@ -159,6 +175,7 @@ class SettingsPages:
         rows = [
             *(verb for line in users for verb in line.verbs),
             *(verb for line in tokens for verb in line.verbs),
+            *(line.delete for line in repositories),
         ]
         return PageView(
             template="settings.html",
@@ -221,18 +238,33 @@ def _may_see_window(request: Request[Any, Any, Any], row: Window) -> bool:
 def _repositories(
     request: Request[Any, Any, Any],
     reads: Reads,
-) -> tuple[Option, ...]:
+) -> tuple[RepositoryLine, ...]:
     rows = [item.row for item in reads.range(REPOSITORIES, limit=USERS_MAX)]
     return tuple(
-        Option(
-            row.name,
-            row.name,
-            "one's own approval is enough"
+        RepositoryLine(
+            name=row.name,
+            text="one's own approval is enough"
             if row.quorum == 0
             else f"{row.quorum} approval{'' if row.quorum == 1 else 's'} by somebody else",
+            delete=_delete_repository(request.caller, row.name, number),
         )
-        for row in rows
+        for number, row in enumerate(rows)
         if request.principal.may(Right.READ, repository_scope(row.name))
+    )
+
+
+def _delete_repository(caller: Caller, name: str, number: int) -> VerbButton:
+    return VerbButton(
+        id=f"delete-repository-{number}",
+        label="Delete",
+        icon="trash",
+        action="/settings/delete-repository",
+        title=f"Delete the repository {name}?",
+        text="It must have no packages, and no channel may carry one of it. The log keeps its "
+        "history.",
+        fields=(Field(name="repository", kind="hidden", value=name), REASON),
+        why=caller.why_not(steps.DELETE_REPOSITORY, repository_scope(name)),
+        danger=True,
     )
 
 
@@ -593,8 +625,29 @@ def revoke(
     return layout.attempt(request, run, "/settings", "revoked", page)
 
 
+def delete_repository(
+    request: Request[Nothing, PageQuery, RepositoryForm],
+    repositories: RepositoryOperations,
+    pages: SettingsPages,
+    layout: Layout,
+) -> Response:
+    """Remove a repository that nothing uses."""
+    run = partial(repositories.delete, request.caller, request.body.repository, request.body.reason)
+    return layout.attempt(request, run, "/settings", "deleted", partial(pages.page_of, request))
+
+
+def _repository_scope(request: Request[Nothing, PageQuery, RepositoryForm]) -> str:
+    return repository_scope(request.body.repository)
+
+
 ROUTES = (
     page_route("/settings", show, SIGNED_IN),
+    step_route(
+        "/settings/delete-repository",
+        delete_repository,
+        steps.DELETE_REPOSITORY,
+        _repository_scope,
+    ),
     step_route("/settings/tokens", create, steps.CREATE_TOKEN),
     step_route("/settings/revoke", revoke, steps.REVOKE_TOKEN),
     step_route("/settings/password", change_password, steps.CHANGE_PASSWORD),
