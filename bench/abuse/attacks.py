@@ -23,6 +23,7 @@ UPLOAD_BYTES = 33_000_000
 CONNECTIONS_PER_SECOND = 10
 CONNECTION_BYTES_MAX = 1_000_000_000
 ANSWER_SECONDS_MAX = 60.0
+UNFINISHED_BYTES_MAX = 16_000_000  # of one request; much more than the buffers of both ends hold
 
 _CHUNKED = (
     b"POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\n"
@@ -36,6 +37,35 @@ def _connected(deadline: float) -> socket.socket:
 
 
 PORT = [0]  # of the server; one process makes one attack
+
+
+# A request whose head or trailers never end: how it begins, and what follows again and again.
+ENDLESS: Mapping[str, tuple[bytes, bytes]] = {
+    "endless headers": (b"GET /livez HTTP/1.1\r\n", b"a: b\r\n" * 1_000),
+    "endless header value": (b"GET /livez HTTP/1.1\r\na: ", b"b" * 65_536),
+    "endless URL": (b"GET /", b"b" * 65_536),
+    "endless trailers": (_CHUNKED + b"0\r\n", b"a: b\r\n" * 1_000),
+}
+
+
+def is_endless_taken(name: str, port: int) -> bool:
+    """Whether the server takes an endless request for as long as bytes arrive.
+
+    The answer does not depend on how fast the server is, only on when it closes the connection.
+
+    Raises:
+        TimeoutError: it neither reads nor closes the connection.
+    """
+    begin, again = ENDLESS[name]
+    with socket.create_connection((HOST, port), source_address=(SOURCE, 0)) as connection:
+        connection.settimeout(ANSWER_SECONDS_MAX)
+        try:
+            connection.sendall(begin)
+            for _ in range(UNFINISHED_BYTES_MAX // len(again)):
+                connection.sendall(again)
+        except ConnectionError:
+            return False
+    return True
 
 
 def _endless(begin: bytes, again: bytes) -> Callable[[float, str], None]:
@@ -136,10 +166,7 @@ def _upload(deadline: float, token: str) -> None:
 
 
 ATTACKS: Mapping[str, Callable[[float, str], None]] = {
-    "endless headers": _endless(b"GET /livez HTTP/1.1\r\n", b"a: b\r\n" * 1_000),
-    "endless header value": _endless(b"GET /livez HTTP/1.1\r\na: ", b"b" * 65_536),
-    "endless URL": _endless(b"GET /", b"b" * 65_536),
-    "endless trailers": _endless(_CHUNKED + b"0\r\n", b"a: b\r\n" * 1_000),
+    **{name: _endless(*parts) for name, parts in ENDLESS.items()},
     "silent connections": _held(SILENT, drips=False),
     "one byte per second": _held(DRIPPING, drips=True),
     "bodies of unknown members": _bodies,

@@ -6,8 +6,8 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from bench.abuse.attacks import ANSWER_SECONDS_MAX, UPLOAD_BYTES
 from bench.abuse.probes import Everyone
@@ -43,7 +43,7 @@ async def _case(
             await asyncio.sleep(SAMPLE_SECONDS)
 
     sampling = asyncio.create_task(sample())
-    with _attacked(prepared, server, name, seconds):
+    async with _attacked(prepared, server, name, seconds):
         async with asyncio.timeout(seconds + OVERTIME_SECONDS_MAX):
             await everyone.run(seconds)
     sampling.cancel()
@@ -61,9 +61,15 @@ async def _case(
     )
 
 
-@contextmanager
-def _attacked(prepared: PreparedData, server: Server, name: str, seconds: float) -> Iterator[None]:
-    """Raises: AssertionError: the abusive client itself failed."""
+@asynccontextmanager
+async def _attacked(
+    prepared: PreparedData, server: Server, name: str, seconds: float
+) -> AsyncIterator[None]:
+    """It may end later than everyone else: until then memory is sampled.
+
+    Raises:
+        AssertionError: the abusive client itself failed.
+    """
     if name == ALONE:
         yield
         return
@@ -74,7 +80,8 @@ def _attacked(prepared: PreparedData, server: Server, name: str, seconds: float)
         with attack.stdin as given:
             given.write(f"{prepared.token}\n".encode())
         yield
-        assert attack.wait(seconds + OVERTIME_SECONDS_MAX) == 0, f"{name} failed"
+        code = await asyncio.to_thread(attack.wait, seconds + OVERTIME_SECONDS_MAX)
+        assert code == 0, f"{name} failed"
     finally:
         if attack.poll() is None:
             attack.kill()

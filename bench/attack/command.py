@@ -31,7 +31,7 @@ SUBJECT = Subject(
         _part("ssrf", "forms", 70),
         _part("secrets", "secrets", 5),
         _part("agent", "hostile responses", 6),
-        _part("xss", "pages", 10),
+        _part("xss", "pages", 60),
         Part(
             "load",
             {"smoke": 1, "ci": 2, "full": 2, "long": 2},

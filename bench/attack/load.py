@@ -4,16 +4,18 @@ The abusive clients, the agents and the bounds are those of ``bench/abuse``. Mem
 others are served are judged in every mode. Times are judged only in the modes with long measures,
 on a machine that does nothing else: five seconds on a busy machine say little, so ci mode counts a
 slow case and goes on. A case that is over its time is tried once more, together with a new measure
-of the server without an abusive client.
+of the server without an abusive client. First, a single client sends each kind of endless request
+until the server closes the connection: that says whether there is a limit, at any load.
 """
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from bench.abuse import measure
-from bench.abuse.attacks import ATTACKS
+from bench.abuse.attacks import ATTACKS, ENDLESS, UNFINISHED_BYTES_MAX, is_endless_taken
 from bench.abuse.command import RATES
 from bench.abuse.results import LIVE_MS_MAX, SLOWER_TIMES_MAX, Case
 from bench.http.prepared_data import PreparedData, fill
@@ -38,6 +40,9 @@ def run(trial: Trial) -> Findings:
     with tempfile.TemporaryDirectory(prefix="load-") as home:
         prepared = fill(Path(home) / "data", 8, AGENTS.get(trial.mode, AGENTS_DEFAULT))
         with serving(prepared.data, *RATES) as server:
+            findings.failures += _list_taken(server, findings)
+            if findings.failures:
+                return findings  # a load would show nothing more
             _measure(prepared, server, measure.ALONE, WARM_UP_SECONDS)
             alone = _measure(prepared, server, measure.ALONE, seconds)
             findings.counts["most µs of /livez p99 alone"] = int(alone.live_tail_ms * 1e3)
@@ -48,6 +53,18 @@ def run(trial: Trial) -> Findings:
                     if trial.mode in TIMES_JUDGED_IN:
                         _try_again(prepared, server, name, seconds, findings)
     return findings
+
+
+def _list_taken(server: Server, findings: Findings) -> Iterator[str]:
+    for name in ENDLESS:
+        findings.counts["endless requests"] += 1
+        try:
+            is_taken = is_endless_taken(name, server.port)
+        except TimeoutError:
+            yield f"{name}: the server neither reads it nor closes the connection"
+            continue
+        if is_taken:
+            yield f"{name}: the server took {UNFINISHED_BYTES_MAX / 1e6:.0f} MB of one request"
 
 
 def _measure(prepared: PreparedData, server: Server, name: str, seconds: float) -> Case:

@@ -7,8 +7,9 @@ not hold one in the first place. Elements that only an attack makes are looked f
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from playwright.sync_api import Dialog, Page
@@ -16,15 +17,21 @@ from playwright.sync_api import TimeoutError as PageTimeout
 
 from bench.attack.hostile_values import SCRIPTS
 from bench.trials import Findings, Trial
-from tests.browser.actions import WAVES, sign_in
+from tests.browser.actions import sign_in
+from tests.browser.addresses import ADDRESSES, OUTSIDE, PARTS
 from tests.browser.dashboard_fleet import PEOPLE, DashboardFleet, serve_dashboard
+from tests.browser.furnished import furnish
 from tests.browser.gallery import launched
 from tidegate.control.operations.accounts import PersonNames
+from tidegate.dashboard.layout import HTML
+from tidegate.dashboard.routes import PAGES
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.hosts.states import HostState
 from tidegate.errors import TidegateError
+from tidegate.web.routing import Route
 
 PAGE_MILLISECONDS = 30_000
+CHANNEL = "planted"
 PLANTED = "img[src=x], svg[onload], iframe[srcdoc], [onmouseover], [onerror], a[href^=javascript]"
 META = "meta[http-equiv=refresh]"
 
@@ -37,7 +44,8 @@ def run(trial: Trial) -> Findings:
         serve_dashboard(Path(home) / "data") as fleet,
         launched() as browser,
     ):
-        paths = list(_plant(fleet, scripts, findings))
+        findings.failures += [f"no address of {path} is visited" for path in list_unvisited()]
+        paths = [*_plant(fleet, scripts, findings), *_list_pages(scripts)]
         context = browser.new_context(bypass_csp=True)
         page = context.new_page()
         page.set_default_timeout(PAGE_MILLISECONDS)
@@ -71,33 +79,64 @@ def _wrongs(page: Page, url: str) -> Iterator[str]:
         yield f"an attack's element is there: {element.evaluate('e => e.outerHTML')[:200]}"
 
 
+def list_unvisited(routes: Sequence[Route] = PAGES) -> Iterator[str]:
+    """Pages of the route table that nobody wrote an address for."""
+    shown = {route.path for route in routes if route.method == "GET" and route.produces == HTML}
+    yield from sorted(shown - {*ADDRESSES, *OUTSIDE, *PARTS})
+
+
+def _list_pages(scripts: tuple[str, ...]) -> Iterator[str]:
+    """Every page of the furnished installation, and pages that repeat what their address says."""
+    for group in (*ADDRESSES.values(), *OUTSIDE.values()):
+        yield from group
+    yield f"/signin?next={quote(scripts[0])}"
+    for script in scripts:
+        for path in ("/hosts?filter=", "/hosts?selector=", "/rollouts?q=", "/find?q=", "/"):
+            yield path + quote(script)
+
+
 def _plant(fleet: DashboardFleet, scripts: tuple[str, ...], findings: Findings) -> Iterator[str]:
-    """Write each script wherever something may be written; the pages that show it."""
+    """Write each script wherever something may be written; the pages that it makes."""
+    furnish(fleet)
     all_scripts = "\n".join(scripts)
-    fleet.publish("v1", {"service.toml": "workers = 4\n", "run": "exec web\n"})
-    fleet.channel("stable", waves=WAVES, sustained_failure_seconds=0)
-    fleet.enroll("stable", *(f"web-{number:02}" for number in range(4)))
-    rollout = fleet.promote("stable", "web.1")
+    fleet.channel(CHANNEL, sustained_failure_seconds=0)
+    fleet.enroll(CHANNEL, "planted-00")
+    rollout = fleet.promote(CHANNEL, "web.1")
     fleet.dispatch()
-    first = fleet.records(rollout, HostState.PENDING)[0].host_id
-    fleet.activate(rollout, first)
-    fleet.fail(rollout, first, all_scripts[:200])
+    host = fleet.records(rollout, HostState.PENDING)[0].host_id
+    fleet.activate(rollout, host)
+    fleet.fail(rollout, host, all_scripts[:200])
+    fleet.channel("going")
+    fleet.enroll("going", "going-00")
+    going = fleet.promote("going", "web.1")
+    yield from (f"/rollouts/{rollout}", f"/rollouts/{going}", f"/hosts/{host}")
+    yield f"/channels/{CHANNEL}"
     for number, script in enumerate(scripts):
         _person(fleet, number, script, findings)
         name = fleet.draft(f"x{number}", {"a.html": f"{script}\n{all_scripts}", "b": script})
-        _call(fleet, findings, "PATCH", f"/v1/revisions/{name}", {"annotations": {"note": script}})
+        why = {"reason": script}
+        annotations = {"annotations": {"note": script}}
+        _call(fleet, findings, "PATCH", f"/v1/revisions/{name}", annotations)
         fleet.propose(name)
-        _call(fleet, findings, "POST", f"/v1/revisions/{name}/reject", {"reason": script})
-        _call(fleet, findings, "POST", "/v1/channels/stable/hold", {"reason": script})
-        freeze = {"reason": script, "freeze_id": f"f{number}"}
-        _call(fleet, findings, "POST", "/v1/freezes", freeze)
-        _call(fleet, findings, "POST", f"/v1/rollouts/{rollout}/pause", {"reason": script})
+        _call(fleet, findings, "POST", f"/v1/revisions/{name}/reject", why)
+        _call(fleet, findings, "POST", f"/v1/channels/{CHANNEL}/hold", why)
+        _call(fleet, findings, "POST", "/v1/freezes", why | {"freeze_id": f"f{number}"})
+        for verb in ("pause", "resume"):
+            _call(fleet, findings, "POST", f"/v1/rollouts/{going}/{verb}", why)
+        window: dict[str, object] = {
+            "window_id": f"w{number}",
+            "kind": "deny",
+            "start": "2026-11-17T02:00",
+        }
+        window |= {"duration_seconds": 3_600, "channels": [CHANNEL]}
+        _call(fleet, findings, "POST", "/v1/windows", why | window)
+        yield f"/windows/w{number}/edit"
+        # On a protected channel it becomes a request; another time makes it another one.
+        start = f"2099-01-01T00:{number:02}:00Z"
+        later = why | {"release_id": "web.1", "start_at": start}
+        request = _call(fleet, findings, "POST", "/v1/channels/early/promote", later)
+        yield f"/approvals/{request['request_id']}"
         yield f"/revisions/{name}"
-        yield f"/hosts?filter={quote(script)}"
-        yield f"/{quote(script)}"
-    yield from ("/", "/channels", "/channels/stable", "/releases", "/releases?tab=waiting")
-    yield from ("/rollouts", f"/rollouts/{rollout}", "/hosts", f"/hosts/{first}", "/events")
-    yield from ("/outbox", "/plan", "/settings", f"/signin?next={quote(scripts[0])}")
 
 
 def _person(fleet: DashboardFleet, number: int, script: str, findings: Findings) -> None:
@@ -112,10 +151,16 @@ def _person(fleet: DashboardFleet, number: int, script: str, findings: Findings)
         findings.counts["written"] += 1
 
 
-def _call(fleet: DashboardFleet, findings: Findings, method: str, path: str, body: object) -> None:
+def _call(
+    fleet: DashboardFleet, findings: Findings, method: str, path: str, body: object
+) -> dict[str, Any]:
     """As somebody who may do everything; what the server refuses is not there to be shown."""
     client = fleet.served.client(fleet.served.token(PEOPLE["approver"][0]))
     seen = client.get(path.rpartition("/")[0] if method == "POST" else path).headers.get("etag")
     headers = {"if-match": seen} if seen else {}
     answer = client.request(method, path, json=body, headers=headers)
     findings.counts["written" if answer.status_code < 300 else "refused"] += 1
+    if answer.status_code >= 300:
+        findings.counts[f"refused: {answer.json()['code']}"] += 1
+    found: dict[str, Any] = answer.json()
+    return found

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from threading import Thread
 
 import msgspec
 import pytest
 
 from bench.abuse import report
-from bench.abuse.attacks import ATTACKS
+from bench.abuse.attacks import ATTACKS, ENDLESS, is_endless_taken
 from bench.abuse.results import Case, Results
 from tests.bench.harness import ROOT
 
@@ -32,6 +34,29 @@ def test_abusive_clients_neither_fill_memory_nor_lock_others_out(tmp_path: Path)
     assert report.text(results) in run.stdout
     assert [case.name for case in results.cases] == list(ATTACKS)
     assert all(case.polls >= results.agents for case in results.cases)
+
+
+def take_bytes(listener: socket.socket, bytes_max: float) -> None:
+    """One connection: read so much and close it."""
+    connection, _ = listener.accept()
+    with connection:
+        taken = 0
+        while taken < bytes_max and (part := connection.recv(65_536)):
+            taken += len(part)
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+@pytest.mark.parametrize(
+    ("bytes_max", "is_taken"), [(65_536, False), (float("inf"), True)], ids=["limit", "no limit"]
+)
+def test_finds_a_server_that_takes_an_endless_request(
+    name: str, bytes_max: float, is_taken: bool
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = Thread(target=take_bytes, args=(listener, bytes_max))
+        server.start()
+        assert is_endless_taken(name, listener.getsockname()[1]) is is_taken
+        server.join()
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from bench.attack.raw import TEMPLATES, spoil
+from bench.attack.xss import list_unvisited
 from tests.bench.harness import run_part
+from tidegate.dashboard.routes import PAGES
 
 # What a part must have done to have seen anything.
 DEMANDED = {
@@ -19,7 +22,7 @@ DEMANDED = {
     "ssrf": ("forms", 70),
     "secrets": ("secrets", 6),
     "agent": ("hostile responses", 3),
-    "xss": ("pages", 15),
+    "xss": ("pages", 60),
     "load": ("abusers", 2),
 }
 
@@ -39,3 +42,11 @@ def test_spoils_requests_the_same_way_for_the_same_seed() -> None:
 
     assert first == [spoil(Random(7), template) for template in TEMPLATES]
     assert first != list(TEMPLATES)
+
+
+def test_no_page_of_the_dashboard_is_forgotten() -> None:
+    shown = next(route for route in PAGES if route.path == "/approvals")
+    more = (*PAGES, replace(shown, path="/forgotten"))
+
+    assert list(list_unvisited()) == []
+    assert list(list_unvisited(more)) == ["/forgotten"]
