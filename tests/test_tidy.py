@@ -43,7 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "decoders": {"errors"},  # the one place where msgspec derives decoders from types
     "config": {"errors", "decoders"},
     "kernel": {"errors", "decoders", "clock"},
-    "engines": {"errors", "decoders", "kernel"},
+    "engines": {"errors", "decoders", "kernel", "lru"},
     "domain": {"errors", "decoders", "kernel"},
     "lru": set(),  # a bounded cache
     "rate_limits": {"errors", "lru"},
