@@ -53,6 +53,7 @@ from tidegate.errors import (
     Unavailable,
     Unknown,
 )
+from tidegate.kernel.futures import LightFuture
 from tidegate.kernel.model import Meta
 from tidegate.kernel.records.records import Records
 
@@ -146,27 +147,17 @@ def _read(host_id: str, content: Mapping[str, Any]) -> Report | ReportEvent:
     return ReportEvent(rollout_id=event.rollout_id, host_id=host_id, event=event)
 
 
-class SingleReport(Future[CommandOutcome]):
-    """A report of which nobody but ``told`` wants to hear, and nobody gives up.
-
-    It is a future with neither lock nor condition: to make and to resolve these takes longer than
-    to read the report.
-    """
+class SingleReport(LightFuture[CommandOutcome]):
+    """A report that calls ``told`` when it is resolved."""
 
     def __init__(self, rollout_id: str, seq: int, told: Told) -> None:
+        super().__init__()
         self.rollout_id = rollout_id
         self.seq = seq
-        self.error: BaseException | None = None
         self._told = told
 
-    def set_running_or_notify_cancel(self) -> bool:
-        return True
-
-    def set_result(self, result: CommandOutcome) -> None:  # noqa: ARG002 - that it landed is all
-        self._told(self)
-
-    def set_exception(self, exception: BaseException | None) -> None:
-        self.error = exception
+    def resolve(self, answer: CommandOutcome | BaseException) -> None:
+        super().resolve(answer)
         self._told(self)
 
 

@@ -122,7 +122,7 @@ def answer_report(
 
 def _landed(request: FastRequest, metrics: Metrics, report: SingleReport) -> None:
     try:
-        told = to_reported(report, report.error)
+        told = to_reported(report, report.exception())
     except BaseException as fault:  # noqa: BLE001 - none of our errors: a bug, and answered as one
         request.fail(fault)
         return
