@@ -1,10 +1,11 @@
 """Tidegate is a release control plane: facts and the rows folded from them, in one commit.
 
-As a library it is what ``__all__`` lists, starting with ``Log`` (docs/library.md). The names are
-imported when they are asked for, so that the command line starts fast.
+As a library it is what ``tidegate.library.__all__`` lists, starting with ``Log`` (docs/library.md).
+The names are imported when they are asked for, so that the command line starts fast.
 """
 
 from importlib import import_module
+from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,79 +13,15 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = [  # noqa: F405 - of tidegate.library
-    "ABSENT",
-    "ALL",
-    "LEASES",
-    "REPAIRS",
-    "Boundary",
-    "BoundaryMoved",
-    "Check",
-    "CheckRow",
-    "Clause",
-    "Collection",
-    "CommandOutcome",
-    "Commit",
-    "CommitKey",
-    "Conflict",
-    "CreateRow",
-    "Cross",
-    "Delete",
-    "DeleteRow",
-    "Event",
-    "EventPage",
-    "Fact",
-    "FactType",
-    "FieldRole",
-    "Fold",
-    "Folds",
-    "Index",
-    "Invalid",
-    "Key",
-    "Leases",
-    "Log",
-    "Match",
-    "Meta",
-    "Nature",
-    "NotFound",
-    "OutcomeUnknown",
-    "Partition",
-    "Put",
-    "PutRow",
-    "Query",
-    "RawRecords",
-    "Receipt",
-    "Record",
-    "Records",
-    "Refused",
-    "Rules",
-    "Schema",
-    "Slice",
-    "Store",
-    "StoreUnavailable",
-    "Stored",
-    "Subject",
-    "TidegateError",
-    "TooLarge",
-    "Triple",
-    "Unavailable",
-    "UnfencedQuery",
-    "Unknown",
-    "Untagged",
-    "UpdateRow",
-    "VersionConflict",
-    "Vocabulary",
-    "WriteMode",
-    "WritePolicy",
-    "Writers",
-    "differences",
-    "facts",
-    "perform_then_record",
-    "transition_append_event",
-]
-
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'tidegate' has no attribute {name!r}")
-    return getattr(import_module("tidegate.library"), name)
+    """A name of the library. A module of the package is left to the import that asks for it: most
+    programs import such modules, and not the library.
+    """
+    is_private = name.startswith("_") and name != "__all__"
+    found = PathFinder.find_spec(f"{__name__}.{name}", __path__)  # noqa: F405 - of this package
+    if not is_private and found is None:
+        library = import_module(f"{__name__}.library")
+        if name in ("__all__", *library.__all__):
+            return getattr(library, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,7 +19,7 @@ PRODUCT = about(ProductAdded, tags="product_id:p1")
 
 
 def test_the_package_lists_what_the_library_has() -> None:
-    assert sorted(tidegate.__all__) == sorted(library.__all__)
+    assert tidegate.__all__ is library.__all__
     for name in tidegate.__all__:
         assert getattr(tidegate, name) is getattr(library, name)
     with pytest.raises(AttributeError, match="nothing_like_it"):
@@ -31,6 +31,13 @@ def test_importing_the_package_imports_nothing_else() -> None:
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert ran.stdout.strip() == "[]"
+
+
+def test_a_module_is_imported_without_the_library() -> None:
+    code = "import sys; from tidegate import clock; print('tidegate.library' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert ran.stdout.strip() == "False"
 
 
 def test_runs_slices_with_the_folds_of_their_rows() -> None:
