@@ -28,10 +28,11 @@ from tidegate.engines.dynamodb.store import open_table
 from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.presence import LEASE_SECONDS, present
 from tidegate.errors import StoreRefused, TidegateError
+from tidegate.kernel import codec
 from tidegate.kernel.folds import Folds
-from tidegate.kernel.model import Meta
+from tidegate.kernel.model import ABSENT, Commit, Key, Meta, Put
 from tidegate.kernel.replay import changed_folds, differences
-from tidegate.kernel.store import Store
+from tidegate.kernel.store import FOLD_NUMBERS, FoldNumber, Store
 
 ADMIN = "user_admin0000"
 SHORT = 2.0  # seconds of a lease that nobody renews for long
@@ -266,8 +267,36 @@ def test_a_start_that_must_make_rows_anew_is_refused_until_it_can_be_alone(url: 
 
     with open_counted_store(url, NEWER, system_clock) as newer_store:
         assert changed_folds(newer_store, NEWER) == ()
-        assert [fold.collection.name for fold in changed_folds(newer_store, FOLDS)] == ["users"]
         assert differences(newer_store, NEWER) == []
+
+
+def test_a_version_never_rebuilds_the_rows_of_a_newer_one(url: str) -> None:
+    with open_counted_store(url, NEWER, system_clock) as newer:
+        set_up_by(newer)
+        before = newer.range("users", limit=10)
+
+    with pytest.raises(StoreRefused) as refused, open_counted_store(url, FOLDS, system_clock):
+        pass
+
+    assert refused.value.detail == (
+        "a newer version wrote rows of this log (users): upgrade Tidegate"
+    )
+    with open_counted_store(url, NEWER, system_clock) as newer:
+        assert newer.range("users", limit=10) == before
+
+
+def test_a_version_refuses_a_log_with_rows_that_it_does_not_know(url: str) -> None:
+    """It would add facts and leave these rows behind."""
+    prepared(url)
+    unknown = Put(Key(FOLD_NUMBERS.name, "shelves"), codec.encode(FoldNumber(1)), ABSENT)
+    with closing(connect(url, FOLDS.schema)) as store:
+        store.commit(Commit(system_clock(), writes=(unknown,)))
+
+    with (
+        pytest.raises(StoreRefused, match=r"\(shelves\): upgrade Tidegate"),
+        open_counted_store(url, FOLDS, system_clock),
+    ):
+        pass
 
 
 def test_of_two_newer_ones_that_start_at_once_one_makes_rows_anew_and_both_are_there_later(

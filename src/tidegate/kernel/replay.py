@@ -13,10 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tidegate.errors import (
-    TidegateError,
-    VersionConflict,
-)
+from tidegate.errors import StoreRefused, TidegateError, VersionConflict
 from tidegate.kernel import codec
 from tidegate.kernel.folds import Fold, Folds, Machine, WorkRow, step_row
 from tidegate.kernel.model import (
@@ -32,7 +29,7 @@ from tidegate.kernel.model import (
     Put,
     Record,
 )
-from tidegate.kernel.store import FOLD_NUMBERS, FoldNumber, Store, row_pages
+from tidegate.kernel.store import FOLD_NUMBERS, FoldNumber, Store, row_pages, rows
 
 PAGE = 1_000
 VERIFY_ROUNDS_MAX = 10
@@ -338,9 +335,23 @@ def _remember(
 
 
 def _numbers(store: Store, folds: Folds) -> list[Numbered]:
-    """Each fold, and the row that says which number of it wrote its collection."""
-    keys = [_number_key(fold) for fold in folds.folds]
-    return list(zip(folds.folds, _get(store, keys), strict=True))
+    """Each fold, and the row that says which number of it wrote its collection.
+
+    Raises:
+        StoreRefused: a newer program wrote them. Rows are never rebuilt by older rules.
+    """
+    numbered = {record.key.id: record for record in rows(store, FOLD_NUMBERS.name)}
+    numbered.pop(UNDER_WAY.id, None)
+    found = [(fold, numbered.pop(fold.collection.name, None)) for fold in folds.folds]
+    later = (fold.collection.name for fold, record in found if _is_newer(fold, record))
+    newer = ", ".join(sorted([*numbered, *later]))
+    if newer:
+        raise StoreRefused(f"a newer version wrote rows of this log ({newer}): upgrade Tidegate")
+    return found
+
+
+def _is_newer(fold: Fold, record: Record | None) -> bool:
+    return record is not None and codec.decode(record.data, FoldNumber).number > fold.number
 
 
 def _number_key(fold: Fold) -> Key:
