@@ -389,10 +389,11 @@ class PopulatedInstallation(ServedFleet):
         glass = {"tidegate-break-glass": "checkout%20is%20down"}
         alone = {"release_id": "web.1"}
         done(emergency.post("/v1/channels/guarded/promote", json=alone, headers=glass))
-        asked = [self._ask(self.manager, f"<new {number}>") for number in range(4)]
+        managers = [self.served.as_role(Role.RELEASE_MANAGER) for _ in range(4)]
+        asked = [self._ask(who, f"<new {number}>") for number, who in enumerate(managers)]
         paths = [f"/v1/requests/{item['request_id']}" for item in asked]
         done(self.approver.post(f"{paths[0]}/reject", json=why))
-        done(self.manager.post(f"{paths[1]}/withdraw", json={}))
+        done(managers[1].post(f"{paths[1]}/withdraw", json={}))
         done(self.manager.post("/v1/channels/guarded/hold", json=why))
         body = {"digest": asked[2]["digest"]}
         approved = done(self.approver.post(f"{paths[2]}/approve", json=body))

@@ -1004,7 +1004,7 @@ HOST_ROWS = tuple(
         status=state_labels.SILENT if number == 4 else state_labels.HOST_STATUS["enrolled"],
         labels=("env=prod", "role=web", f"zone={'abc'[number % 3]}"),
         seen_at=before(seconds=11 * number),
-        agent="0.1.0",
+        agent="0.2.0",
         runs="5c1e99d0b1a2",
         busy="web-stable@web.7" if number in (2, 5) else "",
     )
@@ -1246,7 +1246,7 @@ SETTINGS = SettingsPage(
     ),
     secret="tg_a1b2c3d4e5_3f9a2c77d0e14b8c95aa",
     facts=(
-        Option("0.1.0", "Version"),
+        Option("0.2.0", "Version"),
         Option("SQLite", "Log"),
         Option("4be1…", "Log id"),
     ),

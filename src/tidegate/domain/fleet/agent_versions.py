@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-AGENT_VERSION_MIN: Final = "0.1.0"
+AGENT_VERSION_MIN: Final = "0.2.0"
 OLD_AGENTS_COMMAND: Final = "tidegate host list --old-agent"
 NAMED_MAX: Final = 5
 
