@@ -51,9 +51,16 @@ class Table:
         name = self.collection.name
         folded = self.collection.writers is Writers.FOLDED
         stamp = "INTEGER NOT NULL" + (" REFERENCES event_log (seq)" if folded else "")
+        columns = self.collection.column_types
+        if len({column.lower() for column in columns} - RESERVED) < len(columns):
+            raise InvalidDefinition(
+                f"columns of {self.name} are the same to SQL but for their case"
+            )
+        # A new table gets its columns at once: after each ALTER TABLE, SQLite parses all tables.
+        declared = "".join(f", {self._declare(column)}" for column in columns)
         connection.execute(
             f"CREATE TABLE IF NOT EXISTS {self.name} (id TEXT NOT NULL PRIMARY KEY,"
-            f" version {stamp}, born {stamp}, data TEXT NOT NULL)"
+            f" version {stamp}, born {stamp}, data TEXT NOT NULL{declared})"
         )
         references = connection.execute(f"PRAGMA foreign_key_list({self.name})").fetchall()
         if bool(references) != folded:
@@ -65,27 +72,28 @@ class Table:
             raise StoreRefused(f"{name} holds rows that contradict it: {error}") from error
 
     def _lay_out_columns(self, connection: apsw.Connection) -> None:
-        columns = self.collection.column_types
-        if len({column.lower() for column in columns} - RESERVED) < len(columns):
-            raise InvalidDefinition(
-                f"columns of {self.name} are the same to SQL but for their case"
-            )
         present = {
             row[1]: row[2]
             for row in connection.execute(f"PRAGMA table_xinfo({self.name})").fetchall()
         }
-        for column, python_type in columns.items():
-            sql_type = "INTEGER" if python_type is int else "TEXT"
-            null = " NOT NULL" if column in self.collection.required else ""
+        for column in self.collection.column_types:
             if column not in present:
-                connection.execute(
-                    f"ALTER TABLE {self.name} ADD COLUMN {quoted(column)} {sql_type}{null}"
-                    f" GENERATED ALWAYS AS ({self._extract(column)}) VIRTUAL"
-                )
-            elif present[column] != sql_type:
+                connection.execute(f"ALTER TABLE {self.name} ADD COLUMN {self._declare(column)}")
+            elif present[column] != self._type(column):
                 raise StoreRefused(f"{self.name}.{column} is {present[column]} in the file")
         for column, values in self.collection.allowed.items():
             allow_values(connection, self.collection.name, column, values, is_optional=True)
+
+    def _declare(self, column: str) -> str:
+        """The column as it stands in a table's declaration."""
+        null = " NOT NULL" if column in self.collection.required else ""
+        return (
+            f"{quoted(column)} {self._type(column)}{null}"
+            f" GENERATED ALWAYS AS ({self._extract(column)}) VIRTUAL"
+        )
+
+    def _type(self, column: str) -> str:
+        return "INTEGER" if self.collection.column_types[column] is int else "TEXT"
 
     def _extract(self, column: str) -> str:
         """The value of the member. An index holds text only, as ``Collection.entries`` does."""
