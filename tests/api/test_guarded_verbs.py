@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.api.served_fleet import CHANNEL, ServedFleet, WireAgent, serve_fleet
+from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet, WireAgent, serve_fleet
 from tidegate.control.operations.protection import GuardedVerb
 from tidegate.control.queries.request_changes import describe_policy_changes
 from tidegate.control.runtime import CommandOutcome
@@ -107,6 +107,87 @@ def test_ends_a_hold_or_a_freeze_of_another_person_only_with_a_second_one(
     assert events(fleet, "ChannelUnheld", "FreezeEnded") == [
         *("ChannelUnheld", "FreezeEnded", "ChannelUnheld"),
     ]
+
+
+ROLLOUT_VERBS = {  # what each is sent, and the fact that it leaves
+    "retry": ("retry", {}, "OperatorClearance"),
+    "clear": ("clearance", {"mode": "waive", "hosts": ["web-01"]}, "OperatorClearance"),
+    "override": ("override", {"gate": "window"}, "GateOverridden"),
+    "skip-wave": ("skip-wave", {"wave": "all"}, "WaveSkipped"),
+    "promote-all": ("promote-all", {}, "WaveAdvanced"),
+}
+HALTED = ("retry", "clear")
+
+
+def roll_out(fleet: ServedFleet, verb: str) -> httpx2.Client:
+    """A rollout on a channel that is protected then; one that stopped, for verbs of such."""
+    assert fleet.promote("web.1").status_code == 200
+    fleet.dispatch()
+    if verb in HALTED:
+        fleet.fail("web-01")
+    protect(fleet)
+    return fleet.served.as_role(Role.RELEASE_MANAGER, Role.ON_CALL)
+
+
+@pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
+@pytest.mark.parametrize("verb", ROLLOUT_VERBS)
+def test_a_rollout_bypasses_nothing_without_a_second_person(fleet: ServedFleet, verb: str) -> None:
+    path, members, fact = ROLLOUT_VERBS[verb]
+    ann, on_call = approver(fleet), roll_out(fleet, verb)
+
+    asked = on_call.post(f"/v1/rollouts/{ROLLOUT}/{path}", json=WHY | members)
+
+    assert asked.status_code == 202, asked.text
+    assert events(fleet, fact) == []
+    own = approve(on_call, asked.json())
+    assert own.status_code == 403, own.text
+    assert events(fleet, fact) == []
+    done = approve(ann, asked.json())
+    assert done.json()["state"] == "executed", done.text
+    assert events(fleet, fact) == [fact]
+
+
+@pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
+@pytest.mark.parametrize("verb", ROLLOUT_VERBS)
+def test_break_glass_does_it_alone_and_asks_for_a_review(fleet: ServedFleet, verb: str) -> None:
+    path, members, fact = ROLLOUT_VERBS[verb]
+    ann, on_call = approver(fleet), roll_out(fleet, verb)
+
+    glass = {"tidegate-break-glass": "it%20burns"}
+    done = on_call.post(f"/v1/rollouts/{ROLLOUT}/{path}", json=WHY | members, headers=glass)
+
+    assert done.status_code == 200, done.text
+    assert events(fleet, fact, "EmergencyUsed", "RequestMade") in (
+        [fact, "EmergencyUsed"],
+        ["EmergencyUsed", fact],
+    )
+    (review,) = ann.get("/v1/requests?state=to-review").json()["items"]
+    assert review["channel"] == CHANNEL
+
+
+@pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
+def test_stopping_a_rollout_takes_one_person(fleet: ServedFleet) -> None:
+    roll_out(fleet, "retry")
+    url = f"/v1/rollouts/{ROLLOUT}"
+
+    given_up = fleet.operator.post(f"{url}/clearance", json=WHY | {"mode": "abandon"})
+
+    assert given_up.status_code == 200, given_up.text
+    assert events(fleet, "RequestMade", "EmergencyUsed") == []
+
+
+@pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
+def test_pausing_skipping_a_host_and_aborting_take_one_person(fleet: ServedFleet) -> None:
+    roll_out(fleet, "pause")
+    url = f"/v1/rollouts/{ROLLOUT}"
+
+    done = [
+        fleet.operator.post(f"{url}/{verb}", json=WHY | members)
+        for verb, members in (("pause", {}), ("skip", {"host_id": "web-02"}), ("abort", {}))
+    ]
+
+    assert [answer.status_code for answer in done] == [200, 200, 200], done[1].text
+    assert events(fleet, "RequestMade", "EmergencyUsed") == []
 
 
 @pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
