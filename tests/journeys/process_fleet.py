@@ -18,8 +18,12 @@ from multiprocessing import get_context
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
+from uuid import uuid4
 
 import httpx2
+import psycopg
+import pytest
 
 from tests.cli.shell import Ran, Shell
 from tests.servers.process import free_port
@@ -92,7 +96,8 @@ def until(condition: Callable[[], Any], what: str) -> None:
 class ServerProcess:
     """``tidegate serve`` on one log; it may be killed, and comes back on the same port."""
 
-    def __init__(self, tmp: Path, store: str) -> None:
+    def __init__(self, tmp: Path, store: str, *options: str) -> None:
+        self._options = options
         self.data = tmp / "data"
         self.store = store
         self.port = free_port()
@@ -107,7 +112,10 @@ class ServerProcess:
     def start(self) -> None:
         with self._said.open("ab") as said:
             self._process = subprocess.Popen(
-                [*PROGRAM, "serve", *self.where, "--port", str(self.port), *SERVE],
+                [
+                    *(*PROGRAM, "serve", *self.where, "--port", str(self.port)),
+                    *(*SERVE, *self._options),
+                ],
                 stdout=said,
                 stderr=said,
             )
@@ -137,6 +145,20 @@ class ServerProcess:
             self.kill()
 
 
+class WorkerProcess:
+    """``tidegate worker`` on the log of a server that runs none."""
+
+    def __init__(self, tmp: Path, server: ServerProcess) -> None:
+        with (tmp / "worker.log").open("ab") as said:
+            self._process = subprocess.Popen(
+                [*PROGRAM, "worker", *server.where], stdout=said, stderr=said
+            )
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
 def _work(place: str) -> None:
     """An agent, in a process that was forked for it."""
     said = os.open(f"{place}/log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -150,16 +172,23 @@ def _work(place: str) -> None:
 class AgentHost:
     """One host: its directories, its settings and its agent."""
 
-    def __init__(self, tmp: Path, host_id: str, url: str, token: str) -> None:
+    def __init__(
+        self, tmp: Path, host_id: str, url: str, token: str, *, channel: str = CHANNEL
+    ) -> None:
         self.host_id = host_id
         self._place = tmp / "hosts" / host_id
         (self._place / "site").mkdir(parents=True)
         (self._place / "token").write_text(token)
         for name, text in (("agent.toml", SETTINGS), ("probes.toml", PROBES)):
-            filled = text.format(url=url, place=self._place, channel=CHANNEL)
+            filled = text.format(url=url, place=self._place, channel=channel)
             (self._place / name).write_text(filled)
         self._forked: ForkServerProcess | None = None
         self._process: subprocess.Popen[bytes] | None = None
+
+    def accept(self, pattern: str) -> None:
+        """From its start on, the probe passes only content that matches this."""
+        probe = PROBES.format(place=self._place).replace('"-q", "good"', f'"-qE", "{pattern}"')
+        (self._place / "probes.toml").write_text(probe)
 
     def start(self) -> None:
         """Fork it from the process that has imported the agent."""
@@ -261,6 +290,21 @@ def policy_file(tmp: Path) -> str:
     path = tmp / "policy.json"
     path.write_text(json.dumps(POLICY))
     return str(path)
+
+
+def store_url(request: pytest.FixtureRequest, engine: str, tmp: Path) -> str:
+    """The URL of a fresh log on an engine that survives its process."""
+    name = f"journey_{uuid4().hex[:16]}"
+    match engine:
+        case "postgres":
+            url: str = request.getfixturevalue("postgres_url")
+            with psycopg.connect(url, autocommit=True) as connection:
+                connection.execute(f"CREATE DATABASE {name}")
+            return urlsplit(url)._replace(path=f"/{name}").geturl()
+        case "dynamodb":
+            endpoint = request.getfixturevalue("dynamodb_url")
+            return f"dynamodb://{name}?region=local&endpoint={endpoint}"
+    return f"sqlite:///{tmp / 'log.db'}"
 
 
 def site(tmp: Path, text: str) -> str:

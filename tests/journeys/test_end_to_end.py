@@ -14,10 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from uuid import uuid4
 
-import psycopg
 import pytest
 
 from tests.journeys.process_fleet import (
@@ -34,6 +31,7 @@ from tests.journeys.process_fleet import (
     Transcript,
     policy_file,
     site,
+    store_url,
     until,
 )
 from tests.servers.npm import TOOLS
@@ -157,18 +155,7 @@ class ProcessFleet:
 
 @pytest.fixture(params=["sqlite", "postgres", "dynamodb"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of a fresh log on each engine that survives its process."""
-    name = f"journey_{uuid4().hex[:16]}"
-    match request.param:
-        case "postgres":
-            url: str = request.getfixturevalue("postgres_url")
-            with psycopg.connect(url, autocommit=True) as connection:
-                connection.execute(f"CREATE DATABASE {name}")
-            return urlsplit(url)._replace(path=f"/{name}").geturl()
-        case "dynamodb":
-            endpoint = request.getfixturevalue("dynamodb_url")
-            return f"dynamodb://{name}?region=local&endpoint={endpoint}"
-    return f"sqlite:///{tmp_path / 'log.db'}"
+    return store_url(request, request.param, tmp_path)
 
 
 @pytest.fixture
