@@ -109,7 +109,7 @@ def test_ends_a_hold_or_a_freeze_of_another_person_only_with_a_second_one(
     ]
 
 
-ROLLOUT_VERBS = {  # what each is sent, and the fact that it leaves
+ROLLOUT_VERBS: dict[str, tuple[str, dict[str, Any], str]] = {  # path, body, fact
     "retry": ("retry", {}, "OperatorClearance"),
     "clear": ("clearance", {"mode": "waive", "hosts": ["web-01"]}, "OperatorClearance"),
     "override": ("override", {"gate": "window"}, "GateOverridden"),
