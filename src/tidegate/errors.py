@@ -6,7 +6,7 @@ exit codes or retries.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar, dataclass_transform
 
 
 class TidegateError(Exception):
@@ -18,6 +18,33 @@ class TidegateError(Exception):
         super().__init__(detail)
         self.detail = detail
         self.facts = facts
+
+
+@dataclass_transform()
+class Formatted:
+    """A leaf that declares its facts as fields and its sentence as a template of them:
+
+        class ChannelNotFound(Formatted, NotFound):
+            code = "channel_not_found"
+            message = "there is no channel {channel}"
+            channel: str
+
+    It is raised with the values of its fields, in their order: ``ChannelNotFound("web-stable")``.
+    """
+
+    message: ClassVar[str]
+    _names: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls._names = (*cls._names, *cls.__annotations__)
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        facts = dict(zip(self._names, values, strict=False)) | named
+        if len(values) + len(named) != len(self._names) or facts.keys() != {*self._names}:
+            raise TypeError(f"{type(self).__name__} takes {', '.join(self._names)}")
+        vars(self).update(facts)
+        super().__init__(self.message.format_map(facts), **facts)  # type: ignore[call-arg]
 
 
 # ── families ──────────────────────────────────────────────────────────────────────────────────────
@@ -141,13 +168,12 @@ class ProtectedField(Refused):
     code = "protected_field"
 
 
-class IdempotencyMismatch(Refused):
+class IdempotencyMismatch(Formatted, Refused):
     """The key was used before, for another request."""
 
     code = "idempotency_mismatch"
-
-    def __init__(self, key: str) -> None:
-        super().__init__(f"idempotency key {key!r} was used for another request", key=key)
+    message = "idempotency key {key!r} was used for another request"
+    key: str
 
 
 class BoundaryMoved(Conflict):
@@ -175,19 +201,15 @@ class ConditionFailed(Conflict):
     code = "condition_failed"
 
 
-class VersionConflict(ConditionFailed):
+class VersionConflict(Formatted, ConditionFailed):
     """The row is not at the version that was expected. Version 0 means: it does not exist."""
 
     code = "version_conflict"
-
-    def __init__(self, collection: str, id: str, expected: int, found: int) -> None:
-        super().__init__(
-            f"{collection}/{id} is at version {found}, expected {expected}",
-            collection=collection,
-            id=id,
-            expected=expected,
-            found=found,
-        )
+    message = "{collection}/{id} is at version {found}, expected {expected}"
+    collection: str
+    id: str
+    expected: int
+    found: int
 
 
 class StaleVersion(Conflict):

@@ -7,6 +7,7 @@ from datetime import datetime
 from tidegate.errors import (
     Conflict,
     Forbidden,
+    Formatted,
     Gone,
     Invalid,
     NotFound,
@@ -36,22 +37,20 @@ class InvalidAccess(Invalid):
     code = "invalid_access"
 
 
-class UserNotFound(NotFound):
+class UserNotFound(Formatted, NotFound):
     """There is no user of this id."""
 
     code = "user_not_found"
+    message = "there is no user {user_id}"
+    user_id: str
 
-    def __init__(self, user_id: str) -> None:
-        super().__init__(f"there is no user {user_id}", user_id=user_id)
 
-
-class TokenNotFound(NotFound):
+class TokenNotFound(Formatted, NotFound):
     """There is no API token of this id."""
 
     code = "token_not_found"
-
-    def __init__(self, token_id: str) -> None:
-        super().__init__(f"there is no token {token_id}", token_id=token_id)
+    message = "there is no token {token_id}"
+    token_id: str
 
 
 class AlreadySetUp(Conflict):
@@ -66,33 +65,28 @@ class UserExists(Conflict):
     code = "user_exists"
 
 
-class TokenExists(Conflict):
+class TokenExists(Formatted, Conflict):
     """The token was made before and shown once; revoke it and make another."""
 
     code = "token_exists"
-
-    def __init__(self, token_id: str) -> None:
-        super().__init__(
-            f"token {token_id} was made before and is not shown again", token_id=token_id
-        )
+    message = "token {token_id} was made before and is not shown again"
+    token_id: str
 
 
-class UserGone(Gone):
+class UserGone(Formatted, Gone):
     """The user was erased; nothing brings the person back."""
 
     code = "user_erased"
+    message = "{user_id} was erased"
+    user_id: str
 
-    def __init__(self, user_id: str) -> None:
-        super().__init__(f"{user_id} was erased", user_id=user_id)
 
-
-class UserIsDisabled(Refused):
+class UserIsDisabled(Formatted, Refused):
     """The user is disabled; enable it first."""
 
     code = "user_disabled"
-
-    def __init__(self, user_id: str) -> None:
-        super().__init__(f"{user_id} is disabled", user_id=user_id)
+    message = "{user_id} is disabled"
+    user_id: str
 
 
 class OwnAccess(Forbidden):
@@ -107,13 +101,11 @@ class NotAdministrator(Forbidden):
     code = "not_administrator"
 
 
-class CredentialsEnded(Refused):
+class CredentialsEnded(Formatted, Refused):
     """The session or token that asks ended while its request was on the way."""
 
     code = "credentials_ended"
-
-    def __init__(self) -> None:
-        super().__init__("The session or token of this request has ended. Sign in again.")
+    message = "The session or token of this request has ended. Sign in again."
 
 
 class NotOwner(Forbidden):

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from tidegate.errors import Conflict, Invalid, NotFound, Refused
+from tidegate.errors import Conflict, Formatted, Invalid, NotFound, Refused
 
 USERS_NAMED_MAX = 10
 
 
-class ChannelNotFound(NotFound):
+class ChannelNotFound(Formatted, NotFound):
     """There is no channel of this name."""
 
     code = "channel_not_found"
-
-    def __init__(self, channel: str) -> None:
-        super().__init__(f"there is no channel {channel}", channel=channel)
+    message = "there is no channel {channel}"
+    channel: str
 
 
 class ChannelInUse(Refused):
@@ -35,121 +34,94 @@ class ChannelInUse(Refused):
         )
 
 
-class ChannelNameUsed(Conflict):
+class ChannelNameUsed(Formatted, Conflict):
     """A channel of this name was deleted. Its history keeps the name."""
 
     code = "channel_name_used"
-
-    def __init__(self, channel: str) -> None:
-        super().__init__(
-            f"{channel} was deleted, and its history keeps the name; choose another name",
-            channel=channel,
-        )
+    message = "{channel} was deleted, and its history keeps the name; choose another name"
+    channel: str
 
 
-class ProtectionLoosened(Conflict):
+class ProtectionLoosened(Formatted, Conflict):
     """What asks for less protection than before takes a second person."""
 
     code = "protection_loosened"
-
-    def __init__(self, channel: str) -> None:
-        super().__init__(
-            f"{channel} would be protected less than before, which takes a second person",
-            channel=channel,
-        )
+    message = "{channel} would be protected less than before, which takes a second person"
+    channel: str
 
 
-class FreezeNotFound(NotFound):
+class FreezeNotFound(Formatted, NotFound):
     """No freeze of this id holds."""
 
     code = "freeze_not_found"
+    message = "there is no freeze {freeze_id}"
+    freeze_id: str
 
-    def __init__(self, freeze_id: str) -> None:
-        super().__init__(f"there is no freeze {freeze_id}", freeze_id=freeze_id)
 
-
-class QuarantineNotFound(NotFound):
+class QuarantineNotFound(Formatted, NotFound):
     """The closure is not quarantined on this channel."""
 
     code = "quarantine_not_found"
-
-    def __init__(self, channel: str, closure_hash: str) -> None:
-        super().__init__(
-            f"{closure_hash} is not quarantined on {channel}",
-            channel=channel,
-            closure_hash=closure_hash,
-        )
+    message = "{closure_hash} is not quarantined on {channel}"
+    channel: str
+    closure_hash: str
 
 
-class PinOfChannel(Refused):
+class PinOfChannel(Formatted, Refused):
     """The scope is a channel: its pin moves by promotion, with a plan and a rollout."""
 
     code = "pin_of_channel"
-
-    def __init__(self, channel: str) -> None:
-        super().__init__(
-            f"{channel} is a channel and its pin moves with a rollout; "
-            f"use `tidegate channel promote {channel} RELEASE`",
-            channel=channel,
-        )
+    message = (
+        "{channel} is a channel and its pin moves with a rollout; use `tidegate channel promote "
+        "{channel} RELEASE`"
+    )
+    channel: str
 
 
-class PublicationOfChannel(Refused):
+class PublicationOfChannel(Formatted, Refused):
     """A channel's publication follows its pin; roll back the channel."""
 
     code = "publication_of_channel"
-
-    def __init__(self, channel: str) -> None:
-        super().__init__(
-            "a channel's publication follows its pin; roll back the channel: "
-            f"`tidegate channel rollback {channel}`",
-            channel=channel,
-        )
+    message = (
+        "a channel's publication follows its pin; roll back the channel: `tidegate channel "
+        "rollback {channel}`"
+    )
+    channel: str
 
 
-class ChannelExists(Conflict):
+class ChannelExists(Formatted, Conflict):
     """A channel of this name exists already; edit it, or take another name."""
 
     code = "channel_exists"
+    message = "there is a channel {channel} already"
+    channel: str
 
-    def __init__(self, channel: str) -> None:
-        super().__init__(f"there is a channel {channel} already", channel=channel)
 
-
-class FreezeExists(Conflict):
+class FreezeExists(Formatted, Conflict):
     """A freeze of this id holds already, and says something else; take another id."""
 
     code = "freeze_exists"
+    message = "there is a freeze {freeze_id} already"
+    freeze_id: str
 
-    def __init__(self, freeze_id: str) -> None:
-        super().__init__(f"there is a freeze {freeze_id} already", freeze_id=freeze_id)
 
-
-class SupersessionExpected(Refused):
+class SupersessionExpected(Formatted, Refused):
     """The channel has a rollout already; it is superseded first, in the same commit."""
 
     code = "supersession_expected"
-
-    def __init__(self, channel: str, active_rollout_id: str) -> None:
-        super().__init__(
-            f"{channel} has {active_rollout_id}, which must be superseded first",
-            channel=channel,
-            active_rollout_id=active_rollout_id,
-        )
+    message = "{channel} has {active_rollout_id}, which must be superseded first"
+    channel: str
+    active_rollout_id: str
 
 
-class WrongPackage(Refused):
+class WrongPackage(Formatted, Refused):
     """The channel carries another package than the release is of."""
 
     code = "wrong_package"
-
-    def __init__(self, channel: str, package: str, release_id: str) -> None:
-        super().__init__(
-            f"{channel} carries {package}, {release_id} is no release of it",
-            channel=channel,
-            package=package,
-            release_id=release_id,
-        )
+    message = "{channel} carries {package}, {release_id} is no release of it"
+    channel: str
+    package: str
+    release_id: str
 
 
 class AlreadyPromoted(Refused):

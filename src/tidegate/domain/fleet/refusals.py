@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.errors import Conflict, Forbidden, Gone, Invalid, NotFound, Refused
+from tidegate.errors import Conflict, Forbidden, Formatted, Gone, Invalid, NotFound, Refused
 
 SHOWN_CHARS_MAX = 80
 
@@ -48,44 +48,38 @@ class BudgetNotFound(NotFound):
         super().__init__(f"there is no budget {budget_id[:SHOWN_CHARS_MAX]}", budget_id=budget_id)
 
 
-class HostIsEnrolled(Conflict):
+class HostIsEnrolled(Formatted, Conflict):
     """The host is enrolled by another key; a re-imaged host needs a token from `re-enroll`."""
 
     code = "host_enrolled"
-
-    def __init__(self, host_id: str) -> None:
-        super().__init__(
-            f"{host_id} is enrolled by another key; if it was re-imaged, make a token with "
-            f"tidegate host re-enroll {host_id}",
-            host_id=host_id,
-        )
+    message = (
+        "{host_id} is enrolled by another key; if it was re-imaged, make a token with tidegate "
+        "host re-enroll {host_id}"
+    )
+    host_id: str
 
 
-class HostExists(Conflict):
+class HostExists(Formatted, Conflict):
     """A join token takes no name that exists, whatever became of its host."""
 
     code = "host_exists"
-
-    def __init__(self, host_id: str) -> None:
-        super().__init__(
-            f"there is a host {host_id} already, and a join token enrolls new hosts only; if it "
-            f"was re-imaged, make a token with tidegate host re-enroll {host_id}",
-            host_id=host_id,
-        )
+    message = (
+        "there is a host {host_id} already, and a join token enrolls new hosts only; if it was "
+        "re-imaged, make a token with tidegate host re-enroll {host_id}"
+    )
+    host_id: str
 
 
-class HostLeavesProtected(Refused):
+class HostLeavesProtected(Formatted, Refused):
     """A token's labels would take the host out of a protected channel; that takes two people."""
 
     code = "host_leaves_protected"
-
-    def __init__(self, host_id: str, channel: str) -> None:
-        super().__init__(
-            f"with these labels {host_id} would leave {channel}, which is protected; make the "
-            f"token without labels, then change them with tidegate host label {host_id}",
-            host_id=host_id,
-            channel=channel,
-        )
+    message = (
+        "with these labels {host_id} would leave {channel}, which is protected; make the token "
+        "without labels, then change them with tidegate host label {host_id}"
+    )
+    host_id: str
+    channel: str
 
 
 class JoinTokenNotFound(NotFound):
@@ -97,17 +91,15 @@ class JoinTokenNotFound(NotFound):
         super().__init__(f"there is no join token {join_id[:SHOWN_CHARS_MAX]}", join_id=join_id)
 
 
-class HostGone(Gone):
+class HostGone(Formatted, Gone):
     """The host was retired; only a token from `re-enroll` brings it back."""
 
     code = "host_retired"
-
-    def __init__(self, host_id: str) -> None:
-        super().__init__(
-            f"{host_id} was retired; to bring it back, make a token with "
-            f"tidegate host re-enroll {host_id}",
-            host_id=host_id,
-        )
+    message = (
+        "{host_id} was retired; to bring it back, make a token with tidegate host re-enroll "
+        "{host_id}"
+    )
+    host_id: str
 
 
 class SelectorOverlap(Refused):
@@ -124,15 +116,13 @@ class SelectorOverlap(Refused):
         )
 
 
-class BudgetExhausted(Refused):
+class BudgetExhausted(Formatted, Refused):
     """Every slot of the budget is taken; one is free when some host settles or goes back."""
 
     code = "budget_exhausted"
-
-    def __init__(self, budget_id: str, slots: int) -> None:
-        super().__init__(
-            f"all {slots} slots of budget {budget_id} are taken", budget_id=budget_id, slots=slots
-        )
+    message = "all {slots} slots of budget {budget_id} are taken"
+    budget_id: str
+    slots: int
 
 
 class TokenRefused(Forbidden):
@@ -141,13 +131,12 @@ class TokenRefused(Forbidden):
     code = "token_refused"
 
 
-class TokenReplayed(Conflict):
+class TokenReplayed(Formatted, Conflict):
     """The enrollment token was used before; if it was you, open a session with your key."""
 
     code = "token_replayed"
-
-    def __init__(self, host_id: str) -> None:
-        super().__init__(f"the token of {host_id} was used already", host_id=host_id)
+    message = "the token of {host_id} was used already"
+    host_id: str
 
 
 class KeyRevoked(Forbidden):

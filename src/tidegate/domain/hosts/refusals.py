@@ -5,71 +5,56 @@ from __future__ import annotations
 from datetime import datetime
 
 from tidegate.domain.hosts.states import HostState
-from tidegate.errors import Forbidden, Gone, NotFound, Refused
+from tidegate.errors import Forbidden, Formatted, Gone, NotFound, Refused
 
 
-class HostNotInRollout(NotFound):
+class HostNotInRollout(Formatted, NotFound):
     """The rollout has no order for this host, so nothing can be reported about it."""
 
     code = "host_not_in_rollout"
-
-    def __init__(self, rollout_id: str, host_id: str) -> None:
-        super().__init__(
-            f"{rollout_id} has no order for {host_id}", rollout_id=rollout_id, host_id=host_id
-        )
+    message = "{rollout_id} has no order for {host_id}"
+    rollout_id: str
+    host_id: str
 
 
-class RolloutUnknown(NotFound):
+class RolloutUnknown(Formatted, NotFound):
     """There is no rollout of this id."""
 
     code = "rollout_unknown"
+    message = "there is no rollout {rollout_id}"
+    rollout_id: str
 
-    def __init__(self, rollout_id: str) -> None:
-        super().__init__(f"there is no rollout {rollout_id}", rollout_id=rollout_id)
 
-
-class WrongHost(Forbidden):
+class WrongHost(Formatted, Forbidden):
     """An agent reports for its own host only."""
 
     code = "wrong_host"
-
-    def __init__(self, host_id: str, found: str) -> None:
-        super().__init__(
-            f"{host_id} reports of {found}; an agent speaks for its own host",
-            host_id=host_id,
-            found=found,
-        )
+    message = "{host_id} reports of {found}; an agent speaks for its own host"
+    host_id: str
+    found: str
 
 
 # ── numbers and times of reports ──────────────────────────────────────────────────────────────────
 
 
-class SequenceGap(Refused):
+class SequenceGap(Formatted, Refused):
     """A report before this one is missing; send from the expected number on."""
 
     code = "sequence_gap"
-
-    def __init__(self, state: str, found: int, expected: int) -> None:
-        super().__init__(
-            f"report {found} came before report {expected}",
-            state=state,
-            found=found,
-            expected=expected,
-        )
+    message = "report {found} came before report {expected}"
+    state: str
+    found: int
+    expected: int
 
 
-class SequenceRegression(Refused):
+class SequenceRegression(Formatted, Refused):
     """A report of this number is known already; it changes nothing."""
 
     code = "sequence_regression"
-
-    def __init__(self, state: str, found: int, expected: int) -> None:
-        super().__init__(
-            f"report {found} is known, the next one is {expected}",
-            state=state,
-            found=found,
-            expected=expected,
-        )
+    message = "report {found} is known, the next one is {expected}"
+    state: str
+    found: int
+    expected: int
 
 
 class ClockSkew(Refused):
@@ -134,17 +119,13 @@ class UnsustainedFailure(HostInvariant):
     code = "unsustained_failure"
 
 
-class HostBusy(Refused):
+class HostBusy(Formatted, Refused):
     """The host has an order already; the next one waits until that is done with."""
 
     code = "host_busy"
-
-    def __init__(self, host_id: str, rollout_id: str) -> None:
-        super().__init__(
-            f"{host_id} is busy with its order of {rollout_id}",
-            host_id=host_id,
-            rollout_id=rollout_id,
-        )
+    message = "{host_id} is busy with its order of {rollout_id}"
+    host_id: str
+    rollout_id: str
 
 
 class HostUnderWay(Refused):
@@ -161,18 +142,14 @@ class HostUnderWay(Refused):
         )
 
 
-class OrderRepeated(Refused):
+class OrderRepeated(Formatted, Refused):
     """The host has the order of this attempt already."""
 
     code = "order_repeated"
-
-    def __init__(self, rollout_id: str, host_id: str, attempt: int) -> None:
-        super().__init__(
-            f"{host_id} has attempt {attempt} of {rollout_id} already",
-            rollout_id=rollout_id,
-            host_id=host_id,
-            attempt=attempt,
-        )
+    message = "{host_id} has attempt {attempt} of {rollout_id} already"
+    rollout_id: str
+    host_id: str
+    attempt: int
 
 
 class OrderCancelled(Gone):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.errors import Conflict, Invalid, NotFound, Refused
+from tidegate.errors import Conflict, Formatted, Invalid, NotFound, Refused
 
 
 class SubscriptionNotFound(NotFound):
@@ -43,10 +43,8 @@ class NothingWaits(Refused):
         super().__init__(f"Nothing waits to be sent to {name}.", subscription=name)
 
 
-class AddressMissing(NotFound):
+class AddressMissing(Formatted, NotFound):
     """The address of a subscription was erased, or is not in this database."""
 
     code = "address_missing"
-
-    def __init__(self) -> None:
-        super().__init__("The subscription has no address. Edit it to give it one.")
+    message = "The subscription has no address. Edit it to give it one."

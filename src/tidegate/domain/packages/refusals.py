@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from tidegate.errors import (
     Conflict,
     Forbidden,
+    Formatted,
     IllegalTransition,
     Invalid,
     NotFound,
@@ -42,15 +43,12 @@ class InvalidMember(Invalid):
     code = "invalid_argument"
 
 
-class LifecycleInvalidCreate(Invalid):
+class LifecycleInvalidCreate(Formatted, Invalid):
     """A package revision is created as Draft; the other states are reached from there."""
 
     code = "lifecycle_invalid_create"
-
-    def __init__(self, value: str) -> None:
-        super().__init__(
-            f"cannot create a package revision with lifecycle value '{value}'", value=value
-        )
+    message = "cannot create a package revision with lifecycle value '{value}'"
+    value: str
 
 
 class LifecycleUnsupported(Invalid):
@@ -110,13 +108,12 @@ class RepositoryNotFound(NotFound):
         super().__init__(f"there is no repository {name}", repository=name)
 
 
-class PackageNotFound(NotFound):
+class PackageNotFound(Formatted, NotFound):
     """There is no package of this path, and there never was a published one."""
 
     code = "package_not_found"
-
-    def __init__(self, package: str) -> None:
-        super().__init__(f"there is no package {package}", package=package)
+    message = "there is no package {package}"
+    package: str
 
 
 class RevisionNotFound(NotFound):
@@ -164,15 +161,13 @@ class PathOverlap(Conflict):
     code = "path_overlap"
 
 
-class OwnerBusy(Conflict):
+class OwnerBusy(Formatted, Conflict):
     """An owner has one open revision per package; finish or delete that one first."""
 
     code = "owner_busy"
-
-    def __init__(self, owner: str, revision: str) -> None:
-        super().__init__(
-            f"{revision} is open in the name of {owner} already", owner=owner, revision=revision
-        )
+    message = "{revision} is open in the name of {owner} already"
+    owner: str
+    revision: str
 
 
 class DeletionPlanOutdated(Conflict):
@@ -202,17 +197,13 @@ class Terminating(Conflict):
         super().__init__(f"{name} is being deleted and waits for its finalizers", revision=name)
 
 
-class DigestMismatch(Conflict):
+class DigestMismatch(Formatted, Conflict):
     """The content is not the one that you looked at."""
 
     code = "digest_mismatch"
-
-    def __init__(self, expected: str, current: str) -> None:
-        super().__init__(
-            f"the content is {current}, you looked at {expected}",
-            expected=expected,
-            current=current,
-        )
+    message = "the content is {current}, you looked at {expected}"
+    expected: str
+    current: str
 
 
 # ── a rule says no in this state ──────────────────────────────────────────────────────────────────
@@ -378,10 +369,9 @@ class StillReferenced(Forbidden):
 # ── the store is damaged ──────────────────────────────────────────────────────────────────────────
 
 
-class LifecycleInvalidOriginal(TidegateError):
+class LifecycleInvalidOriginal(Formatted, TidegateError):
     """The stored lifecycle is none that exists: the row was damaged, nothing is decided on it."""
 
     code = "lifecycle_invalid_original"
-
-    def __init__(self, value: str) -> None:
-        super().__init__(f"invalid original lifecycle value: {value}", value=value)
+    message = "invalid original lifecycle value: {value}"
+    value: str

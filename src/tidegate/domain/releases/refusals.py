@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from tidegate.errors import ConditionFailed, Conflict, Forbidden, Refused
+from tidegate.errors import ConditionFailed, Conflict, Forbidden, Formatted, Refused
 
 
-class DuplicateEvent(ConditionFailed):
+class DuplicateEvent(Formatted, ConditionFailed):
     """The key of an event or of evidence is used already, and says something else."""
 
     code = "duplicate_event"
-
-    def __init__(self, row: str) -> None:
-        super().__init__(f"{row} exists already with other content", row=row)
+    message = "{row} exists already with other content"
+    row: str
 
 
 class ReleaseNotPinnable(Refused):
@@ -20,15 +19,13 @@ class ReleaseNotPinnable(Refused):
     code = "release_not_pinnable"
 
 
-class ReleaseTaken(Conflict):
+class ReleaseTaken(Formatted, Conflict):
     """Another revision is this release already; publish under another package path."""
 
     code = "release_taken"
-
-    def __init__(self, release_id: str, revision: str) -> None:
-        super().__init__(
-            f"{release_id} is {revision} already", release_id=release_id, revision=revision
-        )
+    message = "{release_id} is {revision} already"
+    release_id: str
+    revision: str
 
 
 class StillPinned(Forbidden):

@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from tidegate.errors import Conflict, NotFound, Refused
+from tidegate.errors import Conflict, Formatted, NotFound, Refused
 
 
-class RequestNotFound(NotFound):
+class RequestNotFound(Formatted, NotFound):
     """There is no request of this name."""
 
     code = "request_not_found"
-
-    def __init__(self, request_id: str) -> None:
-        super().__init__(
-            f"there is no request {request_id}; see them with `tidegate request list`",
-            request_id=request_id,
-        )
+    message = "there is no request {request_id}; see them with `tidegate request list`"
+    request_id: str
 
 
 class RequestOver(Refused):
@@ -111,32 +107,28 @@ class OwnRequest(Refused):
         )
 
 
-class NotOwnRequest(Refused):
+class NotOwnRequest(Formatted, Refused):
     """Only who made a request withdraws it."""
 
     code = "not_own_request"
-
-    def __init__(self, request_id: str) -> None:
-        super().__init__(
-            f"Only the person who made request {request_id} can withdraw it; reject it instead: "
-            f"tidegate request reject {request_id} --reason …",
-            request_id=request_id,
-        )
+    message = (
+        "Only the person who made request {request_id} can withdraw it; reject it instead: "
+        "tidegate request reject {request_id} --reason …"
+    )
+    request_id: str
 
 
-class ApprovalsMissing(Refused):
+class ApprovalsMissing(Formatted, Refused):
     """Not enough people have approved the request."""
 
     code = "approvals_missing"
-
-    def __init__(self, request_id: str, found: int, needed: int) -> None:
-        super().__init__(
-            f"{found} of {needed} people approved request {request_id}; the next one runs: "
-            f"tidegate request approve {request_id}",
-            request_id=request_id,
-            found=found,
-            needed=needed,
-        )
+    message = (
+        "{found} of {needed} people approved request {request_id}; the next one runs: tidegate "
+        "request approve {request_id}"
+    )
+    request_id: str
+    found: int
+    needed: int
 
 
 class NobodyElseApproves(Refused):
@@ -167,13 +159,9 @@ class BreakGlassForbidden(Refused):
         super().__init__(f"{channel} allows no break-glass; ask {asked}.", channel=channel)
 
 
-class NotProtected(Conflict):
+class NotProtected(Formatted, Conflict):
     """The channel is not protected any more; do it at once."""
 
     code = "not_protected"
-
-    def __init__(self, channel: str) -> None:
-        super().__init__(
-            f"{channel} is not protected (any more), so it takes no request; do it at once.",
-            channel=channel,
-        )
+    message = "{channel} is not protected (any more), so it takes no request; do it at once."
+    channel: str

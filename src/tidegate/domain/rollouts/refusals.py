@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from tidegate.errors import NotFound, Refused
+from tidegate.errors import Formatted, NotFound, Refused
 
 
-class RolloutInvariant(Refused):
+class RolloutInvariant(Formatted, Refused):
     """The event would make the rollout say what is not true of its hosts."""
 
     code = "rollout_invariant"
-
-    def __init__(self, rollout_id: str, state: str, broken: str) -> None:
-        super().__init__(
-            f"{rollout_id} in state {state}: {broken}",
-            rollout_id=rollout_id,
-            state=state,
-            broken=broken,
-        )
+    message = "{rollout_id} in state {state}: {broken}"
+    rollout_id: str
+    state: str
+    broken: str
 
 
-class RollbackRunning(Refused):
+class RollbackRunning(Formatted, Refused):
     """Hosts still go back to what ran before; wait for their word, or for their deadline."""
 
     code = "rollback_running"
-
-    def __init__(self, rollout_id: str, hosts: int) -> None:
-        super().__init__(
-            f"hosts of {rollout_id} that still roll back: {hosts}",
-            rollout_id=rollout_id,
-            hosts=hosts,
-        )
+    message = "hosts of {rollout_id} that still roll back: {hosts}"
+    rollout_id: str
+    hosts: int
 
 
 class NothingToContinue(Refused):
@@ -60,15 +52,11 @@ class WaveNotFound(NotFound):
         )
 
 
-class WavePassed(Refused):
+class WavePassed(Formatted, Refused):
     """The rollout went on from this wave already, so there is nothing to skip."""
 
     code = "wave_passed"
-
-    def __init__(self, rollout_id: str, wave: str, current: str) -> None:
-        super().__init__(
-            f"{rollout_id} is at wave {current}, so wave {wave} can't be skipped any more",
-            rollout_id=rollout_id,
-            wave=wave,
-            current=current,
-        )
+    message = "{rollout_id} is at wave {current}, so wave {wave} can't be skipped any more"
+    rollout_id: str
+    wave: str
+    current: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from tidegate.errors import Conflict, Invalid, NotFound, Refused
+from tidegate.errors import Conflict, Formatted, Invalid, NotFound, Refused
 
 
 class MalformedWindow(Invalid):
@@ -17,26 +17,22 @@ class MalformedWindow(Invalid):
         super().__init__("; ".join(faults), faults=tuple(faults))
 
 
-class WindowNotFound(NotFound):
+class WindowNotFound(Formatted, NotFound):
     """There is no window of this name."""
 
     code = "window_not_found"
+    message = "there is no window {window_id}"
+    window_id: str
 
-    def __init__(self, window_id: str) -> None:
-        super().__init__(f"there is no window {window_id}", window_id=window_id)
 
-
-class WindowExists(Conflict):
+class WindowExists(Formatted, Conflict):
     """There is a window of this name with other members; edit it, or choose another name."""
 
     code = "window_exists"
-
-    def __init__(self, window_id: str) -> None:
-        super().__init__(
-            f"there is a window {window_id} already; change it with "
-            f"`tidegate window edit {window_id}`",
-            window_id=window_id,
-        )
+    message = (
+        "there is a window {window_id} already; change it with `tidegate window edit {window_id}`"
+    )
+    window_id: str
 
 
 class WindowClosed(Refused):

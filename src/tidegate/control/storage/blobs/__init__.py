@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Final, Protocol
 
-from tidegate.errors import InvalidInput, NotFound, Unavailable
+from tidegate.errors import Formatted, InvalidInput, NotFound, Unavailable
 
 ALGORITHM: Final = "sha256"
 CHUNK_BYTES: Final = 256 * 1024  # of a piece: each transfer holds two or three of them
@@ -27,22 +27,21 @@ _DIGEST = re.compile(rf"{ALGORITHM}:([0-9a-f]{{64}})")
 Content = bytes | Iterable[bytes]
 
 
-class BlobMissing(NotFound):
+class BlobMissing(Formatted, NotFound):
     """No blob has this digest; it was never put, or it was collected."""
 
     code = "blob_missing"
+    message = "there is no blob {digest}"
+    digest: str
 
-    def __init__(self, digest: str) -> None:
-        super().__init__(f"there is no blob {digest}", digest=digest)
 
-
-class BlobDamaged(Unavailable):
+class BlobDamaged(Formatted, Unavailable):
     """The stored bytes are not those that were put: restore the blob from a copy."""
 
     code = "blob_damaged"
-
-    def __init__(self, digest: str, found: str) -> None:
-        super().__init__(f"{digest} reads as {found}", digest=digest, found=found)
+    message = "{digest} reads as {found}"
+    digest: str
+    found: str
 
 
 class BlobsForeign(Unavailable):
