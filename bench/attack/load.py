@@ -62,9 +62,10 @@ def _list_taken(server: Server, findings: Findings) -> Iterator[str]:
             is_taken = is_endless_taken(name, server.port)
         except TimeoutError:
             yield f"{name}: the server neither reads it nor closes the connection"
-            continue
+            return
         if is_taken:
             yield f"{name}: the server took {UNFINISHED_BYTES_MAX / 1e6:.0f} MB of one request"
+            return
 
 
 def _measure(prepared: PreparedData, server: Server, name: str, seconds: float) -> Case:

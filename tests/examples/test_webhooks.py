@@ -57,7 +57,11 @@ class ReceiverProcess:
 
     def target(self, *secrets: str) -> WebhookTarget:
         return WebhookTarget(
-            f"http://{self.place}/", secrets, allowed=(self.place,), observable=True
+            f"http://{self.place}/",
+            secrets,
+            allowed=(self.place,),
+            observable=True,
+            timeout_seconds=60.0,
         )
 
 
@@ -156,6 +160,7 @@ def test_an_old_request_is_refused(receiver: ReceiverProcess) -> None:
         f"http://{receiver.place}/",
         (SECRET,),
         allowed=(receiver.place,),
+        timeout_seconds=60.0,
         clock=lambda: system_clock() - timedelta(minutes=10),
     )
 

@@ -18,6 +18,7 @@ from tests.servers.process import free_port
 from tidegate.control.operations.subscriptions import NewTarget
 from tidegate.domain.notifications.refusals import NothingWaits, SubscriptionNotFound
 from tidegate.domain.notifications.rows import NoticeQueue
+from tidegate.errors import LeaseLost
 
 REAL: dict[str, Any] = {"engines": None, "reason": "engines are compared by the contract"}
 
@@ -104,6 +105,38 @@ def test_what_happens_while_nobody_listens_arrives_later_in_order(tmp_path: Path
         positions = [item["position"] for item in notified.received()]
         assert positions == sorted(set(positions))
         assert notified.differences() == []
+
+
+@pytest.mark.req("NT-1", **REAL)
+def test_what_was_sent_and_not_recorded_is_sent_again_under_its_id(
+    notified: NotifiedFleet,
+) -> None:
+    """While the receiver answers, another process takes over: the first one may record nothing."""
+    notified.subscribe()
+    told = holds(notified, 2)
+    second = NotifiedFleet(notified.fleet, notified.receiver)
+    taken_over: list[bool] = []
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        if not taken_over:
+            notified.clock.advance(timedelta(minutes=1))
+            taken_over.append(second.leader.lead())
+        reply(handler, 204)
+
+    notified.receiver.answer = answer
+    with pytest.raises(LeaseLost):
+        notified.tell()
+    assert taken_over == [True]
+    assert queue(notified).waiting == 2
+
+    second.tell()
+
+    ids = [headers["webhook-id"] for _, headers, _ in notified.receiver.requests]
+    assert ids == [ids[0], ids[0], ids[2]]
+    assert notified.events()[1:] == told
+    assert queue(notified).delivered == 2
+    assert notified.differences() == []
+    second.sender.close()
 
 
 def test_waits_are_a_second_and_five_minutes_at_most(notified: NotifiedFleet) -> None:
