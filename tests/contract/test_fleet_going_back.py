@@ -6,6 +6,8 @@ a rollback takes. Promotion, dispatcher, queue and lanes work together.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from tests.contract.in_process_fleet import InProcessFleet
 from tests.domain.registry import OfferRelease, digest_of, offer_release
 from tidegate.control.operations.promotion import RollBackChannel
 from tidegate.control.queries.ladder import read_ladder
+from tidegate.control.runtime import Control
 from tidegate.domain.channels.facts import ChannelEdge
 from tidegate.domain.channels.refusals import NothingToGoBackTo, NotOnLadder
 from tidegate.domain.channels.rows import Quarantined
@@ -36,6 +39,7 @@ from tidegate.domain.rollouts.promotion import PromotionResult
 from tidegate.domain.rollouts.rows import ReleaseStanding, standing_key
 from tidegate.domain.rollouts.states import RolloutState, Word
 from tidegate.kernel import codec
+from tidegate.kernel.model import Commit, Receipt
 from tidegate.kernel.replay import differences
 
 PROD, HOST = "prod", "p1"
@@ -241,6 +245,37 @@ def test_protects_what_it_would_roll_back_to(fleet: InProcessFleet, lifecycle: s
             fleet.execute(offer_release, ending(release, lifecycle))
         assert refused.value.facts["channels"] == (PROD,)
     fleet.execute(offer_release, ending("web.1", lifecycle))
+    check_replay(fleet)
+
+
+def control_that_waits(fleet: InProcessFleet, meanwhile: Callable[[], object]) -> Control:
+    """A second server: between its first decision and the commit comes ``meanwhile``."""
+    once = [meanwhile]
+
+    def submit(commit: Commit) -> Future[Receipt]:
+        if once:
+            once.pop()()
+        return fleet.control_plane.submit(commit)
+
+    return Control(fleet.store, FOLDS, submit, clock=fleet.clock, sleep=lambda seconds: None)
+
+
+@pytest.mark.req("OP-5")
+@pytest.mark.parametrize("lifecycle", ["DeletionProposed", "Deleted"])
+def test_a_promotion_that_lands_before_the_end_of_its_release_commits_wins(
+    fleet: InProcessFleet, lifecycle: str
+) -> None:
+    """Who decided to end the release saw that no channel wanted it; the commit knows better."""
+    begin(fleet)
+    good(fleet, "web.1")
+    control = control_that_waits(fleet, lambda: good(fleet, "web.2"))
+
+    with pytest.raises(StillPinned, match=r"it is what prod wants"):
+        control.execute(offer_release, ending("web.2", lifecycle))
+
+    control = control_that_waits(fleet, lambda: good(fleet, "web.3"))
+    with pytest.raises(StillRollbackTarget, match=r"prod would roll back to it"):
+        control.execute(offer_release, ending("web.2", lifecycle))
     check_replay(fleet)
 
 

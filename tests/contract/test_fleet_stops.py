@@ -28,6 +28,7 @@ from tidegate.domain.channels.slices import (
     start_freeze,
     unhold_channel,
 )
+from tidegate.domain.channels.stops import EVERYWHERE, stops_keys
 from tidegate.domain.composition import FOLDS
 from tidegate.domain.fleet.rows import Budget, budget_key
 from tidegate.domain.gates.explain import explain
@@ -404,6 +405,36 @@ def test_a_stop_that_was_answered_before_the_acknowledgement_commits_wins(
     end(other)
     assert _taken(lanes, report_event, acks[0]) is None
     assert differences(one.store, FOLDS) == []
+
+
+@pytest.mark.req("OP-7")
+def test_acknowledgements_of_two_channels_depend_on_no_row_in_common(fleet: InProcessFleet) -> None:
+    """One row for all channels would be a conflict of every transaction with every other."""
+    names = [f"rim{number}" for number in range(200)]
+    assert {stops_keys(name)[1].id for name in names} == {*EVERYWHERE}
+    other = next(name for name in names if stops_keys(name)[1] != stops_keys("edge")[1])
+    ordered(fleet, "h1")
+    fleet.create(other)
+    fleet.enroll("h2", channel=other)
+    rollouts = {"h1": ROLLOUT, "h2": fleet.promote(other, "web.1")}
+    assert fleet.dispatch().ordered == 1
+    commits: list[Commit] = []
+
+    def submit(commit: Commit) -> Future[Receipt]:
+        commits.append(commit)
+        return fleet.control_plane.submit(commit)
+
+    lanes = Lanes(fleet.store, FOLDS, submit, clock=fleet.clock, threads=InlineExecutor())
+    said = {"target_closure": TARGET, "current_closure_at_dispatch": OLD}
+    for host_id, rollout_id in rollouts.items():
+        event = fleet.event(DispatchAck, rollout_id, host_id, **said)
+        ack = ReportEvent(rollout_id=rollout_id, host_id=host_id, event=event)
+        lanes.record(rollout_id, report_event, ack).result()
+
+    first, second = ({write.key for write in commit.writes} for commit in commits)
+    assert {*stops_keys("edge")} <= first
+    assert {*stops_keys(other)} <= second
+    assert first & second == set()
 
 
 @pytest.mark.req("OP-7")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.domain.gate_inputs import channel, fleet
 from tidegate.cli.channel_policy import EXAMPLE
 from tidegate.domain.channels.default_policy import DEFAULT_POLICY, example
-from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy
+from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy, WaveSpec
 from tidegate.domain.channels.policy_document import (
     PolicyChange,
     changes,
@@ -137,3 +138,45 @@ def test_says_what_would_change() -> None:
     assert found[3].before.items() >= rest.items()
     assert found[3].after is None
     assert changes(after, after) == ()
+
+
+def test_what_a_stored_policy_leaves_out_keeps_its_meaning() -> None:
+    """Facts, rows and plans omit what equals the default, so a default never changes. A safer one
+    is written out by who creates a channel.
+    """
+    assert msgspec.to_builtins(ChannelPolicy()) == {}
+    policy = msgspec.json.decode(b"{}", type=ChannelPolicy)
+    wave = msgspec.json.decode(b"{}", type=WaveSpec)
+    assert msgspec.structs.asdict(policy) == {
+        "waves": (),
+        "on_failure": "rollback-and-halt",
+        "sustained_failure_seconds": 120,
+        "ack_seconds": 900,
+        "activation_seconds": 600,
+        "topology_seconds": 300,
+        "convergence_seconds": 900,
+        "rollback_seconds": 600,
+        "deferral_seconds": 604_800,
+        "must_fit": False,
+        "offline_grace_seconds": None,
+        "retention_seconds": 7_776_000,
+        "freshness_seconds": None,
+        "edges": (),
+        "host_edges": (),
+        "auto_promote": False,
+        "auto_rollback": False,
+        "operations": (),
+    }
+    assert msgspec.structs.asdict(wave) == {
+        "name": "",
+        "selector": "*",
+        "percent": None,
+        "count": None,
+        "soak_seconds": 0,
+        "failures_max": None,
+        "failures_max_percent": None,
+        "converged_min": 1,
+        "success_percent": 100,
+        "delay_seconds": 0,
+        "manual": False,
+    }
