@@ -62,6 +62,29 @@ def test_checks_a_policy_of_any_form_without_a_channel(fleet: ServedFleet) -> No
     assert fleet.viewer.post(CHECK, json={"policy": {}, "channel": "none"}).status_code == 404
 
 
+def test_checks_a_policy_on_a_channel_that_is_still_to_be_created(fleet: ServedFleet) -> None:
+    fleet.create()
+    body = {
+        "channel": "next",
+        "package": "default/web",
+        "selector": "tier=canary",
+        "policy": {"waves": [{"name": "all", "converged_min": 9}], "edges": ["nowhere"]},
+    }
+
+    faulty = fleet.viewer.post(CHECK, json=body).json()
+    edged = {**body, "policy": {"waves": [{"converged_min": 9}], "edges": [CHANNEL]}}
+    sound = fleet.viewer.post(CHECK, json=edged).json()
+    wrong = fleet.viewer.post(CHECK, json=body | {"selector": "=="})
+
+    assert [fault["sentence"] for fault in faulty["faults"]] == [
+        "next waits for nowhere, which does not exist."
+    ]
+    assert (sound["faults"], sound["changes"]) == ([], None)
+    assert "the wave takes 1 host now" in sound["warnings"][0]["sentence"]
+    assert (wrong.status_code, wrong.json()["code"]) == (400, "invalid_selector")
+    assert fleet.viewer.get("/v1/channels/next").status_code == 404, "nothing is created"
+
+
 def test_refuses_a_policy_with_every_fault_at_once(fleet: ServedFleet) -> None:
     policy = {"waves": [{"percent": 0}, {"count": 0}]}
     body = {"channel": CHANNEL, "package": "default/web", "selector": "app=web", "policy": policy}

@@ -134,6 +134,19 @@ def test_status_exits_with_1_only_for_what_needs_the_caller(
     assert "Rolling out, wave 1 of " in going.out
 
 
+def test_checks_a_policy_before_its_channel_exists(operator: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "policy.json"
+    file.write_text(json.dumps({**POLICY, "edges": ["early"]}))
+    check = ("channel", "policy", "late", "--check", str(file))
+
+    alone = operator.run(*check)
+    placed = operator.run(*check, "--package", "web", "--hosts", "env=prod")
+
+    assert (alone.code, "there is no channel late yet" in alone.err) == (0, True), alone
+    assert "can be used" in alone.out
+    assert (placed.code, "late waits for early, which does not exist" in placed.out) == (2, True)
+
+
 def test_holds_and_freezes(operator: Shell, tmp_path: Path) -> None:
     make_channel(operator, tmp_path)
 

@@ -9,7 +9,7 @@ import click
 from tidegate.cli.completion import names
 from tidegate.cli.context import CommandContext, VerbCommand, with_context
 from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.cli.output import json_of, say
+from tidegate.cli.output import json_of, note, say
 from tidegate.cli.paths import at
 
 POLICY_BYTES_MAX = 256 * 1024
@@ -51,6 +51,8 @@ def load_policy(file: str) -> Any:
 )
 @click.option("--diff", metavar="FILE", help="Show what FILE would change on CHANNEL.")
 @click.option("--channel", "named", metavar="CHANNEL", help="The channel that --check is for.")
+@click.option("--package", metavar="PACKAGE", help="With --check: of a channel to be created.")
+@click.option("--hosts", "selector", metavar="SELECTOR", help="With --check: its hosts.")
 @with_context
 def policy(
     context: CommandContext,
@@ -59,6 +61,8 @@ def policy(
     check: str | None,
     diff: str | None,
     named: str | None,
+    package: str | None,
+    selector: str | None,
 ) -> None:
     """Show the policy of CHANNEL with every member, or check one. Changes nothing."""
     if example:
@@ -78,13 +82,33 @@ def policy(
     body: dict[str, Any] = {"policy": load_policy(file)}
     if channel is not None:
         body["channel"] = channel
-    found = context.client.write("POST", at("policies", "check"), body).json()
+    if package is not None and selector is not None:
+        body |= {"package": package, "selector": selector}
+    found = _check(context, body, channel)
     if not context.is_for_people:
         context.card(found, [])
     else:
         _print_check(found, file, is_compared=diff is not None)
     if found["faults"]:
         raise SystemExit(ExitCode.USAGE)
+
+
+def _check(context: CommandContext, body: dict[str, Any], channel: str | None) -> Any:
+    """Check a policy on its channel; one that does not exist yet is checked without hosts.
+
+    Raises: CommandExit.
+    """
+    path = at("policies", "check")
+    try:
+        return context.client.write("POST", path, body).json()
+    except CommandExit as stop:
+        if stop.code is not ExitCode.NOT_FOUND:
+            raise
+    note(
+        f"there is no channel {channel} yet, so {channel} is checked without its hosts and edges; "
+        "to check it with them, say --package and --hosts"
+    )
+    return context.client.write("POST", path, {"policy": body["policy"]}).json()
 
 
 def _print_check(found: Any, file: str, *, is_compared: bool) -> None:

@@ -88,6 +88,7 @@ EDGES_MAX = 64
 
 ChannelName = ScopeName
 Reason = Annotated[str, Meta(min_length=1, max_length=1_024)]
+PackageName = Annotated[str, Meta(min_length=1, max_length=256)]
 SelectorText = Annotated[str, Meta(min_length=1, max_length=1_024)]
 
 
@@ -130,7 +131,7 @@ class ChannelReading(ReadQuery, frozen=True, kw_only=True):
 
 class NewChannel(Input, frozen=True, kw_only=True):
     channel: ChannelName
-    package: Annotated[str, Meta(min_length=1, max_length=256)]
+    package: PackageName
     selector: SelectorText
     policy: PolicyGiven | None = None
 

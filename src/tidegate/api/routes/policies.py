@@ -6,7 +6,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from tidegate.api.routes.channels import ChannelName, ChannelPath, demand, scope_of
+from tidegate.api.routes.channels import (
+    ChannelName,
+    ChannelPath,
+    PackageName,
+    SelectorText,
+    demand,
+    scope_of,
+)
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.queries.policies import check_document
 from tidegate.control.queries.reads import Reads
@@ -16,6 +23,9 @@ from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.channels.policy import PolicyFinding
 from tidegate.domain.channels.policy_document import PolicyChange, changes, write_out
 from tidegate.domain.channels.refusals import ChannelNotFound
+from tidegate.domain.fleet.refusals import InvalidSelector
+from tidegate.domain.fleet.rows import ChannelScope
+from tidegate.domain.fleet.selectors import parse
 from tidegate.web.inputs import Input, Nothing, ReadQuery
 from tidegate.web.routing import Request, Response, Route, requires, requires_somewhere
 
@@ -25,6 +35,8 @@ class PolicyAsked(Input, frozen=True, kw_only=True):
 
     policy: Any
     channel: ChannelName | None = None  # whose hosts it would meet
+    package: PackageName | None = None  # of a channel that does not exist yet
+    selector: SelectorText | None = None  # of a channel that does not exist yet
 
 
 class PolicyShown(Struct, frozen=True):
@@ -58,7 +70,11 @@ def check(
     body = request.body
     if body.channel is not None:
         demand_permission(request.principal, (Verb.READ,), channel_scope(body.channel))
-    read, found, channel = check_document(reads, fleet_reader, body.policy, body.channel)
+    planned = None
+    if body.channel is not None and body.package is not None and body.selector is not None:
+        parse(body.selector)
+        planned = ChannelScope(body.channel, body.package, body.selector)
+    read, found, channel = check_document(reads, fleet_reader, body.policy, body.channel, planned)
     is_sound = not found.faults
     compared = is_sound and channel is not None
     answer = PolicyChecked(
@@ -87,6 +103,6 @@ ROUTES = (
         check,
         requires_somewhere(Verb.READ),
         PolicyChecked,
-        errors=(ChannelNotFound,),
+        errors=(ChannelNotFound, InvalidSelector),
     ),
 )

@@ -2,34 +2,58 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.queries.reads import Reads
+from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.channels.policy_document import PolicyRead, read_policy
 from tidegate.domain.channels.refusals import ChannelNotFound
 from tidegate.domain.channels.rows import Channel, channel_key
-from tidegate.domain.fleet.rows import Fleet, fleet_key
+from tidegate.domain.fleet.rows import ChannelScope, Fleet, fleet_key
 from tidegate.domain.policy_check import PolicyCheck, PolicySite, check
 
 
 def check_document(
-    reads: Reads, fleet: FleetReader, document: Any, channel: str | None
+    reads: Reads,
+    fleet: FleetReader,
+    document: Any,
+    channel: str | None,
+    planned: ChannelScope | None = None,
 ) -> tuple[PolicyRead, PolicyCheck, Channel | None]:
     """A policy as it would be stored, what there is to say about it, and the channel as it is.
 
+    ``planned`` is a channel that may not exist yet: then the policy is checked on its hosts.
+
     Raises:
-        ChannelNotFound.
+        ChannelNotFound: the channel does not exist, and ``planned`` does not describe it.
+        InvalidSelector.
     """
     read = read_policy(document)
     if channel is None:
         return read, check(read, None), None
-    found = reads.demand(channel_key(channel), Channel, ChannelNotFound(channel)).row
+    row = reads.find(channel_key(channel), Channel)
+    found = None if row is None else row.row
+    if found is None and planned is None:
+        raise ChannelNotFound(channel)
     around = reads.find(fleet_key(), Fleet)
     site = PolicySite(
-        channel=found,
+        channel=found or _planned_row(planned),
         scopes=() if around is None else around.row.channels,
         hosts=tuple(fleet.hosts()),
         budgets=tuple(seen.row for seen in fleet.budgets() if not seen.row.removed),
     )
     return read, check(read, site), found
+
+
+def _planned_row(planned: ChannelScope | None) -> Channel:
+    """The row that a channel would have. Nothing of a policy depends on when it is created."""
+    assert planned is not None
+    return Channel(
+        channel=planned.channel,
+        package=planned.package,
+        selector=planned.selector,
+        policy=ChannelPolicy(),
+        created_at=datetime.min.replace(tzinfo=UTC),
+    )
