@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.servers import dynamodb, npm, postgres, shared
+from tests.servers import dynamodb, node, npm, postgres, shared
 from tests.servers.process import RUN_VARIABLE, ServerUnavailable, free_port, until
 
 ROOT = Path(__file__).parents[1]
@@ -83,6 +83,19 @@ def test_refuses_a_package_whose_bytes_are_not_the_pinned_ones(
     with pytest.raises(ServerUnavailable, match="pinned is"):
         npm.fetched(replace(dynamodb.DYNOXIDE, version="9"))
     assert list((tmp_path / "npm").glob("dynoxide*")) == []
+
+
+def test_a_package_of_node_that_cannot_be_had_is_no_skip(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(package: npm.Package, folder: Path) -> Path:
+        raise ServerUnavailable(f"no way to {package.name}")
+
+    monkeypatch.setattr(npm, "TOOLS", tmp_path)
+    monkeypatch.setattr(npm, "_download", away)
+
+    with pytest.raises(ServerUnavailable, match="no way to standardwebhooks"):
+        node.install(node.STANDARD_WEBHOOKS, tmp_path)
 
 
 def test_says_what_would_help_when_there_is_no_postgresql(

@@ -12,7 +12,7 @@ import signal
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from tests.servers import dynamodb, postgres, shared
+from tests.servers import dynamodb, node, postgres, shared
 
 
 def main() -> None:
@@ -23,6 +23,7 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.kinds == ["fetch"]:
         print(dynamodb.fetch())
+        print(node.fetch())
     elif asked.run:
         shared.keep(asked.kinds[0], asked.run)
     else:

@@ -26,6 +26,13 @@ STANDARD_WEBHOOKS = (
 )
 
 
+def fetch() -> str:
+    """Have Node and its packages here, for a run without a network. Raises: ServerUnavailable."""
+    for package in STANDARD_WEBHOOKS:
+        fetched(package)
+    return node()
+
+
 def node() -> str:
     """The machine's own Node, or that of a wheel.
 
