@@ -141,14 +141,14 @@ OPEN = RolloutLine(
     also=(),
     opened_at=before(minutes=18),
     bar=bar(*(wave[0] for wave in WAVES), of=[wave[1] for wave in WAVES]),
-    summary="33 of 300 hosts done, wave 1 of 4",
+    summary="33 of 300 hosts done, wave 2 of 4",
     hosts=300,
     settled=33,
     failed=0,
     wave_name="ten-percent",
     wave_number=1,
     wave_count=4,
-    waits="soak of wave 1",
+    waits="soak of wave 2",
 )
 REVERTED = RolloutLine(
     rollout_id="api-canary@api.12",
@@ -446,7 +446,7 @@ OVERVIEW = Overview(
     quarantine=QUARANTINE,
     outbox=OUTBOX,
     news=(
-        told("wave", "info", "Wave 1 of web-stable@web.7 began", ago=4, position=48211),
+        told("wave", "info", "Wave 2 of web-stable@web.7 began", ago=4, position=48211),
         told(
             "pause",
             "warn",
@@ -523,8 +523,8 @@ def rollout_page() -> RolloutPage:
     statuses = (
         Chip("check", "good", "done"),
         Chip("hourglass", "soak", "soaking"),
-        Chip("ring", "idle", "waits for wave 1"),
-        Chip("ring", "idle", "waits for wave 2"),
+        Chip("ring", "idle", "after wave 2"),
+        Chip("ring", "idle", "after wave 3"),
     )
     return RolloutPage(
         rollout_id="web-stable@web.7",
@@ -557,7 +557,7 @@ def rollout_page() -> RolloutPage:
             for number, (parts, hosts, name) in enumerate(WAVES)
         ),
         gates=GatePanel(
-            verdict="Wave 1 soaks; the next one goes when every host of it is done.",
+            verdict="Wave 2 soaks; the next one goes when every host of it is done.",
             tone="warn",
             lines=(
                 GateLine(gate="halted", passed=True, reason="no host failed"),
@@ -567,7 +567,7 @@ def rollout_page() -> RolloutPage:
                 GateLine(
                     gate="wave-promotion",
                     passed=False,
-                    reason="wave 1 has 39 hosts that are not done; its soak ends at 14:11 UTC",
+                    reason="39 hosts of wave ten-percent are not done; its soak ends at 14:11 UTC",
                     hosts=228,
                     sample=("web-073", "web-074", "web-075"),
                     href="/rollouts/x/held?gate=wave-promotion",
@@ -591,7 +591,7 @@ def rollout_page() -> RolloutPage:
             HostLine(
                 host_id="web-117",
                 state=HOSTS[HostState.SOAKING],
-                wave="1 · ten-percent",
+                wave="2 · ten-percent",
                 text="probe http fails since 20 s",
                 at=before(seconds=20),
             ),
@@ -600,8 +600,8 @@ def rollout_page() -> RolloutPage:
             told(
                 "wave",
                 "info",
-                "Wave 1 began",
-                "12 of 12 hosts of wave 0 done",
+                "Wave 2 began",
+                "12 of 12 hosts of wave 1 done",
                 ago=4,
                 position=48211,
             ),
@@ -720,18 +720,18 @@ CHANNEL = ChannelPage(
     previous="web.6",
     since=before(minutes=18),
     confidence=state_labels.confidence("high"),
-    reasons="operator_command_authority",
+    reasons="an operator promoted it",
     evidence=(
         EvidenceLine(
             kind="operator_command",
             source="release-control-plane",
             ref="operator://deploy/web-stable/web.7",
             digest="",
-            at="2026-11-16T13:47:02Z",
+            at="2026-11-16 13:47:02 UTC",
         ),
     ),
     version=6,
-    waits=(GateLine(gate="wave-promotion", passed=False, reason="wave 1 is not done"),),
+    waits=(GateLine(gate="wave-promotion", passed=False, reason="wave ten-percent is not done"),),
     rollouts=(OPEN,),
     overrides=(OverrideLine("freeze", "Bob", before(minutes=17), "hotfix for INC-7"),),
     ladder=(
@@ -1005,7 +1005,7 @@ HOST_ROWS = tuple(
         labels=("env=prod", "role=web", f"zone={'abc'[number % 3]}"),
         seen_at=before(seconds=11 * number),
         agent="0.2.0",
-        runs="5c1e99d0b1a2",
+        runs="web.7",
         busy="web-stable@web.7" if number in (2, 5) else "",
     )
     for number in range(1, 15)
@@ -1026,7 +1026,7 @@ HOST = HostPage(
     enrolled_at=before(days=40),
     public_key="7d0a" * 16,
     silent_since=None,
-    closures=(Option("sha256:5c1e99d0b1a2", "web-stable"),),
+    releases=(Option("sha256:5c1e99d0b1a2", "web-stable", "runs web.6, wants web.7"),),
     facts=(
         Option("debian 12", "System"),
         Option("6.1.0-18-amd64", "Kernel"),
@@ -1037,7 +1037,7 @@ HOST = HostPage(
         HostRolloutLine(
             rollout_id="web-stable@web.7",
             state=HOSTS[HostState.SOAKING],
-            wave="1 · ten-percent",
+            wave="2 · ten-percent",
             text="soaks until 14:11 UTC",
             at=before(minutes=4),
             attempt=1,
@@ -1121,7 +1121,7 @@ EVENTS = Events(
         )
         for number, (kind, icon, tone, text) in enumerate(
             (
-                ("WaveAdvanced", "wave", "info", "wave 0 → 1 of web-stable@web.7"),
+                ("WaveAdvanced", "wave", "info", "Wave 2 of web-stable@web.7 began"),
                 ("HostStateChanged", "check", "good", "web-117: Soaking → Converged"),
                 ("Converged", "check", "good", "web-117 runs 5c1e99d0b1a2"),
                 ("ProbeResult", "eye", "info", "web-117: http passes"),
@@ -1287,7 +1287,7 @@ SETUP = SignInPage(
             value="false",
             options=(
                 Option("false", "A team", "Another person approves each proposal."),
-                Option("true", "I work alone", "Publications say self_approved."),
+                Option("true", "I work alone", "Publications say that they are self-approved."),
             ),
         ),
     ),

@@ -338,6 +338,7 @@ class ChannelPage(Struct, frozen=True, kw_only=True):
     running: RunningLine | None = None  # what its hosts run; None: it has no hosts
     confidence: Chip | None
     reasons: str
+    reason_codes: str = ""
     evidence: tuple[EvidenceLine, ...]
     version: int | None
     waits: tuple[GateLine, ...]
@@ -627,7 +628,7 @@ class HostPage(Struct, frozen=True, kw_only=True):
     enrolled_at: datetime
     public_key: str
     silent_since: datetime | None
-    closures: tuple[Option, ...]
+    releases: tuple[Option, ...]  # what it runs of each channel: digest, channel, text
     facts: tuple[Option, ...]  # what the host says of its machine
     passages: tuple[HostRolloutLine, ...]
     probes: tuple[ProbeLine, ...]

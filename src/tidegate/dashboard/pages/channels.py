@@ -98,6 +98,13 @@ BY_ITSELF = {
     PolicyAction.AUTO_PROMOTE: "Promotes by itself",
     PolicyAction.AUTO_ROLLBACK: "Rolls back by itself",
 }
+BECAUSE = {  # the reasons of `provenance.py`
+    "operator_command_authority": "an operator promoted it",
+    "unique_factory_manifest_match": "one factory manifest names it",
+    "codepipeline_execution_authority": "a pipeline execution built it",
+    "unique_submodule_pin_match": "one submodule pin names it",
+    "succeeded_on_required_channels": "it succeeded on the channels before",
+}
 NO_ROLLOUT = Chip("ring", "none", "No rollout")
 STEPS = {
     EventType.REGISTERED: Chip("plus", "good", "Registered"),
@@ -309,7 +316,8 @@ class ChannelPages:
                 iter(channel_lines(self.reads, self.pictures.look(), lambda it: it == name)), None
             ),
             confidence=None if pin is None else state_labels.confidence(pin.row.confidence.level),
-            reasons="" if pin is None else ", ".join(pin.row.confidence.reasons),
+            reasons="" if pin is None else "; ".join(map(_reason, pin.row.confidence.reasons)),
+            reason_codes="" if pin is None else ", ".join(pin.row.confidence.reasons),
             evidence=() if pin is None else _evidence(pin.row),
             version=None if pin is None else pin.row.version,
             waits=_waits(self.reads, row, freezes),
@@ -360,6 +368,10 @@ class ChannelPages:
         lines = RequestLines(self.reads, self.guard, request.caller, people, self.clock())
         waiting = (*lines.list_to_review(), *lines.list_open())
         return tuple(line for line in waiting if line.channel == name)
+
+
+def _reason(code: str) -> str:
+    return BECAUSE.get(code, code.replace("_", " "))
 
 
 def describe_wave(wave: WaveSpec) -> str:

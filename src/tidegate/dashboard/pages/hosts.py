@@ -12,6 +12,7 @@ from msgspec import Meta
 from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.hosts import HostOperations
+from tidegate.control.queries.host_releases import HostRelease, host_releases
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.dashboard import state_labels
 from tidegate.dashboard.components import Chip, FormError, Link, Option, VerbButton, arrange
@@ -220,8 +221,9 @@ def _host_rows(reads: Reads, rows: Sequence[Host]) -> Iterator[HostRow]:
 def _some_host_rows(reads: Reads, rows: Sequence[Host]) -> Iterator[HostRow]:
     liveness = reads.find_all(*((liveness_key(row.host_id), Liveness) for row in rows))
     orders = reads.find_all(*((order_key(row.host_id), HostOrder) for row in rows))
-    for row, heard, order in zip(rows, liveness, orders, strict=True):
-        runs = {} if heard is None else heard.row.current_closures
+    lives = [None if heard is None else heard.row for heard in liveness]
+    running = host_releases(reads, list(zip(rows, lives, strict=True)))
+    for row, heard, order, releases in zip(rows, liveness, orders, running, strict=True):
         silent = row.silent_since is not None and row.status == "enrolled"
         yield HostRow(
             host_id=row.host_id,
@@ -229,7 +231,9 @@ def _some_host_rows(reads: Reads, rows: Sequence[Host]) -> Iterator[HostRow]:
             labels=tuple(f"{key}={value}" for key, value in sorted(row.labels.items())),
             seen_at=None if heard is None else heard.row.last_seen_at,
             agent="" if heard is None else _agent(heard.row.agent_version),
-            runs=", ".join(short(closure) for closure in runs.values()),
+            runs=", ".join(
+                item.runs or short(item.digest) for item in releases if item.digest is not None
+            ),
             busy="" if order is None else order.row.rollout_id,
         )
 
@@ -276,15 +280,16 @@ class HostPages:
         ]
         records.sort(key=lambda record: record.dispatched_at, reverse=True)
         heard = self.reads.find(liveness_key(host_id), Liveness)
-        closures = {} if heard is None else heard.row.current_closures
+        (releases,) = host_releases(self.reads, [(found.row, None if heard is None else heard.row)])
         verbs = _verbs(request.caller, found.row)
         view = HostPage(
             row=row,
             enrolled_at=found.row.enrolled_at,
             public_key=found.row.public_key,
             silent_since=found.row.silent_since,
-            closures=tuple(
-                Option(closure, channel) for channel, closure in sorted(closures.items())
+            releases=tuple(
+                Option(item.digest or "", item.channel, _describe_release(item))
+                for item in releases
             ),
             facts=_facts(None if heard is None else heard.row),
             passages=tuple(_passage(record) for record in records),
@@ -301,6 +306,14 @@ class HostPages:
             crumbs=(Link("Hosts", "/hosts"), Link(host_id)),
             verbs=verbs,
         )
+
+
+def _describe_release(item: HostRelease) -> str:
+    """What a host runs of a channel, and what the channel wants if that is something else."""
+    runs = "has not reported"
+    if item.digest is not None:
+        runs = f"runs {item.runs or 'what no release is'}"
+    return runs if item.wanted in (None, item.runs) else f"{runs}, wants {item.wanted}"
 
 
 def _facts(live: Liveness | None) -> tuple[Option, ...]:
