@@ -1,4 +1,4 @@
-"""An administrator resets a password by a one-time code: only the user knows the new password."""
+"""A password is chosen with a one-time code, by a new user and after a reset: only they know it."""
 
 from __future__ import annotations
 
@@ -53,6 +53,61 @@ def test_the_user_chooses_the_new_password_with_the_code(served: Served) -> None
     assert redeem(served, made["code"]).status_code == 200
     assert sign_in(served, NEW) == 201
     assert served.installation.health.differences() == []
+
+
+def test_a_new_user_chooses_the_first_password_with_a_code(served: Served) -> None:
+    """Whoever adds a user never knows the password, and nobody signs in before it is chosen."""
+    body = {"login": LOGIN, "name": "Rosalind", "roles": [{"role": "approver"}]}
+    key = {"idempotency-key": "add-1"}
+
+    added = served.admin.post("/v1/users", json=body, headers=key)
+    again = served.admin.post("/v1/users", json=body, headers=key)
+
+    made = added.json()
+    assert (added.status_code, again.status_code) == (201, 201), added.text
+    assert made["link"].startswith(f"/reset?login={LOGIN}&code=")
+    assert again.json()["user_id"] == made["user_id"]
+    assert again.json()["code"] is None, "it is shown once"
+    assert sign_in(served, "") == 403
+    assert sign_in(served, made["code"]) == 403
+    shown = served.admin.get(f"/v1/users/{made['user_id']}").json()
+    assert "code" not in shown
+    assert redeem(served, made["code"], "short").json()["code"] == "weak_password"
+    assert redeem(served, made["code"]).status_code == 200
+    assert redeem(served, made["code"], PASSWORD).json()["code"] == "wrong_reset_code"
+    assert sign_in(served, NEW) == 201
+    assert served.installation.accounts.check_sign_in(LOGIN, NEW).user_id == made["user_id"]
+    assert served.installation.health.differences() == []
+
+
+def test_the_code_of_a_new_user_ends_after_a_day(tmp_path: Path) -> None:
+    clock = ManualClock(T0)
+    with serving(tmp_path / "data", clock=clock) as served:
+        made = served.admin.post("/v1/users", json={"login": LOGIN, "name": "Rosalind"}).json()
+        assert made["code_expires_at"] == "2026-04-25T20:00:00Z"
+        clock.advance(timedelta(days=1, seconds=1))
+        late = redeem(served, made["code"])
+        fresh = reset(served, made["user_id"])
+
+        assert late.json()["code"] == "wrong_reset_code"
+        assert redeem(served, fresh["code"]).status_code == 200
+
+
+def test_the_dashboard_shows_a_link_for_a_new_user(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", routes=(*ROUTES, *PAGES)) as served:
+        roles = [{"role": "security-admin"}]
+        served.admin.post("/v1/users", json=person(login="admin", roles=roles))
+        admin = signed_in(served, "admin")
+        form = {"login": LOGIN, "name": "Rosalind", "csrf_token": admin.headers["x-csrf-token"]}
+
+        shown = admin.post("/settings/users", data={**form, "password": ""})
+        link = shown.text.partition("/reset?")[2].partition("<")[0].replace("&amp;", "&")
+        taken = admin.post("/settings/users", data={**form, "password": ""})
+
+        assert shown.status_code == 200
+        assert taken.status_code == 409, "the name is taken"
+        assert redeem(served, httpx2.QueryParams(link)["code"]).status_code == 200
+        assert sign_in(served, NEW) == 201
 
 
 def test_a_code_counts_once(served: Served) -> None:

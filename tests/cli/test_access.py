@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 from pathlib import Path
 
@@ -39,6 +40,24 @@ def test_sets_up_signs_in_and_forgets(tmp_path: Path) -> None:
     assert (again.code, "try: tidegate login" in again.err) == (3, True)
     assert (out.code, kept(ada).exists()) == (0, False)
     assert (nobody.code, "try: tidegate login" in nobody.err) == (5, True)
+
+
+def test_a_new_person_chooses_the_first_password(tmp_path: Path, served: Served) -> None:
+    admin = Shell(tmp_path / "admin", served.url, served.token("user_admin0000"))
+    grace = Shell(tmp_path / "grace", served.url)
+    flags = ("--name", "Grace", "--role", "viewer")
+
+    made = admin.run("user", "create", "grace", *flags)
+    words = f"give grace this link, or the code (\\S+): {served.url}/reset\\?login=grace&code=\\S+"
+    code = re.search(words, made.out)
+    assert code, made.out + made.err
+    done = grace.run(
+        *("user", "redeem", "grace", "--code", code[1], "--password-stdin"), stdin=PASSWORD
+    )
+    signed_in = grace.run("login", "--login", "grace", "--password-stdin", stdin=PASSWORD)
+
+    assert done.code == 0, done.err
+    assert signed_in.code == 0, signed_in.err
 
 
 def test_keeps_a_token_that_only_its_owner_can_read(tmp_path: Path, served: Served) -> None:

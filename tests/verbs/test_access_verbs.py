@@ -59,11 +59,13 @@ def erase(fleet: ServedFleet) -> None:
 
 
 def add(login: str, password: str = FIRST_PASSWORD) -> Verb:
-    names = {"login": login, "name": "Grace Hopper", "password": password}
+    """Without a password they get a code to choose one."""
+    names = {"login": login, "name": "Grace Hopper"} | ({"password": password} if password else {})
+    stdin = ("--password-stdin",) if password else ()
     return Verb(
         steps.ADD_USER,
         ApiCall("POST", "/v1/users", {**names, "roles": [{"role": "author"}]}),
-        ("user", "create", login, "--name", "Grace Hopper", "--role", "author", "--password-stdin"),
+        ("user", "create", login, "--name", "Grace Hopper", "--role", "author", *stdin),
         Form("/settings/users", {**names, "role": "author"}, PAGE),
         f"{password}\n",
     )
@@ -188,6 +190,7 @@ FAILS = frozenset({"SignInFailed"})
 
 CASES = (
     VerbCase(ADD, "somebody new", ADMIN),
+    VerbCase(add("grace.hopper", ""), "who chooses a password", ADMIN),
     VerbCase(ADD, "under a name that is taken", ADMIN, know, "user_exists"),
     VerbCase(add("grace.hopper", "grace.hopper"), "with a weak one", ADMIN, code="weak_password"),
     VerbCase(ADD, "as a viewer", VIEWER, code="missing_permission"),

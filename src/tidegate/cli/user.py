@@ -65,21 +65,36 @@ def user() -> None:
     metavar="ROLE[@SCOPE]",
     help=f"What they may: {', '.join(ROLES)}; a scope is repository:NAME or channel:NAME.",
 )
-@click.option("--password-stdin", is_flag=True, help="Read the first password from standard input.")
+@click.option(
+    "--password-stdin",
+    is_flag=True,
+    help="Read a first password from standard input, for a program; a person chooses their own.",
+)
 @with_context
 def add(
     context: CommandContext, login: str, name: str, granted: tuple[str, ...], password_stdin: bool
 ) -> None:
-    """Add a person who signs in as LOGIN."""
-    password = ask_secret(password_stdin, "Their first password", "--password-stdin", twice=True)
-    body = {
+    """Add a person who signs in as LOGIN, and print a one-time link for their first password.
+
+    The link counts once, for 24 hours. For another one see: tidegate user reset-password.
+    """
+    body: dict[str, Any] = {
         "login": login,
         "name": name,
-        "password": password,
         "roles": [grant_of(words) for words in granted],
     }
+    if password_stdin:
+        body["password"] = ask_secret(True, "Their first password", "--password-stdin")
     answer = context.client.write("POST", at("users"), body)
-    context.done(answer, f"{login} is {answer.json()['user_id']} and may: {roles(body['roles'])}")
+    made = answer.json()
+    said = f"{login} is {made['user_id']} and may: {roles(body['roles'])}"
+    context.done(answer, said if made["code"] is None else f"{said}; {_reset_words(context, made)}")
+
+
+def _reset_words(context: CommandContext, made: Any) -> str:
+    """How a person gets at their new password."""
+    link = made["link"] if made["link"].startswith("http") else context.profile.url + made["link"]
+    return f"give {made['login']} this link, or the code {made['code']}: {link}"
 
 
 @user.command("grant")
@@ -163,11 +178,7 @@ def reset_password(context: CommandContext, user: str) -> None:
     for 24 hours.
     """
     answer = context.client.write("POST", at("users", id_of(context, user), "reset-password"))
-    made = answer.json()
-    link = made["link"]
-    link = link if link.startswith("http") else context.profile.url + link
-    said = f"give {made['login']} this link, or the code {made['code']}: {link}"
-    context.done(answer, said)
+    context.done(answer, _reset_words(context, answer.json()))
 
 
 @user.command("redeem")
@@ -176,7 +187,7 @@ def reset_password(context: CommandContext, user: str) -> None:
 @click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
 @with_context
 def redeem(context: CommandContext, login: str, code: str, password_stdin: bool) -> None:
-    """Choose a new password as LOGIN, with the one-time code of a reset."""
+    """Choose a password as LOGIN, with the one-time code of a new user or of a reset."""
     fresh = ask_secret(password_stdin, "New password", "--password-stdin", twice=True)
     body = {"login": login, "code": code, "password": fresh}
     answer = context.client.write("POST", at("password-resets"), body)

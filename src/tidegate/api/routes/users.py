@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from tidegate.config import Settings
 from tidegate.control.operations.access import AccessOperations, ChangedUser, reset_path
@@ -69,7 +70,7 @@ Roles = Annotated[tuple[RoleOn, ...], Meta(max_length=GRANTS_MAX)]
 class NewUser(Input, frozen=True, kw_only=True):
     login: LoginName
     name: PersonName
-    password: Password
+    password: Password | None = None  # None: they choose it with a one-time code
     roles: Roles = ()
 
 
@@ -122,21 +123,37 @@ class UserShown(Struct, frozen=True):
     version: int
 
 
+class UserAdded(UserShown, frozen=True, kw_only=True):
+    """A new user. Give them the link or the code to choose a password; neither is shown again."""
+
+    code: str | None = None  # None: the user has a password, or this answers a repeat
+    link: str | None = None  # a page of this server; without public_url it begins with the path
+    code_expires_at: datetime | None = None
+
+
 # ── users ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def add(
-    request: Request[Nothing, Nothing, NewUser], access: AccessOperations, accounts: Accounts
+    request: Request[Nothing, Nothing, NewUser],
+    access: AccessOperations,
+    accounts: Accounts,
+    settings: Settings,
 ) -> Response:
-    """Add a user with a first password and roles."""
+    """Add a user with roles. Without a password, the response has a code to choose one with."""
     body = request.body
-    changed = access.add_user(
+    added = access.add_user(
         request.caller,
         PersonNames(body.login, body.name),
         body.password,
         tuple(item.grant for item in body.roles),
     )
-    return _show(accounts, changed)
+    shown, reset = asdict(_shown(added.user, accounts.called(added.user.id))), added.reset
+    answer = UserAdded(**shown)
+    if reset is not None:
+        link = settings.public_url + reset_path(reset)
+        answer = UserAdded(**shown, code=reset.code, link=link, code_expires_at=reset.expires_at)
+    return Response(answer, version=added.user.version, position=added.position)
 
 
 def list_users(
@@ -274,7 +291,7 @@ ROUTES = (
         "/v1/users",
         add,
         requires_step(steps.ADD_USER),
-        UserShown,
+        UserAdded,
         status=201,
         errors=(UserExists, WeakPassword, InvalidScope),
     ),

@@ -84,6 +84,14 @@ class PasswordReset(Struct, frozen=True):
     position: Position
 
 
+class AddedUser(Struct, frozen=True):
+    """A new user, the log position at which it was added, and how it gets its first password."""
+
+    user: Found[User]
+    position: Position
+    reset: PasswordReset | None  # None: it has one, or the code was shown before
+
+
 class AccessOperations:
     """The verbs of access. ``attempts`` limits how often somebody may guess a secret."""
 
@@ -104,9 +112,10 @@ class AccessOperations:
     # ── users ──
 
     def add_user(
-        self, caller: Caller, called: PersonNames, password: str, grants: tuple[Grant, ...]
-    ) -> ChangedUser:
-        """Add a user with a first password and roles.
+        self, caller: Caller, called: PersonNames, password: str | None, grants: tuple[Grant, ...]
+    ) -> AddedUser:
+        """Add a user with roles, who chooses a password with the one-time code that this returns;
+        or with a first password.
 
         Raises:
             MissingPermission, NotAdministrator, UserExists, WeakPassword, InvalidScope.
@@ -118,8 +127,9 @@ class AccessOperations:
         user_id = f"user_{make_id(caller, steps.ADD_USER, 'user')[:20]}"
         command = slices.AddUser(user_id=user_id, by=caller.id, grants=grants)
         earlier = self._accounts.called(user_id)  # its id comes from the key: a repeat finds itself
+        made = None  # a repeat gets no code: it was shown once
         if earlier is None:
-            self._accounts.keep_person(user_id, called, password, caller.meta)
+            made = self._accounts.keep_person(user_id, called, password, caller.meta)
         elif earlier != called:
             raise IdempotencyMismatch(str(caller.commit_key))
         try:
@@ -128,7 +138,11 @@ class AccessOperations:
             if earlier is None and not isinstance(error, Unknown):
                 self._accounts.forget_person(user_id, caller.meta)
             raise
-        return self._left_by(user_id, outcome)
+        left = self._left_by(user_id, outcome)
+        if made is None:
+            return AddedUser(left.user, left.position, None)
+        reset = PasswordReset(called.login, made.code, made.expires_at, left.position)
+        return AddedUser(left.user, left.position, reset)
 
     def grant(self, caller: Caller, user_id: str, grant: Grant) -> ChangedUser:
         """Give another user a role on a scope. Raises: see ``_change``; InvalidScope."""

@@ -223,13 +223,23 @@ class Accounts:
         called = self.called(user_id)
         return None if called is None else called.name
 
-    def keep_person(self, user_id: str, called: PersonNames, password: str, meta: Meta) -> None:
+    def keep_person(
+        self, user_id: str, called: PersonNames, password: str | None, meta: Meta
+    ) -> ResetCode | None:
         """Keep the names and the password of somebody who is about to be a user.
+
+        Without a password it returns a one-time code with which they choose one.
 
         Raises:
             UserExists, WeakPassword.
         """
-        check_password(password, called.login)
+        made = None
+        if password is None:
+            made = ResetCode(user_id, _grouped_code(RESET_CODE_GROUPS), self._clock() + RESET_LIFE)
+            credential = Credential(user_id, "", hash_secret(made.code), made.expires_at)
+        else:
+            check_password(password, called.login)
+            credential = Credential(user_id, stretch_password(password))
         login = self._login(called.login)
         try:
             self._records(meta).transaction(
@@ -237,12 +247,11 @@ class Accounts:
                 CreateRow(
                     PEOPLE.name, user_id, Person(user_id, self._sealed(user_id, called), login)
                 ),
-                CreateRow(
-                    CREDENTIALS.name, user_id, Credential(user_id, stretch_password(password))
-                ),
+                CreateRow(CREDENTIALS.name, user_id, credential),
             )
         except ConditionFailed:
             raise UserExists("the sign-in name is taken", field="login") from None
+        return made
 
     def forget_person(self, user_id: str, meta: Meta) -> None:
         """Delete the names of a user and every password, also those that a crash left."""

@@ -13,7 +13,12 @@ from msgspec import Meta
 from tidegate import __version__
 from tidegate.clock import Clock
 from tidegate.config import Settings
-from tidegate.control.operations.access import AccessOperations, ChangedUser, reset_path
+from tidegate.control.operations.access import (
+    AccessOperations,
+    AddedUser,
+    ChangedUser,
+    reset_path,
+)
 from tidegate.control.operations.accounts import (
     PASSWORD_CHARS_MAX,
     PASSWORD_CHARS_MIN,
@@ -83,7 +88,7 @@ class NewTokenForm(Input, frozen=True, kw_only=True):
 class NewUserForm(Input, frozen=True, kw_only=True):
     login: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[!-~]+$")]
     name: Annotated[str, Meta(min_length=1, max_length=128)]
-    password: Annotated[str, Meta(max_length=PASSWORD_CHARS_MAX)]
+    password: Annotated[str, Meta(max_length=PASSWORD_CHARS_MAX)] = ""  # empty: they choose it
     role: Role = Role.VIEWER
 
 
@@ -422,9 +427,8 @@ def _verbs(request: Request) -> tuple[VerbButton, ...]:  # type: ignore[type-arg
                     name="password",
                     label="First password",
                     kind="password",
-                    required=True,
                     completes="new-password",
-                    hint=f"At least {PASSWORD_CHARS_MIN} characters.",
+                    hint="Leave it empty for a person: you get a link with which they choose it.",
                 ),
                 Field(name="role", label="First role", kind="select", options=roles),
             ),
@@ -437,13 +441,21 @@ def add(
     request: Request[Nothing, PageQuery, NewUserForm],
     access: AccessOperations,
     pages: SettingsPages,
+    settings: Settings,
     layout: Layout,
 ) -> Response:
-    """Add a user with a first password and a role."""
+    """Add a user with a role. The page that answers shows a link for them, and no page after."""
     body = request.body
     called, grants = PersonNames(body.login, body.name), (Grant(body.role),)
-    run = partial(access.add_user, request.caller, called, body.password, grants)
-    return _change(request, pages, layout, run, "added")
+    run = partial(access.add_user, request.caller, called, body.password or None, grants)
+    if body.password:
+        return _change(request, pages, layout, run, "added")
+    try:
+        reset = run().reset
+    except TidegateError as error:
+        return layout.answer(request, pages.page_of(request), problem=error)
+    link = "" if reset is None else settings.public_url + reset_path(reset)
+    return layout.answer(request, pages.page_of(request, link=link))
 
 
 def grant(
@@ -509,7 +521,7 @@ def _change(
     request: Request[Nothing, PageQuery, Any],
     pages: SettingsPages,
     layout: Layout,
-    run: Callable[[], ChangedUser],
+    run: Callable[[], ChangedUser | AddedUser],
     done: str,
 ) -> Response:
     """Change a user, and lead back to the page."""

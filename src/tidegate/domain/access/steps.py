@@ -168,7 +168,7 @@ REPLAY_NOTICES: Final = Step(name="subscription.replay", verbs=OPERATE)
 
 # access
 ADD_USER: Final = Step(name="user.add", verbs=ADMINISTER)
-"""Add a user with a first password and roles."""
+"""Add a user with roles."""
 GRANT_ROLE: Final = Step(name="user.grant", verbs=ADMINISTER)
 """Give another user a role on a scope."""
 REVOKE_ROLE: Final = Step(name="user.revoke", verbs=ADMINISTER)
