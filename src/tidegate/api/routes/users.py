@@ -123,7 +123,7 @@ class UserShown(Struct, frozen=True):
     version: int
 
 
-class UserAdded(UserShown, frozen=True, kw_only=True):
+class AddedUserShown(UserShown, frozen=True, kw_only=True):
     """A new user. Give them the link or the code to choose a password; neither is shown again."""
 
     code: str | None = None  # None: the user has a password, or this answers a repeat
@@ -149,10 +149,12 @@ def add(
         tuple(item.grant for item in body.roles),
     )
     shown, reset = asdict(_shown(added.user, accounts.called(added.user.id))), added.reset
-    answer = UserAdded(**shown)
+    answer = AddedUserShown(**shown)
     if reset is not None:
         link = settings.public_url + reset_path(reset)
-        answer = UserAdded(**shown, code=reset.code, link=link, code_expires_at=reset.expires_at)
+        answer = AddedUserShown(
+            **shown, code=reset.code, link=link, code_expires_at=reset.expires_at
+        )
     return Response(answer, version=added.user.version, position=added.position)
 
 
@@ -291,7 +293,7 @@ ROUTES = (
         "/v1/users",
         add,
         requires_step(steps.ADD_USER),
-        UserAdded,
+        AddedUserShown,
         status=201,
         errors=(UserExists, WeakPassword, InvalidScope),
     ),
