@@ -28,7 +28,7 @@ SOURCE = ROOT / "src" / "tidegate"
 
 # Which of our rooms each room may enter, besides itself. A room is a package or a module right
 # under tidegate; "a.b" lets in only that module of it. "*" is the composition root: it wires all.
-FOUNDATION = {"errors", "decoders", "clock", "config", "lru"}
+FOUNDATION = {"errors", "decoders", "clock", "config", "lru", "value_faults"}
 SERVED = {
     *FOUNDATION,
     *("__version__", "rate_limits", "kernel.model", "domain", "web"),
@@ -41,11 +41,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bounded_http": set(),  # HTTP with a deadline and a size limit
     "public_addresses": {"errors"},  # which addresses a name from outside may lead to
     "decoders": {"errors"},  # the one place where msgspec derives decoders from types
-    "config": {"errors", "decoders"},
+    "config": {"errors", "decoders", "value_faults"},
     "kernel": {"errors", "decoders", "clock"},
     "engines": {"errors", "decoders", "kernel", "lru"},
     "domain": {"errors", "decoders", "kernel"},
     "lru": set(),  # a bounded cache
+    "value_faults": set(),  # why a value does not fit its type, in plain words
     "rate_limits": {"errors", "lru"},
     "control": {
         *FOUNDATION,

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from tidegate import decoders
+from tidegate import decoders, value_faults
 from tidegate.errors import Invalid
 
 PREFIX = "TIDEGATE_"
@@ -157,7 +157,9 @@ def check_settings(found: Mapping[str, Any]) -> Settings:
     try:
         settings = decoders.convert(dict(found), Settings)
     except msgspec.ValidationError as error:
-        raise InvalidSetting(f"settings: {error}; known are {', '.join(NAMES)}") from None
+        said = value_faults.explain_member(error, found, _TYPES)
+        known = f"; known are {', '.join(NAMES)}" if "unknown" in said else ""
+        raise InvalidSetting(f"settings: {said}{known}") from None
     loopback = settings.host in ("127.0.0.1", "::1", "localhost")
     if not (loopback or settings.is_secure or settings.behind_proxy):
         raise InvalidSetting(
@@ -194,4 +196,5 @@ def _from_text(name: str, text: str) -> Any:
     try:
         return decoders.convert(text, _TYPES[name], strict=False)
     except msgspec.ValidationError as error:
-        raise InvalidSetting(f"{PREFIX}{name.upper()}: {error}", setting=name) from None
+        said = value_faults.explain(str(error), text, _TYPES[name])
+        raise InvalidSetting(f"{PREFIX}{name.upper()} {said}", setting=name) from None

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import FieldInfo, fields
 
-from tidegate import decoders
+from tidegate import decoders, value_faults
 from tidegate.errors import InvalidInput, LimitExceeded, VersionRequired
 from tidegate.kernel.model import POSITION_MAX, Position
 from tidegate.web.inputs import NOTHING, Input, Nothing
@@ -26,7 +26,6 @@ DEPTH_MAX = 32
 FAULTS_COUNTED_MAX = 200  # a problem names the first of them, and says how many there are
 LOOP_BYTES_MAX = 64 * 1024  # of a body that is decoded on the event loop; others are in a thread
 VALUES_MAX = 250_000  # of a larger body: 10,000 files have some 60,000
-FOUND_CHARS_MAX = 80  # of a value that is shown as wrong
 QUERY_PAIRS_MAX = 100
 QUERY_BYTES_MAX = 16 * 1024
 PATH_BYTES_MAX = 16 * 1024
@@ -40,7 +39,6 @@ VERSION_FIELD = "expected_version"
 BREAK_GLASS_FIELD = "break_glass"  # and this one is to it what Tidegate-Break-Glass is
 
 _NEITHER_COMMA_NOR_BRACKET = bytes(set(range(256)) - set(b",[]{}"))
-_FORM = "matching regex"  # as msgspec says that a text has another form
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _ETAG = re.compile(r'"([0-9]{1,16})(-[0-9]{1,16})?"')
 _KEY = re.compile(rf"[!-~]{{1,{KEY_CHARS_MAX}}}")
@@ -117,7 +115,7 @@ def _from_texts(struct: type[I], texts: Mapping[str, list[str]], where: str) -> 
         try:
             found[name] = _from_text(item, values)
         except (ValueError, msgspec.ValidationError) as error:
-            faults.append(FieldError(f"{where}.{name}", _found(str(error), values[-1])))
+            faults.append(FieldError(f"{where}.{name}", _explain(error, values[-1], item.type)))
     if faults:
         raise InvalidRequest(faults)
     return decoders.convert(found, struct)
@@ -149,6 +147,16 @@ def _from_text(item: FieldInfo, values: list[str]) -> Any:
 
 def _bare(hint: Any) -> Any:
     return _bare(get_args(hint)[0]) if get_origin(hint) is Annotated else hint
+
+
+def _without_none(hint: Any) -> Any:
+    """The type behind annotations and ``| None``."""
+    inner = _bare(hint)
+    if get_origin(inner) in (Union, UnionType):
+        arms = [arm for arm in get_args(inner) if arm is not NoneType]
+        if len(arms) == 1:
+            return _without_none(arms[0])
+    return inner
 
 
 @cache
@@ -210,7 +218,7 @@ def _first_fault(error: Exception) -> FieldError:
     if not isinstance(error, msgspec.ValidationError):
         raise MalformedBody(f"the body is not JSON: {error}") from None
     reason, _, place = str(error).partition(" - at `$")
-    return FieldError("body" + place.rstrip("`"), reason)
+    return FieldError("body" + place.rstrip("`"), value_faults.explain(reason, ...))
 
 
 def form_token(raw: bytes) -> bytes:
@@ -282,7 +290,7 @@ def faults(content: Any, hint: Any, where: str) -> Iterator[FieldError]:
     own = _own_fault(content, hint, where)
     if not own:
         return
-    inner = _bare(hint)
+    inner = _without_none(hint)
     parts: Iterator[FieldError] = iter(())
     if isinstance(inner, type) and issubclass(inner, Struct) and isinstance(content, dict):
         parts = _struct_faults(content, inner, where)
@@ -319,7 +327,7 @@ def _struct_faults(
 def _unknown(names: Iterable[str], known: Iterable[str], where: str) -> Iterator[FieldError]:
     detail = f"is unknown; known are {', '.join(known) or 'none'}"
     for name in names:
-        yield FieldError(f"{where}.{name[:FOUND_CHARS_MAX]}", detail)
+        yield FieldError(f"{where}.{name[: value_faults.FOUND_CHARS_MAX]}", detail)
 
 
 def _own_fault(content: Any, hint: Any, where: str) -> list[FieldError]:
@@ -327,15 +335,16 @@ def _own_fault(content: Any, hint: Any, where: str) -> list[FieldError]:
         decoders.convert(content, hint)
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at `$")
-        return [FieldError(where + place.rstrip("`"), _found(reason, content))]
+        # Of a value inside, neither the value nor its type is known here.
+        known = (..., None) if place else (content, hint)
+        return [FieldError(where + place.rstrip("`"), value_faults.explain(reason, *known))]
     return []
 
 
-def _found(reason: str, content: Any) -> str:
-    """What is wrong with a value; one of the wrong form is shown as well."""
-    if _FORM in reason and isinstance(content, str):
-        return f"{reason}; found {content[:FOUND_CHARS_MAX]!r}"
-    return reason
+def _explain(error: Exception, content: str, hint: Any) -> str:
+    """What is wrong with a text of a path, a query or a form."""
+    reason, _, place = str(error).partition(" - at `$")
+    return value_faults.explain(reason, ... if place else content, hint)
 
 
 # ── headers ───────────────────────────────────────────────────────────────────────────────────────
