@@ -147,9 +147,9 @@ class IllegalTransition(Refused):
 
     code = "invalid_transition"
 
-    def __init__(self, machine: str, state: str, event: str) -> None:
+    def __init__(self, machine: str, state: str, event: str, says: str = "") -> None:
         super().__init__(
-            f"{machine} in state {state} does not accept {event}",
+            says or f"{machine} in state {state} does not accept {event}",
             machine=machine,
             state=state,
             event=event,

@@ -217,7 +217,7 @@ def test_shows_a_channel_with_what_is_authoritative_on_it(tmp_path: Path) -> Non
 
     assert "■ held" in shown.out
     assert "audit (user_1, 2026-01-02 03:04:05Z)" in shown.out
-    assert "↩ Reverted" in shown.out
+    assert "↩ Rolled back" in shown.out
     assert "canary, wave-2" in shown.out
     assert "operator_command" in shown.out
     assert "beta (blocks: beta@web.3 is Active)" in shown.out

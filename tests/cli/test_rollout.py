@@ -67,10 +67,10 @@ FRAMES = (
 @pytest.mark.parametrize(
     ("end", "words", "exit_code"),
     [
-        ("Terminal", "✔ Terminal", 0),
+        ("Terminal", "✔ Ended", 0),
         ("Reverted", "Stopped: a host rolled back", 7),
         ("Failed", "Stopped: a host failed", 1),
-        ("Superseded", "Superseded", 3),
+        ("Superseded", "Replaced", 3),
     ],
 )
 def test_waits_for_the_end_of_a_rollout_and_tells_it_by_its_code(
@@ -115,7 +115,7 @@ def test_redraws_in_place_on_a_terminal(tmp_path: Path) -> None:
     assert ups == ["3", "3", "3"]
     assert "\x1b[32m█" in watched.out
     assert "\x1b[32m" not in plain.out
-    assert "✔ Terminal" in plain.out
+    assert "✔ Ended" in plain.out
 
 
 def test_prints_a_line_of_json_for_each_change(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_shows_how_it_ended(tmp_path: Path, outcome: str, says: str) -> None:
         table = shell.run("rollout", "list")
 
     assert f"{ROLLOUT}  {says}" in shown.out
-    assert "  ended 2026-05-01 06:00:00Z (Superseded)" in shown.out.splitlines()
+    assert "  ended 2026-05-01 06:00:00Z" in shown.out.splitlines()
     assert says in table.out
     assert "23 min" in table.out
 

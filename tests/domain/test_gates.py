@@ -53,7 +53,7 @@ from tidegate.domain.gates.inputs import (
 )
 from tidegate.domain.hosts.facts import BudgetSlot
 from tidegate.domain.hosts.rows import HostOrder, HostRecord, ProbeFailure
-from tidegate.domain.hosts.states import HostPolicy, HostState
+from tidegate.domain.hosts.states import HostPolicy, HostState, describe_host_state
 from tidegate.domain.provenance import Confidence, Mode, Provenance
 from tidegate.domain.releases.facts import PinStatus
 from tidegate.domain.releases.rows import Actual
@@ -203,7 +203,7 @@ SHUT: dict[str, tuple[Callable[[FleetState], FleetState], str, GateEvidence | No
     ),
     "dispatchable": (
         lambda state: with_tally(state, state=RolloutState.SUPERSEDED),
-        "the rollout is Superseded",
+        "the rollout was replaced",
         GateEvidence("rollout_tallies", ROLLOUT, 10),
     ),
     "paused": (
@@ -229,7 +229,7 @@ SHUT: dict[str, tuple[Callable[[FleetState], FleetState], str, GateEvidence | No
     ),
     "channel-edges": (
         lambda state: with_base(state, RolloutState.ACTIVE),
-        "stable waits until base is idle: base@os.1 is Active",
+        "stable waits until base is idle: base@os.1 is active",
         GateEvidence("channels", "base", 21),
     ),
     "start-at": (
@@ -244,7 +244,7 @@ SHUT: dict[str, tuple[Callable[[FleetState], FleetState], str, GateEvidence | No
     ),
     "host-edge": (
         lambda state: with_standings(state, standing("web-00", HostState.SOAKING)),
-        "waits for web-00, which is Soaking",
+        "waits for web-00, which is soaking",
         GateEvidence("host_rollout_records", f"{ROLLOUT}/web-00", 50),
     ),
     "disruption-budget": (
@@ -533,7 +533,8 @@ def test_orders_a_host_once_per_attempt(
 
     assert [order.attempt for order in orders] == ([] if ordered is None else [ordered])
     if ordered is None:
-        assert f"{known.left or known.state}" in explain(state, ROLLOUT, "web-00").answer
+        said = known.left or describe_host_state(known.state)
+        assert said in explain(state, ROLLOUT, "web-00").answer
 
 
 def test_says_in_an_order_all_that_its_reservation_needs() -> None:

@@ -297,6 +297,17 @@ def test_skips_no_wave_that_is_none_or_went_already(fleet: MemoryFleet) -> None:
         skip(fleet, rollout_id, "w0")
 
 
+def test_says_why_a_verb_is_not_possible(fleet: MemoryFleet) -> None:
+    rollout_id = fleet.promote("web.1", 1, 1)
+    fleet.reach(rollout_id, "w0-0")
+    fleet.reach(rollout_id, "w1-0")
+
+    with pytest.raises(IllegalTransition) as refused:
+        skip(fleet, rollout_id, "w1")
+
+    assert refused.value.detail == f"{rollout_id} has succeeded, so you can't skip a wave of it"
+
+
 def test_ends_without_a_success_when_every_wave_is_skipped(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 2, 1)
     skip(fleet, rollout_id, "w1")

@@ -7,7 +7,7 @@ from typing import Any
 
 from tidegate.cli.live_view import Line
 from tidegate.cli.output import counted, dig
-from tidegate.cli.symbols import clean, glyph
+from tidegate.cli.symbols import clean, glyph, state_word
 
 SHOWN_MAX = 50
 
@@ -45,7 +45,7 @@ def _about(found: Any, name: str) -> Line:
     state = found.get("host_state")
     if state:
         mark, colour = glyph(str(state))
-        line.append((f"  {mark} {clean(state)}", colour))
+        line.append((f"  {mark} {clean(state_word(str(state)))}", colour))
     if found.get("wave") is not None:
         line.append((f"  wave {found['wave'] + 1}", "default"))
     for word in ("waiting", "ready", "unstaged"):

@@ -24,7 +24,7 @@ from tidegate.cli.output import (
     note,
     say,
 )
-from tidegate.cli.symbols import TONES, clean, glyph, segments
+from tidegate.cli.symbols import TONES, clean, glyph, segments, state_word
 
 Span = tuple[str, str]  # text, colour
 Line = list[Span]
@@ -103,7 +103,10 @@ def wave_line(number: int, wave: Any, current: int, width: int) -> Line:
     line.append((f" {settled}/{dig(wave, 'hosts') or 0}", "default"))
     for state, count in counts:
         if count:
-            line += [("  ", "default"), (f"{glyph(state)[0]} {count} {state}", glyph(state)[1])]
+            line += [
+                ("  ", "default"),
+                (f"{glyph(state)[0]} {count} {state_word(state)}", glyph(state)[1]),
+            ]
     return line
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from tidegate.cli.symbols import clean, glyph, moment
+from tidegate.cli.symbols import clean, glyph, moment, state_word
 
 NOTHING: Final = "–"
 
@@ -27,7 +27,7 @@ class StateCell(NamedTuple):
 
     @property
     def text(self) -> str:
-        return f"{glyph(self.word)[0]} {clean(self.said or self.word)}"
+        return f"{glyph(self.word)[0]} {clean(self.said or state_word(self.word))}"
 
 
 Cell = str | StateCell
@@ -58,7 +58,11 @@ def time_column(title: str, *path: str) -> Column:
 
 
 def state_column(title: str, *path: str) -> Column:
-    return Column(title, lambda item: StateCell(str(dig(item, *path) or "?")))
+    def cell(item: Item) -> Cell:
+        state = dig(item, *path)
+        return StateCell(str(state)) if state else NOTHING
+
+    return Column(title, cell)
 
 
 def dig(item: Any, *path: str) -> Any:

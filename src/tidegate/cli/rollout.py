@@ -37,6 +37,7 @@ from tidegate.cli.output import (
     time_column,
 )
 from tidegate.cli.paths import at
+from tidegate.cli.rollout_events import columns
 from tidegate.cli.symbols import duration
 from tidegate.cli.times import api_start, as_api_time, parse_time, parsed
 from tidegate.cli.waiting import (
@@ -51,12 +52,25 @@ from tidegate.cli.waiting import (
 )
 
 ROLLOUTS = names("/v1/rollouts", "rollout_id")
-STATES = (
-    *("Opening", "Active", "Converging", "Terminal", "Reverted", "Failed", "Superseded", "Pruned"),
-)
-HOST_STATES = (
-    *("Pending", "Activating", "Deferred", "Soaking", "Converged", "Failed", "Reverted"),
-)
+STATES = {  # as people call them → as the API does
+    "opening": "Opening",
+    "active": "Active",
+    "converging": "Converging",
+    "ended": "Terminal",
+    "rolled-back": "Reverted",
+    "failed": "Failed",
+    "replaced": "Superseded",
+    "pruned": "Pruned",
+}
+HOST_STATES = {
+    "pending": "Pending",
+    "activating": "Activating",
+    "deferred": "Deferred",
+    "soaking": "Soaking",
+    "converged": "Converged",
+    "failed": "Failed",
+    "rolled-back": "Reverted",
+}
 
 
 def took(item: Item) -> str:
@@ -82,32 +96,9 @@ HOSTS = (
     Column("WAVE", lambda item: text(item["wave"] + 1 if "wave" in item else None)),
     column("ATTEMPT", "attempt"),
     column("FAILURE", "failure"),
-    column("LEFT", "left"),
+    column("SKIPPED", "left"),
     time_column("DUE", "due_at"),
 )
-EVENTS = (
-    column("POSITION", "position"),
-    time_column("TIME", "time"),
-    Column("WHAT", lambda item: str(item["type"]).removeprefix("tidegate.")),
-    Column("HOST", lambda item: text(dig(item, "data", "host_id"))),
-    Column("SAYS", lambda item: describe_event(item)),
-    person_column("BY", "actor"),
-)
-SILENT = frozenset({"rollout_id", "host_id", "at", "channel", "target_closure", "policy", "waves"})
-
-WAVES = frozenset({"wave", "from_wave", "to_wave", "current_wave"})  # people count them from 1
-
-
-def describe_event(item: Item) -> str:
-    """The members of an event that tell something beside who and when."""
-    data = dig(item, "data") or {}
-    return text(
-        {
-            name: value + 1 if name in WAVES and isinstance(value, int) else value
-            for name, value in data.items()
-            if name not in SILENT
-        }
-    )
 
 
 def id_of(context: CommandContext, name: str) -> str:
@@ -255,7 +246,7 @@ def open_one(
 
 @rollout.command("list")
 @click.option("--channel", shell_complete=CHANNELS, help="Only those of this channel.")
-@click.option("--state", type=click.Choice(STATES), help="Only those in this state.")
+@click.option("--state", type=click.Choice(tuple(STATES)), help="Only those in this state.")
 @click.option(
     "--outcome",
     "outcomes",
@@ -278,7 +269,7 @@ def list_all(
     """List rollouts, the newest first."""
     query = {
         "channel": channel,
-        "state": state,
+        "state": None if state is None else STATES[state],
         "outcome": outcomes,
         "since": None if since is None else as_api_time(parse_time(since, datetime.now(UTC))),
         "had_failures": "true" if had_failures else None,
@@ -294,7 +285,7 @@ def list_all(
 @rollout.command("show")
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @click.option("--hosts", is_flag=True, help="Its hosts, each with its state.")
-@click.option("--state", type=click.Choice(HOST_STATES), help="With --hosts: only those so.")
+@click.option("--state", type=click.Choice(tuple(HOST_STATES)), help="With --hosts: only those so.")
 @watch_option
 @with_context
 def show(
@@ -304,8 +295,9 @@ def show(
     rollout_id = id_of(context, rollout)
     if hosts:
         path = at("rollouts", rollout_id, "hosts")
+        wanted = None if state is None else HOST_STATES[state]
         context.shown(
-            lambda: list(context.client.items(path, {"state": state})),
+            lambda: list(context.client.items(path, {"state": wanted})),
             HOSTS,
             watch=watch,
             empty="no host has an order yet",
@@ -389,7 +381,7 @@ def abort(context: CommandContext, rollout: str, reason: str) -> None:
 def retry(
     context: CommandContext, rollout: str, hosts: tuple[str, ...], reason: str, wait: WaitOption
 ) -> None:
-    """Try the failed and reverted hosts of a halted rollout again: all, or only HOSTS."""
+    """Try the hosts of a halted rollout again that failed or rolled back: all, or only HOSTS."""
     rollout_id = id_of(context, rollout)
     body: dict[str, Any] = {"reason": reason} | ({"hosts": list(hosts)} if hosts else {})
     answer = context.client.write("POST", at("rollouts", rollout_id, "retry"), body)
@@ -505,4 +497,8 @@ def explain(context: CommandContext, rollout: str, host: str | None) -> None:
 def events(context: CommandContext, rollout: str) -> None:
     """What happened to ROLLOUT and its hosts, in order."""
     path = at("rollouts", id_of(context, rollout), "events")
-    context.list(context.client.items(path), EVENTS, empty="nothing happened yet")
+    if not context.is_for_people:
+        context.list(context.client.items(path), (), empty="")
+        return
+    items = list(context.client.items(path))
+    context.list(items, columns(items), empty="nothing happened yet")

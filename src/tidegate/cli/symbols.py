@@ -60,6 +60,15 @@ STATES: Final = {
     # a registered release
     "retired_scope": ("–", "bright_black"),
 }
+# state → what people read, where that is another word. The same words are on the dashboard.
+WORDS: Final = {
+    "Terminal": "Ended",
+    "Reverted": "Rolled back",
+    "Superseded": "Replaced",
+    "superseded": "replaced",
+    "Left": "Skipped",
+    "DeletionProposed": "Deletion proposed",
+}
 UNKNOWN: Final = ("?", "default")
 TONES: Final = {  # segments of a bar, so that waves read without colour too
     "Converged": "█",
@@ -84,6 +93,11 @@ def clean(text: object) -> str:
 def glyph(word: str) -> tuple[str, str]:
     """Glyph and colour of a state."""
     return STATES.get(word, UNKNOWN)
+
+
+def state_word(state: str) -> str:
+    """A state as people call it."""
+    return WORDS.get(state, state)
 
 
 def moment(text: object) -> str:

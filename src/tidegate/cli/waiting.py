@@ -93,7 +93,6 @@ def outcome_cell(item: Item) -> StateCell:
 
 def rollout_frame(found: Any) -> list[Line]:
     """A rollout as it stands: its state, a bar for each wave, and what holds it back."""
-    state = str(found["state"])
     waves = found.get("waves") or []
     current = int(found.get("current_wave") or 0)
     shown = outcome_cell({**found, "waves_planned": len(waves)})
@@ -117,7 +116,7 @@ def rollout_frame(found: Any) -> list[Line]:
         opened = f"  opened {when(found.get('opened_at'))} by {by}{why}"
         lines.append([(opened, "default")])
     if found.get("outcome_at"):
-        lines.append([(f"  ended {when(found['outcome_at'])} ({state})", "default")])
+        lines.append([(f"  ended {when(found['outcome_at'])}", "default")])
     width = max((len(clean(dig(wave, "name") or "")) for wave in waves), default=0)
     lines += [wave_line(number, wave, current, width) for number, wave in enumerate(waves)]
     if found.get("progress"):

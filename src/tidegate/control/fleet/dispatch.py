@@ -51,7 +51,7 @@ from tidegate.domain.rollouts.report_slices import (
 )
 from tidegate.domain.rollouts.rows import RolloutGates, RolloutTally, gates_key
 from tidegate.domain.rollouts.slices import ChangeGates, GateFinding, change_gates
-from tidegate.domain.rollouts.states import DISPATCHABLE
+from tidegate.domain.rollouts.states import DISPATCHABLE, describe_rollout_state
 from tidegate.domain.rollouts.tallies import late_failures, list_passed
 from tidegate.errors import Conflict, Gone, NotFound, Refused
 from tidegate.kernel.model import Meta
@@ -303,7 +303,11 @@ class Dispatcher:
         A host that came late may find its closure quarantined by another, and the rollout through.
         """
         if has_stopped(tally):
-            return "the rollout is halted" if tally.halted_at else f"the rollout is {tally.state}"
+            return (
+                "the rollout is halted"
+                if tally.halted_at
+                else f"the rollout {describe_rollout_state(tally.state)}"
+            )
         if tally.terminal_at is not None and late_failures(tally):
             return "a host that came late failed"
         rows = [self._sights.row(key, ChannelStops) for key in stops_keys(tally.channel)]

@@ -5,7 +5,7 @@
     paused            an operator paused the rollout
     freeze            nothing goes out on this channel for a while
     hold              the channel is held
-    quarantine        some host rolled back from this closure
+    quarantine        some host rolled back from this release
     channel-edges     the release has not succeeded on a channel that comes first
     start-at          the time has not come at which the rollout starts
     window            a maintenance window keeps orders from the host now
@@ -44,12 +44,18 @@ from tidegate.domain.hosts.rows import (
     probe_failure_id,
     record_id,
 )
-from tidegate.domain.hosts.states import SETTLED, HostState
+from tidegate.domain.hosts.states import SETTLED, HostState, describe_host_state
 from tidegate.domain.provenance import moment
 from tidegate.domain.releases.rows import ACTUAL, actual_key
 from tidegate.domain.rollouts.progress import name_wave
 from tidegate.domain.rollouts.rows import TALLIES, GateOverride, RolloutTally
-from tidegate.domain.rollouts.states import BAD, DISPATCHABLE, ORDERED, OverridableGate
+from tidegate.domain.rollouts.states import (
+    BAD,
+    DISPATCHABLE,
+    ORDERED,
+    OverridableGate,
+    describe_rollout_state,
+)
 from tidegate.domain.rollouts.tallies import (
     is_unproved,
     late_failures,
@@ -201,7 +207,7 @@ def dispatchable(look: GateContext, host_id: str) -> Block | None:
             return Block(f"only hosts that failed are tried again now: {tried}", look.tallied())
         if tally.state in DISPATCHABLE:
             return None
-        return Block(f"the rollout is {tally.state}", look.tallied())
+        return Block(f"the rollout {describe_rollout_state(tally.state)}", look.tallied())
     if late_failures(tally):
         return Block("a host that came late failed; it must be skipped first", look.tallied())
     return _late_blocked(look)
@@ -222,7 +228,10 @@ def _late_blocked(look: GateContext) -> Block | None:
     if tally.outcome in BAD:
         return Block("the rollout failed, a late host waits for a success", look.tallied())
     if tally.terminal_at is None or tally.state not in ORDERED:
-        return Block(f"the rollout is {tally.state}, a late host waits for its end", look.tallied())
+        return Block(
+            f"the rollout {describe_rollout_state(tally.state)}, a late host waits for its end",
+            look.tallied(),
+        )
     if is_unproved(tally) and (look.late_given or late_under_way(tally)):
         return Block(
             f"no host ran {tally.target_ref} here yet; late hosts go one at a time until one "
@@ -431,7 +440,10 @@ def host_edge(look: GateContext, host_id: str) -> Block | None:
             return Block(f"waits for {before}, which has no order yet", look.tallied())
         # One that was waived or skipped left by an event: nobody waits for it any more.
         if found.row.state not in SETTLED and found.row.left is None:
-            return Block(f"waits for {before}, which is {found.row.state}", look.recorded(before))
+            return Block(
+                f"waits for {before}, which {describe_host_state(found.row.state)}",
+                look.recorded(before),
+            )
     return None
 
 
@@ -575,7 +587,7 @@ GATES = (
         OverridableGate.HOLD,
         Gate("hold", held, "no hold holds the rollout back", stands_on=_channelled),
     ),
-    Gate("quarantine", quarantined, "the closure is not quarantined here"),
+    Gate("quarantine", quarantined, "the release is not quarantined here"),
     _overridable(
         OverridableGate.EDGES,
         Gate(

@@ -19,7 +19,13 @@ from tidegate.domain.channels.rows import CHANNELS, QUARANTINE, Channel, quarant
 from tidegate.domain.gates.inputs import GateEvidence, PrecedingChannel, Versioned
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.rows import STANDINGS, ReleaseStanding, standing_key
-from tidegate.domain.rollouts.states import ORDERED, Outcome, RolloutState, Word
+from tidegate.domain.rollouts.states import (
+    ORDERED,
+    Outcome,
+    RolloutState,
+    Word,
+    describe_rollout_state,
+)
 from tidegate.domain.rollouts.tallies import total
 from tidegate.domain.windows.sentences import span_text
 
@@ -61,7 +67,8 @@ def _idle(waits: WaitingRelease, found: Versioned[Channel]) -> EdgeVerdict:
         return EdgeVerdict(True, f"nothing was rolled out on {row.channel} yet", evidence)
     if row.newest_state in RELEASING:
         return EdgeVerdict(True, f"{row.channel} is idle", evidence)
-    newest = f"{row.newest_rollout_id} is {row.newest_state}"
+    state = describe_rollout_state(row.newest_state or RolloutState.OPENING)
+    newest = f"{row.newest_rollout_id} {state}"
     return EdgeVerdict(
         False, f"{waits.channel} waits until {row.channel} is idle: {newest}", evidence
     )

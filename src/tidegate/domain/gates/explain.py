@@ -22,6 +22,7 @@ from tidegate.domain.gates.inputs import (
     Wait,
 )
 from tidegate.domain.gates.waits import list_waits, wait_of_host
+from tidegate.domain.hosts.states import describe_host_state
 
 ASKED_MAX = 1_000  # hosts to which a gate says what it would say, behind the first shut one
 STOPS = ASKED_AGAIN - {WINDOW}  # windows may hold some hosts while others get orders
@@ -67,7 +68,7 @@ def explain(state: FleetState, rollout_id: str, host_id: str | None = None) -> E
     shut = next((verdict for verdict in verdicts if not verdict.passed), None)
     if not late and attempt_of(standing, sight.tally.row.attempt) is None:
         assert standing is not None
-        answer = f"the host had its order and is {standing.state}"
+        answer = f"the host had its order and {describe_host_state(standing.state)}"
         doing = wait_of_host(state, rollout_id, host_id)
         if doing is not None:
             answer = f"{answer}: {doing.sentence}"

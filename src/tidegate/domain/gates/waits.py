@@ -20,9 +20,9 @@ from tidegate.domain.gates.checks import GATES, GateContext, describe_hold, next
 from tidegate.domain.gates.dispatch_pass import WINDOW, can_spare_silent, list_blocked
 from tidegate.domain.gates.edges import time_text
 from tidegate.domain.gates.inputs import BlockedHosts, FleetState, HostStanding, Wait, WaitEnds
-from tidegate.domain.hosts.states import SETTLED, HostState
+from tidegate.domain.hosts.states import SETTLED, HostState, describe_host_state
 from tidegate.domain.rollouts.progress import name_wave
-from tidegate.domain.rollouts.states import CLEARABLE, OPEN
+from tidegate.domain.rollouts.states import CLEARABLE, OPEN, describe_rollout_state
 from tidegate.domain.rollouts.tallies import (
     late_failures,
     may_hasten,
@@ -101,7 +101,7 @@ def _concluded(look: GateContext) -> Wait:
     tally = look.tally
     hosts = sum(wave.hosts for wave in tally.waves)
     done = total(tally, HostState.CONVERGED)
-    how = str(tally.outcome or tally.state).replace("_", " ")
+    how = str(tally.outcome or describe_rollout_state(tally.state)).replace("_", " ")
     return Wait(
         code="concluded",
         sentence=f"{tally.rollout_id} ended: {how}, {done:,} of {hosts:,} hosts converged",
@@ -171,7 +171,7 @@ def _stopped(look: GateContext) -> Iterator[Wait]:
         text += _rolls_back_by_itself(look)
         verbs: tuple[str, ...] = (f"tidegate rollout abort {tally.rollout_id}",)
     else:
-        text = f"Stopped ({tally.state}): {what}; {on_it} {_hosts(on_it)} run the release"
+        text = f"Stopped: {what}; {on_it} {_hosts(on_it)} run the release"
         text += _rolls_back_by_itself(look)
         verbs = (
             f"tidegate rollout retry {tally.rollout_id}",
@@ -483,7 +483,7 @@ def _missing_hosts(look: GateContext) -> tuple[str, datetime | None]:
             if until is not None:
                 untils.append(until)
             if len(told) < SOME_MAX:
-                state = "has no order" if seen is None else f"is {seen.row.state}"
+                state = "has no order" if seen is None else describe_host_state(seen.row.state)
                 by = "" if until is None else f" until {time_text(until)}"
                 told.append(f"{host_id} {state}{by}")
     if not told:

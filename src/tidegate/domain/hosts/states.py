@@ -20,6 +20,18 @@ class HostState(StrEnum):
     REVERTED = "Reverted"  # the agent rolled back to what ran before
 
 
+_PREDICATES: Final = {
+    HostState.CONVERGED: "has converged",
+    HostState.FAILED: "has failed",
+    HostState.REVERTED: "has rolled back",
+}
+
+
+def describe_host_state(state: HostState) -> str:
+    """A state as people say it in a sentence: ``the host …``."""
+    return _PREDICATES.get(state, f"is {state.lower()}")
+
+
 IN_FLIGHT: Final = frozenset({HostState.PENDING, HostState.ACTIVATING, HostState.SOAKING})
 SETTLED: Final = frozenset({HostState.CONVERGED, HostState.DEFERRED})  # "done" in docs
 ENDED: Final = frozenset({HostState.CONVERGED, HostState.REVERTED})  # no event is legal here

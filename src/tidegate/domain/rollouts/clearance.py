@@ -22,10 +22,11 @@ from tidegate.domain.hosts.rows import HostRecord, record_key
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.facts import ClearedHost, OperatorClearance
 from tidegate.domain.rollouts.names import channel_of, check_rollout_id
+from tidegate.domain.rollouts.refusals import refuse_verb
 from tidegate.domain.rollouts.report_slices import demand_tally
 from tidegate.domain.rollouts.rows import RolloutTally, rollout_key, tally_key
 from tidegate.domain.rollouts.states import CLEARABLE, Clearance
-from tidegate.errors import IllegalTransition, InvalidInput
+from tidegate.errors import InvalidInput
 from tidegate.kernel.model import Key, Position, at_most, check_text
 from tidegate.kernel.slices import Slice
 
@@ -83,7 +84,7 @@ def decide_clearance(
     """Raises: RolloutUnknown, IllegalTransition, HostNotInRollout, InvalidInput."""
     tally = demand_tally(rows[0], command.rollout_id)
     if tally.state not in CLEARABLE:
-        raise IllegalTransition("rollout", tally.state, f"clearance ({command.mode})")
+        raise refuse_verb(tally, f"clearance ({command.mode})", "clear or retry it")
     lifted: tuple[QuarantineLifted, ...] = ()
     hosts: tuple[ClearedHost, ...] = ()
     if command.mode is Clearance.RESUME:

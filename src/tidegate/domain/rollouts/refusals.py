@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from tidegate.errors import Formatted, NotFound, Refused
+from typing import Final
+
+from tidegate.domain.rollouts.rows import RolloutTally
+from tidegate.domain.rollouts.states import Outcome, describe_rollout_state
+from tidegate.errors import Formatted, IllegalTransition, NotFound, Refused
+
+_ENDED: Final = {
+    Outcome.SUCCEEDED: "has succeeded",
+    Outcome.EMPTY: "ended without a host",
+    Outcome.FAILED: "has failed",
+    Outcome.ROLLED_BACK: "was rolled back",
+    Outcome.ABORTED: "was aborted",
+    Outcome.REPLACED: "was replaced",
+}
 
 
 class RolloutInvariant(Formatted, Refused):
@@ -60,3 +73,16 @@ class WavePassed(Formatted, Refused):
     rollout_id: str
     wave: str
     current: str
+
+
+def refuse_verb(tally: RolloutTally, verb: str, what: str = "") -> IllegalTransition:
+    """That an operator's verb is not possible now, and why. ``what``: the verb in a sentence."""
+    if tally.outcome is not None:
+        why = _ENDED[tally.outcome]
+    elif tally.halted_at is not None:
+        why = "is halted"
+    else:
+        why = describe_rollout_state(tally.state)
+    state = f"{tally.state}, halted" if tally.halted_at is not None else str(tally.state)
+    says = f"{tally.rollout_id} {why}, so you can't {what or f'{verb} it'}"
+    return IllegalTransition("rollout", state, verb, says)

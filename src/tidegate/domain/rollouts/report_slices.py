@@ -58,7 +58,7 @@ from tidegate.domain.hosts.refusals import (
 )
 from tidegate.domain.hosts.report_json import check_event
 from tidegate.domain.hosts.rows import HostOrder, HostRecord, order_key, record_key
-from tidegate.domain.hosts.states import HostPolicy, HostState
+from tidegate.domain.hosts.states import HostPolicy, HostState, describe_host_state
 from tidegate.domain.rollouts import tallies
 from tidegate.domain.rollouts.names import channel_of, check_rollout_id
 from tidegate.domain.rollouts.progress import name_wave
@@ -78,6 +78,7 @@ from tidegate.domain.rollouts.states import (
     ORDERED,
     OverridableGate,
     RolloutState,
+    describe_rollout_state,
 )
 from tidegate.domain.windows.demands import demand_window
 from tidegate.errors import IllegalTransition, InvalidInput
@@ -343,7 +344,9 @@ def _demand_open(tally: RolloutTally, wave: int, states: frozenset[RolloutState]
     """That the rollout is in one of these states, and has reached the wave."""
     said = {"rollout_id": tally.rollout_id, "state": tally.state.value}
     if tally.state not in states:
-        raise RolloutNotDispatchable(f"{tally.rollout_id} is {tally.state}", **said)
+        raise RolloutNotDispatchable(
+            f"{tally.rollout_id} {describe_rollout_state(tally.state)}", **said
+        )
     if wave > tally.current_wave:
         current, own = name_wave(tally, tally.current_wave), name_wave(tally, wave)
         detail = f"{tally.rollout_id} is at wave {current}, the host goes with wave {own}"
@@ -414,7 +417,8 @@ def _demand_over(tally: RolloutTally) -> None:
         )
     if tally.terminal_at is None or tally.state not in ORDERED:
         raise RolloutNotDispatchable(
-            f"{tally.rollout_id} is {tally.state}; hosts outside its plan wait until it is done",
+            f"{tally.rollout_id} {describe_rollout_state(tally.state)}; hosts outside its plan "
+            "wait until it is done",
             rollout_id=tally.rollout_id,
             state=tally.state.value,
         )
@@ -556,7 +560,7 @@ def decide_skip(rows: Report, command: SkipHost, now: datetime) -> Sequence[Stru
     if record is not None and record.left is not None:
         return ()
     if record is not None and not _is_waiting(record, tally):
-        raise IllegalTransition("host", record.state, "a skip")
+        raise _unskippable(record)
     wave = command.wave if record is None else record.wave
     _demand_open(tally, wave)
     if _left_with_wave(tally, record, wave):
@@ -584,7 +588,8 @@ def decide_release(rows: Report, command: ReleaseSoakingHost, now: datetime) -> 
     record = rows[1]
     if tally.state is not RolloutState.SUPERSEDED:
         raise RolloutNotDispatchable(
-            f"{tally.rollout_id} is {tally.state}; its hosts finish their soak",
+            f"{tally.rollout_id} {describe_rollout_state(tally.state)}; "
+            "its hosts finish their soak",
             rollout_id=tally.rollout_id,
             state=tally.state.value,
         )
@@ -665,7 +670,15 @@ def _demand_skippable(record: HostRecord, tally: RolloutTally) -> None:
         raise HostUnderWay(record.host_id, doing, record.due_at)
     skippable = record.state in RETRIED if record.late else _is_waiting(record, tally)
     if not skippable:
-        raise IllegalTransition("host", record.state, "a skip")
+        raise _unskippable(record)
+
+
+def _unskippable(record: HostRecord) -> IllegalTransition:
+    how = f"{record.host_id} {describe_host_state(record.state)}"
+    says = f"{how} in {record.rollout_id}, so there is nothing to skip"
+    if record.state in RETRIED:
+        says = f"{how} in {record.rollout_id}: waive it, or retry it"
+    return IllegalTransition("host", record.state, "a skip", says)
 
 
 _DOING = {HostState.ACTIVATING: "switching", HostState.SOAKING: "soaking"}

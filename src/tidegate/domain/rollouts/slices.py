@@ -23,6 +23,7 @@ from tidegate.domain.rollouts.facts import (
     RolloutResumed,
 )
 from tidegate.domain.rollouts.names import check_rollout_id
+from tidegate.domain.rollouts.refusals import refuse_verb
 from tidegate.domain.rollouts.report_slices import EDGES, demand_tally
 from tidegate.domain.rollouts.rows import (
     Rollout,
@@ -42,7 +43,7 @@ from tidegate.domain.rollouts.states import (
     RolloutState,
 )
 from tidegate.domain.rollouts.tallies import override_of, under_way
-from tidegate.errors import IllegalTransition, InvalidInput
+from tidegate.errors import InvalidInput
 from tidegate.kernel.model import Key, Position, at_most, check_text
 from tidegate.kernel.slices import Slice
 
@@ -134,7 +135,7 @@ def rows_of_steering(command: Steering) -> tuple[Key, ...]:
 def decide_pause(rows: Seen, command: PauseRollout, now: datetime) -> Sequence[Struct]:
     tally = demand_tally(rows[0], command.rollout_id)
     if tally.state not in DISPATCHABLE:
-        raise IllegalTransition("rollout", tally.state, "pause")
+        raise refuse_verb(tally, "pause")
     if tally.paused_at is not None:
         return ()
     paused = RolloutPaused(
@@ -146,7 +147,7 @@ def decide_pause(rows: Seen, command: PauseRollout, now: datetime) -> Sequence[S
 def decide_resume(rows: Seen, command: ResumeRollout, now: datetime) -> Sequence[Struct]:
     tally = demand_tally(rows[0], command.rollout_id)
     if tally.state not in OPEN:
-        raise IllegalTransition("rollout", tally.state, "resume")
+        raise refuse_verb(tally, "resume")
     if tally.paused_at is None:
         return ()
     resumed = RolloutResumed(
@@ -172,14 +173,14 @@ def decide_abort(rows: Seen, command: AbortRollout, now: datetime) -> Sequence[S
             mode=Clearance.ABANDON,
         )
         return (given_up,)
-    raise IllegalTransition("rollout", tally.state, "abort")
+    raise refuse_verb(tally, "abort")
 
 
 def decide_override(rows: Seen, command: OverrideGate, now: datetime) -> Sequence[Struct]:
     """Raises: IllegalTransition: the rollout has ended. InvalidInput: the time is over already."""
     tally = demand_tally(rows[0], command.rollout_id)
     if tally.state not in OPEN:
-        raise IllegalTransition("rollout", tally.state, "override")
+        raise refuse_verb(tally, "override", "override a gate of it")
     if command.until is not None and command.until <= now:
         raise InvalidInput(f"an override until {command.until} is over already", field="until")
     known = override_of(tally, command.gate, now)

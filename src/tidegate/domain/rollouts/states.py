@@ -19,6 +19,20 @@ class RolloutState(StrEnum):
     PRUNED = "Pruned"  # past its retention; the row stays readable
 
 
+_PREDICATES: Final = {
+    RolloutState.TERMINAL: "is over",
+    RolloutState.REVERTED: "has rolled back",
+    RolloutState.FAILED: "has failed",
+    RolloutState.SUPERSEDED: "was replaced",
+    RolloutState.PRUNED: "is past its retention",
+}
+
+
+def describe_rollout_state(state: RolloutState | str) -> str:
+    """A state as people say it in a sentence: ``the rollout …``."""
+    return _PREDICATES.get(RolloutState(state), f"is {str(state).lower()}")
+
+
 OPEN: Final = frozenset(
     {
         RolloutState.OPENING,

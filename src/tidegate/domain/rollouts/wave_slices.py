@@ -21,11 +21,15 @@ from tidegate.domain.rollouts import tallies
 from tidegate.domain.rollouts.facts import WaveAdvanced, WaveContinued, WaveSkipped
 from tidegate.domain.rollouts.machine import step
 from tidegate.domain.rollouts.names import check_rollout_id
-from tidegate.domain.rollouts.refusals import NothingToContinue, WaveNotFound, WavePassed
+from tidegate.domain.rollouts.refusals import (
+    NothingToContinue,
+    WaveNotFound,
+    WavePassed,
+    refuse_verb,
+)
 from tidegate.domain.rollouts.report_slices import demand_tally
 from tidegate.domain.rollouts.rows import Rollout, RolloutTally, rollout_key, tally_key
 from tidegate.domain.rollouts.states import DISPATCHABLE
-from tidegate.errors import IllegalTransition
 from tidegate.kernel.model import Key, Position, check_text
 from tidegate.kernel.slices import Slice
 
@@ -91,13 +95,18 @@ def _expected(command: Passing) -> dict[Key, Position]:
     return {rollout_key(command.rollout_id): command.expected_version}
 
 
+_VERBS = {
+    "continue": "continue it",
+    "skip-wave": "skip a wave of it",
+    "promote-all": "let all of its waves go",
+}
+
+
 def _demand_going(rows: Seen, command: Passing, verb: str) -> RolloutTally:
     """Raises: RolloutUnknown, RolloutIsPruned, IllegalTransition: it is over, or halted."""
     tally = demand_tally(rows[0], command.rollout_id)
-    if tally.state not in DISPATCHABLE:
-        raise IllegalTransition("rollout", tally.state, verb)
-    if tally.halted_at is not None:
-        raise IllegalTransition("rollout", f"{tally.state}, halted", verb)
+    if tally.state not in DISPATCHABLE or tally.halted_at is not None:
+        raise refuse_verb(tally, verb, _VERBS[verb])
     return tally
 
 

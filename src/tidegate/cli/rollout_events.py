@@ -1,0 +1,116 @@
+"""What happened to a rollout, in words: a line for each event, with names that commands take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from tidegate.cli.output import Column, Item, column, counted, dig, person_column, text, time_column
+from tidegate.cli.symbols import state_word
+
+# Members that are no news to a person: shown by other columns, or only of use to programs.
+QUIET: Final = frozenset(
+    {
+        *("rollout_id", "host_id", "at", "channel", "operator", "policy", "waves", "seq"),
+        *("target_closure", "target_ref", "plan_digest", "cause", "cause_id", "opened_at", "freed"),
+        *(
+            "offline_grace_seconds",
+            "on_failure",
+            "retention_seconds",
+            "current_closure_at_dispatch",
+        ),
+    }
+)
+WAVES: Final = frozenset({"wave", "from_wave", "to_wave", "current_wave"})  # counted from 1
+STATES: Final = frozenset({"from", "to", "state"})
+
+Data = dict[str, Any]
+
+
+def columns(items: Sequence[Item]) -> tuple[Column, ...]:
+    """The columns of a table of these events. The artifact of the rollout is named as its release:
+    commands take that name, and people know it.
+    """
+    opened = next((item for item in items if _type(item) == "RolloutOpened"), None)
+    target, release = (dig(opened, "data", name) for name in ("target_closure", "target_ref"))
+    names = {str(target): str(release)} if target and release else {}
+    return (
+        column("POSITION", "position"),
+        time_column("TIME", "time"),
+        Column("WHAT", _type),
+        Column("HOST", lambda item: text(dig(item, "data", "host_id"))),
+        Column("SAYS", lambda item: describe_event(item, names)),
+        person_column("BY", "actor"),
+    )
+
+
+def _type(item: Item) -> str:
+    return str(item["type"]).removeprefix("tidegate.")
+
+
+def describe_event(item: Item, names: dict[str, str]) -> str:
+    """What an event says beside who, where and when. ``names``: digest → release."""
+    data = {
+        key: names.get(value, value) if isinstance(value, str) else value
+        for key, value in (dig(item, "data") or {}).items()
+    }
+    special = _SPECIAL.get(_type(item))
+    if special is not None:
+        return text(special(data))
+    return text({key: _member(key, value) for key, value in data.items() if key not in QUIET})
+
+
+def _member(name: str, value: Any) -> Any:
+    if name in WAVES and isinstance(value, int):
+        return value + 1
+    return state_word(value) if name in STATES and isinstance(value, str) else value
+
+
+def _because(data: Data) -> str:
+    return f": {data['reason']}" if data.get("reason") else ""
+
+
+def _opened(data: Data) -> str:
+    waves = data.get("waves") or []
+    hosts = sum(wave.get("hosts", 0) for wave in waves)
+    size = f"{counted(hosts, 'host')} in {counted(len(waves), 'wave')}"
+    return f"{data.get('target_ref')} to {size}{_because(data)}"
+
+
+def _moved(data: Data) -> str:
+    before, after = data.get("from"), str(data.get("to"))
+    if before in (None, after):
+        return f"{state_word(after)}{_because(data)}"
+    return f"{state_word(str(before))} → {state_word(after)}{_because(data)}"
+
+
+def _concluded(data: Data) -> str:
+    counts = data.get("counts") or {}
+    how = str(data.get("outcome")).replace("_", " ")
+    done, hosts = counts.get("converged", 0), counts.get("hosts", 0)
+    return f"{how}: {done} of {counted(hosts, 'host')} run {data.get('target_ref')}"
+
+
+def _gate(data: Data) -> str:
+    return f"{data.get('gate')} {'holds it' if data.get('blocked') else 'is open'}{_because(data)}"
+
+
+def _probe(data: Data) -> str:
+    why = f": {data['failure_reason']}" if data.get("failure_reason") else ""
+    word = "passes" if data.get("status") == "pass" else "fails"
+    return f"probe {data.get('probe_name')} {word}{why}"
+
+
+def _probes(data: Data) -> str:
+    return text([probe.get("probe_name") for probe in data.get("probes") or []])
+
+
+_SPECIAL: Final[dict[str, Callable[[Data], str]]] = {
+    "RolloutOpened": _opened,
+    "RolloutTransitioned": _moved,
+    "HostStateChanged": _moved,
+    "RolloutConcluded": _concluded,
+    "GateChanged": _gate,
+    "ProbeResult": _probe,
+    "ProbeTopologyDeclared": _probes,
+}
