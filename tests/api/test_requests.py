@@ -73,6 +73,9 @@ def test_makes_a_request_of_a_promotion_and_the_last_approval_carries_it_out(
     ]
     again = approve(bob, request)
     assert (again.status_code, again.json()["state"]) == (200, "executed")
+    (moved,) = fleet.viewer.get(f"/v1/releases/{CHANNEL}/events").json()["items"]
+    me = [who.get("/v1/me").json()["user_id"] for who in (ann, bob)]
+    assert moved["approvedBy"] == me, "the history says who approved it"
 
 
 def test_lets_nobody_approve_their_own_request(fleet: ServedFleet) -> None:

@@ -328,6 +328,24 @@ def test_shows_wanted_and_running_releases_of_hosts_by_name(tmp_path: Path) -> N
     assert "stable: wanted web.3, runs web.2" in shown
 
 
+def test_shows_who_approved_a_move_of_a_channel(tmp_path: Path) -> None:
+    moved = {
+        "recordedAt": "2026-05-01T06:00:00Z",
+        "eventType": "promoted",
+        "releaseId": "web.3",
+        "by": "user_1",
+        "byName": "Dan",
+        "approvedBy": ["user_2", "user_3"],
+        "approvedByNames": ["Cem", None],
+    }
+    page = {"items": [moved], "next": None}
+    with serve_script(lambda asked: ScriptedResponse(200, page)) as server:
+        shown = Shell(tmp_path / "home", server.url, "t").run("channel", "history", "stable")
+
+    assert "APPROVED BY" in shown.out
+    assert "Cem, user_3" in shown.out
+
+
 def test_prints_what_changed_in_a_watched_list(tmp_path: Path) -> None:
     pages = [
         [{"host_id": "a", "status": "enrolled"}],

@@ -49,6 +49,13 @@ def what_moved(item: Item) -> str:
     return "rolled back" if item.get("rolledBack") else str(item["eventType"])
 
 
+def approvers(item: Item) -> list[str]:
+    """Who approved it on a protected channel: by name, else by id."""
+    ids = item.get("approvedBy") or []
+    names = item.get("approvedByNames") or [None] * len(ids)
+    return [str(name or user_id) for name, user_id in zip(names, ids, strict=False)]
+
+
 COLUMNS = (
     column("CHANNEL", "channel"),
     column("PACKAGE", "package"),
@@ -66,6 +73,7 @@ HISTORY = (
     column("BEFORE", "previousReleaseId"),
     column("STATUS", "status"),
     person_column("BY", "by", name="byName"),
+    Column("APPROVED BY", lambda item: text(approvers(item))),
     column("EVIDENCE", "provenance", "kind"),
     column("WHY", "reason"),
 )

@@ -53,6 +53,8 @@ from tidegate.domain.releases.rows import (
     known_key,
     row_id,
 )
+from tidegate.domain.requests.rows import REQUESTS, ChannelRequest
+from tidegate.domain.requests.states import RequestState
 from tidegate.domain.rollouts.names import later_prefix
 from tidegate.domain.rollouts.rows import TALLIES
 from tidegate.errors import ConditionFailed, NotFound
@@ -70,6 +72,7 @@ from tidegate.web.routing import (
 )
 from tidegate.web.shapes import Listed, Written
 
+REQUESTS_MAX = 1_000  # carried out, of all channels
 ROLLBACKS_MAX = 100  # to one release of a channel, told apart from promotions
 
 ScopeName = Annotated[
@@ -139,6 +142,8 @@ class ManifestSent(Input, frozen=True, kw_only=True, rename="camel"):
 class NamedReleaseEvent(ReleaseEvent, frozen=True, rename="camel", kw_only=True):
     by_name: str | None  # how they are called now; None: erased, or no person
     rolled_back: bool  # the channel went back to the release
+    approved_by: tuple[str, ...] = ()  # who approved the request that led to it
+    approved_by_names: tuple[str | None, ...] = ()  # how they are called now
 
 
 class Happened(Struct, frozen=True):
@@ -218,15 +223,31 @@ def events(
     """Every change of a scope's pin, in order of time."""
     found, last = _page(request, reads, cursors, EVENTS, "EVENT#")
     rollbacks = _rollbacks(reads, request.path.scope, [item.row for item in found])
+    approvals = _approvals(reads, request.path.scope)
     shown = [
         NamedReleaseEvent(
             **asdict(item.row),
             by_name=people.find_name(item.row.by),
             rolled_back=(item.row.recorded_at, item.row.release_id) in rollbacks,
+            approved_by=(approved := approvals.get(item.row.recorded_at, ())),
+            approved_by_names=tuple(map(people.find_name, approved)),
         )
         for item in found
     ]
     return Response(cursors.list_page(request, shown, last))
+
+
+def _approvals(reads: Reads, scope: str) -> dict[datetime, tuple[str, ...]]:
+    """When a request on the channel was carried out, and who approved it. A request and what it
+    asks for are one commit, so they have one time. Only the newest requests are looked at.
+    """
+    executed = reads.newest(REQUESTS, "by_state", of=(RequestState.EXECUTED,), limit=REQUESTS_MAX)
+    rows: list[ChannelRequest] = [found.row for found in executed]
+    return {
+        row.ended_at: row.approvals
+        for row in rows
+        if scope in row.channels and row.ended_at is not None
+    }
 
 
 def _rollbacks(
