@@ -599,3 +599,11 @@ def test_a_promotion_that_passes_its_gates_warns_of_none(fleet: ServedFleet) -> 
 
     assert done.status_code == 200, done.text
     assert not done.json().get("warnings")
+    edges, freeze = fleet.viewer.get("/v1/channels/web-late").json()["overrides"]
+    assert edges.endswith("overrode its edges for web.1 until the rollout ends: an outage")
+    assert "overrode freezes for web.1" in freeze
+    notices = on_call.get("/v1/status").json()["notices"]
+    assert [item["says"] for item in notices if item["kind"] == "override"] == [edges, freeze]
+    fleet.dispatch()
+    fleet.converge("late-01")
+    assert "overrides" not in fleet.viewer.get("/v1/channels/web-late").json(), "they end with it"

@@ -76,7 +76,10 @@ def test_passes_a_freeze_at_reservation_hand_out_and_acknowledgement(
 
     found = verdict(fleet, "freeze")
     assert found.passed
-    assert "Overridden by bob at 2026-05-01 06:00 UTC: hotfix for INC-7" in found.reason
+    assert (
+        "overridden by bob at 2026-05-01 06:00 UTC until the rollout ends: hotfix for INC-7"
+        in found.reason
+    )
     assert fleet.dispatch().ordered == 1
     fleet.reach(ROLLOUT, "p1")
     assert fleet.state(ROLLOUT) is RolloutState.TERMINAL

@@ -233,6 +233,7 @@ def channel_fields(found: Any) -> list[tuple[str, Cell]]:
         ("is", StateCell(newest) if newest else NOTHING),
         ("waves", _waves(found)),
         ("after", _edges(found)),
+        ("overridden", text(found.get("overrides"))),
         ("windows", text(found.get("windows") or NOTHING)),
         ("protected", _protection(found)),
         ("by itself", _automation(found)),

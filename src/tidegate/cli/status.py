@@ -51,7 +51,7 @@ def frame(found: Item) -> list[Line]:
     for item in found["attention"]:
         lines += _said(item, "✘", "red")
     for item in notices:
-        is_stop = item["kind"] in ("freeze", "hold")
+        is_stop = item["kind"] in ("freeze", "hold", "override")
         lines += _said(item, "!" if is_stop else "·", "yellow" if is_stop else "default")
     counts = (
         (found["open_rollouts"], "rollout open", "rollouts open"),

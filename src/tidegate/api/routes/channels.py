@@ -62,11 +62,12 @@ from tidegate.domain.channels.slices import (
 )
 from tidegate.domain.fleet.refusals import InvalidSelector, SelectorOverlap
 from tidegate.domain.gates.automation import Automation
+from tidegate.domain.gates.checks import list_overrides
 from tidegate.domain.gates.edges import EdgeVerdict
 from tidegate.domain.planner import Plan
 from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.requests.refusals import BreakGlassForbidden, NobodyElseApproves
-from tidegate.domain.rollouts.rows import Rollout, rollout_key
+from tidegate.domain.rollouts.rows import Rollout, RolloutTally, rollout_key, tally_key
 from tidegate.domain.windows.evaluation import covers_channel
 from tidegate.domain.windows.rows import WINDOWS
 from tidegate.errors import StaleVersion
@@ -183,6 +184,7 @@ class ChannelShown(Channel, frozen=True, kw_only=True):
     edges: tuple[EdgeShown, ...] = ()
     automation: tuple[Automation, ...] = ()  # what it does by itself now, or why nothing
     windows: tuple[str, ...] = ()  # the maintenance windows that cover it, by id
+    overrides: tuple[str, ...] = ()  # who overrode which gate for the newest rollout, until when
 
 
 def scope_of(request: Request[ChannelPath, Any, Any]) -> str:
@@ -235,8 +237,16 @@ class ChannelDocuments:
                 for item in self.automation.show(row)
             ),
             windows=tuple(item.row.window_id for item in windows),
+            overrides=self._overrides(row, now),
         )
         return Response(body, version=found.version)
+
+    def _overrides(self, row: Channel, now: datetime) -> tuple[str, ...]:
+        if row.newest_rollout_id is None:
+            return ()
+        tally = self.reads.find(tally_key(row.newest_rollout_id), RolloutTally)
+        said = () if tally is None else list_overrides(tally.row, now)
+        return tuple(self.people.name_in(sentence) for sentence, _ in said)
 
     def show_written(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -25,6 +26,7 @@ from tidegate.domain.access.steps import (
 )
 from tidegate.domain.channels.rows import CHANNELS, FREEZES, QUARANTINE, Channel, Freeze
 from tidegate.domain.fleet.agent_versions import OLD_AGENTS_COMMAND, old_agents_text
+from tidegate.domain.gates.checks import list_overrides
 from tidegate.domain.gates.edges import time_text
 from tidegate.domain.packages.revision_commands import list_unmet
 from tidegate.domain.packages.rows import REVISIONS, Repository, Revision, repository_key
@@ -54,6 +56,7 @@ class Attention(Struct, frozen=True, kw_only=True):
 class NoticeKind(StrEnum):
     FREEZE = "freeze"
     HOLD = "hold"
+    OVERRIDE = "override"
     REQUEST = "request"
     GATE = "gate"
 
@@ -140,6 +143,8 @@ class StatusReader:
             shut: tuple[GateShown, ...] = ()
             if newest is not None and is_open:
                 shut = list_gates(self._fleet, newest, None if gates is None else gates.row)
+            if newest is not None:
+                found.notices.extend(_overrides(newest, picture.taken_at))
             part = _describe(channel, pictured, newest, shut)
             found.attention.extend(part.attention)
             found.notices.extend(part.notices)
@@ -286,6 +291,18 @@ def _add_request(found: Findings, row: ChannelRequest, caller: Caller) -> None:
             next=show,
         )
     )
+
+
+def _overrides(tally: RolloutTally, now: datetime) -> Iterator[StatusNotice]:
+    """The gates that the rollout passes because a person said so."""
+    for says, until in list_overrides(tally, now):
+        yield StatusNotice(
+            kind=NoticeKind.OVERRIDE,
+            channel=tally.channel,
+            says=says,
+            until=until,
+            next=f"tidegate rollout explain {tally.channel}",
+        )
 
 
 def _old_agents(host_ids: tuple[str, ...]) -> Attention:

@@ -572,8 +572,37 @@ def _overridable(name: OverridableGate, gate: Gate) -> Gate:
 
 
 def describe_override(item: GateOverride) -> str:
-    until = "" if item.until is None else f" until {time_text(item.until)}"
-    return f"Overridden by {item.operator} at {time_text(item.at)}{until}: {item.reason}"
+    return (
+        f"overridden by {item.operator} at {time_text(item.at)} {_override_end(item)}: "
+        f"{item.reason}"
+    )
+
+
+def _override_end(item: GateOverride) -> str:
+    if item.until is None:
+        return "until the rollout ends"
+    return f"until {time_text(item.until)}"
+
+
+_OVERRIDDEN = {
+    OverridableGate.EDGES: "its edges",
+    OverridableGate.FREEZE: "freezes",
+    OverridableGate.HOLD: "the hold",
+    OverridableGate.WINDOW: "maintenance windows",
+    OverridableGate.START_AT: "its start time",
+    OverridableGate.FRESHNESS: "the age of its evidence",
+}
+
+
+def list_overrides(tally: RolloutTally, now: datetime) -> tuple[tuple[str, datetime | None], ...]:
+    """Each override by which the rollout passes a gate now: a sentence, and when it ends."""
+    found = [override_of(tally, gate, now) for gate in OverridableGate]
+    return tuple((_sentence(tally, item), item.until) for item in found if item is not None)
+
+
+def _sentence(tally: RolloutTally, item: GateOverride) -> str:
+    what = f"{item.operator} overrode {_OVERRIDDEN[item.gate]} for {tally.target_ref}"
+    return f"{what} {_override_end(item)}: {item.reason}"
 
 
 GATES = (
