@@ -136,9 +136,12 @@ class LimitExceeded(TooLarge):
 
     code = "limit_exceeded"
 
-    def __init__(self, limit: str, found: int, allowed: int) -> None:
+    def __init__(self, limit: str, found: int, allowed: int, says: str = "") -> None:
         super().__init__(
-            f"{limit}: found {found}, allowed {allowed}", limit=limit, found=found, allowed=allowed
+            says or f"{limit}: found {found}, allowed {allowed}",
+            limit=limit,
+            found=found,
+            allowed=allowed,
         )
 
 

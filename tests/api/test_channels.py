@@ -578,6 +578,21 @@ def test_a_promotion_says_what_its_orders_wait_for(fleet: ServedFleet) -> None:
     assert not free.json().get("warnings")
 
 
+def test_overrides_are_no_error_on_a_channel_without_hosts(fleet: ServedFleet) -> None:
+    body = {"channel": "web-none", "package": "default/web", "selector": "app=none"}
+    fleet.manager.post("/v1/channels", json=body)
+    on_call = fleet.served.as_role(Role.RELEASE_MANAGER, Role.ON_CALL)
+
+    done = on_call.post(
+        "/v1/channels/web-none/promote",
+        json={"release_id": "web.1", "override": ["edges"], "reason": "an outage"},
+    )
+
+    assert done.status_code == 200, done.text
+    shown = fleet.viewer.get("/v1/channels/web-none").json()
+    assert (shown["pin"]["pinnedReleaseId"], shown.get("overrides")) == ("web.1", None)
+
+
 def test_a_promotion_that_passes_its_gates_warns_of_none(fleet: ServedFleet) -> None:
     fleet.create()
     fleet.enroll("late-01", app="late")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -26,7 +28,8 @@ from tidegate.domain.windows.checks import WINDOW_CHANNELS_MAX
 from tidegate.domain.windows.facts import WindowKind, WindowSpec
 from tidegate.domain.windows.occurrences import START_FORM
 from tidegate.domain.windows.refusals import WindowClosed, WindowExists, WindowNotFound
-from tidegate.domain.windows.rows import Window, window_key
+from tidegate.domain.windows.rows import Window, WindowNames, window_key, window_names_key
+from tidegate.domain.windows.slices import WINDOWS_MAX as INSTALLATION_MAX
 from tidegate.domain.windows.slices import (
     CreateWindow,
     DeleteWindow,
@@ -281,6 +284,56 @@ def test_bounds_how_many_windows_cover_a_channel(engine: str, fleet: InProcessFl
             create(fleet, spec(fleet, window_id="more", channels=channels))
     assert len(windows_of(fleet, "edge")) == 2 * WINDOWS_MAX
     assert fleet.row(own_stops_key("edge"), ChannelStops).package
+
+
+def fill_with_windows(fleet: InProcessFleet, count: int) -> None:
+    """So many windows, each of one channel."""
+    for place in range(-(-count // WINDOWS_MAX)):
+        fleet.create(f"c{place}")
+    for number in range(count):
+        named = (f"c{number // WINDOWS_MAX}",)
+        create(fleet, spec(fleet, window_id=f"w-{number}", channels=named))
+
+
+@pytest.mark.parametrize("engine", ["memory", "sqlite"])
+def test_bounds_how_many_windows_exist(engine: str, fleet: InProcessFleet) -> None:
+    fill_with_windows(fleet, INSTALLATION_MAX)
+    fleet.create("more")
+    one_more = spec(fleet, window_id="more", channels=("more",))
+
+    with pytest.raises(LimitExceeded, match="there are 64 maintenance windows already"):
+        create(fleet, one_more)
+    fleet.execute(
+        delete_window, DeleteWindow(window_id="w-3", operator="user_1", reason="not needed")
+    )
+    create(fleet, one_more)
+    edit(fleet, spec(fleet, window_id="more", channels=("more",), duration_seconds=HOUR))
+
+    assert len(fleet.row(window_names_key(), WindowNames).window_ids) == INSTALLATION_MAX
+
+
+@pytest.mark.parametrize("engine", ["memory", "sqlite"])
+def test_two_windows_that_are_created_at_once_are_not_both_the_last(
+    engine: str, fleet: InProcessFleet
+) -> None:
+    fill_with_windows(fleet, INSTALLATION_MAX - 1)
+    for name in ("left", "right"):
+        fleet.create(name)
+    barrier = Barrier(2)
+
+    def try_one(name: str) -> bool:
+        made = spec(fleet, window_id=name, channels=(name,))
+        barrier.wait()
+        try:
+            create(fleet, made)
+        except LimitExceeded:
+            return False
+        return True
+
+    with ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(try_one, ("left", "right")))
+
+    assert sorted(done) == [False, True]
 
 
 # ── a journey through the nights in which clocks change ───────────────────────────────────────────

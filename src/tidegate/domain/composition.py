@@ -12,7 +12,7 @@ publication   publications, generations, publication_requests
 host          host_rollout_records, probe_failures, host_orders, dispatch_queue
 rollout       rollouts, rollout_tallies, rollout_gates, release_standings, quarantined_closures
 channel       channels, rollout_incarnations, freezes, channel_stops, protected_channels
-window        windows
+window        windows, window_names
 request       requests
 fleet         hosts, fleet, budgets, host_liveness, join_tokens
 credential    enrollment_tokens, token_replay, cert_revocations

@@ -28,6 +28,7 @@ from tidegate.domain.windows.refusals import WindowNotFound
 from tidegate.domain.windows.rows import WINDOWS, Window, window_key
 from tidegate.domain.windows.sentences import local_text
 from tidegate.domain.windows.slices import (
+    WINDOWS_MAX,
     CreateWindow,
     DeleteWindow,
     EditWindow,
@@ -38,10 +39,9 @@ from tidegate.domain.windows.slices import (
     spec_of,
 )
 from tidegate.errors import StaleVersion
-from tidegate.kernel.model import Position, at_most
+from tidegate.kernel.model import Position
 from tidegate.kernel.slices import Slice
 
-WINDOWS_MAX = 64  # that exist; two that are created at the same moment may both be the last
 OCCURRENCES_MAX = 100
 
 
@@ -78,9 +78,6 @@ class WindowOperations:
         """
         for scope in list_scopes(window.channels):
             caller.demand(CREATE_WINDOW, scope)
-        if self._reads.find(window_key(window.window_id), Window) is None:
-            count = len(self._reads.range(WINDOWS, limit=WINDOWS_MAX))
-            at_most("windows", count + 1, WINDOWS_MAX)
         command = CreateWindow(window=window, operator=caller.id, reason=reason)
         arguments = {"window": msgspec.to_builtins(window), "reason": reason}
         return self._run(

@@ -265,6 +265,11 @@ def _overridden(
     gates: Sequence[OverridableGate],
     now: datetime,
 ) -> tuple[GateOverridden, ...]:
+    """The overrides that were asked for. Without a host the rollout is over at once, and there is
+    no gate to pass.
+    """
+    if not any(wave.hosts for wave in opened.waves):
+        return ()
     return tuple(
         GateOverridden(
             rollout_id=opened.rollout_id,

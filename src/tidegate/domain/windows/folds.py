@@ -1,4 +1,4 @@
-"""How facts become the row of a window. Its times also enter ``channel_stops``, in channels."""
+"""How facts become the row of a window, and the row of all names. Times enter `channel_stops`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from datetime import datetime
 from msgspec.structs import asdict
 
 from tidegate.domain.windows.facts import WindowDeleted, WindowSet
-from tidegate.domain.windows.rows import WINDOWS, Window
+from tidegate.domain.windows.rows import (
+    WINDOW_NAMES,
+    WINDOWS,
+    Window,
+    WindowNames,
+    window_names_key,
+)
 from tidegate.kernel.folds import Fold
 
 
@@ -28,4 +34,21 @@ windows = Fold(
     step=step_window,
 )
 
-FOLDS = (windows,)
+
+def step_names(row: WindowNames, fact: WindowSet | WindowDeleted, now: datetime) -> WindowNames:
+    named = {*row.window_ids, fact.window_id}
+    if isinstance(fact, WindowDeleted):
+        named.discard(fact.window_id)
+    return WindowNames(tuple(sorted(named)))
+
+
+window_names = Fold(
+    collection=WINDOW_NAMES,
+    number=1,
+    reads=(WindowSet, WindowDeleted),
+    ids=lambda fact: (window_names_key().id,),
+    start=lambda id, fact: WindowNames(),
+    step=step_names,
+)
+
+FOLDS = (windows, window_names)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,8 +18,13 @@ from tidegate.domain.channels.refusals import ChannelNotFound
 from tidegate.domain.channels.stops import ChannelStops, own_stops_key
 from tidegate.domain.windows.checks import WINDOW, check_window
 from tidegate.domain.windows.facts import WindowDeleted, WindowKind, WindowSet, WindowSpec
-from tidegate.domain.windows.refusals import MalformedWindow, WindowExists, WindowNotFound
-from tidegate.domain.windows.rows import Window, window_key
+from tidegate.domain.windows.refusals import (
+    MalformedWindow,
+    WindowExists,
+    WindowNotFound,
+)
+from tidegate.domain.windows.rows import Window, WindowNames, window_key, window_names_key
+from tidegate.errors import LimitExceeded
 from tidegate.kernel.model import Key, Position
 from tidegate.kernel.slices import Slice
 
@@ -49,7 +55,15 @@ class DeleteWindow(Struct, frozen=True, kw_only=True):
     expected_version: int | None = None
 
 
+WINDOWS_MAX: Final = 64  # of an installation
+
 Rows = tuple[Window | ChannelStops | None, ...]
+NewRows = tuple[WindowNames | Window | ChannelStops | None, ...]
+
+
+def rows_of_creation(command: CreateWindow) -> tuple[Key, ...]:
+    """Raises: MalformedWindow, InvalidInput, LimitExceeded."""
+    return window_names_key(), *rows_of_window(command)
 
 
 def rows_of_window(command: CreateWindow | EditWindow) -> tuple[Key, ...]:
@@ -79,14 +93,28 @@ def _deletion_seen(command: DeleteWindow) -> dict[Key, Position]:
     return {window_key(command.window_id): command.expected_version}
 
 
-def decide_creation(rows: Rows, command: CreateWindow, now: datetime) -> Sequence[Struct]:
-    """Raises: ChannelNotFound, WindowExists."""
-    found = _demand_channels(rows, command.window)
+def decide_creation(rows: NewRows, command: CreateWindow, now: datetime) -> Sequence[Struct]:
+    """Raises: ChannelNotFound, WindowExists, LimitExceeded."""
+    names, *own = rows
+    found = _demand_channels(cast(Rows, tuple(own)), command.window)
     if found is None:
+        _demand_room(names.window_ids if isinstance(names, WindowNames) else ())
         return (_set(command, now),)
     if spec_of(found) == command.window:
         return ()
     raise WindowExists(command.window.window_id)
+
+
+def _demand_room(window_ids: tuple[str, ...]) -> None:
+    """Raises: LimitExceeded: as many windows exist as an installation can have."""
+    if len(window_ids) >= WINDOWS_MAX:
+        raise LimitExceeded(
+            "windows",
+            len(window_ids) + 1,
+            WINDOWS_MAX,
+            f"there are {len(window_ids)} maintenance windows already, and an installation can "
+            f"have {WINDOWS_MAX}. Delete one that is no longer needed: tidegate window list",
+        )
 
 
 def decide_edit(rows: Rows, command: EditWindow, now: datetime) -> Sequence[Struct]:
@@ -161,7 +189,7 @@ create_window = Slice(
     name="create-window",
     command=CreateWindow,
     writes=(WindowSet,),
-    rows=rows_of_window,
+    rows=rows_of_creation,
     decide=decide_creation,
 )
 edit_window = Slice(
