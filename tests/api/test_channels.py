@@ -425,7 +425,7 @@ def test_says_which_idle_edge_blocks_and_why(fleet: ServedFleet) -> None:
             **edge,
             "soak_seconds": 0,
             "blocks": True,
-            "reason": f"db-late waits until {CHANNEL} is idle: {ROLLOUT} is Opening",
+            "reason": f"db-late waits until {CHANNEL} is idle: {ROLLOUT} is opening",
             "until": None,
         }
     ]

@@ -287,7 +287,7 @@ def test_an_idle_edge_asks_for_order_alone(fleet: InProcessFleet) -> None:
     fleet.promote("prod", "web.1")
     stopped = fail(fleet, "dev", "web.2", "d1")
 
-    assert edge_gate(fleet).reason == "prod waits until dev is idle: dev@web.2 is Reverted"
+    assert edge_gate(fleet).reason == "prod waits until dev is idle: dev@web.2 has rolled back"
     abort(fleet, stopped)
     assert edge_gate(fleet).passed
 

@@ -534,10 +534,10 @@ def test_explains_by_the_stop_why_a_host_does_not_use_its_order(
     after = explain(fleet.control_plane.fleet_reader.state([ROLLOUT], fleet.clock()), ROLLOUT, "h1")
 
     assert host.answer.startswith(f"{gate}: ")
-    assert switching.answer.startswith("the host had its order and is Activating: ")
+    assert switching.answer.startswith("the host had its order and is activating: ")
     assert whole.answer.startswith(f"{gate} holds 1 of 1 hosts: ")
     assert [(item.gate, item.hosts) for item in whole.verdicts if not item.passed] == [(gate, 1)]
-    assert after.answer.startswith("the host had its order and is Pending: ")
+    assert after.answer.startswith("the host had its order and is pending: ")
 
 
 @pytest.mark.req("RO-12")
