@@ -7,7 +7,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
-from threading import Barrier, Event, Thread
+from threading import Barrier, Event, Thread, Timer
 
 import pytest
 
@@ -27,6 +27,7 @@ from tidegate.kernel import codec
 from tidegate.kernel.model import ABSENT, Commit, Put, Receipt
 
 WAIT = 60
+HURRY = 0.05
 
 
 class Stalling(MemoryStore):
@@ -355,6 +356,7 @@ def test_whoever_waited_beside_an_interrupted_writer_hears_that_the_outcome_is_u
 
     with pytest.raises(KeyboardInterrupt):
         first.result()
+    Timer(HURRY, writer.hurry).start()  # while we wait: the thread's patience is long here
     with pytest.raises(OutcomeUnknown):
         second.result()
     store.error = None

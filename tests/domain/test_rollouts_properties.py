@@ -548,6 +548,9 @@ def test_holds_the_invariants_over_long_voyages(seed: int) -> None:
     sail(dice.choice(list(OnFailure)), dice.choice((0, 0, 1)), done)
 
 
+FAR_VOYAGES = (113, 30, 18, 19)  # among the first 400, these came across all of it
+
+
 @pytest.mark.long
 def test_comes_across_every_state_and_every_clearance_on_such_voyages() -> None:
     """The properties above would hold of a fleet that never leaves its port, too."""
@@ -562,7 +565,7 @@ def test_comes_across_every_state_and_every_clearance_on_such_voyages() -> None:
         "ClosureQuarantined",
         "RolloutIsHalted",
     } - {RolloutState.OPENING}  # where each of them begins
-    for seed in range(400):  # as many as it takes
+    for seed in (*FAR_VOYAGES, *range(400)):  # as many as it takes
         dice = Random(seed)
         fleet = Fleet(OnFailure.ROLLBACK if seed % 2 else OnFailure.HALT, 0)
         for _ in range(140):
