@@ -59,6 +59,8 @@ from tidegate.kernel.leases import Leases, leader_key
 from tidegate.kernel.model import Event
 from tidegate.kernel.slices import Alongside
 
+pytestmark = pytest.mark.in_turn
+
 DEV, PROD = "dev", "prod"
 HOSTS = {DEV: "d1", PROD: "p1"}
 AFTER_DEV = (ChannelEdge(DEV),)

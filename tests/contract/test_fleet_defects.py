@@ -50,6 +50,8 @@ from tidegate.errors import IllegalTransition
 from tidegate.kernel.replay import rebuild
 from tidegate.simulate.control_plane import CommitFate
 
+pytestmark = pytest.mark.in_turn
+
 
 def under_way(fleet: InProcessFleet, *waves: WaveSpec, hosts: int = 3, **policy: Any) -> str:
     fleet.create("edge", *waves, **policy)

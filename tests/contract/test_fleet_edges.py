@@ -21,6 +21,8 @@ from tidegate.domain.hosts.facts import DispatchAck
 from tidegate.domain.rollouts.slices import AbortRollout, abort_rollout
 from tidegate.domain.rollouts.states import Clearance, Outcome, RolloutState
 
+pytestmark = pytest.mark.in_turn
+
 DEV, PROD = "dev@web.1", "prod@web.1"
 
 

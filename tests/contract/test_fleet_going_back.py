@@ -42,6 +42,8 @@ from tidegate.kernel import codec
 from tidegate.kernel.model import Commit, Receipt
 from tidegate.kernel.replay import differences
 
+pytestmark = pytest.mark.in_turn
+
 PROD, HOST = "prod", "p1"
 
 

@@ -32,6 +32,8 @@ from tidegate.errors import InvalidInput
 from tidegate.kernel import codec
 from tidegate.kernel.replay import differences
 
+pytestmark = pytest.mark.in_turn
+
 PROD = "prod"
 HOSTS = ("p1", "p2", "p3")
 

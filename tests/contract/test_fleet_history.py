@@ -9,6 +9,8 @@ from tidegate.control.queries.forecasts import Odds, read_conditions, read_histo
 from tidegate.control.queries.reads import Reads
 from tidegate.domain.channels.slices import StartFreeze, start_freeze
 
+pytestmark = pytest.mark.in_turn
+
 
 def test_a_channel_without_rollouts_has_no_failures_and_no_times(fleet: InProcessFleet) -> None:
     fleet.create("edge", CANARY, REST)

@@ -34,6 +34,8 @@ from tidegate.domain.rollouts.states import OverridableGate, RolloutState
 from tidegate.errors import IllegalTransition, InvalidInput
 from tidegate.kernel.replay import differences
 
+pytestmark = pytest.mark.in_turn
+
 ROLLOUT = "prod@web.1"
 
 

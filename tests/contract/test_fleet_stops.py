@@ -65,6 +65,8 @@ from tidegate.kernel.model import Commit, Receipt
 from tidegate.kernel.replay import differences
 from tidegate.simulate.control_plane import InlineExecutor
 
+pytestmark = pytest.mark.in_turn
+
 ROLLOUT = "edge@web.1"
 TARGET = digest_of("web.1")
 NIGHT = timedelta(hours=8)

@@ -41,6 +41,8 @@ from tidegate.domain.rollouts.wave_slices import (
 )
 from tidegate.kernel.records.records import Records
 
+pytestmark = pytest.mark.in_turn
+
 
 def past_a_deferred_canary(fleet: InProcessFleet) -> str:
     """e1 waits for its reboot, so the wave of e2 and e3 has come."""

@@ -42,6 +42,8 @@ from tidegate.domain.windows.zones import find_zone
 from tidegate.errors import LimitExceeded, StaleVersion
 from tidegate.kernel.replay import differences
 
+pytestmark = pytest.mark.in_turn
+
 ROLLOUT = "edge@web.1"
 TARGET = digest_of("web.1")
 HOUR = 3_600

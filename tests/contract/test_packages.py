@@ -96,6 +96,8 @@ from tidegate.kernel.model import Key, Record
 from tidegate.kernel.replay import differences
 from tidegate.kernel.store import Store
 
+pytestmark = pytest.mark.in_turn
+
 DRAFT, PROPOSED, PUBLISHED, DELETION_PROPOSED = Lifecycle
 
 

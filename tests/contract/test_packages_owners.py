@@ -21,6 +21,8 @@ from tidegate.kernel import codec
 from tidegate.kernel.replay import differences
 from tidegate.kernel.store import Store
 
+pytestmark = pytest.mark.in_turn
+
 EDGE, CORE = OwnerReference("variant", "edge"), OwnerReference("acme.example/team", "c/ore")
 
 

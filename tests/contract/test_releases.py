@@ -77,6 +77,8 @@ from tidegate.kernel.replay import differences
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Store
 
+pytestmark = pytest.mark.in_turn
+
 RACERS = 8
 GENERATED = 1_000
 ROWS_MAX = 500
