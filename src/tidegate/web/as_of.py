@@ -10,6 +10,7 @@ from msgspec import Meta
 from tidegate.control.queries.log_reader import LogReader
 from tidegate.errors import InvalidInput
 from tidegate.kernel.model import POSITION_MAX, Position
+from tidegate.web.inputs import ReadQuery
 
 AsOf = Annotated[
     str,
@@ -18,6 +19,12 @@ AsOf = Annotated[
         pattern=r"^([0-9]{1,16}|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{5,15}(Z|[+-][0-9]{2}:[0-9]{2}))?$",
     ),
 ]
+
+
+class AsOfQuery(ReadQuery, frozen=True, kw_only=True):
+    """How one thing is read, now or as it was."""
+
+    as_of: AsOf = ""
 
 
 def position_of(log: LogReader, text: str) -> Position:

@@ -72,7 +72,7 @@ from tidegate.domain.windows.evaluation import covers_channel
 from tidegate.domain.windows.rows import WINDOWS
 from tidegate.errors import StaleVersion
 from tidegate.kernel.model import Position
-from tidegate.web.as_of import AsOf, position_of
+from tidegate.web.as_of import AsOfQuery, position_of
 from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
 from tidegate.web.paging import Cursors
 from tidegate.web.routing import (
@@ -124,10 +124,6 @@ class PolicyGiven(ChannelPolicy, frozen=True, kw_only=True, forbid_unknown_field
 
 class ChannelPath(Input, frozen=True):
     channel: ChannelName
-
-
-class ChannelReading(ReadQuery, frozen=True, kw_only=True):
-    as_of: AsOf = ""
 
 
 class NewChannel(Input, frozen=True, kw_only=True):
@@ -290,7 +286,7 @@ def list_all(
 
 
 def get(
-    request: Request[ChannelPath, ChannelReading, Nothing],
+    request: Request[ChannelPath, AsOfQuery, Nothing],
     documents: ChannelDocuments,
     reads: Reads,
     log: LogReader,

@@ -59,7 +59,7 @@ from tidegate.domain.rollouts.names import later_prefix
 from tidegate.domain.rollouts.rows import TALLIES
 from tidegate.errors import ConditionFailed, NotFound
 from tidegate.kernel.model import Position
-from tidegate.web.as_of import AsOf, position_of
+from tidegate.web.as_of import AsOfQuery, position_of
 from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
 from tidegate.web.paging import Cursors
 from tidegate.web.routing import (
@@ -90,10 +90,6 @@ class ScopePath(Input, frozen=True):
 
 class ReleasePath(Input, frozen=True):
     release_id: ReleaseId
-
-
-class ScopeReading(ReadQuery, frozen=True, kw_only=True):
-    as_of: AsOf = ""
 
 
 class Pin(Input, frozen=True, kw_only=True, rename="camel"):
@@ -200,7 +196,7 @@ def list_actual(
 
 
 def actual(
-    request: Request[ScopePath, ScopeReading, Nothing],
+    request: Request[ScopePath, AsOfQuery, Nothing],
     reads: Reads,
     log: LogReader,
     row_history: RowHistory,

@@ -51,8 +51,8 @@ from tidegate.domain.packages.rows import (
 )
 from tidegate.domain.packages.states import Lifecycle
 from tidegate.kernel.model import Position
-from tidegate.web.as_of import AsOf, position_of
-from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
+from tidegate.web.as_of import AsOfQuery, position_of
+from tidegate.web.inputs import Input, Nothing, Paging
 from tidegate.web.paging import Cursors
 from tidegate.web.routing import (
     Request,
@@ -85,10 +85,6 @@ Owner = Annotated[str, Meta(min_length=3, max_length=571, pattern=r"^[^\x00-\x1f
 
 class RevisionPath(Input, frozen=True):
     name: Name
-
-
-class RevisionReading(ReadQuery, frozen=True, kw_only=True):
-    as_of: AsOf = ""
 
 
 class NewRevision(Input, frozen=True, kw_only=True, rename="camel"):
@@ -183,7 +179,7 @@ def create(
 
 
 def get(
-    request: Request[RevisionPath, RevisionReading, Nothing],
+    request: Request[RevisionPath, AsOfQuery, Nothing],
     reads: Reads,
     log: LogReader,
     row_history: RowHistory,

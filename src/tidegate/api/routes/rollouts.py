@@ -53,7 +53,7 @@ from tidegate.domain.rollouts.rows import (
 from tidegate.domain.rollouts.states import Cause, Outcome, RolloutState
 from tidegate.errors import InvalidInput
 from tidegate.kernel.model import ANY, Clause, Query
-from tidegate.web.as_of import AsOf, position_of
+from tidegate.web.as_of import AsOfQuery, position_of
 from tidegate.web.inputs import LIMIT_MAX, Input, Nothing, Paging, ReadQuery
 from tidegate.web.paging import Cursors
 from tidegate.web.routing import Request, Response, Route, requires, requires_somewhere
@@ -71,10 +71,6 @@ HostId = Annotated[str, Meta(min_length=1, max_length=128)]
 
 class RolloutPath(Input, frozen=True):
     rollout_id: Annotated[str, Meta(min_length=1, max_length=300)]
-
-
-class RolloutReading(ReadQuery, frozen=True, kw_only=True):
-    as_of: AsOf = ""
 
 
 class RolloutFilter(Paging, frozen=True, kw_only=True):
@@ -235,7 +231,7 @@ def _listed(item: ListedRollout, people: PeopleNames) -> RolloutListed:
 
 
 def get(
-    request: Request[RolloutPath, RolloutReading, Nothing],
+    request: Request[RolloutPath, AsOfQuery, Nothing],
     reads: Reads,
     log: LogReader,
     row_history: RowHistory,
