@@ -280,9 +280,11 @@ class RevisionOperations:
         return self._uploads.store(caller, parse(name).repository, files)
 
     def _run(self, item: Slice, command: RevisionCommand, caller: Caller) -> RevisionOutcome:
-        caller.demand(STEP_OF[type(command)], _scope(command.name))  # also if it does not exist
+        place = parse(command.name)
+        scope = repository_scope(place.repository)
+        caller.demand(STEP_OF[type(command)], scope)  # also if it does not exist
         checked = with_permission_check(item, caller)
-        return self._run_in_lane(parse(command.name), checked, command, caller)
+        return self._run_in_lane(place, checked, command, caller)
 
     def _run_in_lane(
         self, place: Identity, item: Slice, command: Struct, caller: Caller

@@ -40,7 +40,7 @@ def find_revision(reads: Reads, name: str) -> RevisionInPackage | None:
     """The revision as it is now, or None. Raises: InvalidName."""
     place = parse(name)
     revision, package, repository = reads.find_all(
-        (revision_key(name), Revision),
+        (revision_key(place), Revision),
         (package_key(place.package), PackageRow),
         (repository_key(place.repository), Repository),
     )

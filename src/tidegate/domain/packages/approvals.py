@@ -72,7 +72,7 @@ def rows_of_approval(command: ApproveRevision) -> tuple[Key, ...]:
     check_reason(command.reason, needed=False)
     place = parse(command.name)
     return (
-        revision_key(place.name),
+        revision_key(place),
         repository_key(place.repository),
         package_key(place.package),
     )

@@ -92,14 +92,15 @@ def rows_of_deletion(command: DeletePackage) -> tuple[Key, ...]:
     at_most("revisions of a package that is deleted at once", len(names), PLANNED_MAX)
     if not names or len(set(names)) != len(names):
         raise InvalidMember("a plan names each revision of the package, once")
-    for name in names:
-        if parse(name).package != command.package:
+    places = [parse(name) for name in names]
+    for name, place in zip(names, places, strict=True):
+        if place.package != command.package:
             raise InvalidMember(f"{name} is no revision of {command.package}", revision=name)
     return (
         repository_key(command.package.partition("/")[0]),
         package_key(command.package),
-        *(revision_key(name) for name in names),
-        *(links_key(name) for name in names),
+        *map(revision_key, places),
+        *map(links_key, names),
     )
 
 
@@ -269,7 +270,7 @@ def decide_import(
     older = package.latest
     for revision in command.revisions:
         place = command.place(revision)
-        if seen[revision_key(place.name)] is not None:
+        if seen[revision_key(place)] is not None:
             raise AlreadyExists(f"package revision {place.name} exists", revision=place.name)
         facts += _published(place, revision, older)
         older = Numbered(place.name, revision.number)

@@ -67,7 +67,7 @@ def rows_of_deletion(command: DeleteRevision) -> tuple[Key, ...]:
     check_user(command.by)
     place = parse(command.name)
     return (
-        revision_key(place.name),
+        revision_key(place),
         repository_key(place.repository),
         package_key(place.package),
         links_key(place.name),

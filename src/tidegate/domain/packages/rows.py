@@ -23,7 +23,7 @@ from tidegate.domain.packages.facts import (
     Numbered,
     Task,
 )
-from tidegate.domain.packages.names import check_label, parse
+from tidegate.domain.packages.names import Identity, check_label, parse
 from tidegate.domain.packages.states import Lifecycle
 from tidegate.kernel.collections import Collection, Index, Nature, Writers
 from tidegate.kernel.model import Key
@@ -189,9 +189,10 @@ def tombstone_id(name: str, uid: str) -> str:
     return f"{name}/{uid}"
 
 
-def revision_key(name: str) -> Key:
-    """Raises: InvalidName."""
-    return Key(REVISIONS.name, parse(name).name)
+def revision_key(named: str | Identity) -> Key:
+    """The row of a revision, by its name or by what was parsed from it. Raises: InvalidName."""
+    place = parse(named) if isinstance(named, str) else named
+    return Key(REVISIONS.name, place.name)
 
 
 def package_key(package: str) -> Key:

@@ -96,7 +96,7 @@ def rows_of_revision(command: CreateRevision) -> tuple[Key, ...]:
 def _keys(command: CreateRevision) -> tuple[Key, ...]:
     """A new package depends on what lies above it; what lies below is counted in its own row."""
     place = command.place
-    own = (repository_key(place.repository), revision_key(place.name), package_key(place.package))
+    own = (repository_key(place.repository), revision_key(place), package_key(place.package))
     paths = path_keys(place.package) if _starts_package(command.task) else ()
     return tuple(dict.fromkeys((*own, *paths, *source_keys(command.task))))
 
@@ -115,7 +115,7 @@ def decide_revision(
     seen: Rows = dict(zip(_keys(command), rows, strict=True))
     if seen[repository_key(place.repository)] is None:
         raise RepositoryNotFound(place.repository)
-    if seen[revision_key(place.name)] is not None:
+    if seen[revision_key(place)] is not None:
         raise AlreadyExists(f"package revision {place.name} exists", revision=place.name)
     package = _package(seen, place.package)
     _demand_unowned(package, command.metadata)

@@ -141,9 +141,10 @@ def rows_of_update(command: UpdateRevision) -> tuple[Key, ...]:
 
 def _keys(command: UpdateRevision) -> tuple[Key, ...]:
     """An update that leaves no finalizer may delete; one with tasks may add its last one."""
-    keys = [revision_key(command.name)]
+    place = parse(command.name)
+    keys = [revision_key(place)]
     if command.finalizers == ():
-        keys += [package_key(parse(command.name).package), links_key(command.name)]
+        keys += [package_key(place.package), links_key(place.name)]
     if command.tasks:
         keys += source_keys(command.tasks[-1])
     return tuple(dict.fromkeys(keys))
