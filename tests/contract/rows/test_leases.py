@@ -32,6 +32,7 @@ from tidegate.kernel.leases import (
     spend,
 )
 from tidegate.kernel.model import ABSENT, Check, Commit, Delete, Key, Put, Receipt, Write
+from tidegate.kernel.records.records import RawRecords
 from tidegate.kernel.store import Store
 
 
@@ -178,7 +179,7 @@ def test_holds_a_row_without_expiry_until_raw_access_breaks_it(
     leases: Leases, store: Store, id: str, row: Lease
 ) -> None:
     """Nobody knows when it ends, so nobody takes it silently."""
-    version = seed(store, "leases", id, row).version
+    seed(store, "leases", id, row)
 
     for now in (at(1000), at(10**9)):
         with pytest.raises(LeaseHeld, match=r"without an expiry.*raw access"):
@@ -186,7 +187,9 @@ def test_holds_a_row_without_expiry_until_raw_access_breaks_it(
     with pytest.raises(LeaseLost):
         leases.renew(id, "tok1", now=at(1000), seconds=30)
 
-    store.commit(Commit(at(1000), writes=(Delete(Key("leases", id), version),)))
+    RawRecords(store, lambda: at(1000)).delete(
+        "leases", id, reason="its holder is gone", actor="user_ada"
+    )
     leases.acquire(id, "tok2", now=at(1000), seconds=30)
 
 
