@@ -147,6 +147,23 @@ def test_checks_a_policy_before_its_channel_exists(operator: Shell, tmp_path: Pa
     assert (placed.code, "late waits for early, which does not exist" in placed.out) == (2, True)
 
 
+def test_names_what_was_probably_meant(served: Served, operator: Shell, tmp_path: Path) -> None:
+    enroll(served, "web-01")
+    make_channel(operator, tmp_path)
+
+    channel = operator.run("channel", "show", "web-stabel")
+    host = operator.run("host", "show", "web-1")
+    release = operator.run("host", "list", "--runs", "wbe.1")
+    nothing = operator.run("channel", "show", "qqqq")
+    document = operator.run("channel", "show", "web-stabel", "-o", "json")
+
+    assert (channel.code, host.code, release.code, nothing.code) == (4, 4, 4, 4)
+    assert "there is no channel web-stabel: did you mean web-stable? [" in channel.err
+    assert "did you mean web-01?" in host.err
+    assert "did you mean web.1?" in release.err
+    assert "did you mean" not in nothing.err + document.err
+
+
 def test_holds_and_freezes(operator: Shell, tmp_path: Path) -> None:
     make_channel(operator, tmp_path)
 

@@ -218,7 +218,16 @@ def with_context(verb: Callable[Concatenate[CommandContext, P], R]) -> Callable[
         context = click.get_current_context().ensure_object(CommandContext)
         if context.break_glass:
             context.go_past(click.get_current_context().params.get("reason"))
-        return verb(context, *args, **rest)
+        from tidegate.cli.exit_codes import CommandExit, ExitCode
+
+        try:
+            return verb(context, *args, **rest)
+        except CommandExit as stop:
+            if not context.is_for_people or stop.code is not ExitCode.NOT_FOUND:
+                raise
+            from tidegate.cli.suggestions import with_suggestion
+
+            raise with_suggestion(context.client, stop) from None
 
     handed.__doc__ = verb.__doc__
     handed.__name__ = verb.__name__
