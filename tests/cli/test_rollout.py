@@ -207,6 +207,25 @@ def test_explains_gate_by_gate_with_what_decides(tmp_path: Path) -> None:
     assert document == found
 
 
+def test_explains_each_wait_with_its_commands_below(tmp_path: Path) -> None:
+    wait = {
+        "sentence": "Stopped: web-01 failed",
+        "since": "2026-05-01T06:00:00.371965Z",
+        "verbs": [f"tidegate rollout retry {ROLLOUT}", f"tidegate rollout abort {ROLLOUT}"],
+    }
+    found = {"rollout_id": ROLLOUT, "answer": "it stopped", "waits": [wait]}
+    with serve_script(lambda asked: ScriptedResponse(200, found)) as server:
+        shown = Shell(tmp_path / "home", server.url, "t").run("rollout", "explain", ROLLOUT)
+
+    assert shown.out.splitlines() == [
+        ROLLOUT,
+        "it stopped",
+        "- Stopped: web-01 failed  (since 2026-05-01 06:00:00Z)",
+        f"    next: tidegate rollout retry {ROLLOUT}",
+        f"    next: tidegate rollout abort {ROLLOUT}",
+    ]
+
+
 def test_counts_waves_from_1_in_events(tmp_path: Path) -> None:
     event = {
         "position": 7,

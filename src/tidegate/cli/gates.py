@@ -7,7 +7,7 @@ from typing import Any
 
 from tidegate.cli.live_view import Line
 from tidegate.cli.output import counted, dig
-from tidegate.cli.symbols import clean, glyph, state_word
+from tidegate.cli.symbols import clean, glyph, moment, state_word
 
 SHOWN_MAX = 50
 
@@ -23,21 +23,18 @@ def explain_lines(found: Any) -> list[Line]:
         lines.append(_about(found, clean(about)))
     if found.get("answer"):
         lines.append([(clean(found["answer"]), "default")])
-    lines += [_wait(wait) for wait in found.get("waits") or []]
+    lines += [line for wait in found.get("waits") or [] for line in _wait_lines(wait)]
     lines += verdict_lines(found.get("verdicts") or [])
     return lines or [[("nothing holds it back", "green")]]
 
 
-def _wait(wait: Any) -> Line:
-    """What it waits for, since when, until when, and what ends it."""
+def _wait_lines(wait: Any) -> list[Line]:
+    """What it waits for, since when, until when; below it each command that ends it."""
     line: Line = [(f"- {clean(wait['sentence'])}", "default")]
-    times = [f"{word} {clean(wait[word])}" for word in ("since", "until") if wait.get(word)]
+    times = [f"{word} {moment(wait[word])}" for word in ("since", "until") if wait.get(word)]
     if times:
         line.append((f"  ({', '.join(times)})", "bright_black"))
-    verbs = wait.get("verbs") or []
-    if verbs:
-        line.append((f"  next: {clean('; '.join(verbs))}", "default"))
-    return line
+    return [line, *([(f"    next: {clean(verb)}", "default")] for verb in wait.get("verbs") or [])]
 
 
 def _about(found: Any, name: str) -> Line:
