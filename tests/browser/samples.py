@@ -455,7 +455,7 @@ OVERVIEW = Overview(
             ago=31,
             position=48102,
         ),
-        told("undo", "back", "api-canary@api.12 is Reverted", ago=52, position=47711),
+        told("undo", "back", "api-canary@api.12: Active → Rolled back", ago=52, position=47711),
         told("check", "good", "web revision 7 was published", ago=58, position=47640),
     ),
 )

@@ -50,7 +50,7 @@ def test_reads_the_diff_approves_promotes_and_watches_the_waves(
 
     advance(fleet, "stable@web.2")
     expect(page.locator(".wave").nth(0)).to_contain_text("done")
-    expect(page.locator(".wave.current")).to_contain_text("1 · rest")
+    expect(page.locator(".wave.current")).to_contain_text("2 · rest")
     converged = page.locator(".legend button", has_text="Converged").locator(".number")
     expect(converged).to_have_text("2")
     picture(page, "wave")

@@ -94,7 +94,7 @@ def _delete(row: Channel, why: str) -> VerbButton:
         text="Its hosts keep what they run and get no more orders from it. The log keeps its "
         "history. A channel that others wait for, or with an open rollout, is not deleted.",
         fields=(REASON,),
-        why=why or (f"{row.newest_rollout_id} is open." if row.newest_state in OPEN else ""),
+        why=why or ("A rollout of it is open." if row.newest_state in OPEN else ""),
         danger=True,
     )
 

@@ -133,8 +133,8 @@ def _rollout(fact: Any, type: str, people: Names) -> Line | None:
             return "rollouts", "info", f"{fact.rollout_id} was opened{who}", text
         case "RolloutTransitioned":
             chip = ROLLOUTS[fact.to]
-            before = f"{fact.from_} → " if fact.from_ not in (None, fact.to) else ""
-            return chip.icon, chip.tone, f"{fact.rollout_id}: {before}{fact.to}", fact.reason
+            before = f"{ROLLOUTS[fact.from_].word} → " if fact.from_ not in (None, fact.to) else ""
+            return chip.icon, chip.tone, f"{fact.rollout_id}: {before}{chip.word}", fact.reason
         case "WaveAdvanced" if fact.forced:
             text = f"{people(fact.operator)} waited for no wave: {fact.reason}"
             return "wave", "warn", f"Wave {fact.to_wave + 1} of {fact.rollout_id} was forced", text

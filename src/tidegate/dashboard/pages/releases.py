@@ -1,4 +1,4 @@
-"""Releases and approvals: revisions by lifecycle, what waits for whom, and why not for you."""
+"""Releases: revisions by lifecycle, what waits for whom, and why not for you."""
 
 from __future__ import annotations
 
