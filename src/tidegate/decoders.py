@@ -16,12 +16,13 @@ decodes it fails. Call ``build`` where a module, a vocabulary, a collection or a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from threading import Lock
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, overload
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints, overload
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import fields
+from msgspec.structs import FieldInfo, fields
 
 from tidegate.errors import InvalidDefinition
 
@@ -101,6 +102,18 @@ def built() -> frozenset[Any]:
         return frozenset(_hints)
 
 
+@cache
+def fields_of(struct: Any) -> tuple[FieldInfo, ...]:
+    """The members. A start asks for them several times, and they are slow to find."""
+    return fields(struct)
+
+
+@cache
+def hints_of(struct: Any) -> dict[str, Any]:
+    """The types of the members, with what is noted on them."""
+    return get_type_hints(struct, include_extras=True)
+
+
 def _not_built(hint: Any) -> InvalidDefinition:
     return InvalidDefinition(
         f"no decoder was built for {hint!r}: call decoders.build while composing"
@@ -122,7 +135,7 @@ def _parts(hint: Any) -> set[Any]:
 def _inside(hint: Any) -> Iterator[Any]:
     origin = get_origin(hint)
     if isinstance(origin or hint, type) and issubclass(origin or hint, Struct):
-        yield from (item.type for item in fields(hint))
+        yield from (item.type for item in fields_of(hint))
     elif origin is Annotated:
         yield get_args(hint)[0]
     elif origin is not Literal:

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType, NoneType, UnionType
-from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
 
+from tidegate.decoders import fields_of, hints_of
 from tidegate.errors import InvalidDefinition, InvalidInput
 
 _ROOT = re.compile(r"[^\s.\[=,)]*")
@@ -65,10 +66,10 @@ def attributes_of(model: type[Struct]) -> dict[str, Attribute]:
     Raises:
         InvalidDefinition: a role on a field of another type, or twice.
     """
-    hints = get_type_hints(model, include_extras=True)
+    hints = hints_of(model)
     found = {}
     roles: set[FieldRole] = set()
-    for item in msgspec.structs.fields(model):
+    for item in fields_of(model):
         role = _role(hints[item.name])
         if role is not None:
             arms = arms_of(hints[item.name])

@@ -11,12 +11,13 @@ from datetime import UTC, datetime
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
 
+from tidegate.decoders import fields_of, hints_of
 from tidegate.errors import InvalidDefinition, InvalidInput
 from tidegate.kernel.model import check_time
 
@@ -36,17 +37,6 @@ def time_text(at: datetime) -> str:
     if at.microsecond:  # with all its digits msgspec writes it so, and fast
         return _encoder.encode(at)[1:-1].decode()
     return at.isoformat(timespec="microseconds")[:-6] + "Z"
-
-
-@cache
-def _hints(struct: Any) -> dict[str, Any]:
-    """The types of the members. A start asks for them several times, and they are slow to find."""
-    return get_type_hints(struct, include_extras=True)
-
-
-@cache
-def _fields(struct: Any) -> tuple[msgspec.structs.FieldInfo, ...]:
-    return msgspec.structs.fields(struct)
 
 
 def check_type(struct: type[Struct]) -> None:
@@ -71,8 +61,8 @@ _compiling: list[Any] = []  # types that may hold themselves are looked up again
 
 
 def _compiled(struct: Any) -> Render | None:
-    hints = _hints(struct)
-    names = [(item.name, item.encode_name) for item in _fields(struct)]
+    hints = hints_of(struct)
+    names = [(item.name, item.encode_name) for item in fields_of(struct)]
     renders = {name: _field_renderer(hints[name], f"{struct.__name__}.{name}") for name, _ in names}
     needed = [(name, render) for name, render in renders.items() if render is not None]
     if not _is_rewritten(struct):
@@ -94,7 +84,7 @@ def _writing(struct: Any, renders: dict[str, Render | None]) -> Render:
     otherwise: times not in fixed width, and a value that equals its default without being that
     very object not left out.
     """
-    items = _fields(struct)
+    items = fields_of(struct)
     config = struct.__struct_config__
     shadow = msgspec.defstruct(
         f"{struct.__name__}Shadow",
@@ -140,7 +130,7 @@ def _is_rewritten(hint: Any, within: tuple[Any, ...] = ()) -> bool:
     if isinstance(hint, type) and issubclass(hint, Struct):
         if hint in within:
             return False
-        members = _hints(hint).values()
+        members = hints_of(hint).values()
         return _leaves_out(hint) or any(_is_rewritten(arm, (*within, hint)) for arm in members)
     return any(_is_rewritten(arm, within) for arm in get_args(hint) if arm is not ...)
 
@@ -148,7 +138,7 @@ def _is_rewritten(hint: Any, within: tuple[Any, ...] = ()) -> bool:
 def _leaves_out(struct: type[Struct]) -> bool:
     """Whether it leaves out defaults of which there can be several equal objects."""
     return struct.__struct_config__.omit_defaults and any(
-        not item.required and _has_equals(item.default) for item in _fields(struct)
+        not item.required and _has_equals(item.default) for item in fields_of(struct)
     )
 
 
@@ -260,10 +250,10 @@ def plain(struct: Any) -> IsPlain | None:
 
 
 def _plain_members(struct: Any) -> IsPlain | None:
-    hints = _hints(struct)
+    hints = hints_of(struct)
     times, integers, others = [], [], []
     defaults: dict[str, Any] = {}
-    for item in _fields(struct):
+    for item in fields_of(struct):
         if struct.__struct_config__.omit_defaults and _has_equals(item.default):
             defaults[item.name] = item.default
         if _field_renderer(hints[item.name], item.name) is None:

@@ -126,7 +126,7 @@ class Collection:
     @cached_property
     def members(self) -> dict[str, str]:
         """JSON member name → field name of the model."""
-        return {item.encode_name: item.name for item in msgspec.structs.fields(self.model)}
+        return {item.encode_name: item.name for item in decoders.fields_of(self.model)}
 
     @cached_property
     def column_types(self) -> dict[str, type]:

@@ -19,11 +19,11 @@ from enum import StrEnum
 from functools import cache
 from operator import add, attrgetter
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from msgspec import Struct
-from msgspec.structs import fields as struct_fields
 
+from tidegate.decoders import fields_of, hints_of
 from tidegate.errors import InvalidDefinition, InvalidInput
 from tidegate.kernel.model import TAG_BYTES_MAX, TAGS_MAX, at_most, check_tag
 
@@ -95,9 +95,9 @@ def tag_fields(struct: type[Struct]) -> tuple[TagField, ...]:
     Raises:
         InvalidDefinition: a tag on a type that has no text form, a key twice, two partitions.
     """
-    hints = get_type_hints(struct, include_extras=True)
+    hints = hints_of(struct)
     found = []
-    for item in struct_fields(struct):
+    for item in fields_of(struct):
         hint, notes = annotations_of(hints[item.name])
         note = next((n for n in notes if isinstance(n, Tag | Untagged)), None)
         if isinstance(note, Untagged) or (note is None and not _is_id(item.encode_name)):
