@@ -75,7 +75,7 @@ def test_counts_hosts_without_an_order_as_waiting() -> None:
     line = plain(wave_line(0, wave, 0, 6))
 
     assert line.startswith("▸ canary ")
-    assert line.endswith("4/10  ● 4 Converged  ✘ 1 Failed  – 2 Left  · 3 Waiting")
+    assert line.endswith("4/10  ● 4 Converged  ✘ 1 Failed  – 2 Skipped  · 3 Waiting")
 
 
 @pytest.mark.parametrize(
