@@ -20,11 +20,27 @@ def test_says_when_waves_would_end_and_what_would_stop_it(tmp_path: Path) -> Non
 
     assert found.returncode == 0, found.stderr
     assert f"{CHANNEL}: 2 hosts, 3 runs from seed 1" in found.stdout
-    assert "0 canary" in found.stdout
-    assert "Terminal: 3 of 3 runs" in found.stdout
+    assert "1 canary" in found.stdout
+    assert "succeeds: 3 of 3 runs" in found.stdout
     told = json.loads(failing.stdout)
     assert told["ends"] == {"Reverted": 3}
     assert told["stops"] == [{"what": "a host failed: probes", "runs": 3}]
+
+
+def test_plays_a_start_that_is_to_come_and_takes_rates_from_one_place(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with serve_fleet(data) as fleet:
+        fleet.create()
+    words = ("simulate", CHANNEL, "--data", str(data), "--from-history", "--runs", "1")
+
+    found = run(*words, "--start-at", "3h")
+    both = run(*words, "--lost", "0.1")
+
+    assert found.returncode == 0, found.stderr
+    assert "the first host starts 3 h 00 min after the opening" in found.stdout
+    assert "held by the start: 2 hosts, 0 s to 3 h 00 min after the opening" in found.stdout
+    assert both.returncode != 0
+    assert "give either --from-history or shares of your own" in both.stderr
 
 
 def test_names_a_channel_that_is_not_there(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 RUNS: Final = 10
 RUNS_MAX: Final = 50
+ENDS: Final = {"Terminal": "succeeds", "Reverted": "is rolled back", "Failed": "fails"}
 SHARES: Final = {
     "activation_fails": ("Hosts whose activation fails.", 0.0),
     "probe_fails": ("Hosts whose probes fail for good.", 0.0),
@@ -176,7 +177,7 @@ def describe_forecast(found: Forecast) -> list[str]:
     titles = ["WAVE", "HOSTS", "ENDED", "P50", "P90", "AT WORST", "FAILED", "AT WORST"]
     rows = [
         [
-            f"{number} {wave.name}",
+            f"{number + 1} {wave.name}",
             str(wave.hosts),
             f"{wave.ended} of {found.runs}",
             *_times(wave.seconds),
@@ -186,7 +187,10 @@ def describe_forecast(found: Forecast) -> list[str]:
         for number, wave in enumerate(found.waves)
     ]
     lines += aligned([titles, *rows]) if rows else ["no host is in a wave"]
-    lines += [f"{state}: {count} of {found.runs} runs" for state, count in found.ends.items()]
+    lines += [
+        f"{ENDS.get(state, 'does not end')}: {count} of {found.runs} runs"
+        for state, count in found.ends.items()
+    ]
     lines += [f"stopped {stop.runs} times: {stop.what}" for stop in found.stops]
     return lines
 
