@@ -90,7 +90,9 @@ def _takes(name: str, flag: str) -> bool:
 
 def test_can_type_every_command_that_the_dashboard_suggests() -> None:
     drawn = "".join(path.read_text() for path in sorted(TEMPLATES.glob("*.html")))
-    found = set(re.findall(r"tidegate ([a-z-]+ [a-z-]+)([^\"<{]*)", drawn))
+    word = r"[a-z][a-z-]*"
+    found = set(re.findall(rf"tidegate ({word} {word})([^\"<{{]*)", drawn))
+    agents = set(re.findall(r"tidegate agent( --[^\"<{]*)", drawn))  # it is a command by itself
 
     assert len(found) > 5
     unknown = {
@@ -100,6 +102,7 @@ def test_can_type_every_command_that_the_dashboard_suggests() -> None:
         if name not in COMMANDS or (flag not in (None, "--help") and not _takes(name, str(flag)))
     }
     assert unknown == set()
+    assert all(_takes("agent", flag) for rest in agents for flag in re.findall(r"--[a-z-]+", rest))
 
 
 def _ended(noun: str, verb: str, error: TidegateError) -> CommandExit:
