@@ -289,7 +289,8 @@ def test_gates_and_refusals_name_people(fleet: ServedFleet) -> None:
     of_host = fleet.viewer.get("/v1/hosts/web-01/explain").json()
     refused = fleet.manager.post(f"{URL}/promote", json={"release_id": "web.2"})
 
-    assert fleet.viewer.get(URL).json()["held_by"] == made
+    shown = fleet.viewer.get(URL).json()
+    assert (shown["held_by"], shown["held_by_name"]) == (made, NAME)
     for text in (json.dumps(why), json.dumps(of_host)):
         assert f"is held by {NAME}: audit" in text
         assert made not in text

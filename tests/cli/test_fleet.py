@@ -198,6 +198,7 @@ def test_shows_a_channel_with_what_is_authoritative_on_it(tmp_path: Path) -> Non
         "policy": {"waves": [{"name": "canary"}, {}], "edges": ["beta"]},
         "held_at": "2026-01-02T03:04:05Z",
         "held_by": "user_1",
+        "held_by_name": "Ann",
         "held_reason": "audit",
         "newest_rollout_id": "stable@web.3",
         "newest_state": "Reverted",
@@ -216,7 +217,7 @@ def test_shows_a_channel_with_what_is_authoritative_on_it(tmp_path: Path) -> Non
         shown = Shell(tmp_path / "home", server.url, "t").run("channel", "show", "stable")
 
     assert "■ held" in shown.out
-    assert "audit (user_1, 2026-01-02 03:04:05Z)" in shown.out
+    assert "audit (Ann, 2026-01-02 03:04:05Z)" in shown.out
     assert "↩ Rolled back" in shown.out
     assert "canary, wave-2" in shown.out
     assert "operator_command" in shown.out

@@ -198,7 +198,7 @@ def busy(state: FleetState) -> FleetState:
 SHUT: dict[str, tuple[Callable[[FleetState], FleetState], str, GateEvidence | None]] = {
     "halted": (
         lambda state: with_tally(state, halted_at=T0, halted_by="web-00"),
-        "halted: web-00 failed",
+        "web-00 failed",
         GateEvidence("host_rollout_records", f"{ROLLOUT}/web-00", 50),
     ),
     "dispatchable": (

@@ -244,9 +244,8 @@ def channel_fields(found: Any) -> list[tuple[str, Cell]]:
 def _held(found: Item) -> str:
     if not found.get("held_at"):
         return "–"
-    return (
-        f"{text(found.get('held_reason'))} ({text(found.get('held_by'))}, {when(found['held_at'])})"
-    )
+    who = text(found.get("held_by_name") or found.get("held_by"))
+    return f"{text(found.get('held_reason'))} ({who}, {when(found['held_at'])})"
 
 
 def _protection(found: Item) -> str:

@@ -177,6 +177,7 @@ class ChannelShown(Channel, frozen=True, kw_only=True):
     pin: Actual | None = None
     confidence: str | None = None
     active_state: str | None = None
+    held_by_name: str | None = None  # None: not held, erased, or no person
     edges: tuple[EdgeShown, ...] = ()
     automation: tuple[Automation, ...] = ()  # what it does by itself now, or why nothing
     windows: tuple[str, ...] = ()  # the maintenance windows that cover it, by id
@@ -227,6 +228,7 @@ class ChannelDocuments:
             pin=None if pin is None else pin.row,
             confidence=None if pin is None else pin.row.confidence.level,
             active_state=active[0].row.state if active and active[0] is not None else None,
+            held_by_name=self.people.find_name(row.held_by),
             edges=tuple(map(self._edge, row.policy.edges, edges)),
             automation=tuple(
                 replace(item, sentence=self.people.name_in(item.sentence))

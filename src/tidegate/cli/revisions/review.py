@@ -31,9 +31,8 @@ def propose(
     """
     answer = take_step(context, name, "propose", {"reason": reason or ""}, version)
     if not wait.is_asked or context.is_for_people:
-        context.done(
-            answer, f"{full_name(name)} is proposed; next: tidegate rev approve {full_name(name)}"
-        )
+        next_step = f"an approver goes on with: tidegate rev approve {full_name(name)}"
+        context.done(answer, f"{full_name(name)} is proposed; {next_step}")
     if wait.is_asked:
         _decided(context, full_name(name), wait)
 

@@ -196,7 +196,7 @@ def halted(look: GateContext, host_id: str) -> Block | None:
     by = tally.halted_by
     if by is None:
         return Block("the rollout is halted", look.tallied())
-    return Block(f"halted: {by} failed", look.recorded(by) or look.tallied())
+    return Block(f"{by} failed", look.recorded(by) or look.tallied())
 
 
 def dispatchable(look: GateContext, host_id: str) -> Block | None:
