@@ -31,6 +31,7 @@ from tidegate.domain.rollouts.slices import (
     pause_rollout,
 )
 from tidegate.domain.rollouts.states import OverridableGate, RolloutState
+from tidegate.domain.rollouts.wave_slices import SkipWave, skip_wave
 from tidegate.errors import IllegalTransition, InvalidInput
 from tidegate.kernel.replay import differences
 
@@ -159,3 +160,33 @@ def test_a_promotion_overrides_edges_in_its_own_commit(fleet: InProcessFleet) ->
     assert fleet.dispatch().ordered == 1
     with pytest.raises(InvalidInput, match="needs a reason"):
         fleet.promote("prod", "web.2", overrides=(OverridableGate.EDGES,))
+
+
+@pytest.mark.req("OP-3")
+@pytest.mark.parametrize("skipped", [True, False], ids=["its only wave skipped", "overridden"])
+def test_late_hosts_wait_for_the_start_of_a_rollout_that_was_over_before(
+    fleet: InProcessFleet, skipped: bool
+) -> None:
+    """An override ends with its rollout, and a wave that was skipped started nothing."""
+    begin(fleet)
+    start_at = fleet.clock() + timedelta(hours=1)
+    fleet.promote("prod", "web.1", start_at=start_at)
+    if skipped:
+        command = SkipWave(rollout_id=ROLLOUT, wave="rest", operator="bob", reason="no use")
+        fleet.execute(skip_wave, command)
+    else:
+        override(fleet, OverridableGate.START_AT)
+        assert fleet.dispatch().ordered == 1
+        fleet.reach(ROLLOUT, "p1")
+    assert fleet.state(ROLLOUT) is RolloutState.TERMINAL
+    fleet.enroll("p2", channel="prod")
+
+    assert fleet.dispatch(thorough=True).ordered == 0
+    state = fleet.control_plane.fleet_reader.state([ROLLOUT], fleet.clock(), late=True)
+    assert explain(state, ROLLOUT, "p2").answer == "start-at: starts at 2026-05-01 07:00 UTC"
+
+    fleet.clock.now = start_at
+    assert fleet.dispatch(thorough=True).ordered == 1
+    fleet.reach(ROLLOUT, "p2")
+    assert fleet.host(ROLLOUT, "p2").late
+    assert differences(fleet.store, FOLDS) == []

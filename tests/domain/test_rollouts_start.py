@@ -13,6 +13,7 @@ from tidegate.domain.composition import FOLDS
 from tidegate.domain.hosts.refusals import WaveNotReached
 from tidegate.domain.rollouts.slices import OverrideGate, override_gate
 from tidegate.domain.rollouts.states import OverridableGate
+from tidegate.domain.rollouts.wave_slices import SkipWave, skip_wave
 from tidegate.errors import InvalidInput
 from tidegate.kernel.replay import differences
 
@@ -50,6 +51,22 @@ def test_starts_earlier_if_a_person_overrides_it(fleet: MemoryFleet) -> None:
     fleet.execute(override_gate, command)
     fleet.reach(rollout_id, "w0-0")
     assert fleet.tally(rollout_id).outcome == "succeeded"
+
+
+def test_orders_no_late_host_before_its_time_although_the_rollout_is_over(
+    fleet: MemoryFleet,
+) -> None:
+    start_at = fleet.clock.now + HOUR
+    rollout_id = fleet.promote("web.1", 1, start_at=start_at)
+    skipped = SkipWave(rollout_id=rollout_id, wave="w0", operator="user_1", reason="no use")
+    fleet.execute(skip_wave, skipped)
+    assert fleet.tally(rollout_id).outcome == "empty"
+    with pytest.raises(WaveNotReached, match="starts at 20"):
+        fleet.order(rollout_id, "w0-new", late=True)
+
+    fleet.clock.now = start_at
+    fleet.order(rollout_id, "w0-new", late=True)
+    fleet.ack(rollout_id, "w0-new")
 
 
 def test_starts_after_the_delay_of_its_first_wave(fleet: MemoryFleet) -> None:

@@ -258,7 +258,9 @@ class SimulatedAgent:
 
     def _switched(self, rollout_id: str, luck: OrderFaults) -> None:
         twin = self.twins.get(rollout_id)
-        if twin is None or agent_side.is_withdrawing(twin):
+        if twin is None or luck is not self.luck[rollout_id]:
+            return  # the order was given up since, or this is a later attempt
+        if twin.state not in (HostState.ACTIVATING, HostState.DEFERRED):
             return
         if luck.activation_fails:
             self._say(rollout_id, ActivationFailed, exit_code=1, stderr_tail="it did not start")

@@ -25,7 +25,7 @@ from tidegate.simulate.invariants import InvariantViolation
 TWICE: Final = frozenset(
     {
         *("halted", "dispatchable", "paused", "freeze", "hold", "window", "quarantine"),
-        *("wave-promotion", "disruption-budget", "host-busy"),
+        *("start-at", "wave-promotion", "disruption-budget", "host-busy"),
     }
 )
 

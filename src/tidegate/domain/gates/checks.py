@@ -303,11 +303,12 @@ def _edge_verdicts(look: GateContext) -> Iterator[EdgeVerdict]:
 
 
 def not_started(look: GateContext, host_id: str) -> Block | None:
+    """Late hosts wait too: a rollout may be over before its start, if all its waves were skipped
+    or a person overrode this gate for it.
+    """
     tally = look.tally
     if tally.start_at is None or look.state.at >= tally.start_at:
         return None
-    if tally.terminal_at is not None:
-        return None  # late hosts follow a rollout that started
     return Block(f"starts at {time_text(tally.start_at)}", look.tallied(), until=tally.start_at)
 
 

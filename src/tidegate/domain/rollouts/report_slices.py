@@ -312,7 +312,7 @@ def _demand_under_way(tally: RolloutTally, wave: int, now: datetime, *, late: bo
         _demand_over(tally)
     else:
         _demand_dispatchable(tally, wave)
-        _demand_started(tally, now)
+    _demand_started(tally, now)
 
 
 def _demand_started(tally: RolloutTally, now: datetime) -> None:
