@@ -141,9 +141,9 @@ def test_runs_every_slice_in_some_test() -> None:
 
 
 def test_names_every_slice_on_a_page() -> None:
-    unnamed = missing((item.name for item in SLICES), "docs/*.md")
+    unnamed = missing((item.name for item in SLICES), "docs/*.md", "docs/design/*.md")
 
-    demand_none(unnamed, "add the slice to the table of commands in docs/<noun>.md")
+    demand_none(unnamed, "add the slice to the table of slices in docs/design/<noun>.md")
 
 
 def test_says_of_every_fact_what_it_means_to_a_person() -> None:

@@ -12,7 +12,52 @@ listening
 echo '{PASSWORD}' | tidegate setup --login ada --name Ada --password-stdin \\
     --alone --code "$(cat data/setup-code)"
 """
+# two hosts of the channel prod, which ran web.1, then web.2; and web.3, which fails its probe there
+FLEET: Final = """
+cat > policy.json <<'END'
+{"waves": [{"name": "canary", "count": 1, "soak_seconds": 1}, {"name": "rest"}],
+ "sustained_failure_seconds": 1}
+END
+tidegate channel create prod --package web --hosts env=prod --policy policy.json
+for host in web-01 web-02; do
+  mkdir $host
+  tidegate host enroll $host --label env=prod > $host.token
+  cat > $host.toml <<END
+server = "http://127.0.0.1:8420"
+state = "$PWD/$host/state"
+tick_seconds = 1
+[channels.prod]
+driver = "symlink"
+root = "$PWD/$host/srv"
+probes = "$PWD/$host.probes.toml"
+END
+  cat > $host.probes.toml <<END
+[[probes]]
+name = "greets"
+kind = "exec"
+command = ["$PWD/$host/srv/current/greet"]
+interval_seconds = 1
+END
+  tidegate agent --config $host.toml --token-file $host.token 2> $host.log &
+done
+until tidegate host show web-01 && tidegate host show web-02; do sleep 1; done
+mkdir web
+touch web/greet && chmod +x web/greet
+for number in 1 2 3; do
+  printf '#!/bin/sh\\nexit %d # %d\\n' $((number / 3)) $number > web/greet
+  if [ $number -eq 1 ]; then
+    tidegate rev create web --workspace v1 --from web
+  else
+    tidegate rev copy web.v1 --workspace v$number
+    tidegate rev push web.v$number web
+  fi
+  tidegate rev propose web.v$number
+  tidegate rev approve web.v$number
+  if [ $number -lt 3 ]; then tidegate channel promote prod web.$number --wait; fi
+done
+"""
 STAGES: Final[Mapping[str, str]] = {
+    "docs/channels.md": SERVER + FLEET,
     # a team with an approver, a published package, a channel without hosts yet, a build's output
     "docs/recipes/from-ci.md": f"""{SERVER}
 mkdir dist

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.cli.all_commands import COMMANDS
 from tests.docs import fragments
 from tests.docs.blocks import (
     COMMAND,
@@ -21,6 +23,10 @@ from tests.docs.blocks import (
 )
 from tests.docs.session import run_page, script_of
 
+TYPED = re.compile(  # in a sentence or a table, and as a line of a block, which may be continued
+    r"`(tidegate [a-z][^`]*)`|^ *(?:\$ )?(tidegate [a-z].*(?:(?<=\\)\n.*)*)$", re.MULTILINE
+)
+FLAG = re.compile(r"(?<!\S)--[a-z][a-z-]*")
 BLOCKS = {str(page.relative_to(ROOT)): list(blocks_of(page)) for page in PAGES}
 
 
@@ -31,6 +37,19 @@ def runnable(languages: frozenset[str]) -> dict[str, list[Block]]:
         for page, blocks in BLOCKS.items()
     }
     return {page: blocks for page, blocks in found.items() if blocks}
+
+
+def fault_of(typed: str) -> str:
+    """Which command or flags of this line do not exist; empty if all do."""
+    line = " ".join(typed.partition(" #")[0].replace("\\\n", " ").split())
+    words = line.split()[1:]
+    name = next((name for name in (" ".join(words[:2]), words[0]) if name in COMMANDS), "")
+    if not name:
+        is_group = len(words) == 1 and any(name.startswith(f"{words[0]} ") for name in COMMANDS)
+        return "" if is_group else line
+    params = COMMANDS[name].params
+    known = {"--help", *(flag for item in params for flag in (*item.opts, *item.secondary_opts))}
+    return " ".join(flag for flag in FLAG.findall(line) if flag not in known)
 
 
 @pytest.mark.parametrize("page", runnable(SHELLS))
@@ -63,6 +82,31 @@ def test_hides_no_command_in_a_block_that_nobody_runs() -> None:
 
     assert sorted(set(fenced)) == [], "fence them as sh, or mark them"
     assert indented == [], "fence them as sh, or mark them"
+
+
+def test_shows_only_commands_and_flags_that_exist() -> None:
+    shown = [
+        (page.relative_to(ROOT), inline or line)
+        for page in PAGES
+        for inline, line in TYPED.findall(page.read_text())
+    ]
+
+    wrong = [f"{page}: {fault}" for page, typed in shown if (fault := fault_of(typed))]
+    assert len(shown) > 500
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "fault"),
+    [
+        ("tidegate rollout", ""),
+        ("tidegate channel promote prod web.1 --wait   # --not-looked-at", ""),
+        ("tidegate channel promote prod web.1 \\\n  --wiat", "--wiat"),
+        ("tidegate channel promot prod", "tidegate channel promot prod"),
+    ],
+)
+def test_finds_a_command_or_flag_that_does_not_exist(typed: str, fault: str) -> None:
+    assert fault_of(typed) == fault
 
 
 def test_lists_and_counts_what_is_not_run(capsys: pytest.CaptureFixture[str]) -> None:
