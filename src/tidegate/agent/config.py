@@ -61,8 +61,8 @@ class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     server: str
     """Where the server is: scheme and host. Plain http is allowed on loopback only."""
     state: str
-    """The directory of the agent's key, identity, journal and manifest versions. The agent makes
-    it with mode 0700; the flag `--state` wins over it.
+    """The directory of the agent's key, identity, journal and versions of channel
+    manifests. The agent makes it with mode 0700; the flag `--state` wins over it.
     """
     channels: dict[str, ChannelSettings]
     """The channels that this host runs, by name. The agent rejects an order of any other

@@ -36,7 +36,7 @@ class JournalDamaged(Invalid):
 
 
 class ManifestMemoryDamaged(Invalid):
-    """The file of manifest versions cannot be read, so an old manifest could be replayed."""
+    """The versions of channel manifests cannot be read, so an old one could be replayed."""
 
     code = "manifest_memory_damaged"
 

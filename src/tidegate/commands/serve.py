@@ -48,8 +48,8 @@ def serve(file: str | None, prints: bool, accepts_clock: bool, **flags: str | No
 def worker(file: str | None, accepts_clock: bool, **flags: str | None) -> None:
     """Run the worker in addition to a server, or without one.
 
-    It dispatches orders, handles timers, sends the outbox, publishes manifests, reconciles and
-    archives. Any number of workers may run on one log.
+    It dispatches orders, handles timers, sends the outbox, publishes channel manifests, reconciles
+    and archives. Any number of workers may run on one log.
     """
     settings = settings_of(file, flags)
     from tidegate import main

@@ -143,7 +143,7 @@ class Counters:
         )
         self.manifest_age = Gauge(
             "tidegate_manifest_age_seconds",
-            "Age of the oldest published manifest of a channel; it is renewed at 12 h, ends at 24",
+            "Age of the oldest published channel manifest; it is renewed at 12 h, ends at 24",
             registry=registry,
         )
 

@@ -337,7 +337,7 @@ def keep(
 def import_manifest(
     request: Request[ScopePath, Nothing, ManifestSent], releases: ReleaseOperations
 ) -> Response:
-    """A factory's manifest: it moves the pin if it matches one release, else it is kept."""
+    """A factory manifest: it moves the pin if it matches one release, else it is kept."""
     body = request.body
     manifest = FactoryManifest(
         batch=body.batch,

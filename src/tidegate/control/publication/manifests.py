@@ -69,13 +69,13 @@ Row = TypeVar("Row", bound=Struct)
 
 
 class BadSignature(Forbidden):
-    """The manifest is not what a known key signed; keep to the one you have."""
+    """No known key signed this channel manifest; keep the one that you have."""
 
     code = "bad_signature"
 
 
 class ManifestUnpublished(Unavailable):
-    """The channel has no manifest yet, and another process is publishing the first one."""
+    """There is no channel manifest yet, and another process is publishing the first one."""
 
     code = "manifest_unpublished"
 

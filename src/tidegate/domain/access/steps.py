@@ -136,7 +136,7 @@ RETIRE_RELEASE: Final = Step(name="release.retire", verbs=RELEASE, version=DEMAN
 KEEP_EVIDENCE: Final = Step(name="release.keep_evidence", verbs=RELEASE)
 """Record an observation about a scope. It never moves the pin."""
 IMPORT_MANIFEST: Final = Step(name="release.import_manifest", verbs=RELEASE, version=CHECKED)
-"""Import a factory's manifest. It moves the pin if it matches one release."""
+"""Import a factory manifest. It moves the pin if it matches one release."""
 
 # outbox, targets, publications
 REDRIVE_INTENT: Final = Step(name="outbox.redrive", verbs=OPERATE)
