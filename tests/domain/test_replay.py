@@ -52,11 +52,11 @@ from tests.domain.sample_domain import (
 )
 from tidegate.engines.memory import MemoryStore
 from tidegate.engines.sqlite import SqliteStore
-from tidegate.errors import TidegateError
+from tidegate.errors import StoreRefused, TidegateError
 from tidegate.kernel import codec
 from tidegate.kernel.folds import Fold, Folds, Machine
 from tidegate.kernel.model import Commit, EventPage, Key, Record
-from tidegate.kernel.replay import differences, rebuild, rebuild_changed
+from tidegate.kernel.replay import differences, rebuild, rebuild_all, rebuild_changed
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import FOLD_NUMBERS, FoldNumber, Schema, Store
 from tidegate.kernel.vocabulary import FactType, Vocabulary
@@ -459,14 +459,15 @@ def test_follow_ups_since_the_new_number_are_compared(sample: SampleControl) -> 
     assert {found.what for found in differences(sample.store, altered)} >= {"follow-up"}
 
 
-def test_goes_back_to_an_older_number_too(sample: SampleControl) -> None:
+def test_never_goes_back_to_an_older_number(sample: SampleControl) -> None:
     newer = renumbered(picker_fold, step=lambda row, fact, now: replace(row, fruit=1))
     rebuild_changed(sample.store, newer, T0)
-    assert differences(sample.store, FOLDS) != []
 
-    assert rebuild_changed(sample.store, FOLDS, T0) == ("pickers",)
+    for do in (rebuild_changed, rebuild_all):
+        with pytest.raises(StoreRefused, match=r"\(pickers\): upgrade Tidegate"):
+            do(sample.store, FOLDS, T0)
 
-    assert differences(sample.store, FOLDS) == []
+    assert differences(sample.store, newer) == []
 
 
 def test_reads_the_log_once_for_all_folds_that_changed() -> None:
@@ -508,8 +509,11 @@ def test_a_machine_that_is_rebuilt_emits_nothing(sample: SampleControl) -> None:
     events = sample.events()
     rebuild_changed(sample.store, FOLDS, T0)
 
-    rebuild_changed(sample.store, renumbered(tree_machine), T0)
-    rebuild_changed(sample.store, renumbered(barn_machine), T0)
+    machines = (tree_machine, barn_machine)
+    both = [
+        redefined(fold, number=fold.number + 1) if fold in machines else fold for fold in FOLD_LIST
+    ]
+    assert len(rebuild_changed(sample.store, Folds(SCHEMA, both), T0)) == len(machines)
 
     assert isinstance(tree_machine, Machine)
     assert sample.events() == events
