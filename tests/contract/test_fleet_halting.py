@@ -51,6 +51,23 @@ def test_takes_back_what_waits_for_a_reboot_and_tells_its_host(fleet: InProcessF
 
 
 @pytest.mark.req("RO-12")
+def test_a_deadline_that_passes_before_the_order_is_taken_back_changes_nothing(
+    fleet: InProcessFleet,
+) -> None:
+    """As after a stop of the workers: the timers come first, and the next pass takes it back."""
+    rollout_id = halt_beside_a_deferred_host(fleet)
+    fleet.wait(fleet.host(rollout_id, "e1").policy.deferral_seconds + 1)
+
+    fleet.control_plane.due.tick()
+    assert fleet.host(rollout_id, "e1").state is HostState.DEFERRED
+    assert fleet.state(rollout_id) is RolloutState.REVERTED
+
+    fleet.dispatch(thorough=True)
+    assert fleet.host(rollout_id, "e1").cancelled_at is not None
+    assert fleet.state(rollout_id) is RolloutState.REVERTED
+
+
+@pytest.mark.req("RO-12")
 def test_skips_a_retired_host_while_a_failure_halts_it(fleet: InProcessFleet) -> None:
     rollout_id = halt_beside_a_deferred_host(fleet)
     for host_id in ("e1", "e2"):

@@ -22,6 +22,7 @@ from tidegate.domain.rollouts.facts import (
     RolloutResumed,
     RolloutTerminal,
     SuccessorOpened,
+    WaveSkipped,
 )
 from tidegate.domain.rollouts.folds import step_tally
 from tidegate.domain.rollouts.machine import step
@@ -95,6 +96,10 @@ def skips(
     return HostSkipped(
         rollout_id=ROLLOUT, host_id="a", at=T0, wave=wave, state=state, reason=reason, late=late
     )
+
+
+def skips_wave(wave: int) -> WaveSkipped:
+    return WaveSkipped(rollout_id=ROLLOUT, at=T0, wave=wave, operator="user_1", reason="broken")
 
 
 def clears(mode: Clearance, *hosts: ClearedHost, **changes: Any) -> OperatorClearance:
@@ -257,6 +262,14 @@ SITUATIONS: list[RolloutTally] = [
         moves(FAILED, FAILED, rollback_failed=True),
     ),
     after(opened(1, on_failure=OnFailure.HALT), *FAILS),
+    # The first wave lacks its minimum, and the next one is skipped.
+    after(opened(1, 1, 1), skips(None), skips_wave(1)),
+    after(
+        opened(1, 1, 1, failures_max=1),
+        joins(),
+        moves(PENDING, FAILED, rollback_failed=True),
+        skips_wave(1),
+    ),
     after(opened(2), *_both_back, clears(Clearance.RESUME, ClearedHost("a", 0, REVERTED))),
     after(opened(2), *_one_lost, clears(Clearance.RESUME, ClearedHost("a", 0, REVERTED))),
     after(opened(1), SUCCESSOR),

@@ -45,6 +45,7 @@ from tests.domain.rollout_events import (
     opened,
     runs,
     skips,
+    skips_wave,
     through,
 )
 from tidegate.domain.channels.rows import QUARANTINE
@@ -72,7 +73,6 @@ from tidegate.domain.rollouts.facts import (
     SuccessorOpened,
     WaveAdvanced,
     WaveContinued,
-    WaveSkipped,
 )
 from tidegate.domain.rollouts.folds import step_gates, step_rollout, step_tally
 from tidegate.domain.rollouts.history import histories, render
@@ -126,10 +126,6 @@ def advances(from_wave: int, to_wave: int) -> WaveAdvanced:
 
 def continues(wave: int) -> WaveContinued:
     return WaveContinued(rollout_id=ROLLOUT, at=T0, wave=wave, operator="user_1")
-
-
-def skips_wave(wave: int) -> WaveSkipped:
-    return WaveSkipped(rollout_id=ROLLOUT, at=T0, wave=wave, operator="user_1", reason="broken")
 
 
 # ── all pairs ─────────────────────────────────────────────────────────────────────────────────────

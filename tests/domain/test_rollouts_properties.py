@@ -267,9 +267,19 @@ class Fleet:
         return wave < len(waves) and n < waves[wave].hosts
 
     def silence(self, rollout_id: str, a: int, b: int) -> None:
+        """A deadline passes. Where a failure halted the rollout, what waits for a reboot is taken
+        back: the machine refuses to let its deadline fail it, and the timers leave it alone.
+        """
+        tally = self.fleet.tally(rollout_id)
+        is_halted = tally.halted_at is not None and tally.state in OPEN
         waiting = [record for record in self.fleet.records(rollout_id) if record.due_at]
-        if waiting:
-            self.fleet.expire(rollout_id, waiting[a % len(waiting)].host_id)
+        if not waiting:
+            return
+        record = waiting[a % len(waiting)]
+        if is_halted and record.state is HostState.DEFERRED and counts(record):
+            self.fleet.cancel(rollout_id, record.host_id)
+        else:
+            self.fleet.expire(rollout_id, record.host_id)
 
     def prune(self, rollout_id: str, a: int, b: int) -> None:
         tally = self.fleet.tally(rollout_id)

@@ -353,3 +353,24 @@ def test_forces_past_a_wave_that_was_skipped(fleet: MemoryFleet) -> None:
     cursors = [(fact.from_wave, fact.to_wave) for fact in fleet.events(WaveAdvanced)]
     assert cursors == [(0, 1), (1, 2)]
     assert fleet.rollout(rollout_id).current_wave == 2
+
+
+@pytest.mark.req("OP-9", **pure)
+@pytest.mark.parametrize("began", [True, False], ids=["failed", "skipped without an order"])
+def test_forces_past_a_skipped_wave_if_the_wave_before_it_lacks_its_minimum(
+    fleet: MemoryFleet, began: bool
+) -> None:
+    rollout_id = fleet.promote("web.1", 1, 1, 1, failures_max=1)
+    if began:
+        fleet.order(rollout_id, "w0-0")
+        fleet.reject(rollout_id, "w0-0")
+    else:
+        fleet.skip_by_hand(rollout_id, "w0-0")
+    skip(fleet, rollout_id, "w1")
+    assert fleet.rollout(rollout_id).current_wave == 0, "the first wave lacks a converged host"
+
+    force(fleet, rollout_id)
+
+    assert fleet.rollout(rollout_id).current_wave == 2
+    fleet.reach(rollout_id, "w2-0")
+    assert fleet.tally(rollout_id).outcome is Outcome.SUCCEEDED

@@ -67,7 +67,7 @@ TABLE: Final[Mapping[RolloutState, Mapping[type[Struct], frozenset[RolloutState]
                 GateOverridden: _to(_OPENING),
                 HostJoined: _to(_ACTIVE),
                 HostSkipped: _to(_OPENING, _CONVERGING),
-                WaveAdvanced: _to(_OPENING),  # forced ones only
+                WaveAdvanced: _to(_OPENING, _CONVERGING),  # forced ones only
                 WaveContinued: _to(_OPENING),
                 WaveSkipped: _to(_OPENING, _CONVERGING),
                 RolloutTerminal: _to(_TERMINAL),
@@ -83,7 +83,7 @@ TABLE: Final[Mapping[RolloutState, Mapping[type[Struct], frozenset[RolloutState]
                 HostStateChanged: _to(_ACTIVE, _CONVERGING, _REVERTED, _FAILED),
                 HostSkipped: _to(_ACTIVE, _CONVERGING, _REVERTED, _FAILED),
                 HostRegressed: _to(_ACTIVE),
-                WaveAdvanced: _to(_ACTIVE),
+                WaveAdvanced: _to(_ACTIVE, _CONVERGING),
                 WaveContinued: _to(_ACTIVE),
                 WaveSkipped: _to(_ACTIVE, _CONVERGING),
                 RolloutHalted: _to(_ACTIVE),
