@@ -39,7 +39,7 @@ def _asked(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench walks", description=__doc__)
     add = parser.add_argument
     add("--first", type=int, default=0, help="the first seed")
-    add("--seeds", type=int, default=WALKS, help=f"how many walks; {WALKS} unless told")
+    add("--seeds", type=int, default=WALKS, help=f"how many walks; default {WALKS}")
     add("--minutes", type=float, help="begin no more walks after so long")
     add("--processes", type=int, default=os.cpu_count() or 1)
     return parser.parse_args(arguments)

@@ -35,8 +35,8 @@ def test_plays_the_story_on_a_dashboard_that_one_link_opens(tmp_path: Path) -> N
             "it works once"
         )
 
-        demo.says("api-stable@api.1 is Terminal")
-        demo.says("api-stable@api.2 is Reverted")
+        demo.says("api-stable@api.1 succeeded")
+        demo.says("api-stable@api.2 stopped: hosts failed and rolled back")
         demo.says("the receiver of webhooks is back")
         demo.says("api-stable@api.3 opened")
         assert demo.stop(signal.SIGINT) == 0, demo.said()

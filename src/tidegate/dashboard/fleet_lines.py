@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
 from msgspec import Struct
 
 from tidegate.control.queries.fleet_picture import ChannelPicture, FleetPicture
+from tidegate.control.queries.host_releases import release_names
 from tidegate.control.queries.reads import Reads
 from tidegate.control.queries.rollout_lists import RolloutsWanted, newest_rollouts
 from tidegate.dashboard import state_labels
 from tidegate.dashboard.components import Bar, Chip, bar
 from tidegate.dashboard.html import short
-from tidegate.domain.channels.rows import CHANNELS
-from tidegate.domain.releases.rows import DigestMatches, matches_key
 from tidegate.domain.rollouts.rows import Rollout
 
 CHANNELS_MAX: Final = 40
@@ -23,7 +22,6 @@ RELEASES_MAX: Final = 4  # named in one line; the others are summed up
 DAY: Final = timedelta(days=1)
 OPENED_WITHIN: Final = timedelta(days=7)  # a rollout that ended today rarely began earlier
 ENDED_MAX: Final = 60
-MATCHES_MAX: Final = 50  # asked for at once
 OTHER_TONES: Final = ("calm", "soak", "back", "gone")
 
 
@@ -61,7 +59,7 @@ def channel_lines(
     """The channels with hosts, in the order of their names."""
     shown = [item for item in picture.channels if item.hosts and sees(item.channel)]
     shown = shown[:CHANNELS_MAX]
-    names = _release_names(reads, shown)
+    names = release_names(reads, {(item.channel, one) for item in shown for one in item.running})
     return tuple(_line(item, names) for item in shown)
 
 
@@ -71,7 +69,8 @@ def _line(item: ChannelPicture, names: dict[tuple[str, str], str]) -> RunningLin
     tones = iter(OTHER_TONES)
     for digest, hosts in ordered[:RELEASES_MAX]:
         tone = "good" if digest == item.digest else next(tones)
-        parts.append(RunningPart(names[item.channel, digest], hosts, tone))
+        name = names.get((item.channel, digest)) or short(digest)
+        parts.append(RunningPart(name, hosts, tone))
     if more := sum(hosts for _, hosts in ordered[RELEASES_MAX:]):
         parts.append(RunningPart("others", more, "gone"))
     if item.unknown:
@@ -85,34 +84,6 @@ def _line(item: ChannelPicture, names: dict[tuple[str, str], str]) -> RunningLin
         parts=tuple(parts),
         is_whole=item.wanted is not None and item.on_wanted == item.hosts,
     )
-
-
-def _release_names(reads: Reads, shown: Iterable[ChannelPicture]) -> dict[tuple[str, str], str]:
-    """Channel and digest → the release that it is called there: what the channel wants, else what
-    succeeded there, else the newest release of that content, else the digest.
-    """
-    ladders = {
-        item.row.channel: {rung.digest: rung.release_id for rung in item.row.ladder}
-        for item in reads.iterate(CHANNELS)
-    }
-    names: dict[tuple[str, str], str] = {}
-    asked: list[tuple[str, str]] = []
-    for item in shown:
-        for digest in item.running:
-            known = ladders.get(item.channel, {}).get(digest)
-            if digest == item.digest and item.wanted is not None:
-                known = item.wanted
-            if known is None:
-                asked.append((item.channel, digest))
-            else:
-                names[item.channel, digest] = known
-    for start in range(0, len(asked), MATCHES_MAX):
-        some = asked[start : start + MATCHES_MAX]
-        found = reads.find_all(*((matches_key(digest), DigestMatches) for _, digest in some))
-        for place, matches in zip(some, found, strict=True):
-            releases = () if matches is None else matches.row.release_ids
-            names[place] = releases[-1] if releases else short(place[1])
-    return names
 
 
 def ended_within_a_day(

@@ -30,7 +30,11 @@ LOOK_SECONDS = 0.5
 PATIENCE_SECONDS = 180.0  # then the story goes on, whatever the rollout does
 NOTIFY = "notify"
 HOSTS = {"web-canary": ("wc", 20), "web-stable": ("ws", 180), "api-stable": ("api", 100)}
-SETTLED = frozenset({RolloutState.TERMINAL, RolloutState.REVERTED, RolloutState.FAILED})
+SETTLED = {  # states in which a rollout comes to rest, in words
+    RolloutState.TERMINAL: "succeeded",
+    RolloutState.REVERTED: "stopped: hosts failed and rolled back",
+    RolloutState.FAILED: "stopped: hosts failed",
+}
 
 Say = Callable[[str], None]
 
@@ -172,7 +176,7 @@ class DemoStory:
             if rollout is None or rollout.row.state not in SETTLED:
                 self._wait(LOOK_SECONDS)
                 continue
-            self._say(f"{newest} is {rollout.row.state}")
+            self._say(f"{newest} {SETTLED[rollout.row.state]}")
             return
 
     # ── time ──

@@ -41,7 +41,7 @@ def host_releases(
         for (host, _), closures in zip(hosts, running, strict=True)
     ]
     wanted = _wanted(reads, {name for names in channels for name in names})
-    names = _names(reads, wanted, {place for closures in running for place in closures.items()})
+    names = release_names(reads, {place for closures in running for place in closures.items()})
     claiming = [frozenset(_claiming(scopes, host)) for host, _ in hosts]
     return [
         tuple(
@@ -70,12 +70,13 @@ def _wanted(reads: Reads, channels: Iterable[str]) -> dict[str, Actual]:
     return {name: row for name, row in zip(ordered, found, strict=True) if row is not None}
 
 
-def _names(reads: Reads, wanted: dict[str, Actual], places: Iterable[Place]) -> dict[Place, str]:
+def release_names(reads: Reads, places: Iterable[Place]) -> dict[Place, str]:
     """The release that a digest is called on a channel: what the channel wants, else what succeeded
     there, else the newest release of its package with this content. Others have no name.
     """
     ordered = sorted(places)
     channels = sorted({channel for channel, _ in ordered})
+    wanted = _wanted(reads, channels)
     rows = _find_all(reads, [(channel_key(name), Channel) for name in channels])
     known: dict[str, Channel] = {
         name: row for name, row in zip(channels, rows, strict=True) if row is not None
