@@ -160,7 +160,7 @@ BUGS: tuple[PlantedBug, ...] = (
         ),
         (
             f"{SQLITE}store.py",
-            "            row = cursor.execute(RECEIPT, (key,)).fetchone()\n",
+            "            row = cursor.execute(sqlite_batch.RECEIPT, (key,)).fetchone()\n",
             "            row = None\n",
         ),
     ),
@@ -195,15 +195,15 @@ BUGS: tuple[PlantedBug, ...] = (
     _bug(
         "an unavailable store is a 500",
         "faults io smoke 4",
-        ("web/problems.py", "    Unavailable: 503,", "    Unavailable: 500,"),
+        ("web/problems.py", "    errors.Unavailable: 503,", "    errors.Unavailable: 500,"),
     ),
     _bug(
         "a failed flush is said to be nothing",
         "faults io ci 4",
         (
             f"{SQLITE}store.py",
-            "        if head == before:\n            return StoreUnavailable",
-            "        if head != before:\n            return StoreUnavailable",
+            "        if head == before:\n            return errors.StoreUnavailable",
+            "        if head != before:\n            return errors.StoreUnavailable",
         ),
     ),
     # ── PostgreSQL ──
@@ -221,7 +221,7 @@ BUGS: tuple[PlantedBug, ...] = (
         "faults postgres ci 2",
         (
             f"{POSTGRES}writer.py",
-            "            if mark is None or not is_lost(error):\n",
+            "            if mark is None or not failures.is_lost(error):\n",
             "            if True:\n",
         ),
     ),
@@ -241,7 +241,8 @@ BUGS: tuple[PlantedBug, ...] = (
             f"{POSTGRES}writer.py",
             "            *(_BEGIN, self._take_lock),\n",
             (
-                "            *(_BEGIN, Statement(b'SET LOCAL synchronous_commit = off')),\n"
+                "            _BEGIN,\n"
+                "            sessions.Statement(b'SET LOCAL synchronous_commit = off'),\n"
                 "            self._take_lock,\n"
             ),
         ),
@@ -257,7 +258,7 @@ BUGS: tuple[PlantedBug, ...] = (
         (
             f"{POSTGRES}writer.py",
             "            *(_BEGIN, self._take_lock),\n",
-            '            *(_BEGIN, Statement(b"SELECT 1")),\n',
+            '            *(_BEGIN, sessions.Statement(b"SELECT 1")),\n',
         ),
     ),
     _bug(
@@ -280,11 +281,14 @@ BUGS: tuple[PlantedBug, ...] = (
         "faults dynamodb ci 0",
         (
             f"{DYNAMODB}commit.py",
-            "            return self._settled(drafts, waits)\n        except Cancelled",
             (
-                "            self._answer_all(drafts, StoreUnavailable('lost'))\n"
+                "            return self._settled(drafts, waits)\n"
+                "        except dynamodb_transport.Cancelled"
+            ),
+            (
+                "            self._answer_all(drafts, errors.StoreUnavailable('lost'))\n"
                 "            self._number = None\n"
-                "            return []\n        except Cancelled"
+                "            return []\n        except dynamodb_transport.Cancelled"
             ),
         ),
     ),
@@ -293,8 +297,14 @@ BUGS: tuple[PlantedBug, ...] = (
         "faults dynamodb ci 0",
         (
             f"{DYNAMODB}commit.py",
-            "            return [(drafts, waits + 1)]\n        except AnswerLost",
-            "            self._landed(tx)\n            return []\n        except AnswerLost",
+            (
+                "            return [(drafts, waits + 1)]\n"
+                "        except dynamodb_transport.AnswerLost"
+            ),
+            (
+                "            self._landed(tx)\n"
+                "            return []\n        except dynamodb_transport.AnswerLost"
+            ),
         ),
     ),
     _bug(
@@ -332,8 +342,8 @@ BUGS: tuple[PlantedBug, ...] = (
         "histories sqlite ci 0",
         (
             f"{SQLITE}batch.py",
-            "            return Receipt(first, self.head, commit.at)\n",
-            "            return Receipt(first, first, commit.at)\n",
+            "            return model.Receipt(first, self.head, commit.at)\n",
+            "            return model.Receipt(first, first, commit.at)\n",
         ),
     ),
     _bug(
@@ -481,7 +491,7 @@ BUGS: tuple[PlantedBug, ...] = (
     _bug(
         "what is invalid is a 500",
         "attack raw smoke 0",
-        ("web/problems.py", "    Invalid: 400,", "    Invalid: 500,"),
+        ("web/problems.py", "    errors.Invalid: 400,", "    errors.Invalid: 500,"),
     ),
 )
 

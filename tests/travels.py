@@ -175,16 +175,16 @@ def attributes() -> Iterator[str]:
     """What items of DynamoDB consist of, as far as it is written down in names."""
     for _, text in source("engines", "dynamodb"):
         for node in ast.walk(ast.parse(text)):
+            called = _called(node)
             match node:
-                case ast.Call(func=ast.Name(id="ItemKey"), args=[*places]):
+                case ast.Call(args=[*places]) if called == "ItemKey":
                     named = [str(one.value) for one in places if isinstance(one, ast.Constant)]
                     if len(named) == len(places) == 2:
                         yield f"dynamodb place {named[0]} {named[1]}"
-                case ast.Call(func=ast.Name(id=called), keywords=said) if called == ITEM:
+                case ast.Call(keywords=said) if called == ITEM:
                     yield from (f"dynamodb attribute {item.arg}" for item in said if item.arg)
-                case ast.Call(func=ast.Name(id=called), args=[_, ast.Constant(value=str(name))]):
-                    if called in ATTRIBUTE:
-                        yield f"dynamodb attribute {name}"
+                case ast.Call(args=[_, ast.Constant(value=str(name))]) if called in ATTRIBUTE:
+                    yield f"dynamodb attribute {name}"
                 case ast.JoinedStr(values=[ast.Constant(value=str(start)), *_]):
                     if re.fullmatch(r"[a-z]+#", start):
                         yield f"dynamodb prefix {start}"
@@ -195,6 +195,14 @@ def attributes() -> Iterator[str]:
                 case ast.AnnAssign(annotation=ast.Name(id="Final"), value=ast.Constant(value=name)):
                     if isinstance(name, str) and re.fullmatch("[a-z_]+|[A-Z]+", name):
                         yield f"dynamodb constant {name}"
+
+
+def _called(node: ast.AST) -> str:
+    """The last word of what a call names, whether or not its module stands before it."""
+    match node:
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+            return name
+    return ""
 
 
 # ── what clients, agents and secrets know ─────────────────────────────────────────────────────────

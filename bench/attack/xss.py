@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from playwright.sync_api import Dialog, Page
-from playwright.sync_api import TimeoutError as PageTimeout
+from playwright.sync_api import Dialog, Page, TimeoutError as PageTimeout
 
 from bench.attack.hostile_values import SCRIPTS
 from bench.trials import Findings, Trial

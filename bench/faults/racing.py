@@ -13,8 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from random import Random
-from threading import Event as Flag
-from threading import Lock
+from threading import Event as Flag, Lock
 
 from bench.trials import Findings
 from tests.differential.clients import FEW, KEYS, Client, whole_log

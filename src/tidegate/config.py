@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct
 
 from tidegate import decoders, value_faults
 from tidegate.errors import Invalid
@@ -25,8 +24,8 @@ FILE_BYTES_MAX = 256 * 1024
 # Not agent_version: an update of all agents would move the fleet under every plan for hours.
 FACT_KEYS = ("arch", "kernel", "os", "os_version")
 
-Count = Annotated[int, Meta(ge=1, le=1_000_000)]
-ContentBytes = Annotated[int, Meta(ge=1, le=2**40)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+ContentBytes = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
 
 
 class InvalidSetting(Invalid):
@@ -35,7 +34,7 @@ class InvalidSetting(Invalid):
     code = "invalid_setting"
 
 
-class TargetSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TargetSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the work of one operation of the outbox goes.
 
     The string below a member is its entry in docs/reference/settings.md.
@@ -66,7 +65,7 @@ class TargetSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Of a file target: the directory that gets one file per channel and operation."""
 
 
-class NotifySetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NotifySetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What notifications need from the machine that sends them."""
 
     allowed: tuple[str, ...] = ()
@@ -75,7 +74,7 @@ class NotifySetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """
     smtp_host: str = ""
     """The mail server. Without it there is no mail."""
-    smtp_port: Annotated[int, Meta(ge=1, le=65_535)] = 587
+    smtp_port: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 587
     """The port of the mail server."""
     smtp_tls: Literal["starttls", "tls", "none"] = "starttls"
     """How the connection to the mail server is secured."""
@@ -87,17 +86,17 @@ class NotifySetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The file with the password of that user."""
 
 
-class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What an operator may choose. Every other limit is a constant beside what it limits."""
 
     data: str  # the directory that holds everything, mode 0700
     store: str = ""  # URL of the log; empty: SQLite in the data directory
     host: str = "127.0.0.1"
-    port: Annotated[int, Meta(ge=0, le=65_535)] = PORT_DEFAULT  # 0: any that is free
+    port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = PORT_DEFAULT  # 0: any that is free
     public_url: str = ""  # as browsers see it; https:// makes cookies Secure
     host_names: str = ""  # further names that clients use, separated by commas
     behind_proxy: bool = False  # a trusted proxy ends TLS and names the client
-    threads: Annotated[int, Meta(ge=1, le=256)] = 16  # handlers that decide at once
+    threads: Annotated[int, msgspec.Meta(ge=1, le=256)] = 16  # handlers that decide at once
     reads_per_second: Count = 200  # per principal
     writes_per_second: Count = 50
     agent_requests_per_second: Count = 100  # per host: ten times what a busy agent sends
@@ -105,10 +104,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     connections_per_address: Count = 2_000  # more than the hosts behind one NAT
     file_bytes_max: ContentBytes = 32 * 1024 * 1024  # of a file that is kept here
     revision_bytes_max: ContentBytes = 32 * 1024 * 1024  # of all of a revision's that are kept here
-    revision_files_max: Annotated[int, Meta(ge=1, le=50_000)] = 10_000
+    revision_files_max: Annotated[int, msgspec.Meta(ge=1, le=50_000)] = 10_000
     references_bytes_max: ContentBytes = 1024 * 1024 * 1024  # of all of a revision's elsewhere
     fast_path: bool = True  # answer plain requests of agents at the socket, with less work
-    worker_metrics_port: Annotated[int, Meta(ge=0, le=65_535)] = 0  # on loopback; 0: none
+    worker_metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 0  # on loopback; 0: none
     worker: bool = True  # ``serve`` works, too; else ``tidegate worker`` does
     fact_labels: str = ""  # facts of hosts that selectors may use: arch,os, or empty: none
     archive: str = ""  # a directory for a mirror of the log; empty: none

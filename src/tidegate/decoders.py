@@ -21,8 +21,6 @@ from threading import Lock
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints, overload
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import FieldInfo, fields
 
 from tidegate.errors import InvalidDefinition
 
@@ -103,9 +101,9 @@ def built() -> frozenset[Any]:
 
 
 @cache
-def fields_of(struct: Any) -> tuple[FieldInfo, ...]:
+def fields_of(struct: Any) -> tuple[msgspec.structs.FieldInfo, ...]:
     """The members. A start asks for them several times, and they are slow to find."""
-    return fields(struct)
+    return msgspec.structs.fields(struct)
 
 
 @cache
@@ -134,7 +132,7 @@ def _parts(hint: Any) -> set[Any]:
 
 def _inside(hint: Any) -> Iterator[Any]:
     origin = get_origin(hint)
-    if isinstance(origin or hint, type) and issubclass(origin or hint, Struct):
+    if isinstance(origin or hint, type) and issubclass(origin or hint, msgspec.Struct):
         yield from (item.type for item in fields_of(hint))
     elif origin is Annotated:
         yield get_args(hint)[0]

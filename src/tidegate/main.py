@@ -38,10 +38,8 @@ from tidegate.control.storage.archive.files import FileSegmentStore
 from tidegate.control.worker import Worker
 from tidegate.dashboard.grid_cache import GridCache
 from tidegate.errors import TidegateError, WriterClosed
+from tidegate.web import connection_limits, connections, request_log
 from tidegate.web.application import Application
-from tidegate.web.connection_limits import raise_open_files
-from tidegate.web.connections import Connection
-from tidegate.web.request_log import RequestLog
 
 KEEP_ALIVE_SECONDS = 75
 SHUTDOWN_SECONDS = 10
@@ -108,7 +106,9 @@ class HttpServer(uvicorn.Server):
 
 
 def make_server(
-    application: Application, settings: Settings, protocol: type[Connection] = FastConnection
+    application: Application,
+    settings: Settings,
+    protocol: type[connections.Connection] = FastConnection,
 ) -> HttpServer:
     """A server for the application, not yet started."""
     return HttpServer(
@@ -141,8 +141,8 @@ def serve(settings: Settings, *, accepts_clock: bool = False) -> None:
         installation = open_installation(settings)
         stack.callback(installation.close)
         refuse_old_clock(installation, is_accepted=accepts_clock)
-        raise_open_files()
-        application = make_application(installation, lines=RequestLog(_write))
+        connection_limits.raise_open_files()
+        application = make_application(installation, lines=request_log.RequestLog(_write))
         stack.callback(application.close)
         warming = Thread(target=application.parts[GridCache].warm_up, name="tidegate-ahead")
         warming.start()

@@ -8,8 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tests.api.served_fleet import CHANNEL as CHANNEL
-from tests.api.served_fleet import ServedFleet
+from tests.api.served_fleet import CHANNEL as CHANNEL, ServedFleet
 from tests.api.serving import serving
 from tests.servers.process import free_port
 from tidegate.domain.hosts.rows import HostRecord, record_key

@@ -14,8 +14,7 @@ import pytest
 
 from tests.agent.agent_process import AgentProcess
 from tests.agent.fleet_server import CHANNEL, FleetServer, until
-from tests.agent.journal_lines import acknowledged
-from tests.agent.journal_lines import twin as taken
+from tests.agent.journal_lines import acknowledged, twin as taken
 from tidegate.agent.journal import Journal, ReportLine, TwinLine
 from tidegate.api.agents.order_waiters import OrderWaiters
 from tidegate.domain.access.roles import Role

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from tests.agent.single_host import T0
 from tests.api.accounts import LOGIN, NAME, PASSWORD
-from tests.api.people import NAME as REVISION
-from tests.api.people import People
+from tests.api.people import NAME as REVISION, People
 from tests.api.serving import Served, serving
 from tidegate.clock import ManualClock
 from tidegate.control.operations.accounts import PersonNames

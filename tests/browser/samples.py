@@ -35,8 +35,14 @@ from tidegate.dashboard.components import (
     navigation,
 )
 from tidegate.dashboard.fleet_lines import EndedRollout, RunningLine, RunningPart
-from tidegate.dashboard.pages import channels as channel_pages
-from tidegate.dashboard.pages import hosts, joins, outbox, releases, rollouts
+from tidegate.dashboard.pages import (
+    channels as channel_pages,
+    hosts,
+    joins,
+    outbox,
+    releases,
+    rollouts,
+)
 from tidegate.dashboard.policy_text import describe_members, example_text
 from tidegate.dashboard.rollout_lines import bar_place, is_done
 from tidegate.dashboard.simulation import part_of

@@ -9,13 +9,11 @@ from typing import NamedTuple
 
 import httpx2
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.browser.actions import cookies
 from tests.browser.dashboard_fleet import DashboardFleet
-from tidegate.dashboard.pages import hosts as host_pages
-from tidegate.dashboard.pages import rollouts as rollout_pages
+from tidegate.dashboard.pages import hosts as host_pages, rollouts as rollout_pages
 from tidegate.dashboard.sorting import SortColumn, SortColumns, list_page
 
 T0 = datetime(2026, 11, 18, tzinfo=UTC)

@@ -16,8 +16,7 @@ from tests.contract.in_process_fleet import FleetStores, InProcessFleet
 from tests.contract.postgres_templates import Template
 from tests.contract.racing import Crowd
 from tests.quick import fewer
-from tidegate.domain.composition import FOLDS
-from tidegate.domain.composition import SCHEMA as FLEET_SCHEMA
+from tidegate.domain.composition import FOLDS, SCHEMA as FLEET_SCHEMA
 from tidegate.kernel.replay import differences
 from tidegate.kernel.store import Store
 

@@ -28,9 +28,11 @@ from tidegate.domain.outbox.reconciliation import Observation
 from tidegate.domain.outbox.rows import QUEUES, Queue
 from tidegate.domain.outbox.slices import RequestEffect, request_effect
 from tidegate.domain.provenance import Confidence, Evidence, Mode, Provenance
-from tidegate.domain.releases import facts as registry_facts
-from tidegate.domain.releases import folds as registry_folds
-from tidegate.domain.releases import rows as releases_rows
+from tidegate.domain.releases import (
+    facts as registry_facts,
+    folds as registry_folds,
+    rows as releases_rows,
+)
 from tidegate.domain.releases.facts import PinStatus, ReleaseRegistered, ReleaseTransitioned
 from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.engines.memory import MemoryStore

@@ -29,8 +29,8 @@ from tidegate.domain.windows.facts import WindowKind, WindowSpec
 from tidegate.domain.windows.occurrences import START_FORM
 from tidegate.domain.windows.refusals import WindowClosed, WindowExists, WindowNotFound
 from tidegate.domain.windows.rows import Window, WindowNames, window_key, window_names_key
-from tidegate.domain.windows.slices import WINDOWS_MAX as INSTALLATION_MAX
 from tidegate.domain.windows.slices import (
+    WINDOWS_MAX as INSTALLATION_MAX,
     CreateWindow,
     DeleteWindow,
     EditWindow,

@@ -23,8 +23,13 @@ from tidegate.domain.outbox.rows import ACTUAL, Drift, drift_key
 from tidegate.domain.outbox.slices import CancelIntent, cancel_intent
 from tidegate.domain.outbox.states import DriftState, IntentState, ReconciliationFinding
 from tidegate.domain.provenance import Confidence
-from tidegate.domain.releases.rows import ACTUAL as ACTUAL_ROWS
-from tidegate.domain.releases.rows import EVIDENCE, Actual, KeptEvidence, actual_key
+from tidegate.domain.releases.rows import (
+    ACTUAL as ACTUAL_ROWS,
+    EVIDENCE,
+    Actual,
+    KeptEvidence,
+    actual_key,
+)
 from tidegate.kernel import codec
 from tidegate.kernel.model import Record
 from tidegate.kernel.store import Store

@@ -949,8 +949,7 @@ class Stopping(batch.SqliteBatch):
         super().write()
 
 store = SqliteStore(sys.argv[1], SCHEMA)
-from tidegate.engines.sqlite import store as module
-module.SqliteBatch = Stopping
+batch.SqliteBatch = Stopping
 print(store.commit(told(ProductAdded("theirs"))), flush=True)
 """
 

@@ -14,8 +14,7 @@ from tidegate.engines.dynamodb.items import void_slot
 from tidegate.engines.dynamodb.log import SlotLog
 from tidegate.engines.dynamodb.transport import Item
 from tidegate.engines.memory import MemoryStore
-from tidegate.engines.postgres.log_tail import LogTail as PostgresRecent
-from tidegate.engines.postgres.log_tail import Pair
+from tidegate.engines.postgres.log_tail import LogTail as PostgresRecent, Pair
 from tidegate.engines.postgres.sessions import Row
 from tidegate.engines.postgres.writer import PostgresWriter
 from tidegate.engines.sqlite import SqliteStore

@@ -13,8 +13,7 @@ from functools import cache
 from typing import Any
 
 import hypothesis
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from tests.differential.world import (
     CLAUSES,

@@ -16,8 +16,7 @@ from tests.domain.sample_control import SampleControl
 from tidegate.domain.channels.rows import QUARANTINE, Quarantined, quarantine_key
 from tidegate.domain.channels.stops import CHANNEL_STOPS
 from tidegate.domain.fleet.rows import HOSTS as FLEET_HOSTS
-from tidegate.domain.hosts import declarations as hosts
-from tidegate.domain.hosts import folds as host_folds
+from tidegate.domain.hosts import declarations as hosts, folds as host_folds
 from tidegate.domain.hosts.effects import Effect
 from tidegate.domain.hosts.facts import (
     ActivationCompleted,

@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from enum import StrEnum
 
 import msgspec
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from msgspec import Struct
 
 from tidegate.errors import InvalidInput

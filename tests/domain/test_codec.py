@@ -9,12 +9,11 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from msgspec import Struct, defstruct
 
 from tidegate.errors import InvalidDefinition, InvalidInput
-from tidegate.kernel import codec
+from tidegate.kernel import canonical_json, codec
 from tidegate.kernel.model import TIME_MAX, TIME_MIN, Event, Fact, Meta
 from tidegate.kernel.vocabulary import FactType, Vocabulary, facts
 
@@ -204,7 +203,7 @@ def test_refuses_a_type_that_holds_a_float() -> None:
 
     for struct in (Price, Prices):
         with pytest.raises(InvalidDefinition, match="float"):
-            codec.check_type(struct)
+            canonical_json.check_type(struct)
 
 
 def test_refuses_a_type_without_a_portable_form() -> None:
@@ -212,7 +211,7 @@ def test_refuses_a_type_without_a_portable_form() -> None:
         number: complex
 
     with pytest.raises(InvalidDefinition, match=r"Odd\.number"):
-        codec.check_type(Odd)
+        canonical_json.check_type(Odd)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from tidegate.domain.hosts import declarations as hosts
 from tidegate.domain.outbox import declarations as outbox
 from tidegate.domain.packages import declarations as packages
 from tidegate.domain.publication import declarations as publication
-from tidegate.domain.releases import declarations as releases
-from tidegate.domain.releases import from_packages
+from tidegate.domain.releases import declarations as releases, from_packages
 from tidegate.domain.rollouts import declarations as rollouts
 from tidegate.errors import InvalidDefinition
 from tidegate.kernel.collections import Collection, Nature, Writers

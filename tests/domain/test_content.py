@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, example, given
-from hypothesis import strategies as st
+from hypothesis import assume, example, given, strategies as st
 
 from tests.docs.blocks import ROOT, blocks_of
 from tidegate.domain.content.differences import FileChangeKind, diff

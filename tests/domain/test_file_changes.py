@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from difflib import unified_diff
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tidegate.domain.content.differences import STEPS_MAX, ComparisonBudget, diff_lines
 

@@ -19,9 +19,7 @@ from tidegate.domain.channels.facts import (
 )
 from tidegate.domain.channels.policy import check_edges
 from tidegate.domain.channels.refusals import MalformedPolicy
-from tidegate.domain.fleet import agent_versions
-from tidegate.domain.fleet import declarations as fleet
-from tidegate.domain.fleet import facts as fleet_facts
+from tidegate.domain.fleet import agent_versions, declarations as fleet, facts as fleet_facts
 from tidegate.domain.fleet.claims import check_scope, claims
 from tidegate.domain.fleet.folds import CHANNELS_MAX, step_fleet, step_host
 from tidegate.domain.fleet.refusals import (

@@ -8,8 +8,7 @@ from dataclasses import replace as redefined
 from datetime import datetime
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from msgspec import Struct
 
 from tests.domain.sample_control import SampleControl

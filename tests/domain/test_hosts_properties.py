@@ -12,8 +12,7 @@ from random import Random
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from msgspec import Struct
 
 from tests.domain.sample_shop import C, P, slice_of, struct, vocabulary_of

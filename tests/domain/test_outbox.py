@@ -9,8 +9,7 @@ from itertools import product
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 

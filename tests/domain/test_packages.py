@@ -11,8 +11,7 @@ from msgspec import Struct
 from tests.domain.package_log import AUTHOR, FOLDS, OPERATOR, REVIEWER, SCHEMA, PackageLog, files
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import FILES_MAX, FileManifest
-from tidegate.domain.packages import declarations as packages
-from tidegate.domain.packages import refusals
+from tidegate.domain.packages import declarations as packages, refusals
 from tidegate.domain.packages.approvals import (
     ApproveRevision,
     ProposeRevision,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.domain.gate_inputs import channel, host
 from tidegate.domain.channels.facts import WaveSpec

@@ -7,8 +7,7 @@ from itertools import chain, combinations, product
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tidegate.domain.publication.facts import (
     GenerationPublished,

@@ -23,9 +23,13 @@ from tidegate.domain.packages.facts import (
 )
 from tidegate.domain.packages.states import Lifecycle
 from tidegate.domain.provenance import BUILT_IN_RULES
-from tidegate.domain.releases import declarations as releases
-from tidegate.domain.releases import folds, from_packages, rows
-from tidegate.domain.releases import rows as releases_rows
+from tidegate.domain.releases import (
+    declarations as releases,
+    folds,
+    from_packages,
+    rows,
+    rows as releases_rows,
+)
 from tidegate.domain.releases.facts import ReleaseOffered, ReleaseRegistered, ReleaseTransitioned
 from tidegate.domain.releases.folds import SCOPES_NAMED_MAX, pin_ids, step_actual, step_pins
 from tidegate.domain.releases.refusals import ReleaseTaken, StillPinned

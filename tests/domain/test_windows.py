@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from dateutil.rrule import rrule, rrulestr
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from msgspec.structs import replace
 
 from tidegate.domain.windows.checks import check_window

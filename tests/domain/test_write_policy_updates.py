@@ -8,15 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.contract.rows.registry import FIRST, T0, Actual, Occurrence
-from tests.contract.rows.registry import SCHEMA as ROWS
+from tests.contract.rows.registry import FIRST, SCHEMA as ROWS, T0, Actual, Occurrence
 from tests.contract.scenarios.runner import (
     MODELS,
     NOW,
+    SCHEMA as FIXTURES,
     ReleaseStateActual,
     ReleaseStateEvent,
 )
-from tests.contract.scenarios.runner import SCHEMA as FIXTURES
 from tests.domain.registry import ACCEPTED
 from tidegate.clock import ManualClock
 from tidegate.domain.provenance import RejectedEvidence, Subject

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.rows.registry import FIRST, NEXT, T0, Release
-from tests.contract.rows.registry import SCHEMA as ROWS
+from tests.contract.rows.registry import FIRST, NEXT, SCHEMA as ROWS, T0, Release
 from tidegate.clock import ManualClock
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import (

@@ -22,8 +22,7 @@ from tidegate.control.storage.blobs import BLOB_KEPT
 from tidegate.control.storage.blobs.files import FileBlobs
 from tidegate.control.storage.garbage_collection import LEASE
 from tidegate.control.worker import Worker, make_garbage_collector
-from tidegate.domain.fleet.credentials import ENROLLMENT_TOKENS, TOKEN_LIFE
-from tidegate.domain.fleet.credentials import KEPT as TOKEN_KEPT
+from tidegate.domain.fleet.credentials import ENROLLMENT_TOKENS, KEPT as TOKEN_KEPT, TOKEN_LIFE
 from tidegate.domain.publication.facts import RowsCollected
 from tidegate.domain.publication.rows import GENERATIONS, PUBLICATIONS
 from tidegate.kernel.leases import Leases

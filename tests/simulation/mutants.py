@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace as with_members
 from datetime import datetime
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -25,14 +26,12 @@ from tidegate.domain.fleet import folds as fleet
 from tidegate.domain.fleet.rows import Budget
 from tidegate.domain.gates import checks, dispatch_pass, explain
 from tidegate.domain.gates.edges import judge_edge
-from tidegate.domain.hosts import activation
-from tidegate.domain.hosts import machine as hosts
+from tidegate.domain.hosts import activation, machine as hosts
 from tidegate.domain.hosts.facts import DispatchAck, DispatchReserved, HostJoined
 from tidegate.domain.hosts.rows import HostRecord
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.hosts.transition_steps import due_in
-from tidegate.domain.rollouts import machine as rollouts
-from tidegate.domain.rollouts import report_slices
+from tidegate.domain.rollouts import machine as rollouts, report_slices
 from tidegate.domain.rollouts.rows import ROLLOUTS, RolloutTally
 from tidegate.kernel.model import Commit, Put, Receipt
 from tidegate.simulate import control_plane
@@ -51,14 +50,15 @@ def planted(name: str = "") -> Iterator[None]:
     """
     name = name or os.environ.get(SWITCH, "")
     patches = BUGS[name]() if name else ()
-    applied = [patch.object(owner, attribute, value) for owner, attribute, value in patches]
-    for item in applied:
-        item.start()
-    try:
+    with ExitStack() as applied:
+        for owner, attribute, value in patches:
+            applied.enter_context(patch.object(owner, attribute, value))
         yield
-    finally:
-        for item in reversed(applied):
-            item.stop()
+
+
+def _for(owner: ModuleType, module: str, **changed: Any) -> tuple[object, str, Any]:
+    """Another module's names with some of them changed, for one module that uses them."""
+    return owner, module, SimpleNamespace(**{**vars(getattr(owner, module)), **changed})
 
 
 def view_in_a_second_transaction() -> Patches:
@@ -135,7 +135,7 @@ def repeat_refused() -> Patches:
         return report_slices.decide_report((tally, forgetful, *others), command, now)
 
     forgetful = with_members(report_slices.report_event, decide=decide)
-    return [(control_plane, "report_event", forgetful)]
+    return [_for(control_plane, "report_slices", report_event=forgetful)]
 
 
 def cursor_moved_by_joins() -> Patches:
@@ -158,7 +158,7 @@ def wave_passed_for_good() -> Patches:
     passed may fail, and be tried again together with the waves behind it.
     """
     return [
-        (checks, "reached", lambda tally: tally.current_wave),
+        _for(checks, "tallies", reached=lambda tally: tally.current_wave),
         (report_slices, "_demand_turn", lambda tally, wave: None),
     ]
 
@@ -201,7 +201,7 @@ def halted_still_dispatching() -> Patches:
     wants_orders = dispatch.wants_orders
     open_gates = tuple(gate for gate in checks.GATES if gate.name != "halted")
     return [
-        (dispatch_pass, "GATES", open_gates),
+        _for(dispatch_pass, "checks", GATES=open_gates),
         (dispatch, "wants_orders", wanting),
         (report_slices, "_demand_under_way", unhalted),
         (rollouts, "_demand_unhalted", lambda tally, event: None),
@@ -227,7 +227,7 @@ def budget_without_reservations() -> Patches:
         with_members(gate, blocks=counting) if gate.name == "disruption-budget" else gate
         for gate in checks.GATES
     )
-    return [(fleet, "_reserved", reserved), (dispatch_pass, "GATES", gates)]
+    return [(fleet, "_reserved", reserved), _for(dispatch_pass, "checks", GATES=gates)]
 
 
 # ── one layer of several ──────────────────────────────────────────────────────────────────────────
@@ -239,7 +239,7 @@ def budget_without_reservations() -> Patches:
 def _without(name: str) -> Patches:
     """No such gate."""
     left = tuple(gate for gate in checks.GATES if gate.name != name)
-    return [(dispatch_pass, "GATES", left), (explain, "GATES", left)]
+    return [_for(room, "checks", GATES=left) for room in (dispatch_pass, explain)]
 
 
 def quarantine_not_seen_by_gates() -> Patches:
@@ -282,7 +282,7 @@ def freeze_not_seen_by_gates() -> Patches:
 
 def stops_not_seen_by_rows() -> Patches:
     """A dispatcher that looked before a freeze or a hold sends orders after it."""
-    return [(report_slices, "demand_unstopped", lambda *given: None)]
+    return [_for(report_slices, "channel_stops", demand_unstopped=lambda *given: None)]
 
 
 def stops_not_seen_at_the_acknowledgement() -> Patches:
@@ -293,7 +293,8 @@ def stops_not_seen_at_the_acknowledgement() -> Patches:
         seen = (*rows[:5], None, None) if acknowledged else rows
         return report_slices.decide_report(seen, command, now)
 
-    return [(control_plane, "report_event", with_members(report_slices.report_event, decide=blind))]
+    unseeing = with_members(report_slices.report_event, decide=blind)
+    return [_for(control_plane, "report_slices", report_event=unseeing)]
 
 
 def wave_not_seen_by_gates() -> Patches:
@@ -330,7 +331,7 @@ def edge_opened_by_an_idle_channel() -> Patches:
     def idle(edge: ChannelEdge, *looks_at: Any) -> Any:
         return judge_edge(replace(edge, require=EdgeRequires.IDLE), *looks_at)
 
-    return [(checks, "judge_edge", idle)]
+    return [_for(checks, "edges", judge_edge=idle)]
 
 
 BUGS: Mapping[str, Callable[[], Patches]] = {

@@ -14,11 +14,9 @@ from typing import Any, Final, TypeVar
 
 import httpx2
 import msgspec
-from msgspec import Struct
 
 from tidegate import decoders
-from tidegate.agent.errors import ContentMismatch, RefusedByServer, ServerAway
-from tidegate.agent.identity import HostKey
+from tidegate.agent import errors as agent_errors, identity
 from tidegate.bounded_http import (
     BodyTooLong,
     BoundedBackend,
@@ -28,22 +26,7 @@ from tidegate.bounded_http import (
     trusted_roots,
 )
 from tidegate.clock import Clock
-from tidegate.domain.hosts.protocol import (
-    PROTOCOL,
-    PROTOCOL_HEADER,
-    EnrollmentAnswer,
-    HeartbeatAnswer,
-    HostFacts,
-    Order,
-    ReleaseContent,
-    ReportResult,
-    ReportsAnswer,
-    SessionAnswer,
-    authorization,
-    enrollment_message,
-    join_message,
-    session_message,
-)
+from tidegate.domain.hosts import protocol
 
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 15.0  # for a whole exchange, however it is slow
@@ -67,17 +50,17 @@ Write = Callable[[bytes], object]
 
 _problem = decoders.build(dict[str, Any])
 for _answer in (
-    HeartbeatAnswer,
-    EnrollmentAnswer,
-    SessionAnswer,
-    Order,
-    ReleaseContent,
-    ReportsAnswer,
+    protocol.HeartbeatAnswer,
+    protocol.EnrollmentAnswer,
+    protocol.SessionAnswer,
+    protocol.Order,
+    protocol.ReleaseContent,
+    protocol.ReportsAnswer,
 ):
     decoders.build(_answer)
 
 
-class AgentAnswer(Struct, frozen=True):
+class AgentAnswer(msgspec.Struct, frozen=True):
     """What the server answered, read whole."""
 
     status: int
@@ -94,7 +77,7 @@ class AgentClient:
     def __init__(
         self,
         server: str,
-        key: HostKey,
+        key: identity.HostKey,
         clock: Clock,
         host_id: str = "",
         *,
@@ -107,12 +90,12 @@ class AgentClient:
         self._deadline = ThreadDeadline()
         self._clock = clock
         self._host_id = host_id
-        self._session: SessionAnswer | None = None
+        self._session: protocol.SessionAnswer | None = None
         self._opening = Lock()
         self._http = httpx2.Client(
             base_url=server,
             headers={
-                PROTOCOL_HEADER: str(PROTOCOL),
+                protocol.PROTOCOL_HEADER: str(protocol.PROTOCOL),
                 "accept": "application/json, */*",
                 "accept-encoding": "identity",
             },
@@ -128,52 +111,54 @@ class AgentClient:
 
     # ── at the door ──
 
-    def enroll(self, token: str) -> EnrollmentAnswer:
+    def enroll(self, token: str) -> protocol.EnrollmentAnswer:
         """Trade a one-time token for the registration of our key. Raises: ServerAway, Answered."""
         public = self._key.public
-        proof = self._key.proof(enrollment_message(token, public))
+        proof = self._key.proof(protocol.enrollment_message(token, public))
         return self._enrolled({"token": token, "public_key": public, "proof": proof})
 
-    def join(self, token: str, host_id: str) -> EnrollmentAnswer:
+    def join(self, token: str, host_id: str) -> protocol.EnrollmentAnswer:
         """Take a new name with a join token. Raises: ServerAway, Answered."""
         public = self._key.public
-        proof = self._key.proof(join_message(token, host_id, public))
+        proof = self._key.proof(protocol.join_message(token, host_id, public))
         return self._enrolled(
             {"token": token, "host_id": host_id, "public_key": public, "proof": proof}
         )
 
-    def _enrolled(self, body: dict[str, str]) -> EnrollmentAnswer:
-        enrolled = _decoded(self._sent("POST", "/v1/agent/enroll", body), EnrollmentAnswer)
+    def _enrolled(self, body: dict[str, str]) -> protocol.EnrollmentAnswer:
+        enrolled = _decoded(self._sent("POST", "/v1/agent/enroll", body), protocol.EnrollmentAnswer)
         self._host_id = enrolled.host_id
         return enrolled
 
-    def _opened(self) -> SessionAnswer:
+    def _opened(self) -> protocol.SessionAnswer:
         """A session with some time left."""
         with self._opening:
             session = self._session
             if session is None or self._clock() >= session.expires_at - RENEWED_BEFORE:
                 time = int(self._clock().timestamp())
                 nonce = token_hex(NONCE_BYTES)
-                proof = self._key.proof(session_message(self._host_id, time, nonce))
+                proof = self._key.proof(protocol.session_message(self._host_id, time, nonce))
                 body = {"host_id": self._host_id, "time": time, "nonce": nonce, "proof": proof}
-                session = _decoded(self._sent("POST", "/v1/agent/session", body), SessionAnswer)
+                session = _decoded(
+                    self._sent("POST", "/v1/agent/session", body), protocol.SessionAnswer
+                )
                 self._session = session
             return session
 
     # ── what agents ask and say ──
 
-    def dispatch(self, wait_seconds: int) -> Order | None:
+    def dispatch(self, wait_seconds: int) -> protocol.Order | None:
         """The host's order; None: there was none so long. Raises: ServerAway, Answered."""
         path = f"/v1/agent/dispatch?wait={wait_seconds}"
         answer = self._asked("GET", path, seconds=wait_seconds + self._answer_seconds)
-        return None if answer.status == 204 else _decoded(answer, Order)
+        return None if answer.status == 204 else _decoded(answer, protocol.Order)
 
-    def report(self, reports: Sequence[Mapping[str, Any]]) -> tuple[ReportResult, ...]:
+    def report(self, reports: Sequence[Mapping[str, Any]]) -> tuple[protocol.ReportResult, ...]:
         """What became of each, in their order. Raises: ServerAway, Answered."""
         answer = self._asked("POST", "/v1/agent/events", {"reports": list(reports)})
-        answers = _decoded(answer, ReportsAnswer).answers
+        answers = _decoded(answer, protocol.ReportsAnswer).answers
         if len(answers) != len(reports):
-            raise ServerAway(f"{len(answers)} answers to {len(reports)} reports")
+            raise agent_errors.ServerAway(f"{len(answers)} answers to {len(reports)} reports")
         return answers
 
     def heartbeat(
@@ -181,8 +166,8 @@ class AgentClient:
         version: str,
         closures: Mapping[str, str],
         rollouts: Sequence[str] = (),
-        facts: HostFacts | None = None,
-    ) -> HeartbeatAnswer:
+        facts: protocol.HostFacts | None = None,
+    ) -> protocol.HeartbeatAnswer:
         """Say that we live and what runs; facts only if they changed.
 
         Raises:
@@ -195,18 +180,18 @@ class AgentClient:
         }
         if facts is not None:
             body["facts"] = facts
-        return _decoded(self._asked("POST", "/v1/agent/heartbeat", body), HeartbeatAnswer)
+        return _decoded(self._asked("POST", "/v1/agent/heartbeat", body), protocol.HeartbeatAnswer)
 
     def manifest(self, channel: str) -> bytes:
         """The channel's manifest, as it was signed. Raises: ServerAway, Answered."""
         return self._asked("GET", f"/v1/agent/manifest/{channel}").content
 
-    def listing(self, content: str) -> ReleaseContent:
+    def listing(self, content: str) -> protocol.ReleaseContent:
         """The files of a release. Raises: ServerAway, RefusedByServer."""
         answer = self._asked(
             "GET", content, seconds=self._download_seconds, bytes_max=LISTING_BYTES_MAX
         )
-        return _decoded(answer, ReleaseContent)
+        return _decoded(answer, protocol.ReleaseContent)
 
     def file(self, content: str, hashed: str, bytes_max: int, write: Write, start: int = 0) -> None:
         """Write the bytes of a file from ``start`` on, piece by piece as they arrive.
@@ -237,7 +222,7 @@ class AgentClient:
         rest = (seconds, bytes_max, write, start)
         try:
             return self._sent(method, path, body, session, *rest)
-        except RefusedByServer as answered:
+        except agent_errors.RefusedByServer as answered:
             if answered.status != UNPROVED or answered.said not in RENEWING:
                 raise
         with self._opening:
@@ -250,7 +235,7 @@ class AgentClient:
         method: str,
         path: str,
         body: Mapping[str, Any] | None = None,
-        session: SessionAnswer | None = None,
+        session: protocol.SessionAnswer | None = None,
         seconds: float | None = None,
         bytes_max: int = ANSWER_BYTES_MAX,
         write: Write | None = None,
@@ -273,16 +258,20 @@ class AgentClient:
                 return _checked(self._exchange(request, bytes_max, write, start))
         except BodyTooLong as error:
             if write is not None:
-                raise ContentMismatch(f"{path}: {error}") from None
-            raise ServerAway(f"{method} {path}: {error}") from None
+                raise agent_errors.ContentMismatch(f"{path}: {error}") from None
+            raise agent_errors.ServerAway(f"{method} {path}: {error}") from None
         except (httpx2.HTTPError, httpx2.StreamError) as error:
-            raise ServerAway(f"{method} {path}: {type(error).__name__} {error}") from None
+            raise agent_errors.ServerAway(
+                f"{method} {path}: {type(error).__name__} {error}"
+            ) from None
         except OSError as error:
             if write is not None:  # the disk may have failed, not the network
                 raise
-            raise ServerAway(f"{method} {path}: {type(error).__name__} {error}") from None
+            raise agent_errors.ServerAway(
+                f"{method} {path}: {type(error).__name__} {error}"
+            ) from None
         except RuntimeError as error:  # it was closed: we are stopping
-            raise ServerAway(str(error)) from None
+            raise agent_errors.ServerAway(str(error)) from None
 
     def _exchange(
         self, request: httpx2.Request, bytes_max: int, write: Write | None, start: int
@@ -312,7 +301,7 @@ def _write_from(response: httpx2.Response, bytes_max: int, write: Write, start: 
     if response.status_code == PARTIAL:
         said = response.headers.get("content-range", "")
         if not said.startswith(f"bytes {start}-"):
-            raise ServerAway(f"asked for the bytes from {start} on, got {said[:80]!r}")
+            raise agent_errors.ServerAway(f"asked for the bytes from {start} on, got {said[:80]!r}")
         known, bytes_max = 0, bytes_max - start
     for piece in pieces_of(response, bytes_max):
         if known >= len(piece):
@@ -322,9 +311,9 @@ def _write_from(response: httpx2.Response, bytes_max: int, write: Write, start: 
         known = 0
 
 
-def _authorization(request: httpx2.Request, session: SessionAnswer, now: datetime) -> str:
+def _authorization(request: httpx2.Request, session: protocol.SessionAnswer, now: datetime) -> str:
     path, _, query = request.url.raw_path.partition(b"?")
-    return authorization(
+    return protocol.authorization(
         session.session,
         bytes.fromhex(session.mac_key),
         request.method,
@@ -343,14 +332,14 @@ def _checked(answer: AgentAnswer) -> AgentAnswer:
         problem = _problem.decode(answer.content)
         said, detail = problem["code"], problem.get("detail")
     except (msgspec.MsgspecError, KeyError):
-        raise ServerAway(f"an answer {status} that is none of Tidegate's") from None
+        raise agent_errors.ServerAway(f"an answer {status} that is none of Tidegate's") from None
     if status < 400 or status >= 500 or status in PASSING or said in CONFLICTS:
-        raise ServerAway(f"{status} {said}: {detail}")
-    raise RefusedByServer(status, str(said), str(detail), problem)
+        raise agent_errors.ServerAway(f"{status} {said}: {detail}")
+    raise agent_errors.RefusedByServer(status, str(said), str(detail), problem)
 
 
 def _decoded(answer: AgentAnswer, shape: type[T]) -> T:
     try:
         return decoders.decoder(shape).decode(answer.content)
     except msgspec.MsgspecError as error:
-        raise ServerAway(f"an answer that is no {shape.__name__}: {error}") from None
+        raise agent_errors.ServerAway(f"an answer that is no {shape.__name__}: {error}") from None

@@ -14,14 +14,10 @@ from types import FrameType
 from typing import Final
 
 from tidegate import __version__
-from tidegate.agent import identity
+from tidegate.agent import config, drivers, errors as agent_errors, identity, state_format
 from tidegate.agent.client import AgentClient
-from tidegate.agent.config import AgentSettings, load
-from tidegate.agent.drivers import build_drivers
-from tidegate.agent.errors import InvalidAgentSetting, NotEnrolled, ServerAway
 from tidegate.agent.journal import Journal
 from tidegate.agent.loop import AgentLoop, BackOff
-from tidegate.agent.state_format import check_format
 from tidegate.clock import system_clock
 from tidegate.domain.hosts.protocol import EnrollmentAnswer
 
@@ -39,14 +35,14 @@ def run(file: str, token_file: str | None = None, state_directory: str | None = 
     Raises:
         InvalidAgentSetting, NotEnrolled, StateHeld, StateFormatRefused, JournalDamaged, Answered.
     """
-    settings = load(Path(file), state=state_directory)
+    settings = config.load(Path(file), state=state_directory)
     logging.basicConfig(level=logging.INFO, format=LINE, stream=sys.stderr)
     for noisy in ("httpx2", "httpcore2"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     state = Path(settings.state)
     with ExitStack() as stack:
         stack.enter_context(identity.lock_state_directory(state))
-        check_format(state)
+        state_format.check_format(state)
         key = identity.load_or_create_key(state)
         enrolled = identity.load_enrollment(state) or _enroll(state, settings, key, token_file)
         client = AgentClient(settings.server, key, system_clock, enrolled.host_id)
@@ -58,7 +54,7 @@ def run(file: str, token_file: str | None = None, state_directory: str | None = 
             enrolled,
             client,
             journal,
-            build_drivers(settings, client),
+            drivers.build_drivers(settings, client),
             system_clock,
             __version__,
         )
@@ -69,7 +65,7 @@ def run(file: str, token_file: str | None = None, state_directory: str | None = 
 
 
 def _enroll(
-    state: Path, settings: AgentSettings, key: identity.HostKey, file: str | None
+    state: Path, settings: config.AgentSettings, key: identity.HostKey, file: str | None
 ) -> EnrollmentAnswer:
     """Raises: NotEnrolled, InvalidAgentSetting, Answered."""
     token = os.environ.get(TOKEN, "")
@@ -77,9 +73,13 @@ def _enroll(
         try:
             token = Path(file).read_text().strip()
         except OSError as error:
-            raise InvalidAgentSetting(f"{file} cannot be read: {error.strerror}") from None
+            raise agent_errors.InvalidAgentSetting(
+                f"{file} cannot be read: {error.strerror}"
+            ) from None
     if not token:
-        raise NotEnrolled(f"the first start needs a one-time token: --token-file or {TOKEN}")
+        raise agent_errors.NotEnrolled(
+            f"the first start needs a one-time token: --token-file or {TOKEN}"
+        )
     client = AgentClient(settings.server, key, system_clock)
     try:
         enrolled = _traded(client, token, settings.host or gethostname().lower())
@@ -95,10 +95,10 @@ def _traded(client: AgentClient, token: str, name: str) -> EnrollmentAnswer:
     for _ in range(ENROLL_ATTEMPTS_MAX):
         try:
             return client.join(token, name) if token.startswith(JOIN) else client.enroll(token)
-        except ServerAway as away:
+        except agent_errors.ServerAway as away:
             logging.warning("not enrolled yet: %s", away.detail)
             time.sleep(back_off.failed())
-    raise NotEnrolled(f"the server did not answer in {ENROLL_ATTEMPTS_MAX} attempts")
+    raise agent_errors.NotEnrolled(f"the server did not answer in {ENROLL_ATTEMPTS_MAX} attempts")
 
 
 def _stop_on_signals(loop: AgentLoop) -> None:

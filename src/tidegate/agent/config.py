@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
-from msgspec import Meta, Struct
 
 from tidegate import decoders
 from tidegate.agent.errors import InvalidAgentSetting
@@ -29,13 +28,13 @@ REFERENCE_DIRECTORIES_MAX = 16
 REFERENCE_HOSTS_MAX = 64
 
 DriverName = Literal["symlink", "command", "fake"]
-Seconds = Annotated[float, Meta(gt=0, le=3_600)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=3_600)]
 _HOST_AND_PORT = re.compile(r"([a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\]):[0-9]{1,5}")
 _SERVER = re.compile(r"https?://[^/\s?#]+")
 _LOOPBACK = re.compile(r"http://(127\.0\.0\.1|\[::1\]|localhost)(:\d+)?")
 
 
-class ChannelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ChannelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How this host runs the releases of a channel.
 
     The string below a member is its entry in docs/reference/settings.md.
@@ -55,7 +54,7 @@ class ChannelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The TOML or JSON file of the channel's probes. Empty: the channel has no probes."""
 
 
-class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings of one agent. The times of a rollout come with its orders, not from here."""
 
     server: str
@@ -70,7 +69,7 @@ class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """
     host: str = ""
     """The name under which this host enrolls with a join token. Empty: the machine's host name."""
-    poll_seconds: Annotated[int, Meta(ge=1, le=WAIT_SECONDS_MAX)] = 30
+    poll_seconds: Annotated[int, msgspec.Meta(ge=1, le=WAIT_SECONDS_MAX)] = 30
     """How long the server may hold a poll for orders open."""
     tick_seconds: Seconds = 5.0
     """How often the agent looks at the time: probes that are due, a soak that is over, a failure
@@ -136,7 +135,7 @@ def _check_members(found: dict[str, Any]) -> None:
                 raise _wrong(f"channels.{name}.driver", driver, f"one of {allowed}")
 
 
-def _demand_known(where: str, found: dict[str, Any], model: type[Struct]) -> None:
+def _demand_known(where: str, found: dict[str, Any], model: type[msgspec.Struct]) -> None:
     known = model.__struct_fields__
     for name in found:
         if name not in known:

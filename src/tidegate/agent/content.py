@@ -22,9 +22,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
 
 from tidegate.agent.errors import ContentMismatch, ReferenceRefused, ServerAway
 from tidegate.agent.references import HTTP_ALONE, References
-from tidegate.domain.content.entries import File, link_to
-from tidegate.domain.content.manifests import FILES_MAX, FileManifest
-from tidegate.domain.content.refusals import InvalidFilePath, InvalidReference
+from tidegate.domain.content import entries, manifests, refusals
 from tidegate.domain.hosts.protocol import ReleaseContent
 from tidegate.errors import Invalid, TooLarge
 
@@ -142,15 +140,15 @@ def _remove(path: Path) -> None:
     rmtree(doomed)
 
 
-def _check(files: Iterable[File], closure: str) -> FileManifest:
+def _check(files: Iterable[entries.File], closure: str) -> manifests.FileManifest:
     """The listed files, if they are the closure and their paths are ones that the server takes.
 
     Raises:
         ContentMismatch, ReferenceRefused.
     """
     try:
-        manifest = FileManifest(files)
-    except InvalidReference as error:
+        manifest = manifests.FileManifest(files)
+    except refusals.InvalidReference as error:
         raise ReferenceRefused(error.detail) from None
     except (Invalid, TooLarge) as error:
         raise ContentMismatch(f"the listing of {closure} is refused: {error.detail}") from None
@@ -163,7 +161,7 @@ def _check(files: Iterable[File], closure: str) -> FileManifest:
     return manifest
 
 
-def _lay_down(listed: File, path: Path, content: str, source: Source) -> None:
+def _lay_down(listed: entries.File, path: Path, content: str, source: Source) -> None:
     """Write a file of the server's with its mode, durable.
 
     What a broken download brought stays there, and the next attempt asks for the rest alone. After
@@ -197,7 +195,7 @@ def _open_own(path: Path) -> BinaryIO:
     return os.fdopen(os.open(path, OPENED, 0o600), "r+b")
 
 
-def _take_up(file: BinaryIO, listed: File) -> tuple[Hash, int]:
+def _take_up(file: BinaryIO, listed: entries.File) -> tuple[Hash, int]:
     """The hash and the number of the bytes that are there. More than there may be are dropped."""
     hashed, size = sha256(), 0
     while piece := file.read(PIECE_BYTES):
@@ -213,7 +211,7 @@ def _take_up(file: BinaryIO, listed: File) -> tuple[Hash, int]:
 
 
 def _fetch_rest(
-    listed: File, file: BinaryIO, hashed: Hash, size: int, content: str, source: Source
+    listed: entries.File, file: BinaryIO, hashed: Hash, size: int, content: str, source: Source
 ) -> ContentMismatch | None:
     """Write what is missing; how the whole differs from what was listed, if it does."""
 
@@ -240,7 +238,7 @@ def _hash(path: Path) -> str:
         return file_digest(file, "sha256").hexdigest()
 
 
-def _is_laid_down(listed: File, path: Path) -> bool:
+def _is_laid_down(listed: entries.File, path: Path) -> bool:
     if path.is_symlink() or not path.is_file() or S_IMODE(path.stat().st_mode) != listed.mode:
         return False
     return _hash(path) == listed.sha256
@@ -248,26 +246,26 @@ def _is_laid_down(listed: File, path: Path) -> bool:
 
 def _holds(directory: Path, closure: str) -> bool:
     """Whether exactly this content lies there, programs executable and all else not."""
-    files: list[File] = []
+    files: list[entries.File] = []
     try:
         for path in _walk(directory):
-            if len(files) >= FILES_MAX:
+            if len(files) >= manifests.FILES_MAX:
                 return False
             files.append(_entry(path, path.relative_to(directory).as_posix()))
-        return FileManifest(files).digest == closure
+        return manifests.FileManifest(files).digest == closure
     except (Invalid, TooLarge):  # somebody put something there that no release has
         return False
 
 
-def _entry(path: Path, name: str) -> File:
+def _entry(path: Path, name: str) -> entries.File:
     """Raises: InvalidFilePath, InvalidLink."""
     found = path.lstat()
     if S_ISLNK(found.st_mode):
-        return link_to(name, os.readlink(path))
+        return entries.link_to(name, os.readlink(path))
     if not S_ISREG(found.st_mode):
-        raise InvalidFilePath(name, "it is neither a file nor a link")
+        raise refusals.InvalidFilePath(name, "it is neither a file nor a link")
     executable = bool(found.st_mode & S_IXUSR)
-    return File(name, _hash(path), found.st_size, executable=executable)
+    return entries.File(name, _hash(path), found.st_size, executable=executable)
 
 
 def _walk(directory: Path) -> Iterator[Path]:

@@ -20,9 +20,7 @@ from typing import Final, Protocol
 import msgspec
 
 from tidegate import decoders
-from tidegate.agent.config import AgentSettings, ChannelSettings
-from tidegate.agent.content import Source, closure_of, keep_only, name_of, provide
-from tidegate.agent.durable_files import replace_file
+from tidegate.agent import config, content as agent_content, durable_files
 from tidegate.agent.errors import UNPROVIDED
 from tidegate.agent.references import HTTP_ALONE, References
 
@@ -101,11 +99,13 @@ def tail(text: bytes | str, limit: int = STDERR_BYTES) -> str:
     return data[-limit:].decode(errors="ignore").replace("\0", "")
 
 
-def _placed(change: SwitchRequest, place: Path, source: Source, references: References) -> Path:
+def _placed(
+    change: SwitchRequest, place: Path, source: agent_content.Source, references: References
+) -> Path:
     """The content's directory. Raises: those of ``provide``; FileNotFoundError: no way back."""
     if not change.is_rollback:
-        return provide(change.closure, change.content, place, source, references)
-    path = place / name_of(change.closure)
+        return agent_content.provide(change.closure, change.content, place, source, references)
+    path = place / agent_content.name_of(change.closure)
     if not path.is_dir():
         raise FileNotFoundError(f"{path} is gone, so there is no way back to it")
     return path
@@ -114,7 +114,9 @@ def _placed(change: SwitchRequest, place: Path, source: Source, references: Refe
 class SymlinkDriver:
     """Content in a directory per closure, and one symbolic link to that which runs."""
 
-    def __init__(self, root: Path, source: Source, references: References = HTTP_ALONE) -> None:
+    def __init__(
+        self, root: Path, source: agent_content.Source, references: References = HTTP_ALONE
+    ) -> None:
         self._root = root
         self._source = source
         self._references = references
@@ -126,7 +128,7 @@ class SymlinkDriver:
         except OSError:
             return ""
         parent, _, name = target.rpartition("/")
-        return closure_of(name) if parent == RELEASES else ""
+        return agent_content.closure_of(name) if parent == RELEASES else ""
 
     def switch(self, change: SwitchRequest) -> SwitchOutcome:
         try:
@@ -139,7 +141,7 @@ class SymlinkDriver:
         return Switched()
 
     def keep(self, closures: set[str]) -> None:
-        keep_only(self._releases, {*closures, self.current()})
+        agent_content.keep_only(self._releases, {*closures, self.current()})
 
     def _swap(self, name: str) -> None:
         """One rename: readers see the old directory or the new one, never none."""
@@ -167,7 +169,9 @@ class RunningArtifacts:
         return self._read().get(channel, "")
 
     def __setitem__(self, channel: str, closure: str) -> None:
-        replace_file(self._path, msgspec.json.encode({**self._read(), channel: closure}))
+        durable_files.replace_file(
+            self._path, msgspec.json.encode({**self._read(), channel: closure})
+        )
 
     def _read(self) -> dict[str, str]:
         try:
@@ -200,10 +204,10 @@ class CommandDriver:
     def __init__(
         self,
         name: str,
-        channel: ChannelSettings,
+        channel: config.ChannelSettings,
         state: Path,
         running: RunningArtifacts,
-        source: Source,
+        source: agent_content.Source,
         references: References = HTTP_ALONE,
     ) -> None:
         self._name = name
@@ -233,7 +237,7 @@ class CommandDriver:
 
     def keep(self, closures: set[str]) -> None:
         if self._content.is_dir():
-            keep_only(self._content, {*closures, self.current()})
+            agent_content.keep_only(self._content, {*closures, self.current()})
 
     def _run(self, change: SwitchRequest, place: Path) -> SwitchOutcome:
         self._end_orphan()
@@ -293,7 +297,9 @@ def environment(**more: str) -> Mapping[str, str]:
     return {**kept, **more}
 
 
-def build_drivers(settings: AgentSettings, source: Source) -> Mapping[str, Driver]:
+def build_drivers(
+    settings: config.AgentSettings, source: agent_content.Source
+) -> Mapping[str, Driver]:
     """The driver of each channel that this host serves."""
     state = Path(settings.state)
     running = RunningArtifacts(state)

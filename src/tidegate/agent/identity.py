@@ -18,8 +18,7 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tidegate import decoders
-from tidegate.agent.durable_files import replace_file
-from tidegate.agent.errors import InvalidAgentSetting, NotEnrolled, StateHeld
+from tidegate.agent import durable_files, errors as agent_errors
 from tidegate.domain.hosts.protocol import EnrollmentAnswer
 
 KEY: Final = "key"
@@ -50,13 +49,15 @@ def lock_state_directory(state: Path) -> Iterator[None]:
     """
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     if state.stat().st_mode & 0o077:
-        raise InvalidAgentSetting(f"{state} holds the host's key: chmod 700 it", setting="state")
+        raise agent_errors.InvalidAgentSetting(
+            f"{state} holds the host's key: chmod 700 it", setting="state"
+        )
     lock = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise StateHeld(f"another agent runs on {state}") from None
+            raise agent_errors.StateHeld(f"another agent runs on {state}") from None
         yield
     finally:
         os.close(lock)
@@ -67,18 +68,18 @@ def load_or_create_key(state: Path) -> HostKey:
     path = state / KEY
     if not path.exists():
         made = Ed25519PrivateKey.generate().private_bytes_raw().hex()
-        replace_file(path, made.encode())
+        durable_files.replace_file(path, made.encode())
     try:
         return HostKey(Ed25519PrivateKey.from_private_bytes(bytes.fromhex(path.read_text())))
     except ValueError:
-        raise InvalidAgentSetting(
+        raise agent_errors.InvalidAgentSetting(
             f"{path} is no key; remove it and enroll again", setting="state"
         ) from None
 
 
 def save_enrollment(state: Path, enrolled: EnrollmentAnswer) -> None:
     """Keep what the server said at the enrollment."""
-    replace_file(state / IDENTITY, msgspec.json.encode(enrolled))
+    durable_files.replace_file(state / IDENTITY, msgspec.json.encode(enrolled))
 
 
 _enrolled = decoders.build(EnrollmentAnswer)
@@ -91,6 +92,6 @@ def load_enrollment(state: Path) -> EnrollmentAnswer | None:
     except FileNotFoundError:
         return None
     except msgspec.MsgspecError as error:
-        raise NotEnrolled(
+        raise agent_errors.NotEnrolled(
             f"{state / IDENTITY} cannot be read: {error}; remove it and enroll again"
         ) from None

@@ -15,8 +15,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Final
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from tidegate.agent.config import AgentSettings, load
 from tidegate.agent.errors import InstallRefused
@@ -206,10 +205,10 @@ def _with_kept(request: InstallRequest) -> tuple[InstallRequest, tuple[str, ...]
     user, writable = _read_unit(request.places)
     kept = []
     if user and not request.run_as:
-        request = replace(request, run_as=user)
+        request = structs.replace(request, run_as=user)
         kept.append(f"--run-as {user}, as the unit has it; --run-as {ROOT_USER} changes it")
     if writable and not request.writable:
-        request = replace(request, writable=writable)
+        request = structs.replace(request, writable=writable)
         kept += [
             f"--writable {quote(path)}, as the unit has it; --writable '' changes it"
             for path in writable

@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from tidegate.agent import install as agent_install
 from tidegate.agent.errors import InstallRefused
-from tidegate.agent.install import (
-    InstallPlan,
-    InstallRequest,
-    apply_install,
-    default_places,
-    plan_install,
-)
 
 DID: Final = {"create": "wrote", "replace": "replaced", "keep": "unchanged:"}
 
@@ -34,17 +28,17 @@ def install(
     """
     if is_user and run_as:
         raise InstallRefused("with --user it runs as you; leave --run-as out")
-    request = InstallRequest(
+    request = agent_install.InstallRequest(
         program=program,
-        places=default_places(is_user),
+        places=agent_install.default_places(is_user),
         server=server,
         channels=tuple(map(_to_channel, channels)),
         writable=tuple(writable),
         run_as=run_as,
     )
-    plan = plan_install(request)
+    plan = agent_install.plan_install(request)
     if not is_dry:
-        apply_install(plan)
+        agent_install.apply_install(plan)
     return iter(
         (
             *(_dry_lines(plan) if is_dry else _done_lines(plan)),
@@ -64,7 +58,7 @@ def _to_channel(text: str) -> tuple[str, str]:
     return name, root
 
 
-def _dry_lines(plan: InstallPlan) -> Iterator[str]:
+def _dry_lines(plan: agent_install.InstallPlan) -> Iterator[str]:
     for file in plan.files:
         if file.change == "keep":
             yield f"# {file.path} stays as it is"
@@ -73,17 +67,17 @@ def _dry_lines(plan: InstallPlan) -> Iterator[str]:
             yield file.content
 
 
-def _done_lines(plan: InstallPlan) -> Iterator[str]:
+def _done_lines(plan: agent_install.InstallPlan) -> Iterator[str]:
     for file in plan.files:
         yield f"{DID[file.change]} {file.path}"
 
 
-def _kept_lines(plan: InstallPlan) -> Iterator[str]:
+def _kept_lines(plan: agent_install.InstallPlan) -> Iterator[str]:
     for kept in plan.kept:
         yield f"kept {kept}"
 
 
-def _next_lines(plan: InstallPlan) -> Iterator[str]:
+def _next_lines(plan: agent_install.InstallPlan) -> Iterator[str]:
     yield "Nothing was started. Next:"
     for command in plan.next:
         yield f"  {command}"

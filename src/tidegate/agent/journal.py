@@ -20,15 +20,10 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 
 from tidegate import decoders
 from tidegate.agent.errors import JournalDamaged
-from tidegate.domain.hosts.agent_side import is_rolling_back
-from tidegate.domain.hosts.facts import AgentEvent, DispatchAck
-from tidegate.domain.hosts.report_json import event_from_json, event_to_json
-from tidegate.domain.hosts.rows import HostRecord
-from tidegate.domain.hosts.states import HostState
+from tidegate.domain.hosts import agent_side, facts, report_json, rows, states
 from tidegate.errors import InvalidInput
 
 FILE: Final = "journal"
@@ -37,24 +32,24 @@ TWINS_MAX: Final = 64  # kept of passages that are over, so that an old order is
 CRC_CHARS: Final = 8
 
 
-class TwinLine(Struct, frozen=True):
-    record: HostRecord
+class TwinLine(msgspec.Struct, frozen=True):
+    record: rows.HostRecord
     content: str  # where what it shall run is fetched
 
 
-class ReportLine(Struct, frozen=True):
+class ReportLine(msgspec.Struct, frozen=True):
     event: dict[str, Any]  # as it is sent
-    after: HostRecord
+    after: rows.HostRecord
 
 
-class ConfirmedLine(Struct, frozen=True):
+class ConfirmedLine(msgspec.Struct, frozen=True):
     rollout_id: str
     through: int
 
 
-class GivenUpLine(Struct, frozen=True):
+class GivenUpLine(msgspec.Struct, frozen=True):
     rollout_id: str
-    record: HostRecord | None
+    record: rows.HostRecord | None
     numbered: int  # the last report of the rollout that counts
 
 
@@ -70,8 +65,8 @@ _decoders: Final = {letter: decoders.build(kind) for letter, kind in KINDS.items
 class PendingReport:
     """A report that waits, and the twin as it was before it."""
 
-    event: AgentEvent
-    before: HostRecord
+    event: facts.AgentEvent
+    before: rows.HostRecord
 
 
 class Journal:
@@ -84,7 +79,7 @@ class Journal:
     def __init__(self, directory: Path, *, bytes_max: int = BYTES_MAX) -> None:
         self._path = directory / FILE
         self._bytes_max = bytes_max
-        self._twins: dict[str, HostRecord] = {}
+        self._twins: dict[str, rows.HostRecord] = {}
         self._entries: list[PendingReport] = []
         self._contents: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
@@ -100,7 +95,7 @@ class Journal:
         os.close(self._file)
 
     @property
-    def twins(self) -> Mapping[str, HostRecord]:
+    def twins(self) -> Mapping[str, rows.HostRecord]:
         return MappingProxyType(self._twins)
 
     @property
@@ -119,7 +114,7 @@ class Journal:
     def is_acknowledgement_pending(self, rollout_id: str) -> bool:
         """Whether the acknowledgement of the rollout's order still waits to be accepted."""
         return any(
-            isinstance(entry.event, DispatchAck) and entry.event.rollout_id == rollout_id
+            isinstance(entry.event, facts.DispatchAck) and entry.event.rollout_id == rollout_id
             for entry in self._entries
         )
 
@@ -149,7 +144,7 @@ class Journal:
                 self._twins[record.rollout_id] = record
             case ReportLine(event, after):
                 before = self._twins[after.rollout_id]
-                self._entries.append(PendingReport(event_from_json(event), before))
+                self._entries.append(PendingReport(report_json.event_from_json(event), before))
                 self._twins[after.rollout_id] = after
             case ConfirmedLine(rollout_id, through):
                 self._entries = [
@@ -218,9 +213,9 @@ class Journal:
                 before = entries[0].before if entries else twin
                 yield TwinLine(before, self._contents[rollout_id])
         for entry, after in self._with_after():
-            yield ReportLine(event_to_json(entry.event), after)
+            yield ReportLine(report_json.event_to_json(entry.event), after)
 
-    def _with_after(self) -> Iterable[tuple[PendingReport, HostRecord]]:
+    def _with_after(self) -> Iterable[tuple[PendingReport, rows.HostRecord]]:
         """Each waiting report with the twin after it: that before the rollout's next one."""
         latest = dict(self._twins)
         found = []
@@ -230,9 +225,9 @@ class Journal:
         return reversed(found)
 
 
-def _is_over(twin: HostRecord) -> bool:
-    ended = (HostState.CONVERGED, HostState.FAILED, HostState.REVERTED)
-    return twin.state in ended and not is_rolling_back(twin)
+def _is_over(twin: rows.HostRecord) -> bool:
+    ended = (states.HostState.CONVERGED, states.HostState.FAILED, states.HostState.REVERTED)
+    return twin.state in ended and not agent_side.is_rolling_back(twin)
 
 
 def _written(line: JournalLine) -> bytes:

@@ -23,26 +23,20 @@ from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import Any, Final, Generic, TypeVar
 
-from tidegate.agent import manifest, probes
-from tidegate.agent.client import CONFLICTS, AgentClient
-from tidegate.agent.config import AgentSettings
-from tidegate.agent.drivers import EXIT_BROKEN, Driver, SwitchFailed, SwitchOutcome
-from tidegate.agent.errors import RefusedByServer, ServerAway
-from tidegate.agent.host_facts import read_host_facts
-from tidegate.agent.journal import Journal, PendingReport
-from tidegate.agent.order_runs import OrderRuns, SwitchJob
-from tidegate.agent.probe_schedule import ProbeJob
-from tidegate.clock import Clock
-from tidegate.domain.hosts import agent_side
-from tidegate.domain.hosts.agent_side import WAITS
-from tidegate.domain.hosts.protocol import (
-    REPORTS_MAX,
-    EnrollmentAnswer,
-    HostFacts,
-    Order,
-    ReportResult,
+from tidegate.agent import (
+    config,
+    drivers as agent_drivers,
+    host_facts,
+    manifest,
+    order_runs,
+    probe_schedule,
+    probes,
 )
-from tidegate.domain.hosts.report_json import event_to_json
+from tidegate.agent.client import CONFLICTS, AgentClient
+from tidegate.agent.errors import RefusedByServer, ServerAway
+from tidegate.agent.journal import Journal, PendingReport
+from tidegate.clock import Clock
+from tidegate.domain.hosts import agent_side, protocol, report_json
 
 PROBERS: Final = 4
 BATCH_BYTES_MAX: Final = 128 * 1024
@@ -53,7 +47,7 @@ ORDER_HELD_SECONDS: Final = 60.0  # that one waits; the server leases it for les
 STOP_SECONDS_MAX: Final = 10.0  # that a switch under way is waited for
 DOUBLINGS_MAX: Final = 10
 # Answers to a report that say: not now. The same report is sent again.
-LATER: Final = WAITS | CONFLICTS | {"clock_skew"}
+LATER: Final = agent_side.WAITS | CONFLICTS | {"clock_skew"}
 # Answers that say: not as the server sees it. The report is void. If the host still soaks, the
 # agent concludes again, with the time and the number of that moment. All others say: never.
 NOT_YET: Final = frozenset({"early_convergence", "unsustained_failure", "sequence_gap"})
@@ -116,11 +110,11 @@ class AgentLoop:
 
     def __init__(
         self,
-        settings: AgentSettings,
-        enrolled: EnrollmentAnswer,
+        settings: config.AgentSettings,
+        enrolled: protocol.EnrollmentAnswer,
         client: AgentClient,
         journal: Journal,
-        drivers: Mapping[str, Driver],
+        drivers: Mapping[str, agent_drivers.Driver],
         clock: Clock,
         version: str,
     ) -> None:
@@ -132,7 +126,9 @@ class AgentLoop:
         self._clock = clock
         self._version = version
         self._memory = manifest.ManifestVersions(Path(settings.state), enrolled.log_id)
-        self._order_runs = OrderRuns(enrolled.host_id, journal, drivers, self._load_probes, clock)
+        self._order_runs = order_runs.OrderRuns(
+            enrolled.host_id, journal, drivers, self._load_probes, clock
+        )
         self._inbox: Inbox = SimpleQueue()
         self._stopping = Event()
         self._free = Event()  # to hear of an order
@@ -143,7 +139,7 @@ class AgentLoop:
         self._is_sending = False
         self._one_by_one = False
         self._switching = 0
-        self._facts: HostFacts | None = None  # what the server was told of this machine
+        self._facts: protocol.HostFacts | None = None  # what the server was told of this machine
 
     def stop(self) -> None:
         """End soon; for signals, and for other threads."""
@@ -183,10 +179,10 @@ class AgentLoop:
         """Give everybody what is there for them."""
         while self._order_runs.jobs:
             match self._order_runs.jobs.popleft():
-                case SwitchJob() as job:
+                case order_runs.SwitchJob() as job:
                     self._switching += 1
                     self._switcher.hand(job)
-                case ProbeJob() as job:
+                case probe_schedule.ProbeJob() as job:
                     self._probers.hand(job)
         if not self._is_sending:
             self._send()
@@ -214,7 +210,7 @@ class AgentLoop:
             if order is None and time.monotonic() - began < EMPTY_POLL_SECONDS:
                 self._stopping.wait(random.uniform(1.0, 2.0) * EMPTY_POLL_SECONDS)
 
-    def _weigh(self, order: Order) -> None:
+    def _weigh(self, order: protocol.Order) -> None:
         """Bring an order once a manifest decides it. Until then poll on: a newer order wins."""
         back_off = BackOff(MANIFEST_SECONDS_MAX)
         since, said = time.monotonic(), ""
@@ -235,7 +231,7 @@ class AgentLoop:
             elif time.monotonic() - since > ORDER_HELD_SECONDS:
                 return  # the server does not repeat it any more
 
-    def _repeated(self) -> Order | None:
+    def _repeated(self) -> protocol.Order | None:
         """What the server hands out now: the order that waits, a newer one, or none."""
         try:
             return self._client.dispatch(0)
@@ -243,7 +239,7 @@ class AgentLoop:
             log.warning("no orders: %s", error.detail)
             return None
 
-    def _judge(self, order: Order) -> str | None:
+    def _judge(self, order: protocol.Order) -> str | None:
         """Why the manifest forbids the order.
 
         Raises:
@@ -254,7 +250,7 @@ class AgentLoop:
         current = manifest.verify(body, order.channel, keys, self._memory, self._clock())
         return manifest.judge(order, current)
 
-    def _bring(self, order: Order, doubt: str | None) -> None:
+    def _bring(self, order: protocol.Order, doubt: str | None) -> None:
         """An order, with what must be known before it is taken. Raises: ServerAway, Answered."""
         beat = self._client.heartbeat(self._version, self._closures(), (order.rollout_id,))
         numbered = beat.last_accepted_seq.get(order.rollout_id, 0)
@@ -267,15 +263,15 @@ class AgentLoop:
 
     # ── switches and probes, on their own threads ──
 
-    def _switch(self, job: SwitchJob) -> None:
+    def _switch(self, job: order_runs.SwitchJob) -> None:
         back_off = BackOff(self._settings.back_off_seconds_max)
-        outcome: SwitchOutcome | None = None
+        outcome: agent_drivers.SwitchOutcome | None = None
         while outcome is None:
             try:
                 outcome = self._drivers[job.channel].switch(job.change)
             except ServerAway as away:
                 if self._clock() >= job.until:
-                    outcome = SwitchFailed(EXIT_BROKEN, away.detail)
+                    outcome = agent_drivers.SwitchFailed(agent_drivers.EXIT_BROKEN, away.detail)
                     continue
                 log.warning("the switch of %s waits: %s", job.channel, away.detail)
                 if self._stopping.wait(back_off.failed()):
@@ -286,12 +282,12 @@ class AgentLoop:
     def _left(self) -> None:
         self._switching -= 1  # the next start takes it up
 
-    def _switched(self, job: SwitchJob, outcome: SwitchOutcome) -> None:
+    def _switched(self, job: order_runs.SwitchJob, outcome: agent_drivers.SwitchOutcome) -> None:
         self._switching -= 1
         self._order_runs.switched(job, outcome)
         self._beat_at = 0.0  # something else runs now
 
-    def _check(self, job: ProbeJob) -> None:
+    def _check(self, job: probe_schedule.ProbeJob) -> None:
         result = probes.run_probe(job.probe)
         self._inbox.put(partial(self._order_runs.checked, job, result))
 
@@ -319,17 +315,19 @@ class AgentLoop:
         for entry in self._journal.entries:
             if self._held.get(entry.event.rollout_id, 0.0) > now:
                 continue
-            size += len(str(event_to_json(entry.event)))
+            size += len(str(report_json.event_to_json(entry.event)))
             if batch and (size > BATCH_BYTES_MAX or self._one_by_one):
                 break
             batch.append(entry)
-            if len(batch) == REPORTS_MAX:
+            if len(batch) == protocol.REPORTS_MAX:
                 break
         return tuple(batch)
 
     def _report(self, batch: Sequence[PendingReport]) -> None:
         try:
-            answers = self._client.report([event_to_json(entry.event) for entry in batch])
+            answers = self._client.report(
+                [report_json.event_to_json(entry.event) for entry in batch]
+            )
         except ServerAway as away:
             self._inbox.put(partial(self._away, away.detail))
         except RefusedByServer as answered:
@@ -338,7 +336,7 @@ class AgentLoop:
             self._inbox.put(partial(self._answered, batch, answers))
 
     def _beat(self, staged: Sequence[str]) -> None:
-        facts = read_host_facts()
+        facts = host_facts.read_host_facts()
         new = None if facts == self._facts else facts
         try:
             answer = self._client.heartbeat(self._version, self._closures(), staged, new)
@@ -373,13 +371,15 @@ class AgentLoop:
         self._one_by_one = False
         self._give_up(batch[0], answered.detail, answered.members)
 
-    def _answered(self, batch: Sequence[PendingReport], answers: Sequence[ReportResult]) -> None:
+    def _answered(
+        self, batch: Sequence[PendingReport], answers: Sequence[protocol.ReportResult]
+    ) -> None:
         self._is_sending = False
         self._one_by_one = False
         self._back_off.worked()
         through: dict[str, int] = {}
         refused: dict[
-            str, tuple[PendingReport, ReportResult]
+            str, tuple[PendingReport, protocol.ReportResult]
         ] = {}  # by rollout: the rest of it is void, too
         for entry, answer in zip(batch, answers, strict=True):
             rollout_id = entry.event.rollout_id
@@ -395,7 +395,7 @@ class AgentLoop:
         for entry, answer in refused.values():
             self._refused(entry, answer)
 
-    def _refused(self, entry: PendingReport, answer: ReportResult) -> None:
+    def _refused(self, entry: PendingReport, answer: protocol.ReportResult) -> None:
         rollout_id = entry.event.rollout_id
         later = answer.code in LATER or agent_side.waits(entry.event, answer.code)
         if answer.status >= 500 or later:

@@ -23,7 +23,6 @@ from typing import Annotated, Final
 import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from msgspec import Meta, Struct
 
 from tidegate import decoders
 from tidegate.agent.durable_files import replace_file
@@ -36,21 +35,21 @@ FORMAT: Final = 1  # of that file
 # The clocks of server and worker may differ by so much.
 SKEW: Final = timedelta(seconds=SKEW_SECONDS_MAX)
 
-AwareTime = Annotated[datetime, Meta(tz=True)]
+AwareTime = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
-class SignedPayload(Struct, frozen=True):
+class SignedPayload(msgspec.Struct, frozen=True):
     payload: str
     key_id: str
     signature: str
 
 
-class AllowedRelease(Struct, frozen=True):
+class AllowedRelease(msgspec.Struct, frozen=True):
     release_id: str
     digest: str
 
 
-class ReceivedManifest(Struct, frozen=True):
+class ReceivedManifest(msgspec.Struct, frozen=True):
     """The members that an order is judged by."""
 
     channel: str
@@ -73,7 +72,7 @@ class UntrustedManifest(Exception):
     """The manifest does not count now: keep what runs and ask again."""
 
 
-class SeenVersions(Struct, frozen=True):
+class SeenVersions(msgspec.Struct, frozen=True):
     """The file: which log the versions belong to, and the highest one of each channel."""
 
     format: int

@@ -20,57 +20,31 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from tidegate.agent import probes
-from tidegate.agent.drivers import (
-    REASON_BYTES,
-    Driver,
-    Staged,
-    Switched,
-    SwitchFailed,
-    SwitchOutcome,
-    SwitchRequest,
-    tail,
+from tidegate.agent import (
+    drivers as agent_drivers,
+    journal as agent_journal,
+    probe_schedule,
+    probes,
 )
 from tidegate.agent.errors import InvalidProbes
-from tidegate.agent.journal import (
-    ConfirmedLine,
-    GivenUpLine,
-    Journal,
-    PendingReport,
-    ReportLine,
-    TwinLine,
-)
-from tidegate.agent.probe_schedule import LoadProbes, ProbeJob, ProbeSchedule
-from tidegate.agent.probes import ProbeOutcome
 from tidegate.clock import Clock
-from tidegate.domain.hosts import agent_side
-from tidegate.domain.hosts.effects import Effect, FireRollbackTo, FireSwitch, ResetProbeCache
-from tidegate.domain.hosts.facts import (
-    ActivationCompleted,
-    ActivationDeferred,
-    ActivationFailed,
-    ActivationStarted,
-    AgentEvent,
-    DispatchAck,
-    DispatchReject,
-    ProbeDeclared,
-    ProbeResult,
-    ProbeTopologyDeclared,
-    RollbackComplete,
-    RollbackFailed,
+from tidegate.domain.hosts import (
+    agent_side,
+    effects as host_effects,
+    facts,
+    protocol,
+    report_json,
+    rows,
+    states,
+    transition_steps,
 )
-from tidegate.domain.hosts.protocol import Order
-from tidegate.domain.hosts.report_json import event_to_json
-from tidegate.domain.hosts.rows import HostRecord, Probe, QueuedDispatch
-from tidegate.domain.hosts.states import HostState, ProbeMode, ProbeStatus
-from tidegate.domain.hosts.transition_steps import prior_closure
 from tidegate.errors import Refused
 
 REPORTS_MAX: Final = 10_000  # that wait: past it a probe that flaps is reported less often
 FLAP_SECONDS: Final = 60  # past it, between a probe's pass and the next failure that is reported
 EXIT_UNPROBED: Final = -5  # the file of probes cannot be read
 # Stands for probes that were to be declared and cannot be: it never passes.
-UNREADABLE: Final = ProbeDeclared("probe-file", "declaration", ProbeMode.ENFORCE)
+UNREADABLE: Final = facts.ProbeDeclared("probe-file", "declaration", states.ProbeMode.ENFORCE)
 
 log = logging.getLogger("tidegate.agent")
 
@@ -82,11 +56,11 @@ class SwitchJob:
     rollout_id: str
     attempt: int
     channel: str
-    change: SwitchRequest
+    change: agent_drivers.SwitchRequest
     until: datetime  # while the server is away, fetching is tried again until then
 
 
-Job = SwitchJob | ProbeJob
+Job = SwitchJob | probe_schedule.ProbeJob
 
 
 class OrderRuns:
@@ -95,9 +69,9 @@ class OrderRuns:
     def __init__(
         self,
         host_id: str,
-        journal: Journal,
-        drivers: Mapping[str, Driver],
-        load_probes: LoadProbes,
+        journal: agent_journal.Journal,
+        drivers: Mapping[str, agent_drivers.Driver],
+        load_probes: probe_schedule.LoadProbes,
         clock: Clock,
     ) -> None:
         self.jobs: deque[Job] = deque()
@@ -106,7 +80,7 @@ class OrderRuns:
         self._drivers = drivers
         self._load_probes = load_probes
         self._clock = clock
-        self._probe_schedule = ProbeSchedule(load_probes)
+        self._probe_schedule = probe_schedule.ProbeSchedule(load_probes)
         # Enforced probes that were not asked since a restart, by rollout: what they said before it
         # decides nothing.
         self._unasked: dict[str, set[str]] = {}
@@ -115,7 +89,7 @@ class OrderRuns:
     def staged(self) -> tuple[str, ...]:
         """The rollouts whose order waits for a reboot."""
         twins = self._journal.twins
-        return tuple(id for id, twin in twins.items() if twin.state is HostState.DEFERRED)
+        return tuple(id for id, twin in twins.items() if twin.state is states.HostState.DEFERRED)
 
     @property
     def is_busy(self) -> bool:
@@ -128,7 +102,7 @@ class OrderRuns:
         order that preempts takes its place.
         """
         twins = self._journal.twins
-        soaking = {id for id, twin in twins.items() if twin.state is HostState.SOAKING}
+        soaking = {id for id, twin in twins.items() if twin.state is states.HostState.SOAKING}
         switching = any(_is_live(twin) for id, twin in twins.items() if id not in soaking)
         return not switching and all(
             entry.event.rollout_id in soaking for entry in self._journal.entries
@@ -136,7 +110,7 @@ class OrderRuns:
 
     # ── orders ──
 
-    def take(self, order: Order, numbered: int = 0, doubt: str | None = None) -> None:
+    def take(self, order: protocol.Order, numbered: int = 0, doubt: str | None = None) -> None:
         """Acknowledge an order, or reject it. The switch waits until we hear that it counts.
 
         ``numbered``: the last report of this rollout that the server has, perhaps from another life
@@ -159,37 +133,44 @@ class OrderRuns:
         twin = replace(twin, last_event_seq=last)
         self._answer(twin, order.content, doubt or self._doubt(order.channel))
 
-    def _preempt(self, order: Order) -> bool:
+    def _preempt(self, order: protocol.Order) -> bool:
         """Let go what soaks, for an order that the server gives in its place."""
         soaking = [
             twin
             for twin in self._journal.twins.values()
-            if twin.state is HostState.SOAKING and twin.rollout_id != order.rollout_id
+            if twin.state is states.HostState.SOAKING and twin.rollout_id != order.rollout_id
         ]
         others = any(twin.channel != order.channel for twin in soaking)
         if not (order.policy.preempts and soaking and self.may_poll) or others:
             return False
         for twin in soaking:
             log.warning("%s is released: %s replaces it", twin.rollout_id, order.rollout_id)
-            self._journal.append(GivenUpLine(twin.rollout_id, None, twin.last_event_seq))
+            self._journal.append(
+                agent_journal.GivenUpLine(twin.rollout_id, None, twin.last_event_seq)
+            )
         return not self.is_busy
 
-    def _answer(self, twin: HostRecord, content: str, doubt: str | None) -> None:
+    def _answer(self, twin: rows.HostRecord, content: str, doubt: str | None) -> None:
         """The order and our word about it, remembered together."""
         if doubt is not None:
             log.warning("order %s is rejected: %s", twin.rollout_id, doubt)
-            said = agent_side.report(twin, DispatchReject, self._clock(), reason=_short(doubt))
+            said = agent_side.report(
+                twin, facts.DispatchReject, self._clock(), reason=_short(doubt)
+            )
         else:
             said = agent_side.report(
                 twin,
-                DispatchAck,
+                facts.DispatchAck,
                 self._clock(),
                 # what runs, not what shall run: a rollback returns to it
                 current_closure_at_dispatch=self._drivers[twin.channel].current(),
                 target_closure=twin.target_closure,
             )
         after, event, _ = said
-        self._journal.append(TwinLine(twin, content), ReportLine(event_to_json(event), after))
+        self._journal.append(
+            agent_journal.TwinLine(twin, content),
+            agent_journal.ReportLine(report_json.event_to_json(event), after),
+        )
 
     def _doubt(self, channel: str) -> str | None:
         if channel not in self._drivers:
@@ -206,87 +187,100 @@ class OrderRuns:
         """The server has the rollout's reports up to this number, durably."""
         twin = self._journal.twins.get(rollout_id)
         waited = self._journal.is_acknowledgement_pending(rollout_id)
-        self._journal.append(ConfirmedLine(rollout_id, through))
+        self._journal.append(agent_journal.ConfirmedLine(rollout_id, through))
         if twin is not None and waited and not self._journal.is_acknowledgement_pending(rollout_id):
             self._forget_staged(twin)
             self._switch(twin)
 
-    def refused(self, entry: PendingReport, *, state: str, expected: int | None = None) -> None:
+    def refused(
+        self, entry: agent_journal.PendingReport, *, state: str, expected: int | None = None
+    ) -> None:
         """This report will never be taken: so much for what was said since."""
         event = entry.event
         twin, effects = agent_side.drop_refused_report(entry.before, event, state, self._clock())
         numbered = entry.before.last_event_seq if expected is None else expected - 1
         if twin is not None:
             twin = replace(twin, last_event_seq=numbered)
-        self._journal.append(GivenUpLine(event.rollout_id, twin, numbered))
+        self._journal.append(agent_journal.GivenUpLine(event.rollout_id, twin, numbered))
         self._act(event.rollout_id, effects)
 
     def taken_back(self, rollout_id: str) -> None:
         """The server took back an order that waits for a reboot: remove what is staged."""
         twin = self._journal.twins.get(rollout_id)
-        if twin is None or twin.state is not HostState.DEFERRED:
+        if twin is None or twin.state is not states.HostState.DEFERRED:
             return
         log.warning("order %s was taken back before the reboot", rollout_id)
         after, effects = agent_side.take_back(twin, self._clock())
-        self._journal.append(GivenUpLine(rollout_id, after, twin.last_event_seq))
+        self._journal.append(agent_journal.GivenUpLine(rollout_id, after, twin.last_event_seq))
         self._act(rollout_id, effects)
 
-    def _forget_staged(self, twin: HostRecord) -> None:
+    def _forget_staged(self, twin: rows.HostRecord) -> None:
         """What waits for a reboot on this channel is overtaken by the new order."""
         for other in list(self._journal.twins.values()):
             overtaken = other.channel == twin.channel and other.rollout_id != twin.rollout_id
-            if overtaken and other.state is HostState.DEFERRED:
-                self._journal.append(GivenUpLine(other.rollout_id, None, other.last_event_seq))
+            if overtaken and other.state is states.HostState.DEFERRED:
+                self._journal.append(
+                    agent_journal.GivenUpLine(other.rollout_id, None, other.last_event_seq)
+                )
 
     # ── what became of jobs ──
 
-    def switched(self, job: SwitchJob, outcome: SwitchOutcome) -> None:
+    def switched(self, job: SwitchJob, outcome: agent_drivers.SwitchOutcome) -> None:
         twin = self._journal.twins.get(job.rollout_id)
         if twin is None or twin.attempt != job.attempt:
             return
         if job.change.is_rollback:
             self._went_back(twin, outcome)
-        elif twin.state in (HostState.ACTIVATING, HostState.DEFERRED):
+        elif twin.state in (states.HostState.ACTIVATING, states.HostState.DEFERRED):
             self._went_on(twin, outcome)
 
-    def _went_on(self, twin: HostRecord, outcome: SwitchOutcome) -> None:
+    def _went_on(self, twin: rows.HostRecord, outcome: agent_drivers.SwitchOutcome) -> None:
         rollout_id = twin.rollout_id
         match outcome:
-            case Switched():
+            case agent_drivers.Switched():
                 runs = self._drivers[twin.channel].current()
                 if runs == twin.target_closure:
-                    self._say(rollout_id, ActivationCompleted, observed_current_closure=runs)
+                    self._say(rollout_id, facts.ActivationCompleted, observed_current_closure=runs)
                 else:
                     detail = f"the switch is done, and {runs or 'nothing'} runs"
-                    self._say(rollout_id, ActivationFailed, exit_code=-1, stderr_tail=detail)
-            case Staged(component):
-                if twin.state is HostState.ACTIVATING:  # else it still waits for the reboot
-                    self._say(rollout_id, ActivationDeferred, component=component)
-            case SwitchFailed(code, stderr):
-                self._say(rollout_id, ActivationFailed, exit_code=code, stderr_tail=tail(stderr))
+                    self._say(rollout_id, facts.ActivationFailed, exit_code=-1, stderr_tail=detail)
+            case agent_drivers.Staged(component):
+                if twin.state is states.HostState.ACTIVATING:  # else it still waits for the reboot
+                    self._say(rollout_id, facts.ActivationDeferred, component=component)
+            case agent_drivers.SwitchFailed(code, stderr):
+                self._say(
+                    rollout_id,
+                    facts.ActivationFailed,
+                    exit_code=code,
+                    stderr_tail=agent_drivers.tail(stderr),
+                )
 
-    def _went_back(self, twin: HostRecord, outcome: SwitchOutcome) -> None:
+    def _went_back(self, twin: rows.HostRecord, outcome: agent_drivers.SwitchOutcome) -> None:
         if agent_side.is_withdrawing(twin):
-            if not isinstance(outcome, Switched):
+            if not isinstance(outcome, agent_drivers.Switched):
                 log.error("%s could not be removed: %s", twin.rollout_id, outcome)
-            self._journal.append(GivenUpLine(twin.rollout_id, None, twin.last_event_seq))
+            self._journal.append(
+                agent_journal.GivenUpLine(twin.rollout_id, None, twin.last_event_seq)
+            )
             return
         if not agent_side.is_rolling_back(twin):
             return
-        prior = prior_closure(twin)
+        prior = transition_steps.prior_closure(twin)
         runs = self._drivers[twin.channel].current()
         match outcome:
-            case Switched() if runs == prior:
-                self._say(twin.rollout_id, RollbackComplete, reverted_to_closure=runs)
-            case Switched():
-                self._say(twin.rollout_id, RollbackFailed, phase="observe", exit_code=-1)
-            case Staged(component):
-                self._say(twin.rollout_id, RollbackFailed, phase=_short(component), exit_code=75)
-            case SwitchFailed(code, stderr):
+            case agent_drivers.Switched() if runs == prior:
+                self._say(twin.rollout_id, facts.RollbackComplete, reverted_to_closure=runs)
+            case agent_drivers.Switched():
+                self._say(twin.rollout_id, facts.RollbackFailed, phase="observe", exit_code=-1)
+            case agent_drivers.Staged(component):
+                self._say(
+                    twin.rollout_id, facts.RollbackFailed, phase=_short(component), exit_code=75
+                )
+            case agent_drivers.SwitchFailed(code, stderr):
                 log.error("the way back of %s failed: %s", twin.rollout_id, stderr)
-                self._say(twin.rollout_id, RollbackFailed, phase="switch", exit_code=code)
+                self._say(twin.rollout_id, facts.RollbackFailed, phase="switch", exit_code=code)
 
-    def checked(self, job: ProbeJob, result: ProbeOutcome) -> None:
+    def checked(self, job: probe_schedule.ProbeJob, result: probes.ProbeOutcome) -> None:
         """Say what the probe says, if it is something new; and what follows from it."""
         self._probe_schedule.heard(job)
         twin = self._journal.twins.get(job.rollout_id)
@@ -294,35 +288,41 @@ class OrderRuns:
             self._observe(twin, job.probe.name, result)
             self._elapse(job.rollout_id)
 
-    def _observe(self, twin: HostRecord, name: str, result: ProbeOutcome) -> None:
+    def _observe(self, twin: rows.HostRecord, name: str, result: probes.ProbeOutcome) -> None:
         """Report what the probe says, if it is something new."""
         known = twin.probes.get(name)
-        if twin.state is not HostState.SOAKING or known is None or known.status is result.status:
+        if (
+            twin.state is not states.HostState.SOAKING
+            or known is None
+            or known.status is result.status
+        ):
             self._answered(twin.rollout_id, name)
             return
         if self._is_flapping(known, result):
-            if known.mode is ProbeMode.ENFORCE:  # nothing follows from time until it is reported
+            if (
+                known.mode is states.ProbeMode.ENFORCE
+            ):  # nothing follows from time until it is reported
                 self._unasked.setdefault(twin.rollout_id, set()).add(name)
             return
         self._answered(twin.rollout_id, name)
         self._say(
             twin.rollout_id,
-            ProbeResult,
+            facts.ProbeResult,
             probe_name=name,
             mode=known.mode,
             status=result.status,
             failure_reason=result.reason,
         )
 
-    def _is_flapping(self, known: Probe, result: ProbeOutcome) -> bool:
+    def _is_flapping(self, known: rows.Probe, result: probes.ProbeOutcome) -> bool:
         """Whether a failure waits because too many reports do and the probe passed just now.
 
         So a probe adds two reports a minute at most while no server takes them. A pass never waits:
         a failure must not look longer than it was.
         """
-        if len(self._journal.entries) < REPORTS_MAX or result.status is ProbeStatus.PASS:
+        if len(self._journal.entries) < REPORTS_MAX or result.status is states.ProbeStatus.PASS:
             return False
-        if known.status is not ProbeStatus.PASS or known.last_observed_at is None:
+        if known.status is not states.ProbeStatus.PASS or known.last_observed_at is None:
             return False
         since = self._clock() - known.last_observed_at
         return timedelta(0) <= since < timedelta(seconds=FLAP_SECONDS)
@@ -339,25 +339,29 @@ class OrderRuns:
         """Go on from whatever the disk shows."""
         for rollout_id, twin in list(self._journal.twins.items()):
             match twin.state:
-                case HostState.PENDING if agent_side.is_withdrawing(twin):
+                case states.HostState.PENDING if agent_side.is_withdrawing(twin):
                     self._go_back(twin)
-                case HostState.PENDING if not self._journal.is_acknowledgement_pending(rollout_id):
+                case states.HostState.PENDING if not self._journal.is_acknowledgement_pending(
+                    rollout_id
+                ):
                     # The answer was torn off with the power. It may have been a rejection by the
                     # manifest, so the order is forgotten: it is handed out and judged again.
-                    self._journal.append(GivenUpLine(rollout_id, None, twin.last_event_seq))
-                case HostState.ACTIVATING if not self._journal.is_acknowledgement_pending(
+                    self._journal.append(
+                        agent_journal.GivenUpLine(rollout_id, None, twin.last_event_seq)
+                    )
+                case states.HostState.ACTIVATING if not self._journal.is_acknowledgement_pending(
                     rollout_id
                 ):
                     self._switch(twin)
-                case HostState.DEFERRED:
+                case states.HostState.DEFERRED:
                     self._switch(twin)
-                case HostState.FAILED if agent_side.is_rolling_back(twin):
+                case states.HostState.FAILED if agent_side.is_rolling_back(twin):
                     self._go_back(twin)
-                case HostState.SOAKING:
+                case states.HostState.SOAKING:
                     self._unasked[rollout_id] = {
                         name
                         for name, known in twin.probes.items()
-                        if known.mode is ProbeMode.ENFORCE
+                        if known.mode is states.ProbeMode.ENFORCE
                     }
                 case _:
                     pass  # it waits for the server or for time, or is over
@@ -365,7 +369,7 @@ class OrderRuns:
     def tick(self) -> None:
         """What the passing of time brings: probes that are due, convergence, failure."""
         for rollout_id, twin in list(self._journal.twins.items()):
-            if twin.state is HostState.SOAKING:
+            if twin.state is states.HostState.SOAKING:
                 if twin.topology_declared_at is None:
                     self._declare(rollout_id)
                 self._elapse(rollout_id)
@@ -381,7 +385,7 @@ class OrderRuns:
 
     def _probe(self, rollout_id: str) -> None:
         twin = self._journal.twins[rollout_id]
-        if twin.state is HostState.SOAKING:
+        if twin.state is states.HostState.SOAKING:
             self.jobs.extend(self._probe_schedule.due(twin, self._clock()))
             for name in self._probe_schedule.lost(twin):
                 self._observe(
@@ -390,7 +394,7 @@ class OrderRuns:
 
     # ── saying and doing ──
 
-    def _say(self, rollout_id: str, kind: type[AgentEvent], **members: Any) -> bool:
+    def _say(self, rollout_id: str, kind: type[facts.AgentEvent], **members: Any) -> bool:
         """Put a report into the journal; whether the machine lets us say it now."""
         before = self._journal.twins[rollout_id]
         try:
@@ -401,58 +405,67 @@ class OrderRuns:
         self._remember(*said)
         return True
 
-    def _remember(self, after: HostRecord, event: AgentEvent, effects: Sequence[Effect]) -> None:
-        self._journal.append(ReportLine(event_to_json(event), after))
+    def _remember(
+        self,
+        after: rows.HostRecord,
+        event: facts.AgentEvent,
+        effects: Sequence[host_effects.Effect],
+    ) -> None:
+        self._journal.append(agent_journal.ReportLine(report_json.event_to_json(event), after))
         log.info("%s: %s, now %s", event.rollout_id, type(event).__name__, after.state)
         self._act(event.rollout_id, effects)
-        if after.state is HostState.CONVERGED:
+        if after.state is states.HostState.CONVERGED:
             self._drivers[after.channel].keep(self._wanted(after))
 
-    def _act(self, rollout_id: str, effects: Sequence[Effect]) -> None:
+    def _act(self, rollout_id: str, effects: Sequence[host_effects.Effect]) -> None:
         for effect in effects:
             twin = self._journal.twins[rollout_id]
             match effect:
-                case FireSwitch():
+                case host_effects.FireSwitch():
                     self._switch(twin)
-                case FireRollbackTo():
+                case host_effects.FireRollbackTo():
                     self._go_back(twin)
-                case ResetProbeCache():
+                case host_effects.ResetProbeCache():
                     self._declare(rollout_id)
                 case _:
                     pass  # the control plane's
 
-    def _switch(self, twin: HostRecord) -> None:
+    def _switch(self, twin: rows.HostRecord) -> None:
         if twin.channel not in self._drivers:
-            self._say(twin.rollout_id, ActivationFailed, exit_code=-1, stderr_tail="no driver")
+            self._say(
+                twin.rollout_id, facts.ActivationFailed, exit_code=-1, stderr_tail="no driver"
+            )
             return
         try:
             self._load_probes(twin.channel)
         except InvalidProbes as error:
             self._say(
                 twin.rollout_id,
-                ActivationFailed,
+                facts.ActivationFailed,
                 exit_code=EXIT_UNPROBED,
-                stderr_tail=tail(error.detail),
+                stderr_tail=agent_drivers.tail(error.detail),
             )
             return
-        if twin.state is HostState.ACTIVATING and twin.activation_started_at is None:
+        if twin.state is states.HostState.ACTIVATING and twin.activation_started_at is None:
             method = type(self._drivers[twin.channel]).__name__.lower()
-            self._say(twin.rollout_id, ActivationStarted, switch_method=method)
+            self._say(twin.rollout_id, facts.ActivationStarted, switch_method=method)
         prior = twin.current_closure_at_dispatch or ""
         content = self._journal.content(twin.rollout_id)
-        change = SwitchRequest(twin.target_closure, prior, content)
+        change = agent_drivers.SwitchRequest(twin.target_closure, prior, content)
         self._ask(twin, change, twin.policy.activation_seconds)
 
-    def _go_back(self, twin: HostRecord) -> None:
-        prior = prior_closure(twin)
+    def _go_back(self, twin: rows.HostRecord) -> None:
+        prior = transition_steps.prior_closure(twin)
         assert prior is not None, "only a host with a way back goes it"
         if twin.channel not in self._drivers:
-            self._went_back(twin, SwitchFailed(-1, "no driver"))
+            self._went_back(twin, agent_drivers.SwitchFailed(-1, "no driver"))
             return
-        change = SwitchRequest(prior, twin.target_closure, content="")
+        change = agent_drivers.SwitchRequest(prior, twin.target_closure, content="")
         self._ask(twin, change, twin.policy.rollback_seconds)
 
-    def _ask(self, twin: HostRecord, change: SwitchRequest, seconds: int) -> None:
+    def _ask(
+        self, twin: rows.HostRecord, change: agent_drivers.SwitchRequest, seconds: int
+    ) -> None:
         until = self._clock() + timedelta(seconds=seconds)
         self.jobs.append(SwitchJob(twin.rollout_id, twin.attempt, twin.channel, change, until))
 
@@ -464,15 +477,15 @@ class OrderRuns:
             named = tuple(map(probes.to_declaration, self._probe_schedule.begin(twin)))
         except InvalidProbes as error:
             log.error("%s", error.detail)
-            if self._say(rollout_id, ProbeTopologyDeclared, probes=(UNREADABLE,)):
+            if self._say(rollout_id, facts.ProbeTopologyDeclared, probes=(UNREADABLE,)):
                 ill = self._journal.twins[rollout_id]
                 self._observe(ill, UNREADABLE.probe_name, probes.probe_failure(error.detail))
             return
-        if self._say(rollout_id, ProbeTopologyDeclared, probes=named):
+        if self._say(rollout_id, facts.ProbeTopologyDeclared, probes=named):
             self._elapse(rollout_id)
             self._probe(rollout_id)
 
-    def _wanted(self, settled: HostRecord) -> set[str]:
+    def _wanted(self, settled: rows.HostRecord) -> set[str]:
         """What may still be wanted on a channel when this passage has converged."""
         live = [twin for twin in self._journal.twins.values() if _is_live(twin)]
         closures = {
@@ -484,14 +497,14 @@ class OrderRuns:
         return {closure for closure in closures if closure}
 
 
-def _is_live(twin: HostRecord) -> bool:
-    under_way = twin.state in (HostState.ACTIVATING, HostState.SOAKING)
+def _is_live(twin: rows.HostRecord) -> bool:
+    under_way = twin.state in (states.HostState.ACTIVATING, states.HostState.SOAKING)
     back = agent_side.is_rolling_back(twin) or agent_side.is_withdrawing(twin)
     return under_way or back
 
 
-def _queued(order: Order) -> QueuedDispatch:
-    return QueuedDispatch(
+def _queued(order: protocol.Order) -> rows.QueuedDispatch:
+    return rows.QueuedDispatch(
         host_id=order.host_id,
         rollout_id=order.rollout_id,
         attempt=order.attempt,
@@ -505,4 +518,4 @@ def _queued(order: Order) -> QueuedDispatch:
 
 
 def _short(text: str) -> str:
-    return tail(text, REASON_BYTES)
+    return agent_drivers.tail(text, agent_drivers.REASON_BYTES)

@@ -12,8 +12,7 @@ from datetime import datetime, timedelta
 
 from tidegate.agent.errors import InvalidProbes
 from tidegate.agent.probes import Probe
-from tidegate.domain.hosts.rows import HostRecord
-from tidegate.domain.hosts.states import ProbeMode
+from tidegate.domain.hosts import rows, states
 
 LoadProbes = Callable[[str], tuple[Probe, ...]]  # of a channel; raises InvalidProbes
 
@@ -39,21 +38,21 @@ class ProbeSchedule:
         self._due: dict[str, datetime] = {}
         self._asked: set[str] = set()
 
-    def begin(self, twin: HostRecord) -> Sequence[Probe]:
+    def begin(self, twin: rows.HostRecord) -> Sequence[Probe]:
         """The probes to declare; none of them was asked yet. Raises: InvalidProbes."""
         self._watch(twin.rollout_id, ())
         found = self._load(twin.channel)
         self._watch(twin.rollout_id, found)
         return found
 
-    def due(self, twin: HostRecord, now: datetime) -> Iterator[ProbeJob]:
+    def due(self, twin: rows.HostRecord, now: datetime) -> Iterator[ProbeJob]:
         """The declared probes whose interval is over; a clock that was set back stops none."""
         self._resume(twin)
         since = twin.activation_completed_at
         assert since is not None, "what soaks was activated"
         for name, known in twin.probes.items():
             probe = self._probes.get(name)
-            if probe is None or known.mode is ProbeMode.DISABLED or name in self._asked:
+            if probe is None or known.mode is states.ProbeMode.DISABLED or name in self._asked:
                 continue
             interval = timedelta(seconds=probe.interval_seconds)
             due = self._due.get(name, now)
@@ -62,20 +61,20 @@ class ProbeSchedule:
                 self._asked.add(name)
                 yield ProbeJob(twin.rollout_id, since, probe)
 
-    def lost(self, twin: HostRecord) -> Sequence[str]:
+    def lost(self, twin: rows.HostRecord) -> Sequence[str]:
         """Probes that were declared, and that their file does not have any more."""
         self._resume(twin)
         return [
             name
             for name, known in twin.probes.items()
-            if name not in self._probes and known.mode is not ProbeMode.DISABLED
+            if name not in self._probes and known.mode is not states.ProbeMode.DISABLED
         ]
 
     def heard(self, check: ProbeJob) -> None:
         if check.rollout_id == self._rollout_id:
             self._asked.discard(check.probe.name)
 
-    def _resume(self, twin: HostRecord) -> None:
+    def _resume(self, twin: rows.HostRecord) -> None:
         if self._rollout_id == twin.rollout_id:
             return
         found: Sequence[Probe] = ()

@@ -25,57 +25,57 @@ from typing import Annotated, Any, Final
 
 import httpx2
 import msgspec
-from msgspec import Meta, Struct
 
 from tidegate import decoders
 from tidegate.agent.drivers import REASON_BYTES, environment
 from tidegate.agent.errors import InvalidProbes
-from tidegate.domain.hosts.facts import ProbeDeclared
+from tidegate.domain.hosts import facts, states
 from tidegate.domain.hosts.probes import PROBE_NAME_BYTES_MAX, PROBES_MAX
-from tidegate.domain.hosts.states import ProbeMode, ProbeStatus
 
 FILE_BYTES_MAX: Final = 256 * 1024
 BODY_BYTES_MAX: Final = 256 * 1024
 INTERVAL_SECONDS: Final = 30.0
 
-Interval = Annotated[float, Meta(ge=1, le=3_600)]
-Timeout = Annotated[float, Meta(gt=0, le=300)]
-Name = Annotated[str, Meta(min_length=1, max_length=PROBE_NAME_BYTES_MAX, pattern=r"^[\w.-]+$")]
+Interval = Annotated[float, msgspec.Meta(ge=1, le=3_600)]
+Timeout = Annotated[float, msgspec.Meta(gt=0, le=300)]
+Name = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=PROBE_NAME_BYTES_MAX, pattern=r"^[\w.-]+$")
+]
 
 
 class ProbeSettings(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"
 ):
     """What every probe says of itself."""
 
     name: Name
-    mode: ProbeMode = ProbeMode.ENFORCE
+    mode: states.ProbeMode = states.ProbeMode.ENFORCE
     interval_seconds: Interval = INTERVAL_SECONDS
 
 
 class HttpProbe(ProbeSettings, frozen=True, kw_only=True, tag="http"):
-    url: Annotated[str, Meta(pattern=r"^https?://[^/\s]+")]
-    expect_status: Annotated[int, Meta(ge=100, le=599)] = 200
+    url: Annotated[str, msgspec.Meta(pattern=r"^https?://[^/\s]+")]
+    expect_status: Annotated[int, msgspec.Meta(ge=100, le=599)] = 200
     body_contains: str = ""
     timeout_seconds: Timeout = 3.0
 
 
 class TcpProbe(ProbeSettings, frozen=True, kw_only=True, tag="tcp"):
-    host: Annotated[str, Meta(min_length=1)]
-    port: Annotated[int, Meta(ge=1, le=65_535)]
+    host: Annotated[str, msgspec.Meta(min_length=1)]
+    port: Annotated[int, msgspec.Meta(ge=1, le=65_535)]
     timeout_seconds: Timeout = 3.0
 
 
 class ExecProbe(ProbeSettings, frozen=True, kw_only=True, tag="exec"):
-    command: Annotated[tuple[str, ...], Meta(min_length=1)]
-    expect_exit_code: Annotated[int, Meta(ge=0, le=255)] = 0
+    command: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+    expect_exit_code: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
     timeout_seconds: Timeout = 10.0
 
 
 Probe = HttpProbe | TcpProbe | ExecProbe
 
 
-class ProbeFile(Struct, frozen=True, forbid_unknown_fields=True):
+class ProbeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     probes: tuple[Probe, ...]
 
 
@@ -83,17 +83,17 @@ class ProbeFile(Struct, frozen=True, forbid_unknown_fields=True):
 class ProbeOutcome:
     """What a probe says."""
 
-    status: ProbeStatus
+    status: states.ProbeStatus
     reason: str | None = None
 
 
-PASSED: Final = ProbeOutcome(ProbeStatus.PASS)
+PASSED: Final = ProbeOutcome(states.ProbeStatus.PASS)
 
 
 def probe_failure(reason: str) -> ProbeOutcome:
     """A failure, and why in so many bytes."""
     data = reason.encode(errors="replace")[:REASON_BYTES]
-    return ProbeOutcome(ProbeStatus.FAIL, data.decode(errors="ignore").replace("\0", ""))
+    return ProbeOutcome(states.ProbeStatus.FAIL, data.decode(errors="ignore").replace("\0", ""))
 
 
 decoders.build(ProbeFile)
@@ -133,9 +133,9 @@ def _decoded(file: Path, content: bytes) -> Any:
     return tomllib.loads(content.decode())
 
 
-def to_declaration(probe: Probe) -> ProbeDeclared:
+def to_declaration(probe: Probe) -> facts.ProbeDeclared:
     kind = type(probe).__struct_config__.tag
-    return ProbeDeclared(probe.name, str(kind), probe.mode)
+    return facts.ProbeDeclared(probe.name, str(kind), probe.mode)
 
 
 def run_probe(probe: Probe) -> ProbeOutcome:

@@ -12,8 +12,7 @@ from pathlib import Path
 from shutil import which
 
 from tidegate import __version__
-from tidegate.agent.command import run
-from tidegate.agent.install_report import install
+from tidegate.agent import command, install_report
 from tidegate.errors import Conflict, Invalid, TidegateError, Unavailable
 
 REFUSED, USAGE, CONFLICT, UNAVAILABLE = 1, 2, 3, 6  # as `tidegate agent` ends
@@ -24,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     try:
         if given.verb == "install":
-            for line in install(
+            for line in install_report.install(
                 program=(_own_path(),),
                 is_user=given.user,
                 is_dry=given.dry_run,
@@ -37,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif given.config is None:
             raise Invalid("say --config FILE, or: tidegate-agent install --help")
         else:
-            run(given.config, given.token_file, given.state)
+            command.run(given.config, given.token_file, given.state)
     except TidegateError as error:
         sys.stderr.write(f"{error.detail} [{error.code}]\n  try: tidegate-agent --help\n")
         return exit_code_of(error)

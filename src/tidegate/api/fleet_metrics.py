@@ -21,16 +21,8 @@ from tidegate.control.queries.fleet_picture import FleetPicture, FleetPictures
 from tidegate.control.queries.reads import Reads
 from tidegate.domain.channels.rows import QUARANTINE
 from tidegate.domain.hosts.states import HostState
-from tidegate.domain.packages.rows import REVISIONS
-from tidegate.domain.packages.states import Lifecycle
-from tidegate.domain.rollouts.rows import (
-    Rollout,
-    RolloutGates,
-    RolloutTally,
-    gates_key,
-    tally_key,
-)
-from tidegate.domain.rollouts.states import Outcome
+from tidegate.domain.packages import rows as package_rows, states as package_states
+from tidegate.domain.rollouts import rows as rollout_rows, states as rollout_states
 
 CHANNELS_MAX: Final = 400
 OTHER: Final = "(other)"  # all channels past these
@@ -69,10 +61,16 @@ class FleetMetrics(Collector):
         for start in range(0, len(under_way), ROWS_MAX):
             some = under_way[start : start + ROWS_MAX]
             tallies = self._reads.find_all(
-                *((tally_key(item.rollout_id), RolloutTally) for item in some)
+                *(
+                    (rollout_rows.tally_key(item.rollout_id), rollout_rows.RolloutTally)
+                    for item in some
+                )
             )
             gates = self._reads.find_all(
-                *((gates_key(item.rollout_id), RolloutGates) for item in some)
+                *(
+                    (rollout_rows.gates_key(item.rollout_id), rollout_rows.RolloutGates)
+                    for item in some
+                )
             )
             for rollout, tally, shut in zip(some, tallies, gates, strict=True):
                 if tally is not None:
@@ -92,7 +90,10 @@ class FleetMetrics(Collector):
 
     def _approvals(self) -> Iterator[GaugeMetricFamily]:
         proposed = self._reads.range(
-            REVISIONS, index="by_lifecycle", of=(str(Lifecycle.PROPOSED),), limit=APPROVALS_MAX
+            package_rows.REVISIONS,
+            index="by_lifecycle",
+            of=(str(package_states.Lifecycle.PROPOSED),),
+            limit=APPROVALS_MAX,
         )
         since = [item.row.proposed_at for item in proposed if item.row.proposed_at is not None]
         oldest = (self._clock() - min(since)).total_seconds() if since else 0.0
@@ -116,11 +117,17 @@ class RolloutGauges:
     def __init__(self, named: frozenset[str]) -> None:
         self._named = named
         self._states: Counter[tuple[str, str]] = Counter()
-        self._newest: dict[str, tuple[Rollout, RolloutTally, datetime]] = {}
+        self._newest: dict[
+            str, tuple[rollout_rows.Rollout, rollout_rows.RolloutTally, datetime]
+        ] = {}
         self._shut: dict[tuple[str, str], float] = {}
 
     def add(
-        self, rollout: Rollout, tally: RolloutTally, gates: RolloutGates | None, now: datetime
+        self,
+        rollout: rollout_rows.Rollout,
+        tally: rollout_rows.RolloutTally,
+        gates: rollout_rows.RolloutGates | None,
+        now: datetime,
     ) -> None:
         channel = _label(self._named, rollout.channel)
         self._states[channel, rollout.state.value] += 1
@@ -176,7 +183,7 @@ class RolloutGauges:
         )
 
 
-def _hosts_of(tally: RolloutTally) -> dict[str, int]:
+def _hosts_of(tally: rollout_rows.RolloutTally) -> dict[str, int]:
     """Hosts by state; ``unordered`` have no order yet, ``left`` were skipped or waived."""
     found = {state.value: sum(wave.count(state) for wave in tally.waves) for state in HostState}
     left = sum(wave.left for wave in tally.waves)
@@ -220,7 +227,7 @@ def _host_gauges(picture: FleetPicture, named: frozenset[str]) -> Iterator[Gauge
 def _concluded(picture: FleetPicture, named: frozenset[str]) -> CounterMetricFamily:
     ended: Counter[tuple[str, str]] = Counter()
     for item in picture.channels:
-        for outcome in Outcome:
+        for outcome in rollout_states.Outcome:
             ended[_label(named, item.channel), outcome.value] += item.outcomes.get(outcome, 0)
     family = CounterMetricFamily(
         "tidegate_rollouts_concluded",

@@ -15,10 +15,9 @@ from tidegate.control.queries.reads import Reads
 from tidegate.control.storage.blobs import Blobs
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.epochs import FIRST, Epoch, epoch_key
-from tidegate.web.inputs import Nothing
-from tidegate.web.routing import PUBLIC, Request, Response, Route, requires
+from tidegate.web import inputs, routing
 
-Plain = Request[Nothing, Nothing, Nothing]
+Plain = routing.Request[inputs.Nothing, inputs.Nothing, inputs.Nothing]
 METRICS_MEDIA = "text/plain; version=0.0.4; charset=utf-8"
 DISK_FREE_BYTES_MIN = 64 * 2**20  # of the data directory
 OUTBOX_SECONDS_MAX = 3_600  # older than this, outbox work is stuck
@@ -53,29 +52,29 @@ class Alive(Struct, frozen=True):
     alive: bool = True
 
 
-def livez(request: Plain) -> Response:
+def livez(request: Plain) -> routing.Response:
     """The process answers."""
-    return Response(Alive())
+    return routing.Response(Alive())
 
 
-def readyz(request: Plain, health: LogHealth, blobs: Blobs, settings: Settings) -> Response:
+def readyz(request: Plain, health: LogHealth, blobs: Blobs, settings: Settings) -> routing.Response:
     """The log and files can be written, outbox work is not stuck, the disk has room; else 503."""
     checks = (_writable(health), _blobs(blobs), _outbox(health), _disk(settings))
     ready = all(check.ok for check in checks)
-    return Response(Readiness(ready, checks), status=200 if ready else 503)
+    return routing.Response(Readiness(ready, checks), status=200 if ready else 503)
 
 
-def version(request: Plain, reads: Reads) -> Response:
+def version(request: Plain, reads: Reads) -> routing.Response:
     """What runs here."""
     restored = reads.find(epoch_key(), Epoch)
     epoch = FIRST if restored is None else restored.row.epoch
-    return Response(Version("tidegate", __version__, "v1", epoch))
+    return routing.Response(Version("tidegate", __version__, "v1", epoch))
 
 
-def metrics(request: Plain, health: LogHealth, metrics: Metrics) -> Response:
+def metrics(request: Plain, health: LogHealth, metrics: Metrics) -> routing.Response:
     """Counters for Prometheus."""
     metrics.outbox_age.set(health.outbox_age())
-    return Response(metrics.text(), media=METRICS_MEDIA)
+    return routing.Response(metrics.text(), media=METRICS_MEDIA)
 
 
 def _writable(health: LogHealth) -> ReadinessCheck:
@@ -106,8 +105,10 @@ def _disk(settings: Settings) -> ReadinessCheck:
 
 
 ROUTES = (
-    Route("GET", "/livez", livez, PUBLIC, Alive, quick=True),
-    Route("GET", "/readyz", readyz, PUBLIC, Readiness, also=(503,)),
-    Route("GET", "/version", version, PUBLIC, Version, quick=True),
-    Route("GET", "/metrics", metrics, requires(Verb.READ), str, produces="text/plain"),
+    routing.Route("GET", "/livez", livez, routing.PUBLIC, Alive, quick=True),
+    routing.Route("GET", "/readyz", readyz, routing.PUBLIC, Readiness, also=(503,)),
+    routing.Route("GET", "/version", version, routing.PUBLIC, Version, quick=True),
+    routing.Route(
+        "GET", "/metrics", metrics, routing.requires(Verb.READ), str, produces="text/plain"
+    ),
 )

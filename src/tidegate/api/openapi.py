@@ -13,30 +13,10 @@ from msgspec.structs import FieldInfo, fields
 
 from tidegate.api.agents.auth import SERVED
 from tidegate.domain.access.steps import VersionRule
-from tidegate.domain.hosts.protocol import PROTOCOL_HEADER, REPORTS_MAX
-from tidegate.domain.hosts.report_json import KINDS
+from tidegate.domain.hosts import protocol, report_json
 from tidegate.domain.provenance import Confidence, Provenance
-from tidegate.web.decoding import KEY_CHARS_MAX
-from tidegate.web.inputs import Input, Nothing
-from tidegate.web.problems import (
-    MEDIA,
-    PositionNotReached,
-    RangeNotSatisfiable,
-    UnsupportedProtocol,
-    status_of,
-)
-from tidegate.web.routing import (
-    AGENT,
-    EVENT_STREAM,
-    JSON,
-    PUBLIC,
-    Consumes,
-    Request,
-    Requires,
-    Route,
-)
+from tidegate.web import decoding, inputs, problems, routing as web_routing, shapes
 from tidegate.web.routing import Response as Given
-from tidegate.web.shapes import Problem
 
 REFERENCE = "#/components/schemas/{name}"
 JsonSchema = dict[str, Any]
@@ -49,13 +29,13 @@ HEADERS: dict[str, JsonSchema] = {
     "If-None-Match": {"type": "string"},
     "If-Range": {"type": "string"},
     "Range": {"type": "string", "pattern": "^bytes=[0-9]{0,20}-[0-9]{0,20}$"},
-    "Idempotency-Key": {"type": "string", "pattern": f"^[!-~]{{1,{KEY_CHARS_MAX}}}$"},
+    "Idempotency-Key": {"type": "string", "pattern": f"^[!-~]{{1,{decoding.KEY_CHARS_MAX}}}$"},
     "Tidegate-Break-Glass": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9%._~-]{0,1000}$"},
-    PROTOCOL_HEADER: {"type": "string", "enum": sorted(map(str, SERVED))},
+    protocol.PROTOCOL_HEADER: {"type": "string", "enum": sorted(map(str, SERVED))},
 }
 
 
-def document(routes: Sequence[Route], version: str) -> dict[str, Any]:
+def document(routes: Sequence[web_routing.Route], version: str) -> dict[str, Any]:
     """The whole document."""
     routes = [route for route in routes if not route.is_page]
     schemas = _Schemas(routes)
@@ -92,11 +72,14 @@ def document(routes: Sequence[Route], version: str) -> dict[str, Any]:
 class _Schemas:
     """JSON Schemas of all types that the routes name, each once."""
 
-    def __init__(self, routes: Sequence[Route]) -> None:
-        self._types: list[Any] = [Problem, Provenance, Confidence]
+    def __init__(self, routes: Sequence[web_routing.Route]) -> None:
+        self._types: list[Any] = [shapes.Problem, Provenance, Confidence]
         for route in routes:
             _, _, body = route.types
-            if route.content is Consumes.JSON or route.content is Consumes.FORM:
+            if (
+                route.content is web_routing.Consumes.JSON
+                or route.content is web_routing.Consumes.FORM
+            ):
                 self._types.append(body)
             if route.answer is not None:
                 self._types.append(route.answer)
@@ -149,8 +132,10 @@ def _reference(name: str) -> str:
 
 def _report_schemas() -> dict[str, JsonSchema]:
     """A schema per kind of report, the members of the event with its kind, and one of any kind."""
-    _, components = msgspec.json.schema_components(KINDS.values(), ref_template=REFERENCE)
-    for kind in KINDS:
+    _, components = msgspec.json.schema_components(
+        report_json.KINDS.values(), ref_template=REFERENCE
+    )
+    for kind in report_json.KINDS:
         event = components.pop(kind)
         components[f"{kind}Report"] = {
             **event,
@@ -158,7 +143,7 @@ def _report_schemas() -> dict[str, JsonSchema]:
             "properties": {"kind": {"type": "string", "const": kind}, **event["properties"]},
             "required": ["kind", *event["required"]],
         }
-    places = {kind: _reference(f"{kind}Report") for kind in KINDS}
+    places = {kind: _reference(f"{kind}Report") for kind in report_json.KINDS}
     components["AgentReport"] = {
         "title": "AgentReport",
         "description": "One report of an agent. Its kind says which members it has.",
@@ -181,7 +166,7 @@ SPELT_OUT: Final[Mapping[tuple[str, str], JsonSchema]] = {
             {
                 "type": "array",
                 "items": {"$ref": _reference("AgentReport")},
-                "maxItems": REPORTS_MAX,
+                "maxItems": protocol.REPORTS_MAX,
             },
             {"type": "null"},
         ],
@@ -198,7 +183,7 @@ SPELT_OUT: Final[Mapping[tuple[str, str], JsonSchema]] = {
 }
 
 
-def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
+def _operation(route: web_routing.Route, schemas: _Schemas) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": route.operation,
         "tags": [route.noun],
@@ -207,34 +192,34 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
         "responses": _responses(route, schemas),
         "security": [{name: []} for name in _schemes(route)],
     }
-    if isinstance(route.permission, Requires):
+    if isinstance(route.permission, web_routing.Requires):
         operation["x-tidegate-permission"] = " or ".join(route.permission.verbs)
     if route.errors:
         operation["x-tidegate-codes"] = sorted({error.code for error in route.errors})
     if route.takes_body:
         schema: JsonSchema = {"type": "string", "format": "binary"}
-        if route.content is not Consumes.BYTES:
+        if route.content is not web_routing.Consumes.BYTES:
             schema = schemas.of(route.types[2])
         operation["requestBody"] = {
-            "required": not route.has_optional_body or route.content is Consumes.BYTES,
+            "required": not route.has_optional_body or route.content is web_routing.Consumes.BYTES,
             "content": {route.content.value: {"schema": schema}},
         }
     return operation
 
 
-def _schemes(route: Route) -> tuple[str, ...]:
-    if route.permission is PUBLIC:
+def _schemes(route: web_routing.Route) -> tuple[str, ...]:
+    if route.permission is web_routing.PUBLIC:
         return ()
-    return ("agent",) if route.permission is AGENT else ("token", "session")
+    return ("agent",) if route.permission is web_routing.AGENT else ("token", "session")
 
 
-def _parameters(route: Route) -> list[dict[str, Any]]:
+def _parameters(route: web_routing.Route) -> list[dict[str, Any]]:
     path, query, _ = route.types
     found = [_parameter(item, "path") for item in _fields(path)]
     found += [_parameter(item, "query") for item in _fields(query)]
     names: list[tuple[str, bool]] = []
-    if UnsupportedProtocol in route.errors:
-        names.append((PROTOCOL_HEADER, True))
+    if problems.UnsupportedProtocol in route.errors:
+        names.append((protocol.PROTOCOL_HEADER, True))
     if route.is_write:
         names.append(("Idempotency-Key", False))
     if route.requests is not None:
@@ -253,8 +238,8 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
     return found
 
 
-def _fields(struct: type[Input]) -> Iterable[FieldInfo]:
-    return () if struct is Nothing else fields(struct)
+def _fields(struct: type[inputs.Input]) -> Iterable[FieldInfo]:
+    return () if struct is inputs.Nothing else fields(struct)
 
 
 def _parameter(item: FieldInfo, where: str) -> dict[str, Any]:
@@ -287,7 +272,7 @@ def _resolved(schema: JsonSchema, components: dict[str, Any]) -> JsonSchema:
     return dict(schema)
 
 
-def _responses(route: Route, schemas: _Schemas) -> dict[str, Any]:
+def _responses(route: web_routing.Route, schemas: _Schemas) -> dict[str, Any]:
     found: dict[str, Any] = {}
     partly = (206,) if route.ranges else ()
     for status in (route.status if route.answer is not None else 204, *route.also, *partly):
@@ -295,14 +280,14 @@ def _responses(route: Route, schemas: _Schemas) -> dict[str, Any]:
     if route.requests is not None:
         found["202"] = {
             "description": "A request was made: the channel is protected",
-            "content": {JSON: {"schema": schemas.of(route.requests)}},
+            "content": {web_routing.JSON: {"schema": schemas.of(route.requests)}},
         }
     if route.cached or route.ranges:
         found["304"] = {"description": "Not Modified"}
     for status in sorted(_problem_statuses(route) - set(map(int, found))):
         found[str(status)] = {
             "description": HTTPStatus(status).phrase,
-            "content": {MEDIA: {"schema": REF_PROBLEM}},
+            "content": {problems.MEDIA: {"schema": REF_PROBLEM}},
         }
     return found
 
@@ -310,7 +295,7 @@ def _responses(route: Route, schemas: _Schemas) -> dict[str, Any]:
 REF_PROBLEM = {"$ref": REFERENCE.format(name="Problem")}
 
 
-def _success(route: Route, status: int, schemas: _Schemas) -> dict[str, Any]:
+def _success(route: web_routing.Route, status: int, schemas: _Schemas) -> dict[str, Any]:
     response: dict[str, Any] = {"description": HTTPStatus(status).phrase}
     if route.answer is not None and status != 204:
         schema = schemas.of(route.answer)
@@ -318,9 +303,9 @@ def _success(route: Route, status: int, schemas: _Schemas) -> dict[str, Any]:
             schema = {"type": "string", "format": "binary"}
         content = {route.produces: {"schema": schema}}
         if route.streams:
-            content[EVENT_STREAM] = {"schema": {"type": "string"}}
+            content[web_routing.EVENT_STREAM] = {"schema": {"type": "string"}}
         if status >= 500:
-            content[MEDIA] = {"schema": REF_PROBLEM}
+            content[problems.MEDIA] = {"schema": REF_PROBLEM}
         response["content"] = content
     headers: dict[str, Any] = {}
     if route.cached or route.ranges:
@@ -336,26 +321,26 @@ def _success(route: Route, status: int, schemas: _Schemas) -> dict[str, Any]:
     return response
 
 
-def _problem_statuses(route: Route) -> set[int]:
+def _problem_statuses(route: web_routing.Route) -> set[int]:
     """Every status that the layer or the route's own rules may answer."""
     found = {400, 406, 429, 431, 503}
-    if route.permission is not PUBLIC:
+    if route.permission is not web_routing.PUBLIC:
         found |= {401, 403}
     else:
         found.add(401)  # a credential that came along and is not good
     if "min_position" in route.types[1].__struct_fields__:
-        found.add(status_of(PositionNotReached))
+        found.add(problems.status_of(problems.PositionNotReached))
     if route.parameters:
         found.add(404)
     if route.ranges:
-        found.add(status_of(RangeNotSatisfiable))
+        found.add(problems.status_of(problems.RangeNotSatisfiable))
     if route.is_write:
         found |= {403, 404, 409, 422}
     if route.takes_body:
         found |= {413, 415, 422}
     if route.guard is not VersionRule.IGNORED:
         found.add(428)
-    return found | {status_of(error) for error in route.errors}
+    return found | {problems.status_of(error) for error in route.errors}
 
 
 # ── served ────────────────────────────────────────────────────────────────────────────────────────
@@ -364,7 +349,7 @@ def _problem_statuses(route: Route) -> set[int]:
 class ApiDocument:
     """The document of a server's own routes."""
 
-    def __init__(self, routes: tuple[Route, ...], version: str) -> None:
+    def __init__(self, routes: tuple[web_routing.Route, ...], version: str) -> None:
         self._routes = routes
         self._version = version
 
@@ -374,11 +359,16 @@ class ApiDocument:
         return msgspec.json.encode(document(self._routes, self._version))
 
 
-def openapi(request: Request[Nothing, Nothing, Nothing], description: ApiDocument) -> Given:
+def openapi(
+    request: web_routing.Request[inputs.Nothing, inputs.Nothing, inputs.Nothing],
+    description: ApiDocument,
+) -> Given:
     """This document."""
     return Given(description.content)
 
 
 Facts = dict[str, Any]
 
-ROUTES = (Route("GET", "/v1/openapi.json", openapi, PUBLIC, Facts, quick=True),)
+ROUTES = (
+    web_routing.Route("GET", "/v1/openapi.json", openapi, web_routing.PUBLIC, Facts, quick=True),
+)

@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidegate.cli.context import CommandContext, VerbCommand, with_context
-from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.cli.output import note, text
-from tidegate.cli.paths import at
+from tidegate.cli import context as cli_context, exit_codes, output, paths
 
 if TYPE_CHECKING:
     from tidegate.cli.client import ApiClient
@@ -24,7 +21,9 @@ def ask(what: str, flag: str, *, secret: bool = False, twice: bool = False) -> s
     """A value that was not given: asked for on a terminal, else named as missing. Raises: Stop."""
     if not sys.stdin.isatty():
         path = click.get_current_context().command_path
-        raise CommandExit(ExitCode.USAGE, f"{what} is missing: say {flag}", f"{path} --help")
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.USAGE, f"{what} is missing: say {flag}", f"{path} --help"
+        )
     return str(click.prompt(what, hide_input=secret, confirmation_prompt=twice, err=True))
 
 
@@ -35,7 +34,7 @@ def ask_secret(from_stdin: bool, what: str, flag: str, *, twice: bool = False) -
     return ask(what, flag, secret=True, twice=twice)
 
 
-@click.command(cls=VerbCommand)
+@click.command(cls=cli_context.VerbCommand)
 @click.option("--code", help="The one-time code that the server printed when it started.")
 @click.option("--login", "login_name", help="The name you will sign in with.")
 @click.option("--name", help="Your name, as others see it.")
@@ -46,9 +45,9 @@ def ask_secret(from_stdin: bool, what: str, flag: str, *, twice: bool = False) -
     help="Whether one person works alone. In a team another person must approve.",
 )
 @click.option("--keep/--no-keep", default=True, help="Sign in at once and save a token.")
-@with_context
+@cli_context.with_context
 def setup(
-    context: CommandContext,
+    context: cli_context.CommandContext,
     code: str | None,
     login_name: str | None,
     name: str | None,
@@ -57,23 +56,25 @@ def setup(
     keep: bool,
 ) -> None:
     """Create the first user of a new installation, with its one-time code."""
-    state = context.get(at("setup"))
+    state = context.get(paths.at("setup"))
     if state["set_up"]:
-        raise CommandExit(
-            ExitCode.CONFLICT, "this installation is already set up", "tidegate login"
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.CONFLICT, "this installation is already set up", "tidegate login"
         )
     code = code or ask("Setup code", "--code")
     login_name = login_name or ask("Sign-in name", "--login")
     name = name or ask("Your name", "--name")
     if alone is None:
         if not sys.stdin.isatty():
-            raise CommandExit(
-                ExitCode.USAGE, "say --alone or --team: who approves?", "tidegate setup --help"
+            raise exit_codes.CommandExit(
+                exit_codes.ExitCode.USAGE,
+                "say --alone or --team: who approves?",
+                "tidegate setup --help",
             )
         alone = click.confirm("Do you work alone (no other person approves)?", err=True)
     password = ask_secret(password_stdin, "Password", "--password-stdin", twice=True)
     body = {"code": code, "login": login_name, "name": name, "password": password, "alone": alone}
-    answer = context.client.write("POST", at("setup"), body)
+    answer = context.client.write("POST", paths.at("setup"), body)
     document = answer.json()
     line = f"{context.profile.url} is set up"
     if keep:
@@ -82,7 +83,7 @@ def setup(
     context.done(document, line)
 
 
-@click.command(cls=VerbCommand)
+@click.command(cls=cli_context.VerbCommand)
 @click.option("--login", "login_name", help="The name you sign in with.")
 @click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
 @click.option("--token-stdin", is_flag=True, help="Read an API token from standard input instead.")
@@ -95,9 +96,9 @@ def setup(
     help="How long the token is valid.",
 )
 @click.option("--keep/--no-keep", default=True, help="Save the token, or print it.")
-@with_context
+@cli_context.with_context
 def login(
-    context: CommandContext,
+    context: cli_context.CommandContext,
     login_name: str | None,
     password_stdin: bool,
     token_stdin: bool,
@@ -126,11 +127,13 @@ def login(
 
 
 def _signed_in(
-    context: CommandContext, login_name: str, password: str, days: int, *, keep: bool
+    context: cli_context.CommandContext, login_name: str, password: str, days: int, *, keep: bool
 ) -> str:
     """A token for these credentials, by way of a session that is closed again."""
     nobody = _client(context, None)
-    session = _session(nobody.write("POST", at("sessions"), _credentials(login_name, password)))
+    session = _session(
+        nobody.write("POST", paths.at("sessions"), _credentials(login_name, password))
+    )
     token = _token_of(nobody, session, days)
     nobody.close()
     if keep:
@@ -138,7 +141,9 @@ def _signed_in(
     return token
 
 
-def change_own_password(context: CommandContext, me: Any, current: str, fresh: str) -> Any:
+def change_own_password(
+    context: cli_context.CommandContext, me: Any, current: str, fresh: str
+) -> Any:
     """Change the password of who is signed in, and keep a token of the time after.
 
     The server takes it from a session only, and ends every session and token that there is.
@@ -146,16 +151,20 @@ def change_own_password(context: CommandContext, me: Any, current: str, fresh: s
     from tidegate.cli.profile import load
 
     nobody = _client(context, None)
-    session = _session(nobody.write("POST", at("sessions"), _credentials(me["login"], current)))
+    session = _session(
+        nobody.write("POST", paths.at("sessions"), _credentials(me["login"], current))
+    )
     body = {"password": fresh, "current": current}
-    answer = nobody.write("PUT", at("users", me["user_id"], "password"), body, headers=session)
+    answer = nobody.write(
+        "PUT", paths.at("users", me["user_id"], "password"), body, headers=session
+    )
     token = _token_of(nobody, _session(answer), DAYS_DEFAULT)
     nobody.close()
     kept = load()
     if kept is not None and kept.token is not None and kept.url == context.profile.url:
         _kept(context, token)
     else:
-        note("the token that you used has ended; make a new one: tidegate login")
+        output.note("the token that you used has ended; make a new one: tidegate login")
     return {"position": answer.json()["position"]}
 
 
@@ -171,49 +180,51 @@ def _session(opened: Any) -> dict[str, str]:
 
 def _token_of(client: ApiClient, session: dict[str, str], days: int) -> str:
     """A token made in a session, which is closed again."""
-    made = client.write("POST", at("tokens"), {"days": days}, headers=session).json()
-    client.write("DELETE", at("sessions", "current"), headers=session)
+    made = client.write("POST", paths.at("tokens"), {"days": days}, headers=session).json()
+    client.write("DELETE", paths.at("sessions", "current"), headers=session)
     return str(made["token"])
 
 
-def _kept(context: CommandContext, token: str) -> None:
+def _kept(context: cli_context.CommandContext, token: str) -> None:
     from tidegate.cli.profile import Profile, keep
 
     path = keep(Profile(context.profile.url, token))
-    note(f"the token is kept in {path}")
+    output.note(f"the token is kept in {path}")
 
 
-def _client(context: CommandContext, token: str | None) -> ApiClient:
+def _client(context: cli_context.CommandContext, token: str | None) -> ApiClient:
     from tidegate.cli.client import ApiClient
     from tidegate.cli.profile import Profile
 
     return ApiClient(Profile(context.profile.url, token))
 
 
-def _me(context: CommandContext, token: str) -> Any:
+def _me(context: cli_context.CommandContext, token: str) -> Any:
     client = _client(context, token)
     try:
-        return client.get(at("me")).json()
+        return client.get(paths.at("me")).json()
     finally:
         client.close()
 
 
-@click.command(cls=VerbCommand)
-@with_context
-def logout(context: CommandContext) -> None:
+@click.command(cls=cli_context.VerbCommand)
+@cli_context.with_context
+def logout(context: cli_context.CommandContext) -> None:
     """Revoke the saved token and delete it."""
     from tidegate.cli.client import ApiClient
     from tidegate.cli.profile import forget, load
 
     kept = load()
     if kept is None or kept.token is None:
-        raise CommandExit(ExitCode.NOT_FOUND, "no user is signed in here", "tidegate login")
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.NOT_FOUND, "no user is signed in here", "tidegate login"
+        )
     client = ApiClient(kept)
     token_id = kept.token.split("_")[1] if kept.token.count("_") >= 2 else ""
     try:
-        client.write("POST", at("tokens", token_id, "revoke"))
-    except CommandExit as stop:
-        if stop.code is ExitCode.UNAVAILABLE:
+        client.write("POST", paths.at("tokens", token_id, "revoke"))
+    except exit_codes.CommandExit as stop:
+        if stop.code is exit_codes.ExitCode.UNAVAILABLE:
             raise
         # It is revoked: expired, or revoked by somebody else.
     finally:
@@ -222,17 +233,17 @@ def logout(context: CommandContext) -> None:
     context.done({"url": kept.url}, f"signed out of {kept.url}")
 
 
-@click.command(cls=VerbCommand)
-@with_context
-def whoami(context: CommandContext) -> None:
+@click.command(cls=cli_context.VerbCommand)
+@cli_context.with_context
+def whoami(context: cli_context.CommandContext) -> None:
     """Show who you are signed in as, and your permissions."""
-    me = context.get(at("me"))
+    me = context.get(paths.at("me"))
     fields = [
         ("server", context.profile.url),
-        ("user", text(me["user_id"])),
-        ("login", text(me["login"])),
-        ("name", text(me["name"])),
-        ("by", text(me["method"])),
+        ("user", output.text(me["user_id"])),
+        ("login", output.text(me["login"])),
+        ("name", output.text(me["name"])),
+        ("by", output.text(me["method"])),
         ("may", roles(me["grants"])),
     ]
     context.card(me, fields)
@@ -246,7 +257,7 @@ def roles(grants: Any) -> str:
         grant["role"] if grant["scope"] == "*" else f"{grant['role']} on {grant['scope']}"
         for grant in grants
     ]
-    return text(shown)
+    return output.text(shown)
 
 
 def grant_of(words: str) -> dict[str, str]:

@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import click
 
-from tidegate.cli.completion import names
-from tidegate.cli.context import CommandContext, NounGroup, watch_option, with_context
-from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.cli.output import Column, Item, column, text
-from tidegate.cli.paths import at
+from tidegate.cli import completion, context as cli_context, exit_codes, output, paths
 
-BUDGETS = names("/v1/budgets", "budget_id")
+BUDGETS = completion.names("/v1/budgets", "budget_id")
 
 
-def format_bound(item: Item) -> str:
+def format_bound(item: output.Item) -> str:
     """A number, a share of the hosts, or the smaller of both."""
     number, share = item.get("max_in_flight"), item.get("max_in_flight_pct")
-    said = [text(number)] if number is not None else []
+    said = [output.text(number)] if number is not None else []
     if share is not None:
         said.append(f"{share} %")
-    return text(said)
+    return output.text(said)
 
 
 COLUMNS = (
-    column("BUDGET", "budget_id"),
-    column("HOSTS", "selector"),
-    Column("AT MOST", format_bound),
-    column("TAKEN", "in_flight"),
+    output.column("BUDGET", "budget_id"),
+    output.column("HOSTS", "selector"),
+    output.Column("AT MOST", format_bound),
+    output.column("TAKEN", "in_flight"),
 )
 
 
-@click.group(cls=NounGroup)
+@click.group(cls=cli_context.NounGroup)
 def budget() -> None:
     """How many hosts may be disrupted at once."""
 
@@ -46,17 +42,23 @@ def budget() -> None:
     metavar="N",
     help="What share of them at once. With both, the smaller one counts.",
 )
-@with_context
+@cli_context.with_context
 def set_one(
-    context: CommandContext, budget_id: str, selector: str, most: int | None, share: int | None
+    context: cli_context.CommandContext,
+    budget_id: str,
+    selector: str,
+    most: int | None,
+    share: int | None,
 ) -> None:
     """Limit how many of some hosts may be in flight at once."""
     if most is None and share is None:
-        raise CommandExit(
-            ExitCode.USAGE, "say --max, --max-percent or both", "tidegate budget create --help"
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.USAGE,
+            "say --max, --max-percent or both",
+            "tidegate budget create --help",
         )
     body = {"selector": selector, "max_in_flight": most, "max_in_flight_pct": share}
-    answer = context.client.write("PUT", at("budgets", budget_id), body)
+    answer = context.client.write("PUT", paths.at("budgets", budget_id), body)
     context.done(answer, f"budget {budget_id}: at most {format_bound(body)} of hosts {selector}")
 
 
@@ -71,24 +73,26 @@ def set_one(
     metavar="N",
     help="What share of them at once.",
 )
-@with_context
+@cli_context.with_context
 def edit(
-    context: CommandContext,
+    context: cli_context.CommandContext,
     budget_id: str,
     selector: str | None,
     most: int | None,
     share: int | None,
 ) -> None:
     """Change a budget. Settings that you do not name stay."""
-    items = context.client.items(at("budgets"))
+    items = context.client.items(paths.at("budgets"))
     found = next((item for item in items if item["budget_id"] == budget_id), None)
     if found is None:
-        raise CommandExit(
-            ExitCode.NOT_FOUND, f"there is no budget {budget_id!r}", "tidegate budget list"
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.NOT_FOUND,
+            f"there is no budget {budget_id!r}",
+            "tidegate budget list",
         )
     given = {"selector": selector, "max_in_flight": most, "max_in_flight_pct": share}
     body = {name: found.get(name) if value is None else value for name, value in given.items()}
-    answer = context.client.write("PUT", at("budgets", budget_id), body)
+    answer = context.client.write("PUT", paths.at("budgets", budget_id), body)
     context.done(
         answer, f"budget {budget_id}: at most {format_bound(body)} of hosts {body['selector']}"
     )
@@ -96,21 +100,21 @@ def edit(
 
 @budget.command("delete")
 @click.argument("budget_id", shell_complete=BUDGETS)
-@with_context
-def remove(context: CommandContext, budget_id: str) -> None:
+@cli_context.with_context
+def remove(context: cli_context.CommandContext, budget_id: str) -> None:
     """Remove a budget."""
-    answer = context.client.write("DELETE", at("budgets", budget_id))
+    answer = context.client.write("DELETE", paths.at("budgets", budget_id))
     document = answer.json() or {"removed": budget_id, "position": answer.position}
     context.done(document, f"budget {budget_id} is removed")
 
 
 @budget.command("list")
-@watch_option
-@with_context
-def list_all(context: CommandContext, watch: bool) -> None:
+@cli_context.watch_option
+@cli_context.with_context
+def list_all(context: cli_context.CommandContext, watch: bool) -> None:
     """List all budgets, and how much of each is in use."""
     context.shown(
-        lambda: list(context.client.items(at("budgets"))),
+        lambda: list(context.client.items(paths.at("budgets"))),
         COLUMNS,
         watch=watch,
         empty="no budget: as many hosts at once as the waves allow",
@@ -119,7 +123,9 @@ def list_all(context: CommandContext, watch: bool) -> None:
 
 @budget.command("show")
 @click.argument("budget_id", shell_complete=BUDGETS)
-@with_context
-def show(context: CommandContext, budget_id: str) -> None:
+@cli_context.with_context
+def show(context: cli_context.CommandContext, budget_id: str) -> None:
     """Show one budget."""
-    context.one_of(context.client.items(at("budgets")), "budget_id", budget_id, COLUMNS, "budget")
+    context.one_of(
+        context.client.items(paths.at("budgets")), "budget_id", budget_id, COLUMNS, "budget"
+    )

@@ -7,49 +7,28 @@ from typing import Any
 
 import click
 
-from tidegate.cli.channel_policy import CHANNELS, load_policy, policy
-from tidegate.cli.context import (
-    CommandContext,
-    NounGroup,
-    break_glass_option,
-    reason,
-    start_option,
-    version_option,
-    watch_option,
-    with_context,
+from tidegate.cli import (
+    channel_policy,
+    context as cli_context,
+    exit_codes,
+    hints,
+    output,
+    paths,
+    times,
+    waiting,
 )
-from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.cli.hints import type_again
-from tidegate.cli.output import (
-    NOTHING,
-    Cell,
-    Column,
-    Item,
-    StateCell,
-    column,
-    dig,
-    note,
-    person_column,
-    state_column,
-    text,
-    time_column,
-    when,
-)
-from tidegate.cli.paths import at
 from tidegate.cli.revisions.names import REPOSITORY_DEFAULT
-from tidegate.cli.times import api_as_of, api_start
-from tidegate.cli.waiting import WaitOption, wait_for_rollout, wait_option
 
 
-def channel_state(item: Item) -> StateCell:
-    return StateCell("held" if item.get("held_at") else "active")
+def channel_state(item: output.Item) -> output.StateCell:
+    return output.StateCell("held" if item.get("held_at") else "active")
 
 
-def what_moved(item: Item) -> str:
+def what_moved(item: output.Item) -> str:
     return "rolled back" if item.get("rolledBack") else str(item["eventType"])
 
 
-def approvers(item: Item) -> list[str]:
+def approvers(item: output.Item) -> list[str]:
     """Who approved it on a protected channel: by name, else by id."""
     ids = item.get("approvedBy") or []
     names = item.get("approvedByNames") or [None] * len(ids)
@@ -57,34 +36,36 @@ def approvers(item: Item) -> list[str]:
 
 
 COLUMNS = (
-    column("CHANNEL", "channel"),
-    column("PACKAGE", "package"),
-    Column("STATE", channel_state),
-    Column("ROLLOUT", lambda item: text(item.get("newest_rollout_id"))),
-    state_column("IS", "newest_state"),
-    column("HOSTS", "selector"),
-    Column("PROTECTED", lambda item: "yes" if item.get("protection") is not None else NOTHING),
-    column("VERSION", "version"),
+    output.column("CHANNEL", "channel"),
+    output.column("PACKAGE", "package"),
+    output.Column("STATE", channel_state),
+    output.Column("ROLLOUT", lambda item: output.text(item.get("newest_rollout_id"))),
+    output.state_column("IS", "newest_state"),
+    output.column("HOSTS", "selector"),
+    output.Column(
+        "PROTECTED", lambda item: "yes" if item.get("protection") is not None else output.NOTHING
+    ),
+    output.column("VERSION", "version"),
 )
 HISTORY = (
-    time_column("TIME", "recordedAt"),
-    Column("WHAT", lambda item: text(what_moved(item))),
-    column("RELEASE", "releaseId"),
-    column("BEFORE", "previousReleaseId"),
-    column("STATUS", "status"),
-    person_column("BY", "by", name="byName"),
-    Column("APPROVED BY", lambda item: text(approvers(item))),
-    column("EVIDENCE", "provenance", "kind"),
-    column("WHY", "reason"),
+    output.time_column("TIME", "recordedAt"),
+    output.Column("WHAT", lambda item: output.text(what_moved(item))),
+    output.column("RELEASE", "releaseId"),
+    output.column("BEFORE", "previousReleaseId"),
+    output.column("STATUS", "status"),
+    output.person_column("BY", "by", name="byName"),
+    output.Column("APPROVED BY", lambda item: output.text(approvers(item))),
+    output.column("EVIDENCE", "provenance", "kind"),
+    output.column("WHY", "reason"),
 )
 
 
-@click.group(cls=NounGroup)
+@click.group(cls=cli_context.NounGroup)
 def channel() -> None:
     """Channels: what is authoritative for which hosts, and how it reaches them."""
 
 
-channel.add_command(policy)
+channel.add_command(channel_policy.policy)
 
 
 @channel.command("create")
@@ -97,16 +78,16 @@ channel.add_command(policy)
     metavar="FILE",
     help="The rollout policy as JSON. Default: one host, then 10 %, then the rest.",
 )
-@with_context
+@cli_context.with_context
 def create(
-    context: CommandContext, channel: str, package: str, selector: str, file: str | None
+    context: cli_context.CommandContext, channel: str, package: str, selector: str, file: str | None
 ) -> None:
     """Create CHANNEL: one package, the hosts that match a selector, a rollout policy."""
     body: dict[str, Any] = {"channel": channel, "package": package, "selector": selector}
     if file is not None:
-        body["policy"] = load_policy(file)
-    answer = context.client.write("POST", at("channels"), body)
-    waves = dig(answer.json(), "policy", "waves") or []
+        body["policy"] = channel_policy.load_policy(file)
+    answer = context.client.write("POST", paths.at("channels"), body)
+    waves = output.dig(answer.json(), "policy", "waves") or []
     default = f" (the default policy; see: tidegate channel policy {channel})"
     context.done(
         answer,
@@ -116,7 +97,7 @@ def create(
     _note_missing(context, package)
 
 
-def describe_waves(waves: Sequence[Item]) -> str:
+def describe_waves(waves: Sequence[output.Item]) -> str:
     """How many hosts get a release together, wave after wave: 1 host, then 10 %, then the rest."""
     if not waves:
         return "all hosts at once"
@@ -132,7 +113,7 @@ def describe_waves(waves: Sequence[Item]) -> str:
     return ", then ".join(said)
 
 
-def _note_missing(context: CommandContext, package: str) -> None:
+def _note_missing(context: cli_context.CommandContext, package: str) -> None:
     """A channel may come before its package; but a name that is not there may be a slip.
 
     A path alone is of the repository ``default``, as everywhere.
@@ -143,29 +124,29 @@ def _note_missing(context: CommandContext, package: str) -> None:
         if "/" in name and not _is_missing(context, name):
             return
     where = "" if repository == REPOSITORY_DEFAULT else f" --repo {repository}"
-    note(f"package {package} has no revision yet")
-    note(f"  try: tidegate rev create {path} --workspace main{where}")
+    output.note(f"package {package} has no revision yet")
+    output.note(f"  try: tidegate rev create {path} --workspace main{where}")
 
 
-def _is_missing(context: CommandContext, package: str) -> bool:
+def _is_missing(context: cli_context.CommandContext, package: str) -> bool:
     """Whether nothing is known of it; one that we may not look at is not told to be missing."""
     try:
-        context.client.get(at("packages", *package.split("/")))
-    except CommandExit as stop:
-        return stop.code is ExitCode.NOT_FOUND
+        context.client.get(paths.at("packages", *package.split("/")))
+    except exit_codes.CommandExit as stop:
+        return stop.code is exit_codes.ExitCode.NOT_FOUND
     return False
 
 
 @channel.command("edit")
-@click.argument("channel", shell_complete=CHANNELS)
+@click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @click.option("--hosts", "selector", help="Which hosts.")
 @click.option("--policy", "file", metavar="FILE", help="The whole rollout policy as JSON.")
-@reason(required=False)
-@break_glass_option
-@version_option
-@with_context
+@cli_context.reason(required=False)
+@cli_context.break_glass_option
+@cli_context.version_option
+@cli_context.with_context
 def edit(
-    context: CommandContext,
+    context: cli_context.CommandContext,
     channel: str,
     selector: str | None,
     file: str | None,
@@ -174,16 +155,16 @@ def edit(
 ) -> None:
     """Change the hosts or the policy of CHANNEL; open rollouts keep their plan."""
     if selector is None and file is None:
-        raise CommandExit(
-            ExitCode.USAGE,
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.USAGE,
             "say --hosts or --policy: nothing to change",
             "tidegate channel edit --help",
         )
-    path = at("channels", channel)
+    path = paths.at("channels", channel)
     etag = context.etag_of(path, version)
     body: dict[str, Any] = {} if selector is None else {"selector": selector}
     if file is not None:
-        body["policy"] = load_policy(file)
+        body["policy"] = channel_policy.load_policy(file)
     if reason:
         body["reason"] = reason
     context.done(
@@ -192,12 +173,12 @@ def edit(
 
 
 @channel.command("list")
-@watch_option
-@with_context
-def list_all(context: CommandContext, watch: bool) -> None:
+@cli_context.watch_option
+@cli_context.with_context
+def list_all(context: cli_context.CommandContext, watch: bool) -> None:
     """All channels that you may read."""
     context.shown(
-        lambda: list(context.client.items(at("channels"))),
+        lambda: list(context.client.items(paths.at("channels"))),
         COLUMNS,
         watch=watch,
         empty="no channel yet; try: tidegate channel create --help",
@@ -205,83 +186,87 @@ def list_all(context: CommandContext, watch: bool) -> None:
 
 
 @channel.command("show")
-@click.argument("channel", shell_complete=CHANNELS)
+@click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @click.option("--as-of", metavar="POSITION|TIME", help="As it was then: a log position or a time.")
-@watch_option
-@with_context
-def show(context: CommandContext, channel: str, as_of: str | None, watch: bool) -> None:
+@cli_context.watch_option
+@cli_context.with_context
+def show(context: cli_context.CommandContext, channel: str, as_of: str | None, watch: bool) -> None:
     """Show what CHANNEL delivers, which release is authoritative, and on what evidence."""
-    path = at("channels", channel)
-    context.told(lambda: context.get(path, as_of=api_as_of(as_of)), channel_fields, watch=watch)
+    path = paths.at("channels", channel)
+    context.told(
+        lambda: context.get(path, as_of=times.api_as_of(as_of)), channel_fields, watch=watch
+    )
 
 
-def channel_fields(found: Any) -> list[tuple[str, Cell]]:
+def channel_fields(found: Any) -> list[tuple[str, output.Cell]]:
     release = found.get("pin")
     newest = found.get("newest_state")
     return [
-        ("channel", text(found["channel"])),
+        ("channel", output.text(found["channel"])),
         ("state", channel_state(found)),
         ("held", _held(found)),
-        ("package", text(found.get("package"))),
-        ("release", text(dig(release, "pinnedReleaseId"))),
-        ("before", text(dig(release, "previousReleaseId"))),
-        ("digest", text(dig(release, "digest"))),
-        ("confidence", text(dig(release, "confidence", "level"))),
-        ("evidence", text(dig(release, "provenance", "kind"))),
-        ("hosts", text(found.get("selector"))),
-        ("rollout", text(found.get("newest_rollout_id"))),
-        ("is", StateCell(newest) if newest else NOTHING),
+        ("package", output.text(found.get("package"))),
+        ("release", output.text(output.dig(release, "pinnedReleaseId"))),
+        ("before", output.text(output.dig(release, "previousReleaseId"))),
+        ("digest", output.text(output.dig(release, "digest"))),
+        ("confidence", output.text(output.dig(release, "confidence", "level"))),
+        ("evidence", output.text(output.dig(release, "provenance", "kind"))),
+        ("hosts", output.text(found.get("selector"))),
+        ("rollout", output.text(found.get("newest_rollout_id"))),
+        ("is", output.StateCell(newest) if newest else output.NOTHING),
         ("waves", _waves(found)),
         ("after", _edges(found)),
-        ("overridden", text(found.get("overrides"))),
-        ("windows", text(found.get("windows") or NOTHING)),
+        ("overridden", output.text(found.get("overrides"))),
+        ("windows", output.text(found.get("windows") or output.NOTHING)),
         ("protected", _protection(found)),
         ("by itself", _automation(found)),
-        ("version", text(found.get("version"))),
+        ("version", output.text(found.get("version"))),
     ]
 
 
-def _held(found: Item) -> str:
+def _held(found: output.Item) -> str:
     if not found.get("held_at"):
         return "–"
-    who = text(found.get("held_by_name") or found.get("held_by"))
-    return f"{text(found.get('held_reason'))} ({who}, {when(found['held_at'])})"
+    who = output.text(found.get("held_by_name") or found.get("held_by"))
+    return f"{output.text(found.get('held_reason'))} ({who}, {output.when(found['held_at'])})"
 
 
-def _protection(found: Item) -> str:
+def _protection(found: output.Item) -> str:
     """How many others must agree, and whether one person may act alone."""
     protection = found.get("protection")
     if protection is None:
-        return NOTHING
+        return output.NOTHING
     people = protection.get("approvals", 1)
     others = "1 other person" if people == 1 else f"{people} other people"
     allowed = "allowed" if protection.get("break_glass", True) else "forbidden"
     return f"{others}, break-glass {allowed}"
 
 
-def _edges(found: Item) -> str:
+def _edges(found: output.Item) -> str:
     """The channels that come first; one that holds this back says why."""
     edges = found.get("edges") or []
     said = [
         f"{edge['channel']} (blocks: {edge['reason']})" if edge["blocks"] else edge["channel"]
         for edge in edges
     ]
-    return text(said)
+    return output.text(said)
 
 
-def _automation(found: Item) -> str:
+def _automation(found: output.Item) -> str:
     """What the channel does by itself, or why it does nothing."""
     told = found.get("automation") or []
-    return text([item["sentence"] for item in told] or NOTHING)
+    return output.text([item["sentence"] for item in told] or output.NOTHING)
 
 
-def _waves(found: Item) -> str:
-    waves = dig(found, "policy", "waves") or []
-    return text([wave.get("name") or f"wave-{n}" for n, wave in enumerate(waves, 1)] or "at once")
+def _waves(found: output.Item) -> str:
+    waves = output.dig(found, "policy", "waves") or []
+    return output.text(
+        [wave.get("name") or f"wave-{n}" for n, wave in enumerate(waves, 1)] or "at once"
+    )
 
 
 @channel.command("promote")
-@click.argument("channel", shell_complete=CHANNELS)
+@click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @click.argument("release")
 @click.option("--refresh", is_flag=True, help="Only renew the evidence of the pinned release.")
 @click.option(
@@ -290,14 +275,14 @@ def _waves(found: Item) -> str:
     type=click.Choice(("edges", "freeze", "hold", "window", "start-at", "freshness")),
     help="A gate that the rollout passes. It needs the permission emergency and a reason.",
 )
-@start_option
-@reason(required=False)
-@break_glass_option
-@version_option
-@wait_option
-@with_context
+@cli_context.start_option
+@cli_context.reason(required=False)
+@cli_context.break_glass_option
+@cli_context.version_option
+@waiting.wait_option
+@cli_context.with_context
 def promote(
-    context: CommandContext,
+    context: cli_context.CommandContext,
     channel: str,
     release: str,
     refresh: bool,
@@ -305,14 +290,14 @@ def promote(
     start_at: str | None,
     reason: str | None,
     version: int | None,
-    wait: WaitOption,
+    wait: waiting.WaitOption,
 ) -> None:
     """Make RELEASE (such as web.3) authoritative on CHANNEL and roll it out."""
     if override and not (reason or "").strip():
-        raise CommandExit(
-            ExitCode.USAGE,
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.USAGE,
             "an override needs a reason for the log",
-            type_again("--reason …"),
+            hints.type_again("--reason …"),
         )
     body: dict[str, Any] = {"release_id": release, "reason": reason or ""}
     if refresh:
@@ -320,12 +305,12 @@ def promote(
     if override:
         body |= {"override": list(override)}
     if start_at is not None:
-        body |= {"start_at": api_start(start_at)}
+        body |= {"start_at": times.api_start(start_at)}
     request_promotion(context, channel, body, version, wait)
 
 
 @channel.command("rollback")
-@click.argument("channel", shell_complete=CHANNELS)
+@click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @click.option("--to", metavar="RELEASE", help="A release that succeeded on CHANNEL before.")
 @click.option("--dry-run", is_flag=True, help="Only show what it would go back to, and why.")
 @click.option(
@@ -335,13 +320,13 @@ def promote(
 )
 @click.option("--ignore-budgets", is_flag=True, help="With --now: pass disruption budgets, too.")
 @click.option("--lift-quarantine", is_flag=True, help="With --to: lift its quarantine as well.")
-@reason(required=False)
-@break_glass_option
-@version_option
-@wait_option
-@with_context
+@cli_context.reason(required=False)
+@cli_context.break_glass_option
+@cli_context.version_option
+@waiting.wait_option
+@cli_context.with_context
 def rollback(
-    context: CommandContext,
+    context: cli_context.CommandContext,
     channel: str,
     to: str | None,
     dry_run: bool,
@@ -350,17 +335,17 @@ def rollback(
     lift_quarantine: bool,
     reason: str | None,
     version: int | None,
-    wait: WaitOption,
+    wait: waiting.WaitOption,
 ) -> None:
     """Go back to the newest release that succeeded on CHANNEL and was not rolled back from."""
     if dry_run:
         show_ladder(context, channel, to, now=now)
         return
     if not reason:
-        raise CommandExit(
-            ExitCode.USAGE,
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.USAGE,
             "a rollback needs a reason for the log",
-            type_again("--reason …"),
+            hints.type_again("--reason …"),
         )
     body: dict[str, Any] = {"reason": reason}
     if to is not None:
@@ -371,16 +356,18 @@ def rollback(
 
 
 LADDER = (
-    column("RELEASE", "release_id"),
-    time_column("SUCCEEDED", "succeeded_at"),
-    column("HOSTS", "hosts"),
-    Column("ROLLBACK", lambda item: text(item.get("skipped") or "takes it")),
+    output.column("RELEASE", "release_id"),
+    output.time_column("SUCCEEDED", "succeeded_at"),
+    output.column("HOSTS", "hosts"),
+    output.Column("ROLLBACK", lambda item: output.text(item.get("skipped") or "takes it")),
 )
 
 
-def show_ladder(context: CommandContext, channel: str, to: str | None, *, now: bool) -> None:
+def show_ladder(
+    context: cli_context.CommandContext, channel: str, to: str | None, *, now: bool
+) -> None:
     """What a rollback would take, and why it skips the releases above. Raises: Stop."""
-    found = context.get(at("channels", channel, "ladder"), to=to, now="true" if now else None)
+    found = context.get(paths.at("channels", channel, "ladder"), to=to, now="true" if now else None)
     if not context.is_for_people:
         context.done(found, "")
     else:
@@ -389,75 +376,85 @@ def show_ladder(context: CommandContext, channel: str, to: str | None, *, now: b
         ]
         context.list(rungs, LADDER, empty="no release has succeeded there")
     if found["choice"] is None:
-        raise CommandExit(ExitCode.REFUSED, found["refusal"], f"tidegate channel show {channel}")
-    note(f"tidegate channel rollback {channel} would go to {found['choice']}; nothing was changed")
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.REFUSED, found["refusal"], f"tidegate channel show {channel}"
+        )
+    output.note(
+        f"tidegate channel rollback {channel} would go to {found['choice']}; nothing was changed"
+    )
 
 
-def _later(rung: Item, found: Item) -> str:
+def _later(rung: output.Item, found: output.Item) -> str:
     return "" if rung["release_id"] == found["choice"] else "could be named with --to"
 
 
 def request_promotion(
-    context: CommandContext,
+    context: cli_context.CommandContext,
     channel: str,
     body: dict[str, Any],
     version: int | None,
-    wait: WaitOption,
+    wait: waiting.WaitOption,
     *,
     verb: str = "promote",
 ) -> None:
     """Move a channel's pin; with ``--wait``, until its rollout ended. Raises: Stop."""
-    etag = context.etag_of(at("channels", channel), version)
-    answer = context.client.write("POST", at("channels", channel, verb), body, etag=etag).json()
+    etag = context.etag_of(paths.at("channels", channel), version)
+    answer = context.client.write(
+        "POST", paths.at("channels", channel, verb), body, etag=etag
+    ).json()
     rollout_id = str(answer["rollout_id"])
     if not wait.is_asked or context.is_for_people:
         release = rollout_id.partition("@")[2].partition("~")[0]
         told = "has new evidence" if body.get("refresh") else f"rollout {rollout_id} is open"
         if body.get("start_at"):
-            told += f" and starts at {when(body['start_at'])}"
+            told += f" and starts at {output.when(body['start_at'])}"
         context.done(answer, f"{release} is authoritative on {channel}; {told}")
         for warning in answer.get("warnings") or []:
-            note(f"warning: {warning}")
+            output.note(f"warning: {warning}")
     if wait.is_asked:
-        wait_for_rollout(context, rollout_id, wait)
+        waiting.wait_for_rollout(context, rollout_id, wait)
 
 
 @channel.command("delete")
-@click.argument("channel", shell_complete=CHANNELS)
-@reason(required=True)
-@break_glass_option
-@with_context
-def delete(context: CommandContext, channel: str, reason: str) -> None:
+@click.argument("channel", shell_complete=channel_policy.CHANNELS)
+@cli_context.reason(required=True)
+@cli_context.break_glass_option
+@cli_context.with_context
+def delete(context: cli_context.CommandContext, channel: str, reason: str) -> None:
     """Delete CHANNEL, which nothing uses any more. Its history stays."""
-    answer = context.client.write("POST", at("channels", channel, "delete"), {"reason": reason})
+    answer = context.client.write(
+        "POST", paths.at("channels", channel, "delete"), {"reason": reason}
+    )
     context.done(answer, f"channel {channel} is deleted; its hosts keep what they run")
 
 
 @channel.command("hold")
-@click.argument("channel", shell_complete=CHANNELS)
-@reason(required=True)
-@with_context
-def hold(context: CommandContext, channel: str, reason: str) -> None:
+@click.argument("channel", shell_complete=channel_policy.CHANNELS)
+@cli_context.reason(required=True)
+@cli_context.with_context
+def hold(context: cli_context.CommandContext, channel: str, reason: str) -> None:
     """Hold CHANNEL: no promotion and no order until the hold is released."""
-    answer = context.client.write("POST", at("channels", channel, "hold"), {"reason": reason})
+    answer = context.client.write("POST", paths.at("channels", channel, "hold"), {"reason": reason})
     context.done(
         answer, f"channel {channel} is held; release it with: tidegate channel release {channel}"
     )
 
 
 @channel.command("release")
-@click.argument("channel", shell_complete=CHANNELS)
-@reason(required=True)
-@break_glass_option
-@with_context
-def unhold(context: CommandContext, channel: str, reason: str) -> None:
+@click.argument("channel", shell_complete=channel_policy.CHANNELS)
+@cli_context.reason(required=True)
+@cli_context.break_glass_option
+@cli_context.with_context
+def unhold(context: cli_context.CommandContext, channel: str, reason: str) -> None:
     """Release the hold on CHANNEL."""
-    answer = context.client.write("POST", at("channels", channel, "unhold"), {"reason": reason})
+    answer = context.client.write(
+        "POST", paths.at("channels", channel, "unhold"), {"reason": reason}
+    )
     context.done(answer, f"the hold of {channel} is released")
 
 
 @channel.command("protect")
-@click.argument("channel", shell_complete=CHANNELS)
+@click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @click.option(
     "--approvals",
     type=click.IntRange(1, 5),
@@ -466,35 +463,43 @@ def unhold(context: CommandContext, channel: str, reason: str) -> None:
     help="How many other people must approve a request.",
 )
 @click.option("--no-break-glass", is_flag=True, help="No one may ever act alone.")
-@reason(required=True)
-@break_glass_option
-@with_context
+@cli_context.reason(required=True)
+@cli_context.break_glass_option
+@cli_context.with_context
 def protect(
-    context: CommandContext, channel: str, approvals: int, no_break_glass: bool, reason: str
+    context: cli_context.CommandContext,
+    channel: str,
+    approvals: int,
+    no_break_glass: bool,
+    reason: str,
 ) -> None:
     """Protect CHANNEL: what moves it forward, loosens it or bypasses takes two people."""
     body = {"approvals": approvals, "break_glass": not no_break_glass, "reason": reason}
-    answer = context.client.write("POST", at("channels", channel, "protect"), body)
+    answer = context.client.write("POST", paths.at("channels", channel, "protect"), body)
     people = "person" if approvals == 1 else "people"
     context.done(answer, f"channel {channel} is protected: {approvals} other {people} must approve")
 
 
 @channel.command("unprotect")
-@click.argument("channel", shell_complete=CHANNELS)
-@reason(required=True)
-@break_glass_option
-@with_context
-def unprotect(context: CommandContext, channel: str, reason: str) -> None:
+@click.argument("channel", shell_complete=channel_policy.CHANNELS)
+@cli_context.reason(required=True)
+@cli_context.break_glass_option
+@cli_context.with_context
+def unprotect(context: cli_context.CommandContext, channel: str, reason: str) -> None:
     """Let one person do everything on CHANNEL again."""
-    answer = context.client.write("POST", at("channels", channel, "unprotect"), {"reason": reason})
+    answer = context.client.write(
+        "POST", paths.at("channels", channel, "unprotect"), {"reason": reason}
+    )
     context.done(answer, f"channel {channel} is not protected any more")
 
 
 @channel.command("history")
-@click.argument("channel", shell_complete=CHANNELS)
-@with_context
-def history(context: CommandContext, channel: str) -> None:
+@click.argument("channel", shell_complete=channel_policy.CHANNELS)
+@cli_context.with_context
+def history(context: cli_context.CommandContext, channel: str) -> None:
     """Show what was authoritative on CHANNEL, when, and who decided it."""
     context.list(
-        context.client.items(at("releases", channel, "events")), HISTORY, empty="no promotion yet"
+        context.client.items(paths.at("releases", channel, "events")),
+        HISTORY,
+        empty="no promotion yet",
     )

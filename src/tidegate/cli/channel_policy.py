@@ -6,14 +6,10 @@ from typing import Any
 
 import click
 
-from tidegate.cli.completion import names
-from tidegate.cli.context import CommandContext, VerbCommand, with_context
-from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.cli.output import json_of, note, say
-from tidegate.cli.paths import at
+from tidegate.cli import completion, context as cli_context, exit_codes, output, paths
 
 POLICY_BYTES_MAX = 256 * 1024
-CHANNELS = names("/v1/channels", "channel")
+CHANNELS = completion.names("/v1/channels", "channel")
 EXAMPLE = """{
   "waves": [
     {"name": "canary", "count": 1, "soak_seconds": 300, "converged_min": 1},
@@ -34,16 +30,18 @@ def load_policy(file: str) -> Any:
         content = Path(file).read_bytes()[:POLICY_BYTES_MAX]
         return json.loads(content)
     except OSError as error:
-        raise CommandExit(
-            ExitCode.USAGE, f"{file} cannot be read: {error.strerror}", f"ls -l {file}"
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.USAGE, f"{file} cannot be read: {error.strerror}", f"ls -l {file}"
         ) from None
     except ValueError as error:
-        raise CommandExit(
-            ExitCode.USAGE, f"{file} is not JSON: {error}", "tidegate channel create --help"
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.USAGE,
+            f"{file} is not JSON: {error}",
+            "tidegate channel create --help",
         ) from None
 
 
-@click.command("policy", cls=VerbCommand)
+@click.command("policy", cls=cli_context.VerbCommand)
 @click.argument("channel", required=False, shell_complete=CHANNELS)
 @click.option("--example", is_flag=True, help="Print the default policy, to start from.")
 @click.option(
@@ -53,9 +51,9 @@ def load_policy(file: str) -> Any:
 @click.option("--channel", "named", metavar="CHANNEL", help="The channel that --check is for.")
 @click.option("--package", metavar="PACKAGE", help="With --check: of a channel to be created.")
 @click.option("--hosts", "selector", metavar="SELECTOR", help="With --check: its hosts.")
-@with_context
+@cli_context.with_context
 def policy(
-    context: CommandContext,
+    context: cli_context.CommandContext,
     channel: str | None,
     example: bool,
     check: str | None,
@@ -66,16 +64,16 @@ def policy(
 ) -> None:
     """Show the policy of CHANNEL with every member, or check one. Changes nothing."""
     if example:
-        say(EXAMPLE)
+        output.say(EXAMPLE)
         return
     channel = channel or named
     file = check or diff
     if file is None and channel is not None:
-        say(json_of(context.get(at("channels", channel, "policy"))["policy"]))
+        output.say(output.json_of(context.get(paths.at("channels", channel, "policy"))["policy"]))
         return
     if file is None or (diff is not None and channel is None):
-        raise CommandExit(
-            ExitCode.USAGE,
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.USAGE,
             "name a channel, or say --example or --check FILE",
             "tidegate channel policy --help",
         )
@@ -90,21 +88,21 @@ def policy(
     else:
         _print_check(found, file, is_compared=diff is not None)
     if found["faults"]:
-        raise SystemExit(ExitCode.USAGE)
+        raise SystemExit(exit_codes.ExitCode.USAGE)
 
 
-def _check(context: CommandContext, body: dict[str, Any], channel: str | None) -> Any:
+def _check(context: cli_context.CommandContext, body: dict[str, Any], channel: str | None) -> Any:
     """Check a policy on its channel; one that does not exist yet is checked without hosts.
 
     Raises: CommandExit.
     """
-    path = at("policies", "check")
+    path = paths.at("policies", "check")
     try:
         return context.client.write("POST", path, body).json()
-    except CommandExit as stop:
-        if stop.code is not ExitCode.NOT_FOUND:
+    except exit_codes.CommandExit as stop:
+        if stop.code is not exit_codes.ExitCode.NOT_FOUND:
             raise
-    note(
+    output.note(
         f"there is no channel {channel} yet, so {channel} is checked without its hosts and edges; "
         "to check it with them, say --package and --hosts"
     )
@@ -114,16 +112,16 @@ def _check(context: CommandContext, body: dict[str, Any], channel: str | None) -
 def _print_check(found: Any, file: str, *, is_compared: bool) -> None:
     for kind in ("faults", "warnings", "notes"):
         for finding in found[kind]:
-            say(f"{kind[:-1]}: {finding['sentence']}")
+            output.say(f"{kind[:-1]}: {finding['sentence']}")
     if found["faults"]:
         return
     if not is_compared:
-        say(f"{file} can be used")
+        output.say(f"{file} can be used")
         return
     for change in found["changes"] or []:
-        say(f"{change['path']}: {_shown(change['before'])} → {_shown(change['after'])}")
+        output.say(f"{change['path']}: {_shown(change['before'])} → {_shown(change['after'])}")
     if not found["changes"]:
-        say(f"{file} changes nothing")
+        output.say(f"{file} changes nothing")
 
 
 def _shown(value: Any) -> str:

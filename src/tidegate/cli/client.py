@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
 from tidegate import __version__
-from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.cli.hints import problem
-from tidegate.cli.paths import Query, located
+from tidegate.cli import exit_codes, hints, paths
 from tidegate.cli.profile import Profile
 
 if TYPE_CHECKING:
@@ -83,8 +81,8 @@ class ServerResponse:
         try:
             return json.loads(self.body)
         except ValueError:
-            raise CommandExit(
-                ExitCode.UNAVAILABLE,
+            raise exit_codes.CommandExit(
+                exit_codes.ExitCode.UNAVAILABLE,
                 "the answer is not JSON: is this address a Tidegate server?",
                 "tidegate whoami",
             ) from None
@@ -101,9 +99,9 @@ class ApiClient:
         self._known: dict[str, ServerResponse] = {}
         self._connection: http.client.HTTPConnection | None = None
 
-    def get(self, path: str, query: Query | None = None) -> ServerResponse:
+    def get(self, path: str, query: paths.Query | None = None) -> ServerResponse:
         """Read; what was read before and has not changed is not sent again."""
-        target = located(path, query)
+        target = paths.located(path, query)
         known = self._known.get(target)
         headers = {} if known is None else {"If-None-Match": known.etag or ""}
         answer = self._asked("GET", target, headers, None)
@@ -120,7 +118,7 @@ class ApiClient:
         body: Any = None,
         *,
         etag: str | None = None,
-        query: Query | None = None,
+        query: paths.Query | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> ServerResponse:
         """Change something, once: every repeat carries the same key."""
@@ -136,12 +134,12 @@ class ApiClient:
             content = json.dumps(body).encode()
         if self.break_glass:
             said["Tidegate-Break-Glass"] = quote(self.break_glass, safe="")
-        answer = self._asked(method, located(path, query), said, content)
+        answer = self._asked(method, paths.located(path, query), said, content)
         if answer.status == ACCEPTED and "approvers" in answer.json():
             raise waits(answer.json())
         return answer
 
-    def items(self, path: str, query: Query | None = None) -> Iterator[dict[str, Any]]:
+    def items(self, path: str, query: paths.Query | None = None) -> Iterator[dict[str, Any]]:
         """All items of a list, page after page."""
         asked = {"limit": PAGE_ROWS, **(query or {})}
         for _ in range(PAGES_MAX):
@@ -175,7 +173,7 @@ class ApiClient:
             if answer.status < 400:
                 raise self._elsewhere(answer)
             if last or answer.status not in REPEATED:
-                raise problem(answer.status, answer.body, answer.headers)
+                raise hints.problem(answer.status, answer.body, answer.headers)
             time.sleep(_pause(attempt, answer.headers.get("retry-after")))
         raise AssertionError("some attempt is the last")
 
@@ -228,7 +226,7 @@ class ApiClient:
 
     def download(self, path: str) -> DownloadReader:
         """Read something large, piece by piece. Raises: CommandExit."""
-        return DownloadReader(self, located(path, None))
+        return DownloadReader(self, paths.located(path, None))
 
     def open(self, target: str, headers: dict[str, str]) -> http.client.HTTPResponse:
         """The head of a large answer, whose body the caller reads.
@@ -244,7 +242,7 @@ class ApiClient:
         answer = ServerResponse(response.status, _named(response), body)
         if answer.status < 400:
             raise self._elsewhere(answer)
-        raise problem(answer.status, answer.body, answer.headers)
+        raise hints.problem(answer.status, answer.body, answer.headers)
 
     def _connected(self) -> http.client.HTTPConnection:
         parts = urlsplit(self.profile.url)
@@ -253,23 +251,23 @@ class ApiClient:
         try:
             return kind(parts.hostname or "", parts.port, timeout=self._timeout)
         except ValueError as error:
-            raise CommandExit(
-                ExitCode.USAGE, f"{self.profile.url}: {error}", "tidegate --help"
+            raise exit_codes.CommandExit(
+                exit_codes.ExitCode.USAGE, f"{self.profile.url}: {error}", "tidegate --help"
             ) from None
 
-    def _elsewhere(self, answer: ServerResponse) -> CommandExit:
+    def _elsewhere(self, answer: ServerResponse) -> exit_codes.CommandExit:
         """A redirect is told, not followed: the token is for this server alone."""
         place = answer.headers.get("location", "another place")
-        return CommandExit(
-            ExitCode.UNAVAILABLE,
+        return exit_codes.CommandExit(
+            exit_codes.ExitCode.UNAVAILABLE,
             f"{self.profile.url} sends us to {place}",
             "tidegate login --url …",
         )
 
-    def unreachable(self, error: Exception) -> CommandExit:
+    def unreachable(self, error: Exception) -> exit_codes.CommandExit:
         words = str(error) or type(error).__name__
-        return CommandExit(
-            ExitCode.UNAVAILABLE,
+        return exit_codes.CommandExit(
+            exit_codes.ExitCode.UNAVAILABLE,
             f"no answer from {self.profile.url}: {words}",
             "tidegate serve",
             "tidegate login --url …",
@@ -350,8 +348,10 @@ class DownloadReader:
         if response.status != PARTIAL:
             response.close()
             self._client.close()
-            raise CommandExit(
-                ExitCode.CONFLICT, "it was changed while it was read; try again", "tidegate doctor"
+            raise exit_codes.CommandExit(
+                exit_codes.ExitCode.CONFLICT,
+                "it was changed while it was read; try again",
+                "tidegate doctor",
             )
         return response
 
@@ -378,11 +378,11 @@ def _pause(attempt: int, retry_after: str | None) -> float:
     return min(PAUSE_SECONDS_MAX, max(asked, 0.2 * float(2**attempt)))
 
 
-def waits(request: Mapping[str, Any]) -> CommandExit:
+def waits(request: Mapping[str, Any]) -> exit_codes.CommandExit:
     """The channel is protected, and a request was made: nothing is done yet."""
     request_id = request["request_id"]
-    return CommandExit(
-        ExitCode.WAITING,
+    return exit_codes.CommandExit(
+        exit_codes.ExitCode.WAITING,
         f"{request['channel']} is protected, and nothing was changed yet. {request['next']}",
         f"tidegate request show {request_id}",
         problem=request,

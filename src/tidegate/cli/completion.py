@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from tidegate.cli.context import CommandContext, VerbCommand
-from tidegate.cli.exit_codes import CommandExit
+from tidegate.cli import context, exit_codes
 from tidegate.cli.root import COMPLETION
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ NAMES_MAX = 100
 ANSWER_BYTES_MAX = 1024 * 1024
 
 
-@click.command(cls=VerbCommand)
+@click.command(cls=context.VerbCommand)
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
     """Print the completion script of SHELL.
@@ -60,9 +59,9 @@ def names(path: str, *field: str, **query: Any) -> Completer:
 
         try:
             asked = located(path, {"limit": NAMES_MAX, **query})
-            page = json.loads(_glimpse(ctx.ensure_object(CommandContext).profile, asked))
+            page = json.loads(_glimpse(ctx.ensure_object(context.CommandContext).profile, asked))
             found = [str(dig(item, *field)) for item in page["items"]]
-        except (CommandExit, OSError, ValueError, KeyError, TypeError):
+        except (exit_codes.CommandExit, OSError, ValueError, KeyError, TypeError):
             return []
         return [CompletionItem(name) for name in found if name.startswith(incomplete)]
 

@@ -13,13 +13,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from tidegate.cli.exit_codes import (
-    PROBLEMS,
-    CommandExit,
-    ExitCode,
-    exit_code_of_status,
-    problem_of,
-)
+from tidegate.cli import exit_codes
 from tidegate.errors import Refused
 
 FAULTS_MAX = 20
@@ -115,14 +109,16 @@ NEXT: Final[Mapping[str, tuple[str, ...]]] = {
 SUBJECTS: Final = ("name", "rollout", "channel", "host", "user", "release", "key")  # of verbs
 
 
-def problem(status: int, body: bytes, headers: Mapping[str, str]) -> CommandExit:
+def problem(status: int, body: bytes, headers: Mapping[str, str]) -> exit_codes.CommandExit:
     """A problem document as the end of the command that met it."""
-    code = exit_code_of_status(status)
+    code = exit_codes.exit_code_of_status(status)
     told = _document(body) or {}
     document = told
     if not told:
         detail = f"the server answered {status} without a problem document"
-        document = problem_of(PROBLEMS.get(code, Refused), code, detail) | {"status": status}
+        document = exit_codes.problem_of(exit_codes.PROBLEMS.get(code, Refused), code, detail) | {
+            "status": status
+        }
         told = {"detail": detail}
         if "x-request-id" in headers:
             document["instance"] = headers["x-request-id"]
@@ -144,7 +140,7 @@ def problem(status: int, body: bytes, headers: Mapping[str, str]) -> CommandExit
     if status >= 500 and "x-request-id" in headers:
         detail += f" (request {headers['x-request-id']})"
     line = f"{detail} [{said}]" if said else detail
-    return CommandExit(code, line, *tries, more=more, problem=document)
+    return exit_codes.CommandExit(code, line, *tries, more=more, problem=document)
 
 
 def _grant(told: Mapping[str, Any]) -> str:
@@ -170,18 +166,18 @@ def _versions(told: Mapping[str, Any]) -> str:
     return f" (you saw version {told.get('expected')}, it is at {current})"
 
 
-def next_commands(said: str, code: ExitCode) -> tuple[str, ...]:
+def next_commands(said: str, code: exit_codes.ExitCode) -> tuple[str, ...]:
     """The commands to try after a server said this, spelt out for the verb that runs."""
     noun, path, name = _verb()
     if said in NEXT:
         wanted = NEXT[said]
-    elif code is ExitCode.NOT_FOUND:
+    elif code is exit_codes.ExitCode.NOT_FOUND:
         wanted = (LISTS.get(noun, "--help"),)
-    elif code is ExitCode.UNAVAILABLE:
+    elif code is exit_codes.ExitCode.UNAVAILABLE:
         wanted = ("doctor", "whoami")
-    elif code is ExitCode.USAGE:
+    elif code is exit_codes.ExitCode.USAGE:
         wanted = ("{path} --help",)
-    elif code is ExitCode.PERMISSION:
+    elif code is exit_codes.ExitCode.PERMISSION:
         wanted = ("whoami",)
     else:
         wanted = (LOOKS.get(noun, "{path} --help") if name else LISTS.get(noun, "{path} --help"),)

@@ -6,61 +6,56 @@ from collections.abc import Callable
 
 import click
 
-from tidegate.cli.completion import names
-from tidegate.cli.context import CommandContext, NounGroup, reason, watch_option, with_context
-from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.cli.gates import explain_lines
-from tidegate.cli.live_view import paint
-from tidegate.cli.output import (
-    Cell,
-    Column,
-    Item,
-    StateCell,
-    column,
-    note,
-    say,
-    text,
-    time_column,
-    when,
+from tidegate.cli import (
+    completion,
+    context as cli_context,
+    exit_codes,
+    gates,
+    live_view,
+    output,
+    paths,
+    times,
 )
-from tidegate.cli.paths import at
-from tidegate.cli.times import parse_span
 
-HOSTS = names("/v1/hosts", "host_id")
+HOSTS = completion.names("/v1/hosts", "host_id")
 DIGEST_SHOWN = len("sha256:") + 12
 
 
-def host_state(item: Item) -> StateCell:
+def host_state(item: output.Item) -> output.StateCell:
     status = str(item.get("status") or "enrolled")
-    return StateCell("silent" if status == "enrolled" and item.get("silent_since") else status)
+    return output.StateCell(
+        "silent" if status == "enrolled" and item.get("silent_since") else status
+    )
 
 
-def agent_cell(item: Item) -> Cell:
+def agent_cell(item: output.Item) -> output.Cell:
     """The version of its agent, and whether that should be upgraded."""
     version = str(item.get("agent_version") or "")
-    return text(f"{version} (too old)" if item.get("agent_too_old") else version)
+    return output.text(f"{version} (too old)" if item.get("agent_too_old") else version)
 
 
-def release_cell(member: str) -> Callable[[Item], Cell]:
+def release_cell(member: str) -> Callable[[output.Item], output.Cell]:
     """The releases of a host, one of each of its channels in the order of their names."""
-    return lambda item: text([_release(found, member) for found in item.get("releases") or []])
+    return lambda item: output.text(
+        [_release(found, member) for found in item.get("releases") or []]
+    )
 
 
-def _release(found: Item, member: str) -> str:
+def _release(found: output.Item, member: str) -> str:
     """A release by its name; content that is no known release by its digest."""
     digest = str(found.get("digest") or "")[:DIGEST_SHOWN] if member == "runs" else ""
-    return text(found.get(member) or digest)
+    return output.text(found.get(member) or digest)
 
 
 COLUMNS = (
-    column("HOST", "host_id"),
-    Column("STATE", host_state),
-    Column("WANTED", release_cell("wanted")),
-    Column("RUNS", release_cell("runs")),
-    column("LABELS", "labels"),
-    time_column("ENROLLED", "enrolled_at"),
-    time_column("HEARD", "last_seen_at"),
-    Column("AGENT", agent_cell),
+    output.column("HOST", "host_id"),
+    output.Column("STATE", host_state),
+    output.Column("WANTED", release_cell("wanted")),
+    output.Column("RUNS", release_cell("runs")),
+    output.column("LABELS", "labels"),
+    output.time_column("ENROLLED", "enrolled_at"),
+    output.time_column("HEARD", "last_seen_at"),
+    output.Column("AGENT", agent_cell),
 )
 
 
@@ -74,15 +69,15 @@ def labels_of(words: tuple[str, ...]) -> dict[str, str | None]:
         elif word.endswith("-"):
             found[word[:-1]] = None
         else:
-            raise CommandExit(
-                ExitCode.USAGE,
+            raise exit_codes.CommandExit(
+                exit_codes.ExitCode.USAGE,
                 f"a label is KEY=VALUE, or KEY- to remove it; found {word!r}",
                 "tidegate host label --help",
             )
     return found
 
 
-@click.group(cls=NounGroup)
+@click.group(cls=cli_context.NounGroup)
 def host() -> None:
     """Hosts of the fleet."""
 
@@ -99,10 +94,10 @@ def host() -> None:
     help="Only those that are silent; with a DURATION such as 2h, those not heard for so long.",
 )
 @click.option("--old-agent", is_flag=True, help="Only those whose agent should be upgraded.")
-@watch_option
-@with_context
+@cli_context.watch_option
+@cli_context.with_context
 def list_all(
-    context: CommandContext,
+    context: cli_context.CommandContext,
     status: str | None,
     channel: str | None,
     runs: str | None,
@@ -120,7 +115,7 @@ def list_all(
     }
     is_narrowed = any(value is not None for value in query.values())
     context.shown(
-        lambda: list(context.client.items(at("hosts"), query)),
+        lambda: list(context.client.items(paths.at("hosts"), query)),
         COLUMNS,
         watch=watch,
         empty=_describe_none(runs, is_narrowed=is_narrowed),
@@ -135,74 +130,74 @@ def _describe_none(runs: str | None, *, is_narrowed: bool) -> str:
 
 def silent_seconds(text: str) -> int:
     """The seconds of a span; 0: none is given. Raises: CommandExit."""
-    return int(parse_span(text).total_seconds()) if text else 0
+    return int(times.parse_span(text).total_seconds()) if text else 0
 
 
 @host.command("show")
 @click.argument("host", shell_complete=HOSTS)
-@with_context
-def show(context: CommandContext, host: str) -> None:
+@cli_context.with_context
+def show(context: cli_context.CommandContext, host: str) -> None:
     """Show HOST: what it runs, its labels and channels."""
-    found = context.get(at("hosts", host))
+    found = context.get(paths.at("hosts", host))
     context.card(
         found,
         [
-            ("host", text(found["host_id"])),
+            ("host", output.text(found["host_id"])),
             ("state", host_state(found)),
-            ("labels", text(found.get("labels"))),
+            ("labels", output.text(found.get("labels"))),
             *release_lines(found),
-            ("busy with", text(found.get("order"))),
-            ("enrolled", when(found.get("enrolled_at"))),
-            ("heard", when(found.get("last_seen_at"))),
+            ("busy with", output.text(found.get("order"))),
+            ("enrolled", output.when(found.get("enrolled_at"))),
+            ("heard", output.when(found.get("last_seen_at"))),
             ("agent", agent_cell(found)),
             *fact_lines(found),
-            ("silent since", when(found.get("silent_since"))),
-            ("key", text(found.get("public_key"))),
+            ("silent since", output.when(found.get("silent_since"))),
+            ("key", output.text(found.get("public_key"))),
         ],
     )
 
 
-def release_lines(found: Item) -> list[tuple[str, Cell]]:
+def release_lines(found: output.Item) -> list[tuple[str, output.Cell]]:
     """For each channel of the host what it wants there, and what the host runs."""
     releases = found.get("releases") or []
     lines = [
-        f"{text(item.get('channel'))}: wanted {_release(item, 'wanted')}, "
+        f"{output.text(item.get('channel'))}: wanted {_release(item, 'wanted')}, "
         f"runs {_release(item, 'runs')}"
         for item in releases
     ]
     return [("channel" if number == 0 else "", line) for number, line in enumerate(lines)]
 
 
-def fact_lines(found: Item) -> list[tuple[str, Cell]]:
+def fact_lines(found: output.Item) -> list[tuple[str, output.Cell]]:
     """What the host says of its machine."""
     facts = found.get("facts") or {}
-    lines: list[tuple[str, Cell]] = [
-        ("os", text(" ".join(filter(None, (facts.get("os"), facts.get("os_version")))))),
-        ("kernel", text(facts.get("kernel"))),
-        ("arch", text(facts.get("arch"))),
-        ("addresses", text(facts.get("addresses"))),
+    lines: list[tuple[str, output.Cell]] = [
+        ("os", output.text(" ".join(filter(None, (facts.get("os"), facts.get("os_version")))))),
+        ("kernel", output.text(facts.get("kernel"))),
+        ("arch", output.text(facts.get("arch"))),
+        ("addresses", output.text(facts.get("addresses"))),
     ]
     if found.get("facts_refused"):
-        lines.append(("facts refused", text(found["facts_refused"])))
+        lines.append(("facts refused", output.text(found["facts_refused"])))
     return lines
 
 
 @host.command("enroll")
 @click.argument("host")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Repeatable.")
-@with_context
-def enroll(context: CommandContext, host: str, labels: tuple[str, ...]) -> None:
+@cli_context.with_context
+def enroll(context: cli_context.CommandContext, host: str, labels: tuple[str, ...]) -> None:
     """Print a one-time token with which the agent on HOST enrolls itself."""
     body = {"host_id": host, "labels": labels_of(labels)}
-    made = context.client.write("POST", at("hosts", "enroll"), body).json()
+    made = context.client.write("POST", paths.at("hosts", "enroll"), body).json()
     show_token(context, made, f"on {host}")
 
 
-def show_token(context: CommandContext, made: Item, where: str) -> None:
+def show_token(context: cli_context.CommandContext, made: output.Item, where: str) -> None:
     """Print a token, and how an agent uses it."""
     if context.is_for_people:
-        note(f"shown this once; {where}: tidegate agent --config FILE --token-file FILE")
-        say(made["token"])
+        output.note(f"shown this once; {where}: tidegate agent --config FILE --token-file FILE")
+        output.say(made["token"])
     else:
         context.done(made, "")
 
@@ -210,63 +205,63 @@ def show_token(context: CommandContext, made: Item, where: str) -> None:
 @host.command("re-enroll")
 @click.argument("host", shell_complete=HOSTS)
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="In place of its own.")
-@reason(required=False)
-@with_context
+@cli_context.reason(required=False)
+@cli_context.with_context
 def re_enroll(
-    context: CommandContext, host: str, labels: tuple[str, ...], reason: str | None
+    context: cli_context.CommandContext, host: str, labels: tuple[str, ...], reason: str | None
 ) -> None:
     """Print a one-time token with which HOST enrolls again, re-imaged or retired.
 
     Its use revokes the key that HOST has now.
     """
     body = {"labels": labels_of(labels) or None, "reason": reason or ""}
-    made = context.client.write("POST", at("hosts", host, "re-enroll"), body).json()
+    made = context.client.write("POST", paths.at("hosts", host, "re-enroll"), body).json()
     show_token(context, made, f"on {host}")
 
 
 @host.command("label")
 @click.argument("host", shell_complete=HOSTS)
 @click.argument("labels", nargs=-1, required=True, metavar="KEY=VALUE|KEY-...")
-@with_context
-def label(context: CommandContext, host: str, labels: tuple[str, ...]) -> None:
+@cli_context.with_context
+def label(context: cli_context.CommandContext, host: str, labels: tuple[str, ...]) -> None:
     """Set or remove labels of HOST. Other labels stay."""
     change = labels_of(labels)
-    path = at("hosts", host)
+    path = paths.at("hosts", host)
     found = context.client.get(path)
     kept = {**(found.json().get("labels") or {}), **change}
     body = {"labels": {name: value for name, value in kept.items() if value is not None}}
-    answer = context.client.write("PUT", at("hosts", host, "labels"), body, etag=found.etag)
-    context.done(answer, f"{host} has labels {text(body['labels'])}")
+    answer = context.client.write("PUT", paths.at("hosts", host, "labels"), body, etag=found.etag)
+    context.done(answer, f"{host} has labels {output.text(body['labels'])}")
 
 
 @host.command("revoke")
 @click.argument("host", shell_complete=HOSTS)
-@reason(required=True)
-@with_context
-def revoke(context: CommandContext, host: str, reason: str) -> None:
+@cli_context.reason(required=True)
+@cli_context.with_context
+def revoke(context: cli_context.CommandContext, host: str, reason: str) -> None:
     """Revoke the key of HOST's agent."""
-    answer = context.client.write("POST", at("hosts", host, "revoke"), {"reason": reason})
+    answer = context.client.write("POST", paths.at("hosts", host, "revoke"), {"reason": reason})
     context.done(answer, f"{host} is revoked")
 
 
 @host.command("retire")
 @click.argument("host", shell_complete=HOSTS)
-@reason(required=True)
-@with_context
-def retire(context: CommandContext, host: str, reason: str) -> None:
+@cli_context.reason(required=True)
+@cli_context.with_context
+def retire(context: cli_context.CommandContext, host: str, reason: str) -> None:
     """Retire HOST from the fleet. `host re-enroll` brings it back."""
-    answer = context.client.write("POST", at("hosts", host, "retire"), {"reason": reason})
+    answer = context.client.write("POST", paths.at("hosts", host, "retire"), {"reason": reason})
     context.done(answer, f"{host} is retired")
 
 
 @host.command("explain")
 @click.argument("host", shell_complete=HOSTS)
-@with_context
-def explain(context: CommandContext, host: str) -> None:
+@cli_context.with_context
+def explain(context: cli_context.CommandContext, host: str) -> None:
     """Why HOST waits, or why it runs what it runs."""
-    found = context.get(at("hosts", host, "explain"))
+    found = context.get(paths.at("hosts", host, "explain"))
     if not context.is_for_people:
         context.card(found, [])
         return
-    for line in explain_lines(found):
-        say(paint(line))
+    for line in gates.explain_lines(found):
+        output.say(live_view.paint(line))

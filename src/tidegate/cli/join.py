@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import click
 
-from tidegate.cli.completion import names
-from tidegate.cli.context import CommandContext, NounGroup, with_context
-from tidegate.cli.host import labels_of, show_token
-from tidegate.cli.output import Column, column, person_column, text, time_column, when
-from tidegate.cli.paths import at
-from tidegate.cli.times import api_start
+from tidegate.cli import completion, context as cli_context, host, output, paths, times
 
-JOINS = names("/v1/join-tokens", "join_id")
+JOINS = completion.names("/v1/join-tokens", "join_id")
 COLUMNS = (
-    column("JOIN", "join_id"),
-    column("LABELS", "labels"),
-    Column("HOSTS", lambda item: text(f"{item.get('enrolled', 0)}/{item['limit']}")),
-    time_column("CREATED", "created_at"),
-    time_column("UNTIL", "until"),
-    person_column("BY", "operator"),
+    output.column("JOIN", "join_id"),
+    output.column("LABELS", "labels"),
+    output.Column("HOSTS", lambda item: output.text(f"{item.get('enrolled', 0)}/{item['limit']}")),
+    output.time_column("CREATED", "created_at"),
+    output.time_column("UNTIL", "until"),
+    output.person_column("BY", "operator"),
 )
 
 
-@click.group(cls=NounGroup)
+@click.group(cls=cli_context.NounGroup)
 def join() -> None:
     """Tokens that enroll many new hosts."""
 
@@ -36,20 +31,22 @@ def join() -> None:
     required=True,
     help="When it ends: 2h, 18:00 or 2026-12-24T18:00:00Z.",
 )
-@with_context
-def create(context: CommandContext, labels: tuple[str, ...], limit: int, until: str) -> None:
+@cli_context.with_context
+def create(
+    context: cli_context.CommandContext, labels: tuple[str, ...], limit: int, until: str
+) -> None:
     """Create a join token and print it. It is shown only once."""
-    body = {"labels": labels_of(labels), "limit": limit, "until": api_start(until)}
-    made = context.client.write("POST", at("join-tokens"), body).json()
-    show_token(context, made, f"it is {made['join_id']}; on each host")
+    body = {"labels": host.labels_of(labels), "limit": limit, "until": times.api_start(until)}
+    made = context.client.write("POST", paths.at("join-tokens"), body).json()
+    host.show_token(context, made, f"it is {made['join_id']}; on each host")
 
 
 @join.command("list")
-@with_context
-def list_all(context: CommandContext) -> None:
+@cli_context.with_context
+def list_all(context: cli_context.CommandContext) -> None:
     """List the join tokens, without their secrets."""
     context.list(
-        context.client.items(at("join-tokens")),
+        context.client.items(paths.at("join-tokens")),
         COLUMNS,
         empty="no join token; try: tidegate join create --limit N --until TIME",
     )
@@ -57,26 +54,26 @@ def list_all(context: CommandContext) -> None:
 
 @join.command("show")
 @click.argument("join_id", metavar="JOIN", shell_complete=JOINS)
-@with_context
-def show(context: CommandContext, join_id: str) -> None:
+@cli_context.with_context
+def show(context: cli_context.CommandContext, join_id: str) -> None:
     """Show JOIN, and how many hosts it enrolled."""
-    found = context.get(at("join-tokens", join_id))
+    found = context.get(paths.at("join-tokens", join_id))
     context.card(
         found,
         [
-            ("join", text(found["join_id"])),
-            ("labels", text(found.get("labels"))),
-            ("enrolled", text(f"{found.get('enrolled', 0)} of {found['limit']}")),
-            ("created", when(found.get("created_at"))),
-            ("until", when(found.get("until"))),
+            ("join", output.text(found["join_id"])),
+            ("labels", output.text(found.get("labels"))),
+            ("enrolled", output.text(f"{found.get('enrolled', 0)} of {found['limit']}")),
+            ("created", output.when(found.get("created_at"))),
+            ("until", output.when(found.get("until"))),
         ],
     )
 
 
 @join.command("delete")
 @click.argument("join_id", metavar="JOIN", shell_complete=JOINS)
-@with_context
-def delete(context: CommandContext, join_id: str) -> None:
+@cli_context.with_context
+def delete(context: cli_context.CommandContext, join_id: str) -> None:
     """Delete JOIN. The hosts that it enrolled stay."""
-    answer = context.client.write("POST", at("join-tokens", join_id, "delete"))
+    answer = context.client.write("POST", paths.at("join-tokens", join_id, "delete"))
     context.done(answer, f"join token {join_id} is deleted")

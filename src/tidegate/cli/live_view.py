@@ -10,21 +10,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.cli.output import (
-    NOTHING,
-    Cell,
-    Column,
-    Item,
-    StateCell,
-    coloured,
-    dig,
-    is_terminal,
-    line_of,
-    note,
-    say,
-)
-from tidegate.cli.symbols import TONES, clean, glyph, segments, state_word
+from tidegate.cli import exit_codes, output as cli_output, symbols
 
 Span = tuple[str, str]  # text, colour
 Line = list[Span]
@@ -48,14 +34,18 @@ def plain(line: Line) -> str:
 
 def paint(line: Line) -> str:
     """A line with its colours, where there is somebody to see them."""
-    return "".join(coloured(words, colour) for words, colour in line).rstrip()
+    return "".join(cli_output.coloured(words, colour) for words, colour in line).rstrip()
 
 
-def span(cell: Cell) -> Span:
-    return (cell.text, glyph(cell.word)[1]) if isinstance(cell, StateCell) else (cell, "default")
+def span(cell: cli_output.Cell) -> Span:
+    return (
+        (cell.text, symbols.glyph(cell.word)[1])
+        if isinstance(cell, cli_output.StateCell)
+        else (cell, "default")
+    )
 
 
-def table_lines(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[Line]:
+def table_lines(titles: Sequence[str], rows: Sequence[Sequence[cli_output.Cell]]) -> list[Line]:
     """A table as lines: columns two spaces apart."""
     spans = [[(title, "default") for title in titles], *([span(c) for c in row] for row in rows)]
     widths = [max(len(words) for words, _ in column) for column in zip(*spans, strict=True)]
@@ -68,24 +58,26 @@ def table_lines(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[L
     ]
 
 
-def list_lines(columns: Sequence[Column], items: Sequence[Item]) -> list[Line]:
+def list_lines(
+    columns: Sequence[cli_output.Column], items: Sequence[cli_output.Item]
+) -> list[Line]:
     """Items as a table."""
     rows = [[column.cell(item) for column in columns] for item in items]
     return table_lines([column.title for column in columns], rows)
 
 
-def card_lines(fields: Sequence[tuple[str, Cell]]) -> list[Line]:
+def card_lines(fields: Sequence[tuple[str, cli_output.Cell]]) -> list[Line]:
     """One thing, a line for each field that has a value."""
-    shown = [(name, cell) for name, cell in fields if cell != NOTHING]
+    shown = [(name, cell) for name, cell in fields if cell != cli_output.NOTHING]
     width = max((len(name) for name, _ in shown), default=0)
     return [[(f"{name:<{width}}  ", "default"), span(cell)] for name, cell in shown]
 
 
 def wave_counts(wave: Any) -> list[tuple[str, int]]:
     """How many hosts of a wave are where, in the order of a bar."""
-    states: dict[str, int] = dict(dig(wave, "states") or {})
-    states["Left"] = dig(wave, "left") or 0
-    hosts = dig(wave, "hosts") or 0
+    states: dict[str, int] = dict(cli_output.dig(wave, "states") or {})
+    states["Left"] = cli_output.dig(wave, "left") or 0
+    hosts = cli_output.dig(wave, "hosts") or 0
     states["Waiting"] = max(0, hosts - sum(states.values()))
     return [(state, states.get(state, 0)) for state in ORDER]
 
@@ -93,19 +85,22 @@ def wave_counts(wave: Any) -> list[tuple[str, int]]:
 def wave_line(number: int, wave: Any, current: int, width: int) -> Line:
     """A wave: its name, a bar of its hosts by state, and the same in words."""
     counts = wave_counts(wave)
-    name = clean(dig(wave, "name") or f"wave-{number + 1}")
+    name = symbols.clean(cli_output.dig(wave, "name") or f"wave-{number + 1}")
     line: Line = [("▸ " if number == current else "  ", "default"), (name.ljust(width), "default")]
     line.append((" ", "default"))
-    cells = segments(counts, BAR_CELLS)
-    line += [(TONES[state] * count, glyph(state)[1]) for state, count in cells]
+    cells = symbols.segments(counts, BAR_CELLS)
+    line += [(symbols.TONES[state] * count, symbols.glyph(state)[1]) for state, count in cells]
     line.append((" " * (BAR_CELLS - sum(count for _, count in cells)), "default"))
     settled = sum(count for state, count in counts if state in ("Converged", "Deferred"))
-    line.append((f" {settled}/{dig(wave, 'hosts') or 0}", "default"))
+    line.append((f" {settled}/{cli_output.dig(wave, 'hosts') or 0}", "default"))
     for state, count in counts:
         if count:
             line += [
                 ("  ", "default"),
-                (f"{glyph(state)[0]} {count} {state_word(state)}", glyph(state)[1]),
+                (
+                    f"{symbols.glyph(state)[0]} {count} {symbols.state_word(state)}",
+                    symbols.glyph(state)[1],
+                ),
             ]
     return line
 
@@ -119,7 +114,7 @@ class Screen:
     """
 
     def __init__(self) -> None:
-        self._on_terminal = is_terminal()
+        self._on_terminal = cli_output.is_terminal()
         self._rows = 0
         self._seen: list[str] = []
 
@@ -130,7 +125,7 @@ class Screen:
         texts = [plain(line) for line in frame]
         for words in texts:
             if words and words not in self._seen:
-                say(words)
+                cli_output.say(words)
         self._seen = texts
         sys.stdout.flush()
 
@@ -153,7 +148,7 @@ def _fitted(line: Line, columns: int) -> str:
     for words, colour in line:
         if left <= 0:
             break
-        parts.append(coloured(words[:left], colour))
+        parts.append(cli_output.coloured(words[:left], colour))
         left -= len(words)
     return "".join(parts)
 
@@ -165,11 +160,11 @@ def retry_while_away(ask: Callable[[], T]) -> T:
     while True:
         try:
             return ask()
-        except CommandExit as stop:
-            if stop.code is not ExitCode.UNAVAILABLE or time.monotonic() >= deadline:
+        except exit_codes.CommandExit as stop:
+            if stop.code is not exit_codes.ExitCode.UNAVAILABLE or time.monotonic() >= deadline:
                 raise
             if not told:
-                note(f"{stop.detail}; waiting for it")
+                cli_output.note(f"{stop.detail}; waiting for it")
                 told = True
             time.sleep(INTERVAL_SECONDS)
 
@@ -201,7 +196,7 @@ def follow(
         elif found != shown:
             for item in found if isinstance(found, list) else [found]:
                 if not isinstance(shown, list) or item not in shown:
-                    say(line_of(item))
+                    cli_output.say(cli_output.line_of(item))
             sys.stdout.flush()
         shown = found
         if until(found):

@@ -10,12 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from tidegate.cli.context import CommandContext, NounGroup, with_context
-from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.cli.live_view import progress_bar, retry_while_away
-from tidegate.cli.output import coloured, line_of, note, say, text
-from tidegate.cli.paths import at
-from tidegate.cli.symbols import clean, moment
+from tidegate.cli import context as cli_context, exit_codes, live_view, output, paths, symbols
 
 if TYPE_CHECKING:
     from tidegate.cli.client import ServerResponse
@@ -40,7 +35,7 @@ def filter_options(verb: Any) -> Any:
 
 
 def pages(
-    context: CommandContext,
+    context: cli_context.CommandContext,
     after: int,
     types: tuple[str, ...],
     tags: tuple[str, ...],
@@ -49,45 +44,46 @@ def pages(
 ) -> Iterator[tuple[list[Any], int]]:
     """Events behind a position, page by page, for ever; each with the position it reaches."""
     ask: Callable[[partial[ServerResponse]], ServerResponse] = (
-        retry_while_away if wait else lambda read: read()
+        live_view.retry_while_away if wait else lambda read: read()
     )
     while True:
         asked = {"after": after, "type": list(types), "tag": list(tags), "limit": PAGE}
         if wait:
             asked["wait"] = wait
-        page = ask(partial(context.client.get, at("events"), asked)).json()
+        page = ask(partial(context.client.get, paths.at("events"), asked)).json()
         before, after = after, int(page["position"])
         yield page["items"], after
         if not wait and not page["items"] and after == before:
             return
 
 
-def head_of(context: CommandContext) -> int:
+def head_of(context: cli_context.CommandContext) -> int:
     """The newest position that the server has seen."""
     counters = context.client.get("/metrics").body.decode(errors="replace").splitlines()
     found = [line.removeprefix(GAUGE) for line in counters if line.startswith(GAUGE)]
     return int(float(found[0])) if found else 0
 
 
-def print_event(context: CommandContext, event: Any) -> None:
+def print_event(context: cli_context.CommandContext, event: Any) -> None:
     """An event as one line."""
     if not context.is_for_people:
-        say(line_of(event))
+        output.say(output.line_of(event))
         return
     told = {
         name: value
         for name, value in event["data"].items()
         if name not in SILENT and not isinstance(value, dict | list)
     }
-    words = text(told)
+    words = output.text(told)
     cut = words if len(words) <= DATA_CHARS_MAX else f"{words[:DATA_CHARS_MAX]}…"
     name = str(event["type"]).removeprefix("tidegate.")
-    by = f"  by {clean(event['actor'])}" if event.get("actor") else ""
-    position = coloured(f"{event['position']:>8}", "bright_black")
-    say(f"{position}  {moment(event['time'])}  {coloured(clean(name), 'cyan')}  {cut}{by}")
+    by = f"  by {symbols.clean(event['actor'])}" if event.get("actor") else ""
+    position = output.coloured(f"{event['position']:>8}", "bright_black")
+    called = output.coloured(symbols.clean(name), "cyan")
+    output.say(f"{position}  {symbols.moment(event['time'])}  {called}  {cut}{by}")
 
 
-@click.group(cls=NounGroup)
+@click.group(cls=cli_context.NounGroup)
 def log() -> None:
     """The log of facts: what happened, in order, for ever."""
 
@@ -105,9 +101,9 @@ def log() -> None:
 @click.option("-f", "--follow", is_flag=True, help="Follow: print events as they happen.")
 @click.option("--after", type=click.IntRange(0), metavar="POSITION", help="From here on instead.")
 @filter_options
-@with_context
+@cli_context.with_context
 def tail(
-    context: CommandContext,
+    context: cli_context.CommandContext,
     count: int,
     follow: bool,
     after: int | None,
@@ -134,7 +130,7 @@ def tail(
 
 
 def _recent(
-    context: CommandContext, count: int, types: tuple[str, ...], tags: tuple[str, ...]
+    context: cli_context.CommandContext, count: int, types: tuple[str, ...], tags: tuple[str, ...]
 ) -> tuple[list[Any], int]:
     """The last so many events that fit, and the position they reach: looks back further and
     further, because a filter may leave little of each stretch.
@@ -152,25 +148,25 @@ def _recent(
 
 @log.command("show")
 @click.argument("position", type=click.IntRange(1))
-@with_context
-def show(context: CommandContext, position: int) -> None:
+@cli_context.with_context
+def show(context: cli_context.CommandContext, position: int) -> None:
     """The event at POSITION, whole."""
-    page = context.get(at("events"), after=position - 1, limit=1)
+    page = context.get(paths.at("events"), after=position - 1, limit=1)
     if not page["items"] or page["items"][0]["position"] != position:
-        raise CommandExit(
-            ExitCode.NOT_FOUND,
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.NOT_FOUND,
             f"there is no event that you may see at position {position}",
             "tidegate log tail",
         )
     event = page["items"][0]
     fields = [
         ("position", str(event["position"])),
-        ("time", moment(event["time"])),
-        ("type", text(str(event["type"]).removeprefix("tidegate."))),
-        ("kind", text(event.get("kind"))),
-        ("tags", text(event.get("tags"))),
-        ("by", text(event.get("actor"))),
-        *((clean(name), text(value)) for name, value in event["data"].items()),
+        ("time", symbols.moment(event["time"])),
+        ("type", output.text(str(event["type"]).removeprefix("tidegate."))),
+        ("kind", output.text(event.get("kind"))),
+        ("tags", output.text(event.get("tags"))),
+        ("by", output.text(event.get("actor"))),
+        *((symbols.clean(name), output.text(value)) for name, value in event["data"].items()),
     ]
     context.card(event, fields)
 
@@ -179,9 +175,13 @@ def show(context: CommandContext, position: int) -> None:
 @click.argument("file", type=click.Path(), default="-")
 @click.option("--after", type=click.IntRange(0), default=0, metavar="POSITION", help="From there.")
 @filter_options
-@with_context
+@cli_context.with_context
 def export(
-    context: CommandContext, file: str, after: int, types: tuple[str, ...], tags: tuple[str, ...]
+    context: cli_context.CommandContext,
+    file: str,
+    after: int,
+    types: tuple[str, ...],
+    tags: tuple[str, ...],
 ) -> None:
     """Write the log to FILE or standard output, one line of JSON per event.
 
@@ -190,7 +190,7 @@ def export(
     if file == "-":
         for items, _ in pages(context, after, types, tags):
             for event in items:
-                say(line_of(event))
+                output.say(output.line_of(event))
         return
     from pathlib import Path
 
@@ -203,8 +203,8 @@ def export(
             os.fsync(out.fileno())
         fresh.replace(place)
     except OSError as error:
-        raise CommandExit(
-            ExitCode.USAGE,
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.USAGE,
             f"{file} cannot be written: {error.strerror}",
             "tidegate log export --help",
         ) from None
@@ -215,26 +215,30 @@ def export(
 
 
 def _written(
-    context: CommandContext, out: IO[str], after: int, types: tuple[str, ...], tags: tuple[str, ...]
+    context: cli_context.CommandContext,
+    out: IO[str],
+    after: int,
+    types: tuple[str, ...],
+    tags: tuple[str, ...],
 ) -> tuple[int, int]:
     count, reached = 0, after
     total = head_of(context) if sys.stderr.isatty() else 0
-    with progress_bar("exporting", total) as progress:
+    with live_view.progress_bar("exporting", total) as progress:
         for items, position in pages(context, after, types, tags):
             reached = max(reached, position)
             for event in items:
-                out.write(line_of(event) + "\n")
+                out.write(output.line_of(event) + "\n")
             count += len(items)
             progress(reached)
     return count, reached
 
 
 @log.command("verify")
-@with_context
-def verify(context: CommandContext) -> None:
+@cli_context.with_context
+def verify(context: cli_context.CommandContext) -> None:
     """Replay the whole log and compare every derived row, byte for byte."""
-    note("replaying the log …")
-    found = context.get(at("views", "verify"))
+    output.note("replaying the log …")
+    found = context.get(paths.at("views", "verify"))
     if found["verified"]:
         context.done(found, f"every row is what the log says, up to {found['position']}")
         return
@@ -244,8 +248,8 @@ def verify(context: CommandContext) -> None:
         f"{item['row']}: {item['what']}, wanted {item['wanted'][:80]}, found {item['found'][:80]}"
         for item in found["differences"]
     ]
-    raise CommandExit(
-        ExitCode.REFUSED,
+    raise exit_codes.CommandExit(
+        exit_codes.ExitCode.REFUSED,
         f"{found['count']} rows are not what the log says",
         "tidegate views rebuild",
         more=tuple(shown),

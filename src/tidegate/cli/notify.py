@@ -7,25 +7,14 @@ from typing import Any
 
 import click
 
-from tidegate.cli.completion import names
-from tidegate.cli.context import (
-    CommandContext,
-    NounGroup,
-    reason,
-    version_option,
-    watch_option,
-    with_context,
-)
-from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.cli.output import Column, Item, column, note, person_column, say, text, time_column
-from tidegate.cli.paths import at
+from tidegate.cli import completion, context as cli_context, exit_codes, output, paths
 
 KINDS = ("webhook", "slack", "teams", "pagerduty", "grafana", "mail")
 SEVERITIES = ("info", "warning", "critical")
-SUBSCRIPTIONS = names("/v1/subscriptions", "name")
+SUBSCRIPTIONS = completion.names("/v1/subscriptions", "name")
 
 
-def format_state(item: Item) -> str:
+def format_state(item: output.Item) -> str:
     """Whether messages get through."""
     if item.get("disabled_at"):
         return f"disabled: {item.get('disabled_reason')}"
@@ -34,35 +23,35 @@ def format_state(item: Item) -> str:
     return "ok"
 
 
-def format_events(item: Item) -> str:
+def format_events(item: output.Item) -> str:
     """The events by name, or all of a severity."""
     events = item.get("events") or []
     least = item.get("min_severity")
     if events:
-        return text(events)
+        return output.text(events)
     return "all" if least == "info" else f"{least} and graver"
 
 
 COLUMNS = (
-    column("NAME", "name"),
-    column("KIND", "kind"),
-    Column("EVENTS", format_events),
-    column("SCOPES", "scopes"),
-    column("WAITING", "waiting"),
-    column("DEAD", "dead"),
-    Column("STATE", format_state),
+    output.column("NAME", "name"),
+    output.column("KIND", "kind"),
+    output.Column("EVENTS", format_events),
+    output.column("SCOPES", "scopes"),
+    output.column("WAITING", "waiting"),
+    output.column("DEAD", "dead"),
+    output.Column("STATE", format_state),
 )
 FIELDS = (
     *COLUMNS,
-    column("SENT", "delivered"),
-    time_column("LAST SENT", "delivered_at"),
-    time_column("NEXT ATTEMPT", "next_attempt_at"),
-    person_column("CREATED BY", "created_by"),
-    time_column("CREATED", "created_at"),
+    output.column("SENT", "delivered"),
+    output.time_column("LAST SENT", "delivered_at"),
+    output.time_column("NEXT ATTEMPT", "next_attempt_at"),
+    output.person_column("CREATED BY", "created_by"),
+    output.time_column("CREATED", "created_at"),
 )
 
 
-@click.group(cls=NounGroup)
+@click.group(cls=cli_context.NounGroup)
 def notify() -> None:
     """Send events to webhooks, chat, alerts and mail."""
 
@@ -113,9 +102,9 @@ def target_options(verb: Any) -> Any:
 @click.argument("name")
 @click.option("--kind", type=click.Choice(KINDS), required=True, help="What the target is.")
 @target_options
-@with_context
+@cli_context.with_context
 def create(
-    context: CommandContext,
+    context: cli_context.CommandContext,
     name: str,
     kind: str,
     to: tuple[str, ...],
@@ -138,11 +127,11 @@ def create(
         "min_severity": min_severity or ("info" if wanted else "warning"),
         "scopes": list(scopes) or ["*"],
     }
-    answer = context.client.write("POST", at("subscriptions"), body)
+    answer = context.client.write("POST", paths.at("subscriptions"), body)
     context.done(answer, f"{name} gets notifications from now on")
     if context.is_for_people:
         _say_secret(answer.json())
-        note(f"next: tidegate notify test {name}")
+        output.note(f"next: tidegate notify test {name}")
 
 
 @notify.command("edit")
@@ -153,10 +142,10 @@ def create(
     is_flag=True,
     help="Make a new secret for a webhook. For 24 hours both secrets sign.",
 )
-@version_option
-@with_context
+@cli_context.version_option
+@cli_context.with_context
 def edit(
-    context: CommandContext,
+    context: cli_context.CommandContext,
     name: str,
     to: tuple[str, ...],
     to_file: str | None,
@@ -171,7 +160,7 @@ def edit(
 
     A subscription that was disabled is enabled again.
     """
-    path = at("subscriptions", name)
+    path = paths.at("subscriptions", name)
     kind = context.get(path)["kind"] if to or to_file or secret_file else ""
     body = {
         **_target(kind, to, to_file, secret_file),
@@ -188,12 +177,12 @@ def edit(
 
 
 @notify.command("list")
-@watch_option
-@with_context
-def list_all(context: CommandContext, watch: bool) -> None:
+@cli_context.watch_option
+@cli_context.with_context
+def list_all(context: cli_context.CommandContext, watch: bool) -> None:
     """List the subscriptions, and what waits to be sent."""
     context.shown(
-        lambda: list(context.client.items(at("subscriptions"))),
+        lambda: list(context.client.items(paths.at("subscriptions"))),
         COLUMNS,
         watch=watch,
         empty="there is no subscription; try: tidegate notify create --help",
@@ -202,10 +191,10 @@ def list_all(context: CommandContext, watch: bool) -> None:
 
 @notify.command("show")
 @click.argument("name", shell_complete=SUBSCRIPTIONS)
-@with_context
-def show(context: CommandContext, name: str) -> None:
+@cli_context.with_context
+def show(context: cli_context.CommandContext, name: str) -> None:
     """Show the subscription NAME, its queue and its newest dead letters."""
-    item = context.get(at("subscriptions", name))
+    item = context.get(paths.at("subscriptions", name))
     fields = [(found.title.lower(), found.cell(item)) for found in FIELDS]
     for letter in item["dead_letters"]:
         fields.append((f"dead #{letter['number']}", f"{letter['event']}: {letter['reason']}"))
@@ -214,23 +203,23 @@ def show(context: CommandContext, name: str) -> None:
 
 @notify.command("delete")
 @click.argument("name", shell_complete=SUBSCRIPTIONS)
-@with_context
-def delete(context: CommandContext, name: str) -> None:
+@cli_context.with_context
+def delete(context: cli_context.CommandContext, name: str) -> None:
     """Stop telling NAME. What waits is dropped, and the address is erased."""
-    answer = context.client.write("DELETE", at("subscriptions", name))
+    answer = context.client.write("DELETE", paths.at("subscriptions", name))
     context.done(answer, f"{name} is deleted")
 
 
 @notify.command("test")
 @click.argument("name", shell_complete=SUBSCRIPTIONS)
-@with_context
-def test(context: CommandContext, name: str) -> None:
+@cli_context.with_context
+def test(context: cli_context.CommandContext, name: str) -> None:
     """Send a test message to NAME now, and say what its receiver answered."""
-    answer = context.client.write("POST", at("subscriptions", name, "test"))
+    answer = context.client.write("POST", paths.at("subscriptions", name, "test"))
     found = answer.json()
     if not found["ok"]:
-        raise CommandExit(
-            ExitCode.UNAVAILABLE,
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.UNAVAILABLE,
             f"the test message did not reach {name}: {found['detail']}",
             f"tidegate notify show {name}",
         )
@@ -246,21 +235,23 @@ def test(context: CommandContext, name: str) -> None:
     metavar="POSITION",
     help="The position of the log after which everything is sent again.",
 )
-@with_context
-def replay(context: CommandContext, name: str, after: int) -> None:
+@cli_context.with_context
+def replay(context: cli_context.CommandContext, name: str, after: int) -> None:
     """Send NAME again what happened after a position, marked as replayed."""
-    answer = context.client.write("POST", at("subscriptions", name, "replay"), {"after": after})
+    answer = context.client.write(
+        "POST", paths.at("subscriptions", name, "replay"), {"after": after}
+    )
     context.done(answer, f"{name} is sent again what happened after position {after}")
 
 
 @notify.command("skip")
 @click.argument("name", shell_complete=SUBSCRIPTIONS)
-@reason(required=True)
-@with_context
-def skip(context: CommandContext, name: str, reason: str) -> None:
+@cli_context.reason(required=True)
+@cli_context.with_context
+def skip(context: cli_context.CommandContext, name: str, reason: str) -> None:
     """Give up the first message that waits for NAME, so that the next one is sent."""
     body = {"reason": reason}
-    answer = context.client.write("POST", at("subscriptions", name, "skip"), body)
+    answer = context.client.write("POST", paths.at("subscriptions", name, "skip"), body)
     context.done(answer, f"the first message to {name} is skipped")
 
 
@@ -277,8 +268,8 @@ def _target(
     if kind == "mail" and given:
         found["to"] = list(given)
     elif len(given) > 1:
-        raise CommandExit(
-            ExitCode.USAGE, f"a {kind} has one address", "tidegate notify create --help"
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.USAGE, f"a {kind} has one address", "tidegate notify create --help"
         )
     elif given:
         found["url"] = given[0]
@@ -292,12 +283,14 @@ def _read(file: str) -> str:
     try:
         return Path(file).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise CommandExit(
-            ExitCode.USAGE, f"{file} cannot be read: {error}", "tidegate notify create --help"
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.USAGE,
+            f"{file} cannot be read: {error}",
+            "tidegate notify create --help",
         ) from None
 
 
 def _say_secret(document: dict[str, Any]) -> None:
     if document.get("secret"):
-        say(f"secret: {document['secret']}")
-        note("give this secret to the receiver now; it is not shown again")
+        output.say(f"secret: {document['secret']}")
+        output.note("give this secret to the receiver now; it is not shown again")

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import click
 
-from tidegate.cli.completion import names
-from tidegate.cli.context import CommandContext, NounGroup, reason, version_option, with_context
-from tidegate.cli.output import column
-from tidegate.cli.paths import at
+from tidegate.cli import completion, context as cli_context, output, paths
 
 COLUMNS = (
-    column("NAME", "name"),
-    column("APPROVALS", "quorum"),
-    column("DEPLOYMENT", "deployment"),
-    column("PROTECTS PROPOSALS", "protect_proposed"),
-    column("VERSION", "version"),
+    output.column("NAME", "name"),
+    output.column("APPROVALS", "quorum"),
+    output.column("DEPLOYMENT", "deployment"),
+    output.column("PROTECTS PROPOSALS", "protect_proposed"),
+    output.column("VERSION", "version"),
 )
 
 
-@click.group(cls=NounGroup)
+@click.group(cls=cli_context.NounGroup)
 def repo() -> None:
     """Repositories: where packages live, and how many must approve."""
 
@@ -37,9 +34,9 @@ def repo() -> None:
     "--deployment", is_flag=True, help="Hosts are deployed from it: a deletion needs two people."
 )
 @click.option("--protect-proposed", is_flag=True, default=None, help="Proposals are not deleted.")
-@with_context
+@cli_context.with_context
 def create(
-    context: CommandContext,
+    context: cli_context.CommandContext,
     name: str,
     approvals: int,
     deployment: bool,
@@ -52,12 +49,12 @@ def create(
         "deployment": deployment,
         "protect_proposed": protect_proposed,
     }
-    answer = context.client.write("POST", at("repositories"), body)
+    answer = context.client.write("POST", paths.at("repositories"), body)
     context.done(answer, f"repository {name} is there; {approvals} must approve")
 
 
 @repo.command("edit")
-@click.argument("name", shell_complete=names("/v1/repositories", "name"))
+@click.argument("name", shell_complete=completion.names("/v1/repositories", "name"))
 @click.option(
     "--approvals", type=click.IntRange(0), metavar="N", help="How many approvals publish."
 )
@@ -69,10 +66,10 @@ def create(
     default=None,
     help="Whether a proposal must be withdrawn or rejected before it is deleted.",
 )
-@version_option
-@with_context
+@cli_context.version_option
+@cli_context.with_context
 def edit(
-    context: CommandContext,
+    context: cli_context.CommandContext,
     name: str,
     approvals: int | None,
     deployment: bool | None,
@@ -80,7 +77,7 @@ def edit(
     version: int | None,
 ) -> None:
     """Change how revisions of NAME are approved. Settings that you do not name stay."""
-    path = at("repositories", name)
+    path = paths.at("repositories", name)
     body = {"quorum": approvals, "deployment": deployment, "protect_proposed": protect_proposed}
     etag = context.etag_of(path, version)
     answer = context.client.write("PATCH", path, body, etag=etag)
@@ -88,27 +85,29 @@ def edit(
 
 
 @repo.command("delete")
-@click.argument("name", shell_complete=names("/v1/repositories", "name"))
-@reason(required=True)
-@with_context
-def delete(context: CommandContext, name: str, reason: str) -> None:
+@click.argument("name", shell_complete=completion.names("/v1/repositories", "name"))
+@cli_context.reason(required=True)
+@cli_context.with_context
+def delete(context: cli_context.CommandContext, name: str, reason: str) -> None:
     """Delete NAME, which has no packages. Its history stays."""
-    answer = context.client.write("POST", at("repositories", name, "delete"), {"reason": reason})
+    answer = context.client.write(
+        "POST", paths.at("repositories", name, "delete"), {"reason": reason}
+    )
     context.done(answer, f"repository {name} is deleted")
 
 
 @repo.command("list")
-@with_context
-def list_all(context: CommandContext) -> None:
+@cli_context.with_context
+def list_all(context: cli_context.CommandContext) -> None:
     """All repositories that you may read."""
-    items = context.client.items(at("repositories"))
+    items = context.client.items(paths.at("repositories"))
     context.list(items, COLUMNS, empty="no repository yet; try: tidegate repo create default")
 
 
 @repo.command("show")
-@click.argument("name", shell_complete=names("/v1/repositories", "name"))
-@with_context
-def show(context: CommandContext, name: str) -> None:
+@click.argument("name", shell_complete=completion.names("/v1/repositories", "name"))
+@cli_context.with_context
+def show(context: cli_context.CommandContext, name: str) -> None:
     """Show the repository NAME."""
-    found = context.get(at("repositories", name))
+    found = context.get(paths.at("repositories", name))
     context.card(found, [(column.title.lower(), column.cell(found)) for column in COLUMNS])

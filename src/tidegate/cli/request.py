@@ -6,13 +6,9 @@ from typing import Any
 
 import click
 
-from tidegate.cli.completion import names
-from tidegate.cli.context import CommandContext, NounGroup, reason, watch_option, with_context
-from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.cli.output import Cell, Column, Item, column, person_column, text, time_column, when
-from tidegate.cli.paths import at
+from tidegate.cli import completion, context as cli_context, exit_codes, output, paths
 
-REQUESTS = names("/v1/requests", "request_id")
+REQUESTS = completion.names("/v1/requests", "request_id")
 STATES = (
     *("waiting", "approved", "executed", "rejected", "withdrawn", "expired", "voided"),
     *("to-review", "reviewed"),
@@ -27,84 +23,84 @@ hosts_option = click.option(
 )
 
 
-def asks_for(item: Item) -> str:
+def asks_for(item: output.Item) -> str:
     """What a request asks for, in a few words."""
     return str(item.get("what") or item.get("kind"))
 
 
 COLUMNS = (
-    column("REQUEST", "request_id"),
-    column("CHANNEL", "channel"),
-    column("STATE", "state"),
-    Column("ASKS FOR", lambda item: text(asks_for(item))),
-    person_column("BY", "by", name="asked_by"),
-    time_column("MADE", "made_at"),
-    column("WHY", "reason"),
+    output.column("REQUEST", "request_id"),
+    output.column("CHANNEL", "channel"),
+    output.column("STATE", "state"),
+    output.Column("ASKS FOR", lambda item: output.text(asks_for(item))),
+    output.person_column("BY", "by", name="asked_by"),
+    output.time_column("MADE", "made_at"),
+    output.column("WHY", "reason"),
 )
 
 
-@click.group(cls=NounGroup)
+@click.group(cls=cli_context.NounGroup)
 def request() -> None:
     """What waits for a second person on protected channels."""
 
 
 @request.command("list")
 @click.option("--state", type=click.Choice(STATES), help="Only requests in this state.")
-@watch_option
-@with_context
-def list_all(context: CommandContext, state: str | None, watch: bool) -> None:
+@cli_context.watch_option
+@cli_context.with_context
+def list_all(context: cli_context.CommandContext, state: str | None, watch: bool) -> None:
     """List requests, the newest first."""
     query = {} if state is None else {"state": state}
     context.shown(
-        lambda: list(context.client.items(at("requests"), query)),
+        lambda: list(context.client.items(paths.at("requests"), query)),
         COLUMNS,
         watch=watch,
         empty="no request",
     )
 
 
-def request_fields(found: Any) -> list[tuple[str, Cell]]:
+def request_fields(found: Any) -> list[tuple[str, output.Cell]]:
     seen = found.get("seen") or {}
     names = {item["user_id"]: item["name"] for item in found["approvers"]}
     return [
-        ("request", text(found["request_id"])),
-        ("channel", text(found["channel"])),
-        ("state", text(found["state"])),
-        ("asks for", text(asks_for(found))),
+        ("request", output.text(found["request_id"])),
+        ("channel", output.text(found["channel"])),
+        ("state", output.text(found["state"])),
+        ("asks for", output.text(asks_for(found))),
         *(
-            (f"  {change['what']}", text(f"{change['before']} → {change['after']}"))
+            (f"  {change['what']}", output.text(f"{change['before']} → {change['after']}"))
             for change in found["changes"]
         ),
-        *(("note", text(note)) for note in found.get("notes") or ()),
-        ("why", text(found.get("reason"))),
-        ("by", text(found.get("asked_by") or found["by"])),
-        ("made", when(found["made_at"])),
-        ("expires", when(found.get("expires_at"))),
-        ("pinned then", text(seen.get("pin"))),
-        ("approved by", text([name or "a former user" for name in found["approved_by"]])),
-        ("may approve", text([name or user for user, name in names.items()])),
-        ("digest", text(found.get("digest"))),
-        ("next", text(found["next"])),
+        *(("note", output.text(note)) for note in found.get("notes") or ()),
+        ("why", output.text(found.get("reason"))),
+        ("by", output.text(found.get("asked_by") or found["by"])),
+        ("made", output.when(found["made_at"])),
+        ("expires", output.when(found.get("expires_at"))),
+        ("pinned then", output.text(seen.get("pin"))),
+        ("approved by", output.text([name or "a former user" for name in found["approved_by"]])),
+        ("may approve", output.text([name or user for user, name in names.items()])),
+        ("digest", output.text(found.get("digest"))),
+        ("next", output.text(found["next"])),
     ]
 
 
 @request.command("show")
 @click.argument("request_id", shell_complete=REQUESTS)
-@watch_option
-@with_context
-def show(context: CommandContext, request_id: str, watch: bool) -> None:
+@cli_context.watch_option
+@cli_context.with_context
+def show(context: cli_context.CommandContext, request_id: str, watch: bool) -> None:
     """Show what REQUEST_ID asks for, who agreed, and who may still."""
-    context.told(lambda: context.get(at("requests", request_id)), request_fields, watch=watch)
+    context.told(lambda: context.get(paths.at("requests", request_id)), request_fields, watch=watch)
 
 
 @request.command("approve")
 @click.argument("request_id", shell_complete=REQUESTS)
 @click.option("--digest", help="Of the request as you saw it. Default: as it is now.")
 @hosts_option
-@reason(required=False)
-@with_context
+@cli_context.reason(required=False)
+@cli_context.with_context
 def approve(
-    context: CommandContext,
+    context: cli_context.CommandContext,
     request_id: str,
     digest: str | None,
     hosts: int | None,
@@ -112,9 +108,9 @@ def approve(
 ) -> None:
     """Approve REQUEST_ID; the last approval carries it out."""
     if digest is None:
-        digest = context.get(at("requests", request_id)).get("digest") or "-"
+        digest = context.get(paths.at("requests", request_id)).get("digest") or "-"
     body = {"digest": digest, "reason": reason or "", "hosts": hosts}
-    answer = context.client.write("POST", at("requests", request_id, "approve"), body).json()
+    answer = context.client.write("POST", paths.at("requests", request_id, "approve"), body).json()
     if answer["not_carried_out"]:
         context.done(
             answer,
@@ -128,11 +124,11 @@ def approve(
 
 @request.command("reject")
 @click.argument("request_id", shell_complete=REQUESTS)
-@reason(required=True)
-@with_context
-def reject(context: CommandContext, request_id: str, reason: str) -> None:
+@cli_context.reason(required=True)
+@cli_context.with_context
+def reject(context: cli_context.CommandContext, request_id: str, reason: str) -> None:
     """Reject REQUEST_ID."""
-    path = at("requests", request_id, "reject")
+    path = paths.at("requests", request_id, "reject")
     context.done(
         context.client.write("POST", path, {"reason": reason}), f"{request_id} is rejected"
     )
@@ -140,11 +136,11 @@ def reject(context: CommandContext, request_id: str, reason: str) -> None:
 
 @request.command("withdraw")
 @click.argument("request_id", shell_complete=REQUESTS)
-@reason(required=False)
-@with_context
-def withdraw(context: CommandContext, request_id: str, reason: str | None) -> None:
+@cli_context.reason(required=False)
+@cli_context.with_context
+def withdraw(context: cli_context.CommandContext, request_id: str, reason: str | None) -> None:
     """Take your own REQUEST_ID back."""
-    path = at("requests", request_id, "withdraw")
+    path = paths.at("requests", request_id, "withdraw")
     answer = context.client.write("POST", path, {"reason": reason or ""})
     context.done(answer, f"{request_id} is withdrawn")
 
@@ -152,10 +148,10 @@ def withdraw(context: CommandContext, request_id: str, reason: str | None) -> No
 @request.command("run")
 @click.argument("request_id", shell_complete=REQUESTS)
 @hosts_option
-@with_context
-def run(context: CommandContext, request_id: str, hosts: int | None) -> None:
+@cli_context.with_context
+def run(context: cli_context.CommandContext, request_id: str, hosts: int | None) -> None:
     """Carry out REQUEST_ID, which enough people have approved."""
-    answer = context.client.write("POST", at("requests", request_id, "run"), {"hosts": hosts})
+    answer = context.client.write("POST", paths.at("requests", request_id, "run"), {"hosts": hosts})
     context.done(answer, f"{request_id} is carried out")
 
 
@@ -163,16 +159,16 @@ def run(context: CommandContext, request_id: str, hosts: int | None) -> None:
 @click.argument("request_id", shell_complete=REQUESTS)
 @click.option("--accept", is_flag=True, help="It was right.")
 @click.option("--dispute", is_flag=True, help="It was not right. It stays done.")
-@reason(required=True)
-@with_context
+@cli_context.reason(required=True)
+@cli_context.with_context
 def review(
-    context: CommandContext, request_id: str, accept: bool, dispute: bool, reason: str
+    context: cli_context.CommandContext, request_id: str, accept: bool, dispute: bool, reason: str
 ) -> None:
     """Say whether what was done alone, with break-glass, was right."""
     if accept == dispute:
-        raise CommandExit(
-            ExitCode.USAGE, "say --accept or --dispute", "tidegate request review --help"
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.USAGE, "say --accept or --dispute", "tidegate request review --help"
         )
-    path = at("requests", request_id, "review")
+    path = paths.at("requests", request_id, "review")
     answer = context.client.write("POST", path, {"accepted": accept, "reason": reason})
     context.done(answer, f"{request_id} is {'accepted' if accept else 'disputed'}")

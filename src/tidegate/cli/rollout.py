@@ -7,51 +7,23 @@ from typing import Any
 
 import click
 
+from tidegate.cli import (
+    channel_policy,
+    completion,
+    context as cli_context,
+    exit_codes,
+    gates,
+    live_view,
+    output,
+    paths,
+    rollout_events,
+    symbols,
+    times,
+    waiting,
+)
 from tidegate.cli.channel import request_promotion
-from tidegate.cli.channel_policy import CHANNELS
-from tidegate.cli.completion import names
-from tidegate.cli.context import (
-    CommandContext,
-    NounGroup,
-    break_glass_option,
-    reason,
-    start_option,
-    version_option,
-    watch_option,
-    with_context,
-)
-from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.cli.gates import explain_lines
-from tidegate.cli.live_view import follow, paint, span
-from tidegate.cli.output import (
-    Column,
-    Item,
-    StateCell,
-    column,
-    counted,
-    dig,
-    person_column,
-    say,
-    state_column,
-    text,
-    time_column,
-)
-from tidegate.cli.paths import at
-from tidegate.cli.rollout_events import columns
-from tidegate.cli.symbols import duration
-from tidegate.cli.times import api_start, as_api_time, parse_time, parsed
-from tidegate.cli.waiting import (
-    ENDS,
-    OUTCOMES,
-    WaitOption,
-    exit_by_outcome,
-    outcome_cell,
-    rollout_frame,
-    wait_for_rollout,
-    wait_option,
-)
 
-ROLLOUTS = names("/v1/rollouts", "rollout_id")
+ROLLOUTS = completion.names("/v1/rollouts", "rollout_id")
 STATES = {  # as people call them → as the API does
     "opening": "Opening",
     "active": "Active",
@@ -73,72 +45,74 @@ HOST_STATES = {
 }
 
 
-def took(item: Item) -> str:
+def took(item: output.Item) -> str:
     """How long it took, once it ended."""
     if not item.get("outcome_at"):
         return "–"
-    spent = parsed(item["outcome_at"]) - parsed(item["opened_at"])
-    return duration(spent.total_seconds())
+    spent = times.parsed(item["outcome_at"]) - times.parsed(item["opened_at"])
+    return symbols.duration(spent.total_seconds())
 
 
 COLUMNS = (
-    column("ROLLOUT", "rollout_id"),
-    Column("OUTCOME", outcome_cell),
-    Column("HOSTS", lambda item: f"{item.get('converged', 0)}/{item.get('hosts', 0)}"),
-    person_column("BY", "opened_by", name="opened_by_name"),
-    time_column("OPENED", "opened_at"),
-    Column("TOOK", took),
-    column("WHY", "opened_reason"),
+    output.column("ROLLOUT", "rollout_id"),
+    output.Column("OUTCOME", waiting.outcome_cell),
+    output.Column("HOSTS", lambda item: f"{item.get('converged', 0)}/{item.get('hosts', 0)}"),
+    output.person_column("BY", "opened_by", name="opened_by_name"),
+    output.time_column("OPENED", "opened_at"),
+    output.Column("TOOK", took),
+    output.column("WHY", "opened_reason"),
 )
 HOSTS = (
-    column("HOST", "host_id"),
-    state_column("STATE", "state"),
-    Column("WAVE", lambda item: text(item["wave"] + 1 if "wave" in item else None)),
-    column("ATTEMPT", "attempt"),
-    column("FAILURE", "failure"),
-    column("SKIPPED", "left"),
-    time_column("DUE", "due_at"),
+    output.column("HOST", "host_id"),
+    output.state_column("STATE", "state"),
+    output.Column("WAVE", lambda item: output.text(item["wave"] + 1 if "wave" in item else None)),
+    output.column("ATTEMPT", "attempt"),
+    output.column("FAILURE", "failure"),
+    output.column("SKIPPED", "left"),
+    output.time_column("DUE", "due_at"),
 )
 
 
-def id_of(context: CommandContext, name: str) -> str:
+def id_of(context: cli_context.CommandContext, name: str) -> str:
     """A rollout by its id, or the newest one of a channel. Raises: Stop."""
     if "@" in name:
         return name
-    newest = context.get(at("channels", name)).get("newest_rollout_id")
+    newest = context.get(paths.at("channels", name)).get("newest_rollout_id")
     if newest is None:
-        raise CommandExit(
-            ExitCode.NOT_FOUND,
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.NOT_FOUND,
             f"channel {name} has no rollout yet",
             f"tidegate rollout plan {name} RELEASE",
         )
     return str(newest)
 
 
-@click.group(cls=NounGroup)
+@click.group(cls=cli_context.NounGroup)
 def rollout() -> None:
     """Rollouts. Where ROLLOUT is asked for, a channel's name means its newest one."""
 
 
 @rollout.command("plan")
-@click.argument("channel", shell_complete=CHANNELS)
+@click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @click.argument("release")
-@start_option
-@with_context
-def plan(context: CommandContext, channel: str, release: str, start_at: str | None) -> None:
+@cli_context.start_option
+@cli_context.with_context
+def plan(
+    context: cli_context.CommandContext, channel: str, release: str, start_at: str | None
+) -> None:
     """Show which hosts would get RELEASE on CHANNEL in which wave. Changes nothing."""
     body = {"channel": channel, "release_id": release}
-    body |= {} if start_at is None else {"start_at": api_start(start_at) or ""}
-    print_plan(context, context.client.write("POST", at("rollouts", "plan"), body).json())
+    body |= {} if start_at is None else {"start_at": times.api_start(start_at) or ""}
+    print_plan(context, context.client.write("POST", paths.at("rollouts", "plan"), body).json())
 
 
-def print_plan(context: CommandContext, found: Any) -> None:
+def print_plan(context: cli_context.CommandContext, found: Any) -> None:
     if not context.is_for_people:
         context.card(found, [])
         return
     waves = found.get("waves") or []
     if not waves:
-        say("no host would get it: no enrolled host is taken by a wave of the channel")
+        output.say("no host would get it: no enrolled host is taken by a wave of the channel")
     earliest = {item["wave"]: item for item in found.get("earliest") or []}
     for number, wave in enumerate(waves):
         hosts = wave.get("hosts") or []
@@ -148,28 +122,29 @@ def print_plan(context: CommandContext, found: Any) -> None:
             f", {wave['delay_seconds']} s after the wave before" if "delay_seconds" in wave else ""
         )
         more += ", started by hand" if wave.get("manual") else ""
-        say(
-            f"wave {number + 1}  {text(wave.get('name'))}  {counted(len(hosts), 'host')}, "
-            f"soak {soak} s{more}"
+        output.say(
+            f"wave {number + 1}  {output.text(wave.get('name'))}  "
+            f"{output.counted(len(hosts), 'host')}, soak {soak} s{more}"
         )
-        say(f"  {text([_host(host) for host in hosts[:20]])}{' …' if len(hosts) > 20 else ''}")
+        rest = " …" if len(hosts) > 20 else ""
+        output.say(f"  {output.text([_host(host) for host in hosts[:20]])}{rest}")
         _say_windows(earliest.get(wave.get("name")) or {})
     for name in found.get("empty_waves") or []:
-        say(f"warning: wave {name} takes no host now")
-    if dig(found, "policy", "auto_rollback"):
-        say("if hosts fail, the channel rolls back by itself (auto_rollback)")
+        output.say(f"warning: wave {name} takes no host now")
+    if output.dig(found, "policy", "auto_rollback"):
+        output.say("if hosts fail, the channel rolls back by itself (auto_rollback)")
     for held in found.get("holds") or []:
-        say(f"warning: its orders would wait. {held}")
+        output.say(f"warning: its orders would wait. {held}")
     unstaged = found.get("unstaged") or []
     if unstaged:
-        say(f"in no wave: {text([_host(host) for host in unstaged[:20]])}")
+        output.say(f"in no wave: {output.text([_host(host) for host in unstaged[:20]])}")
 
 
 def _say_windows(start: Any) -> None:
     """Which maintenance window the wave waits for, if it does."""
     if start.get("sentence"):
         when = f"{start['at']}" if start.get("at") else "never, as windows are now"
-        say(f"  at the earliest: {when}. {start['sentence']}")
+        output.say(f"  at the earliest: {when}. {start['sentence']}")
 
 
 def _host(host: Any) -> str:
@@ -177,15 +152,15 @@ def _host(host: Any) -> str:
 
 
 @rollout.command("simulate")
-@click.argument("channel", shell_complete=CHANNELS)
+@click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @click.argument("release")
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed, the same run.")
 @click.option("--fail", "failing", multiple=True, metavar="HOST", help="A host whose probes fail.")
 @click.option("--from-history", is_flag=True, help="Hosts fail as often as in the last rollouts.")
-@start_option
-@with_context
+@cli_context.start_option
+@cli_context.with_context
 def simulate(
-    context: CommandContext,
+    context: cli_context.CommandContext,
     channel: str,
     release: str,
     seed: int,
@@ -200,43 +175,44 @@ def simulate(
     """
     body: dict[str, Any] = {"channel": channel, "release_id": release, "seed": seed}
     body |= {"failing": list(failing)} | ({"from_history": True} if from_history else {})
-    body |= {} if start_at is None else {"start_at": api_start(start_at)}
-    found = context.client.write("POST", at("rollouts", "simulate"), body).json()
+    body |= {} if start_at is None else {"start_at": times.api_start(start_at)}
+    found = context.client.write("POST", paths.at("rollouts", "simulate"), body).json()
     if not context.is_for_people:
         context.card(found, [])
         return
     for stretch in found.get("held") or []:
-        say(describe_stretch(stretch))
+        output.say(describe_stretch(stretch))
     for moment in found.get("timeline") or []:
-        say(f"{moment.get('seconds', 0):>7} s  {text(moment.get('what'))}")
-    end = paint([span(StateCell(str(found.get("state"))))])
-    say(f"ends {end} after {found.get('seconds', 0)} s")
+        output.say(f"{moment.get('seconds', 0):>7} s  {output.text(moment.get('what'))}")
+    end = live_view.paint([live_view.span(output.StateCell(str(found.get("state"))))])
+    output.say(f"ends {end} after {found.get('seconds', 0)} s")
     for held in found.get("holds") or []:
-        say(f"warning: its orders would wait first. {held}")
+        output.say(f"warning: its orders would wait first. {held}")
 
 
-def describe_stretch(stretch: Item) -> str:
+def describe_stretch(stretch: output.Item) -> str:
     """When hosts get no order, and what holds them."""
     by = f"window {stretch['window_id']}" if stretch.get("window_id") else stretch["by"]
-    span = f"{duration(stretch['begins'])} to {duration(stretch['ends'])} after the opening"
-    return f"held by the {by}: {counted(stretch['hosts'], 'host')}, {span}"
+    span = f"{symbols.duration(stretch['begins'])} to {symbols.duration(stretch['ends'])}"
+    hosts = output.counted(stretch["hosts"], "host")
+    return f"held by the {by}: {hosts}, {span} after the opening"
 
 
 @rollout.command("open", hidden=True)
-@click.argument("channel", shell_complete=CHANNELS)
+@click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @click.argument("release")
-@reason(required=False)
-@version_option
-@wait_option
-@break_glass_option
-@with_context
+@cli_context.reason(required=False)
+@cli_context.version_option
+@waiting.wait_option
+@cli_context.break_glass_option
+@cli_context.with_context
 def open_one(
-    context: CommandContext,
+    context: cli_context.CommandContext,
     channel: str,
     release: str,
     reason: str | None,
     version: int | None,
-    wait: WaitOption,
+    wait: waiting.WaitOption,
 ) -> None:
     """Open a rollout of RELEASE on CHANNEL: the same as channel promote."""
     request_promotion(
@@ -245,20 +221,22 @@ def open_one(
 
 
 @rollout.command("list")
-@click.option("--channel", shell_complete=CHANNELS, help="Only those of this channel.")
+@click.option(
+    "--channel", shell_complete=channel_policy.CHANNELS, help="Only those of this channel."
+)
 @click.option("--state", type=click.Choice(tuple(STATES)), help="Only those in this state.")
 @click.option(
     "--outcome",
     "outcomes",
     metavar="OUTCOME,…",
-    help=f"Only those that ended so: {', '.join(OUTCOMES)}.",
+    help=f"Only those that ended so: {', '.join(waiting.OUTCOMES)}.",
 )
 @click.option("--since", metavar="TIME", help="Only those opened since: 30d, 12h, a date or time.")
 @click.option("--had-failures", is_flag=True, help="Only those in which a host failed.")
-@watch_option
-@with_context
+@cli_context.watch_option
+@cli_context.with_context
 def list_all(
-    context: CommandContext,
+    context: cli_context.CommandContext,
     channel: str | None,
     state: str | None,
     outcomes: str | None,
@@ -271,11 +249,13 @@ def list_all(
         "channel": channel,
         "state": None if state is None else STATES[state],
         "outcome": outcomes,
-        "since": None if since is None else as_api_time(parse_time(since, datetime.now(UTC))),
+        "since": None
+        if since is None
+        else times.as_api_time(times.parse_time(since, datetime.now(UTC))),
         "had_failures": "true" if had_failures else None,
     }
     context.shown(
-        lambda: list(context.client.items(at("rollouts"), query)),
+        lambda: list(context.client.items(paths.at("rollouts"), query)),
         COLUMNS,
         watch=watch,
         empty="no rollout; try: tidegate channel promote CHANNEL RELEASE",
@@ -286,15 +266,15 @@ def list_all(
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @click.option("--hosts", is_flag=True, help="Its hosts, each with its state.")
 @click.option("--state", type=click.Choice(tuple(HOST_STATES)), help="With --hosts: only those so.")
-@watch_option
-@with_context
+@cli_context.watch_option
+@cli_context.with_context
 def show(
-    context: CommandContext, rollout: str, hosts: bool, state: str | None, watch: bool
+    context: cli_context.CommandContext, rollout: str, hosts: bool, state: str | None, watch: bool
 ) -> None:
     """Show ROLLOUT with its waves, or with its hosts."""
     rollout_id = id_of(context, rollout)
     if hosts:
-        path = at("rollouts", rollout_id, "hosts")
+        path = paths.at("rollouts", rollout_id, "hosts")
         wanted = None if state is None else HOST_STATES[state]
         context.shown(
             lambda: list(context.client.items(path, {"state": wanted})),
@@ -303,68 +283,70 @@ def show(
             empty="no host has an order yet",
         )
     elif watch:
-        follow(
-            lambda: context.get(at("rollouts", rollout_id)), rollout_frame, output=context.output
+        live_view.follow(
+            lambda: context.get(paths.at("rollouts", rollout_id)),
+            waiting.rollout_frame,
+            output=context.output,
         )
     else:
-        found = context.get(at("rollouts", rollout_id))
+        found = context.get(paths.at("rollouts", rollout_id))
         if not context.is_for_people:
             context.card(found, [])
             return
-        for line in rollout_frame(found):
-            say(paint(line))
+        for line in waiting.rollout_frame(found):
+            output.say(live_view.paint(line))
 
 
 @rollout.command("watch")
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @click.option("--timeout", type=click.IntRange(1), metavar="SECONDS", help="No longer than this.")
-@with_context
-def watch(context: CommandContext, rollout: str, timeout: int | None) -> None:
+@cli_context.with_context
+def watch(context: cli_context.CommandContext, rollout: str, timeout: int | None) -> None:
     """Watch the waves of ROLLOUT until it ends. The exit code is that of --wait."""
     rollout_id = id_of(context, rollout)
     if timeout is not None:
-        wait_for_rollout(context, rollout_id, WaitOption(True, timeout))
+        waiting.wait_for_rollout(context, rollout_id, waiting.WaitOption(True, timeout))
         return
-    found = follow(
-        lambda: context.get(at("rollouts", rollout_id)),
-        rollout_frame,
+    found = live_view.follow(
+        lambda: context.get(paths.at("rollouts", rollout_id)),
+        waiting.rollout_frame,
         output=context.output,
-        until=lambda found: found["state"] in ENDS,
+        until=lambda found: found["state"] in waiting.ENDS,
     )
-    exit_by_outcome(rollout_id, found)
+    waiting.exit_by_outcome(rollout_id, found)
 
 
 def _steered(
-    context: CommandContext, rollout: str, verb: str, body: dict[str, Any], line: str
+    context: cli_context.CommandContext, rollout: str, verb: str, body: dict[str, Any], line: str
 ) -> None:
     rollout_id = id_of(context, rollout)
-    answer = context.client.write("POST", at("rollouts", rollout_id, verb), body)
+    answer = context.client.write("POST", paths.at("rollouts", rollout_id, verb), body)
     context.done(answer, f"{rollout_id} {line}")
 
 
 @rollout.command("pause")
 @click.argument("rollout", shell_complete=ROLLOUTS)
-@reason(required=True)
-@with_context
-def pause(context: CommandContext, rollout: str, reason: str) -> None:
+@cli_context.reason(required=True)
+@cli_context.with_context
+def pause(context: cli_context.CommandContext, rollout: str, reason: str) -> None:
     """Pause the rollout: no order and no wave until it is resumed."""
     _steered(context, rollout, "pause", {"reason": reason}, "is paused")
 
 
 @rollout.command("resume")
 @click.argument("rollout", shell_complete=ROLLOUTS)
-@reason(required=True)
-@with_context
-def resume(context: CommandContext, rollout: str, reason: str) -> None:
+@cli_context.reason(required=True)
+@cli_context.with_context
+def resume(context: cli_context.CommandContext, rollout: str, reason: str) -> None:
     """Resume a paused rollout. A halted one needs rollout clear."""
     _steered(context, rollout, "resume", {"reason": reason}, "is resumed")
 
 
 @rollout.command("abort")
 @click.argument("rollout", shell_complete=ROLLOUTS)
-@reason(required=True)
-@with_context
-def abort(context: CommandContext, rollout: str, reason: str) -> None:
+@cli_context.reason(required=True)
+@cli_context.with_context
+def abort(context: cli_context.CommandContext, rollout: str, reason: str) -> None:
     """Abort the rollout: nothing more is dispatched. The channel keeps its release."""
     channel = rollout.partition("@")[0]
     line = f"is aborted; next: tidegate channel promote {channel} RELEASE"
@@ -374,20 +356,24 @@ def abort(context: CommandContext, rollout: str, reason: str) -> None:
 @rollout.command("retry")
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @click.argument("hosts", nargs=-1)
-@reason(required=True)
-@wait_option
-@break_glass_option
-@with_context
+@cli_context.reason(required=True)
+@waiting.wait_option
+@cli_context.break_glass_option
+@cli_context.with_context
 def retry(
-    context: CommandContext, rollout: str, hosts: tuple[str, ...], reason: str, wait: WaitOption
+    context: cli_context.CommandContext,
+    rollout: str,
+    hosts: tuple[str, ...],
+    reason: str,
+    wait: waiting.WaitOption,
 ) -> None:
     """Try the hosts of a halted rollout again that failed or rolled back: all, or only HOSTS."""
     rollout_id = id_of(context, rollout)
     body: dict[str, Any] = {"reason": reason} | ({"hosts": list(hosts)} if hosts else {})
-    answer = context.client.write("POST", at("rollouts", rollout_id, "retry"), body)
+    answer = context.client.write("POST", paths.at("rollouts", rollout_id, "retry"), body)
     context.done(answer, f"{rollout_id} is tried again")
     if wait.is_asked:
-        wait_for_rollout(context, rollout_id, wait)
+        waiting.wait_for_rollout(context, rollout_id, wait)
 
 
 @rollout.command("clear")
@@ -399,11 +385,15 @@ def retry(
     help="Retry its hosts, waive the named hosts, or give the rollout up.",
 )
 @click.option("--host", "hosts", multiple=True, help="A host to retry or waive. Repeatable.")
-@reason(required=True)
-@break_glass_option
-@with_context
+@cli_context.reason(required=True)
+@cli_context.break_glass_option
+@cli_context.with_context
 def clear(
-    context: CommandContext, rollout: str, mode: str, hosts: tuple[str, ...], reason: str
+    context: cli_context.CommandContext,
+    rollout: str,
+    mode: str,
+    hosts: tuple[str, ...],
+    reason: str,
 ) -> None:
     """Clear a halted rollout after you looked at it."""
     body = {"mode": mode, "reason": reason, "hosts": list(hosts)}
@@ -413,9 +403,9 @@ def clear(
 @rollout.command("skip")
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @click.argument("host")
-@reason(required=True)
-@with_context
-def skip(context: CommandContext, rollout: str, host: str, reason: str) -> None:
+@cli_context.reason(required=True)
+@cli_context.with_context
+def skip(context: cli_context.CommandContext, rollout: str, host: str, reason: str) -> None:
     """Continue without HOST. It gets the release later, when the rollout has succeeded."""
     body = {"host_id": host, "reason": reason}
     _steered(context, rollout, "skip", body, f"continues without {host}")
@@ -428,22 +418,22 @@ OVERRIDABLE = ("edges", "freeze", "hold", "window", "start-at", "freshness")
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @click.option("--gate", required=True, type=click.Choice(OVERRIDABLE), help="What it passes.")
 @click.option("--until", metavar="TIME", help="Only until then: 2h, 18:00 or 2026-12-24T18:00:00Z.")
-@reason(required=True)
-@break_glass_option
-@with_context
+@cli_context.reason(required=True)
+@cli_context.break_glass_option
+@cli_context.with_context
 def override(
-    context: CommandContext, rollout: str, gate: str, until: str | None, reason: str
+    context: cli_context.CommandContext, rollout: str, gate: str, until: str | None, reason: str
 ) -> None:
     """Let ROLLOUT pass a gate, whatever it says. This needs the permission emergency."""
-    body = {"gate": gate, "until": api_start(until), "reason": reason}
+    body = {"gate": gate, "until": times.api_start(until), "reason": reason}
     _steered(context, rollout, "override", body, f"passes {gate}")
 
 
 @rollout.command("continue")
 @click.argument("rollout", shell_complete=ROLLOUTS)
-@reason(required=False)
-@with_context
-def continue_wave(context: CommandContext, rollout: str, reason: str | None) -> None:
+@cli_context.reason(required=False)
+@cli_context.with_context
+def continue_wave(context: cli_context.CommandContext, rollout: str, reason: str | None) -> None:
     """Let the next wave go, which waits for a person."""
     _steered(context, rollout, "continue", {"reason": reason or ""}, "continues")
 
@@ -451,10 +441,10 @@ def continue_wave(context: CommandContext, rollout: str, reason: str | None) -> 
 @rollout.command("skip-wave")
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @click.argument("wave")
-@reason(required=True)
-@break_glass_option
-@with_context
-def skip_wave(context: CommandContext, rollout: str, wave: str, reason: str) -> None:
+@cli_context.reason(required=True)
+@cli_context.break_glass_option
+@cli_context.with_context
+def skip_wave(context: cli_context.CommandContext, rollout: str, wave: str, reason: str) -> None:
     """Continue without WAVE: its hosts that have no order get none of this rollout.
 
     WAVE is its name, or its number from 1. You need the permission emergency.
@@ -465,10 +455,10 @@ def skip_wave(context: CommandContext, rollout: str, wave: str, reason: str) -> 
 
 @rollout.command("promote-all")
 @click.argument("rollout", shell_complete=ROLLOUTS)
-@reason(required=True)
-@break_glass_option
-@with_context
-def promote_all(context: CommandContext, rollout: str, reason: str) -> None:
+@cli_context.reason(required=True)
+@cli_context.break_glass_option
+@cli_context.with_context
+def promote_all(context: cli_context.CommandContext, rollout: str, reason: str) -> None:
     """Let every wave go now: no delay, no manual wave, no wait for the waves before.
 
     Gates, budgets and soaks stay. You need the permission emergency.
@@ -479,26 +469,26 @@ def promote_all(context: CommandContext, rollout: str, reason: str) -> None:
 @rollout.command("explain")
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @click.option("--host", help="Why this host waits.")
-@with_context
-def explain(context: CommandContext, rollout: str, host: str | None) -> None:
+@cli_context.with_context
+def explain(context: cli_context.CommandContext, rollout: str, host: str | None) -> None:
     """Explain why it waits: every gate, its verdict, and the fact or row that decides it."""
     rollout_id = id_of(context, rollout)
-    found = context.get(at("rollouts", rollout_id, "explain"), host_id=host)
+    found = context.get(paths.at("rollouts", rollout_id, "explain"), host_id=host)
     if not context.is_for_people:
         context.card(found, [])
         return
-    for line in explain_lines(found):
-        say(paint(line))
+    for line in gates.explain_lines(found):
+        output.say(live_view.paint(line))
 
 
 @rollout.command("events")
 @click.argument("rollout", shell_complete=ROLLOUTS)
-@with_context
-def events(context: CommandContext, rollout: str) -> None:
+@cli_context.with_context
+def events(context: cli_context.CommandContext, rollout: str) -> None:
     """What happened to ROLLOUT and its hosts, in order."""
-    path = at("rollouts", id_of(context, rollout), "events")
+    path = paths.at("rollouts", id_of(context, rollout), "events")
     if not context.is_for_people:
         context.list(context.client.items(path), (), empty="")
         return
     items = list(context.client.items(path))
-    context.list(items, columns(items), empty="nothing happened yet")
+    context.list(items, rollout_events.columns(items), empty="nothing happened yet")

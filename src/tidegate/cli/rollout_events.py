@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from tidegate.cli.output import Column, Item, column, counted, dig, person_column, text, time_column
-from tidegate.cli.symbols import state_word
+from tidegate.cli import output, symbols
 
 # Members that are no news to a person: shown by other columns, or only of use to programs.
 QUIET: Final = frozenset(
@@ -27,43 +26,47 @@ STATES: Final = frozenset({"from", "to", "state"})
 Data = dict[str, Any]
 
 
-def columns(items: Sequence[Item]) -> tuple[Column, ...]:
+def columns(items: Sequence[output.Item]) -> tuple[output.Column, ...]:
     """The columns of a table of these events. The artifact of the rollout is named as its release:
     commands take that name, and people know it.
     """
     opened = next((item for item in items if _type(item) == "RolloutOpened"), None)
-    target, release = (dig(opened, "data", name) for name in ("target_closure", "target_ref"))
+    target, release = (
+        output.dig(opened, "data", name) for name in ("target_closure", "target_ref")
+    )
     names = {str(target): str(release)} if target and release else {}
     return (
-        column("POSITION", "position"),
-        time_column("TIME", "time"),
-        Column("WHAT", _type),
-        Column("HOST", lambda item: text(dig(item, "data", "host_id"))),
-        Column("SAYS", lambda item: describe_event(item, names)),
-        person_column("BY", "actor"),
+        output.column("POSITION", "position"),
+        output.time_column("TIME", "time"),
+        output.Column("WHAT", _type),
+        output.Column("HOST", lambda item: output.text(output.dig(item, "data", "host_id"))),
+        output.Column("SAYS", lambda item: describe_event(item, names)),
+        output.person_column("BY", "actor"),
     )
 
 
-def _type(item: Item) -> str:
+def _type(item: output.Item) -> str:
     return str(item["type"]).removeprefix("tidegate.")
 
 
-def describe_event(item: Item, names: dict[str, str]) -> str:
+def describe_event(item: output.Item, names: dict[str, str]) -> str:
     """What an event says beside who, where and when. ``names``: digest → release."""
     data = {
         key: names.get(value, value) if isinstance(value, str) else value
-        for key, value in (dig(item, "data") or {}).items()
+        for key, value in (output.dig(item, "data") or {}).items()
     }
     special = _SPECIAL.get(_type(item))
     if special is not None:
-        return text(special(data))
-    return text({key: _member(key, value) for key, value in data.items() if key not in QUIET})
+        return output.text(special(data))
+    return output.text(
+        {key: _member(key, value) for key, value in data.items() if key not in QUIET}
+    )
 
 
 def _member(name: str, value: Any) -> Any:
     if name in WAVES and isinstance(value, int):
         return value + 1
-    return state_word(value) if name in STATES and isinstance(value, str) else value
+    return symbols.state_word(value) if name in STATES and isinstance(value, str) else value
 
 
 def _because(data: Data) -> str:
@@ -73,22 +76,22 @@ def _because(data: Data) -> str:
 def _opened(data: Data) -> str:
     waves = data.get("waves") or []
     hosts = sum(wave.get("hosts", 0) for wave in waves)
-    size = f"{counted(hosts, 'host')} in {counted(len(waves), 'wave')}"
+    size = f"{output.counted(hosts, 'host')} in {output.counted(len(waves), 'wave')}"
     return f"{data.get('target_ref')} to {size}{_because(data)}"
 
 
 def _moved(data: Data) -> str:
     before, after = data.get("from"), str(data.get("to"))
     if before in (None, after):
-        return f"{state_word(after)}{_because(data)}"
-    return f"{state_word(str(before))} → {state_word(after)}{_because(data)}"
+        return f"{symbols.state_word(after)}{_because(data)}"
+    return f"{symbols.state_word(str(before))} → {symbols.state_word(after)}{_because(data)}"
 
 
 def _concluded(data: Data) -> str:
     counts = data.get("counts") or {}
     how = str(data.get("outcome")).replace("_", " ")
     done, hosts = counts.get("converged", 0), counts.get("hosts", 0)
-    return f"{how}: {done} of {counted(hosts, 'host')} run {data.get('target_ref')}"
+    return f"{how}: {done} of {output.counted(hosts, 'host')} run {data.get('target_ref')}"
 
 
 def _gate(data: Data) -> str:
@@ -102,7 +105,7 @@ def _probe(data: Data) -> str:
 
 
 def _probes(data: Data) -> str:
-    return text([probe.get("probe_name") for probe in data.get("probes") or []])
+    return output.text([probe.get("probe_name") for probe in data.get("probes") or []])
 
 
 _SPECIAL: Final[dict[str, Callable[[Data], str]]] = {

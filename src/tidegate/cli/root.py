@@ -10,14 +10,13 @@ from typing import Final, NoReturn
 import click
 
 from tidegate import __version__
-from tidegate.cli.exit_codes import CommandExit, ExitCode, exit_code_of, problem_of
-from tidegate.cli.lazy_groups import Lazy, LazyGroup, ReaderGone
+from tidegate.cli import exit_codes, lazy_groups
 from tidegate.errors import TidegateError
 
 WIDTH_MAX: Final = 100
 COMPLETION: Final = "_TIDEGATE_COMPLETE"  # set by the scripts that click makes for shells
 _HERE: Final = "tidegate.cli"
-ACCESS: Final[Mapping[str, Lazy]] = {
+ACCESS: Final[Mapping[str, lazy_groups.Lazy]] = {
     "setup": (f"{_HERE}.access:setup", "Set up a new installation with its one-time code."),
     "login": (f"{_HERE}.access:login", "Sign in and save a token for later commands."),
     "logout": (f"{_HERE}.access:logout", "Revoke the saved token and delete it."),
@@ -25,7 +24,7 @@ ACCESS: Final[Mapping[str, Lazy]] = {
     "whoami": (f"{_HERE}.access:whoami", "Show who you are signed in as, and your permissions."),
     "completion": (f"{_HERE}.completion:completion", "Print the completion script of a shell."),
 }
-NOUNS: Final[Mapping[str, Lazy]] = {
+NOUNS: Final[Mapping[str, lazy_groups.Lazy]] = {
     "repo": (f"{_HERE}.repo:repo", "Repositories: who must approve what."),
     "rev": (f"{_HERE}.revisions.commands:rev", "Package revisions: draft, review, publish."),
     "channel": (f"{_HERE}.channel:channel", "Channels: what is authoritative, and for whom."),
@@ -57,11 +56,11 @@ ENDINGS: Final = """Exit codes: 0 done, 1 refused, 2 usage, 3 conflict, 4 not fo
 approve."""
 
 
-def root(commands: Mapping[str, Lazy]) -> click.Group:
+def root(commands: Mapping[str, lazy_groups.Lazy]) -> click.Group:
     """The group of all commands; ``commands`` are those that start the rest, by where they are."""
     from tidegate.cli.context import CommandContext, shared_options
 
-    group = LazyGroup(
+    group = lazy_groups.LazyGroup(
         name="tidegate",
         help=HELP,
         epilog=ENDINGS,
@@ -89,7 +88,7 @@ def root(commands: Mapping[str, Lazy]) -> click.Group:
     return group
 
 
-def app(commands: Mapping[str, Lazy], args: Sequence[str] | None = None) -> NoReturn:
+def app(commands: Mapping[str, lazy_groups.Lazy], args: Sequence[str] | None = None) -> NoReturn:
     """Run the command that the arguments name, and exit."""
     try:
         sys.exit(run(commands, args))
@@ -101,7 +100,7 @@ def app(commands: Mapping[str, Lazy], args: Sequence[str] | None = None) -> NoRe
         raise
 
 
-def run(commands: Mapping[str, Lazy], args: Sequence[str] | None = None) -> int:
+def run(commands: Mapping[str, lazy_groups.Lazy], args: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name; the exit code says what became of it."""
     _never_fail_to_print()
     group = root(commands)
@@ -109,36 +108,38 @@ def run(commands: Mapping[str, Lazy], args: Sequence[str] | None = None) -> int:
     try:
         result = group.main(given, prog_name="tidegate", standalone_mode=False)
         sys.stdout.flush()
-    except CommandExit as stop:
+    except exit_codes.CommandExit as stop:
         return print_exit(stop, given)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help())
-        return ExitCode.USAGE
+        return exit_codes.ExitCode.USAGE
     except click.UsageError as error:
         return print_exit(_usage(error), given)
     except click.ClickException as error:
-        ended = CommandExit(ExitCode.USAGE, error.format_message(), "tidegate --help")
+        ended = exit_codes.CommandExit(
+            exit_codes.ExitCode.USAGE, error.format_message(), "tidegate --help"
+        )
         return print_exit(ended, given)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
-        return ExitCode.INTERRUPTED
-    except (BrokenPipeError, ReaderGone):
+        return exit_codes.ExitCode.INTERRUPTED
+    except (BrokenPipeError, lazy_groups.ReaderGone):
         # Nothing is left to tell, not even when the interpreter flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.DONE
+        return exit_codes.ExitCode.DONE
     except TidegateError as error:
-        code = exit_code_of(error)
-        ended = CommandExit(
+        code = exit_codes.exit_code_of(error)
+        ended = exit_codes.CommandExit(
             code,
             f"{error.detail} [{error.code}]",
             "tidegate doctor",
-            problem=problem_of(type(error), code, error.detail, **error.facts),
+            problem=exit_codes.problem_of(type(error), code, error.detail, **error.facts),
         )
         return print_exit(ended, given)
-    return result if isinstance(result, int) else ExitCode.DONE
+    return result if isinstance(result, int) else exit_codes.ExitCode.DONE
 
 
-def print_exit(stop: CommandExit, args: Sequence[str] = ()) -> int:
+def print_exit(stop: exit_codes.CommandExit, args: Sequence[str] = ()) -> int:
     """Print on standard error why the command ends, and what to try.
 
     With ``-o json`` or ``jsonl`` that is one line: a problem document.
@@ -175,9 +176,11 @@ def _wants_json(args: Sequence[str]) -> bool:
     return found in ("json", "jsonl")
 
 
-def _usage(error: click.UsageError) -> CommandExit:
+def _usage(error: click.UsageError) -> exit_codes.CommandExit:
     path = error.ctx.command_path if error.ctx else "tidegate"
-    return CommandExit(ExitCode.USAGE, error.format_message(), f"{path} --help")
+    return exit_codes.CommandExit(
+        exit_codes.ExitCode.USAGE, error.format_message(), f"{path} --help"
+    )
 
 
 def _columns() -> int:

@@ -4,45 +4,49 @@ from __future__ import annotations
 
 import click
 
-from tidegate.cli.context import CommandContext, VerbCommand, watch_option, with_context
-from tidegate.cli.exit_codes import ExitCode
-from tidegate.cli.live_view import Line, follow, paint, table_lines
-from tidegate.cli.output import Cell, Item, StateCell, say, text
-from tidegate.cli.paths import at
-from tidegate.cli.symbols import clean
-from tidegate.cli.waiting import OUTCOMES, progress_text
+from tidegate.cli import (
+    context as cli_context,
+    exit_codes,
+    live_view,
+    output,
+    paths,
+    symbols,
+    waiting,
+)
 
 TITLES = ("CHANNEL", "WANTED", "HOSTS ON IT", "SILENT", "NEWEST ROLLOUT")
 
 
-def newest_cell(item: Item) -> Cell:
+def newest_cell(item: output.Item) -> output.Cell:
     """What the newest rollout of a channel does, or how it ended."""
     if item.get("held_by"):
-        return StateCell("held", "Held")
+        return output.StateCell("held", "Held")
     if item.get("outcome"):
-        return StateCell(str(item["outcome"]), OUTCOMES.get(str(item["outcome"]), ""))
+        return output.StateCell(
+            str(item["outcome"]), waiting.OUTCOMES.get(str(item["outcome"]), "")
+        )
     if not item.get("rollout_id"):
         return "–"
     state = str(item.get("state"))
     if state in ("Reverted", "Failed"):
-        return StateCell(state, "Stopped")
+        return output.StateCell(state, "Stopped")
     if item.get("progress"):
-        return StateCell(state, f"Rolling out, {progress_text(item['progress'])}")
-    return StateCell(state, f"Rolling out, wave {item['wave']} of {item['waves']}")
+        return output.StateCell(state, f"Rolling out, {waiting.progress_text(item['progress'])}")
+    return output.StateCell(state, f"Rolling out, wave {item['wave']} of {item['waves']}")
 
 
-def _said(item: Item, mark: str, colour: str) -> list[Line]:
+def _said(item: output.Item, mark: str, colour: str) -> list[live_view.Line]:
     """What is said of a channel, or of none, and the next command."""
-    where = f"{clean(item['channel'])}: " if item.get("channel") else ""
+    where = f"{symbols.clean(item['channel'])}: " if item.get("channel") else ""
     return [
-        [(f"{mark} {where}{clean(item['says'])}", colour)],
-        [(f"    next: {clean(item['next'])}", "default")],
+        [(f"{mark} {where}{symbols.clean(item['says'])}", colour)],
+        [(f"    next: {symbols.clean(item['next'])}", "default")],
     ]
 
 
-def frame(found: Item) -> list[Line]:
+def frame(found: output.Item) -> list[live_view.Line]:
     """The screen."""
-    lines: list[Line] = []
+    lines: list[live_view.Line] = []
     notices = found.get("notices") or []
     if found["is_well"]:
         lines.append([("✔ Nothing needs you." if notices else "✔ All is well.", "green")])
@@ -63,40 +67,40 @@ def frame(found: Item) -> list[Line]:
         lines.append([(" · ".join(said), "default")])
     table = [
         (
-            text(item["channel"]),
-            text(item.get("wanted")),
+            output.text(item["channel"]),
+            output.text(item.get("wanted")),
             f"{item['on_wanted']}/{item['hosts']}",
-            text(item["silent"] or "–"),
+            output.text(item["silent"] or "–"),
             newest_cell(item),
         )
         for item in found["channels"]
     ]
     if table:
-        lines += [[("", "default")], *table_lines(TITLES, table)]
+        lines += [[("", "default")], *live_view.table_lines(TITLES, table)]
     else:
         lines.append([("no channel yet; try: tidegate channel create --help", "default")])
     return lines
 
 
-@click.command("status", cls=VerbCommand)
-@watch_option
-@with_context
-def status(context: CommandContext, watch: bool) -> None:
+@click.command("status", cls=cli_context.VerbCommand)
+@cli_context.watch_option
+@cli_context.with_context
+def status(context: cli_context.CommandContext, watch: bool) -> None:
     """Show every channel, what is under way and what needs you, on one screen.
 
     It names the requests and proposals that wait for your approval, and freezes and holds.
     Exits with 0 if nothing needs you and with 1 if something does. What ends by itself, such as a
     soak, and what waits for other people is shown and is no error.
     """
-    path = at("status")
+    path = paths.at("status")
     if watch:
-        follow(lambda: context.get(path), frame, output=context.output)
+        live_view.follow(lambda: context.get(path), frame, output=context.output)
         return
     found = context.get(path)
     if context.is_for_people:
         for line in frame(found):
-            say(paint(line))
+            output.say(live_view.paint(line))
     else:
         context.card(found, [])
     if not found["is_well"]:
-        click.get_current_context().exit(int(ExitCode.REFUSED))
+        click.get_current_context().exit(int(exit_codes.ExitCode.REFUSED))

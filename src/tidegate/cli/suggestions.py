@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.cli.paths import at
-from tidegate.cli.symbols import clean
+from tidegate.cli import exit_codes, paths, symbols
 
 if TYPE_CHECKING:
     from tidegate.cli.client import ApiClient
@@ -26,9 +24,9 @@ LISTS: Final = {
 NAMES_MAX: Final = "200"
 
 
-def with_suggestion(client: ApiClient, stop: CommandExit) -> CommandExit:
+def with_suggestion(client: ApiClient, stop: exit_codes.CommandExit) -> exit_codes.CommandExit:
     """The same end of a command, with the name that was probably meant."""
-    if stop.code is not ExitCode.NOT_FOUND:
+    if stop.code is not exit_codes.ExitCode.NOT_FOUND:
         return stop
     for member, (path, name) in LISTS.items():
         wrong = stop.problem.get(member)
@@ -42,16 +40,18 @@ def _closest(client: ApiClient, path: str, name: str, wrong: str) -> str | None:
     from difflib import get_close_matches
 
     try:
-        page = client.get(at(path), {"limit": NAMES_MAX}).json()
-    except CommandExit:
+        page = client.get(paths.at(path), {"limit": NAMES_MAX}).json()
+    except exit_codes.CommandExit:
         return None  # without the permission to list them there is nothing to suggest
     known = [str(item[name]) for item in page.get("items") or [] if name in item]
     close = get_close_matches(wrong, known, n=1)
     return close[0] if close and close[0] != wrong else None
 
 
-def _say(stop: CommandExit, meant: str) -> CommandExit:
+def _say(stop: exit_codes.CommandExit, meant: str) -> exit_codes.CommandExit:
     line, bracket, code = stop.detail.rpartition(" [")
     line = line if bracket else stop.detail
-    detail = f"{line}: did you mean {clean(meant)}?{bracket}{code if bracket else ''}"
-    return CommandExit(stop.code, detail, *stop.tries, more=stop.more, problem=stop.problem)
+    detail = f"{line}: did you mean {symbols.clean(meant)}?{bracket}{code if bracket else ''}"
+    return exit_codes.CommandExit(
+        stop.code, detail, *stop.tries, more=stop.more, problem=stop.problem
+    )

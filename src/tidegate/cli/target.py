@@ -11,25 +11,21 @@ import re
 
 import click
 
-from tidegate.cli.completion import names
-from tidegate.cli.context import CommandContext, NounGroup, with_context
-from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.cli.output import column, note, say
-from tidegate.cli.paths import at
+from tidegate.cli import completion, context as cli_context, exit_codes, output, paths
 
 # What each kind calls the place that its work goes to.
 PLACES = {"webhook": "url", "command": "program", "file": "directory"}
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
-TARGETS = names("/v1/targets", "name")
+TARGETS = completion.names("/v1/targets", "name")
 COLUMNS = (
-    column("TARGET", "name"),
-    column("KIND", "kind"),
-    column("GOES TO", "to"),
-    column("OBSERVED", "observable"),
+    output.column("TARGET", "name"),
+    output.column("KIND", "kind"),
+    output.column("GOES TO", "to"),
+    output.column("OBSERVED", "observable"),
 )
 
 
-@click.group(cls=NounGroup)
+@click.group(cls=cli_context.NounGroup)
 def target() -> None:
     """Where outbox work goes: webhooks, programs, files."""
 
@@ -49,9 +45,13 @@ def target() -> None:
     metavar="FILE",
     help="Of a webhook: the file with its secret, whsec_… as in Standard Webhooks.",
 )
-@with_context
+@cli_context.with_context
 def add(
-    context: CommandContext, name: str, kind: str, place: tuple[str, ...], secret_file: str | None
+    context: cli_context.CommandContext,
+    name: str,
+    kind: str,
+    place: tuple[str, ...],
+    secret_file: str | None,
 ) -> None:
     """Print the section of the server's configuration file that adds the target NAME.
 
@@ -60,12 +60,12 @@ def add(
     """
     members = _members(name, kind, place, secret_file)
     if context.is_for_people:
-        say(f"[targets.{name}]")
+        output.say(f"[targets.{name}]")
         for member, value in members.items():
-            say(f"{member} = {json.dumps(value, ensure_ascii=False)}")
+            output.say(f"{member} = {json.dumps(value, ensure_ascii=False)}")
     else:
         context.done({"targets": {name: members}}, "")
-    note(
+    output.note(
         "append this to the file of serve --config and restart the server; "
         f"next: tidegate target test {name}"
     )
@@ -78,20 +78,24 @@ def _members(
     again = "tidegate target create --help"
     if not NAME.fullmatch(name):
         said = f"{name!r} is no name of an operation: small letters, digits, _ and -, 63 at most"
-        raise CommandExit(ExitCode.USAGE, said, again)
+        raise exit_codes.CommandExit(exit_codes.ExitCode.USAGE, said, again)
     if not all(word and word.isprintable() for word in (*place, secret_file or "-")):
-        raise CommandExit(
-            ExitCode.USAGE, "--to and --secret-file are printable, and not empty", again
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.USAGE, "--to and --secret-file are printable, and not empty", again
         )
     if kind == "webhook" and secret_file is None:
-        raise CommandExit(
-            ExitCode.USAGE, "a webhook needs a --secret-file, with whsec_ and base64", again
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.USAGE,
+            "a webhook needs a --secret-file, with whsec_ and base64",
+            again,
         )
     if kind != "webhook" and secret_file is not None:
-        raise CommandExit(ExitCode.USAGE, f"a {kind} has no secret", again)
+        raise exit_codes.CommandExit(exit_codes.ExitCode.USAGE, f"a {kind} has no secret", again)
     if kind != "command" and len(place) > 1:
-        raise CommandExit(
-            ExitCode.USAGE, f"a {kind} has one address; --to was given {len(place)} times", again
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.USAGE,
+            f"a {kind} has one address; --to was given {len(place)} times",
+            again,
         )
     members: dict[str, str | list[str]] = {
         "kind": kind,
@@ -103,31 +107,31 @@ def _members(
 
 
 @target.command("list")
-@with_context
-def list_all(context: CommandContext) -> None:
+@cli_context.with_context
+def list_all(context: cli_context.CommandContext) -> None:
     """List the targets of the server's settings, without their secrets."""
     empty = "no target; try: tidegate target create --help"
-    context.list(context.client.items(at("targets")), COLUMNS, empty=empty)
+    context.list(context.client.items(paths.at("targets")), COLUMNS, empty=empty)
 
 
 @target.command("show")
 @click.argument("name", shell_complete=TARGETS)
-@with_context
-def show(context: CommandContext, name: str) -> None:
+@cli_context.with_context
+def show(context: cli_context.CommandContext, name: str) -> None:
     """Show one target."""
-    context.one_of(context.client.items(at("targets")), "name", name, COLUMNS, "target")
+    context.one_of(context.client.items(paths.at("targets")), "name", name, COLUMNS, "target")
 
 
 @target.command("test")
 @click.argument("name", shell_complete=TARGETS)
-@with_context
-def test(context: CommandContext, name: str) -> None:
+@cli_context.with_context
+def test(context: cli_context.CommandContext, name: str) -> None:
     """Try the target NAME without giving it work, and say what it answered."""
-    answer = context.client.write("POST", at("targets", name, "test"))
+    answer = context.client.write("POST", paths.at("targets", name, "test"))
     found = answer.json()
     if not found["ok"]:
-        raise CommandExit(
-            ExitCode.UNAVAILABLE,
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.UNAVAILABLE,
             f"{name} would not take work: {found['detail']}",
             "tidegate target list",
         )

@@ -8,49 +8,46 @@ from typing import Any
 
 import click
 
-from tidegate.cli.access import ask_secret, change_own_password, grant_of, roles
-from tidegate.cli.completion import names
-from tidegate.cli.context import CommandContext, NounGroup, reason, with_context
-from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.cli.output import Column, StateCell, column, time_column
-from tidegate.cli.paths import at
+from tidegate.cli import access, completion, context as cli_context, exit_codes, output, paths
 
 ROLES = (
     *("viewer", "author", "reporter", "approver", "release-manager", "fleet-operator", "on-call"),
     *("auditor", "security-admin"),
 )
 USER_ID = re.compile(r"user_[a-z0-9]{8,40}")
-LOGINS = names("/v1/users", "login")
+LOGINS = completion.names("/v1/users", "login")
 
 
-def user_state(item: Any) -> StateCell:
+def user_state(item: Any) -> output.StateCell:
     if item["erased"]:
-        return StateCell("erased")
-    return StateCell("enabled" if item["enabled"] else "disabled")
+        return output.StateCell("erased")
+    return output.StateCell("enabled" if item["enabled"] else "disabled")
 
 
 COLUMNS = (
-    column("LOGIN", "login"),
-    column("NAME", "name"),
-    Column("STATE", user_state),
-    Column("MAY", lambda item: roles(item["grants"])),
-    column("TOKENS", "tokens"),
-    time_column("ADDED", "added_at"),
-    column("ID", "user_id"),
+    output.column("LOGIN", "login"),
+    output.column("NAME", "name"),
+    output.Column("STATE", user_state),
+    output.Column("MAY", lambda item: access.roles(item["grants"])),
+    output.column("TOKENS", "tokens"),
+    output.time_column("ADDED", "added_at"),
+    output.column("ID", "user_id"),
 )
 
 
-def id_of(context: CommandContext, who: str) -> str:
+def id_of(context: cli_context.CommandContext, who: str) -> str:
     """A user by id or by sign-in name. Raises: Stop."""
     if USER_ID.fullmatch(who):
         return who
-    for item in context.client.items(at("users")):
+    for item in context.client.items(paths.at("users")):
         if (item["login"] or "").casefold() == who.casefold():
             return str(item["user_id"])
-    raise CommandExit(ExitCode.NOT_FOUND, f"no user signs in as {who!r}", "tidegate user list")
+    raise exit_codes.CommandExit(
+        exit_codes.ExitCode.NOT_FOUND, f"no user signs in as {who!r}", "tidegate user list"
+    )
 
 
-@click.group(cls=NounGroup)
+@click.group(cls=cli_context.NounGroup)
 def user() -> None:
     """Users and their roles."""
 
@@ -70,9 +67,13 @@ def user() -> None:
     is_flag=True,
     help="Read a first password from standard input, for a program; a person chooses their own.",
 )
-@with_context
+@cli_context.with_context
 def add(
-    context: CommandContext, login: str, name: str, granted: tuple[str, ...], password_stdin: bool
+    context: cli_context.CommandContext,
+    login: str,
+    name: str,
+    granted: tuple[str, ...],
+    password_stdin: bool,
 ) -> None:
     """Add a person who signs in as LOGIN, and print a one-time link for their first password.
 
@@ -81,17 +82,17 @@ def add(
     body: dict[str, Any] = {
         "login": login,
         "name": name,
-        "roles": [grant_of(words) for words in granted],
+        "roles": [access.grant_of(words) for words in granted],
     }
     if password_stdin:
-        body["password"] = ask_secret(True, "Their first password", "--password-stdin")
-    answer = context.client.write("POST", at("users"), body)
+        body["password"] = access.ask_secret(True, "Their first password", "--password-stdin")
+    answer = context.client.write("POST", paths.at("users"), body)
     made = answer.json()
-    said = f"{login} is {made['user_id']} and may: {roles(body['roles'])}"
+    said = f"{login} is {made['user_id']} and may: {access.roles(body['roles'])}"
     context.done(answer, said if made["code"] is None else f"{said}; {_reset_words(context, made)}")
 
 
-def _reset_words(context: CommandContext, made: Any) -> str:
+def _reset_words(context: cli_context.CommandContext, made: Any) -> str:
     """How a person gets at their new password."""
     link = made["link"] if made["link"].startswith("http") else context.profile.url + made["link"]
     return f"give {made['login']} this link, or the code {made['code']}: {link}"
@@ -101,83 +102,87 @@ def _reset_words(context: CommandContext, made: Any) -> str:
 @click.argument("user", shell_complete=LOGINS)
 @click.argument("role", metavar="ROLE[@SCOPE]")
 @click.option("--take", is_flag=True, help="Revoke the role instead.")
-@with_context
-def grant(context: CommandContext, user: str, role: str, take: bool) -> None:
+@cli_context.with_context
+def grant(context: cli_context.CommandContext, user: str, role: str, take: bool) -> None:
     """Give USER a role, everywhere or on a scope (repository:NAME, channel:NAME)."""
     verb = "revoke" if take else "grant"
-    answer = context.client.write("POST", at("users", id_of(context, user), verb), grant_of(role))
-    context.done(answer, f"{user} may now: {roles(answer.json()['grants'])}")
+    answer = context.client.write(
+        "POST", paths.at("users", id_of(context, user), verb), access.grant_of(role)
+    )
+    context.done(answer, f"{user} may now: {access.roles(answer.json()['grants'])}")
 
 
 @user.command("list")
-@with_context
-def list_all(context: CommandContext) -> None:
+@cli_context.with_context
+def list_all(context: cli_context.CommandContext) -> None:
     """Everybody."""
-    context.list(context.client.items(at("users")), COLUMNS, empty="no user; try: tidegate setup")
+    context.list(
+        context.client.items(paths.at("users")), COLUMNS, empty="no user; try: tidegate setup"
+    )
 
 
 @user.command("show")
 @click.argument("user", shell_complete=LOGINS)
-@with_context
-def show(context: CommandContext, user: str) -> None:
+@cli_context.with_context
+def show(context: cli_context.CommandContext, user: str) -> None:
     """Show USER: what they may do, and how many tokens they have."""
-    found = context.get(at("users", id_of(context, user)))
+    found = context.get(paths.at("users", id_of(context, user)))
     context.card(found, [(column.title.lower(), column.cell(found)) for column in COLUMNS])
 
 
 @user.command("disable")
 @click.argument("user", shell_complete=LOGINS)
-@reason(required=False)
-@with_context
-def disable(context: CommandContext, user: str, reason: str | None) -> None:
+@cli_context.reason(required=False)
+@cli_context.with_context
+def disable(context: cli_context.CommandContext, user: str, reason: str | None) -> None:
     """Disable USER. All sessions and tokens end."""
     body = {"reason": reason or ""}
-    answer = context.client.write("POST", at("users", id_of(context, user), "disable"), body)
+    answer = context.client.write("POST", paths.at("users", id_of(context, user), "disable"), body)
     context.done(answer, f"{user} is shut out")
 
 
 @user.command("enable")
 @click.argument("user", shell_complete=LOGINS)
-@with_context
-def enable(context: CommandContext, user: str) -> None:
+@cli_context.with_context
+def enable(context: cli_context.CommandContext, user: str) -> None:
     """Let USER sign in again. Tokens from before stay ended."""
-    answer = context.client.write("POST", at("users", id_of(context, user), "enable"))
+    answer = context.client.write("POST", paths.at("users", id_of(context, user), "enable"))
     context.done(answer, f"{user} is enabled again")
 
 
 @user.command("password")
 @click.argument("user", shell_complete=LOGINS)
 @click.option("--password-stdin", is_flag=True, help="Read it from standard input.")
-@with_context
-def password(context: CommandContext, user: str, password_stdin: bool) -> None:
+@cli_context.with_context
+def password(context: cli_context.CommandContext, user: str, password_stdin: bool) -> None:
     """Change your own password, as USER. For another user see: tidegate user reset-password.
 
     It needs the current password too, on the first line of --password-stdin. All your sessions and
     API tokens end, and a new token is kept.
     """
-    me = context.get(at("me"))
+    me = context.get(paths.at("me"))
     if user not in (me["user_id"], me["login"]):
-        raise CommandExit(
-            ExitCode.PERMISSION,
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.PERMISSION,
             f"only {user} knows and changes their password",
             f"tidegate user reset-password {user}",
         )
-    current = ask_secret(password_stdin, "Current password", "--password-stdin")
-    fresh = ask_secret(password_stdin, "New password", "--password-stdin", twice=True)
-    answer = change_own_password(context, me, current, fresh)
+    current = access.ask_secret(password_stdin, "Current password", "--password-stdin")
+    fresh = access.ask_secret(password_stdin, "New password", "--password-stdin", twice=True)
+    answer = access.change_own_password(context, me, current, fresh)
     context.done(answer, "your password is changed; your other sessions and tokens have ended")
 
 
 @user.command("reset-password")
 @click.argument("user", shell_complete=LOGINS)
-@with_context
-def reset_password(context: CommandContext, user: str) -> None:
+@cli_context.with_context
+def reset_password(context: cli_context.CommandContext, user: str) -> None:
     """End USER's password, and print a one-time link with which they choose a new one.
 
     All their sessions and API tokens end, and they approve nothing for a day. The link counts once,
     for 24 hours.
     """
-    answer = context.client.write("POST", at("users", id_of(context, user), "reset-password"))
+    answer = context.client.write("POST", paths.at("users", id_of(context, user), "reset-password"))
     context.done(answer, _reset_words(context, answer.json()))
 
 
@@ -185,28 +190,30 @@ def reset_password(context: CommandContext, user: str) -> None:
 @click.argument("login")
 @click.option("--code", required=True, help="The one-time code that an administrator gave you.")
 @click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
-@with_context
-def redeem(context: CommandContext, login: str, code: str, password_stdin: bool) -> None:
+@cli_context.with_context
+def redeem(
+    context: cli_context.CommandContext, login: str, code: str, password_stdin: bool
+) -> None:
     """Choose a password as LOGIN, with the one-time code of a new user or of a reset."""
-    fresh = ask_secret(password_stdin, "New password", "--password-stdin", twice=True)
+    fresh = access.ask_secret(password_stdin, "New password", "--password-stdin", twice=True)
     body = {"login": login, "code": code, "password": fresh}
-    answer = context.client.write("POST", at("password-resets"), body)
+    answer = context.client.write("POST", paths.at("password-resets"), body)
     context.done(answer, "your password is set; sign in with: tidegate login")
 
 
 @user.command("erase")
 @click.argument("user", shell_complete=LOGINS)
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@with_context
-def erase(context: CommandContext, user: str, yes: bool) -> None:
+@cli_context.with_context
+def erase(context: cli_context.CommandContext, user: str, yes: bool) -> None:
     """Erase USER: name, sign-in and credentials go for good; the id stays in the history."""
     if not yes:
         if not sys.stdin.isatty():
-            raise CommandExit(
-                ExitCode.USAGE,
+            raise exit_codes.CommandExit(
+                exit_codes.ExitCode.USAGE,
                 f"erasing {user} cannot be undone: say --yes",
                 f"tidegate user erase {user} --yes",
             )
         click.confirm(f"Erase {user} for good?", abort=True, err=True)
-    answer = context.client.write("POST", at("users", id_of(context, user), "erase"))
+    answer = context.client.write("POST", paths.at("users", id_of(context, user), "erase"))
     context.done(answer, f"{answer.json()['user_id']} is erased")

@@ -7,10 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from tidegate.cli.exit_codes import CommandExit
-from tidegate.cli.output import Column, Item
-from tidegate.cli.paths import at
-from tidegate.cli.symbols import clean
+from tidegate.cli import exit_codes, output, paths, symbols
 
 if TYPE_CHECKING:
     from tidegate.cli.client import ApiClient
@@ -28,32 +25,34 @@ class UserNames:
         self._names: dict[str, str] = {}
         self._audits: bool | None = None  # None: nobody asked yet
 
-    def named(self, items: Sequence[Item], columns: Sequence[Column]) -> list[Column]:
+    def named(
+        self, items: Sequence[output.Item], columns: Sequence[output.Column]
+    ) -> list[output.Column]:
         """The columns, with names where some of them show ids."""
         ids = {str(column.cell(item)) for column in columns if column.is_person for item in items}
         self._ask(sorted(user_id for user_id in ids if user_id.startswith(USER)))
         return [self._of(column) if column.is_person else column for column in columns]
 
-    def _of(self, column: Column) -> Column:
-        def called(item: Item) -> str:
+    def _of(self, column: output.Column) -> output.Column:
+        def called(item: output.Item) -> str:
             user_id = str(column.cell(item))
             return self._names.get(user_id, user_id)
 
-        return Column(column.title, called)
+        return output.Column(column.title, called)
 
     def _ask(self, ids: Iterable[str]) -> None:
         wanted = [user_id for user_id in ids if user_id not in self._names][:ASKED_MAX]
         try:
             if wanted and self._audits is None:
-                me = self._client.get(at("me")).json()
+                me = self._client.get(paths.at("me")).json()
                 roles = {grant["role"] for grant in me["grants"] if grant["scope"] == "*"}
                 self._audits = bool(roles & AUDITORS)
                 self._keep(me["user_id"], me["name"])
             for user_id in wanted if self._audits else ():
                 if user_id not in self._names:
-                    self._keep(user_id, self._client.get(at("users", user_id)).json()["name"])
-        except CommandExit:
+                    self._keep(user_id, self._client.get(paths.at("users", user_id)).json()["name"])
+        except exit_codes.CommandExit:
             self._audits = False  # a table with ids is better than none
 
     def _keep(self, user_id: str, name: str | None) -> None:
-        self._names[user_id] = clean(name) if name else user_id
+        self._names[user_id] = symbols.clean(name) if name else user_id

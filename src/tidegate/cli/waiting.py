@@ -8,21 +8,16 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
+from tidegate.cli import exit_codes, live_view, output, paths, symbols, times
 from tidegate.cli.context import CommandContext
-from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.cli.live_view import Line, follow, span, wave_line
-from tidegate.cli.output import Item, StateCell, dig, note, when
-from tidegate.cli.paths import at
-from tidegate.cli.symbols import clean, duration
-from tidegate.cli.times import parsed
 
 SECONDS_DEFAULT = 3_600
 ENDS: Final = {
-    "Terminal": ExitCode.DONE,
-    "Reverted": ExitCode.ROLLED_BACK,
-    "Failed": ExitCode.REFUSED,
-    "Superseded": ExitCode.CONFLICT,
-    "Pruned": ExitCode.NOT_FOUND,
+    "Terminal": exit_codes.ExitCode.DONE,
+    "Reverted": exit_codes.ExitCode.ROLLED_BACK,
+    "Failed": exit_codes.ExitCode.REFUSED,
+    "Superseded": exit_codes.ExitCode.CONFLICT,
+    "Pruned": exit_codes.ExitCode.NOT_FOUND,
 }
 OUTCOMES: Final = {
     "succeeded": "Succeeded",
@@ -33,11 +28,11 @@ OUTCOMES: Final = {
     "replaced": "Replaced",
 }
 CODES: Final = {
-    "empty": ExitCode.EMPTY,
-    "failed": ExitCode.REFUSED,
-    "rolled_back": ExitCode.ROLLED_BACK,
-    "aborted": ExitCode.CONFLICT,
-    "replaced": ExitCode.CONFLICT,
+    "empty": exit_codes.ExitCode.EMPTY,
+    "failed": exit_codes.ExitCode.REFUSED,
+    "rolled_back": exit_codes.ExitCode.ROLLED_BACK,
+    "aborted": exit_codes.ExitCode.CONFLICT,
+    "replaced": exit_codes.ExitCode.CONFLICT,
 }
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -74,90 +69,90 @@ def wait_option(verb: F) -> F:
     return timeout(asked(verb))
 
 
-def outcome_cell(item: Item) -> StateCell:
+def outcome_cell(item: output.Item) -> output.StateCell:
     """How a rollout ended, or what it does now."""
     if item.get("outcome"):
-        return StateCell(str(item["outcome"]), OUTCOMES.get(str(item["outcome"]), ""))
+        return output.StateCell(str(item["outcome"]), OUTCOMES.get(str(item["outcome"]), ""))
     state = str(item.get("state"))
     if state in ("Reverted", "Failed"):
         how = "rolled back" if state == "Reverted" else "failed"
-        return StateCell(state, f"Stopped: {item.get('halted_by') or 'a host'} {how}")
+        return output.StateCell(state, f"Stopped: {item.get('halted_by') or 'a host'} {how}")
     if state in ENDS:
-        return StateCell(state)
+        return output.StateCell(state)
     if item.get("paused_at"):
-        return StateCell("held", "Paused")
+        return output.StateCell("held", "Paused")
     waves = item.get("waves_planned") or 1
     wave = min(int(item.get("current_wave") or 0) + 1, waves)
-    return StateCell(state, f"Rolling out, wave {wave} of {waves}")
+    return output.StateCell(state, f"Rolling out, wave {wave} of {waves}")
 
 
-def rollout_frame(found: Any) -> list[Line]:
+def rollout_frame(found: Any) -> list[live_view.Line]:
     """A rollout as it stands: its state, a bar for each wave, and what holds it back."""
     waves = found.get("waves") or []
     current = int(found.get("current_wave") or 0)
     shown = outcome_cell({**found, "waves_planned": len(waves)})
-    lines: list[Line] = [[(f"{clean(found['rollout_id'])}  ", "default"), span(shown)]]
+    lines: list[live_view.Line] = [
+        [(f"{symbols.clean(found['rollout_id'])}  ", "default"), live_view.span(shown)]
+    ]
     if found.get("paused_at"):
-        lines[0].append(
-            (
-                f"  ■ paused by {clean(found.get('paused_by_name') or found.get('paused_by'))}",
-                "yellow",
-            )
-        )
+        by = symbols.clean(found.get("paused_by_name") or found.get("paused_by"))
+        lines[0].append((f"  ■ paused by {by}", "yellow"))
     if found.get("halted_at"):
-        lines[0].append((f"  ✘ halted by {clean(found.get('halted_by'))}", "red"))
+        lines[0].append((f"  ✘ halted by {symbols.clean(found.get('halted_by'))}", "red"))
     if found.get("degraded"):
         lines[0].append(("  ! degraded", "yellow"))
     if found.get("opened_by"):
-        why = f": {clean(found['opened_reason'])}" if found.get("opened_reason") else ""
-        by = clean(found.get("opened_by_name") or found["opened_by"])
+        why = f": {symbols.clean(found['opened_reason'])}" if found.get("opened_reason") else ""
+        by = symbols.clean(found.get("opened_by_name") or found["opened_by"])
         if found.get("automatic"):
-            by = f"{clean(found['automatic'])}, which {by} switched on"
-        opened = f"  opened {when(found.get('opened_at'))} by {by}{why}"
+            by = f"{symbols.clean(found['automatic'])}, which {by} switched on"
+        opened = f"  opened {output.when(found.get('opened_at'))} by {by}{why}"
         lines.append([(opened, "default")])
     if found.get("outcome_at"):
-        lines.append([(f"  ended {when(found['outcome_at'])}", "default")])
-    width = max((len(clean(dig(wave, "name") or "")) for wave in waves), default=0)
-    lines += [wave_line(number, wave, current, width) for number, wave in enumerate(waves)]
+        lines.append([(f"  ended {output.when(found['outcome_at'])}", "default")])
+    width = max((len(symbols.clean(output.dig(wave, "name") or "")) for wave in waves), default=0)
+    lines += [
+        live_view.wave_line(number, wave, current, width) for number, wave in enumerate(waves)
+    ]
     if found.get("progress"):
         lines.append([(f"  {progress_text(found['progress'])}", "default")])
     return lines + [line for gate in found.get("gates") or [] for line in _gate_lines(gate)]
 
 
-def progress_text(progress: Item, now: datetime | None = None) -> str:
+def progress_text(progress: output.Item, now: datetime | None = None) -> str:
     """What a rollout does, and how long that still takes, in whole minutes."""
-    says = clean(progress["says"])
+    says = symbols.clean(progress["says"])
     if not progress.get("until"):
         return says
-    left = (parsed(progress["until"]) - (now or datetime.now(UTC))).total_seconds()
+    left = (times.parsed(progress["until"]) - (now or datetime.now(UTC))).total_seconds()
     if left < 60:
         return f"{says}, less than 1 min left"
-    return f"{says}, {duration(-(-left // 60) * 60)} left"
+    return f"{says}, {symbols.duration(-(-left // 60) * 60)} left"
 
 
-def _gate_lines(gate: Item) -> list[Line]:
+def _gate_lines(gate: output.Item) -> list[live_view.Line]:
     """A shut gate. Only one that needs a person is an alarm; the waves before are shown above."""
     alarm = gate.get("needs_person", True)
     if not alarm and gate["gate"] == "wave-promotion":
         return []
     mark, colour = ("✘", "yellow") if alarm else ("·", "default")
-    says = f"{clean(gate['gate'])}: {clean(gate.get('reason', ''))}"
-    return [[(f"  {mark} {says} (since {when(gate.get('since'))})", colour)]]
+    says = f"{symbols.clean(gate['gate'])}: {symbols.clean(gate.get('reason', ''))}"
+    return [[(f"  {mark} {says} (since {output.when(gate.get('since'))})", colour)]]
 
 
 def wait_for_rollout(context: CommandContext, rollout_id: str, wait: WaitOption) -> None:
     """Watch a rollout until it ended. Raises: Stop: it did not end well, or not in time."""
     try:
-        found = follow(
-            lambda: context.get(at("rollouts", rollout_id)),
+        found = live_view.follow(
+            lambda: context.get(paths.at("rollouts", rollout_id)),
             rollout_frame,
             output=context.output,
             until=lambda found: found["state"] in ENDS,
             seconds=wait.seconds,
         )
     except TimeoutError:
-        raise CommandExit(
-            ExitCode.UNAVAILABLE,
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.UNAVAILABLE,
             f"{rollout_id} did not end in {wait.seconds} s",
             f"tidegate rollout explain {rollout_id}",
             f"tidegate rollout watch {rollout_id}",
@@ -171,8 +166,8 @@ def exit_by_outcome(rollout_id: str, found: Any) -> None:
     waves = found.get("waves") or []
     hosts = sum(wave.get("hosts", 0) for wave in waves)
     done = sum((wave.get("states") or {}).get("Converged", 0) for wave in waves)
-    if outcome == "succeeded" or (outcome is None and ENDS[state] is ExitCode.DONE):
-        note(f"{rollout_id} succeeded on {done} of {hosts} hosts")
+    if outcome == "succeeded" or (outcome is None and ENDS[state] is exit_codes.ExitCode.DONE):
+        output.note(f"{rollout_id} succeeded on {done} of {hosts} hosts")
         return
     after = found.get("superseded_by")
     words = {
@@ -180,15 +175,15 @@ def exit_by_outcome(rollout_id: str, found: Any) -> None:
         "failed": "failed",
         "rolled_back": "was rolled back",
         "aborted": "was aborted",
-        "replaced": f"was replaced by {clean(after)}" if after else "was replaced",
+        "replaced": f"was replaced by {symbols.clean(after)}" if after else "was replaced",
         "Reverted": "stopped, and the hosts that failed rolled back",
         "Failed": "stopped: a host failed",
-        "Superseded": f"was replaced by {clean(after)}" if after else "was aborted",
+        "Superseded": f"was replaced by {symbols.clean(after)}" if after else "was aborted",
         "Pruned": "is past its retention",
     }
     ended = str(outcome or state)
     code = CODES.get(ended) or ENDS[state]
-    raise CommandExit(
+    raise exit_codes.CommandExit(
         code,
         f"{rollout_id} {words[ended]}",
         f"tidegate rollout explain {rollout_id}",

@@ -7,44 +7,32 @@ from typing import Any, TypeVar
 
 import click
 
-from tidegate.cli.channel_policy import CHANNELS
-from tidegate.cli.completion import names
-from tidegate.cli.context import (
-    CommandContext,
-    NounGroup,
-    break_glass_option,
-    reason,
-    version_option,
-    watch_option,
-    with_context,
-)
-from tidegate.cli.output import Cell, Column, column, person_column, text, time_column
-from tidegate.cli.paths import at
+from tidegate.cli import channel_policy, completion, context as cli_context, output, paths
 
 F = TypeVar("F", bound=Callable[..., Any])
-WINDOWS = names("/v1/windows", "window_id")
+WINDOWS = completion.names("/v1/windows", "window_id")
 
 COLUMNS = (
-    column("WINDOW", "window_id"),
-    column("KIND", "kind"),
-    Column("CHANNELS", lambda item: text(item.get("channels") or "all")),
-    column("HOSTS", "hosts"),
-    column("START", "start"),
-    Column("FOR", lambda item: text(duration_text(item["duration_seconds"]))),
-    Column("RULE", lambda item: text(item.get("rule") or "once")),
-    column("ZONE", "zone"),
-    column("WHY", "reason"),
+    output.column("WINDOW", "window_id"),
+    output.column("KIND", "kind"),
+    output.Column("CHANNELS", lambda item: output.text(item.get("channels") or "all")),
+    output.column("HOSTS", "hosts"),
+    output.column("START", "start"),
+    output.Column("FOR", lambda item: output.text(duration_text(item["duration_seconds"]))),
+    output.Column("RULE", lambda item: output.text(item.get("rule") or "once")),
+    output.column("ZONE", "zone"),
+    output.column("WHY", "reason"),
 )
 OCCURRENCES = (
-    column("STARTS", "starts"),
-    column("ENDS", "ends"),
-    time_column("STARTS (UTC)", "starts_at"),
-    time_column("ENDS (UTC)", "ends_at"),
-    column("ZONE", "zone"),
+    output.column("STARTS", "starts"),
+    output.column("ENDS", "ends"),
+    output.time_column("STARTS (UTC)", "starts_at"),
+    output.time_column("ENDS (UTC)", "ends_at"),
+    output.column("ZONE", "zone"),
 )
 
 
-@click.group(cls=NounGroup)
+@click.group(cls=cli_context.NounGroup)
 def window() -> None:
     """Times in which orders may go out, or may not."""
 
@@ -87,7 +75,11 @@ def members(verb: F) -> F:
             click.option("--zone", help="A time zone: Europe/Berlin; or a label: label:tz."),
             click.option("--zone-default", help="For hosts without a valid label."),
             click.option(
-                "--channel", "channels", multiple=True, shell_complete=CHANNELS, help="Else: all."
+                "--channel",
+                "channels",
+                multiple=True,
+                shell_complete=channel_policy.CHANNELS,
+                help="Else: all.",
             ),
             click.option("--repository", "repositories", multiple=True, help="Else: all."),
             click.option("--hosts", metavar="SELECTOR", help="Which hosts. Else: all."),
@@ -124,20 +116,20 @@ def given(options: dict[str, Any]) -> dict[str, Any]:
 )
 @members
 @click.option("--check", is_flag=True, help="Print the next five occurrences; write nothing.")
-@reason(required=True)
-@break_glass_option
-@with_context
+@cli_context.reason(required=True)
+@cli_context.break_glass_option
+@cli_context.with_context
 def create(
-    context: CommandContext, /, window_id: str, check: bool, reason: str, **options: Any
+    context: cli_context.CommandContext, /, window_id: str, check: bool, reason: str, **options: Any
 ) -> None:
     """Create WINDOW: orders go out only then, or not then."""
     body = {"window_id": window_id, **given(options)}
     if check:
-        found = context.client.write("POST", at("windows", "check"), body).json()
+        found = context.client.write("POST", paths.at("windows", "check"), body).json()
         _print_occurrences(context, found)
         return
     body["reason"] = reason
-    answer = context.client.write("POST", at("windows"), body)
+    answer = context.client.write("POST", paths.at("windows"), body)
     context.done(answer, f"window {window_id} is set; see: tidegate window next {window_id}")
 
 
@@ -148,12 +140,12 @@ def create(
 )
 @members
 @click.option("--all-channels", is_flag=True, help="Cover all channels.")
-@reason(required=True)
-@break_glass_option
-@version_option
-@with_context
+@cli_context.reason(required=True)
+@cli_context.break_glass_option
+@cli_context.version_option
+@cli_context.with_context
 def edit(
-    context: CommandContext,
+    context: cli_context.CommandContext,
     /,
     window_id: str,
     all_channels: bool,
@@ -162,7 +154,7 @@ def edit(
     **options: Any,
 ) -> None:
     """Change WINDOW; what is not given stays."""
-    path = at("windows", window_id)
+    path = paths.at("windows", window_id)
     body = {**given(options), "reason": reason}
     if all_channels:
         body["channels"] = []
@@ -172,58 +164,65 @@ def edit(
 
 @window.command("delete")
 @click.argument("window_id", metavar="WINDOW", shell_complete=WINDOWS)
-@reason(required=True)
-@break_glass_option
-@version_option
-@with_context
-def delete(context: CommandContext, window_id: str, reason: str, version: int | None) -> None:
+@cli_context.reason(required=True)
+@cli_context.break_glass_option
+@cli_context.version_option
+@cli_context.with_context
+def delete(
+    context: cli_context.CommandContext, window_id: str, reason: str, version: int | None
+) -> None:
     """Delete WINDOW."""
     etag = None if version is None else f'"{version}"'
-    path = at("windows", window_id, "delete")
+    path = paths.at("windows", window_id, "delete")
     answer = context.client.write("POST", path, {"reason": reason}, etag=etag)
     context.done(answer, f"window {window_id} is deleted")
 
 
 @window.command("list")
-@watch_option
-@with_context
-def list_all(context: CommandContext, watch: bool) -> None:
+@cli_context.watch_option
+@cli_context.with_context
+def list_all(context: cli_context.CommandContext, watch: bool) -> None:
     """List all maintenance windows."""
     context.shown(
-        lambda: list(context.client.items(at("windows"))), COLUMNS, watch=watch, empty="no window"
+        lambda: list(context.client.items(paths.at("windows"))),
+        COLUMNS,
+        watch=watch,
+        empty="no window",
     )
 
 
 @window.command("show")
 @click.argument("window_id", metavar="WINDOW", shell_complete=WINDOWS)
-@watch_option
-@with_context
-def show(context: CommandContext, window_id: str, watch: bool) -> None:
+@cli_context.watch_option
+@cli_context.with_context
+def show(context: cli_context.CommandContext, window_id: str, watch: bool) -> None:
     """Show one maintenance window."""
-    context.told(lambda: context.get(at("windows", window_id)), _fields, watch=watch)
+    context.told(lambda: context.get(paths.at("windows", window_id)), _fields, watch=watch)
 
 
 @window.command("next")
 @click.argument("window_id", metavar="WINDOW", shell_complete=WINDOWS)
 @click.option("--host", "host_id", help="In the time zone of this host.")
 @click.option("-n", "count", type=click.IntRange(1, 100), default=5, help="How many. Default: 5.")
-@with_context
-def show_next(context: CommandContext, window_id: str, host_id: str | None, count: int) -> None:
+@cli_context.with_context
+def show_next(
+    context: cli_context.CommandContext, window_id: str, host_id: str | None, count: int
+) -> None:
     """When WINDOW lasts next, in local time and in UTC."""
-    path = at("windows", window_id, "next")
+    path = paths.at("windows", window_id, "next")
     _print_occurrences(context, context.get(path, host_id=host_id, count=count))
 
 
-def _print_occurrences(context: CommandContext, found: Any) -> None:
+def _print_occurrences(context: cli_context.CommandContext, found: Any) -> None:
     context.list(found["occurrences"], OCCURRENCES, empty="it does not occur within 400 days")
 
 
-def _fields(found: Any) -> list[tuple[str, Cell]]:
+def _fields(found: Any) -> list[tuple[str, output.Cell]]:
     more = [
-        Column("REPOSITORIES", lambda item: text(item.get("repositories") or "all")),
-        column("ZONE WITHOUT LABEL", "zone_default"),
-        column("EXCEPT", "except_dates"),
-        person_column("BY", "operator"),
-        time_column("SET", "set_at"),
+        output.Column("REPOSITORIES", lambda item: output.text(item.get("repositories") or "all")),
+        output.column("ZONE WITHOUT LABEL", "zone_default"),
+        output.column("EXCEPT", "except_dates"),
+        output.person_column("BY", "operator"),
+        output.time_column("SET", "set_at"),
     ]
     return [(item.title.lower(), item.cell(found)) for item in (*COLUMNS, *more)]

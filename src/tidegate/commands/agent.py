@@ -8,8 +8,7 @@ from shutil import which
 
 import click
 
-from tidegate.cli.exit_codes import CommandExit, ExitCode, exit_code_of
-from tidegate.cli.output import say
+from tidegate.cli import exit_codes, output
 from tidegate.errors import TidegateError
 
 
@@ -27,8 +26,8 @@ def agent(ctx: click.Context, file: str | None, token_file: str | None, state: s
     if ctx.invoked_subcommand is not None:
         return
     if file is None:
-        raise CommandExit(
-            ExitCode.USAGE,
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.USAGE,
             "say --config FILE to run the agent",
             "tidegate agent --help",
             "tidegate agent install --help",
@@ -42,7 +41,9 @@ def agent(ctx: click.Context, file: str | None, token_file: str | None, state: s
         # What helps is at the agent's own settings, or with who gives out its tokens.
         asks = isinstance(error, RefusedByServer | NotEnrolled)
         tries = ("tidegate host enroll …",) * asks + ("tidegate agent --help",)
-        raise CommandExit(exit_code_of(error), f"{error.detail} [{error.code}]", *tries) from None
+        raise exit_codes.CommandExit(
+            exit_codes.exit_code_of(error), f"{error.detail} [{error.code}]", *tries
+        ) from None
 
 
 @agent.command("install")
@@ -94,7 +95,9 @@ def install(
             writable=writable,
             run_as=run_as,
         ):
-            say(line)
+            output.say(line)
     except TidegateError as error:
         tries = ("tidegate agent install --help",)
-        raise CommandExit(exit_code_of(error), f"{error.detail} [{error.code}]", *tries) from None
+        raise exit_codes.CommandExit(
+            exit_codes.exit_code_of(error), f"{error.detail} [{error.code}]", *tries
+        ) from None

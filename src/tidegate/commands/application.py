@@ -5,43 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidegate import __version__
-from tidegate.api.agents.auth import AgentAuthenticator
-from tidegate.api.agents.commit_waiters import CommitWaiters
-from tidegate.api.agents.order_waiters import OrderWaiters
+from tidegate.api import fleet_metrics, notify_metrics, openapi
+from tidegate.api.agents import auth, commit_waiters, order_waiters
 from tidegate.api.feed.tail import Tail
-from tidegate.api.fleet_metrics import FleetMetrics
 from tidegate.api.metrics import Metrics
-from tidegate.api.notify_metrics import NotifyMetrics
-from tidegate.api.openapi import ApiDocument
 from tidegate.api.routes import ROUTES
 from tidegate.clock import Clock
 from tidegate.config import Settings
 from tidegate.control.installation import Installation
-from tidegate.control.queries.fleet_picture import FleetPictures
-from tidegate.control.queries.forecasts import Forecaster
-from tidegate.control.queries.host_lists import HostLists
+from tidegate.control.queries import fleet_picture, forecasts, host_lists, status
 from tidegate.control.queries.people import PeopleNames
-from tidegate.control.queries.status import StatusReader
 from tidegate.control.storage.blobs import Blobs
-from tidegate.dashboard.gate_panel import GateReports
-from tidegate.dashboard.grid_cache import GridCache
-from tidegate.dashboard.layout import Layout, error_page
+from tidegate.dashboard import gate_panel, grid_cache, layout, simulation
 from tidegate.dashboard.routes import PAGES
-from tidegate.dashboard.simulation import Simulations
+from tidegate.web import authentication, paging, request_log, routing
 from tidegate.web.application import Application, Surroundings
-from tidegate.web.authentication import AgentProof
-from tidegate.web.paging import Cursors
 from tidegate.web.parts import Parts
-from tidegate.web.request_log import RequestLog
-from tidegate.web.routing import Route
 
 
 def make_application(
     installation: Installation,
     *,
-    routes: Sequence[Route] = (*ROUTES, *PAGES),
-    agents: AgentProof | None = None,
-    lines: RequestLog | None = None,
+    routes: Sequence[routing.Route] = (*ROUTES, *PAGES),
+    agents: authentication.AgentProof | None = None,
+    lines: request_log.RequestLog | None = None,
 ) -> Application:
     """Everything that a server answers, over one installation."""
     is_local = installation.is_local
@@ -58,13 +45,13 @@ def make_application(
             is_local=is_local,
             count=metrics.requests.count,
             agents=agents
-            or AgentAuthenticator(
+            or auth.AgentAuthenticator(
                 installation.clock,
                 installation.enrollment,
                 installation.key_listeners,
                 is_local=is_local,
             ),
-            error_page=error_page if any(route.is_page for route in routes) else None,
+            error_page=layout.error_page if any(route.is_page for route in routes) else None,
             lines=lines,
             name_people=parts[PeopleNames].name_in,
         ),
@@ -77,17 +64,17 @@ def make_application(
     return application
 
 
-def make_parts(installation: Installation, routes: Sequence[Route]) -> Parts:
+def make_parts(installation: Installation, routes: Sequence[routing.Route]) -> Parts:
     """What the handlers of these routes may ask for, by type."""
     tail = Tail(installation.log, installation.listeners)
-    cursors = Cursors(lambda text: installation.secrets.mac("cursors", text))
+    cursors = paging.Cursors(lambda text: installation.secrets.mac("cursors", text))
     reads, log, clock = installation.reads, installation.log, installation.clock
     fleet_reader = installation.fleet_reader
-    pictures = FleetPictures(reads, clock)
+    pictures = fleet_picture.FleetPictures(reads, clock)
     people = PeopleNames(installation.name_of)
     metrics = Metrics()
-    metrics.registry.register(FleetMetrics(reads, fleet_reader, pictures, clock))
-    metrics.registry.register(NotifyMetrics(reads, clock))
+    metrics.registry.register(fleet_metrics.FleetMetrics(reads, fleet_reader, pictures, clock))
+    metrics.registry.register(notify_metrics.NotifyMetrics(reads, clock))
     by_class = (
         # of the installation
         installation.reads,
@@ -133,17 +120,17 @@ def make_parts(installation: Installation, routes: Sequence[Route]) -> Parts:
         cursors,
         metrics,
         pictures,
-        HostLists(reads),
+        host_lists.HostLists(reads),
         people,
-        StatusReader(reads, fleet_reader, pictures, people),
-        CommitWaiters(tail),
-        OrderWaiters(tail, installation.listeners),
-        ApiDocument(tuple(routes), __version__),
+        status.StatusReader(reads, fleet_reader, pictures, people),
+        commit_waiters.CommitWaiters(tail),
+        order_waiters.OrderWaiters(tail, installation.listeners),
+        openapi.ApiDocument(tuple(routes), __version__),
         # of the dashboard
-        Layout(clock, installation.accounts, tail, cursors),
-        GridCache(fleet_reader, reads, log),
-        GateReports(fleet_reader, clock, people),
-        Simulations(reads, fleet_reader, installation.promotions, installation.forecast),
+        layout.Layout(clock, installation.accounts, tail, cursors),
+        grid_cache.GridCache(fleet_reader, reads, log),
+        gate_panel.GateReports(fleet_reader, clock, people),
+        simulation.Simulations(reads, fleet_reader, installation.promotions, installation.forecast),
     )
     return Parts(
         {
@@ -151,6 +138,6 @@ def make_parts(installation: Installation, routes: Sequence[Route]) -> Parts:
             Settings: installation.settings,
             Clock: clock,
             Blobs: installation.blobs,
-            Forecaster: installation.forecast,
+            forecasts.Forecaster: installation.forecast,
         }
     )

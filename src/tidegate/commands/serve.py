@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from tidegate.cli.exit_codes import CommandExit, exit_code_of
-from tidegate.commands.options import commented_default, settings_of, with_settings
-from tidegate.commands.sockets import AddressUnusable
+from tidegate.commands import options, sockets
 
 accept_clock = click.option(
     "--accept-clock",
@@ -17,7 +16,7 @@ accept_clock = click.option(
 
 
 @click.command()
-@with_settings
+@options.with_settings
 @accept_clock
 @click.option(
     "--print-config", "prints", is_flag=True, help="Print a commented file of settings, and exit."
@@ -29,21 +28,21 @@ def serve(file: str | None, prints: bool, accepts_clock: bool, **flags: str | No
     TERM) ends it: what is under way is finished, nothing acknowledged is lost.
     """
     if prints:
-        click.echo(commented_default(), nl=False)
+        click.echo(options.commented_default(), nl=False)
         return
-    settings = settings_of(file, flags)
+    settings = options.settings_of(file, flags)
     from tidegate import main
 
     main.log_to_stderr()
     try:
         main.serve(settings, accepts_clock=accepts_clock)
-    except AddressUnusable as error:
+    except sockets.AddressUnusable as error:
         said = f"{error.detail} [{error.code}]"
         raise CommandExit(exit_code_of(error), said, "tidegate serve --port …") from None
 
 
 @click.command()
-@with_settings
+@options.with_settings
 @accept_clock
 def worker(file: str | None, accepts_clock: bool, **flags: str | None) -> None:
     """Run the worker in addition to a server, or without one.
@@ -51,7 +50,7 @@ def worker(file: str | None, accepts_clock: bool, **flags: str | None) -> None:
     It dispatches orders, handles timers, sends the outbox, publishes channel manifests, reconciles
     and archives. Any number of workers may run on one log.
     """
-    settings = settings_of(file, flags)
+    settings = options.settings_of(file, flags)
     from tidegate import main
 
     main.log_to_stderr()

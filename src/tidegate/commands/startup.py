@@ -25,21 +25,17 @@ from tidegate.control.secrets import Secrets, private_directory
 from tidegate.control.storage.archive import ARCHIVE_POSITIONS
 from tidegate.control.storage.blobs.files import FileBlobs
 from tidegate.control.storage.lost_caches import lost_caches, rebuild_lost
+from tidegate.domain import composition, planner
 from tidegate.domain.channels.rows import Channel
-from tidegate.domain.composition import compose
-from tidegate.domain.planner import Plan
-from tidegate.engines import connect
-from tidegate.engines.group_commit import GroupCommit
-from tidegate.engines.presence import LEASE_SECONDS, OPEN_ELSEWHERE, present
+from tidegate.engines import connect, group_commit, presence
 from tidegate.errors import NotFound, StoreRefused
-from tidegate.kernel.folds import Folds
-from tidegate.kernel.replay import begin, changed_folds, rebuild_changed
+from tidegate.kernel import folds as kernel_folds, replay
 from tidegate.kernel.store import Store
 
 CLOCK_BEHIND_MAX = timedelta(minutes=5)
 
 log = logging.getLogger("tidegate")
-FOLDS = compose(ARCHIVE_POSITIONS)
+FOLDS = composition.compose(ARCHIVE_POSITIONS)
 STARTS_MAX = 10  # until a start that cannot be alone with the log gives up
 START_WAIT_SECONDS_MIN, START_WAIT_SECONDS_MAX = 0.05, 0.25  # apart, or starts meet each time
 
@@ -57,7 +53,7 @@ def open_installation(settings: Settings, clock: Clock = system_clock) -> Instal
     _make_private(url, data / "blobs")
     with ExitStack() as stack:
         store = stack.enter_context(open_counted_store(url, FOLDS, clock))
-        writer = GroupCommit(store)
+        writer = group_commit.GroupCommit(store)
         stack.callback(writer.close)
         control = Control(store, FOLDS, writer.submit, clock=clock)
         lanes = Lanes(store, FOLDS, writer.submit, clock=clock)
@@ -91,7 +87,7 @@ def _make_private(url: str, blobs: Path) -> None:
 
 @contextmanager
 def open_counted_store(
-    url: str, folds: Folds, clock: Clock, *, lease: float = LEASE_SECONDS
+    url: str, folds: kernel_folds.Folds, clock: Clock, *, lease: float = presence.LEASE_SECONDS
 ) -> Iterator[Store]:
     """A log whose rows are those of these folds, with this process among those who have it open.
 
@@ -106,14 +102,16 @@ def open_counted_store(
         yield _counted(url, folds, clock, lease, stack)
 
 
-def _counted(url: str, folds: Folds, clock: Clock, lease: float, stack: ExitStack) -> Store:
+def _counted(
+    url: str, folds: kernel_folds.Folds, clock: Clock, lease: float, stack: ExitStack
+) -> Store:
     refused: StoreRefused | None = None
     for _ in range(STARTS_MAX):
         with ExitStack() as counted:
-            counted.enter_context(present(url, lease=lease))
+            counted.enter_context(presence.present(url, lease=lease))
             store = counted.enter_context(closing(connect(url, folds.schema)))
-            begin(store, folds, clock())
-            owed = [*changed_folds(store, folds), *lost_caches(store, folds)]
+            replay.begin(store, folds, clock())
+            owed = [*replay.changed_folds(store, folds), *lost_caches(store, folds)]
             if not owed:
                 stack.push(counted.pop_all())
                 return store
@@ -121,7 +119,7 @@ def _counted(url: str, folds: Folds, clock: Clock, lease: float, stack: ExitStac
         try:
             _make_good(url, folds, clock, lease)
         except StoreRefused as error:
-            if error.facts.get("reason") != OPEN_ELSEWHERE:
+            if error.facts.get("reason") != presence.OPEN_ELSEWHERE:
                 raise
             refused = StoreRefused(f"rows must be rebuilt ({names}), and {error.detail}")
             # It may be a start like ours, which is just about to leave and be alone.
@@ -129,17 +127,21 @@ def _counted(url: str, folds: Folds, clock: Clock, lease: float, stack: ExitStac
     raise refused or StoreRefused("several versions rebuild the rows of the log; keep one of them")
 
 
-def _make_good(url: str, folds: Folds, clock: Clock, lease: float) -> None:
+def _make_good(url: str, folds: kernel_folds.Folds, clock: Clock, lease: float) -> None:
     with (
-        present(url, alone=True, lease=lease),
+        presence.present(url, alone=True, lease=lease),
         closing(connect(url, folds.schema)) as store,
     ):
-        rebuild_changed(store, folds, clock())
+        replay.rebuild_changed(store, folds, clock())
         rebuild_lost(store, folds)
 
 
 def _forecast(
-    channel: Channel, plan: Plan, odds: Odds, seeds: Sequence[int], conditions: ForecastConditions
+    channel: Channel,
+    plan: planner.Plan,
+    odds: Odds,
+    seeds: Sequence[int],
+    conditions: ForecastConditions,
 ) -> Forecast:
     """Imported when the first one is asked for: most commands never ask."""
     from tidegate.simulate.forecast import forecast

@@ -15,16 +15,10 @@ from tidegate.config import Settings
 from tidegate.control.installation import Installation
 from tidegate.control.queries.fleet_picture import FleetPictures
 from tidegate.control.secrets import SECRET_FILE
-from tidegate.domain.access.roles import VERBS, Verb
-from tidegate.domain.access.rows import USERS
+from tidegate.domain.access import roles, rows as access_rows
 from tidegate.domain.epochs import FIRST, Epoch, epoch_key
-from tidegate.domain.fleet.agent_versions import (
-    AGENT_VERSION_MIN,
-    OLD_AGENTS_COMMAND,
-    old_agents_text,
-)
-from tidegate.domain.outbox.rows import DELIVERIES
-from tidegate.domain.outbox.states import IntentState
+from tidegate.domain.fleet import agent_versions
+from tidegate.domain.outbox import rows as outbox_rows, states
 from tidegate.domain.windows.zones import zone_version
 from tidegate.kernel.collections import entry
 
@@ -153,9 +147,9 @@ def _outbox(installation: Installation) -> DoctorFinding:
 
 def _dead(installation: Installation) -> DoctorFinding:
     found = installation.store.range(
-        DELIVERIES.name,
+        outbox_rows.DELIVERIES.name,
         index="by_state",
-        prefix=entry(IntentState.DEAD, ""),
+        prefix=entry(states.IntentState.DEAD, ""),
         limit=DEAD_COUNTED_MAX,
     )
     if found:
@@ -199,8 +193,8 @@ def _rollouts(installation: Installation) -> DoctorFinding:
 def _on_call(installation: Installation) -> DoctorFinding:
     """Whether anyone may act in an emergency."""
     found = 0
-    for user in installation.reads.iterate(USERS):
-        may = any(Verb.EMERGENCY in VERBS[grant.role] for grant in user.row.grants)
+    for user in installation.reads.iterate(access_rows.USERS):
+        may = any(roles.Verb.EMERGENCY in roles.VERBS[grant.role] for grant in user.row.grants)
         found += may and user.row.enabled and not user.row.erased
     if found:
         return DoctorFinding("on call", DoctorVerdict.WELL, f"{found} may act in an emergency")
@@ -217,10 +211,12 @@ def _agents(installation: Installation) -> DoctorFinding:
     found = FleetPictures(installation.reads, installation.clock).look().old_agents
     if not found:
         return DoctorFinding(
-            "agents", DoctorVerdict.WELL, f"none is older than {AGENT_VERSION_MIN}"
+            "agents", DoctorVerdict.WELL, f"none is older than {agent_versions.AGENT_VERSION_MIN}"
         )
-    advice = f"upgrade them; {OLD_AGENTS_COMMAND} lists all of them"
-    return DoctorFinding("agents", DoctorVerdict.NOTE, old_agents_text(found), advice)
+    advice = f"upgrade them; {agent_versions.OLD_AGENTS_COMMAND} lists all of them"
+    return DoctorFinding(
+        "agents", DoctorVerdict.NOTE, agent_versions.old_agents_text(found), advice
+    )
 
 
 def _ill(what: str, detail: str, advice: str) -> DoctorFinding:

@@ -24,23 +24,10 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from tidegate import errors
 from tidegate.clock import Clock, system_clock
 from tidegate.control.runtime import CommandOutcome, Submit
-from tidegate.errors import (
-    BoundaryMoved,
-    Invalid,
-    InvalidDefinition,
-    InvalidInput,
-    StoreUnavailable,
-    TooLarge,
-    Unavailable,
-    VersionConflict,
-)
-from tidegate.kernel.commit_builder import CommitBuilder, PackFull, Rows
-from tidegate.kernel.folds import Folds
-from tidegate.kernel.futures import LightFuture
-from tidegate.kernel.model import NO_META, Commit, Key, Meta, Position, Receipt, at_most
-from tidegate.kernel.slices import Slice
+from tidegate.kernel import commit_builder, folds as kernel_folds, futures, model, slices
 from tidegate.kernel.store import Store
 
 THREADS_MAX = 8  # lanes that have their turn at once
@@ -59,7 +46,7 @@ ROWS_IDLE_MAX = 65_536  # that these know, all together
 T = TypeVar("T")
 
 
-class LaneBusy(Unavailable):
+class LaneBusy(errors.Unavailable):
     """Other commands kept the rollout, package or fleet busy; nothing was changed, try again."""
 
     code = "lane_busy"
@@ -71,10 +58,10 @@ class LaneBusy(Unavailable):
 
 
 class _Report(Struct):
-    slice: Slice
+    slice: slices.Slice
     report: Struct
-    keys: tuple[Key, ...]
-    meta: Meta
+    keys: tuple[model.Key, ...]
+    meta: model.Meta
     deadline: float
     future: Future[CommandOutcome]
 
@@ -98,28 +85,28 @@ class _Lane:
     commands: deque[_Command] = field(default_factory=deque)
     draining: bool = False
     callers: int = 1  # that the last pack served, or that came meanwhile
-    known: Rows = field(default_factory=dict)
+    known: commit_builder.Rows = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class _Pack:
     """Reports that were decided one after the other, to be answered by one commit."""
 
-    builder: CommitBuilder
+    builder: commit_builder.CommitBuilder
     at: datetime
-    meta: Meta  # of its facts, where they have none of their own
+    meta: model.Meta  # of its facts, where they have none of their own
     reports: list[_Report] = field(default_factory=list)
     # What reports looked at that add nothing to the commit: repeated ones and refused ones.
-    doubtful: dict[Key, Position] = field(default_factory=dict)
+    doubtful: dict[model.Key, model.Position] = field(default_factory=dict)
 
     def is_spoiled(self, error: Exception) -> bool:
         """Whether some report of it keeps the commit from landing, now and ever: it breaks a limit
         or a form, or makes a row for a worker that stands already.
         """
-        if isinstance(error, VersionConflict):
-            row = Key(str(error.facts["collection"]), str(error.facts["id"]))
+        if isinstance(error, errors.VersionConflict):
+            row = model.Key(str(error.facts["collection"]), str(error.facts["id"]))
             return self.builder.intends(row)
-        return isinstance(error, Invalid | TooLarge)
+        return isinstance(error, errors.Invalid | errors.TooLarge)
 
 
 class Lanes:
@@ -128,7 +115,7 @@ class Lanes:
     def __init__(
         self,
         store: Store,
-        folds: Folds,
+        folds: kernel_folds.Folds,
         submit: Submit,
         *,
         clock: Clock = system_clock,
@@ -153,10 +140,10 @@ class Lanes:
     def record(
         self,
         lane: str,
-        item: Slice,
+        item: slices.Slice,
         report: Struct,
         *,
-        meta: Meta = NO_META,
+        meta: model.Meta = model.NO_META,
         future: Future[CommandOutcome] | None = None,
     ) -> Future[CommandOutcome]:
         """Queue a report. The future, the caller's own if need be, is resolved when its pack is
@@ -173,7 +160,7 @@ class Lanes:
         return waiting.future
 
     def record_all(
-        self, lane: str, reports: Sequence[tuple[Slice, Struct, Meta]]
+        self, lane: str, reports: Sequence[tuple[slices.Slice, Struct, model.Meta]]
     ) -> list[Future[CommandOutcome]]:
         """Queue reports one behind another, all of them or none; each has its own future.
 
@@ -183,7 +170,7 @@ class Lanes:
             StoreUnavailable: the lane is full or closed. InvalidInput: another slice's report.
             LimitExceeded: more than a pack takes.
         """
-        at_most("reports at once", len(reports), PACK_MAX)
+        model.at_most("reports at once", len(reports), PACK_MAX)
         deadline = self._monotonic() + DEADLINE_SECONDS
         waiting = [_report(item, report, meta, deadline) for item, report, meta in reports]
         if waiting:
@@ -224,12 +211,12 @@ class Lanes:
     def _enqueue(self, name: str, waiting: Sequence[_Report] | Sequence[_Command]) -> None:
         with self._lock:
             if self._closed:
-                raise StoreUnavailable("the lanes are closed; report again later", lane=name)
+                raise errors.StoreUnavailable("the lanes are closed; report again later", lane=name)
             lane = self._lanes.get(name) or _Lane(name)
             reporting = isinstance(waiting[0], _Report)
             queue: deque[Any] = lane.reports if reporting else lane.commands
             if len(queue) + len(waiting) > WAITING_MAX:
-                raise StoreUnavailable(f"lane {name} is full; report again later", lane=name)
+                raise errors.StoreUnavailable(f"lane {name} is full; report again later", lane=name)
             queue.extend(waiting)
             self._lanes[name] = lane
             self._idle.pop(name, None)
@@ -317,7 +304,7 @@ class Lanes:
             except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
                 lane.known.clear()
                 spoiled = pack.is_spoiled(error)
-                if isinstance(error, VersionConflict | BoundaryMoved) and not spoiled:
+                if isinstance(error, errors.VersionConflict | errors.BoundaryMoved) and not spoiled:
                     conflicts += 1
                     self._back_off(conflicts)
                     continue
@@ -334,13 +321,15 @@ class Lanes:
         now = self._monotonic()
         late = [report for report in waiting if report.deadline < now]
         if late:
-            error = StoreUnavailable("the report waited too long for its row; send it again")
+            error = errors.StoreUnavailable("the report waited too long for its row; send it again")
             self._fail(late, error)
         return [report for report in waiting if report.deadline >= now]
 
     def _decide(self, lane: _Lane, reports: list[_Report]) -> _Pack:
         """Step the reports in order, until the cost of a commit is spent."""
-        builder = CommitBuilder(self._folds, self._store.get, lane.known, self._store.pack_cost_max)
+        builder = commit_builder.CommitBuilder(
+            self._folds, self._store.get, lane.known, self._store.pack_cost_max
+        )
         pack = _Pack(builder, self._clock(), reports[0].meta)
         try:
             builder.fetch(key for report in reports for key in report.keys)
@@ -357,7 +346,7 @@ class Lanes:
                 report.facts, report.answer = builder.decide(
                     report.slice, report.report, pack.at, own, report.keys
                 )
-            except PackFull:
+            except commit_builder.PackFull:
                 break
             except Exception as error:  # noqa: BLE001 - it is this report's, not its neighbours'
                 report.error = error
@@ -367,17 +356,17 @@ class Lanes:
             pack.reports.append(report)
         return pack
 
-    def _land(self, pack: _Pack) -> Receipt | None:
+    def _land(self, pack: _Pack) -> model.Receipt | None:
         pack.builder.demand_current(pack.doubtful)
         if not pack.builder.facts:
             return None
-        return self._submit(pack.builder.commit(Commit(pack.at, pack.meta))).result()
+        return self._submit(pack.builder.commit(model.Commit(pack.at, pack.meta))).result()
 
     def _back_off(self, conflicts: int) -> None:
         longest = BACK_OFF_SECONDS * 2 ** min(conflicts, DOUBLINGS_MAX)
         self._sleep(min(longest, BACK_OFF_SECONDS_MAX) * self._jitter())
 
-    def _answer(self, lane: _Lane, pack: _Pack, receipt: Receipt | None) -> None:
+    def _answer(self, lane: _Lane, pack: _Pack, receipt: model.Receipt | None) -> None:
         if receipt is not None:
             lane.known.update(pack.builder.settled(receipt.first))
         for key in list(islice(lane.known, max(0, len(lane.known) - ROWS_KNOWN_MAX))):
@@ -389,7 +378,7 @@ class Lanes:
             own = None
             if receipt is not None and report.span:
                 last = receipt.first + report.span[-1]
-                own = Receipt(receipt.first + report.span[0], last, receipt.at)
+                own = model.Receipt(receipt.first + report.span[0], last, receipt.at)
             report.future.set_result(CommandOutcome(report.facts, own, report.answer))
 
     def _fail(self, reports: list[_Report], error: Exception) -> None:
@@ -398,16 +387,18 @@ class Lanes:
 
 
 def _report(
-    item: Slice,
+    item: slices.Slice,
     report: Struct,
-    meta: Meta,
+    meta: model.Meta,
     deadline: float,
     future: Future[CommandOutcome] | None = None,
 ) -> _Report:
     if item.rows is None or item.expects or item.spends:
-        raise InvalidDefinition(f"{item.name} is no report: those are decided from rows alone")
+        raise errors.InvalidDefinition(
+            f"{item.name} is no report: those are decided from rows alone"
+        )
     if not isinstance(report, item.command):
-        raise InvalidInput(f"{item.name} takes {item.command.__name__}")
+        raise errors.InvalidInput(f"{item.name} takes {item.command.__name__}")
     if future is None:
-        future = LightFuture()
+        future = futures.LightFuture()
     return _Report(item, report, item.rows(report), meta, deadline, future)

@@ -18,8 +18,7 @@ from collections.abc import Callable
 
 from tidegate.clock import Clock
 from tidegate.errors import LeaseHeld, LeaseLost
-from tidegate.kernel.leases import HeldLease, Leases, leader_key
-from tidegate.kernel.model import Check
+from tidegate.kernel import leases as kernel_leases, model
 
 LEADER_SECONDS = 24.0  # at half of it, more is left than an exchange over HTTP takes
 RENEW_SHARE = 0.5  # of a term; what is left is for a store that answers late
@@ -30,7 +29,7 @@ class Leader:
 
     def __init__(
         self,
-        leases: Leases,
+        leases: kernel_leases.Leases,
         job: str,
         clock: Clock,
         *,
@@ -39,12 +38,12 @@ class Leader:
         token: Callable[[], str] = lambda: secrets.token_hex(16),
     ) -> None:
         self._leases = leases
-        self._id = leader_key(job).id
+        self._id = kernel_leases.leader_key(job).id
         self._clock = clock
         self._seconds = seconds
         self._monotonic = monotonic
         self._new_token = token
-        self._held: HeldLease | None = None
+        self._held: kernel_leases.HeldLease | None = None
         self._ends = 0.0  # by the monotonic clock
 
     def lead(self) -> bool:
@@ -66,7 +65,7 @@ class Leader:
         self._ends = began + self._seconds
         return True
 
-    def _renewed(self) -> HeldLease | None:
+    def _renewed(self) -> kernel_leases.HeldLease | None:
         """The lease of the current term, prolonged; None: there is no term to prolong."""
         if self._held is None or self.seconds_left <= 0:
             return None
@@ -90,10 +89,10 @@ class Leader:
         return self._demand().token
 
     @property
-    def fence(self) -> Check:
+    def fence(self) -> model.Check:
         """What lets a commit land only in this term. Raises: LeaseLost."""
         held = self._demand()
-        return Check(held.key, held.number)
+        return model.Check(held.key, held.number)
 
     def resign(self) -> None:
         """Let another process lead at once."""
@@ -101,7 +100,7 @@ class Leader:
         if held is not None:
             self._leases.release(self._id, held.token, now=self._clock())
 
-    def _demand(self) -> HeldLease:
+    def _demand(self) -> kernel_leases.HeldLease:
         if self._held is None or self.seconds_left <= 0:
             raise LeaseLost(f"this process is not the leader of {self._id}", id=self._id)
         return self._held

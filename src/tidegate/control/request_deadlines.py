@@ -13,18 +13,9 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 from tidegate.clock import Clock
-from tidegate.control.leaders import Leader
+from tidegate.control import leaders, runtime
 from tidegate.control.queries.reads import Reads
-from tidegate.control.runtime import Control
-from tidegate.domain.requests.rows import REQUESTS, ChannelRequest
-from tidegate.domain.requests.slices import (
-    REVIEW_SECONDS,
-    EndRequest,
-    RemindReview,
-    end_request,
-    remind_review,
-)
-from tidegate.domain.requests.states import OPEN, RequestState
+from tidegate.domain.requests import rows, slices, states
 from tidegate.kernel.model import Meta
 
 ACTOR = Meta(actor="worker")
@@ -36,10 +27,10 @@ class RequestDeadlines:
 
     def __init__(
         self,
-        control: Control,
+        control: runtime.Control,
         reads: Reads,
         clock: Clock,
-        leader: Leader,
+        leader: leaders.Leader,
         notify: Callable[[], None],
     ) -> None:
         self._control = control
@@ -56,11 +47,11 @@ class RequestDeadlines:
         """
         if not self._leader.lead():
             return False
-        done = [self._end(row) for state in sorted(OPEN) for row in self._rows(state)]
-        due = self._clock() - timedelta(seconds=REVIEW_SECONDS)
+        done = [self._end(row) for state in sorted(states.OPEN) for row in self._rows(state)]
+        due = self._clock() - timedelta(seconds=slices.REVIEW_SECONDS)
         done += [
             self._remind(row)
-            for row in self._rows(RequestState.TO_REVIEW)
+            for row in self._rows(states.RequestState.TO_REVIEW)
             if row.reminded_at is None and row.made_at <= due
         ]
         if any(done):
@@ -70,24 +61,24 @@ class RequestDeadlines:
     def close(self) -> None:
         self._leader.resign()
 
-    def _rows(self, state: RequestState) -> Iterator[ChannelRequest]:
-        found = self._reads.newest(REQUESTS, "by_state", of=(str(state),), limit=LOOKED_AT_MAX)
+    def _rows(self, state: states.RequestState) -> Iterator[rows.ChannelRequest]:
+        found = self._reads.newest(rows.REQUESTS, "by_state", of=(str(state),), limit=LOOKED_AT_MAX)
         return (item.row for item in found)
 
-    def _end(self, row: ChannelRequest) -> bool:
-        command = EndRequest(
+    def _end(self, row: rows.ChannelRequest) -> bool:
+        command = slices.EndRequest(
             request_id=row.request_id,
             channel=row.channel,
             by=ACTOR.actor,
             term=self._leader.token,
         )
-        return self._control.execute(end_request, command, meta=ACTOR).position > 0
+        return self._control.execute(slices.end_request, command, meta=ACTOR).position > 0
 
-    def _remind(self, row: ChannelRequest) -> bool:
-        command = RemindReview(
+    def _remind(self, row: rows.ChannelRequest) -> bool:
+        command = slices.RemindReview(
             request_id=row.request_id,
             channel=row.channel,
             by=ACTOR.actor,
             term=self._leader.token,
         )
-        return self._control.execute(remind_review, command, meta=ACTOR).position > 0
+        return self._control.execute(slices.remind_review, command, meta=ACTOR).position > 0

@@ -17,37 +17,9 @@ from concurrent.futures import Future
 
 from msgspec import Struct
 
+from tidegate import errors
 from tidegate.clock import Clock, system_clock
-from tidegate.errors import (
-    AttemptsExhausted,
-    BoundaryMoved,
-    Conflict,
-    Invalid,
-    InvalidInput,
-    StaleVersion,
-    TidegateError,
-    TooLarge,
-    Unavailable,
-    Unknown,
-    VersionConflict,
-)
-from tidegate.kernel.commit_builder import CommitBuilder, Rows
-from tidegate.kernel.folds import Folds
-from tidegate.kernel.idempotency import digest, earlier_receipt
-from tidegate.kernel.model import (
-    ABSENT,
-    COST_MAX,
-    NO_META,
-    Boundary,
-    Check,
-    Commit,
-    CommitKey,
-    Key,
-    Meta,
-    Position,
-    Receipt,
-)
-from tidegate.kernel.slices import Alongside, CommandPair, Slice, put_together
+from tidegate.kernel import commit_builder, folds as kernel_folds, idempotency, model, slices
 from tidegate.kernel.store import Store, demand_boundary
 
 ATTEMPTS_MAX = 3
@@ -56,21 +28,21 @@ BACK_OFF_SECONDS = 0.005  # doubled per attempt, full jitter
 BACK_OFF_SECONDS_MAX = 0.2
 DOUBLINGS_MAX = 10
 
-Submit = Callable[[Commit], "Future[Receipt]"]
+Submit = Callable[[model.Commit], "Future[model.Receipt]"]
 
 # Every other error of a slice or fold is what a rule says of the state that it saw.
-NO_RULINGS = (Invalid, TooLarge, Unavailable, Unknown)
+NO_RULINGS = (errors.Invalid, errors.TooLarge, errors.Unavailable, errors.Unknown)
 
 
 class CommandOutcome(Struct, frozen=True):
     """What became of a command or report. No receipt: it changes nothing, nothing was written."""
 
     facts: tuple[Struct, ...]
-    receipt: Receipt | None
+    receipt: model.Receipt | None
     answer: bytes = b""
 
     @property
-    def position(self) -> Position:
+    def position(self) -> model.Position:
         """The log position that it caused, 0 if none."""
         return 0 if self.receipt is None else self.receipt.last
 
@@ -78,25 +50,25 @@ class CommandOutcome(Struct, frozen=True):
 class _Moved(Exception):
     """The store's conflict with a commit of ours, apart from any that a rule raises itself."""
 
-    def __init__(self, conflict: BoundaryMoved | VersionConflict) -> None:
+    def __init__(self, conflict: errors.BoundaryMoved | errors.VersionConflict) -> None:
         super().__init__(conflict.detail)
         self.conflict = conflict
 
     @property
-    def row(self) -> Key | None:
+    def row(self) -> model.Key | None:
         """The row that moved, if it was one."""
-        if not isinstance(self.conflict, VersionConflict):
+        if not isinstance(self.conflict, errors.VersionConflict):
             return None
-        return Key(str(self.conflict.facts["collection"]), str(self.conflict.facts["id"]))
+        return model.Key(str(self.conflict.facts["collection"]), str(self.conflict.facts["id"]))
 
 
 class _Decision(Struct, frozen=True):
     """What a slice decided, and on what."""
 
     values: tuple[Struct, ...]
-    basis: Commit  # the boundary or the checks that it stands on
-    read: Rows
-    spent: tuple[Key, ...]
+    basis: model.Commit  # the boundary or the checks that it stands on
+    read: commit_builder.Rows
+    spent: tuple[model.Key, ...]
     answer: bytes
 
 
@@ -110,7 +82,7 @@ class Control:
     def __init__(
         self,
         store: Store,
-        folds: Folds,
+        folds: kernel_folds.Folds,
         submit: Submit,
         *,
         clock: Clock = system_clock,
@@ -133,13 +105,13 @@ class Control:
 
     def execute(
         self,
-        item: Slice,
+        item: slices.Slice,
         command: Struct,
         *,
-        meta: Meta = NO_META,
+        meta: model.Meta = model.NO_META,
         key: str | None = None,
         asked: Struct | None = None,
-        alongside: Alongside | None = None,
+        alongside: slices.Alongside | None = None,
     ) -> CommandOutcome:
         """Decide the command and commit what follows from it.
 
@@ -153,16 +125,18 @@ class Control:
             Unavailable: nothing was applied. Unknown: it may have been; ask again with the key.
         """
         if not isinstance(command, item.command):
-            raise InvalidInput(f"{item.name} takes {item.command.__name__}")
+            raise errors.InvalidInput(f"{item.name} takes {item.command.__name__}")
         once = (
-            None if key is None else CommitKey(key, digest(meta.actor, item.name, asked or command))
+            None
+            if key is None
+            else model.CommitKey(key, idempotency.digest(meta.actor, item.name, asked or command))
         )
         if once is not None and (earlier := self._earlier(once)) is not None:
             return earlier
         if alongside is not None:
-            item = put_together(alongside.item, item)
-            command = CommandPair(alongside.command, command)
-        moved: Conflict = Conflict("no attempt was allowed")
+            item = slices.put_together(alongside.item, item)
+            command = slices.CommandPair(alongside.command, command)
+        moved: errors.Conflict = errors.Conflict("no attempt was allowed")
         for attempt in range(self._attempts_max):
             if attempt:
                 self._back_off(attempt)
@@ -172,19 +146,24 @@ class Control:
                 moved = again.conflict
             except NO_RULINGS:
                 raise
-            except TidegateError:
+            except errors.TidegateError:
                 # The refusal may have seen this very command's earlier copy.
                 if once is not None and (earlier := self._earlier(once)) is not None:
                     return earlier
                 raise
-        raise AttemptsExhausted(
+        raise errors.AttemptsExhausted(
             f"{item.name} met another commit {self._attempts_max} times, last: {moved.detail}",
             attempts=self._attempts_max,
             **moved.facts,
         ) from moved
 
     def earlier(
-        self, item: Slice, asked: Struct, *, meta: Meta = NO_META, key: str | None = None
+        self,
+        item: slices.Slice,
+        asked: Struct,
+        *,
+        meta: model.Meta = model.NO_META,
+        key: str | None = None,
     ) -> CommandOutcome | None:
         """What the first copy of this request led to; None: there was none. ``execute`` asks this
         itself; whoever has work to do before it asks first. Raises: IdempotencyMismatch.
@@ -192,11 +171,13 @@ class Control:
         return (
             None
             if key is None
-            else self._earlier(CommitKey(key, digest(meta.actor, item.name, asked)))
+            else self._earlier(
+                model.CommitKey(key, idempotency.digest(meta.actor, item.name, asked))
+            )
         )
 
     def _attempt(
-        self, item: Slice, command: Struct, meta: Meta, once: CommitKey | None
+        self, item: slices.Slice, command: Struct, meta: model.Meta, once: model.CommitKey | None
     ) -> CommandOutcome:
         at = self.clock()
         state: object
@@ -205,17 +186,17 @@ class Control:
             known = self._read_rows(keys)
             self._demand_expected(item, command, known)
             state = tuple(known[key][1] for key in keys)
-            seen = tuple(Check(key, version) for key, (version, _) in known.items())
-            basis = Commit(at, meta, writes=seen)
+            seen = tuple(model.Check(key, version) for key, (version, _) in known.items())
+            basis = model.Commit(at, meta, writes=seen)
         else:
             known = {}
             boundary, state = self._read(item, command)
-            basis = Commit(at, meta, boundaries=(boundary,))
+            basis = model.Commit(at, meta, boundaries=(boundary,))
         try:
             values = tuple(item.decide(state, command, at))
         except NO_RULINGS:
             raise
-        except TidegateError:
+        except errors.TidegateError:
             if item.certify:
                 self._land(basis)
             raise
@@ -227,7 +208,7 @@ class Control:
         earlier = None if once is None else self._earlier(once)
         return CommandOutcome((), None, answer) if earlier is None else earlier
 
-    def _read(self, item: Slice, command: Struct) -> tuple[Boundary, object]:
+    def _read(self, item: slices.Slice, command: Struct) -> tuple[model.Boundary, object]:
         vocabulary = self.folds.vocabulary
         query = vocabulary.query(item, command)
         page = self.store.read(query, guard=vocabulary.guard(item, query))
@@ -239,19 +220,21 @@ class Control:
             state = item.evolve(state, vocabulary.value(event, views[event.type]))
         return demand_boundary(page, query), state
 
-    def _read_rows(self, keys: tuple[Key, ...]) -> Rows:
+    def _read_rows(self, keys: tuple[model.Key, ...]) -> commit_builder.Rows:
         """The rows that a slice starts from: their versions are its boundary."""
-        builder = CommitBuilder(self.folds, self.store.get)
+        builder = commit_builder.CommitBuilder(self.folds, self.store.get)
         builder.fetch(keys)
         return builder.known
 
-    def _demand_expected(self, item: Slice, command: Struct, known: Rows) -> None:
+    def _demand_expected(
+        self, item: slices.Slice, command: Struct, known: commit_builder.Rows
+    ) -> None:
         for key, version in ({} if item.expects is None else item.expects(command)).items():
             found = known[key][0]
-            if found not in (ABSENT, version):
-                raise StaleVersion(version, found)
+            if found not in (model.ABSENT, version):
+                raise errors.StaleVersion(version, found)
 
-    def _fold(self, decision: _Decision, once: CommitKey | None) -> CommandOutcome:
+    def _fold(self, decision: _Decision, once: model.CommitKey | None) -> CommandOutcome:
         """Step the rows of decided facts and commit; a row that moved is read and stepped again.
 
         What the slice itself read stays as it was read: if that moved, it must decide again.
@@ -266,15 +249,18 @@ class Control:
                 self._back_off(1)
         return self._folded(self._builder(decision), decision, once)
 
-    def _builder(self, decision: _Decision) -> CommitBuilder:
-        builder = CommitBuilder(self.folds, self.store.get, dict(decision.read))
+    def _builder(self, decision: _Decision) -> commit_builder.CommitBuilder:
+        builder = commit_builder.CommitBuilder(self.folds, self.store.get, dict(decision.read))
         builder.fetch(key for value in decision.values for key in self.folds.keys(value))
         for key in decision.read:
             builder.row(key)
         return builder
 
     def _folded(
-        self, builder: CommitBuilder, decision: _Decision, once: CommitKey | None
+        self,
+        builder: commit_builder.CommitBuilder,
+        decision: _Decision,
+        once: model.CommitKey | None,
     ) -> CommandOutcome:
         basis = decision.basis
         try:
@@ -282,27 +268,27 @@ class Control:
             builder.spend(decision.spent)
         except NO_RULINGS:
             raise
-        except TidegateError:
+        except errors.TidegateError:
             # Its rows are newer than the decision and were not read at one moment: the refusal
             # counts only if neither the boundary nor any of them has moved.
-            self._land(Commit(basis.at, basis.meta, (), basis.boundaries, builder.pins()))
+            self._land(model.Commit(basis.at, basis.meta, (), basis.boundaries, builder.pins()))
             raise
         if once is not None:
-            once = CommitKey(once.key, once.digest, decision.answer)
+            once = model.CommitKey(once.key, once.digest, decision.answer)
         receipt = self._land(builder.commit(basis, once))
         if receipt.replayed:
             return CommandOutcome((), receipt, receipt.answer)
         return CommandOutcome(decision.values, receipt, decision.answer)
 
-    def _land(self, commit: Commit) -> Receipt:
-        self.store.schema.check(commit, COST_MAX)
+    def _land(self, commit: model.Commit) -> model.Receipt:
+        self.store.schema.check(commit, model.COST_MAX)
         try:
             return self._submit(commit).result()
-        except (BoundaryMoved, VersionConflict) as conflict:
+        except (errors.BoundaryMoved, errors.VersionConflict) as conflict:
             raise _Moved(conflict) from conflict
 
-    def _earlier(self, once: CommitKey) -> CommandOutcome | None:
-        receipt = earlier_receipt(self.store, once)
+    def _earlier(self, once: model.CommitKey) -> CommandOutcome | None:
+        receipt = idempotency.earlier_receipt(self.store, once)
         return None if receipt is None else CommandOutcome((), receipt, receipt.answer)
 
     def _back_off(self, attempt: int) -> None:

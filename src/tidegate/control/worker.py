@@ -33,12 +33,11 @@ from msgspec import Struct
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from tidegate.clock import Clock
-from tidegate.control.fleet.dispatch import Dispatcher, DispatchResult
-from tidegate.control.fleet.order_queue import OrderQueue
+from tidegate.control import leaders, request_deadlines
+from tidegate.control.fleet import dispatch, order_queue
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.fleet.timers import Timers, TimersResult
 from tidegate.control.installation import Installation
-from tidegate.control.leaders import Leader
 from tidegate.control.notifications.notifier import Notifier
 from tidegate.control.notifications.sender import NoticeSender
 from tidegate.control.operations.automation import AutomationOperations
@@ -46,25 +45,24 @@ from tidegate.control.outbox.reconcile import Reconciler, ScopeHistoryTooLong
 from tidegate.control.outbox.sender import OutboxSender as OutboxWorker
 from tidegate.control.outbox.targets import Target
 from tidegate.control.publication.manifests import RENEWED_BEFORE, ChannelManifest, Manifests
-from tidegate.control.request_deadlines import RequestDeadlines
 from tidegate.control.storage.archive import Archive
 from tidegate.control.storage.archive.loop import ArchiveLoop
 from tidegate.control.storage.archive.segment_store import SegmentStore
 from tidegate.control.storage.blobs import BlobMissing
 from tidegate.control.storage.garbage_collection import GarbageCollector
 from tidegate.domain.channels.rows import Channel, channel_key
-from tidegate.domain.gates.automation import LEADER as AUTOMATION_LEADER
-from tidegate.domain.gates.automation import LeadAutomation, lead_automation
+from tidegate.domain.gates.automation import (
+    LEADER as AUTOMATION_LEADER,
+    LeadAutomation,
+    lead_automation,
+)
 from tidegate.domain.gates.inputs import Versioned
 from tidegate.domain.notifications.slices import LEADER
 from tidegate.domain.publication.rows import meta_key, pk_of
 from tidegate.domain.releases.rows import ACTUAL, Actual
 from tidegate.domain.requests.slices import LEADER as REQUESTS_LEADER
 from tidegate.errors import Conflict, LeaseLost, TidegateError, Unavailable, Unknown
-from tidegate.kernel import codec
-from tidegate.kernel.leases import Leases
-from tidegate.kernel.model import Meta
-from tidegate.kernel.slices import Alongside
+from tidegate.kernel import codec, leases, model, slices
 from tidegate.kernel.store import Store, rows
 
 THOROUGH_SECONDS = 15.0
@@ -72,7 +70,7 @@ SOON_SECONDS = 0.05  # a round that was full is followed by the next
 DOUBLINGS_MAX = 16
 WAIT_SECONDS_MAX = 30.0  # between rounds while surroundings fail, however often they did
 STOP_SECONDS = 30.0
-ACTOR = Meta(actor="worker")
+ACTOR = model.Meta(actor="worker")
 SURROUNDINGS = (Unavailable, Unknown, Conflict)
 
 log = logging.getLogger("tidegate.worker")
@@ -183,7 +181,7 @@ class Worker:
     ) -> Iterator[WorkerLoop]:
         found = self._installation
         outbox = OutboxWorker(found.control, targets)
-        dispatcher = Dispatcher(found.lanes, found.fleet_reader, found.clock, wake)
+        dispatcher = dispatch.Dispatcher(found.lanes, found.fleet_reader, found.clock, wake)
         orders = OrdersLoop(dispatcher, found.deliveries, found.nudge, self._counters)
         manifests = make_manifests_loop(found, self._counters)
         due = Timers(found.store, found.control, found.lanes, found.clock)
@@ -295,8 +293,8 @@ class OrdersLoop:
 
     def __init__(
         self,
-        dispatcher: Dispatcher,
-        deliveries: OrderQueue,
+        dispatcher: dispatch.Dispatcher,
+        deliveries: order_queue.OrderQueue,
         notify: Callable[[], None],
         counters: Counters,
     ) -> None:
@@ -322,7 +320,7 @@ class OrdersLoop:
             self._notify()
         return False
 
-    def _tell(self, done: DispatchResult, thorough: bool) -> None:
+    def _tell(self, done: dispatch.DispatchResult, thorough: bool) -> None:
         """Count what was left out; a line is written when it is new."""
         for fault in done.faults:
             self._counters.left_out.labels(fault.code).inc()
@@ -400,7 +398,7 @@ class ManifestsLoop:
 class NotifyLoop:
     """Fills the queues of subscriptions and sends from them, in one of several processes."""
 
-    def __init__(self, leader: Leader, notifier: Notifier, sender: NoticeSender) -> None:
+    def __init__(self, leader: leaders.Leader, notifier: Notifier, sender: NoticeSender) -> None:
         self._leader = leader
         self._notifier = notifier
         self._sender = sender
@@ -424,7 +422,7 @@ class PoliciesLoop:
     """Acts for channels with ``auto_promote`` or ``auto_rollback``, in one of several processes."""
 
     def __init__(
-        self, leader: Leader, reader: FleetReader, automation: AutomationOperations
+        self, leader: leaders.Leader, reader: FleetReader, automation: AutomationOperations
     ) -> None:
         self._leader = leader
         self._reader = reader
@@ -459,7 +457,7 @@ class PoliciesLoop:
 
     def _act(self, seen: Versioned[Channel]) -> None:
         term = LeadAutomation(self._leader.token)
-        opened = self._automation.act(seen, Alongside(lead_automation, term))
+        opened = self._automation.act(seen, slices.Alongside(lead_automation, term))
         if opened is not None:
             log.info("%s: the policy opened %s", seen.row.channel, opened)
 
@@ -482,15 +480,17 @@ def make_manifests_loop(found: Installation, counters: Counters) -> ManifestsLoo
     return ManifestsLoop(found.store, found.manifests, found.clock, found.nudge, counters)
 
 
-def make_request_deadlines(found: Installation) -> RequestDeadlines:
+def make_request_deadlines(found: Installation) -> request_deadlines.RequestDeadlines:
     """What ends requests."""
-    leader = Leader(Leases(found.store), REQUESTS_LEADER, found.clock)
-    return RequestDeadlines(found.control, found.reads, found.clock, leader, found.nudge)
+    leader = leaders.Leader(leases.Leases(found.store), REQUESTS_LEADER, found.clock)
+    return request_deadlines.RequestDeadlines(
+        found.control, found.reads, found.clock, leader, found.nudge
+    )
 
 
 def make_notify_loop(found: Installation) -> NotifyLoop:
     """The loop that tells people."""
-    leader = Leader(Leases(found.store), LEADER, found.clock)
+    leader = leaders.Leader(leases.Leases(found.store), LEADER, found.clock)
     sender = NoticeSender(
         found.control,
         leader,
@@ -504,7 +504,7 @@ def make_notify_loop(found: Installation) -> NotifyLoop:
 
 def make_policies_loop(found: Installation) -> PoliciesLoop:
     """The loop that acts for channels."""
-    leader = Leader(Leases(found.store), AUTOMATION_LEADER, found.clock)
+    leader = leaders.Leader(leases.Leases(found.store), AUTOMATION_LEADER, found.clock)
     return PoliciesLoop(leader, found.fleet_reader, found.automation)
 
 

@@ -9,31 +9,12 @@ from msgspec.structs import replace
 
 from tidegate.control.queries.ladder import Ladder
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.dashboard.components import Field, Option, VerbButton
-from tidegate.dashboard.layout import REASON
-from tidegate.dashboard.protected_verbs import ask_second_person, warn_of_end
-from tidegate.dashboard.view_models import Quarantine
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.scopes import channel_scope
-from tidegate.domain.access.steps import (
-    DELETE_CHANNEL,
-    HOLD_CHANNEL,
-    LIFT_QUARANTINE,
-    PROMOTE,
-    PROTECT_CHANNEL,
-    ROLL_BACK,
-    ROLL_BACK_NOW,
-    UNHOLD_CHANNEL,
-    Step,
-)
-from tidegate.domain.channels.facts import ChannelProtection
-from tidegate.domain.channels.rows import Channel
-from tidegate.domain.channels.slices import APPROVALS_MAX
+from tidegate.dashboard import components, layout, protected_verbs, view_models
+from tidegate.domain.access import callers, scopes, steps
+from tidegate.domain.channels import facts, rows as channel_rows, slices
+from tidegate.domain.packages import rows as package_rows, states
 from tidegate.domain.packages.names import DEFAULT_REPOSITORY
-from tidegate.domain.packages.rows import REVISIONS
-from tidegate.domain.packages.states import PUBLISHED_STATES
-from tidegate.domain.releases.from_packages import release_id_of
-from tidegate.domain.releases.rows import Actual
+from tidegate.domain.releases import from_packages, rows as release_rows
 from tidegate.domain.rollouts.states import OPEN
 from tidegate.errors import Refused
 from tidegate.web.routing import Request
@@ -46,46 +27,48 @@ Asked = Request[Any, Any, Any]
 def verbs_of(
     request: Asked,
     reads: Reads,
-    row: Channel,
-    pin: Found[Actual] | None,
-    kept: tuple[Quarantine, ...],
+    row: channel_rows.Channel,
+    pin: Found[release_rows.Actual] | None,
+    kept: tuple[view_models.Quarantine, ...],
     ladder: Ladder,
-) -> tuple[VerbButton, ...]:
+) -> tuple[components.VerbButton, ...]:
     """Roll back, promote, refresh, hold, release the hold, lift and protect; each says why it
     cannot be used now.
     """
     name = row.channel
     caller = request.caller
-    ask = partial(ask_second_person, caller=caller, channel=row)
+    ask = partial(protected_verbs.ask_second_person, caller=caller, channel=row)
     return (
-        _roll_back(ladder, pin, _why_not(caller, ROLL_BACK, name)),
-        ask(_roll_back_now(ladder, pin, _why_not(caller, ROLL_BACK_NOW, name))),
-        ask(_promote(reads, row, pin, _why_not(caller, PROMOTE, name))),
-        ask(_refresh(row, pin, _why_not(caller, PROMOTE, name))),
-        warn_of_end(_hold(row, _why_not(caller, HOLD_CHANNEL, name)), row, "hold"),
-        ask(_unhold(row, _why_not(caller, UNHOLD_CHANNEL, name)), whole=False),
-        ask(_lift(name, kept, _why_not(caller, LIFT_QUARANTINE, name))),
-        _protect(row, _why_not(caller, PROTECT_CHANNEL, name)),
-        ask(_unprotect(row, _why_not(caller, PROTECT_CHANNEL, name))),
-        ask(_delete(row, _why_not(caller, DELETE_CHANNEL, name))),
+        _roll_back(ladder, pin, _why_not(caller, steps.ROLL_BACK, name)),
+        ask(_roll_back_now(ladder, pin, _why_not(caller, steps.ROLL_BACK_NOW, name))),
+        ask(_promote(reads, row, pin, _why_not(caller, steps.PROMOTE, name))),
+        ask(_refresh(row, pin, _why_not(caller, steps.PROMOTE, name))),
+        protected_verbs.warn_of_end(
+            _hold(row, _why_not(caller, steps.HOLD_CHANNEL, name)), row, "hold"
+        ),
+        ask(_unhold(row, _why_not(caller, steps.UNHOLD_CHANNEL, name)), whole=False),
+        ask(_lift(name, kept, _why_not(caller, steps.LIFT_QUARANTINE, name))),
+        _protect(row, _why_not(caller, steps.PROTECT_CHANNEL, name)),
+        ask(_unprotect(row, _why_not(caller, steps.PROTECT_CHANNEL, name))),
+        ask(_delete(row, _why_not(caller, steps.DELETE_CHANNEL, name))),
     )
 
 
-def _hold(row: Channel, why: str) -> VerbButton:
-    return VerbButton(
+def _hold(row: channel_rows.Channel, why: str) -> components.VerbButton:
+    return components.VerbButton(
         id="hold",
         label="Hold",
         icon="lock",
         action=f"/channels/{row.channel}/hold",
         title=f"Hold {row.channel}?",
         text="No promotion and no order on it, until the hold is released.",
-        fields=(REASON,),
+        fields=(layout.REASON,),
         why=why or ("" if row.held_at is None else "It is held already."),
     )
 
 
-def _delete(row: Channel, why: str) -> VerbButton:
-    return VerbButton(
+def _delete(row: channel_rows.Channel, why: str) -> components.VerbButton:
+    return components.VerbButton(
         id="delete",
         label="Delete",
         icon="trash",
@@ -93,26 +76,26 @@ def _delete(row: Channel, why: str) -> VerbButton:
         title=f"Delete the channel {row.channel}?",
         text="Its hosts keep what they run and get no more orders from it. The log keeps its "
         "history. A channel that others wait for, or with an open rollout, is not deleted.",
-        fields=(REASON,),
+        fields=(layout.REASON,),
         why=why or ("A rollout of it is open." if row.newest_state in OPEN else ""),
         danger=True,
     )
 
 
-def _unhold(row: Channel, why: str) -> VerbButton:
-    return VerbButton(
+def _unhold(row: channel_rows.Channel, why: str) -> components.VerbButton:
+    return components.VerbButton(
         id="unhold",
         label="Release hold",
         icon="play",
         action=f"/channels/{row.channel}/unhold",
         title=f"Let {row.channel} go?",
-        fields=(REASON,),
+        fields=(layout.REASON,),
         why=why or ("It is not held." if row.held_at is None else ""),
     )
 
 
-def _lift(name: str, kept: tuple[Quarantine, ...], why: str) -> VerbButton:
-    return VerbButton(
+def _lift(name: str, kept: tuple[view_models.Quarantine, ...], why: str) -> components.VerbButton:
+    return components.VerbButton(
         id="lift",
         label="Lift quarantine",
         icon="ban",
@@ -120,23 +103,24 @@ def _lift(name: str, kept: tuple[Quarantine, ...], why: str) -> VerbButton:
         title="Lift a quarantine?",
         text="The release may be dispatched on this channel again.",
         fields=(
-            Field(
+            components.Field(
                 name="closure_hash",
                 label="Release content",
                 kind="select",
                 options=tuple(
-                    Option(item.closure_hash, f"{item.release} · {item.reason}") for item in kept
+                    components.Option(item.closure_hash, f"{item.release} · {item.reason}")
+                    for item in kept
                 ),
             ),
-            REASON,
+            layout.REASON,
         ),
         why=why or ("" if kept else "Nothing is quarantined on it."),
     )
 
 
-def _protect(row: Channel, why: str) -> VerbButton:
-    now = row.protection or ChannelProtection()
-    return VerbButton(
+def _protect(row: channel_rows.Channel, why: str) -> components.VerbButton:
+    now = row.protection or facts.ChannelProtection()
+    return components.VerbButton(
         id="protect",
         label="Protect" if row.protection is None else "Change protection",
         icon="shield",
@@ -146,81 +130,87 @@ def _protect(row: Channel, why: str) -> VerbButton:
         "Stopping and going back still take one person."
         + (" To ask for less than now is a request itself." if row.protection else ""),
         fields=(
-            Field(
+            components.Field(
                 name="approvals",
                 label="Other people who must approve",
                 kind="number",
                 value=str(now.approvals),
                 required=True,
-                hint=f"1 to {APPROVALS_MAX}.",
+                hint=f"1 to {slices.APPROVALS_MAX}.",
             ),
-            Field(
+            components.Field(
                 name="hours",
                 label="Hours until a request expires",
                 kind="number",
                 value=str(max(1, now.request_seconds // 3_600)),
                 required=True,
             ),
-            Field(
+            components.Field(
                 name="emergency",
                 label="Break-glass",
                 kind="choice",
                 value="true" if now.break_glass else "false",
                 options=(
-                    Option("true", "Allow break-glass", "On-call acts alone, reviewed later."),
-                    Option("false", "No break-glass", "Nobody acts alone."),
+                    components.Option(
+                        "true", "Allow break-glass", "On-call acts alone, reviewed later."
+                    ),
+                    components.Option("false", "No break-glass", "Nobody acts alone."),
                 ),
             ),
-            REASON,
+            layout.REASON,
         ),
         why=why,
     )
 
 
-def _unprotect(row: Channel, why: str) -> VerbButton:
-    return VerbButton(
+def _unprotect(row: channel_rows.Channel, why: str) -> components.VerbButton:
+    return components.VerbButton(
         id="unprotect",
         label="Unprotect",
         icon="shield",
         action=f"/channels/{row.channel}/unprotect",
         title=f"Let one person do everything on {row.channel} again?",
-        fields=(REASON,),
+        fields=(layout.REASON,),
         why=why or ("" if row.protection else "It is not protected."),
         danger=True,
     )
 
 
-def sensible_verbs(row: Channel) -> tuple[str, ...]:
+def sensible_verbs(row: channel_rows.Channel) -> tuple[str, ...]:
     """The ids of the verbs that make sense on the channel now, the likeliest first."""
     return ("unhold", "rollback") if row.held_at is not None else ("rollback", "promote")
 
 
-def _why_not(caller: Caller, step: Step, name: str) -> str:
+def _why_not(caller: callers.Caller, step: steps.Step, name: str) -> str:
     """Why the caller may not take the step on the channel; empty: they may."""
-    return caller.why_not(step, channel_scope(name))
+    return caller.why_not(step, scopes.channel_scope(name))
 
 
 def _promote(
     reads: Reads,
-    row: Channel,
-    pin: Found[Actual] | None,
+    row: channel_rows.Channel,
+    pin: Found[release_rows.Actual] | None,
     why: str,
-) -> VerbButton:
+) -> components.VerbButton:
     offered = list_publishable(reads, row.package)
     why = why or ("" if row.held_at is None else "The channel is held.")
     why = why or ("" if offered else f"No revision of {row.package} is published yet.")
-    fields: tuple[Field, ...] = (
-        Field(name="release", label="Release", kind="select", options=offered),
-        Field(name="display_name", label="Call it", placeholder="Optional: a name for people"),
-        Field(
+    fields: tuple[components.Field, ...] = (
+        components.Field(name="release", label="Release", kind="select", options=offered),
+        components.Field(
+            name="display_name", label="Call it", placeholder="Optional: a name for people"
+        ),
+        components.Field(
             name="start_at",
             label="Start at, UTC",
             kind="datetime-local",
             hint="Optional. No order is sent before. Empty: at once.",
         ),
-        Field(name="reason", label="Reason", kind="long", placeholder="Optional: why, for the log"),
+        components.Field(
+            name="reason", label="Reason", kind="long", placeholder="Optional: why, for the log"
+        ),
     )
-    return VerbButton(
+    return components.VerbButton(
         id="promote",
         label="Promote",
         icon="arrow",
@@ -236,8 +226,8 @@ def _promote(
 
 
 def _roll_back(
-    ladder: Ladder, pin: Found[Actual] | None, why: str, *, now: bool = False
-) -> VerbButton:
+    ladder: Ladder, pin: Found[release_rows.Actual] | None, why: str, *, now: bool = False
+) -> components.VerbButton:
     """The button names the release that it goes back to; in the form another can be chosen."""
     name, wanted = ladder.channel, ladder.wanted or ""
     refusal = ""
@@ -264,7 +254,7 @@ def _roll_back(
     )
     if rung is not None and rung.release_id == wanted:
         text = f"The rollback of {name} to {wanted}, which is under way, reaches all hosts now."
-    return VerbButton(
+    return components.VerbButton(
         id="rollback",
         label="Roll back" if rung is None else f"Roll back to {rung.release_id}",
         icon="retry",
@@ -272,16 +262,18 @@ def _roll_back(
         title=f"Roll {name} back?",
         text=text,
         fields=(
-            Field(
+            components.Field(
                 name="to",
                 label="Go back to",
                 kind="select",
                 options=tuple(
-                    Option(item.release_id, f"{item.release_id} · {item.succeeded_at:%d %b %Y}")
+                    components.Option(
+                        item.release_id, f"{item.release_id} · {item.succeeded_at:%d %b %Y}"
+                    )
                     for item in options
                 ),
             ),
-            REASON,
+            layout.REASON,
         ),
         version=None if pin is None else pin.version,
         why=why or refusal,
@@ -289,7 +281,9 @@ def _roll_back(
     )
 
 
-def _roll_back_now(ladder: Ladder, pin: Found[Actual] | None, why: str) -> VerbButton:
+def _roll_back_now(
+    ladder: Ladder, pin: Found[release_rows.Actual] | None, why: str
+) -> components.VerbButton:
     plain = _roll_back(ladder, pin, why, now=True)
     (to, reason) = plain.fields
     return replace(
@@ -299,13 +293,15 @@ def _roll_back_now(ladder: Ladder, pin: Found[Actual] | None, why: str) -> VerbB
         title=f"Roll {ladder.channel} back on all hosts at once?",
         text=f"{plain.text} All hosts go at once, without waves and soaks, in spite of freezes, "
         "holds and windows. Budgets are kept. A host that fails does not stop the others.",
-        fields=(to, reason, Field(name="now", kind="hidden", value="yes")),
+        fields=(to, reason, components.Field(name="now", kind="hidden", value="yes")),
     )
 
 
-def _refresh(row: Channel, pin: Found[Actual] | None, why: str) -> VerbButton:
+def _refresh(
+    row: channel_rows.Channel, pin: Found[release_rows.Actual] | None, why: str
+) -> components.VerbButton:
     pinned = "" if pin is None else pin.row.pinned_release_id
-    return VerbButton(
+    return components.VerbButton(
         id="refresh",
         label="Refresh evidence",
         icon="retry",
@@ -313,16 +309,16 @@ def _refresh(row: Channel, pin: Found[Actual] | None, why: str) -> VerbButton:
         title=f"Confirm {pinned or 'the release'} on {row.channel}?",
         text="The channel stays pinned to it, with new evidence. No rollout opens.",
         fields=(
-            Field(name="release", kind="hidden", value=pinned),
-            Field(name="refresh", kind="hidden", value="yes"),
-            Field(name="reason", label="Reason", kind="long", placeholder="Optional"),
+            components.Field(name="release", kind="hidden", value=pinned),
+            components.Field(name="refresh", kind="hidden", value="yes"),
+            components.Field(name="reason", label="Reason", kind="long", placeholder="Optional"),
         ),
         version=None if pin is None else pin.version,
         why=why or ("" if pinned else "Nothing is pinned yet."),
     )
 
 
-def list_publishable(reads: Reads, package: str) -> tuple[Option, ...]:
+def list_publishable(reads: Reads, package: str) -> tuple[components.Option, ...]:
     """Releases of a package that may be pinned, newest first.
 
     A channel may call a package of the default repository by its path alone, as its releases do.
@@ -331,11 +327,13 @@ def list_publishable(reads: Reads, package: str) -> tuple[Option, ...]:
     published = [
         item.row
         for name in names
-        for item in reads.range(REVISIONS, index="by_package", of=(name,), limit=RELEASES_MAX)
-        if item.row.lifecycle in PUBLISHED_STATES and item.row.deletion_timestamp is None
+        for item in reads.range(
+            package_rows.REVISIONS, index="by_package", of=(name,), limit=RELEASES_MAX
+        )
+        if item.row.lifecycle in states.PUBLISHED_STATES and item.row.deletion_timestamp is None
     ]
     return tuple(
-        Option(release, release)
+        components.Option(release, release)
         for row in sorted(published, key=lambda row: row.number, reverse=True)
-        if (release := release_id_of(row.package, row.number))
+        if (release := from_packages.release_id_of(row.package, row.number))
     )

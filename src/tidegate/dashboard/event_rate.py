@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from tidegate.dashboard.components import Chip
+from tidegate.dashboard import components, view_models
 from tidegate.dashboard.html import absolute
-from tidegate.dashboard.view_models import EventRate, Legend, RateBar, RatePart
 from tidegate.kernel.model import Event
 
 BARS_MAX: Final = 60
@@ -26,13 +25,13 @@ STEPS: Final = (
 )
 OTHER: Final = "Other"
 KINDS: Final = {
-    "Rollouts": Chip("rollouts", "info", "Rollouts"),
-    "Hosts": Chip("hosts", "good", "Hosts"),
-    "Releases": Chip("releases", "soak", "Releases"),
-    "Channels": Chip("channels", "calm", "Channels"),
-    "People": Chip("user", "warn", "People"),
-    "Deliveries": Chip("outbox", "back", "Deliveries"),
-    OTHER: Chip("dots", "gone", OTHER),
+    "Rollouts": components.Chip("rollouts", "info", "Rollouts"),
+    "Hosts": components.Chip("hosts", "good", "Hosts"),
+    "Releases": components.Chip("releases", "soak", "Releases"),
+    "Channels": components.Chip("channels", "calm", "Channels"),
+    "People": components.Chip("user", "warn", "People"),
+    "Deliveries": components.Chip("outbox", "back", "Deliveries"),
+    OTHER: components.Chip("dots", "gone", OTHER),
 }
 # The package of the domain that has the fact → the kind that people look for.
 _KIND_OF: Final = {
@@ -52,12 +51,12 @@ def rate_of(
     until: datetime,
     cut: bool,
     link: Callable[[datetime], str],
-) -> EventRate:
+) -> view_models.EventRate:
     """Bars up to a time. ``package_of`` gives the package of a type of events. ``cut``: there are
     older events, so the first bar may lack some.
     """
     if not events:
-        return EventRate()
+        return view_models.EventRate()
     end = max(int(until.timestamp()), int(events[-1].at.timestamp()))
     step, unit = _step(end - int(events[0].at.timestamp()))
     first = int(events[0].at.timestamp()) // step * step
@@ -75,11 +74,13 @@ def rate_of(
         _bar(datetime.fromtimestamp(at, UTC), found, number * width, width, most, link, step)
         for number, (at, found) in enumerate(counts.items())
     )
-    return EventRate(
+    return view_models.EventRate(
         unit=unit,
         bars=bars,
         kinds=tuple(
-            Legend(name, chip, totals[name]) for name, chip in KINDS.items() if totals[name]
+            view_models.Legend(name, chip, totals[name])
+            for name, chip in KINDS.items()
+            if totals[name]
         ),
         total=totals.total(),
         most=most,
@@ -100,10 +101,10 @@ def _bar(
     most: int,
     link: Callable[[datetime], str],
     step: int,
-) -> RateBar:
+) -> view_models.RateBar:
     count = counts.total()
     ends = datetime.fromtimestamp(at.timestamp() + step - 1, UTC)
-    return RateBar(
+    return view_models.RateBar(
         x=round(x, 3),
         width=round(width * 0.82, 3),
         parts=tuple(_parts(((name, counts[name]) for name in KINDS), most)),
@@ -112,11 +113,11 @@ def _bar(
     )
 
 
-def _parts(counts: Iterable[tuple[str, int]], most: int) -> Iterable[RatePart]:
+def _parts(counts: Iterable[tuple[str, int]], most: int) -> Iterable[view_models.RatePart]:
     """From the bottom up, in percent of the highest bar."""
     reached = 100.0
     for name, count in counts:
         if count:
             height = count * 100 / most
             reached -= height
-            yield RatePart(KINDS[name].tone, round(reached, 3), round(height, 3))
+            yield view_models.RatePart(KINDS[name].tone, round(reached, 3), round(height, 3))

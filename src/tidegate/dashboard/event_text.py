@@ -10,12 +10,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 
 from tidegate.control.queries.log_reader import LogReader
-from tidegate.dashboard.components import TimelineEntry
-from tidegate.dashboard.html import seconds, short, size
-from tidegate.dashboard.state_labels import HOSTS, OUTCOMES, ROLLOUTS
+from tidegate.dashboard import components, html as dashboard_html, state_labels
 from tidegate.errors import InvalidInput
 from tidegate.kernel.model import Event
 
@@ -81,15 +78,15 @@ _LOOKS: Final[dict[str, tuple[str, str]]] = {
 }
 
 
-def describe(log: LogReader, event: Event, people: Names) -> TimelineEntry:
+def describe(log: LogReader, event: Event, people: Names) -> components.TimelineEntry:
     """An event as a line of a timeline."""
     icon, tone, title, sub = line(log, event, people)
-    return TimelineEntry(icon, tone, title, sub, event.at, event.position)
+    return components.TimelineEntry(icon, tone, title, sub, event.at, event.position)
 
 
 def describe_all(
     log: LogReader, events: Iterable[Event], people: Names
-) -> tuple[TimelineEntry, ...]:
+) -> tuple[components.TimelineEntry, ...]:
     """Events as a timeline, newest first."""
     return tuple(describe(log, event, people) for event in reversed([*events]))
 
@@ -132,8 +129,12 @@ def _rollout(fact: Any, type: str, people: Names) -> Line | None:
             text += f": {fact.reason}" if fact.reason else ""
             return "rollouts", "info", f"{fact.rollout_id} was opened{who}", text
         case "RolloutTransitioned":
-            chip = ROLLOUTS[fact.to]
-            before = f"{ROLLOUTS[fact.from_].word} → " if fact.from_ not in (None, fact.to) else ""
+            chip = state_labels.ROLLOUTS[fact.to]
+            before = (
+                f"{state_labels.ROLLOUTS[fact.from_].word} → "
+                if fact.from_ not in (None, fact.to)
+                else ""
+            )
             return chip.icon, chip.tone, f"{fact.rollout_id}: {before}{chip.word}", fact.reason
         case "WaveAdvanced" if fact.forced:
             text = f"{people(fact.operator)} waited for no wave: {fact.reason}"
@@ -156,7 +157,7 @@ def _rollout(fact: Any, type: str, people: Names) -> Line | None:
         case "RolloutTerminal":
             return "check", "good", f"{fact.rollout_id} completed", fact.reason
         case "RolloutConcluded":
-            chip = OUTCOMES[fact.outcome]
+            chip = state_labels.OUTCOMES[fact.outcome]
             title = f"{fact.rollout_id}: {chip.word.lower()}"
             text = f"{fact.counts.converged:,} of {fact.counts.hosts:,} hosts run {fact.target_ref}"
             return chip.icon, chip.tone, title, text
@@ -183,20 +184,26 @@ def _rollout(fact: Any, type: str, people: Names) -> Line | None:
 def _host(fact: Any, type: str) -> Line | None:
     match type:
         case "HostStateChanged":
-            chip = HOSTS[fact.to]
+            chip = state_labels.HOSTS[fact.to]
             return chip.icon, chip.tone, f"{fact.host_id}: {fact.from_} → {fact.to}", ""
         case "ProbeResult":
             tone, word = ("good", "passes") if fact.status == "pass" else ("bad", "fails")
             text = fact.failure_reason or ""
             return "eye", tone, f"{fact.host_id}: probe {fact.probe_name} {word}", text
         case "Failed":
-            text = f"{', '.join(fact.failing_probes)} for {seconds(fact.sustained_duration_secs)}"
+            lasted = dashboard_html.seconds(fact.sustained_duration_secs)
+            text = f"{', '.join(fact.failing_probes)} for {lasted}"
             return "cross", "bad", f"{fact.host_id} failed", text
         case "RollbackComplete":
-            text = f"runs {short(fact.reverted_to_closure)} again"
+            text = f"runs {dashboard_html.short(fact.reverted_to_closure)} again"
             return "undo", "back", f"{fact.host_id} rolled back", text
         case "Converged":
-            return "check", "good", f"{fact.host_id} converged", short(fact.current_closure)
+            return (
+                "check",
+                "good",
+                f"{fact.host_id} converged",
+                dashboard_html.short(fact.current_closure),
+            )
         case "DeadlineExpired":
             return "clock", "bad", f"{fact.host_id}: no word before its {fact.deadline} time", ""
         case "HostSkipped":
@@ -268,7 +275,7 @@ def _revision(fact: Any, type: str, people: Names) -> Line | None:
             return "pencil", "idle", f"{fact.name} was drafted", f"by {people(fact.by)}"
         case "RevisionContentReplaced":
             content = fact.content
-            text = f"{content.file_count} files, {size(content.total_bytes)}"
+            text = f"{content.file_count} files, {dashboard_html.size(content.total_bytes)}"
             return (
                 "file",
                 "info",
@@ -279,7 +286,7 @@ def _revision(fact: Any, type: str, people: Names) -> Line | None:
             return "clock", "warn", f"{fact.name} was proposed", f"by {people(fact.by)}"
         case "RevisionApproved":
             by = f"{fact.name} was approved by {people(fact.by)}"
-            return "check", "good", by, fact.reason or short(fact.digest)
+            return "check", "good", by, fact.reason or dashboard_html.short(fact.digest)
         case "RevisionPublished":
             package = fact.package.rpartition("/")[2]
             return "check", "good", f"{package} revision {fact.number} was published", fact.name
@@ -291,7 +298,7 @@ def _revision(fact: Any, type: str, people: Names) -> Line | None:
     return None
 
 
-def _other(fact: Struct, type: str, people: Names) -> Line:
+def _other(fact: msgspec.Struct, type: str, people: Names) -> Line:
     """Its name, and the first of these members that it has."""
     icon, tone = _LOOKS.get(type, ("ring", "idle"))
     about = ""

@@ -8,12 +8,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from tidegate.control.queries.fleet_picture import ChannelPicture, FleetPicture
-from tidegate.control.queries.host_releases import release_names
+from tidegate.control.queries import fleet_picture, host_releases, rollout_lists
 from tidegate.control.queries.reads import Reads
-from tidegate.control.queries.rollout_lists import RolloutsWanted, newest_rollouts
-from tidegate.dashboard import state_labels
-from tidegate.dashboard.components import Bar, Chip, bar
+from tidegate.dashboard import components, state_labels
 from tidegate.dashboard.html import short
 from tidegate.domain.rollouts.rows import Rollout
 
@@ -40,7 +37,7 @@ class RunningLine(Struct, frozen=True, kw_only=True):
     wanted: str
     hosts: int
     silent: int
-    bar: Bar
+    bar: components.Bar
     parts: tuple[RunningPart, ...]
     is_whole: bool  # every host runs what is wanted
 
@@ -49,21 +46,23 @@ class EndedRollout(Struct, frozen=True):
     """A rollout that ended within a day."""
 
     rollout_id: str
-    chip: Chip
+    chip: components.Chip
     at: datetime
 
 
 def channel_lines(
-    reads: Reads, picture: FleetPicture, sees: Callable[[str], bool]
+    reads: Reads, picture: fleet_picture.FleetPicture, sees: Callable[[str], bool]
 ) -> tuple[RunningLine, ...]:
     """The channels with hosts, in the order of their names."""
     shown = [item for item in picture.channels if item.hosts and sees(item.channel)]
     shown = shown[:CHANNELS_MAX]
-    names = release_names(reads, {(item.channel, one) for item in shown for one in item.running})
+    names = host_releases.release_names(
+        reads, {(item.channel, one) for item in shown for one in item.running}
+    )
     return tuple(_line(item, names) for item in shown)
 
 
-def _line(item: ChannelPicture, names: dict[tuple[str, str], str]) -> RunningLine:
+def _line(item: fleet_picture.ChannelPicture, names: dict[tuple[str, str], str]) -> RunningLine:
     ordered = sorted(item.running.items(), key=lambda found: (found[0] != item.digest, -found[1]))
     parts: list[RunningPart] = []
     tones = iter(OTHER_TONES)
@@ -80,7 +79,7 @@ def _line(item: ChannelPicture, names: dict[tuple[str, str], str]) -> RunningLin
         wanted=item.wanted or "",
         hosts=item.hosts,
         silent=item.silent,
-        bar=bar([(part.tone, part.name, part.hosts) for part in parts], of=[item.hosts]),
+        bar=components.bar([(part.tone, part.name, part.hosts) for part in parts], of=[item.hosts]),
         parts=tuple(parts),
         is_whole=item.wanted is not None and item.on_wanted == item.hosts,
     )
@@ -90,9 +89,9 @@ def ended_within_a_day(
     reads: Reads, now: datetime, sees: Callable[[Rollout], bool]
 ) -> tuple[EndedRollout, ...]:
     """How rollouts ended since yesterday, the earliest first."""
-    found, _ = newest_rollouts(
+    found, _ = rollout_lists.newest_rollouts(
         reads,
-        RolloutsWanted(since=now - OPENED_WITHIN),
+        rollout_lists.RolloutsWanted(since=now - OPENED_WITHIN),
         sees,
         after="",
         limit=10 * ENDED_MAX,

@@ -11,17 +11,13 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
-from msgspec import Meta
-from msgspec.structs import asdict, replace
+from msgspec import Meta, structs
 
-from tidegate.dashboard.components import Field, Option
-from tidegate.dashboard.layout import Layout, PageView, lead_to_request, see_other
+from tidegate.dashboard import components, layout as dashboard_layout
 from tidegate.domain.access.second_person import SecondPersonNeeded
 from tidegate.errors import TidegateError
 from tidegate.kernel.model import Position
-from tidegate.web.problems import InvalidRequest
-from tidegate.web.routing import Request, Response
-from tidegate.web.shapes import FieldError
+from tidegate.web import problems, routing, shapes
 
 TYPED_CHARS_MAX = 2_000
 NUMBER_CHARS_MAX = 12
@@ -35,26 +31,28 @@ _MEMBER = re.compile(r"[a-z_]+")
 # ── back onto the page ────────────────────────────────────────────────────────────────────────────
 
 
-def fill(fields: Iterable[Field], typed: Mapping[str, Any]) -> tuple[Field, ...]:
+def fill(
+    fields: Iterable[components.Field], typed: Mapping[str, Any]
+) -> tuple[components.Field, ...]:
     """The fields with what was typed into them. A password is typed again."""
     return tuple(_fill(item, typed) for item in fields)
 
 
-def _fill(item: Field, typed: Mapping[str, Any]) -> Field:
+def _fill(item: components.Field, typed: Mapping[str, Any]) -> components.Field:
     found = typed.get(item.name)
     if found is None or item.kind == "password":
         return item
     if item.kind == "many":
         # What is no option here stays ticked: whoever saves the form takes nothing away unseen.
         known = {option.value for option in item.options}
-        more = tuple(Option(value, value) for value in found if value not in known)
-        return replace(item, values=tuple(found), options=(*item.options, *more))
-    return replace(item, value=str(found))
+        more = tuple(components.Option(value, value) for value in found if value not in known)
+        return structs.replace(item, values=tuple(found), options=(*item.options, *more))
+    return structs.replace(item, value=str(found))
 
 
 def mark(
-    fields: Iterable[Field], error: TidegateError, places: Mapping[str, str]
-) -> tuple[Field, ...]:
+    fields: Iterable[components.Field], error: TidegateError, places: Mapping[str, str]
+) -> tuple[components.Field, ...]:
     """The fields with the refusal next to the one that it is about.
 
     ``places`` says by the code of an error, or by the name that a member has elsewhere, which field
@@ -68,12 +66,12 @@ def mark(
         place = place if place in known else places.get(error.code, "")
         if place in known:
             found[place] = f"{found[place]} {sentence}" if place in found else sentence
-    return tuple(replace(item, fault=found.get(item.name, "")) for item in fields)
+    return tuple(structs.replace(item, fault=found.get(item.name, "")) for item in fields)
 
 
 def _sentences(error: TidegateError) -> Iterable[tuple[str, str]]:
     """What is wrong, each with the member that it is about, or with the error's code."""
-    if isinstance(error, InvalidRequest):
+    if isinstance(error, problems.InvalidRequest):
         for fault in error.faults:
             yield fault.field.removeprefix("body.").partition("[")[0], _sentence(fault.detail)
         return
@@ -93,27 +91,29 @@ def _sentence(text: str) -> str:
 
 
 def send(
-    request: Request[Any, Any, Any],
-    layout: Layout,
+    request: routing.Request[Any, Any, Any],
+    layout: dashboard_layout.Layout,
     do: Callable[[], Position],
     *,
     back: str,
     done: str,
-    page: Callable[[TidegateError], PageView],
-) -> Response:
+    page: Callable[[TidegateError], dashboard_layout.PageView],
+) -> routing.Response:
     """Do what the form asks for, then lead to ``back``; refused, show the form with the refusal."""
     try:
         position = do()
     except TidegateError as error:
         return layout.answer(request, page(error), problem=error)
     except SecondPersonNeeded as waits:
-        return lead_to_request(waits)
-    return see_other(f"{back}?done={done.replace(' ', '+')}&min_position={position}")
+        return dashboard_layout.lead_to_request(waits)
+    return dashboard_layout.see_other(
+        f"{back}?done={done.replace(' ', '+')}&min_position={position}"
+    )
 
 
-def typed_of(request: Request[Any, Any, Any]) -> dict[str, Any]:
+def typed_of(request: routing.Request[Any, Any, Any]) -> dict[str, Any]:
     """What somebody typed, by field."""
-    return asdict(request.body)
+    return structs.asdict(request.body)
 
 
 # ── reading texts ─────────────────────────────────────────────────────────────────────────────────
@@ -123,15 +123,15 @@ class FormReader:
     """Reads texts of a form and collects what is wrong, so that one look names all of it."""
 
     def __init__(self) -> None:
-        self._faults: list[FieldError] = []
+        self._faults: list[shapes.FieldError] = []
 
     def refuse(self, name: str, detail: str) -> None:
-        self._faults.append(FieldError(name, detail))
+        self._faults.append(shapes.FieldError(name, detail))
 
     def check(self) -> None:
         """Raises: InvalidRequest: something could not be read."""
         if self._faults:
-            raise InvalidRequest(self._faults)
+            raise problems.InvalidRequest(self._faults)
 
     def text(self, name: str, found: str, *, most: int = TYPED_CHARS_MAX) -> str:
         """A text that must be there."""

@@ -17,18 +17,14 @@ from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard.components import Link
-from tidegate.dashboard.grid_encoding import RolloutPagePath, rollout_scope
+from tidegate.dashboard import components, grid_encoding, layout as dashboard_layout, view_models
 from tidegate.dashboard.html import render_part
-from tidegate.dashboard.layout import ROWS, UTF8, Layout, PageQuery, PageView, page_route
-from tidegate.dashboard.view_models import GateLine, GatePanel, HeldLine, HeldPage
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.gates.dispatch_pass import list_blocked
 from tidegate.domain.gates.explain import explain
 from tidegate.domain.gates.inputs import Explanation
 from tidegate.domain.planner import PlanByHost
-from tidegate.domain.rollouts.rows import RolloutGates, RolloutTally, gates_key
-from tidegate.domain.rollouts.states import CLEARABLE, RolloutState
+from tidegate.domain.rollouts import rows, states
 from tidegate.lru import LruCache
 from tidegate.web.inputs import Nothing
 from tidegate.web.routing import Request, Response, requires
@@ -72,7 +68,7 @@ class GateReports:
         said = self._people.name_in_explanation(explain(state, rollout_id))
         return GateReport(now, said, held)
 
-    def look(self, tally: RolloutTally) -> GateReport:
+    def look(self, tally: rows.RolloutTally) -> GateReport:
         """As it is now; of a large rollout, as it was a few seconds ago. Raises: RolloutUnknown."""
         rollout_id = tally.rollout_id
         if _hosts(tally) <= AT_ONCE_MAX:
@@ -86,37 +82,39 @@ class GateReports:
             return found
 
 
-def _hosts(tally: RolloutTally) -> int:
+def _hosts(tally: rows.RolloutTally) -> int:
     return sum(wave.hosts for wave in tally.waves)
 
 
 # ── the panel ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def panel_of(reads: Reads, gate_reports: GateReports, tally: RolloutTally) -> GatePanel:
+def panel_of(
+    reads: Reads, gate_reports: GateReports, tally: rows.RolloutTally
+) -> view_models.GatePanel:
     """With the page: what is known without long work."""
     over = over_of(tally)
     if over:
-        return GatePanel(verdict=over, tone="good")
+        return view_models.GatePanel(verdict=over, tone="good")
     if _hosts(tally) <= AT_ONCE_MAX:
         return _panel(gate_reports.judge(tally.rollout_id), tally, aside=False)
     kept = gate_reports.kept(tally.rollout_id)
     if kept is not None:
         return _panel(kept, tally, aside=True)
-    gates = reads.find(gates_key(tally.rollout_id), RolloutGates)
+    gates = reads.find(rows.gates_key(tally.rollout_id), rows.RolloutGates)
     lines = tuple(
-        GateLine(gate=item.gate, passed=False, reason=item.reason)
+        view_models.GateLine(gate=item.gate, passed=False, reason=item.reason)
         for item in (() if gates is None else gates.row.blocked)
     )
     said = f"{lines[0].gate} holds hosts back: {lines[0].reason}." if lines else ""
     verdict = _stopped(tally) or said or "No gate held a host back at the last pass."
-    return GatePanel(
+    return view_models.GatePanel(
         verdict=verdict, tone=_tone(tally, lines), lines=lines, href=_aside(tally.rollout_id)
     )
 
 
 def panel(
-    request: Request[RolloutPagePath, Nothing, Nothing],
+    request: Request[grid_encoding.RolloutPagePath, Nothing, Nothing],
     fleet_reader: FleetReader,
     gate_reports: GateReports,
 ) -> Response:
@@ -124,21 +122,21 @@ def panel(
     tally = fleet_reader.tally(request.path.rollout_id).row
     over = over_of(tally)
     found = (
-        GatePanel(verdict=over, tone="good")
+        view_models.GatePanel(verdict=over, tone="good")
         if over
         else _panel(gate_reports.look(tally), tally, aside=_hosts(tally) > AT_ONCE_MAX)
     )
-    return Response(render_part("gate_panel.html", found), media=UTF8)
+    return Response(render_part("gate_panel.html", found), media=dashboard_layout.UTF8)
 
 
 def _aside(rollout_id: str) -> str:
     return f"/rollouts/{rollout_id}/gates"
 
 
-def _panel(found: GateReport, tally: RolloutTally, *, aside: bool) -> GatePanel:
+def _panel(found: GateReport, tally: rows.RolloutTally, *, aside: bool) -> view_models.GatePanel:
     rollout_id = tally.rollout_id
     lines = tuple(
-        GateLine(
+        view_models.GateLine(
             gate=item.gate,
             passed=item.passed,
             reason=item.reason,
@@ -150,7 +148,7 @@ def _panel(found: GateReport, tally: RolloutTally, *, aside: bool) -> GatePanel:
         for item in found.said.verdicts
     )
     said = found.said.answer[:1].upper() + found.said.answer[1:] + "."
-    return GatePanel(
+    return view_models.GatePanel(
         verdict=_stopped(tally) or said,
         tone=_tone(tally, lines),
         lines=lines,
@@ -159,29 +157,29 @@ def _panel(found: GateReport, tally: RolloutTally, *, aside: bool) -> GatePanel:
     )
 
 
-def _stopped(tally: RolloutTally) -> str:
+def _stopped(tally: rows.RolloutTally) -> str:
     """Where only a person takes it on: what they have to do."""
-    if tally.state in CLEARABLE:
+    if tally.state in states.CLEARABLE:
         return f"{tally.halted_by or 'A host'} failed and halted it: clear it, retry or abort."
     if tally.halted_at is not None:
         return f"{tally.halted_by or 'A host'} failed and halted it; hosts in flight finish first."
     return "It is paused until an operator resumes it." if tally.paused_at is not None else ""
 
 
-def _tone(tally: RolloutTally, lines: Sequence[GateLine]) -> str:
+def _tone(tally: rows.RolloutTally, lines: Sequence[view_models.GateLine]) -> str:
     if tally.halted_at is not None:
         return "bad"
     return "warn" if any(not line.passed for line in lines) else "good"
 
 
-def over_of(tally: RolloutTally) -> str:
+def over_of(tally: rows.RolloutTally) -> str:
     """That nothing waits any more; empty: it is under way."""
     match tally.state:
-        case RolloutState.TERMINAL:
+        case states.RolloutState.TERMINAL:
             return "It succeeded: every host converged or was skipped."
-        case RolloutState.SUPERSEDED:
+        case states.RolloutState.SUPERSEDED:
             return "It was replaced by a newer rollout of the channel, or aborted."
-        case RolloutState.PRUNED:
+        case states.RolloutState.PRUNED:
             return "It is past its retention."
     return ""
 
@@ -189,17 +187,17 @@ def over_of(tally: RolloutTally) -> str:
 # ── who stops where ───────────────────────────────────────────────────────────────────────────────
 
 
-class HeldQuery(PageQuery, frozen=True, kw_only=True):
+class HeldQuery(dashboard_layout.PageQuery, frozen=True, kw_only=True):
     gate: Annotated[str, Meta(max_length=64)] = ""
     next: Annotated[str, Meta(max_length=256)] = ""  # the last host of the page before
 
 
 def held(
-    request: Request[RolloutPagePath, HeldQuery, Nothing],
+    request: Request[grid_encoding.RolloutPagePath, HeldQuery, Nothing],
     fleet_reader: FleetReader,
     gate_reports: GateReports,
     people: PeopleNames,
-    layout: Layout,
+    layout: dashboard_layout.Layout,
 ) -> Response:
     """The hosts that wait at a gate, page by page."""
     rollout_id, query = request.path.rollout_id, request.query
@@ -213,9 +211,9 @@ def held(
         for host, reason in hosts
     ]
     start = _start(listed, query.next)
-    shown = listed[start : start + ROWS]
+    shown = listed[start : start + dashboard_layout.ROWS]
     chart = fleet_reader.chart(tally.plan_digest)
-    view = HeldPage(
+    view = view_models.HeldPage(
         rollout_id=rollout_id,
         gate=query.gate,
         gates=tuple((gate, len(hosts)) for gate, hosts in by_gate.items()),
@@ -225,17 +223,17 @@ def held(
         total=len(listed),
         start=start,
         at=None if found is None else found.at,
-        next=shown[-1][1] if start + ROWS < len(listed) else "",
+        next=shown[-1][1] if start + dashboard_layout.ROWS < len(listed) else "",
     )
-    page = PageView(
+    page = dashboard_layout.PageView(
         template="held_hosts.html",
         title="Hosts that wait",
         here="/rollouts",
         view=view,
         crumbs=(
-            Link("Rollouts", "/rollouts"),
-            Link(rollout_id, f"/rollouts/{rollout_id}"),
-            Link("Hosts that wait"),
+            components.Link("Rollouts", "/rollouts"),
+            components.Link(rollout_id, f"/rollouts/{rollout_id}"),
+            components.Link("Hosts that wait"),
         ),
         still=True,
     )
@@ -248,14 +246,14 @@ def _start(listed: Sequence[tuple[str, str, str]], last: str) -> int:
     return next(places, 0) if last else 0
 
 
-def _held_line(chart: PlanByHost, gate: str, host_id: str, reason: str) -> HeldLine:
+def _held_line(chart: PlanByHost, gate: str, host_id: str, reason: str) -> view_models.HeldLine:
     number = chart.waves.get(host_id)
     wave = "" if number is None else f"{number + 1} · {chart.plan.waves[number].name or 'all'}"
-    return HeldLine(host_id=host_id, gate=gate, wave=wave, reason=reason)
+    return view_models.HeldLine(host_id=host_id, gate=gate, wave=wave, reason=reason)
 
 
-_READS = requires(Verb.READ, rollout_scope)
+_READS = requires(Verb.READ, grid_encoding.rollout_scope)
 ROUTES = (
-    page_route("/rollouts/{rollout_id}/gates", panel, _READS),
-    page_route("/rollouts/{rollout_id}/held", held, _READS),
+    dashboard_layout.page_route("/rollouts/{rollout_id}/gates", panel, _READS),
+    dashboard_layout.page_route("/rollouts/{rollout_id}/held", held, _READS),
 )

@@ -25,34 +25,26 @@ from tidegate.api.feed.tail import Tail
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.queries.log_reader import LogReader
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard.grid_encoding import (
-    TYPES,
-    GridPlaces,
-    RolloutPagePath,
-    SquarePath,
-    byte_of,
-    changes,
-    places_of,
-    rollout_scope,
-)
-from tidegate.dashboard.layout import error_page
-from tidegate.dashboard.state_labels import GRID_CODES
+from tidegate.dashboard import grid_encoding, layout, state_labels
 from tidegate.domain.access.roles import Verb
-from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord, record_key
-from tidegate.domain.hosts.states import HostState
+from tidegate.domain.hosts import rows, states
 from tidegate.errors import InvalidInput, NotFound, TidegateError
 from tidegate.kernel.model import Clause, Match, Position, Query
 from tidegate.lru import LruCache
-from tidegate.web.inputs import Nothing
-from tidegate.web.routing import Request, Response, Route, requires
+from tidegate.web import inputs, routing
 
 GRIDS_MAX = 8  # kept per process; one of 100,000 hosts takes about a megabyte
 BEHIND_MAX = 5_000  # events that are caught up with; past it the records are read again
 PAGE = 5_000
 PACKED_FROM = 2_000  # bytes: neighbours are in the same state, so that it packs well
 BYTES = "application/octet-stream"
-SOAKING = GRID_CODES[HostState.SOAKING]
-_BAD = frozenset({GRID_CODES[HostState.FAILED], GRID_CODES[HostState.REVERTED]})
+SOAKING = state_labels.GRID_CODES[states.HostState.SOAKING]
+_BAD = frozenset(
+    {
+        state_labels.GRID_CODES[states.HostState.FAILED],
+        state_labels.GRID_CODES[states.HostState.REVERTED],
+    }
+)
 
 
 class Square(Struct, frozen=True, gc=False):
@@ -80,7 +72,7 @@ class EncodedGrid(Struct, frozen=True):
 class Grid:
     """One rollout's squares, up to a position of the log."""
 
-    def __init__(self, places: GridPlaces, position: Position) -> None:
+    def __init__(self, places: grid_encoding.GridPlaces, position: Position) -> None:
         self.places = places
         self.position = position
         self.content = bytearray(places.count)
@@ -91,24 +83,26 @@ class Grid:
         everyone = self.places.everyone()
         content, dues = self.content, self.dues
         prefix = f"{rollout_id}/"
-        for page in reads.views(HOST_RECORDS, Square, prefix=prefix, page_rows=PAGE):
+        for page in reads.views(rows.HOST_RECORDS, Square, prefix=prefix, page_rows=PAGE):
             for square in page:
                 index = None if square.late else everyone.get(square.host_id)
                 if index is None:
                     continue
                 ordered = square.cancelled_at is None
-                content[index] = byte_of(square.state, square.left is not None, ordered)
+                content[index] = grid_encoding.byte_of(
+                    square.state, square.left is not None, ordered
+                )
                 if square.soak_due_at is not None:
                     dues[index] = square.soak_due_at.timestamp()
 
     def catch_up(self, log: LogReader, rollout_id: str) -> bool:
         """Step by the events behind the last look; False: there are too many of them."""
         tags = frozenset({f"rollout_id:{rollout_id}"})
-        query = Query((Clause(TYPES, tags, Match.EXACT),))
+        query = Query((Clause(grid_encoding.TYPES, tags, Match.EXACT),))
         events = log.events(query, after=self.position, limit=BEHIND_MAX)
         if len(events) == BEHIND_MAX:
             return False
-        for change in changes(log, self.places, events):
+        for change in grid_encoding.changes(log, self.places, events):
             self.content[change.index] = change.byte
             if change.soak_due is not None:
                 self.dues[change.index] = change.soak_due.timestamp()
@@ -144,7 +138,7 @@ class GridCache:
         lock, kept = self._grids.find_or_make(rollout_id, lambda: (Lock(), []))
         with lock:  # whoever comes second while it is read first waits, and reads nothing
             if not (kept and self._follows(kept[0], rollout_id)):
-                grid = Grid(places_of(self._fleet_reader, rollout_id), head)
+                grid = Grid(grid_encoding.places_of(self._fleet_reader, rollout_id), head)
                 grid.fill(self._reads, rollout_id)
                 kept[:] = [grid]
             return kept[0].drawn(tally.current_wave)
@@ -166,16 +160,16 @@ class GridCache:
             for rollout in islice(self._fleet_reader.open_rollouts(), GRIDS_MAX):
                 self.look(rollout.rollout_id, self._log.head())
 
-    def in_trouble(self, rollout_id: str, head: Position, most: int) -> list[HostRecord]:
+    def in_trouble(self, rollout_id: str, head: Position, most: int) -> list[rows.HostRecord]:
         """At most ``most`` records of planned hosts that failed or rolled back, in plan order.
 
         They are found by their squares, so that a large rollout's records are not all read.
         """
         drawn = self.look(rollout_id, head)
-        places = places_of(self._fleet_reader, rollout_id)
+        places = grid_encoding.places_of(self._fleet_reader, rollout_id)
         found = [index for index, byte in enumerate(drawn.content) if byte in _BAD][:most]
         names = [name for name in map(places.host, found) if name is not None]
-        keys = ((record_key(rollout_id, name), HostRecord) for name in names)
+        keys = ((rows.record_key(rollout_id, name), rows.HostRecord) for name in names)
         return [row.row for row in self._reads.find_all(*keys) if row is not None]
 
 
@@ -183,8 +177,10 @@ class GridCache:
 
 
 def grid(
-    request: Request[RolloutPagePath, Nothing, Nothing], tail: Tail, grids: GridCache
-) -> Response:
+    request: routing.Request[grid_encoding.RolloutPagePath, inputs.Nothing, inputs.Nothing],
+    tail: Tail,
+    grids: GridCache,
+) -> routing.Response:
     """Every host's byte, as of the position in the header or later."""
     position = tail.position  # first: what happens meanwhile comes again
     drawn = grids.look(request.path.rollout_id, position)
@@ -194,26 +190,33 @@ def grid(
     if len(content) >= PACKED_FROM and b"deflate" in accepted:
         content = zlib.compress(content, 1)
         headers |= {"content-encoding": "deflate", "vary": "accept-encoding"}
-    return Response(content, media=BYTES, position=position, headers=headers)
+    return routing.Response(content, media=BYTES, position=position, headers=headers)
 
 
-def square(request: Request[SquarePath, Nothing, Nothing], fleet_reader: FleetReader) -> Response:
+def square(
+    request: routing.Request[grid_encoding.SquarePath, inputs.Nothing, inputs.Nothing],
+    fleet_reader: FleetReader,
+) -> routing.Response:
     """The name of the host at this place."""
-    host_id = places_of(fleet_reader, request.path.rollout_id).host(request.path.index)
+    host_id = grid_encoding.places_of(fleet_reader, request.path.rollout_id).host(
+        request.path.index
+    )
     if host_id is None:
         raise NotFound(f"the plan has no host at {request.path.index}")
-    return Response(host_id.encode(), media="text/plain; charset=utf-8")
+    return routing.Response(host_id.encode(), media="text/plain; charset=utf-8")
 
 
-_READS = requires(Verb.READ, rollout_scope)
+_READS = routing.requires(Verb.READ, grid_encoding.rollout_scope)
 ROUTES = (
-    Route("GET", "/rollouts/{rollout_id}/grid", grid, _READS, produces=BYTES, fails=error_page),
-    Route(
+    routing.Route(
+        "GET", "/rollouts/{rollout_id}/grid", grid, _READS, produces=BYTES, fails=layout.error_page
+    ),
+    routing.Route(
         "GET",
         "/rollouts/{rollout_id}/grid/{index}",
         square,
         _READS,
         produces="text/plain",
-        fails=error_page,
+        fails=layout.error_page,
     ),
 )

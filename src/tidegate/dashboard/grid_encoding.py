@@ -19,14 +19,11 @@ from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.queries.log_reader import LogReader
 from tidegate.dashboard.state_labels import GRID_CODES
 from tidegate.domain.access.scopes import channel_scope
-from tidegate.domain.hosts.facts import HostJoined, HostSkipped, HostStateChanged
-from tidegate.domain.hosts.states import HostState
+from tidegate.domain.hosts import facts as host_facts, states
 from tidegate.domain.planner import Plan
-from tidegate.domain.rollouts.facts import OperatorClearance
-from tidegate.domain.rollouts.names import channel_of
+from tidegate.domain.rollouts import facts as rollout_facts, names
 from tidegate.kernel.model import Event
-from tidegate.web.inputs import Input
-from tidegate.web.routing import Request
+from tidegate.web import inputs, routing
 
 UNORDERED = GRID_CODES["unordered"]
 LEFT = GRID_CODES["left"]
@@ -35,11 +32,11 @@ TYPES = frozenset({"HostJoined", "HostStateChanged", "HostSkipped", "OperatorCle
 RolloutId = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
-class RolloutPagePath(Input, frozen=True):
+class RolloutPagePath(inputs.Input, frozen=True):
     rollout_id: RolloutId
 
 
-class SquarePath(Input, frozen=True):
+class SquarePath(inputs.Input, frozen=True):
     rollout_id: RolloutId
     index: Annotated[int, Meta(ge=0, le=100_000)]
 
@@ -52,9 +49,9 @@ class GridChange(Struct, frozen=True):
     soak_due: datetime | None = None
 
 
-def rollout_scope(request: Request[Any, Any, Any]) -> str:
+def rollout_scope(request: routing.Request[Any, Any, Any]) -> str:
     """Raises: InvalidInput: that is no rollout's id."""
-    return channel_scope(channel_of(request.path.rollout_id))
+    return channel_scope(names.channel_of(request.path.rollout_id))
 
 
 class GridPlaces:
@@ -128,14 +125,14 @@ def changes(log: LogReader, places: GridPlaces, events: Iterable[Event]) -> list
 
 def _changes(fact: Struct, places: GridPlaces) -> Iterator[GridChange]:
     match fact:
-        case HostJoined(late=False, host_id=host_id, wave=wave):
-            moved = [(host_id, wave, GRID_CODES[HostState.PENDING])]
-        case HostStateChanged(late=False, host_id=host_id, wave=wave, to=to):
-            taken_back = fact.from_ is HostState.PENDING and to is HostState.PENDING
+        case host_facts.HostJoined(late=False, host_id=host_id, wave=wave):
+            moved = [(host_id, wave, GRID_CODES[states.HostState.PENDING])]
+        case host_facts.HostStateChanged(late=False, host_id=host_id, wave=wave, to=to):
+            taken_back = fact.from_ is states.HostState.PENDING and to is states.HostState.PENDING
             moved = [(host_id, wave, byte_of(to, fact.left, not taken_back))]
-        case HostSkipped(host_id=host_id, wave=wave):
+        case host_facts.HostSkipped(host_id=host_id, wave=wave):
             moved = [(host_id, wave, LEFT)]
-        case OperatorClearance(hosts=hosts):
+        case rollout_facts.OperatorClearance(hosts=hosts):
             moved = [(host.host_id, host.wave, LEFT) for host in hosts]
         case _:
             return
@@ -143,8 +140,14 @@ def _changes(fact: Struct, places: GridPlaces) -> Iterator[GridChange]:
         index = places(host_id, wave)
         if index is None:
             continue
-        soaks = byte == GRID_CODES[HostState.SOAKING] and isinstance(fact, HostStateChanged)
-        due = fact.at + places.soak(wave) if soaks and isinstance(fact, HostStateChanged) else None
+        soaks = byte == GRID_CODES[states.HostState.SOAKING] and isinstance(
+            fact, host_facts.HostStateChanged
+        )
+        due = (
+            fact.at + places.soak(wave)
+            if soaks and isinstance(fact, host_facts.HostStateChanged)
+            else None
+        )
         yield GridChange(index, byte, due)
 
 

@@ -13,41 +13,14 @@ from msgspec import Meta, Struct, structs
 
 from tidegate.api.feed.tail import Tail
 from tidegate.clock import Clock
+from tidegate.control.operations import promotion, protection
 from tidegate.control.operations.accounts import Accounts
-from tidegate.control.operations.promotion import ChannelPromotion
-from tidegate.control.operations.protection import RequestShown
-from tidegate.dashboard.components import (
-    Field,
-    FormError,
-    Frame,
-    Link,
-    Option,
-    VerbButton,
-    address,
-    navigation,
-)
+from tidegate.dashboard import components, view_models
 from tidegate.dashboard.html import render
-from tidegate.dashboard.view_models import ErrorPage, SignInPage
-from tidegate.domain.access.principals import Principal, describe_missing
-from tidegate.domain.access.roles import EVERYWHERE, Grant
-from tidegate.domain.access.second_person import SecondPersonNeeded
-from tidegate.domain.access.steps import Step
+from tidegate.domain.access import principals, roles, second_person, steps
 from tidegate.errors import TidegateError
 from tidegate.kernel.model import Position
-from tidegate.web import problems
-from tidegate.web.inputs import Input
-from tidegate.web.paging import Cursors
-from tidegate.web.problems import InvalidRequest, Unauthenticated
-from tidegate.web.routing import (
-    Consumes,
-    Permission,
-    Request,
-    Response,
-    Route,
-    ScopeOf,
-    requires_step,
-)
-from tidegate.web.shapes import Listed
+from tidegate.web import inputs, paging, problems, routing, shapes
 
 HTML: Final = "text/html"
 UTF8: Final = "text/html; charset=utf-8"
@@ -119,7 +92,7 @@ OptionalReason = Annotated[str, Meta(max_length=1_024)]
 SortWish = Annotated[str, Meta(max_length=32)]  # a column of a list, with - for downwards
 
 
-class PageQuery(Input, frozen=True, kw_only=True):
+class PageQuery(inputs.Input, frozen=True, kw_only=True):
     """What every page understands: what was just done, and how far the log must be."""
 
     done: Annotated[str, Meta(max_length=32)] = ""
@@ -130,17 +103,17 @@ class ListQuery(PageQuery, frozen=True, kw_only=True):
     next: Annotated[str, Meta(max_length=2_048)] = ""
 
 
-class ReasonForm(Input, frozen=True, kw_only=True):
+class ReasonForm(inputs.Input, frozen=True, kw_only=True):
     """A form that asks for a reason."""
 
     reason: OptionalReason = ""
     version: Annotated[int, Meta(ge=0, le=2**53 - 1)] | None = None
 
 
-OPTIONAL_REASON: Final = Field(
+OPTIONAL_REASON: Final = components.Field(
     name="reason", label="Reason", kind="long", placeholder="Why, for the log (optional)"
 )
-REASON: Final = Field(
+REASON: Final = components.Field(
     name="reason", label="Reason", kind="long", required=True, placeholder="Why, for the log"
 )
 
@@ -153,8 +126,8 @@ class PageView:
     title: str
     here: str  # the entry of the rail
     view: Struct | None
-    crumbs: tuple[Link, ...] = ()
-    verbs: tuple[VerbButton, ...] = ()
+    crumbs: tuple[components.Link, ...] = ()
+    verbs: tuple[components.VerbButton, ...] = ()
     about: str = ""  # whose changes make it stale; empty: everything does
     still: bool = False  # it does not follow the log
     redraws: bool = True  # it asks for itself again when something changed
@@ -162,13 +135,15 @@ class PageView:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-Asked = Request[Any, Any, Any]
+Asked = routing.Request[Any, Any, Any]
 
 
 class Layout:
     """Puts views into the frame that all pages share."""
 
-    def __init__(self, clock: Clock, accounts: Accounts, tail: Tail, cursors: Cursors) -> None:
+    def __init__(
+        self, clock: Clock, accounts: Accounts, tail: Tail, cursors: paging.Cursors
+    ) -> None:
         self._clock = clock
         self._accounts = accounts
         self._tail = tail
@@ -176,18 +151,18 @@ class Layout:
 
     def answer(
         self, request: Asked, page: PageView, *, problem: TidegateError | None = None
-    ) -> Response:
+    ) -> routing.Response:
         """The page as HTML; ``problem`` says why what was asked for did not happen."""
         principal = request.principal
         called = self._accounts.called(principal.id)
         path = request.arrived.path.decode("latin-1")
-        frame = Frame(
+        frame = components.Frame(
             title=page.title,
             url=path if request.arrived.method == "POST" else _address(request, page),
             now=self._clock(),
             head=self._tail.position,
-            nav=navigation(page.here),
-            crumbs=page.crumbs or (Link(page.title),),
+            nav=components.navigation(page.here),
+            crumbs=page.crumbs or (components.Link(page.title),),
             user=principal.id if called is None else called.name,
             user_id=principal.id,
             roles=", ".join(describe_grants(principal.grants)),
@@ -201,7 +176,7 @@ class Layout:
         )
         body = render(page.template, frame, page.view)
         status = 200 if problem is None else problems.status_of(type(problem))
-        return Response(body, status=status, media=UTF8, headers=page.headers)
+        return routing.Response(body, status=status, media=UTF8, headers=page.headers)
 
     def attempt(
         self,
@@ -210,29 +185,29 @@ class Layout:
         back: str,
         done: str,
         page: Callable[[], PageView],
-    ) -> Response:
+    ) -> routing.Response:
         """Do what a form asks for, then lead to ``back``; refused, show the page and say why."""
         try:
             position = do()
         except TidegateError as error:
             return self.answer(request, page(), problem=error)
-        except SecondPersonNeeded as waits:
+        except second_person.SecondPersonNeeded as waits:
             return lead_to_request(waits)
         return see_other(f"{back}?{urlencode({'done': done, 'min_position': position})}")
 
     def attempt_and_lead(
         self,
         request: Asked,
-        do: Callable[[], ChannelPromotion],
-        lead: Callable[[ChannelPromotion], tuple[str, str]],
+        do: Callable[[], promotion.ChannelPromotion],
+        lead: Callable[[promotion.ChannelPromotion], tuple[str, str]],
         page: Callable[[], PageView],
-    ) -> Response:
+    ) -> routing.Response:
         """As ``attempt``; where it leads and what it says there follow from the result."""
         try:
             result = do()
         except TidegateError as error:
             return self.answer(request, page(), problem=error)
-        except SecondPersonNeeded as waits:
+        except second_person.SecondPersonNeeded as waits:
             return lead_to_request(waits)
         back, done = lead(result)
         return see_other(f"{back}?{urlencode({'done': done, 'min_position': result.position})}")
@@ -244,13 +219,13 @@ class Layout:
         """
         query = structs.replace(request.query, done="", **filters)
         asked = replace(request, query=query)
-        page: Listed[None] = self._cursors.list_page(asked, (), last)
+        page: shapes.Listed[None] = self._cursors.list_page(asked, (), last)
         return page.next or ""
 
     def next_page(self, request: Asked, path: str, last: str | None, **filters: str) -> str:
         """The address of the page after ``last``, with these filters; empty: there is none."""
         cursor = self.further(request, last, **filters)
-        return address(path, **filters, next=cursor) if cursor else ""
+        return components.address(path, **filters, next=cursor) if cursor else ""
 
     def names(self, request: Asked) -> UserDirectory:
         """Names of users, as the reader of this page sees them."""
@@ -273,33 +248,33 @@ def _stream(about: str) -> str:
     return f"/live?about={quote(about, safe='')}" if about else "/live"
 
 
-def lead_to_request(waits: SecondPersonNeeded) -> Response:
+def lead_to_request(waits: second_person.SecondPersonNeeded) -> routing.Response:
     """To the page of the request that was made instead of what was asked for."""
     said = urlencode({"done": "requested", "min_position": waits.position})
-    assert isinstance(waits.request, RequestShown)
+    assert isinstance(waits.request, protection.RequestShown)
     return see_other(f"/approvals/{waits.request.request_id}?{said}")
 
 
-def see_other(location: str, *cookies: str) -> Response:
-    return Response(None, status=303, headers={"location": location}, cookies=cookies)
+def see_other(location: str, *cookies: str) -> routing.Response:
+    return routing.Response(None, status=303, headers={"location": location}, cookies=cookies)
 
 
 # ── refusals ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def to_form_error(error: TidegateError) -> FormError:
+def to_form_error(error: TidegateError) -> components.FormError:
     notes: tuple[str, ...] = ()
     detail = error.detail
-    if isinstance(error, InvalidRequest):
+    if isinstance(error, problems.InvalidRequest):
         detail = ""
         notes = tuple(f"{fault.field}: {fault.detail}" for fault in error.faults)
-    return FormError(problems.title_of(type(error)), detail, error.code, notes)
+    return components.FormError(problems.title_of(type(error)), detail, error.code, notes)
 
 
-def sign_in_fields() -> tuple[Field, ...]:
+def sign_in_fields() -> tuple[components.Field, ...]:
     return (
-        Field(name="login", label="Sign-in name", required=True, completes="username"),
-        Field(
+        components.Field(name="login", label="Sign-in name", required=True, completes="username"),
+        components.Field(
             name="password",
             label="Password",
             kind="password",
@@ -309,41 +284,50 @@ def sign_in_fields() -> tuple[Field, ...]:
     )
 
 
-def error_page(error: TidegateError, address: bytes) -> Response:
+def error_page(error: TidegateError, address: bytes) -> routing.Response:
     """A refusal as a page of the same status: nobody reads JSON there."""
     status = problems.status_of(type(error))
     headers = {name.decode(): value.decode() for name, value in problems.headers_of(error)}
     headers.pop("www-authenticate", None)  # a form asks for it, not the browser
     view: Struct
-    if isinstance(error, Unauthenticated):
+    if isinstance(error, problems.Unauthenticated):
         template, title = "sign_in.html", "Sign in"
         fields = (
             *sign_in_fields(),
-            Field(name="next", kind="hidden", value=address.decode("latin-1")),
+            components.Field(name="next", kind="hidden", value=address.decode("latin-1")),
         )
-        view = SignInPage(action="/signin", fields=fields, label="Sign in")
+        view = view_models.SignInPage(action="/signin", fields=fields, label="Sign in")
     else:
         icon, title = LOST.get(status, ("warning", "That did not work"))
         template, fault = "error.html", to_form_error(error)
         said = (fault.detail[:1].upper() + fault.detail[1:], *fault.notes)
         request = error.facts.get("request")
-        view = ErrorPage(
+        view = view_models.ErrorPage(
             title=title,
             text=". ".join(part for part in said if part),
             icon=icon,
             code=fault.code,
             request=str(request) if status >= 500 and request else "",
             links=(
-                Option("/", "Overview", "overview"),
-                Option("/rollouts", "Rollouts", "rollouts"),
+                components.Option("/", "Overview", "overview"),
+                components.Option("/rollouts", "Rollouts", "rollouts"),
             ),
         )
     now = datetime.now(UTC)
-    frame = Frame(title=title, url="", now=now, head=0, nav=navigation(""), crumbs=(Link(title),))
-    return Response(render(template, frame, view), status=status, media=UTF8, headers=headers)
+    frame = components.Frame(
+        title=title,
+        url="",
+        now=now,
+        head=0,
+        nav=components.navigation(""),
+        crumbs=(components.Link(title),),
+    )
+    return routing.Response(
+        render(template, frame, view), status=status, media=UTF8, headers=headers
+    )
 
 
-def form_error_page(error: TidegateError, address: bytes) -> Response:
+def form_error_page(error: TidegateError, address: bytes) -> routing.Response:
     """The same for a form: who signs in again starts at the overview, not in the middle of it."""
     return error_page(error, b"/")
 
@@ -351,22 +335,24 @@ def form_error_page(error: TidegateError, address: bytes) -> Response:
 # ── routes ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def page_route(path: str, handler: Callable[..., Any], permission: Permission) -> Route:
+def page_route(
+    path: str, handler: Callable[..., Any], permission: routing.Permission
+) -> routing.Route:
     """A page."""
-    return Route("GET", path, handler, permission, produces=HTML, fails=error_page)
+    return routing.Route("GET", path, handler, permission, produces=HTML, fails=error_page)
 
 
 def action_route(
-    path: str, handler: Callable[..., Any], permission: Permission, *, urgent: bool = False
-) -> Route:
+    path: str, handler: Callable[..., Any], permission: routing.Permission, *, urgent: bool = False
+) -> routing.Route:
     """What a form of a page asks for."""
-    return Route(
+    return routing.Route(
         "POST",
         path,
         handler,
         permission,
         status=303,
-        consumes=Consumes.FORM,
+        consumes=routing.Consumes.FORM,
         produces=HTML,
         fails=form_error_page,
         urgent=urgent,
@@ -374,19 +360,22 @@ def action_route(
 
 
 def step_route(
-    path: str, handler: Callable[..., Any], step: Step, scope: ScopeOf | str | None = EVERYWHERE
-) -> Route:
+    path: str,
+    handler: Callable[..., Any],
+    step: steps.Step,
+    scope: routing.ScopeOf | str | None = roles.EVERYWHERE,
+) -> routing.Route:
     """What a form of a page asks for: one step, with the step's permission and limits. ``scope``
     None: only the operation knows on which one.
     """
-    return Route(
+    return routing.Route(
         "POST",
         path,
         handler,
-        requires_step(step, scope),
+        routing.requires_step(step, scope),
         status=303,
         guard=step.version,
-        consumes=Consumes.FORM,
+        consumes=routing.Consumes.FORM,
         produces=HTML,
         fails=form_error_page,
         urgent=step.urgent,
@@ -396,16 +385,18 @@ def step_route(
 # ── names ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def why_nowhere(principal: Principal, step: Step) -> str:
+def why_nowhere(principal: principals.Principal, step: steps.Step) -> str:
     """Why somebody may take a step on no scope at all; empty: on some they may."""
     if any(principal.may(verb, None) for verb in step.verbs):
         return ""
-    return describe_missing(principal, step.verbs, None)
+    return principals.describe_missing(principal, step.verbs, None)
 
 
-def describe_grants(grants: tuple[Grant, ...]) -> Iterator[str]:
+def describe_grants(grants: tuple[roles.Grant, ...]) -> Iterator[str]:
     for grant in grants:
-        yield str(grant.role) if grant.scope == EVERYWHERE else f"{grant.role} on {grant.scope}"
+        yield (
+            str(grant.role) if grant.scope == roles.EVERYWHERE else f"{grant.role} on {grant.scope}"
+        )
 
 
 class UserDirectory:

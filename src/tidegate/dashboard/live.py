@@ -22,16 +22,11 @@ from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.accounts import Accounts
 from tidegate.control.queries.log_reader import LogReader
-from tidegate.dashboard.grid_encoding import GridPlaces, changes, encode_changes, places_of
-from tidegate.dashboard.layout import error_page
-from tidegate.domain.access.principals import demand_permission
-from tidegate.domain.access.roles import Verb
-from tidegate.domain.access.scopes import channel_scope
+from tidegate.dashboard import grid_encoding, layout
+from tidegate.domain.access import principals, roles, scopes
 from tidegate.domain.rollouts.names import channel_of
 from tidegate.errors import TidegateError
-from tidegate.web.authentication import CredentialWatch
-from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import EVENT_STREAM, Request, Response, Route, requires_somewhere
+from tidegate.web import authentication, inputs, routing
 
 HEARTBEAT_SECONDS = 8.0
 PACE_SECONDS = 0.4  # between two messages of one stream
@@ -40,11 +35,11 @@ RETRY_MILLISECONDS = 1_000
 ROLLOUT = "rollout_id:"
 
 
-class LiveQuery(Input, frozen=True, kw_only=True):
+class LiveQuery(inputs.Input, frozen=True, kw_only=True):
     about: Annotated[str, Meta(max_length=256)] = ""  # a tag; empty: everything
 
 
-Following = Request[Nothing, LiveQuery, Nothing]
+Following = routing.Request[inputs.Nothing, LiveQuery, inputs.Nothing]
 
 
 async def live(
@@ -54,19 +49,21 @@ async def live(
     clock: Clock,
     accounts: Accounts,
     tail: Tail,
-) -> Response:
+) -> routing.Response:
     """Follow what a page is about."""
     about = request.query.about
-    places: GridPlaces | None = None
+    places: grid_encoding.GridPlaces | None = None
     if about.startswith(ROLLOUT):
         rollout_id = about.removeprefix(ROLLOUT)
-        demand_permission(request.principal, (Verb.READ,), channel_scope(channel_of(rollout_id)))
+        principals.demand_permission(
+            request.principal, (roles.Verb.READ,), scopes.channel_scope(channel_of(rollout_id))
+        )
         loop = asyncio.get_running_loop()
-        read = partial(places_of, fleet_reader, rollout_id)
+        read = partial(grid_encoding.places_of, fleet_reader, rollout_id)
         places = await loop.run_in_executor(None, read)
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
     stream = _stream(request, log, clock, accounts, tail, places)
-    return Response(stream=stream, media=EVENT_STREAM, headers=headers)
+    return routing.Response(stream=stream, media=routing.EVENT_STREAM, headers=headers)
 
 
 async def _stream(
@@ -75,12 +72,12 @@ async def _stream(
     clock: Clock,
     accounts: Accounts,
     tail: Tail,
-    places: GridPlaces | None,
+    places: grid_encoding.GridPlaces | None,
 ) -> AsyncIterator[bytes]:
     tail = tail
     about = request.query.about
     seen = tail.position
-    watch = CredentialWatch(accounts, request.principal)
+    watch = authentication.CredentialWatch(accounts, request.principal)
     with tail.subscribed():
         yield b"retry: %d\n\n" % RETRY_MILLISECONDS + _head(seen, clock)
         while not tail.stopped:
@@ -102,7 +99,10 @@ async def _stream(
 
 
 def _said(
-    log: LogReader, entries: Sequence[TailEntry], about: str, places: GridPlaces | None
+    log: LogReader,
+    entries: Sequence[TailEntry],
+    about: str,
+    places: grid_encoding.GridPlaces | None,
 ) -> bytes:
     events = [item.event for item in entries if not about or about in item.event.tags]
     if not events:
@@ -110,11 +110,13 @@ def _said(
     said = b"event: tide\ndata: \n\n"
     if places is not None:
         try:
-            found = changes(log, places, events)
+            found = grid_encoding.changes(log, places, events)
         except TidegateError:
             return said  # a fact that this version cannot read: the page asks anew
         if found:
-            said += b"event: hosts\ndata: %b\n\n" % encode_changes(events[-1].position, found)
+            said += b"event: hosts\ndata: %b\n\n" % grid_encoding.encode_changes(
+                events[-1].position, found
+            )
     return said
 
 
@@ -124,7 +126,12 @@ def _head(position: int, clock: Clock) -> bytes:
 
 
 ROUTES = (
-    Route(
-        "GET", "/live", live, requires_somewhere(Verb.READ), produces=EVENT_STREAM, fails=error_page
+    routing.Route(
+        "GET",
+        "/live",
+        live,
+        routing.requires_somewhere(roles.Verb.READ),
+        produces=routing.EVENT_STREAM,
+        fails=layout.error_page,
     ),
 )

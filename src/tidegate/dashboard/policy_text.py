@@ -9,23 +9,24 @@ from enum import Enum
 from functools import cache
 from typing import Any
 
-from msgspec import NODEFAULT, Struct
-from msgspec.structs import fields
+from msgspec import NODEFAULT, Struct, structs
 
 from tidegate.dashboard.components import Option
-from tidegate.domain.channels import facts
-from tidegate.domain.channels.default_policy import example
-from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy, HostEdge, WaveSpec
-from tidegate.domain.channels.policy_document import COMPLETED, write_out
+from tidegate.domain.channels import default_policy, facts, policy_document
 
-SHOWN = (*COMPLETED, "on_failure", "edges")  # also where they are at their default
+SHOWN = (*policy_document.COMPLETED, "on_failure", "edges")  # also where they are at their default
 SHOWN_OF_WAVE = ("name", "soak_seconds", "converged_min")
 
 
-def to_text(policy: ChannelPolicy) -> str:
+def to_text(policy: facts.ChannelPolicy) -> str:
     """The policy with what it decides. What is left out is at its default, and means the same."""
-    written, usual = write_out(policy), write_out(ChannelPolicy())
-    usual_wave = write_out(ChannelPolicy(waves=(WaveSpec(),)))["waves"][0]
+    written, usual = (
+        policy_document.write_out(policy),
+        policy_document.write_out(facts.ChannelPolicy()),
+    )
+    usual_wave = policy_document.write_out(facts.ChannelPolicy(waves=(facts.WaveSpec(),)))["waves"][
+        0
+    ]
     members = {
         name: value for name, value in written.items() if name in SHOWN or value != usual[name]
     }
@@ -42,7 +43,7 @@ def to_text(policy: ChannelPolicy) -> str:
 
 def example_text() -> str:
     """The default policy as a person would write it."""
-    return lay_out(example())
+    return lay_out(default_policy.example())
 
 
 def lay_out(members: dict[str, Any]) -> str:
@@ -65,10 +66,10 @@ def _value(value: Any) -> str:
 def describe_members() -> tuple[Option, ...]:
     """Every member of a policy with its default and its meaning, as in docs/reference/policy.md."""
     return (
-        *_members_of(ChannelPolicy, ""),
-        *_members_of(WaveSpec, "waves[]."),
-        *_members_of(ChannelEdge, "edges[]."),
-        *_members_of(HostEdge, "host_edges[]."),
+        *_members_of(facts.ChannelPolicy, ""),
+        *_members_of(facts.WaveSpec, "waves[]."),
+        *_members_of(facts.ChannelEdge, "edges[]."),
+        *_members_of(facts.HostEdge, "host_edges[]."),
     )
 
 
@@ -76,7 +77,7 @@ def _members_of(kind: type[Struct], prefix: str) -> tuple[Option, ...]:
     meanings = _meanings(kind.__name__)
     return tuple(
         Option(_default(item.default), f"{prefix}{item.name}", meanings.get(item.name, ""))
-        for item in fields(kind)
+        for item in structs.fields(kind)
     )
 
 

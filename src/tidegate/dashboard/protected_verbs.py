@@ -8,16 +8,13 @@ from msgspec.structs import replace
 
 from tidegate.dashboard.components import Field, VerbButton
 from tidegate.dashboard.html import seconds
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.scopes import channel_scope
-from tidegate.domain.access.steps import BREAK_GLASS
-from tidegate.domain.channels.facts import ChannelProtection
-from tidegate.domain.channels.rows import Channel
+from tidegate.domain.access import callers, scopes, steps
+from tidegate.domain.channels import facts, rows
 from tidegate.web.decoding import BREAK_GLASS_FIELD
 
 
 def ask_second_person(
-    button: VerbButton, caller: Caller, channel: Channel, *, whole: bool = True
+    button: VerbButton, caller: callers.Caller, channel: rows.Channel, *, whole: bool = True
 ) -> VerbButton:
     """The verb as it works on this channel. ``whole``: whatever is filled in needs a request."""
     if channel.protection is None:
@@ -30,7 +27,11 @@ def ask_second_person(
 
 
 def ask_if_protected(
-    button: VerbButton, caller: Caller, protected: Sequence[Channel], *, whole: bool = True
+    button: VerbButton,
+    caller: callers.Caller,
+    protected: Sequence[rows.Channel],
+    *,
+    whole: bool = True,
 ) -> VerbButton:
     """The same for a verb that concerns several channels: ``protected`` are those of them that are,
     the one that asks for most first.
@@ -38,7 +39,7 @@ def ask_if_protected(
     return ask_second_person(button, caller, protected[0], whole=whole) if protected else button
 
 
-def warn_of_end(button: VerbButton, channel: Channel, what: str) -> VerbButton:
+def warn_of_end(button: VerbButton, channel: rows.Channel, what: str) -> VerbButton:
     """A stop takes one person. The form says before that its end may take two."""
     if channel.protection is None:
         return button
@@ -53,7 +54,7 @@ def describe_end(what: str) -> str:
     )
 
 
-def describe_asking(channel: Channel, lead: str = " This makes") -> str:
+def describe_asking(channel: rows.Channel, lead: str = " This makes") -> str:
     """That a form makes a request, and how many must agree. Empty: the channel is not protected."""
     if channel.protection is None:
         return ""
@@ -62,12 +63,12 @@ def describe_asking(channel: Channel, lead: str = " This makes") -> str:
     return f"{channel.channel} is protected.{lead} a request, which {people} must approve."
 
 
-def break_glass_fields(caller: Caller, channel: Channel) -> tuple[Field, ...]:
+def break_glass_fields(caller: callers.Caller, channel: rows.Channel) -> tuple[Field, ...]:
     """The way past the approval, for people who may go it."""
     protection = channel.protection
     if protection is None or not protection.break_glass:
         return ()
-    if not caller.may(BREAK_GLASS, channel_scope(channel.channel)):
+    if not caller.may(steps.BREAK_GLASS, scopes.channel_scope(channel.channel)):
         return ()
     return (
         Field(
@@ -80,7 +81,7 @@ def break_glass_fields(caller: Caller, channel: Channel) -> tuple[Field, ...]:
     )
 
 
-def describe_protection(protection: ChannelProtection) -> str:
+def describe_protection(protection: facts.ChannelProtection) -> str:
     """How a channel is protected, in a sentence."""
     count = protection.approvals
     glass = "allowed" if protection.break_glass else "not allowed"

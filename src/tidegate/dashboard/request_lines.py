@@ -9,18 +9,10 @@ import msgspec
 
 from tidegate.control.operations.protection import ProtectionGuard
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.dashboard import state_labels
-from tidegate.dashboard.components import Field, Link, VerbButton
-from tidegate.dashboard.layout import OPTIONAL_REASON, REASON, UserDirectory
-from tidegate.dashboard.view_models import ChannelRequestLine
-from tidegate.domain.access import steps
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.roles import Verb
-from tidegate.domain.access.scopes import channel_scope
+from tidegate.dashboard import components, layout, state_labels, view_models
+from tidegate.domain.access import callers, roles, scopes, steps
 from tidegate.domain.releases.rows import KnownRelease, known_key
-from tidegate.domain.requests.rows import REQUESTS, ChannelRequest
-from tidegate.domain.requests.states import OPEN, RequestState
-from tidegate.domain.requests.words import describe_request
+from tidegate.domain.requests import rows, states as request_states, words
 
 REQUESTS_MAX = 100  # on one page
 
@@ -32,8 +24,8 @@ class RequestLines:
         self,
         reads: Reads,
         guard: ProtectionGuard,
-        caller: Caller,
-        people: UserDirectory,
+        caller: callers.Caller,
+        people: layout.UserDirectory,
         now: datetime,
     ) -> None:
         self._reads = reads
@@ -42,43 +34,59 @@ class RequestLines:
         self._people = people
         self._now = now
 
-    def list_open(self) -> tuple[ChannelRequestLine, ...]:
+    def list_open(self) -> tuple[view_models.ChannelRequestLine, ...]:
         """Those that wait for somebody, the newest first."""
-        return self._list(RequestState.WAITING, RequestState.APPROVED)
+        return self._list(request_states.RequestState.WAITING, request_states.RequestState.APPROVED)
 
-    def list_to_review(self) -> tuple[ChannelRequestLine, ...]:
+    def list_to_review(self) -> tuple[view_models.ChannelRequestLine, ...]:
         """What people did alone, and nobody reviewed yet."""
-        return self._list(RequestState.TO_REVIEW)
+        return self._list(request_states.RequestState.TO_REVIEW)
 
-    def list_ended(self) -> tuple[ChannelRequestLine, ...]:
+    def list_ended(self) -> tuple[view_models.ChannelRequestLine, ...]:
         """Those that were decided, the newest first."""
-        found = self._reads.newest(REQUESTS, "by_making", limit=REQUESTS_MAX)
-        shut = [item for item in found if item.row.state not in (*OPEN, RequestState.TO_REVIEW)]
+        found = self._reads.newest(rows.REQUESTS, "by_making", limit=REQUESTS_MAX)
+        shut = [
+            item
+            for item in found
+            if item.row.state not in (*request_states.OPEN, request_states.RequestState.TO_REVIEW)
+        ]
         return self._lines(shut)
 
-    def _list(self, *states: RequestState) -> tuple[ChannelRequestLine, ...]:
-        found: list[Found[ChannelRequest]] = []
+    def _list(
+        self, *states: request_states.RequestState
+    ) -> tuple[view_models.ChannelRequestLine, ...]:
+        found: list[Found[rows.ChannelRequest]] = []
         for state in states:
-            found += self._reads.newest(REQUESTS, "by_state", of=(str(state),), limit=REQUESTS_MAX)
+            found += self._reads.newest(
+                rows.REQUESTS, "by_state", of=(str(state),), limit=REQUESTS_MAX
+            )
         return self._lines(sorted(found, key=lambda item: item.row.made_at, reverse=True))
 
-    def _lines(self, found: Sequence[Found[ChannelRequest]]) -> tuple[ChannelRequestLine, ...]:
+    def _lines(
+        self, found: Sequence[Found[rows.ChannelRequest]]
+    ) -> tuple[view_models.ChannelRequestLine, ...]:
         principal = self._caller.principal
         return tuple(
             self.line(item)
             for item in found
-            if principal.may(Verb.READ, channel_scope(item.row.channel))
+            if principal.may(roles.Verb.READ, scopes.channel_scope(item.row.channel))
         )
 
-    def line(self, found: Found[ChannelRequest], hosts: int | None = None) -> ChannelRequestLine:
+    def line(
+        self, found: Found[rows.ChannelRequest], hosts: int | None = None
+    ) -> view_models.ChannelRequestLine:
         """One request, against its channel as it is now. ``hosts``: of the plan, if they moved: who
         decides confirms them.
         """
         row = found.row
         shown = self._guard.show(found)
-        is_late = row.state in OPEN and row.expires_at is not None and row.expires_at <= self._now
-        state = RequestState.EXPIRED if is_late else row.state
-        return ChannelRequestLine(
+        is_late = (
+            row.state in request_states.OPEN
+            and row.expires_at is not None
+            and row.expires_at <= self._now
+        )
+        state = request_states.RequestState.EXPIRED if is_late else row.state
+        return view_models.ChannelRequestLine(
             request_id=row.request_id,
             channel=row.channel,
             title=title_of(row),
@@ -89,17 +97,18 @@ class RequestLines:
             changes=shown.changes,
             approvals=self._approvals(row),
             approvers=", ".join(self._people(person.user_id) for person in shown.approvers)
-            if row.state is RequestState.WAITING or row.state is RequestState.TO_REVIEW
+            if row.state is request_states.RequestState.WAITING
+            or row.state is request_states.RequestState.TO_REVIEW
             else "",
             links=self._links(row),
             digest=row.digest,
             command=msgspec.json.format(msgspec.json.encode(row.command), indent=2).decode(),
-            expires_at=row.expires_at if row.state in OPEN else None,
+            expires_at=row.expires_at if row.state in request_states.OPEN else None,
             ended=self._ended(row),
             verbs=() if is_late else tuple(self._verbs(row, hosts)),
         )
 
-    def _approvals(self, row: ChannelRequest) -> str:
+    def _approvals(self, row: rows.ChannelRequest) -> str:
         if row.seen is None:
             return ""
         needed = row.approvals_needed
@@ -107,48 +116,50 @@ class RequestLines:
         said = f"{len(row.approvals)} of {needed} approval{'' if needed == 1 else 's'}"
         return f"{said}: {by}" if by else said
 
-    def _ended(self, row: ChannelRequest) -> str:
-        if not row.ended_by or row.state in OPEN:
+    def _ended(self, row: rows.ChannelRequest) -> str:
+        if not row.ended_by or row.state in request_states.OPEN:
             return ""
         verdict = "accepted" if row.accepted else "disputed"
         verdict = "" if row.accepted is None else verdict
         said = [self._people(row.ended_by), verdict, row.ended_reason]
         return ": ".join(part for part in said if part)
 
-    def _links(self, row: ChannelRequest) -> tuple[Link, ...]:
+    def _links(self, row: rows.ChannelRequest) -> tuple[components.Link, ...]:
         """What an approver looks at first."""
-        links = [Link(f"Channel {row.channel}", f"/channels/{row.channel}")]
+        links = [components.Link(f"Channel {row.channel}", f"/channels/{row.channel}")]
         release = row.command.get("release_id") or row.command.get("to")
         if release:
             known = self._reads.find(known_key(release), KnownRelease)
             if known is not None and known.row.revision:
-                links.append(Link(f"What {release} changes", f"/revisions/{known.row.revision}"))
-        if row.kind == steps.PROMOTE.name and row.state in OPEN:
+                links.append(
+                    components.Link(f"What {release} changes", f"/revisions/{known.row.revision}")
+                )
+        if row.kind == steps.PROMOTE.name and row.state in request_states.OPEN:
             plan = f"/plan?channel={row.channel}&release={release}"
-            links.append(Link("Plan of now", plan))
+            links.append(components.Link("Plan of now", plan))
         if rollout_id := row.command.get("rollout_id"):
-            links.append(Link(rollout_id, f"/rollouts/{rollout_id}"))
+            links.append(components.Link(rollout_id, f"/rollouts/{rollout_id}"))
         return tuple(links)
 
     # ── verbs ──
 
-    def _verbs(self, row: ChannelRequest, hosts: int | None) -> list[VerbButton]:
+    def _verbs(self, row: rows.ChannelRequest, hosts: int | None) -> list[components.VerbButton]:
         own = row.by == self._caller.id
         match row.state:
-            case RequestState.WAITING:
+            case request_states.RequestState.WAITING:
                 decide = [self._approve(row, hosts), self._reject(row)]
                 return [*decide, self._withdraw(row)] if own else decide
-            case RequestState.APPROVED:
+            case request_states.RequestState.APPROVED:
                 decide = [self._run(row, hosts), self._reject(row)]
                 return [*decide, self._withdraw(row)] if own else decide
-            case RequestState.TO_REVIEW:
+            case request_states.RequestState.TO_REVIEW:
                 return [self._review(row, accepted=True), self._review(row, accepted=False)]
         return []
 
-    def _why_not(self, step: steps.Step, row: ChannelRequest) -> str:
-        return self._caller.why_not(step, channel_scope(row.channel))
+    def _why_not(self, step: steps.Step, row: rows.ChannelRequest) -> str:
+        return self._caller.why_not(step, scopes.channel_scope(row.channel))
 
-    def _why_not_other(self, step: steps.Step, row: ChannelRequest, verb: str) -> str:
+    def _why_not_other(self, step: steps.Step, row: rows.ChannelRequest, verb: str) -> str:
         """The same for what only another person does."""
         why = self._why_not(step, row)
         if not why and row.by == self._caller.id:
@@ -158,12 +169,12 @@ class RequestLines:
             why = f"Your password was reset; you approve nothing until {until:%d %b %H:%M} UTC."
         return why
 
-    def _approve(self, row: ChannelRequest, hosts: int | None) -> VerbButton:
+    def _approve(self, row: rows.ChannelRequest, hosts: int | None) -> components.VerbButton:
         last = len(row.approvals) + 1 >= row.approvals_needed
         why = self._why_not_other(steps.APPROVE_REQUEST, row, "approve")
         if not why and self._caller.id in row.approvals:
             why = "You approved it already."
-        return VerbButton(
+        return components.VerbButton(
             id=f"approve-{row.request_id}",
             label="Approve",
             icon="check",
@@ -176,38 +187,38 @@ class RequestLines:
                 *_named(row),
                 _hidden("digest", row.digest or "-"),
                 *_confirmed(hosts),
-                OPTIONAL_REASON,
+                layout.OPTIONAL_REASON,
             ),
             why=why,
             first=True,
         )
 
-    def _reject(self, row: ChannelRequest) -> VerbButton:
-        return VerbButton(
+    def _reject(self, row: rows.ChannelRequest) -> components.VerbButton:
+        return components.VerbButton(
             id=f"reject-{row.request_id}",
             label="Reject",
             icon="cross",
             action="/approvals/reject",
             title=f"Reject {row.request_id}?",
             text="Nothing is changed. The person who asked sees your reason.",
-            fields=(*_named(row), REASON),
+            fields=(*_named(row), layout.REASON),
             why=self._why_not(steps.REJECT_REQUEST, row),
             danger=True,
         )
 
-    def _withdraw(self, row: ChannelRequest) -> VerbButton:
-        return VerbButton(
+    def _withdraw(self, row: rows.ChannelRequest) -> components.VerbButton:
+        return components.VerbButton(
             id=f"withdraw-{row.request_id}",
             label="Withdraw",
             icon="undo",
             action="/approvals/withdraw",
             title=f"Take {row.request_id} back?",
-            fields=(*_named(row), OPTIONAL_REASON),
+            fields=(*_named(row), layout.OPTIONAL_REASON),
             why=self._why_not(steps.WITHDRAW_REQUEST, row),
         )
 
-    def _run(self, row: ChannelRequest, hosts: int | None) -> VerbButton:
-        return VerbButton(
+    def _run(self, row: rows.ChannelRequest, hosts: int | None) -> components.VerbButton:
+        return components.VerbButton(
             id=f"run-{row.request_id}",
             label="Run",
             icon="play",
@@ -219,35 +230,35 @@ class RequestLines:
             first=True,
         )
 
-    def _review(self, row: ChannelRequest, *, accepted: bool) -> VerbButton:
+    def _review(self, row: rows.ChannelRequest, *, accepted: bool) -> components.VerbButton:
         name = "accept" if accepted else "dispute"
-        return VerbButton(
+        return components.VerbButton(
             id=f"{name}-{row.request_id}",
             label=name.capitalize(),
             icon="check" if accepted else "cross",
             action="/approvals/review",
             title="Was it right?" if accepted else "Was it wrong?",
             text="Your review undoes nothing. It is recorded in the log.",
-            fields=(*_named(row), _hidden("accepted", str(accepted).lower()), REASON),
+            fields=(*_named(row), _hidden("accepted", str(accepted).lower()), layout.REASON),
             why=self._why_not_other(steps.REVIEW_REQUEST, row, "review"),
             danger=not accepted,
             first=accepted,
         )
 
 
-def _named(row: ChannelRequest) -> tuple[Field, ...]:
+def _named(row: rows.ChannelRequest) -> tuple[components.Field, ...]:
     return (_hidden("request_id", row.request_id),)
 
 
-def _confirmed(hosts: int | None) -> tuple[Field, ...]:
+def _confirmed(hosts: int | None) -> tuple[components.Field, ...]:
     return () if hosts is None else (_hidden("hosts", str(hosts)),)
 
 
-def title_of(row: ChannelRequest) -> str:
+def title_of(row: rows.ChannelRequest) -> str:
     """What a request asks for, as a title."""
-    said = describe_request(row.kind, row.channel, row.command)
+    said = words.describe_request(row.kind, row.channel, row.command)
     return said[:1].upper() + said[1:]
 
 
-def _hidden(name: str, value: str) -> Field:
-    return Field(name=name, kind="hidden", value=value)
+def _hidden(name: str, value: str) -> components.Field:
+    return components.Field(name=name, kind="hidden", value=value)

@@ -6,18 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import state_labels
-from tidegate.dashboard.components import Bar, Chip, bar
-from tidegate.dashboard.view_models import RolloutLine
+from tidegate.dashboard import components, state_labels, view_models
 from tidegate.domain.hosts.states import SETTLED, HostState
-from tidegate.domain.rollouts.rows import (
-    Rollout,
-    RolloutGates,
-    RolloutTally,
-    WaveTally,
-    gates_key,
-    tally_key,
-)
+from tidegate.domain.rollouts import rows
 
 # What is done first, then what went wrong, then what is under way: a bar reads like a shore.
 ORDER = (
@@ -33,7 +24,7 @@ BAD = (HostState.FAILED, HostState.REVERTED)
 BATCH = 30  # rows of three kinds asked for at once
 
 
-def wave_parts(wave: WaveTally) -> list[tuple[str, str, int]]:
+def wave_parts(wave: rows.WaveTally) -> list[tuple[str, str, int]]:
     """A wave as parts of a bar. Who left counts as done: the wave does not wait for it."""
     parts = [
         (state_labels.HOSTS[state].tone, state_labels.HOSTS[state].word, wave.states.get(state, 0))
@@ -57,17 +48,17 @@ def is_done(name: str) -> bool:
     return name == LEFT or name in map(str, SETTLED)
 
 
-def wave_bar(wave: WaveTally) -> Bar:
-    return bar(wave_parts(wave), of=[wave.hosts])
+def wave_bar(wave: rows.WaveTally) -> components.Bar:
+    return components.bar(wave_parts(wave), of=[wave.hosts])
 
 
-def count_settled(wave: WaveTally) -> int:
+def count_settled(wave: rows.WaveTally) -> int:
     return wave.count(*SETTLED) + wave.left
 
 
-def marks(tally: RolloutTally) -> tuple[Chip, ...]:
+def marks(tally: rows.RolloutTally) -> tuple[components.Chip, ...]:
     """What is true of a rollout beside its state."""
-    found: list[Chip] = []
+    found: list[components.Chip] = []
     if tally.halted_at is not None:
         found.append(state_labels.HALTED)
     if tally.paused_at is not None:
@@ -77,7 +68,7 @@ def marks(tally: RolloutTally) -> tuple[Chip, ...]:
     return tuple(found)
 
 
-def state_chip(rollout: Rollout, tally: RolloutTally | None) -> Chip:
+def state_chip(rollout: rows.Rollout, tally: rows.RolloutTally | None) -> components.Chip:
     """How it ended; before that, the state that it is in."""
     if tally is not None and tally.outcome is not None:
         return state_labels.OUTCOMES[tally.outcome]
@@ -85,23 +76,23 @@ def state_chip(rollout: Rollout, tally: RolloutTally | None) -> Chip:
 
 
 def summary(
-    rollout: Rollout, tally: RolloutTally | None, gates: RolloutGates | None
-) -> RolloutLine:
+    rollout: rows.Rollout, tally: rows.RolloutTally | None, gates: rows.RolloutGates | None
+) -> view_models.RolloutLine:
     """A rollout in a line."""
-    waves: Sequence[WaveTally] = () if tally is None else tally.waves
+    waves: Sequence[rows.WaveTally] = () if tally is None else tally.waves
     hosts = sum(wave.hosts for wave in waves)
     done = sum(map(count_settled, waves))
     current = waves[rollout.current_wave] if rollout.current_wave < len(waves) else None
     blocked = () if gates is None else gates.blocked
     is_open = rollout.in_flight is not None
-    return RolloutLine(
+    return view_models.RolloutLine(
         rollout_id=rollout.rollout_id,
         channel=rollout.channel,
         target_ref=rollout.target_ref,
         state=state_chip(rollout, tally),
         also=() if tally is None else marks(tally),
         opened_at=rollout.opened_at,
-        bar=bar(*map(wave_parts, waves), of=[wave.hosts for wave in waves]),
+        bar=components.bar(*map(wave_parts, waves), of=[wave.hosts for wave in waves]),
         summary=f"{done:,} of {hosts:,} hosts done",
         hosts=hosts,
         settled=done,
@@ -115,23 +106,25 @@ def summary(
     )
 
 
-def _took(tally: RolloutTally | None) -> int | None:
+def _took(tally: rows.RolloutTally | None) -> int | None:
     if tally is None or tally.outcome_at is None:
         return None
     return int((tally.outcome_at - tally.opened_at).total_seconds())
 
 
-def summaries(reads: Reads, rollouts: Iterable[Rollout]) -> tuple[RolloutLine, ...]:
+def summaries(
+    reads: Reads, rollouts: Iterable[rows.Rollout]
+) -> tuple[view_models.RolloutLine, ...]:
     """Rollouts in lines, newest first."""
     ordered = sorted(rollouts, key=lambda item: item.opened_at, reverse=True)
-    lines: list[RolloutLine] = []
+    lines: list[view_models.RolloutLine] = []
     for start in range(0, len(ordered), BATCH):
         batch = ordered[start : start + BATCH]
         wanted: list[tuple[Any, type[Any]]] = []
         for item in batch:
             wanted += [
-                (tally_key(item.rollout_id), RolloutTally),
-                (gates_key(item.rollout_id), RolloutGates),
+                (rows.tally_key(item.rollout_id), rows.RolloutTally),
+                (rows.gates_key(item.rollout_id), rows.RolloutGates),
             ]
         found = [None if row is None else row.row for row in reads.find_all(*wanted)]
         for number, item in enumerate(batch):

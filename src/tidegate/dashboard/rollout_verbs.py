@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 from tidegate.control.queries.reads import Found
-from tidegate.dashboard.components import Field, Option, VerbButton
-from tidegate.dashboard.layout import OPTIONAL_REASON, REASON
-from tidegate.dashboard.view_models import HostLine
-from tidegate.domain.access.principals import Principal, describe_missing
-from tidegate.domain.access.roles import Verb as Right
-from tidegate.domain.access.scopes import channel_scope
-from tidegate.domain.rollouts.clearance import WAIVED_MAX
-from tidegate.domain.rollouts.rows import Rollout, RolloutTally
-from tidegate.domain.rollouts.states import CLEARABLE, DISPATCHABLE, OPEN, OverridableGate
-from tidegate.domain.rollouts.tallies import waits_for_person
+from tidegate.dashboard import components, layout, view_models
+from tidegate.domain.access import principals, roles, scopes
+from tidegate.domain.rollouts import clearance, rows, states, tallies
 
 
 def verbs_of(
-    principal: Principal,
-    rollout: Found[Rollout],
-    tally: RolloutTally,
-    troubled: tuple[HostLine, ...],
-) -> tuple[VerbButton, ...]:
+    principal: principals.Principal,
+    rollout: Found[rows.Rollout],
+    tally: rows.RolloutTally,
+    troubled: tuple[view_models.HostLine, ...],
+) -> tuple[components.VerbButton, ...]:
     """Pause, resume, clear, retry, skip, override, pass waves and abort; each says why it cannot
     be used.
     """
     path = f"/rollouts/{tally.rollout_id}"
     name = tally.rollout_id
-    forbidden, scope = "", channel_scope(tally.channel)
-    if not principal.may(Right.OPERATE, scope):
-        forbidden = describe_missing(principal, (Right.OPERATE,), scope)
-    running = tally.state in DISPATCHABLE
-    clearable = tally.state in CLEARABLE
+    forbidden, scope = "", scopes.channel_scope(tally.channel)
+    if not principal.may(roles.Verb.OPERATE, scope):
+        forbidden = principals.describe_missing(principal, (roles.Verb.OPERATE,), scope)
+    running = tally.state in states.DISPATCHABLE
+    clearable = tally.state in states.CLEARABLE
     state = f"It is {tally.state}."
     halted = tally.halted_at is not None
     not_yet = (
@@ -39,7 +32,7 @@ def verbs_of(
         else f"{state} Only a Reverted or Failed rollout is cleared."
     )
     return (
-        VerbButton(
+        components.VerbButton(
             id="pause",
             label="Pause",
             icon="pause",
@@ -47,11 +40,11 @@ def verbs_of(
             title=f"Pause {name}?",
             text="Hosts that run on their way finish. No order goes out and no wave begins.",
             version=rollout.version,
-            fields=(REASON,),
+            fields=(layout.REASON,),
             why=forbidden
             or (("" if running else state) if tally.paused_at is None else "It is paused already."),
         ),
-        VerbButton(
+        components.VerbButton(
             id="resume",
             label="Resume",
             icon="play",
@@ -59,10 +52,10 @@ def verbs_of(
             title=f"Resume {name}?",
             text="Orders go out again, from where it stopped.",
             version=rollout.version,
-            fields=(REASON,),
+            fields=(layout.REASON,),
             why=forbidden or ("It is not paused." if tally.paused_at is None else ""),
         ),
-        VerbButton(
+        components.VerbButton(
             id="retry",
             label="Retry",
             icon="retry",
@@ -71,10 +64,10 @@ def verbs_of(
             text="The quarantine of its release is lifted, and its failed and reverted hosts get "
             "a new order.",
             version=rollout.version,
-            fields=(Field(name="mode", kind="hidden", value="resume"), REASON),
+            fields=(components.Field(name="mode", kind="hidden", value="resume"), layout.REASON),
             why=forbidden or ("" if clearable else not_yet),
         ),
-        VerbButton(
+        components.VerbButton(
             id="skip",
             label="Skip a host",
             icon="ban",
@@ -82,13 +75,13 @@ def verbs_of(
             title=f"Continue {name} without a host?",
             text="The host must not have started its order. It gets the release later.",
             version=rollout.version,
-            fields=(Field(name="host_id", label="Host"), REASON),
+            fields=(components.Field(name="host_id", label="Host"), layout.REASON),
             why=forbidden or ("" if running or clearable or tally.late else state),
         ),
         _override(path, rollout.version, principal, tally),
         *_waves(principal, rollout, tally, forbidden),
         _clear(path, rollout.version, troubled, forbidden or ("" if clearable else not_yet)),
-        VerbButton(
+        components.VerbButton(
             id="abort",
             label="Abort",
             icon="stop",
@@ -97,18 +90,18 @@ def verbs_of(
             text="It ends without a successor. Hosts that run on their way finish, the others "
             "keep what they run; the channel keeps its pin until you promote another release.",
             version=rollout.version,
-            fields=(REASON,),
+            fields=(layout.REASON,),
             danger=True,
             why=forbidden or ("" if running or clearable else state),
         ),
     )
 
 
-def sensible_verbs(tally: RolloutTally) -> tuple[str, ...]:
+def sensible_verbs(tally: rows.RolloutTally) -> tuple[str, ...]:
     """The ids of the verbs that make sense in the rollout's state, the likeliest first."""
-    if tally.state in CLEARABLE:
+    if tally.state in states.CLEARABLE:
         return ("clear", "retry", "abort")
-    if tally.state not in DISPATCHABLE:
+    if tally.state not in states.DISPATCHABLE:
         return ()
     if tally.halted_at is not None:
         return ("abort",)
@@ -117,12 +110,14 @@ def sensible_verbs(tally: RolloutTally) -> tuple[str, ...]:
     return ("continue", "pause")
 
 
-def _override(path: str, version: int, principal: Principal, tally: RolloutTally) -> VerbButton:
-    scope = channel_scope(tally.channel)
-    why = "" if tally.state in OPEN else f"It is {tally.state}."
-    if not principal.may(Right.EMERGENCY, scope):
-        why = describe_missing(principal, (Right.EMERGENCY,), scope)
-    return VerbButton(
+def _override(
+    path: str, version: int, principal: principals.Principal, tally: rows.RolloutTally
+) -> components.VerbButton:
+    scope = scopes.channel_scope(tally.channel)
+    why = "" if tally.state in states.OPEN else f"It is {tally.state}."
+    if not principal.may(roles.Verb.EMERGENCY, scope):
+        why = principals.describe_missing(principal, (roles.Verb.EMERGENCY,), scope)
+    return components.VerbButton(
         id="override",
         label="Override a gate",
         icon="warning",
@@ -132,13 +127,15 @@ def _override(path: str, version: int, principal: Principal, tally: RolloutTally
         "reason are shown in its history and on the channel's page.",
         version=version,
         fields=(
-            Field(
+            components.Field(
                 name="gate",
                 label="Gate",
                 kind="select",
-                options=tuple(Option(gate.value, gate.value) for gate in OverridableGate),
+                options=tuple(
+                    components.Option(gate.value, gate.value) for gate in states.OverridableGate
+                ),
             ),
-            REASON,
+            layout.REASON,
         ),
         danger=True,
         why=why,
@@ -146,23 +143,26 @@ def _override(path: str, version: int, principal: Principal, tally: RolloutTally
 
 
 def _waves(
-    principal: Principal, rollout: Found[Rollout], tally: RolloutTally, forbidden: str
-) -> tuple[VerbButton, ...]:
+    principal: principals.Principal,
+    rollout: Found[rows.Rollout],
+    tally: rows.RolloutTally,
+    forbidden: str,
+) -> tuple[components.VerbButton, ...]:
     """Continue a manual wave; go on without a wave, or without waiting for any."""
     path, name = f"/rollouts/{tally.rollout_id}", tally.rollout_id
-    scope = channel_scope(tally.channel)
+    scope = scopes.channel_scope(tally.channel)
     barred = ""
-    if not principal.may(Right.EMERGENCY, scope):
-        barred = describe_missing(principal, (Right.EMERGENCY,), scope)
-    stopped = "" if tally.state in DISPATCHABLE else f"It is {tally.state}."
+    if not principal.may(roles.Verb.EMERGENCY, scope):
+        barred = principals.describe_missing(principal, (roles.Verb.EMERGENCY,), scope)
+    stopped = "" if tally.state in states.DISPATCHABLE else f"It is {tally.state}."
     if tally.halted_at is not None:
         stopped = "It is halted; clear it first."
     cursor = tally.current_wave
     near = (*tally.waves[:1], *tally.waves[cursor + 1 : cursor + 2])
-    manual = any(map(waits_for_person, near))
+    manual = any(map(tallies.waits_for_person, near))
     ahead = tuple(wave.name for wave in tally.waves[cursor:] if not wave.skipped)
     return (
-        VerbButton(
+        components.VerbButton(
             id="continue",
             label="Continue",
             icon="play",
@@ -170,11 +170,11 @@ def _waves(
             title=f"Let the next wave of {name} go?",
             text="It waits for a person. It goes as soon as the waves before it are done.",
             version=rollout.version,
-            fields=(OPTIONAL_REASON,),
+            fields=(layout.OPTIONAL_REASON,),
             why=forbidden or stopped or ("" if manual else "No wave waits for a person now."),
             first=manual,
         ),
-        VerbButton(
+        components.VerbButton(
             id="skip-wave",
             label="Skip a wave",
             icon="ban",
@@ -184,19 +184,19 @@ def _waves(
             "not waited for.",
             version=rollout.version,
             fields=(
-                Field(
+                components.Field(
                     name="wave",
                     label="Wave",
                     kind="choice",
                     value=ahead[0] if ahead else "",
-                    options=tuple(Option(wave, wave, "") for wave in ahead),
+                    options=tuple(components.Option(wave, wave, "") for wave in ahead),
                 ),
-                REASON,
+                layout.REASON,
             ),
             danger=True,
             why=barred or stopped or ("" if ahead else "No wave is left."),
         ),
-        VerbButton(
+        components.VerbButton(
             id="promote-all",
             label="Promote to all",
             icon="rollouts",
@@ -205,7 +205,7 @@ def _waves(
             text="Every host gets its order without waiting for the waves before. Gates, budgets "
             "and soaks stay.",
             version=rollout.version,
-            fields=(REASON,),
+            fields=(layout.REASON,),
             danger=True,
             why=barred
             or stopped
@@ -214,9 +214,11 @@ def _waves(
     )
 
 
-def _clear(path: str, version: int, troubled: tuple[HostLine, ...], why: str) -> VerbButton:
-    bad = ", ".join(line.host_id for line in troubled[:WAIVED_MAX])
-    return VerbButton(
+def _clear(
+    path: str, version: int, troubled: tuple[view_models.HostLine, ...], why: str
+) -> components.VerbButton:
+    bad = ", ".join(line.host_id for line in troubled[: clearance.WAIVED_MAX])
+    return components.VerbButton(
         id="clear",
         label="Clear",
         icon="check",
@@ -224,24 +226,25 @@ def _clear(path: str, version: int, troubled: tuple[HostLine, ...], why: str) ->
         title="Clear the halted rollout",
         version=version,
         fields=(
-            Field(
+            components.Field(
                 name="mode",
                 label="How",
                 kind="choice",
                 value="resume",
                 options=(
-                    Option("resume", "Resume", "Try the hosts named below again."),
-                    Option("waive", "Waive", "Go on without the hosts named below."),
-                    Option("abandon", "Abandon", "End it, without a successor."),
+                    components.Option("resume", "Resume", "Try the hosts named below again."),
+                    components.Option("waive", "Waive", "Go on without the hosts named below."),
+                    components.Option("abandon", "Abandon", "End it, without a successor."),
                 ),
             ),
-            Field(
+            components.Field(
                 name="hosts",
                 label="Hosts",
                 value=bad,
-                hint=f"Separated by commas, at most {WAIVED_MAX}. Resume without hosts tries all.",
+                hint=f"Separated by commas, at most {clearance.WAIVED_MAX}. "
+                "Resume without hosts tries all.",
             ),
-            REASON,
+            layout.REASON,
         ),
         why=why,
         first=True,

@@ -19,42 +19,17 @@ from msgspec import Meta, Struct, structs
 
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.promotion import Promotions
-from tidegate.control.queries.forecasts import (
-    Forecast,
-    ForecastConditions,
-    Forecaster,
-    HeldStretch,
-    Moment,
-    Odds,
-    RolloutHistory,
-    read_conditions,
-    read_history,
-)
+from tidegate.control.queries import forecasts
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import state_labels
-from tidegate.dashboard.components import Chip, TimelineEntry, bar
-from tidegate.dashboard.forms import read_moment
+from tidegate.dashboard import components, forms, layout, state_labels, view_models
 from tidegate.dashboard.html import render_part, seconds
-from tidegate.dashboard.layout import UTF8, page_route
-from tidegate.dashboard.view_models import (
-    AxisTick,
-    HeldLane,
-    HeldSpan,
-    OutcomeCount,
-    RunMark,
-    SimulationPart,
-    WaveLane,
-)
-from tidegate.domain.access.roles import Verb
-from tidegate.domain.access.scopes import channel_scope
-from tidegate.domain.channels.refusals import ChannelNotFound
-from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.access import roles, scopes
+from tidegate.domain.channels import refusals, rows
 from tidegate.domain.planner import Plan
 from tidegate.domain.rollouts.states import RolloutState
 from tidegate.errors import TidegateError, Unavailable
 from tidegate.lru import LruCache
-from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import Request, Response, requires
+from tidegate.web import inputs, routing
 
 RUNS: Final = 12
 KEPT_MAX = 4  # simulations of which the runs are kept
@@ -64,14 +39,14 @@ MOMENTS_MAX = 30
 FAILING_MAX = 20
 HISTORY: Final = "history"
 LUCK: Final = {
-    "none": ("Nothing fails", Odds()),
+    "none": ("Nothing fails", forecasts.Odds()),
     "usual": (
         "Typical failures",
-        Odds(activation_fails=0.001, probe_fails=0.001, probe_flaps=0.005, lost=0.01),
+        forecasts.Odds(activation_fails=0.001, probe_fails=0.001, probe_flaps=0.005, lost=0.01),
     ),
     "bad": (
         "Bad day",
-        Odds(
+        forecasts.Odds(
             activation_fails=0.02,
             probe_fails=0.03,
             probe_flaps=0.1,
@@ -85,7 +60,7 @@ HELD_BY: Final = {"start": "Start", "freeze": "Freeze"}
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 43_200, 86_400)
 
 
-class ForecastQuery(Input, frozen=True, kw_only=True):
+class ForecastQuery(inputs.Input, frozen=True, kw_only=True):
     channel: Annotated[str, Meta(min_length=1, max_length=63)]
     luck: Annotated[str, Meta(pattern="^(none|history|usual|bad)$")] = "none"
     failing: Annotated[str, Meta(max_length=2_000)] = ""  # names with commas between them
@@ -94,19 +69,19 @@ class ForecastQuery(Input, frozen=True, kw_only=True):
     runs: Annotated[int, Meta(ge=1, le=RUNS)] = 1
 
 
-Asked = Request[Nothing, ForecastQuery, Nothing]
+Asked = routing.Request[inputs.Nothing, ForecastQuery, inputs.Nothing]
 
 
-def forecast(request: Asked, simulations: Simulations) -> Response:
+def forecast(request: Asked, simulations: Simulations) -> routing.Response:
     """So many runs, drawn; the part asks for the next by itself."""
     query = request.query
     try:
         played = simulations.play(query)
     except TidegateError as error:
-        part = SimulationPart(wanted=RUNS, fault=error.detail)
+        part = view_models.SimulationPart(wanted=RUNS, fault=error.detail)
     else:
         part = part_of(played, _next(query))
-    return Response(render_part("simulation.html", part), media=UTF8)
+    return routing.Response(render_part("simulation.html", part), media=layout.UTF8)
 
 
 def _next(query: ForecastQuery) -> str:
@@ -125,11 +100,11 @@ def address(query: ForecastQuery) -> str:
 class Simulation(Struct):
     """A simulation under way: its plan is that of its first run."""
 
-    channel: Channel
+    channel: rows.Channel
     plan: Plan
-    odds: Odds
-    conditions: ForecastConditions
-    runs: list[Forecast]
+    odds: forecasts.Odds
+    conditions: forecasts.ForecastConditions
+    runs: list[forecasts.Forecast]
 
 
 class Simulations:
@@ -140,7 +115,7 @@ class Simulations:
         reads: Reads,
         fleet_reader: FleetReader,
         promotions: Promotions,
-        forecast: Forecaster,
+        forecast: forecasts.Forecaster,
     ) -> None:
         self._reads = reads
         self._fleet_reader = fleet_reader
@@ -149,7 +124,7 @@ class Simulations:
         self._kept: LruCache[tuple[object, ...], Simulation] = LruCache(KEPT_MAX)
         self._turn = Lock()
 
-    def play(self, query: ForecastQuery) -> tuple[Forecast, ...]:
+    def play(self, query: ForecastQuery) -> tuple[forecasts.Forecast, ...]:
         """The first runs of this simulation; what was not played yet is.
 
         Raises:
@@ -173,18 +148,18 @@ class Simulations:
             self._turn.release()
 
     def _begin(self, query: ForecastQuery) -> Simulation:
-        found = self._reads.find(channel_key(query.channel), Channel)
+        found = self._reads.find(rows.channel_key(query.channel), rows.Channel)
         if found is None:
-            raise ChannelNotFound(query.channel)
+            raise refusals.ChannelNotFound(query.channel)
         names = tuple(filter(None, (name.strip() for name in query.failing.split(","))))
-        history = read_history(self._reads, query.channel)
+        history = forecasts.read_history(self._reads, query.channel)
         luck = history.odds if query.luck == HISTORY else LUCK[query.luck][1]
         odds = structs.replace(luck, failing=names[:FAILING_MAX])
         now = self._promotions.now()
         conditions = structs.replace(
-            read_conditions(self._fleet_reader, found.row, now),
+            forecasts.read_conditions(self._fleet_reader, found.row, now),
             activation=history.activation,
-            start_at=read_moment("start_at", query.start_at),
+            start_at=forms.read_moment("start_at", query.start_at),
         )
         plan = self._promotions.plan(query.channel).plan
         return Simulation(found.row, plan, odds, conditions, [])
@@ -193,11 +168,11 @@ class Simulations:
 # ── drawing ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def part_of(runs: Sequence[Forecast], following: str) -> SimulationPart:
+def part_of(runs: Sequence[forecasts.Forecast], following: str) -> view_models.SimulationPart:
     """Runs as lanes on one time axis: where each wave usually ends, at worst, and run by run."""
     first = runs[0]
     axis = Axis.of(runs)
-    return SimulationPart(
+    return view_models.SimulationPart(
         runs=len(runs),
         wanted=RUNS,
         next=following,
@@ -209,7 +184,7 @@ def part_of(runs: Sequence[Forecast], following: str) -> SimulationPart:
         waits=format_duration(first.waits_seconds) if first.waits_seconds else "",
         held=_held(max(runs, key=lambda run: run.seconds), axis),
         ends=_ends(runs),
-        ends_bar=bar(
+        ends_bar=components.bar(
             [(item.chip.tone, item.chip.word, item.runs) for item in _ends(runs)], of=[len(runs)]
         ),
         stops=_stops(runs),
@@ -230,7 +205,7 @@ class Axis(Struct, frozen=True):
     end: int
 
     @staticmethod
-    def of(runs: Sequence[Forecast]) -> Axis:
+    def of(runs: Sequence[forecasts.Forecast]) -> Axis:
         first_start, end = runs[0].waits_seconds, max(run.seconds for run in runs) or 1
         rest = max(1, end - first_start)
         begin = 0 if first_start <= rest else first_start - -(-rest // 5)
@@ -242,19 +217,21 @@ class Axis(Struct, frozen=True):
     def width(self, seconds: int) -> float:
         return round(seconds * 100 / (self.end - self.begin), 3)
 
-    def ticks(self) -> tuple[AxisTick, ...]:
+    def ticks(self) -> tuple[view_models.AxisTick, ...]:
         """Round times at even distances, from the opening, or from the first start if it is cut."""
         origin = self.first_start if self.begin else 0
         whole = self.end - origin
         step = next((step for step in _STEPS if whole / step <= TICKS), -(-whole // TICKS))
         name = "first start" if self.begin else "opened"
         return tuple(
-            AxisTick(self.x(at), f"+{format_duration(at - origin)}" if at > origin else name)
+            view_models.AxisTick(
+                self.x(at), f"+{format_duration(at - origin)}" if at > origin else name
+            )
             for at in range(origin, self.end, step)
         )
 
 
-def _lane(number: int, runs: Sequence[Forecast], axis: Axis) -> WaveLane:
+def _lane(number: int, runs: Sequence[forecasts.Forecast], axis: Axis) -> view_models.WaveLane:
     wave = runs[0].waves[number]
     ends = _wave_ends(number, runs)
     starts = _wave_ends(number - 1, runs) if number else [axis.first_start] * len(runs)
@@ -264,7 +241,7 @@ def _lane(number: int, runs: Sequence[Forecast], axis: Axis) -> WaveLane:
     worst = max(ends, default=end)
     failed = median_low([run.waves[number].failed.median for run in runs])
     failed_worst = max(run.waves[number].failed.worst for run in runs)
-    return WaveLane(
+    return view_models.WaveLane(
         number=number,
         name=wave.name or "all",
         hosts=wave.hosts,
@@ -274,11 +251,13 @@ def _lane(number: int, runs: Sequence[Forecast], axis: Axis) -> WaveLane:
         worst=axis.width(max(0, worst - end)),
         marks=(
             *(
-                RunMark(axis.x(at), "good", f"a run ends it after {format_duration(at)}")
+                view_models.RunMark(
+                    axis.x(at), "good", f"a run ends it after {format_duration(at)}"
+                )
                 for at in ends
             ),
             *(
-                RunMark(axis.x(at), "bad", f"a run stops after {format_duration(at)}")
+                view_models.RunMark(axis.x(at), "bad", f"a run stops after {format_duration(at)}")
                 for at in stops
             ),
         ),
@@ -291,15 +270,15 @@ def _lane(number: int, runs: Sequence[Forecast], axis: Axis) -> WaveLane:
     )
 
 
-def _held(run: Forecast, axis: Axis) -> tuple[HeldLane, ...]:
+def _held(run: forecasts.Forecast, axis: Axis) -> tuple[view_models.HeldLane, ...]:
     """When hosts get no order: a lane for the start, for freezes, and for each window."""
-    found: dict[tuple[str, str], list[HeldStretch]] = {}
+    found: dict[tuple[str, str], list[forecasts.HeldStretch]] = {}
     for item in run.held:
         if item.ends <= axis.begin:
             continue
         found.setdefault((item.by, item.window_id), []).append(item)
     return tuple(
-        HeldLane(
+        view_models.HeldLane(
             by=by,
             name=f"Window {window_id}" if window_id else HELD_BY[by],
             hosts=max(item.hosts for item in items),
@@ -310,17 +289,17 @@ def _held(run: Forecast, axis: Axis) -> tuple[HeldLane, ...]:
     )
 
 
-def _span(item: HeldStretch, axis: Axis) -> HeldSpan:
+def _span(item: forecasts.HeldStretch, axis: Axis) -> view_models.HeldSpan:
     begins, ends = (format_duration(at) for at in (item.begins, item.ends))
     hosts = f"{item.hosts:,} host{'' if item.hosts == 1 else 's'}"
-    return HeldSpan(
+    return view_models.HeldSpan(
         x=axis.x(item.begins),
         width=axis.width(item.ends - max(item.begins, axis.begin)),
         title=f"{hosts} without orders from {begins} to {ends}",
     )
 
 
-def describe_history(history: RolloutHistory) -> str:
+def describe_history(history: forecasts.RolloutHistory) -> str:
     """How hosts did in the last rollouts of a channel."""
     if not history.hosts:
         return "No host got an order here yet, so there are no rates of its own to use."
@@ -346,12 +325,12 @@ def describe_history(history: RolloutHistory) -> str:
     return f"{said} A switch took {least if least == most else f'{least} to {most}'}."
 
 
-def _wave_ends(number: int, runs: Sequence[Forecast]) -> list[int]:
+def _wave_ends(number: int, runs: Sequence[forecasts.Forecast]) -> list[int]:
     waves = (run.waves[number] for run in runs)
     return [wave.seconds.median for wave in waves if wave.seconds is not None]
 
 
-def _stopped_in(run: Forecast) -> int | None:
+def _stopped_in(run: forecasts.Forecast) -> int | None:
     """The wave in which a run came to a stop; None: it went through."""
     if run.state == RolloutState.TERMINAL:
         return None
@@ -359,24 +338,24 @@ def _stopped_in(run: Forecast) -> int | None:
     return next(numbers, len(run.waves) - 1)
 
 
-def _ends(runs: Sequence[Forecast]) -> tuple[OutcomeCount, ...]:
+def _ends(runs: Sequence[forecasts.Forecast]) -> tuple[view_models.OutcomeCount, ...]:
     found: dict[str, int] = {}
     for run in runs:
         found[run.state] = found.get(run.state, 0) + 1
     ordered = sorted(found.items(), key=lambda item: (item[0] != RolloutState.TERMINAL, -item[1]))
-    return tuple(OutcomeCount(chip=_end(state), runs=count) for state, count in ordered)
+    return tuple(view_models.OutcomeCount(chip=_end(state), runs=count) for state, count in ordered)
 
 
-def _end(state: str) -> Chip:
+def _end(state: str) -> components.Chip:
     if state == RolloutState.TERMINAL:
-        return Chip("check", "good", "Succeeds")
+        return components.Chip("check", "good", "Succeeds")
     if state in (RolloutState.REVERTED, RolloutState.FAILED):
         chip = state_labels.ROLLOUTS[RolloutState(state)]
-        return Chip(chip.icon, chip.tone, f"Ends {chip.word.lower()}", chip.title)
-    return Chip("clock", "warn", "Does not end")
+        return components.Chip(chip.icon, chip.tone, f"Ends {chip.word.lower()}", chip.title)
+    return components.Chip("clock", "warn", "Does not end")
 
 
-def _stops(runs: Sequence[Forecast]) -> tuple[tuple[str, int], ...]:
+def _stops(runs: Sequence[forecasts.Forecast]) -> tuple[tuple[str, int], ...]:
     found: dict[str, int] = {}
     for run in runs:
         for stop in run.stops:
@@ -397,11 +376,11 @@ _LOOKS = (
 _SENTENCES = ("opened", "wave", "the rollout", "the first", "halted")
 
 
-def _told(moment: Moment) -> TimelineEntry:
+def _told(moment: forecasts.Moment) -> components.TimelineEntry:
     icon, tone = next((look for word, look in _LOOKS if word in moment.what), ("dots", "idle"))
     begins = moment.what.startswith(_SENTENCES)  # else with a host's name, which stays as it is
     said = moment.what[:1].upper() + moment.what[1:] if begins else moment.what
-    return TimelineEntry(icon, tone, said, format_duration(moment.seconds), None, 0)
+    return components.TimelineEntry(icon, tone, said, format_duration(moment.seconds), None, 0)
 
 
 def format_duration(count: int) -> str:
@@ -416,9 +395,11 @@ def format_duration(count: int) -> str:
 
 
 ROUTES = (
-    page_route(
+    layout.page_route(
         "/plan/forecast",
         forecast,
-        requires(Verb.READ, lambda request: channel_scope(request.query.channel)),
+        routing.requires(
+            roles.Verb.READ, lambda request: scopes.channel_scope(request.query.channel)
+        ),
     ),
 )

@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from tidegate import decoders
 from tidegate.dashboard.components import Heading, address
@@ -25,7 +24,7 @@ DIGITS: Final = 12  # a number in a name is filled up to so many, so that web-2 
 _NUMBER = re.compile(r"\d+")
 
 
-class SortColumn(Struct, Generic[Row], frozen=True, kw_only=True):
+class SortColumn(msgspec.Struct, Generic[Row], frozen=True, kw_only=True):
     """A column of a list. One without a key cannot be sorted by."""
 
     label: str
@@ -35,7 +34,7 @@ class SortColumn(Struct, Generic[Row], frozen=True, kw_only=True):
     classes: str = ""
 
 
-class SortOrder(Struct, Generic[Row], frozen=True):
+class SortOrder(msgspec.Struct, Generic[Row], frozen=True):
     """The column that a list is sorted by, and in which direction."""
 
     column: SortColumn[Row]
@@ -82,7 +81,7 @@ class SortColumns(Generic[Row]):
         )
 
 
-class _Place(Struct, frozen=True, array_like=True):
+class _Place(msgspec.Struct, frozen=True, array_like=True):
     """Where a row is in the order. What has no value is at the end, whatever the direction."""
 
     missing: bool

@@ -8,35 +8,35 @@ from msgspec import Meta
 
 from tidegate.dashboard.html import fingerprint, static_files
 from tidegate.dashboard.layout import error_page
-from tidegate.web.inputs import Input, Nothing
-from tidegate.web.problems import NoSuchPath
-from tidegate.web.routing import PUBLIC, Request, Response, Route
+from tidegate.web import inputs, problems, routing
 
 YEAR_SECONDS = 31_536_000
 
 
-class StaticFilePath(Input, frozen=True):
+class StaticFilePath(inputs.Input, frozen=True):
     version: Annotated[str, Meta(max_length=64)]
     name: Annotated[str, Meta(max_length=128)]
 
 
-def static(request: Request[StaticFilePath, Nothing, Nothing]) -> Response:
+def static(
+    request: routing.Request[StaticFilePath, inputs.Nothing, inputs.Nothing],
+) -> routing.Response:
     """A file of the dashboard."""
     found = static_files().get(request.path.name)
     if found is None:
-        raise NoSuchPath(f"there is no file {request.path.name}")
+        raise problems.NoSuchPath(f"there is no file {request.path.name}")
     media, content = found
     same = request.path.version == fingerprint()
     keep = f"public, max-age={YEAR_SECONDS}, immutable" if same else "no-cache"
-    return Response(content, media=media, headers={"cache-control": keep})
+    return routing.Response(content, media=media, headers={"cache-control": keep})
 
 
 ROUTES = (
-    Route(
+    routing.Route(
         "GET",
         "/static/{version}/{name...}",
         static,
-        PUBLIC,
+        routing.PUBLIC,
         quick=True,
         produces="*/*",
         fails=error_page,

@@ -7,20 +7,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from tidegate.control.queries.request_changes import RequestChange
-from tidegate.dashboard.components import (
-    Bar,
-    Chip,
-    Field,
-    FormError,
-    Heading,
-    Link,
-    LinkButton,
-    Option,
-    TimelineEntry,
-    VerbBar,
-    VerbButton,
-)
-from tidegate.dashboard.fleet_lines import EndedRollout, RunningLine
+from tidegate.dashboard import components, fleet_lines
 
 # ── rollouts ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -31,10 +18,10 @@ class RolloutLine(Struct, frozen=True, kw_only=True):
     rollout_id: str
     channel: str
     target_ref: str
-    state: Chip
-    also: tuple[Chip, ...]
+    state: components.Chip
+    also: tuple[components.Chip, ...]
     opened_at: datetime
-    bar: Bar
+    bar: components.Bar
     summary: str
     hosts: int
     settled: int
@@ -75,7 +62,7 @@ class Trouble(Struct, frozen=True, kw_only=True):
     """A host that failed or is silent."""
 
     host_id: str
-    chip: Chip
+    chip: components.Chip
     text: str
     at: datetime | None
     href: str
@@ -104,15 +91,15 @@ class ChecklistStep(Struct, frozen=True, kw_only=True):
 class Overview(Struct, frozen=True, kw_only=True):
     checklist: tuple[ChecklistStep, ...] = ()
     tiles: tuple[Tile, ...]
-    channels: tuple[RunningLine, ...]
+    channels: tuple[fleet_lines.RunningLine, ...]
     taken_at: datetime  # when the hosts of the channels were counted
-    ended: tuple[EndedRollout, ...]
+    ended: tuple[fleet_lines.EndedRollout, ...]
     rollouts: tuple[RolloutLine, ...]
     waiting: tuple[PendingApproval, ...]
     troubles: tuple[Trouble, ...]
     quarantine: tuple[Quarantine, ...]
     outbox: tuple[OutboxLine, ...]
-    news: tuple[TimelineEntry, ...]
+    news: tuple[components.TimelineEntry, ...]
     requests: tuple[ChannelRequestLine, ...] = ()
     reviews: tuple[ChannelRequestLine, ...] = ()
 
@@ -120,8 +107,10 @@ class Overview(Struct, frozen=True, kw_only=True):
 class Rollouts(Struct, frozen=True, kw_only=True):
     open: tuple[RolloutLine, ...]
     past: tuple[RolloutLine, ...]
-    headings: tuple[Heading, ...]
-    outcomes: tuple[Option, ...]  # by which the finished ones can be filtered; hint: the address
+    headings: tuple[components.Heading, ...]
+    outcomes: tuple[
+        components.Option, ...
+    ]  # by which the finished ones can be filtered; hint: the address
     outcome: str = ""
     note: str = ""  # how many are sorted, where that is not all of them
     next: str = ""  # the address of the next page
@@ -133,8 +122,8 @@ class WaveView(Struct, frozen=True, kw_only=True):
     phase: str  # done, current, waiting
     hosts: int
     settled: int
-    bar: Bar
-    status: Chip
+    bar: components.Bar
+    status: components.Chip
     soak_seconds: int
     failures_max: int
     soaking: int = 0
@@ -184,7 +173,7 @@ class Legend(Struct, frozen=True):
     """A state in the legend of the grid; where it is in the list is the byte of the host."""
 
     name: str
-    chip: Chip
+    chip: components.Chip
     count: int
     place: int = 0  # in the bar of a wave, from the left
     done: bool = False  # hosts in it count as done
@@ -194,7 +183,7 @@ class HostLine(Struct, frozen=True, kw_only=True):
     """A host of the rollout that deserves a line of its own."""
 
     host_id: str
-    state: Chip
+    state: components.Chip
     wave: str
     text: str
     at: datetime | None
@@ -207,8 +196,8 @@ class RolloutPage(Struct, frozen=True, kw_only=True):
     target_ref: str
     target_closure: str
     previous_ref: str
-    state: Chip
-    also: tuple[Chip, ...]
+    state: components.Chip
+    also: tuple[components.Chip, ...]
     opened_at: datetime
     opened_by: str
     opened_reason: str
@@ -219,9 +208,9 @@ class RolloutPage(Struct, frozen=True, kw_only=True):
     gates: GatePanel
     legend: tuple[Legend, ...]
     troubled: tuple[HostLine, ...]
-    timeline: tuple[TimelineEntry, ...]
-    verbs: tuple[VerbButton, ...]
-    bar: VerbBar
+    timeline: tuple[components.TimelineEntry, ...]
+    verbs: tuple[components.VerbButton, ...]
+    bar: components.VerbBar
     attempt: int
     late: int
     plan_digest: str
@@ -240,7 +229,7 @@ class MapNode(Struct, frozen=True, kw_only=True):
     x: int
     y: int
     release: str
-    state: Chip
+    state: components.Chip
     hosts: str
     title: str
 
@@ -259,9 +248,9 @@ class ChannelLine(Struct, frozen=True, kw_only=True):
     channel: str
     package: str
     release: str
-    confidence: Chip | None
-    state: Chip
-    also: tuple[Chip, ...]
+    confidence: components.Chip | None
+    state: components.Chip
+    also: tuple[components.Chip, ...]
     rollout_id: str
     selector: str
     waits: str
@@ -274,8 +263,8 @@ class Channels(Struct, frozen=True, kw_only=True):
     nodes: tuple[MapNode, ...]
     edges: tuple[MapEdge, ...]
     channels: tuple[ChannelLine, ...]
-    headings: tuple[Heading, ...] = ()
-    create: LinkButton | None = None
+    headings: tuple[components.Heading, ...] = ()
+    create: components.LinkButton | None = None
 
 
 class EvidenceLine(Struct, frozen=True, kw_only=True):
@@ -295,7 +284,7 @@ class PinChange(Struct, frozen=True, kw_only=True):
     by: str
     at: datetime
     reason: str
-    chip: Chip
+    chip: components.Chip
 
 
 class RungLine(Struct, frozen=True):
@@ -319,7 +308,7 @@ class OverrideLine(Struct, frozen=True):
 class AutomationLine(Struct, frozen=True, kw_only=True):
     """What a channel does by itself next, or what stops it."""
 
-    chip: Chip
+    chip: components.Chip
     text: str
     until: datetime | None = None  # when time alone changes it
 
@@ -328,15 +317,15 @@ class ChannelPage(Struct, frozen=True, kw_only=True):
     channel: str
     package: str
     selector: str
-    state: Chip
-    also: tuple[Chip, ...]
+    state: components.Chip
+    also: tuple[components.Chip, ...]
     release: str
     release_name: str
     digest: str
     previous: str
     since: datetime | None
-    running: RunningLine | None = None  # what its hosts run; None: it has no hosts
-    confidence: Chip | None
+    running: fleet_lines.RunningLine | None = None  # what its hosts run; None: it has no hosts
+    confidence: components.Chip | None
     reasons: str
     reason_codes: str = ""
     evidence: tuple[EvidenceLine, ...]
@@ -350,13 +339,13 @@ class ChannelPage(Struct, frozen=True, kw_only=True):
     quarantine: tuple[Quarantine, ...]
     ladder: tuple[RungLine, ...]
     overrides: tuple[OverrideLine, ...]
-    verbs: tuple[VerbButton, ...]
-    bar: VerbBar
-    windows: tuple[Option, ...] = ()
+    verbs: tuple[components.VerbButton, ...]
+    bar: components.VerbBar
+    windows: tuple[components.Option, ...] = ()
     automation: tuple[AutomationLine, ...] = ()
     protection: str = ""  # how it is protected; empty: it is not
     requests: tuple[ChannelRequestLine, ...] = ()  # that wait, also for a review
-    edit: LinkButton | None = None
+    edit: components.LinkButton | None = None
 
 
 # ── releases ──────────────────────────────────────────────────────────────────────────────────────
@@ -367,7 +356,7 @@ class RevisionLine(Struct, frozen=True, kw_only=True):
     package: str
     repository: str
     workspace: str
-    lifecycle: Chip
+    lifecycle: components.Chip
     number: int
     by: str
     at: datetime | None
@@ -379,10 +368,10 @@ class RevisionLine(Struct, frozen=True, kw_only=True):
 
 class Releases(Struct, frozen=True, kw_only=True):
     tab: str
-    tabs: tuple[Option, ...]
+    tabs: tuple[components.Option, ...]
     waiting: tuple[PendingApproval, ...]
     revisions: tuple[RevisionLine, ...]
-    headings: tuple[Heading, ...] = ()
+    headings: tuple[components.Heading, ...] = ()
     note: str = ""  # why they are not in the order that was asked for
     next: str = ""  # the address of the next page
 
@@ -396,7 +385,7 @@ class DiffLine(Struct, frozen=True):
 
 class FileDiff(Struct, frozen=True, kw_only=True):
     path: str
-    change: Chip
+    change: components.Chip
     added: int
     removed: int
     lines: tuple[DiffLine, ...]
@@ -432,9 +421,9 @@ class RevisionPage(Struct, frozen=True, kw_only=True):
     gates: tuple[str, ...]
     tasks: tuple[str, ...]
     version: int
-    verbs: tuple[VerbButton, ...]
-    history: tuple[TimelineEntry, ...]
-    pinned: tuple[Link, ...]
+    verbs: tuple[components.VerbButton, ...]
+    history: tuple[components.TimelineEntry, ...]
+    pinned: tuple[components.Link, ...]
     references: tuple[ReferenceLine, ...] = ()
     references_cut: int = 0  # of them that are not shown
 
@@ -449,21 +438,21 @@ class PlanWaveLine(Struct, frozen=True, kw_only=True):
     soak: str
     failures_max: int
     sample: tuple[str, ...]
-    bar: Bar
+    bar: components.Bar
 
 
 class PlanFinding(Struct, frozen=True, kw_only=True):
-    chip: Chip
+    chip: components.Chip
     text: str
 
 
 class PlanPage(Struct, frozen=True, kw_only=True):
-    channels: tuple[Option, ...]
+    channels: tuple[components.Option, ...]
     channel: str
-    releases: tuple[Option, ...]
+    releases: tuple[components.Option, ...]
     release: str
     luck: str
-    lucks: tuple[Option, ...]
+    lucks: tuple[components.Option, ...]
     failing: str
     seed: int
     start_at: str
@@ -530,7 +519,7 @@ class HeldLane(Struct, frozen=True, kw_only=True):
 
 
 class OutcomeCount(Struct, frozen=True, kw_only=True):
-    chip: Chip
+    chip: components.Chip
     runs: int
 
 
@@ -548,13 +537,13 @@ class SimulationPart(Struct, frozen=True, kw_only=True):
     waits: str = ""  # how long no host may start
     ticks: tuple[AxisTick, ...] = ()
     ends: tuple[OutcomeCount, ...] = ()
-    ends_bar: Bar = Bar()
+    ends_bar: components.Bar = components.Bar()
     stops: tuple[tuple[str, int], ...] = ()
     failed: int = 0
     failed_worst: int = 0
     lasts: str = ""
     lasts_worst: str = ""
-    said: tuple[TimelineEntry, ...] = ()
+    said: tuple[components.TimelineEntry, ...] = ()
     said_more: int = 0
     fault: str = ""  # why nothing was played
 
@@ -564,7 +553,7 @@ class SimulationPart(Struct, frozen=True, kw_only=True):
 
 class HostRow(Struct, frozen=True, kw_only=True):
     host_id: str
-    status: Chip
+    status: components.Chip
     labels: tuple[str, ...]
     seen_at: datetime | None
     agent: str
@@ -575,31 +564,31 @@ class HostRow(Struct, frozen=True, kw_only=True):
 class Hosts(Struct, frozen=True, kw_only=True):
     total: int
     hosts: tuple[HostRow, ...]
-    headings: tuple[Heading, ...]
+    headings: tuple[components.Heading, ...]
     filter: str
     selector: str
     sort: str = ""
     note: str = ""  # why they are not in the order that was asked for
     next: str = ""  # the address of the next page
-    fault: FormError | None = None
+    fault: components.FormError | None = None
 
 
 class JoinLine(Struct, frozen=True, kw_only=True):
     """A join token, without its secret."""
 
     join_id: str
-    chip: Chip
+    chip: components.Chip
     labels: tuple[str, ...]
     enrolled: int
     limit: int
     until: datetime
     by: str
-    delete: VerbButton
+    delete: components.VerbButton
 
 
 class Joins(Struct, frozen=True, kw_only=True):
     lines: tuple[JoinLine, ...]
-    create: LinkButton
+    create: components.LinkButton
     secret: str = ""  # of the token that was just made: shown once
     made: str = ""  # its id
 
@@ -608,7 +597,7 @@ class HostRolloutLine(Struct, frozen=True, kw_only=True):
     """A host in one rollout."""
 
     rollout_id: str
-    state: Chip
+    state: components.Chip
     wave: str
     text: str
     at: datetime
@@ -618,7 +607,7 @@ class HostRolloutLine(Struct, frozen=True, kw_only=True):
 class ProbeLine(Struct, frozen=True, kw_only=True):
     name: str
     mode: str
-    chip: Chip
+    chip: components.Chip
     text: str
     at: datetime | None
 
@@ -628,13 +617,13 @@ class HostPage(Struct, frozen=True, kw_only=True):
     enrolled_at: datetime
     public_key: str
     silent_since: datetime | None
-    releases: tuple[Option, ...]  # what it runs of each channel: digest, channel, text
-    facts: tuple[Option, ...]  # what the host says of its machine
+    releases: tuple[components.Option, ...]  # what it runs of each channel: digest, channel, text
+    facts: tuple[components.Option, ...]  # what the host says of its machine
     passages: tuple[HostRolloutLine, ...]
     probes: tuple[ProbeLine, ...]
     gates: tuple[GateLine, ...]
-    verbs: tuple[VerbButton, ...]
-    bar: VerbBar
+    verbs: tuple[components.VerbButton, ...]
+    bar: components.VerbBar
 
 
 # ── events ────────────────────────────────────────────────────────────────────────────────────────
@@ -708,7 +697,7 @@ class Events(Struct, frozen=True, kw_only=True):
     rate: EventRate
     new: NewEvents
     at_time: datetime | None
-    fault: FormError | None = None
+    fault: components.FormError | None = None
 
 
 # ── outbox ────────────────────────────────────────────────────────────────────────────────────────
@@ -719,29 +708,29 @@ class OutboxLine(Struct, frozen=True, kw_only=True):
     scope: str
     operation: str
     release: str
-    state: Chip
+    state: components.Chip
     attempts: int
     next_at: datetime | None
     updated_at: datetime
     error: str
     key: str
-    redrive: VerbButton | None = None
-    cancel: VerbButton | None = None
+    redrive: components.VerbButton | None = None
+    cancel: components.VerbButton | None = None
 
 
 class DriftLine(Struct, frozen=True, kw_only=True):
     scope: str
     subject: str
-    chip: Chip
+    chip: components.Chip
     finding: str
     at: datetime
 
 
 class Outbox(Struct, frozen=True, kw_only=True):
     tab: str
-    tabs: tuple[Option, ...]
+    tabs: tuple[components.Option, ...]
     intents: tuple[OutboxLine, ...]
-    headings: tuple[Heading, ...]
+    headings: tuple[components.Heading, ...]
     drifts: tuple[DriftLine, ...]
     oldest: datetime | None
     next: str = ""  # the address of the next page
@@ -767,8 +756,10 @@ class FormPage(Struct, frozen=True, kw_only=True):
 
     title: str
     action: str
-    fields: tuple[Field, ...]
-    submits: tuple[Option, ...]  # what it can do; its hint is an icon. The first is the main one
+    fields: tuple[components.Field, ...]
+    submits: tuple[
+        components.Option, ...
+    ]  # what it can do; its hint is an icon. The first is the main one
     back: str
     text: str = ""
     asks: str = ""  # that it makes a request
@@ -777,7 +768,7 @@ class FormPage(Struct, frozen=True, kw_only=True):
     findings: tuple[PlanFinding, ...] = ()
     changes: tuple[RequestChange, ...] = ()
     openings: tuple[OpeningLine, ...] = ()
-    members: tuple[Option, ...] = ()  # what can be written: name, default, meaning
+    members: tuple[components.Option, ...] = ()  # what can be written: name, default, meaning
 
 
 # ── maintenance ───────────────────────────────────────────────────────────────────────────────────
@@ -785,12 +776,12 @@ class FormPage(Struct, frozen=True, kw_only=True):
 
 class WindowLine(Struct, frozen=True, kw_only=True):
     window_id: str
-    chip: Chip
+    chip: components.Chip
     text: str
     reason: str
     openings: tuple[OpeningLine, ...]
-    edit: LinkButton
-    delete: VerbButton
+    edit: components.LinkButton
+    delete: components.VerbButton
 
 
 class FreezeLine(Struct, frozen=True, kw_only=True):
@@ -800,7 +791,7 @@ class FreezeLine(Struct, frozen=True, kw_only=True):
     reason: str
     at: datetime
     until: datetime | None
-    end: VerbButton
+    end: components.VerbButton
 
 
 class BudgetLine(Struct, frozen=True, kw_only=True):
@@ -808,15 +799,15 @@ class BudgetLine(Struct, frozen=True, kw_only=True):
     selector: str
     limit: str
     in_flight: int
-    edit: LinkButton
-    remove: VerbButton
+    edit: components.LinkButton
+    remove: components.VerbButton
 
 
 class Maintenance(Struct, frozen=True, kw_only=True):
     windows: tuple[WindowLine, ...]
     freezes: tuple[FreezeLine, ...]
     budgets: tuple[BudgetLine, ...]
-    create: tuple[LinkButton, ...]
+    create: tuple[components.LinkButton, ...]
 
 
 # ── notifications ─────────────────────────────────────────────────────────────────────────────────
@@ -827,18 +818,18 @@ class NotificationLine(Struct, frozen=True, kw_only=True):
 
     name: str
     kind: str
-    chip: Chip
+    chip: components.Chip
     text: str
     queue: str
     error: str
     dead: tuple[str, ...]  # messages that were given up, the newest ones
-    edit: LinkButton
-    verbs: tuple[VerbButton, ...]
+    edit: components.LinkButton
+    verbs: tuple[components.VerbButton, ...]
 
 
 class Notifications(Struct, frozen=True, kw_only=True):
     lines: tuple[NotificationLine, ...]
-    create: LinkButton
+    create: components.LinkButton
     said: str = ""  # what a target answered to a test message
     secret: str = ""  # of a webhook, shown this once
 
@@ -852,25 +843,25 @@ class ChannelRequestLine(Struct, frozen=True, kw_only=True):
     request_id: str
     channel: str
     title: str
-    chip: Chip
+    chip: components.Chip
     by: str
     at: datetime
     reason: str
     changes: tuple[RequestChange, ...]
     approvals: str  # who agreed, and how many are needed
     approvers: str  # who may still
-    links: tuple[Link, ...]
+    links: tuple[components.Link, ...]
     digest: str
     command: str  # all that it asks for, as JSON
     expires_at: datetime | None = None
     ended: str = ""  # by whom and why
-    verbs: tuple[VerbButton, ...] = ()
+    verbs: tuple[components.VerbButton, ...] = ()
     notes: tuple[str, ...] = ()  # what an approver should know; on the request's own page
 
 
 class Approvals(Struct, frozen=True, kw_only=True):
     tab: str
-    tabs: tuple[Option, ...]
+    tabs: tuple[components.Option, ...]
     requests: tuple[ChannelRequestLine, ...]
     reviews: tuple[ChannelRequestLine, ...]
     waiting: tuple[PendingApproval, ...]
@@ -888,21 +879,21 @@ class RequestPage(Struct, frozen=True, kw_only=True):
 class UserLine(Struct, frozen=True, kw_only=True):
     user_id: str
     name: str
-    chip: Chip
+    chip: components.Chip
     grants: tuple[str, ...]
     tokens: int
     added_at: datetime | None
-    verbs: tuple[VerbButton, ...] = ()
+    verbs: tuple[components.VerbButton, ...] = ()
 
 
 class TokenLine(Struct, frozen=True, kw_only=True):
     token_id: str
     owner: str
-    chip: Chip
+    chip: components.Chip
     created_at: datetime | None
     expires_at: datetime
     grants: str
-    verbs: tuple[VerbButton, ...] = ()
+    verbs: tuple[components.VerbButton, ...] = ()
 
 
 class SubscriptionLine(Struct, frozen=True, kw_only=True):
@@ -910,14 +901,14 @@ class SubscriptionLine(Struct, frozen=True, kw_only=True):
 
     name: str
     kind: str
-    chip: Chip
+    chip: components.Chip
     text: str
 
 
 class RepositoryLine(Struct, frozen=True, kw_only=True):
     name: str
     text: str  # how its revisions are approved
-    delete: VerbButton
+    delete: components.VerbButton
 
 
 class SettingsPage(Struct, frozen=True, kw_only=True):
@@ -925,11 +916,11 @@ class SettingsPage(Struct, frozen=True, kw_only=True):
     users: tuple[UserLine, ...]
     tokens: tuple[TokenLine, ...]
     repositories: tuple[RepositoryLine, ...]
-    verbs: tuple[VerbButton, ...]
+    verbs: tuple[components.VerbButton, ...]
     secret: str = ""  # a new token, shown this once
     link: str = ""  # of a reset, for another user, shown this once
-    facts: tuple[Option, ...] = ()
-    windows: tuple[Option, ...] = ()
+    facts: tuple[components.Option, ...] = ()
+    windows: tuple[components.Option, ...] = ()
     subscriptions: tuple[SubscriptionLine, ...] = ()
 
 
@@ -937,10 +928,10 @@ class SignInPage(Struct, frozen=True, kw_only=True):
     """Sign in, or the set-up of a first start."""
 
     action: str
-    fields: tuple[Field, ...]
+    fields: tuple[components.Field, ...]
     label: str
     next: str = ""
-    fault: FormError | None = None
+    fault: components.FormError | None = None
     note: str = ""
 
 
@@ -953,4 +944,4 @@ class ErrorPage(Struct, frozen=True, kw_only=True):
     command: str = ""
     code: str = ""
     request: str = ""  # its id, where only our log knows what happened
-    links: tuple[Option, ...] = ()
+    links: tuple[components.Option, ...] = ()

@@ -19,18 +19,14 @@ from functools import partial
 from random import Random
 from threading import Event, Lock
 
+from tidegate.control import lanes, runtime
 from tidegate.control.installation import Installation
-from tidegate.control.lanes import PACK_MAX
-from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.fleet.rows import LIVENESS, Liveness
-from tidegate.domain.hosts import agent_side
-from tidegate.domain.hosts.refusals import SequenceGap
-from tidegate.domain.hosts.rows import QueuedDispatch
+from tidegate.domain.hosts import agent_side, refusals, rows
 from tidegate.domain.rollouts.report_slices import ReportEvent, report_event
 from tidegate.errors import TidegateError, Unavailable, Unknown
 from tidegate.kernel.model import Meta
-from tidegate.simulate.agents import JournalEntry, SimulatedAgent
-from tidegate.simulate.rates import Rates, Span
+from tidegate.simulate import agents, rates
 
 BEAT_SECONDS = 0.1  # how often the fleet does what is due
 POLL_SECONDS = 10.0  # how often a host asks although nobody woke it
@@ -38,10 +34,16 @@ HEARD_SECONDS = 60.0
 REPORTS_MAX = 10  # of one host in one beat
 ACTIONS_MAX = 20_000  # in one beat
 
-WELL = Rates(activation=Span(20.0, 120.0), rollback=Span(60.0, 180.0), probe=Span(10.0, 40.0))
-ILL = Rates(activation=WELL.activation, rollback=WELL.rollback, probe=WELL.probe, probe_fails=1.0)
+WELL = rates.Rates(
+    activation=rates.Span(20.0, 120.0),
+    rollback=rates.Span(60.0, 180.0),
+    probe=rates.Span(10.0, 40.0),
+)
+ILL = rates.Rates(
+    activation=WELL.activation, rollback=WELL.rollback, probe=WELL.probe, probe_fails=1.0
+)
 
-Reported = tuple[SimulatedAgent, JournalEntry, "Future[CommandOutcome]"]
+Reported = tuple[agents.SimulatedAgent, agents.JournalEntry, "Future[runtime.CommandOutcome]"]
 
 
 class DemoFleet:
@@ -51,7 +53,7 @@ class DemoFleet:
         self._installation = installation
         self._speed = speed
         self._random = Random(seed)
-        self._agents: dict[str, SimulatedAgent] = {}
+        self._agents: dict[str, agents.SimulatedAgent] = {}
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         self._woken: set[str] = set()
@@ -61,7 +63,7 @@ class DemoFleet:
     def join(self, host_ids: Iterable[str]) -> None:
         """Hosts that are enrolled already."""
         for host_id in host_ids:
-            agent = SimulatedAgent(host_id, WELL, self._random, self)
+            agent = agents.SimulatedAgent(host_id, WELL, self._random, self)
             self._agents[host_id] = agent
             self._at(self._random.uniform(0.0, POLL_SECONDS), partial(self._asks, agent))
             self._at(self._random.uniform(0.0, HEARD_SECONDS), partial(self._lives, agent))
@@ -84,7 +86,7 @@ class DemoFleet:
     def now(self) -> datetime:
         return self._installation.clock()
 
-    def flush(self, agent: SimulatedAgent) -> None:
+    def flush(self, agent: agents.SimulatedAgent) -> None:
         """Nothing: every beat sends what the journals hold."""
 
     def _at(self, seconds: float, action: Callable[[], None]) -> None:
@@ -110,11 +112,11 @@ class DemoFleet:
             self._ask(self._agents[host_id])
         self._report()
 
-    def _asks(self, agent: SimulatedAgent) -> None:
+    def _asks(self, agent: agents.SimulatedAgent) -> None:
         self._at(POLL_SECONDS, partial(self._asks, agent))
         self._ask(agent)
 
-    def _ask(self, agent: SimulatedAgent) -> None:
+    def _ask(self, agent: agents.SimulatedAgent) -> None:
         if agent.busy:
             return
         try:
@@ -124,13 +126,13 @@ class DemoFleet:
         if order is not None:
             self._take(agent, order)
 
-    def _take(self, agent: SimulatedAgent, order: QueuedDispatch) -> None:
+    def _take(self, agent: agents.SimulatedAgent, order: rows.QueuedDispatch) -> None:
         with self._lock:
             is_ill = self._ill.get(order.target_closure) == agent.host_id
         agent.rates = ILL if is_ill else WELL
         agent.take(order)
 
-    def _lives(self, agent: SimulatedAgent) -> None:
+    def _lives(self, agent: agents.SimulatedAgent) -> None:
         """A heartbeat."""
         self._at(HEARD_SECONDS, partial(self._lives, agent))
         seen = Liveness(host_id=agent.host_id, last_seen_at=self.now())
@@ -141,15 +143,15 @@ class DemoFleet:
 
     def _report(self) -> None:
         """Send what the journals hold, all hosts of a rollout together; each gets its answer."""
-        waiting: dict[str, list[tuple[SimulatedAgent, JournalEntry]]] = {}
+        waiting: dict[str, list[tuple[agents.SimulatedAgent, agents.JournalEntry]]] = {}
         for agent in self._agents.values():
             if agent.journal:
                 rollout_id = agent.journal[0].event.rollout_id
                 waiting.setdefault(rollout_id, []).extend(_batch(agent, rollout_id))
         sent: list[Reported] = []
         for rollout_id, entries in waiting.items():
-            for start in range(0, len(entries), PACK_MAX):
-                sent += self._send(rollout_id, entries[start : start + PACK_MAX])
+            for start in range(0, len(entries), lanes.PACK_MAX):
+                sent += self._send(rollout_id, entries[start : start + lanes.PACK_MAX])
         broken: set[str] = set()
         for agent, entry, future in sent:
             if agent.host_id not in broken and not _answered(agent, entry, _answer(future)):
@@ -158,7 +160,7 @@ class DemoFleet:
             self._installation.nudge()
 
     def _send(
-        self, rollout_id: str, entries: Sequence[tuple[SimulatedAgent, JournalEntry]]
+        self, rollout_id: str, entries: Sequence[tuple[agents.SimulatedAgent, agents.JournalEntry]]
     ) -> list[Reported]:
         reports = [
             (
@@ -172,9 +174,11 @@ class DemoFleet:
         return [(*entry, future) for entry, future in zip(entries, futures, strict=True)]
 
 
-def _batch(agent: SimulatedAgent, rollout_id: str) -> list[tuple[SimulatedAgent, JournalEntry]]:
+def _batch(
+    agent: agents.SimulatedAgent, rollout_id: str
+) -> list[tuple[agents.SimulatedAgent, agents.JournalEntry]]:
     """The first reports of a journal, as far as they are of one rollout."""
-    found: list[tuple[SimulatedAgent, JournalEntry]] = []
+    found: list[tuple[agents.SimulatedAgent, agents.JournalEntry]] = []
     for entry in agent.journal:
         if entry.event.rollout_id != rollout_id or len(found) == REPORTS_MAX:
             break
@@ -182,7 +186,7 @@ def _batch(agent: SimulatedAgent, rollout_id: str) -> list[tuple[SimulatedAgent,
     return found
 
 
-def _answer(future: Future[CommandOutcome]) -> TidegateError | None:
+def _answer(future: Future[runtime.CommandOutcome]) -> TidegateError | None:
     try:
         future.result()
     except TidegateError as error:
@@ -190,13 +194,15 @@ def _answer(future: Future[CommandOutcome]) -> TidegateError | None:
     return None
 
 
-def _answered(agent: SimulatedAgent, entry: JournalEntry, error: TidegateError | None) -> bool:
+def _answered(
+    agent: agents.SimulatedAgent, entry: agents.JournalEntry, error: TidegateError | None
+) -> bool:
     """What an agent makes of an answer; whether what it said after that counts."""
     if error is None:
         agent.journal.remove(entry)
         agent.accepted(entry)
         return True
-    again = isinstance(error, SequenceGap | Unavailable | Unknown)
+    again = isinstance(error, refusals.SequenceGap | Unavailable | Unknown)
     if not (again or agent_side.waits(entry.event, error.code)):
         agent.refused(entry, error)
     return False

@@ -13,20 +13,11 @@ from msgspec import Struct
 from tidegate.control.installation import Installation
 from tidegate.control.operations.accounts import PersonNames
 from tidegate.control.storage.content_store import store_files
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.principals import Principal
+from tidegate.domain.access import callers, principals
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.fleet.slices import EnrollHost, enroll_host
-from tidegate.domain.packages.approvals import (
-    ApproveRevision,
-    ProposeRevision,
-    approve_revision,
-    propose_revision,
-)
-from tidegate.domain.packages.facts import Edit
-from tidegate.domain.packages.rows import PackageRow, Revision, package_key, revision_key
-from tidegate.domain.packages.slices import CreateRevision, create_revision
+from tidegate.domain.packages import approvals, facts, rows, slices
 from tidegate.domain.releases.from_packages import release_id_of
 from tidegate.kernel.slices import Slice
 
@@ -60,14 +51,16 @@ class DemoPeople:
         called = PersonNames("admin", "The administrator")
         access.set_up(code, called, secrets.token_urlsafe(24), alone=False, address="")
         found = installation.log.feed(after=0, limit=1)[0].meta.actor
-        admin = Caller(principal=Principal(found, "session", (Grant(Role.SECURITY_ADMIN),)))
-        self._callers: dict[str, Caller] = {}
+        admin = callers.Caller(
+            principal=principals.Principal(found, "session", (Grant(Role.SECURITY_ADMIN),))
+        )
+        self._callers: dict[str, callers.Caller] = {}
         for login, (name, roles) in {**ACCOUNTS, VISITOR: ("You", tuple(Role))}.items():
             password = self.password if login == VISITOR else secrets.token_urlsafe(24)
             grants = tuple(sorted(Grant(role) for role in roles))
             added = access.add_user(admin, PersonNames(login, name), password, grants)
-            principal = Principal(added.user.id, "session", grants)
-            self._callers[login] = Caller(principal=principal)
+            principal = principals.Principal(added.user.id, "session", grants)
+            self._callers[login] = callers.Caller(principal=principal)
 
     def tell(self, login: str, item: Slice, command: Struct) -> None:
         """Run a command in this person's name."""
@@ -80,43 +73,45 @@ class DemoPeople:
         contents = {path: text.encode() for path, text in files.items()}
         programs = {path for path in files if path.startswith(PROGRAMS)}
         manifest = store_files(self._installation.blobs, contents, executables=programs)
-        found = self._installation.reads.find(package_key(f"{REPOSITORY}/{package}"), PackageRow)
+        found = self._installation.reads.find(
+            rows.package_key(f"{REPOSITORY}/{package}"), rows.PackageRow
+        )
         latest = None if found is None else found.row.latest
-        command = CreateRevision(
+        command = slices.CreateRevision(
             repository=REPOSITORY,
             package=package,
             workspace=f"change-{next(self._numbers)}",
             uid=secrets.token_hex(13),
             by=self._callers["author"].id,
-            tasks=() if latest is None else (Edit(latest.name),),
+            tasks=() if latest is None else (facts.Edit(latest.name),),
             files=manifest.files,
         )
-        self.tell("author", create_revision, command)
+        self.tell("author", slices.create_revision, command)
         return command.place.name
 
     def propose(self, name: str) -> None:
         version = self._revision(name)[1]
-        command = ProposeRevision(
+        command = approvals.ProposeRevision(
             name=name, by=self._callers["author"].id, expected_version=version
         )
-        self.tell("author", propose_revision, command)
+        self.tell("author", approvals.propose_revision, command)
 
     def approve(self, name: str, remark: str) -> DemoRelease:
         """The approver read the diff."""
         row, version = self._revision(name)
-        command = ApproveRevision(
+        command = approvals.ApproveRevision(
             name=name,
             by=self._callers["approver"].id,
             expected_version=version,
             digest=row.content.digest,
             reason=remark,
         )
-        self.tell("approver", approve_revision, command)
+        self.tell("approver", approvals.approve_revision, command)
         row, _ = self._revision(name)
         return DemoRelease(release_id_of(row.package, row.number), row.content.digest)
 
-    def _revision(self, name: str) -> tuple[Revision, int]:
-        found = self._installation.reads.find(revision_key(name), Revision)
+    def _revision(self, name: str) -> tuple[rows.Revision, int]:
+        found = self._installation.reads.find(rows.revision_key(name), rows.Revision)
         assert found is not None, f"{name} was drafted"
         return found.row, found.version
 

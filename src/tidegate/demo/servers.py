@@ -12,23 +12,20 @@ from tidegate.api.routes import ROUTES
 from tidegate.commands.application import make_application
 from tidegate.commands.startup import open_installation
 from tidegate.config import Settings
+from tidegate.control import webhooks, worker
 from tidegate.control.outbox.targets.webhook import WebhookTarget
-from tidegate.control.webhooks import to_secret
-from tidegate.control.worker import LoopPace, Worker
 from tidegate.dashboard.routes import PAGES
+from tidegate.demo import sign_in, story, webhook_receiver
 from tidegate.demo.fleet import DemoFleet
 from tidegate.demo.people import VISITOR, DemoPeople
-from tidegate.demo.sign_in import SignInLink
-from tidegate.demo.story import NOTIFY, DemoOver, DemoStory, Say
-from tidegate.demo.webhook_receiver import Receiver
 from tidegate.main import make_server
 
 JOIN_SECONDS = 10.0
 WEBHOOK_SECONDS = 5.0
-PACE = LoopPace(orders=0.25, timers=0.5, outbox=0.5, manifests=1.0, reconcile=15.0)
+PACE = worker.LoopPace(orders=0.25, timers=0.5, outbox=0.5, manifests=1.0, reconcile=15.0)
 
 
-def run_demo(settings: Settings, *, speed: float, minutes: float | None, say: Say) -> None:
+def run_demo(settings: Settings, *, speed: float, minutes: float | None, say: story.Say) -> None:
     """Run the demo until a signal or the end of its minutes.
 
     Raises:
@@ -37,21 +34,21 @@ def run_demo(settings: Settings, *, speed: float, minutes: float | None, say: Sa
     with ExitStack() as stack:
         installation = open_installation(settings)
         stack.callback(installation.close)
-        entrance = SignInLink(VISITOR, password := secrets.token_urlsafe(12))
+        entrance = sign_in.SignInLink(VISITOR, password := secrets.token_urlsafe(12))
         application = make_application(installation, routes=(*ROUTES, *PAGES, entrance.route))
         stack.callback(application.close)
         people = DemoPeople(installation, password)
         server = make_server(application, settings)
         fleet = DemoFleet(installation, speed)
-        receiver = Receiver()
+        receiver = webhook_receiver.Receiver()
         stack.callback(receiver.go_down)
-        plot = DemoStory(installation, people, fleet, receiver, speed=speed, say=say)
+        plot = story.DemoStory(installation, people, fleet, receiver, speed=speed, say=say)
         plot.lay_out()
         cast = DemoThreads(server.end)
         stack.enter_context(
-            Worker(
+            worker.Worker(
                 installation,
-                targets={NOTIFY: _target(receiver)},
+                targets={story.NOTIFY: _target(receiver)},
                 pace=PACE,
                 registry=application.parts[Metrics].registry,
                 wake=fleet.wake,
@@ -77,10 +74,10 @@ def run_demo(settings: Settings, *, speed: float, minutes: float | None, say: Sa
     say(f"the demo is over ({server.ended_by or 'it had its minutes'})")
 
 
-def _target(receiver: Receiver) -> WebhookTarget:
+def _target(receiver: webhook_receiver.Receiver) -> WebhookTarget:
     return WebhookTarget(
         receiver.url,
-        (to_secret(secrets.token_bytes(32)),),
+        (webhooks.to_secret(secrets.token_bytes(32)),),
         allowed=(receiver.place,),
         timeout_seconds=WEBHOOK_SECONDS,
     )
@@ -103,7 +100,7 @@ class DemoThreads:
     def _run(self, part: Callable[[], None]) -> None:
         try:
             part()
-        except DemoOver:
+        except story.DemoOver:
             return
         except Exception as error:  # noqa: BLE001 — raised by ``check``
             self._failure = error

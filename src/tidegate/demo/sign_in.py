@@ -13,16 +13,14 @@ from tidegate.config import Settings
 from tidegate.control.operations.access import AccessOperations
 from tidegate.control.secrets import hash_secret
 from tidegate.dashboard.layout import UTF8, PageQuery, page_route, see_other
-from tidegate.web.authentication import set_cookie
-from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import PUBLIC, Request, Response, Route
+from tidegate.web import authentication, inputs, routing
 
 # Not a redirect: a cookie that is SameSite=Strict does not follow one that began elsewhere.
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Tidegate</title>
 <meta http-equiv="refresh" content="0;url=/"><p><a href="/">Go on to the dashboard</a></p></html>"""
 
 
-class SignInLinkPath(Input, frozen=True):
+class SignInLinkPath(inputs.Input, frozen=True):
     code: Annotated[str, Meta(max_length=64)]
 
 
@@ -41,20 +39,20 @@ class SignInLink:
         return f"/demo/{self._code}"
 
     @property
-    def route(self) -> Route:
+    def route(self) -> routing.Route:
         def enter(
-            request: Request[SignInLinkPath, PageQuery, Nothing],
+            request: routing.Request[SignInLinkPath, PageQuery, inputs.Nothing],
             access: AccessOperations,
             settings: Settings,
-        ) -> Response:
+        ) -> routing.Response:
             """Sign the visitor in, once."""
             if not self._fits(request.path.code):
                 return see_other("/signin")
             session = access.sign_in(self._login, self._password, address=request.arrived.address)
-            cookie = set_cookie(session.cookie, settings)
-            return Response(PAGE.encode(), media=UTF8, cookies=(cookie,))
+            cookie = authentication.set_cookie(session.cookie, settings)
+            return routing.Response(PAGE.encode(), media=UTF8, cookies=(cookie,))
 
-        return page_route("/demo/{code}", enter, PUBLIC)
+        return page_route("/demo/{code}", enter, routing.PUBLIC)
 
     def _fits(self, code: str) -> bool:
         with self._lock:

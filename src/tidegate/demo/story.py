@@ -19,10 +19,8 @@ from tidegate.control.installation import Installation
 from tidegate.demo.fleet import DemoFleet
 from tidegate.demo.people import DemoPeople, DemoRelease
 from tidegate.demo.webhook_receiver import Receiver
-from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy, WaveSpec
-from tidegate.domain.channels.rows import Channel, channel_key
-from tidegate.domain.rollouts.rows import Rollout, rollout_key
-from tidegate.domain.rollouts.states import RolloutState
+from tidegate.domain.channels import facts, rows as channel_rows
+from tidegate.domain.rollouts import rows as rollout_rows, states
 from tidegate.errors import TidegateError
 
 MINUTE = 60.0
@@ -31,9 +29,9 @@ PATIENCE_SECONDS = 180.0  # then the story goes on, whatever the rollout does
 NOTIFY = "notify"
 HOSTS = {"web-canary": ("wc", 20), "web-stable": ("ws", 180), "api-stable": ("api", 100)}
 SETTLED = {  # states in which a rollout comes to rest, in words
-    RolloutState.TERMINAL: "succeeded",
-    RolloutState.REVERTED: "stopped: hosts failed and rolled back",
-    RolloutState.FAILED: "stopped: hosts failed",
+    states.RolloutState.TERMINAL: "succeeded",
+    states.RolloutState.REVERTED: "stopped: hosts failed and rolled back",
+    states.RolloutState.FAILED: "stopped: hosts failed",
 }
 
 Say = Callable[[str], None]
@@ -79,7 +77,7 @@ class DemoStory:
                 ("one-in-twenty", 9, 10),
                 ("quarter", 45, 10),
                 ("rest", None, 5),
-                edges=(ChannelEdge("web-canary"),),
+                edges=(facts.ChannelEdge("web-canary"),),
             ),
         )
         people.open_channel(
@@ -90,12 +88,12 @@ class DemoStory:
         people.propose(waiting)
 
     def _policy(
-        self, *waves: tuple[str, int | None, int], edges: tuple[ChannelEdge, ...] = ()
-    ) -> ChannelPolicy:
+        self, *waves: tuple[str, int | None, int], edges: tuple[facts.ChannelEdge, ...] = ()
+    ) -> facts.ChannelPolicy:
         """Waves of so many hosts that soak for so many minutes of the story."""
-        return ChannelPolicy(
+        return facts.ChannelPolicy(
             waves=tuple(
-                WaveSpec(name=name, count=hosts, soak_seconds=self._seconds(soak))
+                facts.WaveSpec(name=name, count=hosts, soak_seconds=self._seconds(soak))
                 for name, hosts, soak in waves
             ),
             sustained_failure_seconds=self._seconds(2),
@@ -166,12 +164,16 @@ class DemoStory:
     def _settle(self, channel: str) -> None:
         """Wait for the channel's newest rollout to come to rest."""
         for _ in range(int(PATIENCE_SECONDS / LOOK_SECONDS)):
-            found = self._installation.reads.find(channel_key(channel), Channel)
+            found = self._installation.reads.find(
+                channel_rows.channel_key(channel), channel_rows.Channel
+            )
             newest = None if found is None else found.row.newest_rollout_id
             rollout = (
                 None
                 if newest is None
-                else self._installation.reads.find(rollout_key(newest), Rollout)
+                else self._installation.reads.find(
+                    rollout_rows.rollout_key(newest), rollout_rows.Rollout
+                )
             )
             if rollout is None or rollout.row.state not in SETTLED:
                 self._wait(LOOK_SECONDS)

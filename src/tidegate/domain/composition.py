@@ -41,17 +41,13 @@ from tidegate.domain.notifications import declarations as notifications
 from tidegate.domain.outbox import declarations as outbox
 from tidegate.domain.packages import declarations as packages
 from tidegate.domain.publication import declarations as publication
-from tidegate.domain.releases import declarations as releases
-from tidegate.domain.releases import from_packages
+from tidegate.domain.releases import declarations as releases, from_packages
 from tidegate.domain.requests import declarations as requests
 from tidegate.domain.rollouts import declarations as rollouts
 from tidegate.domain.windows import declarations as windows
+from tidegate.kernel import folds as kernel_folds, leases, store, vocabulary
 from tidegate.kernel.collections import Collection
-from tidegate.kernel.folds import Folds
-from tidegate.kernel.leases import LEASES
 from tidegate.kernel.records.records import REPAIRS
-from tidegate.kernel.store import Schema
-from tidegate.kernel.vocabulary import Vocabulary
 
 FACTS: Final = (
     *access.FACTS,
@@ -101,17 +97,17 @@ COLLECTIONS: Final = (
     *fleet.COLLECTIONS,
     *notifications.COLLECTIONS,
     *epochs.COLLECTIONS,
-    LEASES,
+    leases.LEASES,
 )
 
 
-def compose(*kept: Collection) -> Folds:
+def compose(*kept: Collection) -> kernel_folds.Folds:
     """All folds, over a schema that also holds kept collections of the rooms above this one.
 
     Raises:
         InvalidDefinition.
     """
-    schema = Schema(Vocabulary(FACTS, SLICES), (*COLLECTIONS, *kept))
+    schema = store.Schema(vocabulary.Vocabulary(FACTS, SLICES), (*COLLECTIONS, *kept))
     folds = (
         *access.FOLDS,
         *packages.FOLDS,
@@ -128,7 +124,7 @@ def compose(*kept: Collection) -> Folds:
         *notifications.FOLDS,
         *epochs.FOLDS,
     )
-    return Folds(schema, folds)
+    return kernel_folds.Folds(schema, folds)
 
 
 FOLDS: Final = compose()

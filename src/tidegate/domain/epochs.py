@@ -16,12 +16,14 @@ from typing import Annotated, Final
 from msgspec import Struct
 
 from tidegate.errors import InvalidInput
-from tidegate.kernel.collections import Collection, Nature, Writers
-from tidegate.kernel.folds import Fold
-from tidegate.kernel.model import Key, Position
-from tidegate.kernel.slices import Slice
-from tidegate.kernel.tags import Partition
-from tidegate.kernel.vocabulary import facts
+from tidegate.kernel import (
+    collections as kernel_collections,
+    folds,
+    model,
+    slices,
+    tags,
+    vocabulary,
+)
 
 LOG = "main"  # there is one per log
 FIRST = 1  # of a log that was never restored
@@ -31,7 +33,7 @@ COUNTED_FROM: Final = datetime(2020, 1, 1, tzinfo=UTC)  # in seconds: 31 bits la
 class EpochStarted(Struct, frozen=True, kw_only=True):
     """The log was restored from a backup; what came after its head is not known here."""
 
-    log: Annotated[str, Partition()]
+    log: Annotated[str, tags.Partition()]
     epoch: int
     backup_head: int  # the last position that the backup holds
     backed_up_at: datetime
@@ -50,7 +52,7 @@ class Epoch(Struct, frozen=True, kw_only=True):
 class StartEpoch(Struct, frozen=True, kw_only=True):
     """To be given once, when a backup has been put in place, before anything else is written."""
 
-    backup_head: Position
+    backup_head: model.Position
     backed_up_at: datetime
 
 
@@ -60,12 +62,17 @@ class LogId(Struct, frozen=True):
     log_id: str
 
 
-EPOCHS = Collection("epochs", Epoch, writers=Writers.FOLDED, nature=Nature.DERIVED)
-LOG_IDS = Collection("installation_ids", LogId)
+EPOCHS = kernel_collections.Collection(
+    "epochs",
+    Epoch,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
+)
+LOG_IDS = kernel_collections.Collection("installation_ids", LogId)
 
 
-def epoch_key() -> Key:
-    return Key(EPOCHS.name, LOG)
+def epoch_key() -> model.Key:
+    return model.Key(EPOCHS.name, LOG)
 
 
 def decide_start(
@@ -97,7 +104,7 @@ def _row(fact: EpochStarted) -> Epoch:
     )
 
 
-epochs = Fold(
+epochs = folds.Fold(
     collection=EPOCHS,
     number=1,
     reads=(EpochStarted,),
@@ -105,7 +112,7 @@ epochs = Fold(
     start=lambda id, fact: _row(fact),
     step=lambda row, fact, now: _row(fact),
 )
-start_epoch = Slice(
+start_epoch = slices.Slice(
     name="start-epoch",
     command=StartEpoch,
     writes=(EpochStarted,),
@@ -113,7 +120,7 @@ start_epoch = Slice(
     decide=decide_start,
 )
 
-FACTS = facts("operations", EpochStarted)
+FACTS = vocabulary.facts("operations", EpochStarted)
 SLICES = (start_epoch,)
 COLLECTIONS = (EPOCHS, LOG_IDS)
 FOLDS = (epochs,)

@@ -18,29 +18,21 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from tidegate import decoders
-from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
-from tidegate.domain.channels.policy import (
-    PolicyFinding,
-    check_named,
-    check_policy,
-    refuse,
-    wave_names,
+from tidegate.domain.channels import (
+    facts as channel_facts,
+    policy as channel_policy,
+    rows as channel_rows,
 )
-from tidegate.domain.channels.rows import Channel
+from tidegate.domain.fleet import claims, rows as fleet_rows
 from tidegate.domain.fleet.budgets import slots
-from tidegate.domain.fleet.claims import members
-from tidegate.domain.fleet.rows import ENROLLED, Budget, Host
 from tidegate.domain.fleet.selectors import parse
-from tidegate.domain.hosts.facts import BudgetSlot
-from tidegate.domain.hosts.states import HostPolicy, OnFailure
+from tidegate.domain.hosts import facts as host_facts, states
 from tidegate.domain.rollouts.facts import OpenedWave
 from tidegate.errors import Invalid
-from tidegate.kernel import codec
-from tidegate.kernel.model import at_most
+from tidegate.kernel import codec, model
 
 HOSTS_MAX = 100_000  # of one plan
 BUDGETS_MAX = 100  # that are set at once
@@ -92,7 +84,7 @@ class Plan(Struct, frozen=True, omit_defaults=True, kw_only=True):
     channel: str
     package: str
     selector: str
-    policy: ChannelPolicy
+    policy: channel_facts.ChannelPolicy
     waves: tuple[PlannedWave, ...] = ()
     budgets: tuple[PlannedBudget, ...] = ()
     unstaged: tuple[str, ...] = ()  # the channel's hosts that no wave takes
@@ -104,7 +96,7 @@ class Plan(Struct, frozen=True, omit_defaults=True, kw_only=True):
     def hosts(self) -> int:
         return sum(len(wave.hosts) for wave in self.waves)
 
-    def host_policy(self, wave: int) -> HostPolicy:
+    def host_policy(self, wave: int) -> states.HostPolicy:
         """How a host of this wave passes through the rollout. A late one goes with the last."""
         policy = self.policy
         return _shared(
@@ -122,19 +114,23 @@ class Plan(Struct, frozen=True, omit_defaults=True, kw_only=True):
         )
 
 
-decoders.build(HostPolicy)
+decoders.build(states.HostPolicy)
 decoders.build(Plan)
 
 
 @lru_cache(POLICIES_MAX)
-def _shared(**members: Any) -> HostPolicy:
+def _shared(**members: Any) -> states.HostPolicy:
     """One policy for all hosts of a wave, as it is read again from the log: what is its default is
     the default itself, so their records are written the fast way.
     """
-    return codec.decode(codec.encode(HostPolicy(**members)), HostPolicy)
+    return codec.decode(codec.encode(states.HostPolicy(**members)), states.HostPolicy)
 
 
-def plan(channel: Channel, hosts: Iterable[Host], budgets: Iterable[Budget]) -> Plan:
+def plan(
+    channel: channel_rows.Channel,
+    hosts: Iterable[fleet_rows.Host],
+    budgets: Iterable[fleet_rows.Budget],
+) -> Plan:
     """The plan by which a release would reach the channel's hosts now.
 
     ``hosts`` are those of the whole fleet: a budget's share is of all that it means.
@@ -144,16 +140,18 @@ def plan(channel: Channel, hosts: Iterable[Host], budgets: Iterable[Budget]) -> 
         LimitExceeded: HOSTS_MAX, BUDGETS_MAX or BUDGETS_OF_HOST_MAX is passed.
     """
     policy = channel.policy
-    check_policy(channel.channel, policy)
+    channel_policy.check_policy(channel.channel, policy)
     fleet = tuple(hosts)
-    ours = sorted(members(channel.selector, fleet), key=lambda host: host.host_id)
-    at_most("hosts of a plan", len(ours), HOSTS_MAX)
+    ours = sorted(claims.members(channel.selector, fleet), key=lambda host: host.host_id)
+    model.at_most("hosts of a plan", len(ours), HOSTS_MAX)
     waves, unstaged = _waves(policy, ours)
-    names = wave_names(policy) or (ALL_AT_ONCE,)
+    names = channel_policy.wave_names(policy) or (ALL_AT_ONCE,)
     taken = {wave.name for wave in waves}
     placed = {name: number for number, wave in enumerate(waves) for name in wave.hosts}
     idle = _idle_edges(policy, fleet, {host.host_id for host in ours})
-    refuse(_edges_against_waves(policy, placed, {(edge.before, edge.after) for edge in idle}))
+    channel_policy.refuse(
+        _edges_against_waves(policy, placed, {(edge.before, edge.after) for edge in idle})
+    )
     return Plan(
         channel=channel.channel,
         package=channel.package,
@@ -167,25 +165,28 @@ def plan(channel: Channel, hosts: Iterable[Host], budgets: Iterable[Budget]) -> 
     )
 
 
-def rollback_policy(policy: ChannelPolicy) -> ChannelPolicy:
+def rollback_policy(policy: channel_facts.ChannelPolicy) -> channel_facts.ChannelPolicy:
     """How a release that succeeded before comes back. A host that fails stays as it is: what it
     ran before is the release that the channel leaves. The evidence is the operator's, here and now.
     """
-    return replace(policy, on_failure=OnFailure.HALT, freshness_seconds=None)
+    return structs.replace(policy, on_failure=states.OnFailure.HALT, freshness_seconds=None)
 
 
-def automatic_policy(policy: ChannelPolicy) -> ChannelPolicy:
+def automatic_policy(policy: channel_facts.ChannelPolicy) -> channel_facts.ChannelPolicy:
     """How it comes back by itself: all hosts in one wave, with the soak of the last one."""
     soak = policy.waves[-1].soak_seconds if policy.waves else 0
-    return replace(rollback_policy(policy), waves=(WaveSpec(name=ALL_AT_ONCE, soak_seconds=soak),))
+    return structs.replace(
+        rollback_policy(policy),
+        waves=(channel_facts.WaveSpec(name=ALL_AT_ONCE, soak_seconds=soak),),
+    )
 
 
-def emergency_policy(policy: ChannelPolicy) -> ChannelPolicy:
+def emergency_policy(policy: channel_facts.ChannelPolicy) -> channel_facts.ChannelPolicy:
     """How it comes back at once: all hosts in one wave without a soak. None that fails stops the
     others.
     """
-    now = WaveSpec(name=NOW, failures_max_percent=100, converged_min=0)
-    return replace(rollback_policy(policy), waves=(now,), host_edges=(), must_fit=False)
+    now = channel_facts.WaveSpec(name=NOW, failures_max_percent=100, converged_min=0)
+    return structs.replace(rollback_policy(policy), waves=(now,), host_edges=(), must_fit=False)
 
 
 def encode_plan(plan: Plan) -> tuple[bytes, str]:
@@ -220,11 +221,11 @@ def opened_waves(plan: Plan) -> tuple[OpenedWave, ...]:
 
 
 def _waves(
-    policy: ChannelPolicy, ours: Sequence[Host]
+    policy: channel_facts.ChannelPolicy, ours: Sequence[fleet_rows.Host]
 ) -> tuple[tuple[PlannedWave, ...], tuple[str, ...]]:
     """The waves that take some host, and the hosts that none takes."""
-    specs = policy.waves or (WaveSpec(name=ALL_AT_ONCE),)
-    names = wave_names(policy) or (ALL_AT_ONCE,)
+    specs = policy.waves or (channel_facts.WaveSpec(name=ALL_AT_ONCE),)
+    names = channel_policy.wave_names(policy) or (ALL_AT_ONCE,)
     left = list(ours)
     waves = []
     for name, spec in zip(names, specs, strict=True):
@@ -245,11 +246,13 @@ def _waves(
     return tuple(waves), tuple(host.host_id for host in left)
 
 
-def _taken(spec: WaveSpec, left: Sequence[Host], total: int) -> tuple[tuple[str, ...], list[Host]]:
+def _taken(
+    spec: channel_facts.WaveSpec, left: Sequence[fleet_rows.Host], total: int
+) -> tuple[tuple[str, ...], list[fleet_rows.Host]]:
     selector = parse(spec.selector)
     size = wave_size(spec, total)
     taken: list[str] = []
-    rest: list[Host] = []
+    rest: list[fleet_rows.Host] = []
     for host in left:
         if len(taken) < size and selector.matches(host.labels, host.host_id):
             taken.append(host.host_id)
@@ -258,7 +261,7 @@ def _taken(spec: WaveSpec, left: Sequence[Host], total: int) -> tuple[tuple[str,
     return tuple(taken), rest
 
 
-def wave_size(spec: WaveSpec, total: int) -> int:
+def wave_size(spec: channel_facts.WaveSpec, total: int) -> int:
     """How many hosts a wave takes at most, in a channel of this many.
 
     A share is rounded down, and never to nothing: a canary of 5 % of ten hosts is one host.
@@ -270,7 +273,7 @@ def wave_size(spec: WaveSpec, total: int) -> int:
     return total
 
 
-def failures_max(spec: WaveSpec, hosts: int) -> int:
+def failures_max(spec: channel_facts.WaveSpec, hosts: int) -> int:
     """How many failures a wave of this many hosts allows for. A share is rounded down."""
     bounds = []
     if spec.failures_max is not None:
@@ -281,14 +284,14 @@ def failures_max(spec: WaveSpec, hosts: int) -> int:
 
 
 def _idle_edges(
-    policy: ChannelPolicy, fleet: Sequence[Host], ours: set[str]
+    policy: channel_facts.ChannelPolicy, fleet: Sequence[fleet_rows.Host], ours: set[str]
 ) -> tuple[IdleEdge, ...]:
     """The edges that name a host which left the channel: retired, revoked, or labelled otherwise.
 
     Raises:
         MalformedPolicy: an edge names what was never a host.
     """
-    check_named(policy, fleet)
+    channel_policy.check_named(policy, fleet)
     if all(edge.before in ours and edge.after in ours for edge in policy.host_edges):
         return ()
     status = {host.host_id: host.status for host in fleet}
@@ -296,15 +299,15 @@ def _idle_edges(
     for edge in policy.host_edges:
         away = next((name for name in (edge.before, edge.after) if name not in ours), None)
         if away is not None:
-            left = status[away] != ENROLLED
+            left = status[away] != fleet_rows.ENROLLED
             reason = f"{away} is {status[away] if left else 'no host of the channel any more'}"
             idle.append(IdleEdge(edge.before, edge.after, reason))
     return tuple(idle)
 
 
 def _edges_against_waves(
-    policy: ChannelPolicy, placed: dict[str, int], idle: set[tuple[str, str]]
-) -> Iterator[PolicyFinding]:
+    policy: channel_facts.ChannelPolicy, placed: dict[str, int], idle: set[tuple[str, str]]
+) -> Iterator[channel_policy.PolicyFinding]:
     """The host edges that no rollout by this plan could satisfy."""
     for place, edge in enumerate(policy.host_edges):
         after = placed.get(edge.after)
@@ -313,7 +316,7 @@ def _edges_against_waves(
             continue  # nobody waits here
         if before is None or before > after:
             where = "in no wave" if before is None else f"in wave {before + 1}"
-            yield PolicyFinding(
+            yield channel_policy.PolicyFinding(
                 f"host_edges[{place}]",
                 f"{edge.after}, in wave {after + 1}, waits for {edge.before}, {where}.",
             )
@@ -323,15 +326,15 @@ def _edges_against_waves(
 
 
 def _budgets(
-    budgets: Iterable[Budget], fleet: Sequence[Host], placed: dict[str, int]
+    budgets: Iterable[fleet_rows.Budget], fleet: Sequence[fleet_rows.Host], placed: dict[str, int]
 ) -> tuple[PlannedBudget, ...]:
     """The bounds that some host of the plan falls under, by name."""
     standing = [budget for budget in budgets if not budget.removed]
-    at_most("budgets", len(standing), BUDGETS_MAX)
+    model.at_most("budgets", len(standing), BUDGETS_MAX)
     planned = []
     times: dict[str, int] = {}
     for budget in sorted(standing, key=lambda item: item.budget_id):
-        meant = members(budget.selector, fleet)
+        meant = claims.members(budget.selector, fleet)
         allowed = slots(budget, len(meant))
         bounded = tuple(sorted(host.host_id for host in meant if host.host_id in placed))
         if allowed is None or not bounded:
@@ -346,7 +349,7 @@ def _budgets(
                 hosts=None if len(bounded) == len(placed) else bounded,
             )
         )
-    at_most("budgets of one host", max(times.values(), default=0), BUDGETS_OF_HOST_MAX)
+    model.at_most("budgets of one host", max(times.values(), default=0), BUDGETS_OF_HOST_MAX)
     return tuple(planned)
 
 
@@ -360,10 +363,12 @@ class PlanByHost:
     plan: Plan
     waves: dict[str, int]  # host → wave
     before: dict[str, tuple[str, ...]]  # host → the hosts that it waits for
-    budgets: dict[str, tuple[BudgetSlot, ...]]  # host → its budgets; not all of the plan's
-    everyone: tuple[BudgetSlot, ...]  # the budgets of every host of the plan
+    budgets: dict[
+        str, tuple[host_facts.BudgetSlot, ...]
+    ]  # host → its budgets; not all of the plan's
+    everyone: tuple[host_facts.BudgetSlot, ...]  # the budgets of every host of the plan
 
-    def slots_of(self, host_id: str) -> tuple[BudgetSlot, ...]:
+    def slots_of(self, host_id: str) -> tuple[host_facts.BudgetSlot, ...]:
         """The budgets that an order for this host takes a slot of."""
         own = self.budgets.get(host_id)
         return self.everyone if own is None else (*self.everyone, *own)
@@ -380,13 +385,13 @@ def index_by_host(plan: Plan) -> PlanByHost:
     for edge in plan.policy.host_edges:
         if edge.after in waves and edge.before in waves:
             before[edge.after] = (*before.get(edge.after, ()), edge.before)
-    own: dict[str, tuple[BudgetSlot, ...]] = {}
+    own: dict[str, tuple[host_facts.BudgetSlot, ...]] = {}
     for budget in plan.budgets:
-        slot = BudgetSlot(budget.budget_id, budget.slots)
+        slot = host_facts.BudgetSlot(budget.budget_id, budget.slots)
         for host in budget.hosts or ():
             own[host] = (*own.get(host, ()), slot)
     everyone = tuple(
-        BudgetSlot(budget.budget_id, budget.slots)
+        host_facts.BudgetSlot(budget.budget_id, budget.slots)
         for budget in plan.budgets
         if budget.hosts is None
     )

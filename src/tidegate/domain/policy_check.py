@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
-from tidegate.domain.channels.policy import (
-    FAULTS_MAX,
-    PolicyFinding,
-    edge_faults,
-    policy_faults,
-    unknown_hosts,
-    wave_names,
-)
-from tidegate.domain.channels.policy_document import COMPLETED, PolicyRead
-from tidegate.domain.channels.rows import Channel
+from tidegate.domain.channels import policy as channel_policy, policy_document, rows
 from tidegate.domain.fleet.rows import Budget, ChannelScope, Host
 from tidegate.domain.planner import Plan, plan
 from tidegate.errors import TidegateError
@@ -27,50 +17,54 @@ HOSTS_NAMED_MAX = 5
 class PolicyCheck(Struct, frozen=True):
     """Everything that there is to say about a policy before it is used."""
 
-    faults: tuple[PolicyFinding, ...]  # it is refused
-    warnings: tuple[PolicyFinding, ...]  # it works otherwise than it reads
-    notes: tuple[PolicyFinding, ...]  # what it means
+    faults: tuple[channel_policy.PolicyFinding, ...]  # it is refused
+    warnings: tuple[channel_policy.PolicyFinding, ...]  # it works otherwise than it reads
+    notes: tuple[channel_policy.PolicyFinding, ...]  # what it means
 
 
 class PolicySite(Struct, frozen=True):
     """The channel that a policy is for, with the fleet around it."""
 
-    channel: Channel
+    channel: rows.Channel
     scopes: tuple[ChannelScope, ...]
     hosts: tuple[Host, ...]
     budgets: tuple[Budget, ...]
 
 
-def check(read: PolicyRead, site: PolicySite | None) -> PolicyCheck:
+def check(read: policy_document.PolicyRead, site: PolicySite | None) -> PolicyCheck:
     """Check a policy by itself, and on its channel if there is one."""
     name = None if site is None else site.channel.channel
-    faults = [*read.faults, *policy_faults(name, read.policy)]
-    warnings: list[PolicyFinding] = []
+    faults = [*read.faults, *channel_policy.policy_faults(name, read.policy)]
+    warnings: list[channel_policy.PolicyFinding] = []
     if site is not None:
         policy, channel = read.policy, site.channel
-        faults += edge_faults(site.scopes, channel.channel, channel.package, policy.edges)
-        faults += unknown_hosts(policy, site.hosts)
+        faults += channel_policy.edge_faults(
+            site.scopes, channel.channel, channel.package, policy.edges
+        )
+        faults += channel_policy.unknown_hosts(policy, site.hosts)
         if not faults:
             try:
-                made = plan(replace(channel, policy=policy), site.hosts, site.budgets)
+                made = plan(structs.replace(channel, policy=policy), site.hosts, site.budgets)
                 warnings += _warnings(made)
             except TidegateError as error:
-                faults.append(PolicyFinding("", error.detail))
+                faults.append(channel_policy.PolicyFinding("", error.detail))
     return PolicyCheck(_once(faults), tuple(warnings), tuple(_notes(read)))
 
 
-def _once(faults: Iterable[PolicyFinding]) -> tuple[PolicyFinding, ...]:
-    return tuple(dict.fromkeys(faults))[:FAULTS_MAX]
+def _once(
+    faults: Iterable[channel_policy.PolicyFinding],
+) -> tuple[channel_policy.PolicyFinding, ...]:
+    return tuple(dict.fromkeys(faults))[: channel_policy.FAULTS_MAX]
 
 
-def _warnings(made: Plan) -> Iterator[PolicyFinding]:
-    places = {name: place for place, name in enumerate(wave_names(made.policy))}
+def _warnings(made: Plan) -> Iterator[channel_policy.PolicyFinding]:
+    places = {name: place for place, name in enumerate(channel_policy.wave_names(made.policy))}
     for wave in made.waves:
         place, hosts = places.get(wave.name), len(wave.hosts)
         if place is not None and wave.converged_min > max(1, hosts):
             path = f"waves[{place}].converged_min"
             takes = f"{hosts} host{'' if hosts == 1 else 's'}"
-            yield PolicyFinding(
+            yield channel_policy.PolicyFinding(
                 path,
                 f"{path} is {wave.converged_min}; the wave takes {takes} now: "
                 f"it will ask for all {hosts}.",
@@ -78,42 +72,48 @@ def _warnings(made: Plan) -> Iterator[PolicyFinding]:
     for name in made.empty_waves:
         place = places.get(name)
         path = "waves" if place is None else f"waves[{place}]"
-        yield PolicyFinding(path, f"Wave {name} takes no host now.")
+        yield channel_policy.PolicyFinding(path, f"Wave {name} takes no host now.")
     if count := len(made.unstaged):
         some = ", ".join(made.unstaged[:HOSTS_NAMED_MAX])
         more = " …" if count > HOSTS_NAMED_MAX else ""
         hosts_get = "1 host gets" if count == 1 else f"{count} hosts get"
-        yield PolicyFinding(
+        yield channel_policy.PolicyFinding(
             "waves", f"{hosts_get} no order, because no wave takes them: {some}{more}."
         )
     for edge in made.idle_edges:
-        yield PolicyFinding(
+        yield channel_policy.PolicyFinding(
             "host_edges", f"{edge.after} does not wait for {edge.before}: {edge.reason}."
         )
 
 
-def _notes(read: PolicyRead) -> Iterator[PolicyFinding]:
+def _notes(read: policy_document.PolicyRead) -> Iterator[channel_policy.PolicyFinding]:
     said = {
-        COMPLETED[0]: "waves is left out: one host, then 10 %, then the rest.",
-        COMPLETED[1]: "offline_grace_seconds is left out: a silent host is skipped after 15 min.",
+        policy_document.COMPLETED[0]: "waves is left out: one host, then 10 %, then the rest.",
+        policy_document.COMPLETED[
+            1
+        ]: "offline_grace_seconds is left out: a silent host is skipped after 15 min.",
     }
     for name in read.completed:
-        yield PolicyFinding(name, said[name])
+        yield channel_policy.PolicyFinding(name, said[name])
     for place, wave in enumerate(read.policy.waves):
         if wave.manual:
             path = f"waves[{place}]"
             who = "every promotion" if place == 0 else "the rollout"
-            yield PolicyFinding(path, f"{path} is manual: {who} will wait for rollout continue.")
+            yield channel_policy.PolicyFinding(
+                path, f"{path} is manual: {who} will wait for rollout continue."
+            )
     if read.policy.auto_promote:
-        yield PolicyFinding(
+        yield channel_policy.PolicyFinding(
             "auto_promote",
             "auto_promote is on: a release that every edge lets through is promoted by itself.",
         )
     if read.policy.auto_rollback:
-        yield PolicyFinding(
+        yield channel_policy.PolicyFinding(
             "auto_rollback",
             "auto_rollback is on: if hosts fail, the channel goes back by itself, once for a "
             "release.",
         )
-    if not read.policy.waves and COMPLETED[0] not in read.completed:
-        yield PolicyFinding("waves", "waves is empty: every host gets a release at once.")
+    if not read.policy.waves and policy_document.COMPLETED[0] not in read.completed:
+        yield channel_policy.PolicyFinding(
+            "waves", "waves is empty: every host gets a release at once."
+        )

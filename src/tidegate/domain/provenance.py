@@ -20,8 +20,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from tidegate.errors import InvalidDefinition, InvalidInput, Refused
-from tidegate.kernel import codec
-from tidegate.kernel.model import at_most, check_text
+from tidegate.kernel import codec, model
 
 TEXT_BYTES_MAX = 2_048
 EVIDENCE_MAX = 16
@@ -257,7 +256,7 @@ def _evidence(entries: object) -> tuple[Evidence, ...]:
     contents = [_object(f"evidence[{number}]", entry) for number, entry in enumerate(entries)]
     if not contents:
         raise RejectedEvidence("there is no evidence")
-    at_most("entries of provenance.evidence", len(contents), EVIDENCE_MAX)
+    model.at_most("entries of provenance.evidence", len(contents), EVIDENCE_MAX)
     found: list[Evidence] = []
     for number, content in enumerate(contents):
         entry = _entry(f"evidence[{number}]", content)
@@ -347,7 +346,7 @@ def _optional(where: str, content: Mapping[str, Any], name: str) -> str | None:
 
 
 def _check_text(where: str, value: object) -> str:
-    check_text(where, value, TEXT_BYTES_MAX)
+    model.check_text(where, value, TEXT_BYTES_MAX)
     assert isinstance(value, str), "checked"
     return value
 

@@ -7,27 +7,19 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from tidegate.domain.access.facts import (
-    InstallationSetUp,
-    RoleGranted,
-    UserAdded,
-)
-from tidegate.domain.access.refusals import (
-    AlreadySetUp,
+from tidegate.domain.access import (
+    facts as access_facts,
+    refusals,
+    rows as access_rows,
+    slices as access_slices,
 )
 from tidegate.domain.access.roles import EVERYWHERE, Role
-from tidegate.domain.access.rows import (
-    INSTALLATION,
-    InstallationRow,
-    User,
-    installation_key,
-    user_key,
+from tidegate.domain.packages import (
+    facts as package_facts,
+    names,
+    rows as package_rows,
+    slices as package_slices,
 )
-from tidegate.domain.access.slices import check_user_id
-from tidegate.domain.packages.facts import RepositoryCreated
-from tidegate.domain.packages.names import DEFAULT_REPOSITORY
-from tidegate.domain.packages.rows import Repository, repository_key
-from tidegate.domain.packages.slices import QUORUM_DEFAULT
 from tidegate.kernel.slices import Slice
 
 
@@ -39,36 +31,45 @@ class SetUp(Struct, frozen=True, kw_only=True):
 
 
 def decide_set_up(
-    rows: tuple[InstallationRow | None, User | None, Repository | None],
+    rows: tuple[
+        access_rows.InstallationRow | None, access_rows.User | None, package_rows.Repository | None
+    ],
     command: SetUp,
     now: datetime,
 ) -> Sequence[Struct]:
     """Raises: AlreadySetUp, InvalidAccess."""
     installation, _, repository = rows
-    check_user_id(command.user_id)
+    access_slices.check_user_id(command.user_id)
     if installation is not None:
-        raise AlreadySetUp("this installation has its first user; sign in")
+        raise refusals.AlreadySetUp("this installation has its first user; sign in")
     by = command.user_id
     roles = tuple(Role) if command.alone else (Role.SECURITY_ADMIN, Role.ON_CALL)
     facts: list[Struct] = [
-        InstallationSetUp(INSTALLATION, by, command.alone),
-        UserAdded(by, by),
-        *(RoleGranted(by, role, EVERYWHERE, by) for role in roles),
+        access_facts.InstallationSetUp(access_rows.INSTALLATION, by, command.alone),
+        access_facts.UserAdded(by, by),
+        *(access_facts.RoleGranted(by, role, EVERYWHERE, by) for role in roles),
     ]
     if repository is None:
-        quorum = 0 if command.alone else QUORUM_DEFAULT
-        facts.append(RepositoryCreated(DEFAULT_REPOSITORY, quorum, False, False, by))
+        quorum = 0 if command.alone else package_slices.QUORUM_DEFAULT
+        facts.append(
+            package_facts.RepositoryCreated(names.DEFAULT_REPOSITORY, quorum, False, False, by)
+        )
     return facts
 
 
 set_up = Slice(
     name="set-up",
     command=SetUp,
-    writes=(InstallationSetUp, UserAdded, RoleGranted, RepositoryCreated),
+    writes=(
+        access_facts.InstallationSetUp,
+        access_facts.UserAdded,
+        access_facts.RoleGranted,
+        package_facts.RepositoryCreated,
+    ),
     rows=lambda command: (
-        installation_key(),
-        user_key(command.user_id),
-        repository_key(DEFAULT_REPOSITORY),
+        access_rows.installation_key(),
+        access_rows.user_key(command.user_id),
+        package_rows.repository_key(names.DEFAULT_REPOSITORY),
     ),
     decide=decide_set_up,
 )

@@ -18,8 +18,7 @@ from threading import Event, Lock, RLock, Thread, current_thread, main_thread
 from typing import Any
 
 from tidegate.errors import OutcomeUnknown, StoreUnavailable
-from tidegate.kernel.futures import LightFuture
-from tidegate.kernel.model import Commit, Put, Receipt
+from tidegate.kernel import futures, model
 from tidegate.kernel.store import Store
 
 GROUP_MAX = 512  # commits in one flush
@@ -35,10 +34,10 @@ PATIENCE_SECONDS = 0.01  # how long the thread leaves it to somebody who waits
 RECHECK_SECONDS = 0.1  # two threads that wait for one future: only one of them is woken
 
 
-class PendingCommit(LightFuture[Receipt]):
+class PendingCommit(futures.LightFuture[model.Receipt]):
     """A commit that waits for its flush. Asking for its result may be what makes it happen."""
 
-    def __init__(self, group: GroupCommit, commit: Commit) -> None:
+    def __init__(self, group: GroupCommit, commit: model.Commit) -> None:
         super().__init__()
         self.commit = commit
         self._group = group
@@ -55,7 +54,7 @@ class PendingCommit(LightFuture[Receipt]):
             self.wake()
         return isinstance(self.answer, CancelledError)
 
-    def add_done_callback(self, fn: Callable[[Future[Receipt]], Any]) -> None:
+    def add_done_callback(self, fn: Callable[[Future[model.Receipt]], Any]) -> None:
         super().add_done_callback(fn)
         self._group.hurry()  # nobody waits in a thread of his own
 
@@ -67,7 +66,7 @@ class PendingCommit(LightFuture[Receipt]):
         """Sleep until woken."""
         self._turn.acquire(timeout=RECHECK_SECONDS)
 
-    def _awaited(self, timeout: float | None) -> Receipt | BaseException:
+    def _awaited(self, timeout: float | None) -> model.Receipt | BaseException:
         # A flush cannot be broken off, so whoever has a time limit does not lead one.
         if self.answer is None and not (timeout is None and self._group.help(self)):
             self._group.hurry()
@@ -90,7 +89,7 @@ class GroupCommit:
         self._flight: list[PendingCommit] = []  # the group that is being written
         self._is_sent = False  # whether the store may have it already
         # Answers of groups that were written. The leader tells them; the thread sees to it.
-        self._landed: deque[tuple[PendingCommit, Receipt | BaseException]] = deque()
+        self._landed: deque[tuple[PendingCommit, model.Receipt | BaseException]] = deque()
         self._callers = 1  # that the last flush served, or that came meanwhile
         self._awaited = 0  # how many the leader waits for
         self._complete = Lock()  # released when so many are there
@@ -102,7 +101,7 @@ class GroupCommit:
         self._thread = Thread(target=self._run, name="tidegate-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, commit: Commit) -> PendingCommit:
+    def submit(self, commit: model.Commit) -> PendingCommit:
         """Raises: StoreUnavailable: the writer is closed, or too much waits for it already."""
         pending = PendingCommit(self, commit)
         with self._entrance:  # nothing may come to stand behind the end of the queue
@@ -210,7 +209,7 @@ class GroupCommit:
         A signal handler may raise here, in the main thread, after every call. What is under way is
         kept in the writer, so that the next leader, or the thread, goes on where this one ended.
         """
-        answers: list[tuple[PendingCommit, Receipt | BaseException]] = []
+        answers: list[tuple[PendingCommit, model.Receipt | BaseException]] = []
         try:
             if not self._lead.acquire(blocking=False) or self._is_led:
                 return False
@@ -231,7 +230,9 @@ class GroupCommit:
             self._done.extend([pending for pending, _ in answers])
         return True
 
-    def _lead_once(self, answers: list[tuple[PendingCommit, Receipt | BaseException]]) -> None:
+    def _lead_once(
+        self, answers: list[tuple[PendingCommit, model.Receipt | BaseException]]
+    ) -> None:
         try:
             self._is_led = True
             if self._is_sent:  # a leader was interrupted while the store had them
@@ -269,11 +270,11 @@ class GroupCommit:
             self._awaited = 0
             left -= GATHER_SECONDS
 
-    def _write(self, answers: list[tuple[PendingCommit, Receipt | BaseException]]) -> None:
+    def _write(self, answers: list[tuple[PendingCommit, model.Receipt | BaseException]]) -> None:
         group = self._flight
         if not group:
             return
-        results: Sequence[Receipt | BaseException]
+        results: Sequence[model.Receipt | BaseException]
         self._is_sent = True
         try:
             results = self.store.commit(*[pending.commit for pending in group])
@@ -296,11 +297,11 @@ def _release(lock: Lock) -> None:
         return
 
 
-def _size(commit: Commit) -> int:
+def _size(commit: model.Commit) -> int:
     size = 256
     for fact in commit.facts:
         size += len(fact.body)
     for write in commit.writes:
-        if isinstance(write, Put):
+        if isinstance(write, model.Put):
             size += len(write.data)
     return size

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
-from msgspec import Struct
 
 from tidegate import decoders
 from tidegate.kernel.model import ONCE_KEPT, Position
@@ -23,7 +22,7 @@ TICK_SECONDS = 60  # between two times that a handle writes the age down
 MARK_SECONDS = 24 * 3_600  # between two marks: a key is kept for up to so much longer
 
 
-class KeyAges(Struct, frozen=True):
+class KeyAges(msgspec.Struct, frozen=True):
     """The log's age, and its marks in order: (age, head at that age)."""
 
     age: int = 0

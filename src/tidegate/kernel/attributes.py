@@ -15,7 +15,6 @@ from types import MappingProxyType, NoneType, UnionType
 from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 import msgspec
-from msgspec import Struct
 
 from tidegate.decoders import fields_of, hints_of
 from tidegate.errors import InvalidDefinition, InvalidInput
@@ -60,7 +59,7 @@ class Attribute:
         return self.role is not None or bool({self.field, self.member} & set(FieldRole))
 
 
-def attributes_of(model: type[Struct]) -> dict[str, Attribute]:
+def attributes_of(model: type[msgspec.Struct]) -> dict[str, Attribute]:
     """Every field of the model, by its stored name.
 
     Raises:

@@ -14,8 +14,6 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import astuple
 
 from tidegate.decoders import fields_of, hints_of
 from tidegate.errors import InvalidDefinition, InvalidInput
@@ -39,7 +37,7 @@ def time_text(at: datetime) -> str:
     return at.isoformat(timespec="microseconds")[:-6] + "Z"
 
 
-def check_type(struct: type[Struct]) -> None:
+def check_type(struct: type[msgspec.Struct]) -> None:
     """Raises: InvalidDefinition: the type holds something that has no portable form."""
     renderer(struct)
 
@@ -102,7 +100,7 @@ def _writing(struct: Any, renders: dict[str, Render | None]) -> Render:
     ]
 
     def write(value: Any, where: str) -> Any:
-        members = list(astuple(value))
+        members = list(msgspec.structs.astuple(value))
         for place, name, render, default in looked_at:
             member = members[place]
             if member is default:
@@ -127,7 +125,7 @@ def _is_rewritten(hint: Any, within: tuple[Any, ...] = ()) -> bool:
     """Whether a value of this type may be written otherwise than msgspec would write it."""
     if hint is datetime or hint is Any or hint is object:
         return True
-    if isinstance(hint, type) and issubclass(hint, Struct):
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         if hint in within:
             return False
         members = hints_of(hint).values()
@@ -135,7 +133,7 @@ def _is_rewritten(hint: Any, within: tuple[Any, ...] = ()) -> bool:
     return any(_is_rewritten(arm, within) for arm in get_args(hint) if arm is not ...)
 
 
-def _leaves_out(struct: type[Struct]) -> bool:
+def _leaves_out(struct: type[msgspec.Struct]) -> bool:
     """Whether it leaves out defaults of which there can be several equal objects."""
     return struct.__struct_config__.omit_defaults and any(
         not item.required and _has_equals(item.default) for item in fields_of(struct)
@@ -167,7 +165,7 @@ def _field_renderer(hint: Any, where: str) -> Render | None:
         return _time
     if isinstance(hint, type) and issubclass(hint, Enum):
         return None
-    if isinstance(hint, type) and issubclass(hint, Struct):
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return _nested if hint in _compiling else renderer(hint)
     if hint is Any or hint is object or hint is dict or hint is list:
         return _anything
@@ -225,7 +223,7 @@ def _anything(value: Any, where: str, depth: int = 0) -> Any:
         raise InvalidInput(f"{where} holds the float {value!r}; send an integer", field=where)
     if isinstance(value, datetime):
         return _time(value, where)
-    if isinstance(value, Struct):
+    if isinstance(value, msgspec.Struct):
         return _nested(value, where)
     if isinstance(value, dict):
         return {key: _anything(item, f"{where}.{key}", depth + 1) for key, item in value.items()}
@@ -291,7 +289,7 @@ def _plain_value(arms: set[Any]) -> IsPlain | None:
         return _is_wide
     if hint is int:
         return _is_portable
-    if isinstance(hint, type) and issubclass(hint, Struct):
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return plain(hint)
     if origin in (tuple, list, dict) and (each := _plain_part(parts[-1])) is not None:
         return _all_plain(each, is_dict=origin is dict)

@@ -12,19 +12,18 @@ from typing import get_type_hints
 from msgspec import Struct
 
 from tidegate.errors import InvalidDefinition
-from tidegate.kernel.slices import Slice
-from tidegate.kernel.tags import Scope, Tag, TagField, annotations_of, tag_fields
+from tidegate.kernel import slices, tags
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedClause:
     """A clause of a slice before it has values: the fields of its tags, and the types."""
 
-    fields: tuple[TagField, ...]
+    fields: tuple[tags.TagField, ...]
     types: frozenset[str]
 
 
-def clause_fields(item: Slice) -> tuple[tuple[TagField, ...], ...]:
+def clause_fields(item: slices.Slice) -> tuple[tuple[tags.TagField, ...], ...]:
     """The fields of each clause: one for each list and each tag, or one composite (CB-4, 5).
 
     Raises:
@@ -32,10 +31,10 @@ def clause_fields(item: Slice) -> tuple[tuple[TagField, ...], ...]:
     """
     if item.rows is not None:
         return ()
-    found = tag_fields(item.command)
+    found = tags.tag_fields(item.command)
     if not found:
         raise InvalidDefinition(f"{item.command.__name__} has no tag, so nothing to read by")
-    if any(tag.many or tag.scope is Scope.CROSS for tag in found):
+    if any(tag.many or tag.scope is tags.Scope.CROSS for tag in found):
         return tuple((tag,) for tag in found)
     return (found,)
 
@@ -47,16 +46,16 @@ class DeclaredTypes:
     """
 
     structs: Mapping[str, type[Struct]]
-    scopes: Mapping[str, Mapping[str, Scope]]
+    scopes: Mapping[str, Mapping[str, tags.Scope]]
     composites: Mapping[frozenset[str], frozenset[str]]
 
     def indexed(self, name: str, keys: set[str]) -> bool:
         """Whether facts of this type are filed under tags of these keys."""
         if len(keys) > 1:
             return name in self.composites.get(frozenset(keys), ())
-        return self.scopes[name].get(next(iter(keys)), Scope.PLAIN) is not Scope.PLAIN
+        return self.scopes[name].get(next(iter(keys)), tags.Scope.PLAIN) is not tags.Scope.PLAIN
 
-    def plan(self, item: Slice) -> tuple[PlannedClause, ...]:
+    def plan(self, item: slices.Slice) -> tuple[PlannedClause, ...]:
         """The clauses of a slice; none, if it starts from rows.
 
         Raises:
@@ -69,7 +68,7 @@ class DeclaredTypes:
         if item.rows is not None:
             return ()
         reads = frozenset(self._consumed(item, struct) for struct in item.reads)
-        for tag in tag_fields(item.command):
+        for tag in tags.tag_fields(item.command):
             self._check_command_tag(item, tag, reads)
         plan = []
         for fields in clause_fields(item):
@@ -91,7 +90,7 @@ class DeclaredTypes:
                 )
         return tuple(plan)
 
-    def _consumed(self, item: Slice, struct: type[Struct]) -> str:
+    def _consumed(self, item: slices.Slice, struct: type[Struct]) -> str:
         name = struct.__name__
         known = self.structs.get(name)
         if known is None:
@@ -101,7 +100,7 @@ class DeclaredTypes:
             noted = [
                 field_name
                 for field_name, hint in hints.items()
-                if any(isinstance(note, Tag) for note in annotations_of(hint)[1])
+                if any(isinstance(note, tags.Tag) for note in tags.annotations_of(hint)[1])
             ]
             if noted:
                 raise InvalidDefinition(
@@ -110,20 +109,22 @@ class DeclaredTypes:
                 )
         return name
 
-    def _check_command_tag(self, item: Slice, tag: TagField, reads: frozenset[str]) -> None:
+    def _check_command_tag(
+        self, item: slices.Slice, tag: tags.TagField, reads: frozenset[str]
+    ) -> None:
         where = f"{item.command.__name__}.{tag.name}"
         if tag.optional:
             raise InvalidDefinition(f"{where} is a tag and may not be absent")
         carried = {n: scopes[tag.key] for n, scopes in self.scopes.items() if tag.key in scopes}
         if not carried:
             raise InvalidDefinition(f"{where}: no fact carries a tag {tag.key!r}")
-        if tag.scope is Scope.CROSS:
-            plain = sorted(name for name, scope in carried.items() if scope is Scope.PLAIN)
+        if tag.scope is tags.Scope.CROSS:
+            plain = sorted(name for name, scope in carried.items() if scope is tags.Scope.PLAIN)
             if plain:
                 raise InvalidDefinition(
                     f"{where} is cross-partition, but plain on {plain}; declare it on both"
                 )
-        elif any(carried.get(name) is Scope.CROSS for name in reads):
+        elif any(carried.get(name) is tags.Scope.CROSS for name in reads):
             raise InvalidDefinition(
                 f"{where} is read over all partitions; say so with Cross() on the command too"
             )

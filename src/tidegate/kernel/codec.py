@@ -13,37 +13,38 @@ from hashlib import sha256
 from typing import Any, TypeVar, cast
 
 import msgspec
-from msgspec import Struct
 
 from tidegate import decoders
 from tidegate.errors import InvalidInput
-from tidegate.kernel.canonical_json import DEPTH_MAX as DEPTH_MAX
-from tidegate.kernel.canonical_json import INTEGER_MAX as INTEGER_MAX
-from tidegate.kernel.canonical_json import check_type as check_type
-from tidegate.kernel.canonical_json import plain, renderer
-from tidegate.kernel.canonical_json import time_text as time_text
-from tidegate.kernel.model import NO_META, Event, Meta
+from tidegate.kernel import canonical_json, model
+from tidegate.kernel.canonical_json import (
+    DEPTH_MAX as DEPTH_MAX,
+    INTEGER_MAX as INTEGER_MAX,
+    plain,
+    renderer,
+    time_text as time_text,
+)
 
 T = TypeVar("T")
 
 _encoder = msgspec.json.Encoder(order="deterministic")
-_meta_decoder = decoders.build(Meta)
+_meta_decoder = decoders.build(model.Meta)
 decoders.build(dict)
 
 
-def prepare(struct: type[Struct]) -> None:
+def prepare(struct: type[msgspec.Struct]) -> None:
     """Build once what encodes and decodes this type; call it while composing.
 
     Raises:
         InvalidDefinition: the type holds something that has no portable form.
     """
-    check_type(struct)
+    canonical_json.check_type(struct)
     plain(struct)
     decoders.build(struct)
     decoders.build(cast(Any, list)[struct])
 
 
-def encode(value: Struct) -> bytes:
+def encode(value: msgspec.Struct) -> bytes:
     """The one JSON text of a fact, row or command.
 
     Raises:
@@ -92,17 +93,17 @@ def time_value(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def meta_text(meta: Meta) -> str:
+def meta_text(meta: model.Meta) -> str:
     """Meta as it is stored."""
     return _encoder.encode(meta).decode()
 
 
-def meta_value(text: str | bytes) -> Meta:
+def meta_value(text: str | bytes) -> model.Meta:
     """The meta that ``meta_text`` wrote."""
-    return NO_META if text == "{}" else _meta_decoder.decode(text)
+    return model.NO_META if text == "{}" else _meta_decoder.decode(text)
 
 
-def leaf(event: Event) -> bytes:
+def leaf(event: model.Event) -> bytes:
     """SHA-256 of the event as a leaf of a Merkle tree: a pure function of stored columns."""
     content = [
         event.position,

@@ -15,22 +15,12 @@ from functools import cached_property
 from typing import Any
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import astuple
 
 from tidegate import decoders
 from tidegate.errors import ImmutableRecord, InvalidDefinition, InvalidInput, ProtectedField
-from tidegate.kernel import codec
-from tidegate.kernel.attributes import Attribute, FieldRole, arms_of, attributes_of, names_of, root
+from tidegate.kernel import attributes as kernel_attributes, codec
 from tidegate.kernel.model import at_most
-from tidegate.kernel.records.write_policy import (
-    MATRIX,
-    Guarding,
-    RowVerb,
-    Ruling,
-    WriteMode,
-    WritePolicy,
-)
+from tidegate.kernel.records import write_policy
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
@@ -84,10 +74,10 @@ class Collection:
     """
 
     name: str
-    model: type[Struct]
+    model: type[msgspec.Struct]
     writers: Writers = Writers.KEPT
     nature: Nature = Nature.KEPT
-    policy: WritePolicy = field(default_factory=WritePolicy)
+    policy: write_policy.WritePolicy = field(default_factory=write_policy.WritePolicy)
     columns: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     allowed: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -100,7 +90,7 @@ class Collection:
         if LOG_TABLES.fullmatch(self.name):
             raise InvalidDefinition(f"{self.name} is the log's, not a collection of rows")
         codec.prepare(self.model)
-        attributes_of(self.model)  # refuses roles that its fields cannot play
+        kernel_attributes.attributes_of(self.model)  # refuses roles that its fields cannot play
         for name in self.columns:
             if name not in self.members or name in RESERVED or not _COLUMN.fullmatch(name):
                 raise InvalidDefinition(f"{self.name} has no member {name!r} to show as a column")
@@ -134,38 +124,38 @@ class Collection:
         return {name: _column_type(self.attributes[name].hint) for name in self.columns}
 
     @cached_property
-    def attributes(self) -> dict[str, Attribute]:
+    def attributes(self) -> dict[str, kernel_attributes.Attribute]:
         """Every field of the model, by the name under which it is stored."""
-        return attributes_of(self.model)
+        return kernel_attributes.attributes_of(self.model)
 
-    def attribute(self, name: str) -> Attribute | None:
+    def attribute(self, name: str) -> kernel_attributes.Attribute | None:
         """The attribute stored under this name, else the one of the field called so."""
         found = self.attributes.get(name)
         if found is None:
             found = next((item for item in self.attributes.values() if item.field == name), None)
         return found
 
-    def known(self, name: str) -> Attribute:
+    def known(self, name: str) -> kernel_attributes.Attribute:
         """As ``attribute``. Raises: InvalidInput: there is none."""
         found = self.attribute(name)
         if found is None:
             raise InvalidInput(f"{self.name} has no attribute {name!r}", field=name)
         return found
 
-    def role(self, role: FieldRole) -> Attribute | None:
+    def role(self, role: kernel_attributes.FieldRole) -> kernel_attributes.Attribute | None:
         """The attribute of this role; of several, the first."""
         return next((item for item in self.attributes.values() if item.role is role), None)
 
     # ── policy ──
 
     @cached_property
-    def guarding(self) -> Guarding:
+    def guarding(self) -> write_policy.Guarding:
         """This collection's column of the matrix. Write-once outranks protected attributes."""
         if self.writers is Writers.FOLDED:
-            return Guarding.FOLDED
-        if self.policy.mode is WriteMode.WRITE_ONCE:
-            return Guarding.WRITE_ONCE
-        return Guarding.PROTECTED if self.protected else Guarding.PLAIN
+            return write_policy.Guarding.FOLDED
+        if self.policy.mode is write_policy.WriteMode.WRITE_ONCE:
+            return write_policy.Guarding.WRITE_ONCE
+        return write_policy.Guarding.PROTECTED if self.protected else write_policy.Guarding.PLAIN
 
     @cached_property
     def protected(self) -> frozenset[str]:
@@ -173,19 +163,19 @@ class Collection:
         found = (self.attribute(name) for name in self.policy.protected_attributes)
         return frozenset(item.member for item in found if item is not None)
 
-    def rule(self, verb: RowVerb) -> Ruling:
+    def rule(self, verb: write_policy.RowVerb) -> write_policy.Ruling:
         """What the matrix says about this verb here.
 
         Raises:
             ImmutableRecord, ProtectedField: it says no, whatever the row holds.
         """
-        ruling = MATRIX[verb, self.guarding]
-        if ruling is Ruling.IMMUTABLE:
+        ruling = write_policy.MATRIX[verb, self.guarding]
+        if ruling is write_policy.Ruling.IMMUTABLE:
             written = "written by folds alone" if self.writers is Writers.FOLDED else "written once"
             raise ImmutableRecord(
                 f"{verb}: a row of {self.name} is {written}", collection=self.name, operation=verb
             )
-        if ruling is Ruling.PROTECTED:
+        if ruling is write_policy.Ruling.PROTECTED:
             raise ProtectedField(
                 f"{verb}: {self.name} protects {sorted(self.protected)}",
                 collection=self.name,
@@ -203,9 +193,9 @@ class Collection:
             InvalidInput: ``also_protected`` is malformed or names what does not exist, which
                 would protect nothing.
         """
-        tightened = {self.known(name).member for name in names_of(also_protected)}
+        tightened = {self.known(name).member for name in kernel_attributes.names_of(also_protected)}
         for name in names:
-            found = self.attribute(root(name))
+            found = self.attribute(kernel_attributes.root(name))
             if found is not None and found.member in self.protected | tightened:
                 raise ProtectedField(
                     f"{self.name}.{found.member} is protected",
@@ -213,9 +203,13 @@ class Collection:
                     field=found.member,
                 )
 
-    def check_id(self, id: str, value: Struct) -> None:
+    def check_id(self, id: str, value: msgspec.Struct) -> None:
         """Raises: InvalidInput: the row shows another id than it is stored under."""
-        parts = [item.field for item in self.attributes.values() if item.role is FieldRole.ID]
+        parts = [
+            item.field
+            for item in self.attributes.values()
+            if item.role is kernel_attributes.FieldRole.ID
+        ]
         shown = "/".join(str(getattr(value, part)) for part in parts)
         if parts and shown != id:
             raise InvalidInput(f"a row of {self.name} shows the id {shown!r}, its key is {id!r}")
@@ -266,7 +260,7 @@ class Collection:
             raise InvalidInput(f"{self.name}/{id} is nested too deeply") from None
         self._check_allowed(row)
         short = self._short
-        for text in astuple(row):
+        for text in msgspec.structs.astuple(row):
             if type(text) is str and not (
                 len(text) < short and text.isascii() and text.isprintable()
             ):
@@ -339,4 +333,4 @@ def by_name(collections: Iterable[Collection]) -> dict[str, Collection]:
 
 
 def _column_type(hint: Any) -> type:
-    return int if arms_of(hint)[0] in (int, bool) else str
+    return int if kernel_attributes.arms_of(hint)[0] in (int, bool) else str

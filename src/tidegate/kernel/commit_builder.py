@@ -9,49 +9,25 @@ from typing import Any
 
 from msgspec import Struct
 
-from tidegate.errors import (
-    ConditionFailed,
-    LimitExceeded,
-    VersionConflict,
-)
-from tidegate.kernel import codec
+from tidegate import errors
+from tidegate.kernel import codec, folds as kernel_folds, model as kernel_model, slices
 from tidegate.kernel.collections import Writers
-from tidegate.kernel.folds import Fold, Folds, WorkRow, step_row
-from tidegate.kernel.model import (
-    ABSENT,
-    COST_MAX,
-    FACTS_MAX,
-    Check,
-    Commit,
-    CommitKey,
-    Delete,
-    Fact,
-    Key,
-    Meta,
-    Position,
-    Put,
-    Record,
-    Write,
-    at_most,
-    facts_max,
-    slot_bytes,
-    slots,
-)
-from tidegate.kernel.slices import Slice
 
 FOLLOW_UPS_MAX = 64  # per fact that was decided or reported
 
-Rows = dict[Key, tuple[Position, Any]]  # decoded, with their versions; (ABSENT, None): no row
+Rows = dict[
+    kernel_model.Key, tuple[kernel_model.Position, Any]
+]  # decoded, with their versions; (ABSENT, None): no row
 
 
-class PackFull(LimitExceeded):
+class PackFull(errors.LimitExceeded):
     """The commit has no room left for this call; in the next one there is."""
 
 
 class _Row(Struct):
     """A row while a commit is being built."""
 
-    version: Position  # as stored; ABSENT if there is none
+    version: kernel_model.Position  # as stored; ABSENT if there is none
     value: Any
     fact: int | None = None  # the last fact that changed it; None: only read
     born: int | None = None  # the fact that made it in this commit; None: an earlier commit did
@@ -59,12 +35,12 @@ class _Row(Struct):
 
     @property
     def stored(self) -> bool:
-        return self.version != ABSENT
+        return self.version != kernel_model.ABSENT
 
-    def settled(self, first: Position) -> Position:
+    def settled(self, first: kernel_model.Position) -> kernel_model.Position:
         """Its version once the commit landed at ``first``."""
         if self.value is None:
-            return ABSENT
+            return kernel_model.ABSENT
         return self.version if self.fact is None else first + self.fact
 
 
@@ -80,9 +56,9 @@ class _Call(Struct):
     indexes: int
     row_cost: int
     slot_bytes: int
-    rows: dict[Key, _Row]  # as they were before they changed
+    rows: dict[kernel_model.Key, _Row]  # as they were before they changed
     filed: set[str]  # the indexes that its facts are written under
-    meta: Meta | None  # of its facts; None: the commit's
+    meta: kernel_model.Meta | None  # of its facts; None: the commit's
     intended_cost: int = 0
 
     def __enter__(self) -> _Call:
@@ -108,23 +84,25 @@ class CommitBuilder:
     commit: each may cost ``COST_MAX``, as if it were alone, and all of them that much.
     """
 
-    folds: Folds
-    get: Callable[..., tuple[Record | None, ...]]
+    folds: kernel_folds.Folds
+    get: Callable[..., tuple[kernel_model.Record | None, ...]]
     known: Rows = field(default_factory=dict)
     pack_cost_max: int | None = None
-    facts: list[Fact] = field(default_factory=list)
+    facts: list[kernel_model.Fact] = field(default_factory=list)
     # The rows that the last call looked at, with their versions in the store; kept if it failed.
-    looked: dict[Key, Position] = field(default_factory=dict)
-    _fetched: set[Key] = field(default_factory=set)
-    _rows: dict[Key, _Row] = field(default_factory=dict)
-    _loaded: list[Key] = field(default_factory=list)  # the keys of _rows in the order they came
+    looked: dict[kernel_model.Key, kernel_model.Position] = field(default_factory=dict)
+    _fetched: set[kernel_model.Key] = field(default_factory=set)
+    _rows: dict[kernel_model.Key, _Row] = field(default_factory=dict)
+    _loaded: list[kernel_model.Key] = field(
+        default_factory=list
+    )  # the keys of _rows in the order they came
     _indexes: dict[str, None] = field(default_factory=dict)  # written by the facts, in order
     _row_cost: int = 0
     _slot_bytes: int = 0  # of the facts
 
     # ── rows in ──
 
-    def fetch(self, keys: Iterable[Key]) -> None:
+    def fetch(self, keys: Iterable[kernel_model.Key]) -> None:
         """Read the rows that are not known yet, in one go."""
         rows, known = self._rows, self.known
         unread = [key for key in keys if key not in rows and key not in known]
@@ -134,7 +112,7 @@ class CommitBuilder:
                 known[key] = self._decoded(key, record)
             self._fetched.update(unread)
 
-    def row(self, key: Key) -> Any:
+    def row(self, key: kernel_model.Key) -> Any:
         """The row as the facts added so far leave it, None where there is none. The commit will
         demand that it did not move.
         """
@@ -149,7 +127,7 @@ class CommitBuilder:
         self.looked[key] = row.version
         return row.value
 
-    def demand_current(self, looked: Mapping[Key, Position]) -> None:
+    def demand_current(self, looked: Mapping[kernel_model.Key, kernel_model.Position]) -> None:
         """That rows which the commit does not guard are as they were when they became known.
 
         What was fetched here is fresh already.
@@ -160,18 +138,20 @@ class CommitBuilder:
         doubtful = [k for k in looked if k not in self._fetched and k not in self._rows]
         records = self.get(*doubtful) if doubtful else ()
         for key, record in zip(doubtful, records, strict=True):
-            found = ABSENT if record is None else record.version
+            found = kernel_model.ABSENT if record is None else record.version
             if found != looked[key]:
-                raise VersionConflict(key.collection, key.id, looked[key], found)
+                raise errors.VersionConflict(key.collection, key.id, looked[key], found)
 
-    def _load(self, key: Key, row: _Row) -> None:
+    def _load(self, key: kernel_model.Key, row: _Row) -> None:
         self._rows[key] = row
         self._loaded.append(key)
         self._row_cost += self.folds.row_costs[key.collection]
 
-    def _decoded(self, key: Key, record: Record | None) -> tuple[Position, Any]:
+    def _decoded(
+        self, key: kernel_model.Key, record: kernel_model.Record | None
+    ) -> tuple[kernel_model.Position, Any]:
         if record is None:
-            return ABSENT, None
+            return kernel_model.ABSENT, None
         model = self.folds.schema.collection(key.collection).model
         return record.version, codec.decode(record.data, model)
 
@@ -179,11 +159,11 @@ class CommitBuilder:
 
     def decide(
         self,
-        item: Slice,
+        item: slices.Slice,
         command: Struct,
         at: datetime,
-        meta: Meta | None = None,
-        keys: tuple[Key, ...] | None = None,
+        meta: kernel_model.Meta | None = None,
+        keys: tuple[kernel_model.Key, ...] | None = None,
     ) -> tuple[tuple[Struct, ...], bytes]:
         """Let a slice that starts from rows decide on them, and add its facts; they and its answer.
 
@@ -216,7 +196,7 @@ class CommitBuilder:
             for value in values:
                 self._unfold(value, at, call)
 
-    def spend(self, keys: Iterable[Key]) -> None:
+    def spend(self, keys: Iterable[kernel_model.Key]) -> None:
         """Remove kept rows that were read, a lease for one, in the commit of the facts."""
         with self._whole() as call:
             for key in keys:
@@ -225,7 +205,7 @@ class CommitBuilder:
                 if self.row(key) is not None:
                     self._change(key, None, call)
 
-    def _whole(self, meta: Meta | None = None) -> _Call:
+    def _whole(self, meta: kernel_model.Meta | None = None) -> _Call:
         """A block that is kept as a whole or not at all."""
         self.looked = {}
         return _Call(
@@ -245,18 +225,29 @@ class CommitBuilder:
         pack_cost_max = self.pack_cost_max
         if pack_cost_max is None:
             return
-        facts = slots(self._slot_bytes - call.slot_bytes) + 2 * len(call.filed)
+        facts = kernel_model.slots(self._slot_bytes - call.slot_bytes) + 2 * len(call.filed)
         costs = self.folds.row_costs
-        if facts + self.folds.row_cost_max * len(self.looked) + call.intended_cost > COST_MAX:
+        if (
+            facts + self.folds.row_cost_max * len(self.looked) + call.intended_cost
+            > kernel_model.COST_MAX
+        ):
             rows = sum([costs[key.collection] for key in self.looked])
-            at_most("storage items of a report", facts + rows + call.intended_cost, COST_MAX)
-        at_most("facts of a report", len(self.facts) - call.facts, FACTS_MAX)
+            kernel_model.at_most(
+                "storage items of a report",
+                facts + rows + call.intended_cost,
+                kernel_model.COST_MAX,
+            )
+        kernel_model.at_most(
+            "facts of a report", len(self.facts) - call.facts, kernel_model.FACTS_MAX
+        )
         if not call.facts:
             return
         if (cost := self.cost()) > pack_cost_max:
             raise PackFull("storage items of a pack", cost, pack_cost_max)
-        if len(self.facts) > facts_max(pack_cost_max):
-            raise PackFull("facts of a pack", len(self.facts), facts_max(pack_cost_max))
+        if len(self.facts) > kernel_model.facts_max(pack_cost_max):
+            raise PackFull(
+                "facts of a pack", len(self.facts), kernel_model.facts_max(pack_cost_max)
+            )
 
     def undo(self, call: _Call) -> None:
         """Return to where the call began."""
@@ -285,91 +276,100 @@ class CommitBuilder:
                 continue
             follow_ups += len(caused)
             if follow_ups > FOLLOW_UPS_MAX:
-                raise LimitExceeded("follow-ups of a fact", follow_ups, FOLLOW_UPS_MAX)
+                raise errors.LimitExceeded("follow-ups of a fact", follow_ups, FOLLOW_UPS_MAX)
             waiting += reversed(caused)
 
     def _append(self, value: Struct, call: _Call) -> None:
         vocabulary = self.folds.vocabulary
         fact = vocabulary.fact(value, call.meta)
         self.facts.append(fact)
-        self._slot_bytes += slot_bytes(fact)
+        self._slot_bytes += kernel_model.slot_bytes(fact)
         for index in vocabulary.indexes(fact):
             self._indexes.setdefault(index)
             call.filed.add(index)
 
     def _step(
-        self, fold: Fold, key: Key, value: Struct, at: datetime, call: _Call
+        self,
+        fold: kernel_folds.Fold,
+        key: kernel_model.Key,
+        value: Struct,
+        at: datetime,
+        call: _Call,
     ) -> Sequence[Struct]:
         old = self.row(key)
-        new, effects = step_row(fold, key.id, old, value, at)
+        new, effects = kernel_folds.step_row(fold, key.id, old, value, at)
         if new is not old and new != old:
             self._change(key, new, call)
         if not effects:
             return ()
         caused = []
         for effect in effects:
-            if isinstance(effect, WorkRow):
+            if isinstance(effect, kernel_folds.WorkRow):
                 self._intend(effect, call)
             else:
                 caused.append(effect)
         return caused
 
-    def _change(self, key: Key, value: Any, call: _Call) -> None:
+    def _change(self, key: kernel_model.Key, value: Any, call: _Call) -> None:
         row = self._rows[key]
         call.rows.setdefault(key, row)
         fact = len(self.facts) - 1
         born = fact if row.value is None else row.born
         self._rows[key] = _Row(row.version, value, fact, born, row.intended)
 
-    def _intend(self, intent: WorkRow, call: _Call) -> None:
+    def _intend(self, intent: kernel_folds.WorkRow, call: _Call) -> None:
         key = intent.key
         collection = self.folds.schema.collection(key.collection)
         assert collection.writers is Writers.KEPT, f"{key} is written by its fold, not by intents"
         if key not in self._rows:
-            self._load(key, _Row(ABSENT, None))
+            self._load(key, _Row(kernel_model.ABSENT, None))
         if self._rows[key].value is not None:
-            raise ConditionFailed(f"{key} exists already", collection=key.collection, id=key.id)
+            raise errors.ConditionFailed(
+                f"{key} exists already", collection=key.collection, id=key.id
+            )
         call.intended_cost += self.folds.row_costs[key.collection]
         self._change(key, intent.row, call)
         self._rows[key].intended = True
 
     # ── the commit out ──
 
-    def writes(self) -> tuple[Write, ...]:
+    def writes(self) -> tuple[kernel_model.Write, ...]:
         """The rows that changed, and a check of those that were only looked at: a step that left
         its row alone decided on it too.
         """
-        writes: list[Write] = []
+        writes: list[kernel_model.Write] = []
         for key, row in self._rows.items():
             if row.fact is None or (row.value is None and not row.stored):
-                writes.append(Check(key, row.version))
+                writes.append(kernel_model.Check(key, row.version))
             elif row.value is None:
-                writes.append(Delete(key, row.version, row.fact))
+                writes.append(kernel_model.Delete(key, row.version, row.fact))
             else:
                 data = codec.encode(row.value)
-                writes.append(Put(key, data, row.version, row.fact, row.born))
+                writes.append(kernel_model.Put(key, data, row.version, row.fact, row.born))
         return tuple(writes)
 
-    def pins(self) -> tuple[Check, ...]:
+    def pins(self) -> tuple[kernel_model.Check, ...]:
         """Checks of all that the last call and what stands here looked at, to prove a refusal."""
         stored = {key: row.version for key, row in self._rows.items()} | self.looked
-        return tuple(Check(key, version) for key, version in stored.items())
+        return tuple(kernel_model.Check(key, version) for key, version in stored.items())
 
-    def intends(self, key: Key) -> bool:
+    def intends(self, key: kernel_model.Key) -> bool:
         """Whether the commit makes this row for a worker."""
         row = self._rows.get(key)
         return row is not None and row.intended
 
     def cost(self) -> int:
         """At most this many storage items (``Schema.cost``), known at once at any moment."""
-        return slots(self._slot_bytes) + 2 * len(self._indexes) + self._row_cost
+        return kernel_model.slots(self._slot_bytes) + 2 * len(self._indexes) + self._row_cost
 
-    def commit(self, basis: Commit, once: CommitKey | None = None) -> Commit:
+    def commit(
+        self, basis: kernel_model.Commit, once: kernel_model.CommitKey | None = None
+    ) -> kernel_model.Commit:
         """The facts and rows as one commit on the basis of what was read to decide them."""
-        return Commit(
+        return kernel_model.Commit(
             basis.at, basis.meta, tuple(self.facts), basis.boundaries, self.writes(), once
         )
 
-    def settled(self, first: Position) -> Rows:
+    def settled(self, first: kernel_model.Position) -> Rows:
         """The rows as they are after the commit landed at ``first``, for the next ``known``."""
         return {key: (row.settled(first), row.value) for key, row in self._rows.items()}

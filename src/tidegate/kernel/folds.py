@@ -17,21 +17,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from tidegate.errors import (
-    InvalidDefinition,
-)
+from tidegate import errors
+from tidegate.kernel import model, store, vocabulary
 from tidegate.kernel.collections import Collection, Writers
-from tidegate.kernel.model import (
-    Key,
-)
-from tidegate.kernel.store import Schema
-from tidegate.kernel.vocabulary import Vocabulary
 
 
 class WorkRow(Struct, frozen=True):
     """Work for a worker: a row of a kept collection, created in the same commit."""
 
-    key: Key
+    key: model.Key
     row: Struct
 
 
@@ -63,9 +57,9 @@ class Folds:
         InvalidDefinition: a collection with two folds or none that may write it, unknown facts.
     """
 
-    def __init__(self, schema: Schema, folds: Sequence[Fold]) -> None:
+    def __init__(self, schema: store.Schema, folds: Sequence[Fold]) -> None:
         self.schema = schema
-        self.vocabulary: Vocabulary = schema.vocabulary
+        self.vocabulary: vocabulary.Vocabulary = schema.vocabulary
         self.folds = tuple(folds)
         # What a row costs at most when it is written: itself, and its entries before and after.
         self.row_costs = {
@@ -77,36 +71,38 @@ class Folds:
         for fold in self.folds:
             name = fold.collection.name
             if schema.collections.get(name) is not fold.collection:
-                raise InvalidDefinition(f"the fold of {name} writes a collection unknown here")
+                raise errors.InvalidDefinition(
+                    f"the fold of {name} writes a collection unknown here"
+                )
             if fold.collection.writers is not Writers.FOLDED:
-                raise InvalidDefinition(f"{name} is kept, so no fold may write it")
+                raise errors.InvalidDefinition(f"{name} is kept, so no fold may write it")
             if name in written:
-                raise InvalidDefinition(f"{name} has two folds; one is its only writer")
+                raise errors.InvalidDefinition(f"{name} has two folds; one is its only writer")
             written.add(name)
             for struct in fold.reads:
                 if struct.__name__ not in self.vocabulary.types:
-                    raise InvalidDefinition(f"the fold of {name} reads {struct.__name__}")
+                    raise errors.InvalidDefinition(f"the fold of {name} reads {struct.__name__}")
                 known = self._by_type.get(struct.__name__, ())
                 self._by_type[struct.__name__] = (*known, fold)
         unwritten = {
             name for name, item in schema.collections.items() if item.writers is Writers.FOLDED
         } - written
         if unwritten:
-            raise InvalidDefinition(f"no fold writes {sorted(unwritten)}")
+            raise errors.InvalidDefinition(f"no fold writes {sorted(unwritten)}")
 
     def of(self, fact_type: str) -> tuple[Fold, ...]:
         """The folds that read facts of this type, in their order."""
         return self._by_type.get(fact_type, ())
 
-    def steps(self, value: Struct) -> list[tuple[Fold, Key]]:
+    def steps(self, value: Struct) -> list[tuple[Fold, model.Key]]:
         """The folds that this fact goes through, each with a row that it steps, in their order."""
         return [
-            (fold, Key(fold.collection.name, id))
+            (fold, model.Key(fold.collection.name, id))
             for fold in self._by_type.get(type(value).__name__, ())
             for id in fold.ids(value)
         ]
 
-    def keys(self, value: Struct) -> tuple[Key, ...]:
+    def keys(self, value: Struct) -> tuple[model.Key, ...]:
         """The rows that this fact steps, apart from those of its follow-ups."""
         return tuple([key for _, key in self.steps(value)])
 

@@ -7,8 +7,7 @@ from hashlib import sha256
 from msgspec import Struct
 
 from tidegate.errors import IdempotencyMismatch
-from tidegate.kernel import codec
-from tidegate.kernel.model import CommitKey, Receipt
+from tidegate.kernel import codec, model
 from tidegate.kernel.store import Store
 
 
@@ -18,7 +17,7 @@ def digest(actor: str, route: str, asked: Struct) -> bytes:
     return sha256(b"".join(len(part).to_bytes(8) + part for part in parts)).digest()
 
 
-def earlier_receipt(store: Store, once: CommitKey) -> Receipt | None:
+def earlier_receipt(store: Store, once: model.CommitKey) -> model.Receipt | None:
     """The receipt of the first copy of this request; None: there was none.
 
     Raises:

@@ -15,35 +15,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
-from tidegate.errors import (
-    AttemptsExhausted,
-    InvalidDefinition,
-    InvalidInput,
-    LeaseHeld,
-    LeaseLost,
-    Unavailable,
-    Unknown,
-    VersionConflict,
-)
-from tidegate.kernel import codec
+from tidegate import errors
+from tidegate.kernel import codec, model
 from tidegate.kernel.collections import Collection
-from tidegate.kernel.model import (
-    ABSENT,
-    ID_BYTES_MAX,
-    Check,
-    Commit,
-    Delete,
-    Key,
-    Position,
-    Put,
-    Receipt,
-    Record,
-    check_text,
-    check_time,
-)
 from tidegate.kernel.records.write_policy import Guarding
 from tidegate.kernel.store import Store
 
@@ -66,24 +42,24 @@ class Lease(Struct, frozen=True, omit_defaults=True):
 LEASES: Final = Collection("leases", Lease)
 
 
-def leader_key(job: str) -> Key:
+def leader_key(job: str) -> model.Key:
     """The row of the lease by which one process leads a job; its commits check it."""
-    return Key(LEASES.name, f"leader/{job}")
+    return model.Key(LEASES.name, f"leader/{job}")
 
 
 class HeldLease(Struct, frozen=True):
     """What its holder knows about a lease. After a renewal the older one is void."""
 
-    key: Key
+    key: model.Key
     token: str
     expires_at: datetime
-    number: Position
+    number: model.Position
 
 
 # ── rules, on the row that was read ───────────────────────────────────────────────────────────────
 
 
-def is_free(record: Record | None, now: datetime) -> bool:
+def is_free(record: model.Record | None, now: datetime) -> bool:
     """Whether anybody may take the lease. One that never expires is not free."""
     if record is None:
         return True
@@ -92,7 +68,7 @@ def is_free(record: Record | None, now: datetime) -> bool:
 
 
 def is_held(
-    record: Record | None, token: str, now: datetime, number: Position | None = None
+    record: model.Record | None, token: str, now: datetime, number: model.Position | None = None
 ) -> bool:
     """Whether this token holds the lease; with a number, whether in this very acquisition."""
     if record is None:
@@ -104,67 +80,90 @@ def is_held(
 
 
 def take(
-    key: Key, record: Record | None, *, token: str, now: datetime, seconds: float, owner: str = ""
-) -> Put:
+    key: model.Key,
+    record: model.Record | None,
+    *,
+    token: str,
+    now: datetime,
+    seconds: float,
+    owner: str = "",
+) -> model.Put:
     """The write that acquires it. Raises: LeaseHeld, InvalidInput."""
     expires_at = _expiry(key, token, now, seconds)
     if record is not None and not is_free(record, now):
         why = "is held"
         if codec.decode(record.data, Lease).lease_expires_at is None:
             why = "has a row without an expiry; delete it by raw access to free the lease"
-        raise LeaseHeld(f"the lease {key} {why}", collection=key.collection, id=key.id)
+        raise errors.LeaseHeld(f"the lease {key} {why}", collection=key.collection, id=key.id)
     lease = Lease(token, expires_at, owner)
-    return Put(key, codec.encode(lease), ABSENT if record is None else record.version)
+    return model.Put(key, codec.encode(lease), model.ABSENT if record is None else record.version)
 
 
 def prolong(
-    key: Key,
-    record: Record | None,
+    key: model.Key,
+    record: model.Record | None,
     *,
     token: str,
     now: datetime,
     seconds: float,
-    number: Position | None = None,
-) -> Put:
+    number: model.Position | None = None,
+) -> model.Put:
     """The write that renews it, from now on. Raises: LeaseLost, InvalidInput."""
     expires_at = _expiry(key, token, now, seconds)
     found = demand(key, record, token=token, now=now, number=number)
-    lease = replace(codec.decode(found.data, Lease), lease_expires_at=expires_at)
-    return Put(key, codec.encode(lease), found.version)
+    lease = structs.replace(codec.decode(found.data, Lease), lease_expires_at=expires_at)
+    return model.Put(key, codec.encode(lease), found.version)
 
 
 def spend(
-    key: Key, record: Record | None, *, token: str, now: datetime, number: Position | None = None
-) -> Delete:
+    key: model.Key,
+    record: model.Record | None,
+    *,
+    token: str,
+    now: datetime,
+    number: model.Position | None = None,
+) -> model.Delete:
     """The write that lets a commit land only under the lease, and gives it back. Raises: LeaseLost.
 
     It is the only action on the row: DynamoDB takes one per item, so the proof is the deletion.
     """
-    return Delete(key, demand(key, record, token=token, now=now, number=number).version)
+    return model.Delete(key, demand(key, record, token=token, now=now, number=number).version)
 
 
 def keep(
-    key: Key, record: Record | None, *, token: str, now: datetime, number: Position | None = None
-) -> Check:
+    key: model.Key,
+    record: model.Record | None,
+    *,
+    token: str,
+    now: datetime,
+    number: model.Position | None = None,
+) -> model.Check:
     """The guard that lets a commit land only under the lease, which goes on. Raises: LeaseLost."""
-    return Check(key, demand(key, record, token=token, now=now, number=number).version)
+    return model.Check(key, demand(key, record, token=token, now=now, number=number).version)
 
 
 def demand(
-    key: Key, record: Record | None, *, token: str, now: datetime, number: Position | None = None
-) -> Record:
+    key: model.Key,
+    record: model.Record | None,
+    *,
+    token: str,
+    now: datetime,
+    number: model.Position | None = None,
+) -> model.Record:
     """The row, if this token holds it. Raises: LeaseLost."""
     if record is None or not is_held(record, token, now, number):
-        raise LeaseLost(f"the lease {key} is not yours", collection=key.collection, id=key.id)
+        raise errors.LeaseLost(
+            f"the lease {key} is not yours", collection=key.collection, id=key.id
+        )
     return record
 
 
-def _expiry(key: Key, token: str, now: datetime, seconds: float) -> datetime:
-    check_text("the key of a lease", key.id, ID_BYTES_MAX)
-    check_text("the token of a lease", token, TOKEN_BYTES_MAX)
-    check_time("the time of a lease", now)
+def _expiry(key: model.Key, token: str, now: datetime, seconds: float) -> datetime:
+    model.check_text("the key of a lease", key.id, model.ID_BYTES_MAX)
+    model.check_text("the token of a lease", token, TOKEN_BYTES_MAX)
+    model.check_time("the time of a lease", now)
     if type(seconds) not in (int, float) or not RESOLUTION <= seconds <= LEASE_SECONDS_MAX:
-        raise InvalidInput(
+        raise errors.InvalidInput(
             f"a lease lasts {RESOLUTION} … {LEASE_SECONDS_MAX} seconds, found {seconds!r}"
         )
     return now + timedelta(seconds=seconds)
@@ -183,7 +182,7 @@ class Leases:
     def __init__(self, store: Store, collection: str = LEASES.name) -> None:
         declared = store.schema.collection(collection)
         if declared.model is not Lease or declared.guarding is not Guarding.PLAIN:
-            raise InvalidDefinition(f"{collection} must keep plain, mutable rows of Lease")
+            raise errors.InvalidDefinition(f"{collection} must keep plain, mutable rows of Lease")
         self._store = store
         self._collection = collection
 
@@ -196,7 +195,7 @@ class Leases:
             write = take(key, self.find(id), token=token, now=now, seconds=seconds, owner=owner)
             if (held := self._held(write, now)) is not None:
                 return held
-        raise AttemptsExhausted(f"the lease {key} did not hold still")
+        raise errors.AttemptsExhausted(f"the lease {key} did not hold still")
 
     def renew(
         self,
@@ -205,7 +204,7 @@ class Leases:
         *,
         now: datetime,
         seconds: float,
-        number: Position | None = None,
+        number: model.Position | None = None,
     ) -> HeldLease:
         """Hold it until ``seconds`` from now, under a new number.
 
@@ -219,38 +218,38 @@ class Leases:
             )
             if (held := self._held(write, now)) is not None:
                 return held
-        raise AttemptsExhausted(f"the lease {key} did not hold still")
+        raise errors.AttemptsExhausted(f"the lease {key} did not hold still")
 
     def release(self, id: str, token: str, *, now: datetime) -> bool:
         """Give it back if it is still yours, expired or not. Best effort: else it expires."""
-        check_text("the token of a lease", token, TOKEN_BYTES_MAX)
+        model.check_text("the token of a lease", token, TOKEN_BYTES_MAX)
         try:
             record = self.find(id)
             if record is None or codec.decode(record.data, Lease).lease_token != token:
                 return False
             (outcome,) = self._store.commit(
-                Commit(now, writes=(Delete(record.key, record.version),))
+                model.Commit(now, writes=(model.Delete(record.key, record.version),))
             )
-        except (Unavailable, Unknown):
+        except (errors.Unavailable, errors.Unknown):
             return False
-        return isinstance(outcome, Receipt)
+        return isinstance(outcome, model.Receipt)
 
-    def find(self, id: str) -> Record | None:
+    def find(self, id: str) -> model.Record | None:
         """The row of the lease, held or not."""
         (record,) = self._store.get(self._key(id))
         return record
 
-    def _key(self, id: str) -> Key:
-        check_text("the key of a lease", id, ID_BYTES_MAX)
-        return Key(self._collection, id)
+    def _key(self, id: str) -> model.Key:
+        model.check_text("the key of a lease", id, model.ID_BYTES_MAX)
+        return model.Key(self._collection, id)
 
-    def _held(self, write: Put, now: datetime) -> HeldLease | None:
+    def _held(self, write: model.Put, now: datetime) -> HeldLease | None:
         """The lease as the commit made it; None if the row moved since it was read."""
         lease = codec.decode(write.data, Lease)
         assert lease.lease_expires_at is not None, "it was just set"
-        (outcome,) = self._store.commit(Commit(now, writes=(write,)))
-        if isinstance(outcome, VersionConflict):
+        (outcome,) = self._store.commit(model.Commit(now, writes=(write,)))
+        if isinstance(outcome, errors.VersionConflict):
             return None
-        if not isinstance(outcome, Receipt):
+        if not isinstance(outcome, model.Receipt):
             raise outcome
         return HeldLease(write.key, lease.lease_token, lease.lease_expires_at, outcome.first)

@@ -15,8 +15,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final
 
-from msgspec import Struct
-from msgspec.structs import astuple
+from msgspec import Struct, structs
 
 from tidegate.errors import InvalidInput, LimitExceeded, UnfencedQuery
 
@@ -283,7 +282,7 @@ def fact_bytes(fact: Fact) -> int:
     own = 0
     if fact.meta is not None:
         try:
-            own = _size(astuple(fact.meta))
+            own = _size(structs.astuple(fact.meta))
         except (TypeError, UnicodeEncodeError):
             own = meta_bytes(fact.meta)  # it is wrong: to be told how
     return len(fact.body) + _size(fact.tags) + own
@@ -400,7 +399,7 @@ def _plain_size(tags: tuple[str, ...]) -> int:
 def meta_bytes(meta: Meta) -> int:
     """Bytes of its members. Raises: InvalidInput, LimitExceeded."""
     size = 0
-    for text in astuple(meta):
+    for text in structs.astuple(meta):
         if not isinstance(text, str):
             raise InvalidInput(f"a member of meta must be str, found {type(text).__name__}")
         at_most("bytes of a member of meta", _utf8("meta", text), META_BYTES_MAX)

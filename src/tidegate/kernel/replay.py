@@ -14,30 +14,17 @@ from typing import Any
 from msgspec import Struct
 
 from tidegate.errors import StoreRefused, TidegateError, VersionConflict
-from tidegate.kernel import codec
-from tidegate.kernel.folds import Fold, Folds, Machine, WorkRow, step_row
-from tidegate.kernel.model import (
-    ABSENT,
-    ALL,
-    POSITION_MAX,
-    Commit,
-    Delete,
-    Event,
-    Fact,
-    Key,
-    Position,
-    Put,
-    Record,
-)
-from tidegate.kernel.store import FOLD_NUMBERS, FoldNumber, Store, row_pages, rows
+from tidegate.kernel import codec, folds as kernel_folds, model, store as kernel_store
 
 PAGE = 1_000
 VERIFY_ROUNDS_MAX = 10
 
-UNDER_WAY = Key(FOLD_NUMBERS.name, "(rebuild)")  # there while rows may be half of them anew
+UNDER_WAY = model.Key(
+    kernel_store.FOLD_NUMBERS.name, "(rebuild)"
+)  # there while rows may be half of them anew
 
 
-Numbered = tuple[Fold, Record | None]  # the row of its number
+Numbered = tuple[kernel_folds.Fold, model.Record | None]  # the row of its number
 
 
 class Difference(Struct, frozen=True):
@@ -57,19 +44,24 @@ class Replay:
     """
 
     def __init__(
-        self, folds: Folds, only: tuple[Fold, ...] | None = None, settled: Position = 0
+        self,
+        folds: kernel_folds.Folds,
+        only: tuple[kernel_folds.Fold, ...] | None = None,
+        settled: model.Position = 0,
     ) -> None:
         self._folds = folds
         self._settled = settled
         self._only = None if only is None else {fold.collection.name for fold in only}
         self._awaited: deque[Struct] = deque()
-        self.position: Position = 0
+        self.position: model.Position = 0
         self.at = datetime(1970, 1, 1, tzinfo=UTC)  # of the newest event
-        self.rows: dict[Key, Record] = {}
-        self._values: dict[Key, Any] = {}
+        self.rows: dict[model.Key, model.Record] = {}
+        self._values: dict[model.Key, Any] = {}
         self.differences: list[Difference] = []
 
-    def follow(self, store: Store, *, upto: Position = POSITION_MAX) -> int:
+    def follow(
+        self, store: kernel_store.Store, *, upto: model.Position = model.POSITION_MAX
+    ) -> int:
         """Fold what the feed has beyond the last position; how many events that were."""
         count = 0
         while self.position < upto:
@@ -83,7 +75,7 @@ class Replay:
                 break  # the end as it was now; on a live store there is always more
         return count
 
-    def step(self, event: Event) -> None:
+    def step(self, event: model.Event) -> None:
         """Fold one event, and compare it with the follow-up that its cause called for."""
         self.position, self.at = event.position, event.at
         value = self._folds.vocabulary.value(event)
@@ -97,11 +89,13 @@ class Replay:
         if self._only is None and event.position > self._settled:
             self._awaited.extendleft(reversed(caused))
 
-    def _fold(self, fold: Fold, id: str, value: Struct, event: Event) -> list[Struct]:
-        key = Key(fold.collection.name, id)
+    def _fold(
+        self, fold: kernel_folds.Fold, id: str, value: Struct, event: model.Event
+    ) -> list[Struct]:
+        key = model.Key(fold.collection.name, id)
         old = self._values.get(key)
         try:
-            new, effects = step_row(fold, id, old, value, event.at)
+            new, effects = kernel_folds.step_row(fold, id, old, value, event.at)
         except TidegateError as error:
             self.differences.append(
                 Difference(str(key), "refused fact in the log", "", f"{event.position} {error}")
@@ -109,25 +103,25 @@ class Replay:
             return []
         if new is not old and new != old:
             self._store(key, new, event.position)
-        return [effect for effect in effects if not isinstance(effect, WorkRow)]
+        return [effect for effect in effects if not isinstance(effect, kernel_folds.WorkRow)]
 
-    def _store(self, key: Key, value: Any, position: Position) -> None:
+    def _store(self, key: model.Key, value: Any, position: model.Position) -> None:
         if value is None:
             del self._values[key], self.rows[key]
             return
         born = self.rows[key].born if key in self.rows else position
         self._values[key] = value
-        self.rows[key] = Record(key, position, born, b"")
+        self.rows[key] = model.Record(key, position, born, b"")
 
-    def record(self, key: Key) -> Record:
+    def record(self, key: model.Key) -> model.Record:
         """The row with its bytes; encoded only now, because most rows change many times."""
         row = self.rows[key]
-        return Record(key, row.version, row.born, codec.encode(self._values[key]))
+        return model.Record(key, row.version, row.born, codec.encode(self._values[key]))
 
-    def _compare(self, awaited: Struct, value: Struct, event: Event) -> None:
+    def _compare(self, awaited: Struct, value: Struct, event: model.Event) -> None:
         wanted = self._folds.vocabulary.fact(awaited)
         # A fact of an older schema has other bytes; brought to the newest it is the same value.
-        altered = wanted.schema == event.schema and wanted != Fact(
+        altered = wanted.schema == event.schema and wanted != model.Fact(
             event.kind, event.type, event.schema, event.tags, event.body
         )
         if awaited != value or altered:
@@ -149,7 +143,7 @@ class Replay:
         ]
 
 
-def differences(store: Store, folds: Folds) -> list[Difference]:
+def differences(store: kernel_store.Store, folds: kernel_folds.Folds) -> list[Difference]:
     """Replay the log and compare every folded row byte for byte, stamps included.
 
     The store may be live: a row that is ahead of the replay is compared when the replay stands
@@ -163,16 +157,16 @@ def differences(store: Store, folds: Folds) -> list[Difference]:
     return [*replay.differences, *replay.missing_follow_ups(), *found]
 
 
-def _renumbered(store: Store, folds: Folds) -> Position:
+def _renumbered(store: kernel_store.Store, folds: kernel_folds.Folds) -> model.Position:
     """Where some machine last got another number; 0 if none did since the log began."""
-    machines = [fold for fold in folds.folds if isinstance(fold, Machine)]
+    machines = [fold for fold in folds.folds if isinstance(fold, kernel_folds.Machine)]
     keys = [_number_key(fold) for fold in machines]
     return max((record.version for record in _get(store, keys) if record is not None), default=0)
 
 
-def _compared(store: Store, collection: str, replay: Replay) -> Iterator[Difference]:
+def _compared(store: kernel_store.Store, collection: str, replay: Replay) -> Iterator[Difference]:
     seen: set[str] = set()
-    for page in row_pages(store, collection):
+    for page in kernel_store.row_pages(store, collection):
         seen.update(record.key.id for record in page)
         yield from _compared_rows(store, page, replay)
     missing = [k for k in replay.rows if k.collection == collection and k.id not in seen]
@@ -191,7 +185,9 @@ def _compared(store: Store, collection: str, replay: Replay) -> Iterator[Differe
         yield Difference(str(key), "missing row", replay.record(key).data.decode(), "")
 
 
-def _compared_rows(store: Store, records: Sequence[Record], replay: Replay) -> Iterator[Difference]:
+def _compared_rows(
+    store: kernel_store.Store, records: Sequence[model.Record], replay: Replay
+) -> Iterator[Difference]:
     """Rows that were read after the replay came to where it stands."""
     for record in sorted(records, key=lambda record: record.version):
         replay.follow(store, upto=record.version)
@@ -211,12 +207,14 @@ def _compared_rows(store: Store, records: Sequence[Record], replay: Replay) -> I
             )
 
 
-def _get(store: Store, keys: Sequence[Key]) -> Iterator[Record | None]:
+def _get(store: kernel_store.Store, keys: Sequence[model.Key]) -> Iterator[model.Record | None]:
     for start in range(0, len(keys), PAGE):
         yield from store.get(*keys[start : start + PAGE])
 
 
-def rebuild(store: Store, folds: Folds, *changed: Fold) -> int:
+def rebuild(
+    store: kernel_store.Store, folds: kernel_folds.Folds, *changed: kernel_folds.Fold
+) -> int:
     """Rebuild the rows of these folds, in one pass over the log; how many there are.
 
     Nothing else may write meanwhile. If it is broken off, the next start rebuilds all rows.
@@ -228,17 +226,21 @@ def rebuild(store: Store, folds: Folds, *changed: Fold) -> int:
     return len(replay.rows)
 
 
-def rebuild_all(store: Store, folds: Folds, at: datetime) -> int:
+def rebuild_all(store: kernel_store.Store, folds: kernel_folds.Folds, at: datetime) -> int:
     """Rebuild every row, and note whose they are; how many there are. As ``rebuild`` else."""
     return _rebuild_as(store, folds, _numbers(store, folds), at)
 
 
-def changed_folds(store: Store, folds: Folds) -> tuple[Fold, ...]:
+def changed_folds(
+    store: kernel_store.Store, folds: kernel_folds.Folds
+) -> tuple[kernel_folds.Fold, ...]:
     """The folds whose rows were made by another number of them, by none, or half. Cheap."""
     return tuple(fold for fold, _ in _changed(store, folds))
 
 
-def rebuild_changed(store: Store, folds: Folds, at: datetime) -> tuple[str, ...]:
+def rebuild_changed(
+    store: kernel_store.Store, folds: kernel_folds.Folds, at: datetime
+) -> tuple[str, ...]:
     """Rebuild each collection whose fold has another number than the one that wrote it.
 
     To be called at a start, before anything else writes, by a process that is alone with the log.
@@ -249,21 +251,31 @@ def rebuild_changed(store: Store, folds: Folds, at: datetime) -> tuple[str, ...]
     return tuple(fold.collection.name for fold, _ in changed)
 
 
-def _rebuild_as(store: Store, folds: Folds, changed: Sequence[Numbered], at: datetime) -> int:
+def _rebuild_as(
+    store: kernel_store.Store, folds: kernel_folds.Folds, changed: Sequence[Numbered], at: datetime
+) -> int:
     replay = _made_anew(store, folds, tuple(fold for fold, _ in changed))
     _remember(store, [pair for pair in changed if not _is_of(*pair)], at)
     _end(store, at)
     return len(replay.rows)
 
 
-def _made_anew(store: Store, folds: Folds, changed: Sequence[Fold]) -> Replay:
+def _made_anew(
+    store: kernel_store.Store, folds: kernel_folds.Folds, changed: Sequence[kernel_folds.Fold]
+) -> Replay:
     """The replay whose rows were put in the place of those that there were."""
     replay = Replay(folds, only=tuple(changed))
     replay.follow(store)
     # A feed stops before a number whose writer died with it; a read waits until that is closed.
-    for event in store.read(ALL, after=replay.position).events:
+    for event in store.read(model.ALL, after=replay.position).events:
         replay.step(event)
-    _landed(store, Commit(replay.at, writes=(Put(UNDER_WAY, codec.encode(FoldNumber(0)), ABSENT),)))
+    _landed(
+        store,
+        model.Commit(
+            replay.at,
+            writes=(model.Put(UNDER_WAY, codec.encode(kernel_store.FoldNumber(0)), model.ABSENT),),
+        ),
+    )
     for fold in changed:
         name = fold.collection.name
         keys = [key for key in replay.rows if key.collection == name]
@@ -271,31 +283,33 @@ def _made_anew(store: Store, folds: Folds, changed: Sequence[Fold]) -> Replay:
     return replay
 
 
-def _end(store: Store, at: datetime) -> None:
+def _end(store: kernel_store.Store, at: datetime) -> None:
     """No row is half made any more."""
     for ending in _endings(store):
-        _landed(store, Commit(at, writes=(ending,)))
+        _landed(store, model.Commit(at, writes=(ending,)))
 
 
-def _endings(store: Store) -> list[Put | Delete]:
-    return [Delete(UNDER_WAY, mark.version) for mark in store.get(UNDER_WAY) if mark is not None]
+def _endings(store: kernel_store.Store) -> list[model.Put | model.Delete]:
+    return [
+        model.Delete(UNDER_WAY, mark.version) for mark in store.get(UNDER_WAY) if mark is not None
+    ]
 
 
-def _landed(store: Store, commit: Commit) -> None:
+def _landed(store: kernel_store.Store, commit: model.Commit) -> None:
     """Raises: what the store answers, but for that somebody did it already."""
     (result,) = store.commit(commit)
     if isinstance(result, TidegateError) and not isinstance(result, VersionConflict):
         raise result
 
 
-def _changed(store: Store, folds: Folds) -> list[Numbered]:
+def _changed(store: kernel_store.Store, folds: kernel_folds.Folds) -> list[Numbered]:
     numbers = _numbers(store, folds)
     if store.get(UNDER_WAY) != (None,):
         return numbers
     return [pair for pair in numbers if not _is_of(*pair)]
 
 
-def begin(store: Store, folds: Folds, at: datetime) -> None:
+def begin(store: kernel_store.Store, folds: kernel_folds.Folds, at: datetime) -> None:
     """Note the numbers of all folds in a log that has neither facts nor numbers.
 
     Others may do so at the same time: a number that somebody else noted first is left, and
@@ -307,24 +321,24 @@ def begin(store: Store, folds: Folds, at: datetime) -> None:
 
 
 def _remember(
-    store: Store, numbers: Sequence[Numbered], at: datetime, *, is_first: bool = False
+    store: kernel_store.Store, numbers: Sequence[Numbered], at: datetime, *, is_first: bool = False
 ) -> None:
     """Note the numbers. With the last one a rebuild is over: not before, or a program of the old
     numbers would take the new rows for its own.
     """
-    writes: list[list[Put | Delete]] = [
+    writes: list[list[model.Put | model.Delete]] = [
         [
-            Put(
+            model.Put(
                 _number_key(fold),
-                codec.encode(FoldNumber(fold.number)),
-                ABSENT if record is None else record.version,
+                codec.encode(kernel_store.FoldNumber(fold.number)),
+                model.ABSENT if record is None else record.version,
             )
         ]
         for fold, record in numbers
     ]
     for last in writes[-1:]:
         last += _endings(store)
-    results = store.commit(*(Commit(at, writes=tuple(group)) for group in writes))
+    results = store.commit(*(model.Commit(at, writes=tuple(group)) for group in writes))
     for (fold, _), result in zip(numbers, results, strict=True):
         if isinstance(result, VersionConflict) and (
             is_first or _is_of(fold, store.get(_number_key(fold))[0])
@@ -334,13 +348,15 @@ def _remember(
             raise result
 
 
-def _numbers(store: Store, folds: Folds) -> list[Numbered]:
+def _numbers(store: kernel_store.Store, folds: kernel_folds.Folds) -> list[Numbered]:
     """Each fold, and the row that says which number of it wrote its collection.
 
     Raises:
         StoreRefused: a newer program wrote them. Rows are never rebuilt by older rules.
     """
-    numbered = {record.key.id: record for record in rows(store, FOLD_NUMBERS.name)}
+    numbered = {
+        record.key.id: record for record in kernel_store.rows(store, kernel_store.FOLD_NUMBERS.name)
+    }
     numbered.pop(UNDER_WAY.id, None)
     found = [(fold, numbered.pop(fold.collection.name, None)) for fold in folds.folds]
     later = (fold.collection.name for fold, record in found if _is_newer(fold, record))
@@ -350,13 +366,16 @@ def _numbers(store: Store, folds: Folds) -> list[Numbered]:
     return found
 
 
-def _is_newer(fold: Fold, record: Record | None) -> bool:
-    return record is not None and codec.decode(record.data, FoldNumber).number > fold.number
+def _is_newer(fold: kernel_folds.Fold, record: model.Record | None) -> bool:
+    return (
+        record is not None
+        and codec.decode(record.data, kernel_store.FoldNumber).number > fold.number
+    )
 
 
-def _number_key(fold: Fold) -> Key:
-    return Key(FOLD_NUMBERS.name, fold.collection.name)
+def _number_key(fold: kernel_folds.Fold) -> model.Key:
+    return model.Key(kernel_store.FOLD_NUMBERS.name, fold.collection.name)
 
 
-def _is_of(fold: Fold, record: Record | None) -> bool:
-    return record is not None and record.data == codec.encode(FoldNumber(fold.number))
+def _is_of(fold: kernel_folds.Fold, record: model.Record | None) -> bool:
+    return record is not None and record.data == codec.encode(kernel_store.FoldNumber(fold.number))

@@ -14,24 +14,8 @@ from typing import Any
 from msgspec import Struct
 
 from tidegate.errors import InvalidDefinition, InvalidInput
-from tidegate.kernel import codec
+from tidegate.kernel import codec, index_rules, model, slices as kernel_slices, tags as kernel_tags
 from tidegate.kernel.clauses import DeclaredTypes, clause_fields
-from tidegate.kernel.index_rules import IndexRule
-from tidegate.kernel.model import (
-    ANY,
-    CLAUSES_MAX,
-    COMPOSITE_TAGS_MAX,
-    Clause,
-    Event,
-    Fact,
-    Match,
-    Meta,
-    Query,
-    at_most,
-    set_name,
-)
-from tidegate.kernel.slices import Slice
-from tidegate.kernel.tags import ALL_INDEX, Scope, tag_fields, tagging
 
 SHAPES_MAX = 4_096  # remembered forms of clauses
 FILED_MAX = 8_192  # remembered index names of facts, for types that are filed alike
@@ -80,15 +64,19 @@ class Vocabulary:
             that no clause can reach, a tag annotation on a consumed view.
     """
 
-    def __init__(self, types: Iterable[FactType], slices: Iterable[Slice] = ()) -> None:
+    def __init__(
+        self, types: Iterable[FactType], slices: Iterable[kernel_slices.Slice] = ()
+    ) -> None:
         self.types: dict[str, FactType] = {}
         for fact_type in types:
             if fact_type.name in self.types:
                 raise InvalidDefinition(f"fact type {fact_type.name} is declared twice")
             self.types[fact_type.name] = fact_type
             codec.prepare(fact_type.struct)
-        self._fields = {name: tag_fields(known.struct) for name, known in self.types.items()}
-        self._tagged = {name: tagging(found) for name, found in self._fields.items()}
+        self._fields = {
+            name: kernel_tags.tag_fields(known.struct) for name, known in self.types.items()
+        }
+        self._tagged = {name: kernel_tags.tagging(found) for name, found in self._fields.items()}
         self._scopes = {
             name: {tag.key: tag.scope for tag in found} for name, found in self._fields.items()
         }
@@ -115,7 +103,7 @@ class Vocabulary:
 
     # ── facts in, facts out ──
 
-    def fact(self, value: Struct, meta: Meta | None = None) -> Fact:
+    def fact(self, value: Struct, meta: model.Meta | None = None) -> model.Fact:
         """The fact as it will be stored; ``meta``, where it is not the commit's.
 
         Raises:
@@ -128,9 +116,9 @@ class Vocabulary:
         tags = self._tagged[name](value)
         body = codec.encode(value)
         codec.decode(body, known.struct)  # what cannot be read again is never written
-        return Fact(known.kind, name, known.schema, tags, body, meta)
+        return model.Fact(known.kind, name, known.schema, tags, body, meta)
 
-    def value(self, event: Event | Fact, struct: type[Struct] | None = None) -> Struct:
+    def value(self, event: model.Event | model.Fact, struct: type[Struct] | None = None) -> Struct:
         """The typed fact of an event, brought to its newest schema, or a view of it.
 
         Raises:
@@ -149,7 +137,7 @@ class Vocabulary:
 
     # ── indexes: the one answer to "what is found by what" ──
 
-    def indexes(self, fact: Fact | Event) -> tuple[str, ...]:
+    def indexes(self, fact: model.Fact | model.Event) -> tuple[str, ...]:
         """The index names under which this fact is filed. Raises: InvalidInput."""
         # Asked when a fact is made, when it is committed, and often again for its neighbours.
         asked = (self._alike.get(fact.type), fact.tags)
@@ -161,7 +149,7 @@ class Vocabulary:
             self._filed[asked] = filed
         return filed
 
-    def _file(self, fact: Fact | Event) -> tuple[str, ...]:
+    def _file(self, fact: model.Fact | model.Event) -> tuple[str, ...]:
         scopes = self._scopes.get(fact.type)
         if scopes is None:
             raise InvalidInput(f"fact type {fact.type} is not declared")
@@ -173,11 +161,11 @@ class Vocabulary:
                 )
         return self._index_rules[fact.type].filed(fact.tags, keys)
 
-    def index_rule(self, name: str) -> IndexRule:
+    def index_rule(self, name: str) -> index_rules.IndexRule:
         """By which rule facts of this declared type are filed."""
         return self._index_rules[name]
 
-    def index(self, clause: Clause) -> str | None:
+    def index(self, clause: model.Clause) -> str | None:
         """The index that serves and fences the clause, or None if only a scan can answer it.
 
         Raises:
@@ -185,11 +173,11 @@ class Vocabulary:
         """
         return self.served(clause)[0]
 
-    def fenced(self, clause: Clause) -> frozenset[str] | None:
+    def fenced(self, clause: model.Clause) -> frozenset[str] | None:
         """The types of the clause that can stand under its index; ANY stays ANY."""
         return self.served(clause)[1]
 
-    def served(self, clause: Clause) -> tuple[str | None, frozenset[str] | None]:
+    def served(self, clause: model.Clause) -> tuple[str | None, frozenset[str] | None]:
         """Index and types of the clause at once. Raises: InvalidInput."""
         tags = sorted(clause.tags)
         # Asked for every clause, worked out once for each shape.
@@ -202,38 +190,41 @@ class Vocabulary:
             self._shapes[shape] = served
         if served.tag is not None:
             return tags[served.tag], served.types
-        return set_name(tags) if served.composite else served.name, served.types
+        return model.set_name(tags) if served.composite else served.name, served.types
 
-    def _serve(self, clause: Clause, keys: tuple[str, ...]) -> _Served:
+    def _serve(self, clause: model.Clause, keys: tuple[str, ...]) -> _Served:
         self._check_known(clause, keys)
         if not keys:
-            ordered = clause.types is not ANY and all(
+            ordered = clause.types is not model.ANY and all(
                 self.types[name].global_order for name in clause.types
             )
-            return _Served(clause.types, name=ALL_INDEX if ordered else None)
-        if len(keys) > 1 and clause.match is Match.EXACT:
+            return _Served(clause.types, name=kernel_tags.ALL_INDEX if ordered else None)
+        if len(keys) > 1 and clause.match is model.Match.EXACT:
             return _Served(clause.types, composite=self._files(frozenset(keys), clause.types))
-        exact = clause.match is Match.EXACT
+        exact = clause.match is model.Match.EXACT
         key = next((key for key in sorted(keys) if exact or self._covers(key, clause)), None)
         if key is None:
             return _Served(clause.types)
         types = clause.types
-        if types is not ANY:
+        if types is not model.ANY:
             types = frozenset(name for name in types if self._declared.indexed(name, {key}))
         return _Served(types, tag=keys.index(key))
 
     def matches(
-        self, clause: Clause, event: Event | Fact, filed: Collection[str] | None = None
+        self,
+        clause: model.Clause,
+        event: model.Event | model.Fact,
+        filed: Collection[str] | None = None,
     ) -> bool:
         """Whether a read of the clause returns the event: the definition that engines speed up.
 
         ``filed`` are the indexes under which the event is; None: as we would file it.
         """
-        if clause.types is not ANY and event.type not in clause.types:
+        if clause.types is not model.ANY and event.type not in clause.types:
             return False
         if not clause.tags:
             return True
-        if clause.match is Match.CONTAINS:
+        if clause.match is model.Match.CONTAINS:
             return clause.tags.issubset(event.tags)
         if len(clause.tags) == 1:
             return next(iter(clause.tags)) in (self.indexes(event) if filed is None else filed)
@@ -241,26 +232,26 @@ class Vocabulary:
 
     # ── queries ──
 
-    def query(self, item: Slice, command: Struct) -> Query:
+    def query(self, item: kernel_slices.Slice, command: Struct) -> model.Query:
         """The clauses on which this command's decision depends.
 
         Raises:
             InvalidInput: the command gives no tag at all (only empty lists), or a bad tag value.
         """
-        clauses: dict[Clause, None] = {}
+        clauses: dict[model.Clause, None] = {}
         for planned in self._plans[item.name]:
             if planned.fields[0].many:
                 for tag in planned.fields[0].tags(command):
-                    clauses[Clause(planned.types, frozenset((tag,)))] = None
+                    clauses[model.Clause(planned.types, frozenset((tag,)))] = None
             else:
                 tags = frozenset(tag for found in planned.fields for tag in found.tags(command))
-                clauses[Clause(planned.types, tags)] = None
+                clauses[model.Clause(planned.types, tags)] = None
         if not clauses:
             raise InvalidInput(f"{item.name} depends on nothing: the command's lists are empty")
-        at_most("clauses of a query", len(clauses), CLAUSES_MAX)
-        return Query(tuple(clauses))
+        model.at_most("clauses of a query", len(clauses), model.CLAUSES_MAX)
+        return model.Query(tuple(clauses))
 
-    def guard(self, item: Slice, query: Query) -> Query | None:
+    def guard(self, item: kernel_slices.Slice, query: model.Query) -> model.Query | None:
         """What else a decision on an empty model depends on: the types it creates, in the
         partitions that the command names, so that of two first writers one conflicts (CB-13).
         """
@@ -275,15 +266,20 @@ class Vocabulary:
                 for tag in clause.tags:
                     if tag.partition(":")[0] == key:
                         created.setdefault(tag, set()).add(name)
-        clauses = tuple(Clause(frozenset(names), frozenset((t,))) for t, names in created.items())
-        return Query(clauses) if clauses else None
+        clauses = tuple(
+            model.Clause(frozenset(names), frozenset((t,))) for t, names in created.items()
+        )
+        return model.Query(clauses) if clauses else None
 
     # ── definition-time checks ──
 
     def _partition(self, name: str) -> str | None:
-        return next((tag.key for tag in self._fields[name] if tag.scope is Scope.PARTITION), None)
+        return next(
+            (tag.key for tag in self._fields[name] if tag.scope is kernel_tags.Scope.PARTITION),
+            None,
+        )
 
-    def _check_known(self, clause: Clause, keys: Iterable[str]) -> None:
+    def _check_known(self, clause: model.Clause, keys: Iterable[str]) -> None:
         for name in clause.types or ():
             if name not in self.types:
                 raise InvalidInput(f"event type {name!r} is not declared")
@@ -292,11 +288,11 @@ class Vocabulary:
             if key not in declared:
                 raise InvalidInput(f"unknown tag key {key!r}; known are {sorted(declared)}")
 
-    def _covers(self, key: str, clause: Clause) -> bool:
+    def _covers(self, key: str, clause: model.Clause) -> bool:
         """Whether every event that can match a contains clause is indexed under this key."""
-        wanted = self.types if clause.types is ANY else clause.types
+        wanted = self.types if clause.types is model.ANY else clause.types
         scopes = [self._scopes[name].get(key) for name in wanted]
-        return Scope.PLAIN not in scopes and any(scopes)
+        return kernel_tags.Scope.PLAIN not in scopes and any(scopes)
 
     def _check_facts(self) -> None:
         for name, found in self._fields.items():
@@ -304,31 +300,39 @@ class Vocabulary:
                 raise InvalidDefinition(f"{name} has several tags and no Partition() among them")
         for key in {key for scopes in self._scopes.values() for key in scopes}:
             carried = {name: scopes[key] for name, scopes in self._scopes.items() if key in scopes}
-            if {Scope.CROSS, Scope.PLAIN} <= set(carried.values()):
-                plain = sorted(n for n, scope in carried.items() if scope is Scope.PLAIN)
-                cross = sorted(n for n, scope in carried.items() if scope is Scope.CROSS)
+            if {kernel_tags.Scope.CROSS, kernel_tags.Scope.PLAIN} <= set(carried.values()):
+                plain = sorted(
+                    n for n, scope in carried.items() if scope is kernel_tags.Scope.PLAIN
+                )
+                cross = sorted(
+                    n for n, scope in carried.items() if scope is kernel_tags.Scope.CROSS
+                )
                 raise InvalidDefinition(
                     f"the scope of {key!r} disagrees: cross-partition on {cross}, "
                     f"plain on {plain}; declare Cross() or Untagged() on each"
                 )
 
-    def _file_composite(self, item: Slice) -> None:
+    def _file_composite(self, item: kernel_slices.Slice) -> None:
         for fields in clause_fields(item):
             keys = frozenset(tag.key for tag in fields)
             if len(keys) > 1:
-                at_most("tags of a composite", len(keys), COMPOSITE_TAGS_MAX)
+                model.at_most("tags of a composite", len(keys), model.COMPOSITE_TAGS_MAX)
                 read = {struct.__name__ for struct in item.reads} & set(self.types)
                 types = frozenset(name for name in read if self._may_carry(name, keys))
                 self.composites[keys] = self.composites.get(keys, frozenset()) | types
 
-    def _index_rule(self, name: str) -> IndexRule:
-        indexed = (tag.key for tag in self._fields[name] if tag.scope is not Scope.PLAIN)
+    def _index_rule(self, name: str) -> index_rules.IndexRule:
+        indexed = (
+            tag.key for tag in self._fields[name] if tag.scope is not kernel_tags.Scope.PLAIN
+        )
         sets = (tuple(sorted(keys)) for keys, types in self.composites.items() if name in types)
-        return IndexRule(tuple(sorted(indexed)), tuple(sorted(sets)), self.types[name].global_order)
+        return index_rules.IndexRule(
+            tuple(sorted(indexed)), tuple(sorted(sets)), self.types[name].global_order
+        )
 
     def _alike_filed(self) -> dict[str, int]:
         """A number for each type: facts of types with one number are filed alike."""
-        rules: dict[tuple[IndexRule, frozenset[str]], int] = {}
+        rules: dict[tuple[index_rules.IndexRule, frozenset[str]], int] = {}
         found = {}
         for name, index_rule in self._index_rules.items():
             found[name] = rules.setdefault((index_rule, frozenset(self._scopes[name])), len(rules))
@@ -337,7 +341,7 @@ class Vocabulary:
     def _files(self, keys: frozenset[str], types: frozenset[str] | None) -> bool:
         """Whether every event that can have exactly these keys is filed under its exact set."""
         filed = self.composites.get(keys, frozenset())
-        wanted = self.types if types is ANY else types
+        wanted = self.types if types is model.ANY else types
         return bool(filed) and all(name in filed for name in wanted if self._may_carry(name, keys))
 
     def _may_carry(self, name: str, keys: frozenset[str]) -> bool:

@@ -14,32 +14,13 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol
 
-from tidegate.domain.hosts import agent_side
-from tidegate.domain.hosts.effects import Effect, FireRollbackTo, FireSwitch, ResetProbeCache
-from tidegate.domain.hosts.facts import (
-    ActivationCompleted,
-    ActivationDeferred,
-    ActivationFailed,
-    ActivationStarted,
-    AgentEvent,
-    DispatchAck,
-    DispatchReject,
-    ProbeDeclared,
-    ProbeFailureFirst,
-    ProbeObservedFirst,
-    ProbeResult,
-    ProbeTopologyDeclared,
-    RollbackComplete,
-    RollbackFailed,
-)
-from tidegate.domain.hosts.rows import HostRecord, QueuedDispatch
-from tidegate.domain.hosts.states import HostState, ProbeMode, ProbeStatus
+from tidegate.domain.hosts import agent_side, effects as host_effects, facts, rows, states
 from tidegate.errors import Refused, TidegateError
 from tidegate.simulate.rates import Rates
 
 PROBES = (
-    ProbeDeclared("http", "http", ProbeMode.ENFORCE),
-    ProbeDeclared("disk", "exec", ProbeMode.OBSERVE),
+    facts.ProbeDeclared("http", "http", states.ProbeMode.ENFORCE),
+    facts.ProbeDeclared("disk", "exec", states.ProbeMode.OBSERVE),
 )
 TICK_SECONDS_MAX = 60.0
 FLAP_SECONDS = 30.0
@@ -60,8 +41,8 @@ class AgentEnvironment(Protocol):
 class JournalEntry:
     """A report in the journal, and the twin as it was before it."""
 
-    event: AgentEvent
-    before: HostRecord
+    event: facts.AgentEvent
+    before: rows.HostRecord
 
 
 @dataclass(slots=True)
@@ -92,7 +73,7 @@ class SimulatedAgent:
     base: str = ""  # what runs before anything of ours; empty: nothing
     doomed: bool = False  # its probes fail, whatever it is given
     running: dict[str, str] = field(default_factory=dict)  # channel → closure
-    twins: dict[str, HostRecord] = field(default_factory=dict)
+    twins: dict[str, rows.HostRecord] = field(default_factory=dict)
     journal: deque[JournalEntry] = field(default_factory=deque)
     luck: dict[str, OrderFaults] = field(default_factory=dict)
     online: bool = True
@@ -105,13 +86,13 @@ class SimulatedAgent:
     def busy(self) -> bool:
         """Whether it works on an order."""
         return bool(self.journal) or any(
-            twin.state in (HostState.ACTIVATING, HostState.SOAKING)
+            twin.state in (states.HostState.ACTIVATING, states.HostState.SOAKING)
             or agent_side.is_rolling_back(twin)
             or agent_side.is_withdrawing(twin)
             for twin in self.twins.values()
         )
 
-    def take(self, order: QueuedDispatch) -> None:
+    def take(self, order: rows.QueuedDispatch) -> None:
         """Acknowledge an order. The switch starts when the acknowledgement was accepted."""
         before = self.twins.get(order.rollout_id)
         try:
@@ -125,26 +106,30 @@ class SimulatedAgent:
         self.luck[order.rollout_id] = luck = OrderFaults.drawn(self.rates, self.random)
         luck.probe_fails |= self.doomed
         if luck.rejects:
-            self._say(order.rollout_id, DispatchReject, reason="the signature does not verify")
+            self._say(
+                order.rollout_id, facts.DispatchReject, reason="the signature does not verify"
+            )
             return
         self._say(
             order.rollout_id,
-            DispatchAck,
+            facts.DispatchAck,
             current_closure_at_dispatch=self.running.get(order.channel, self.base),
             target_closure=order.target_closure,
         )
 
-    def _unstage(self, order: QueuedDispatch) -> None:
+    def _unstage(self, order: rows.QueuedDispatch) -> None:
         """What waits for a reboot on this channel gives way to the newer order."""
         for rollout_id, twin in list(self.twins.items()):
-            staged = twin.state is HostState.DEFERRED and twin.channel == order.channel
+            staged = twin.state is states.HostState.DEFERRED and twin.channel == order.channel
             if staged and rollout_id != order.rollout_id:
                 del self.twins[rollout_id]
 
     def accepted(self, entry: JournalEntry) -> None:
         """The control plane has this report, durably."""
-        if isinstance(entry.event, DispatchAck):
-            self._act(entry.event.rollout_id, (FireSwitch(entry.event.target_closure),))
+        if isinstance(entry.event, facts.DispatchAck):
+            self._act(
+                entry.event.rollout_id, (host_effects.FireSwitch(entry.event.target_closure),)
+            )
 
     def refused(self, entry: JournalEntry, error: TidegateError) -> None:
         """It will never be taken: so much for what we said since."""
@@ -194,11 +179,11 @@ class SimulatedAgent:
             return
         unsent = {item.event.rollout_id for item in self.journal if _is_ack(item.event)}
         for rollout_id, twin in list(self.twins.items()):
-            if twin.state is HostState.ACTIVATING and rollout_id not in unsent:
+            if twin.state is states.HostState.ACTIVATING and rollout_id not in unsent:
                 self._switch(rollout_id)
-            elif twin.state is HostState.DEFERRED:
+            elif twin.state is states.HostState.DEFERRED:
                 self._after(self.rates.reboot.draw(self.random), partial(self._switch, rollout_id))
-            elif twin.state is HostState.SOAKING:
+            elif twin.state is states.HostState.SOAKING:
                 self._probe(rollout_id)
             elif agent_side.is_rolling_back(twin) or agent_side.is_withdrawing(twin):
                 self._roll_back(rollout_id)
@@ -214,7 +199,7 @@ class SimulatedAgent:
 
     # ── acting on effects ──
 
-    def _say(self, rollout_id: str, kind: type[AgentEvent], **members: Any) -> bool:
+    def _say(self, rollout_id: str, kind: type[facts.AgentEvent], **members: Any) -> bool:
         """Put a report into the journal; whether the machine lets us say it now."""
         before = self.twins[rollout_id]
         try:
@@ -225,7 +210,11 @@ class SimulatedAgent:
         return True
 
     def _record(
-        self, before: HostRecord, twin: HostRecord, event: AgentEvent, effects: Sequence[Effect]
+        self,
+        before: rows.HostRecord,
+        twin: rows.HostRecord,
+        event: facts.AgentEvent,
+        effects: Sequence[host_effects.Effect],
     ) -> None:
         self.twins[event.rollout_id] = twin
         self.journal.append(JournalEntry(event, before))
@@ -233,14 +222,14 @@ class SimulatedAgent:
         if not _is_ack(event):
             self._act(event.rollout_id, effects)
 
-    def _act(self, rollout_id: str, effects: Sequence[Effect]) -> None:
+    def _act(self, rollout_id: str, effects: Sequence[host_effects.Effect]) -> None:
         for effect in effects:
             match effect:
-                case FireSwitch():
+                case host_effects.FireSwitch():
                     self._switch(rollout_id)
-                case FireRollbackTo():
+                case host_effects.FireRollbackTo():
                     self._roll_back(rollout_id)
-                case ResetProbeCache():
+                case host_effects.ResetProbeCache():
                     self._declare(rollout_id)
                 case _:
                     pass  # the control plane's
@@ -252,7 +241,7 @@ class SimulatedAgent:
         if luck.dies:
             self.dead = True
             return
-        self._say(rollout_id, ActivationStarted, switch_method="simulated")
+        self._say(rollout_id, facts.ActivationStarted, switch_method="simulated")
         seconds = self.rates.activation.draw(self.random)
         self._after(seconds, lambda: self._switched(rollout_id, luck))
 
@@ -260,14 +249,16 @@ class SimulatedAgent:
         twin = self.twins.get(rollout_id)
         if twin is None or luck is not self.luck[rollout_id]:
             return  # the order was given up since, or this is a later attempt
-        if twin.state not in (HostState.ACTIVATING, HostState.DEFERRED):
+        if twin.state not in (states.HostState.ACTIVATING, states.HostState.DEFERRED):
             return
         if luck.activation_fails:
-            self._say(rollout_id, ActivationFailed, exit_code=1, stderr_tail="it did not start")
+            self._say(
+                rollout_id, facts.ActivationFailed, exit_code=1, stderr_tail="it did not start"
+            )
             return
         if luck.defers:
             luck.defers = False
-            if self._say(rollout_id, ActivationDeferred, component="kernel"):
+            if self._say(rollout_id, facts.ActivationDeferred, component="kernel"):
                 self._after(
                     self.rates.reboot.draw(self.random), lambda: self._switched(rollout_id, luck)
                 )
@@ -276,10 +267,12 @@ class SimulatedAgent:
         if self.random.random() < self.rates.agent_crashes:
             self.crash()  # before it could say so
             return
-        self._say(rollout_id, ActivationCompleted, observed_current_closure=twin.target_closure)
+        self._say(
+            rollout_id, facts.ActivationCompleted, observed_current_closure=twin.target_closure
+        )
 
     def _declare(self, rollout_id: str) -> None:
-        if self._say(rollout_id, ProbeTopologyDeclared, probes=PROBES):
+        if self._say(rollout_id, facts.ProbeTopologyDeclared, probes=PROBES):
             self._probe(rollout_id)
 
     def _probe(self, rollout_id: str) -> None:
@@ -298,40 +291,40 @@ class SimulatedAgent:
 
     def _result(self, rollout_id: str, name: str, bad: bool) -> None:
         twin = self.twins.get(rollout_id)
-        if twin is None or twin.state is not HostState.SOAKING or name not in twin.probes:
+        if twin is None or twin.state is not states.HostState.SOAKING or name not in twin.probes:
             return
-        status = ProbeStatus.FAIL if bad else ProbeStatus.PASS
+        status = states.ProbeStatus.FAIL if bad else states.ProbeStatus.PASS
         if twin.probes[name].status is status:
             return  # unchanged: not said again
         reason = "503" if bad else None
         mode = twin.probes[name].mode
         if twin.probe_observed_first_at is None and self.random.random() < CHATTY:
-            self._say(rollout_id, ProbeObservedFirst, probe_name=name, mode=mode)
+            self._say(rollout_id, facts.ProbeObservedFirst, probe_name=name, mode=mode)
         self._say(
             rollout_id,
-            ProbeResult,
+            facts.ProbeResult,
             probe_name=name,
             mode=mode,
             status=status,
             failure_reason=reason,
         )
-        first = bad and mode is ProbeMode.ENFORCE and twin.probe_failure_first_at is None
+        first = bad and mode is states.ProbeMode.ENFORCE and twin.probe_failure_first_at is None
         if first and self.random.random() < CHATTY:
-            self._say(rollout_id, ProbeFailureFirst, probe_name=name, mode=mode)
+            self._say(rollout_id, facts.ProbeFailureFirst, probe_name=name, mode=mode)
 
     def _tick(self, rollout_id: str) -> None:
         twin = self.twins.get(rollout_id)
-        if twin is None or twin.state is not HostState.SOAKING:
+        if twin is None or twin.state is not states.HostState.SOAKING:
             return
         said = agent_side.tick(twin, self.world.now())
         if said is not None:
             self._record(twin, *said)
             self._drift(rollout_id)
         after = self.twins[rollout_id]
-        if after.state is HostState.SOAKING:
+        if after.state is states.HostState.SOAKING:
             self._after(self._next_tick(after), lambda: self._tick(rollout_id))
 
-    def _next_tick(self, twin: HostRecord) -> float:
+    def _next_tick(self, twin: rows.HostRecord) -> float:
         """Seldom, while only the soak is waited for."""
         failing = any(probe.failing_since is not None for probe in twin.probes.values())
         if failing or twin.soak_due_at is None:
@@ -342,7 +335,7 @@ class SimulatedAgent:
     def _drift(self, rollout_id: str) -> None:
         """Somebody works on the host by hand, after it converged."""
         twin = self.twins[rollout_id]
-        if twin.state is HostState.CONVERGED and self.random.random() < self.rates.drifts:
+        if twin.state is states.HostState.CONVERGED and self.random.random() < self.rates.drifts:
             self._after(DRIFT_SECONDS, lambda: self.running.update({twin.channel: "by hand"}))
 
     def _roll_back(self, rollout_id: str) -> None:
@@ -358,12 +351,12 @@ class SimulatedAgent:
         if twin is None or not agent_side.is_rolling_back(twin):
             return
         if self.luck[rollout_id].rollback_fails:
-            self._say(rollout_id, RollbackFailed, phase="switch", exit_code=1)
+            self._say(rollout_id, facts.RollbackFailed, phase="switch", exit_code=1)
             return
         prior = twin.current_closure_at_dispatch or ""
         self.running[twin.channel] = prior
-        self._say(rollout_id, RollbackComplete, reverted_to_closure=prior)
+        self._say(rollout_id, facts.RollbackComplete, reverted_to_closure=prior)
 
 
-def _is_ack(event: AgentEvent) -> bool:
-    return isinstance(event, DispatchAck)
+def _is_ack(event: facts.AgentEvent) -> bool:
+    return isinstance(event, facts.DispatchAck)

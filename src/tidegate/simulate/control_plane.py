@@ -12,50 +12,37 @@ from typing import Any, cast
 from msgspec import Struct
 
 from tidegate.clock import ManualClock
-from tidegate.control.fleet.dispatch import Dispatcher
-from tidegate.control.fleet.order_queue import OrderQueue
-from tidegate.control.fleet.reader import FleetReader
-from tidegate.control.fleet.timers import Timers
-from tidegate.control.lanes import Lanes
-from tidegate.control.operations.automation import AutomationOperations
-from tidegate.control.operations.budgets import BudgetOperations
-from tidegate.control.operations.channels import ChannelOperations
-from tidegate.control.operations.execute import Execute
-from tidegate.control.operations.freezes import FreezeOperations
-from tidegate.control.operations.promotion import PromotionOperations, Promotions
-from tidegate.control.operations.protection import ProtectionGuard
-from tidegate.control.operations.quarantine import QuarantineOperations
-from tidegate.control.operations.rollouts import RolloutOperations
-from tidegate.control.operations.windows import WindowOperations
-from tidegate.control.publication.manifests import Manifests
-from tidegate.control.queries.as_of import RowHistory
-from tidegate.control.queries.log_reader import LogReader
-from tidegate.control.queries.people import Principals
-from tidegate.control.queries.reads import Reads
-from tidegate.control.runtime import CommandOutcome, Control
-from tidegate.control.storage.blobs import Blobs
-from tidegate.domain.access.principals import Principal
-from tidegate.domain.access.roles import Grant, Role
-from tidegate.domain.fleet.rows import LIVENESS, Host, Liveness, host_key
-from tidegate.domain.hosts.facts import AgentEvent
-from tidegate.domain.hosts.rows import HostRecord, record_key
-from tidegate.domain.rollouts.report_slices import (
-    ObserveHost,
-    ReportEvent,
-    observe_host,
-    report_event,
+from tidegate.control import lanes, runtime
+from tidegate.control.fleet import dispatch, order_queue, reader, timers
+from tidegate.control.operations import (
+    automation,
+    budgets,
+    channels,
+    execute,
+    freezes,
+    promotion,
+    protection,
+    quarantine,
+    rollouts,
+    windows,
 )
+from tidegate.control.publication.manifests import Manifests
+from tidegate.control.queries import as_of, log_reader, people
+from tidegate.control.queries.reads import Reads
+from tidegate.control.storage.blobs import Blobs
+from tidegate.domain.access import principals, roles
+from tidegate.domain.fleet.rows import LIVENESS, Host, Liveness, host_key
+from tidegate.domain.hosts import facts, rows
+from tidegate.domain.rollouts import report_slices
 from tidegate.errors import TidegateError
-from tidegate.kernel.folds import Folds
-from tidegate.kernel.model import Commit, Meta, Receipt
+from tidegate.kernel import folds as kernel_folds, model, slices
 from tidegate.kernel.records.records import Records
-from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Store
 
 HEARTBEAT_KEPT = timedelta(seconds=180)  # how exactly it is known when a host was heard
 SILENCE_SECONDS = 600  # simulated hosts poll rarely when nothing happens
 
-Observer = Callable[[Commit], None]
+Observer = Callable[[model.Commit], None]
 
 
 class CommitFate(Enum):
@@ -114,9 +101,13 @@ class NoManifests:
         """Nothing: nobody reads it."""
 
 
-def everybody_may(user_id: str) -> Principal:
+def everybody_may(user_id: str) -> principals.Principal:
     """A person who may do everything, for whom a policy acts."""
-    return Principal(user_id, "policy", (Grant(Role.ON_CALL), Grant(Role.RELEASE_MANAGER)))
+    return principals.Principal(
+        user_id,
+        "policy",
+        (roles.Grant(roles.Role.ON_CALL), roles.Grant(roles.Role.RELEASE_MANAGER)),
+    )
 
 
 class SimulatedControlPlane:
@@ -125,14 +116,14 @@ class SimulatedControlPlane:
     def __init__(
         self,
         store: Store,
-        folds: Folds,
+        folds: kernel_folds.Folds,
         clock: ManualClock,
         blobs: Blobs,
         observe: Observer,
         wake: Callable[[Sequence[str]], None],
         fate: Callable[[], CommitFate] = lambda: CommitFate.LIVES,
         silence_seconds: int = SILENCE_SECONDS,
-        principal: Principals = everybody_may,
+        principal: people.Principals = everybody_may,
     ) -> None:
         self.store = store
         self.folds = folds
@@ -148,7 +139,7 @@ class SimulatedControlPlane:
     def restart(self) -> None:
         """As after a crash: caches, lanes and leases in memory are gone, rows are not."""
         self._inline = InlineExecutor()
-        self.control = Control(
+        self.control = runtime.Control(
             self.store,
             self.folds,
             self.submit,
@@ -156,7 +147,7 @@ class SimulatedControlPlane:
             sleep=lambda seconds: None,
             jitter=lambda: 0.0,
         )
-        self.lanes = Lanes(
+        self.lanes = lanes.Lanes(
             self.store,
             self.folds,
             self.submit,
@@ -166,35 +157,37 @@ class SimulatedControlPlane:
             jitter=lambda: 0.0,
             threads=self._inline,
         )
-        self.fleet_reader = FleetReader(self.store, self.blobs)
-        self.promotions = Promotions(self.control, self.fleet_reader, self.blobs)
-        self.execute = Execute(self.control, lambda: None)
+        self.fleet_reader = reader.FleetReader(self.store, self.blobs)
+        self.promotions = promotion.Promotions(self.control, self.fleet_reader, self.blobs)
+        self.execute = execute.Execute(self.control, lambda: None)
         reads = Reads(self.store)
-        guard = ProtectionGuard(self.execute, reads, lambda user_id: None)
-        self.rollouts = RolloutOperations(self.execute, self.lanes, reads, self.fleet_reader, guard)
-        log = LogReader(self.store, self.folds.vocabulary)
-        self.channels = ChannelOperations(
+        guard = protection.ProtectionGuard(self.execute, reads, lambda user_id: None)
+        self.rollouts = rollouts.RolloutOperations(
+            self.execute, self.lanes, reads, self.fleet_reader, guard
+        )
+        log = log_reader.LogReader(self.store, self.folds.vocabulary)
+        self.channels = channels.ChannelOperations(
             self.execute, self.lanes, reads, self.fleet_reader, log, guard
         )
-        self.promotion = PromotionOperations(
+        self.promotion = promotion.PromotionOperations(
             self.execute,
             self.lanes,
             reads,
-            RowHistory(self.store, self.folds),
+            as_of.RowHistory(self.store, self.folds),
             self.promotions,
             cast(Manifests, NoManifests()),
             guard,
         )
-        self.automation = AutomationOperations(
+        self.automation = automation.AutomationOperations(
             self.fleet_reader, reads, self.promotion, self._principal, self.clock
         )
-        self.freezes = FreezeOperations(self.execute, reads, self.clock, guard)
-        self.windows = WindowOperations(self.execute, reads, self.clock, guard)
-        self.quarantine = QuarantineOperations(self.execute, reads, guard)
-        self.budgets = BudgetOperations(self.execute, reads, self.fleet_reader, guard)
-        self.dispatcher = Dispatcher(self.lanes, self.fleet_reader, self.clock, self._wake)
-        self.deliveries = OrderQueue(self.store, self.submit, self.clock)
-        self.due = Timers(
+        self.freezes = freezes.FreezeOperations(self.execute, reads, self.clock, guard)
+        self.windows = windows.WindowOperations(self.execute, reads, self.clock, guard)
+        self.quarantine = quarantine.QuarantineOperations(self.execute, reads, guard)
+        self.budgets = budgets.BudgetOperations(self.execute, reads, self.fleet_reader, guard)
+        self.dispatcher = dispatch.Dispatcher(self.lanes, self.fleet_reader, self.clock, self._wake)
+        self.deliveries = order_queue.OrderQueue(self.store, self.submit, self.clock)
+        self.due = timers.Timers(
             self.store, self.control, self.lanes, self.clock, silence_seconds=self._silence_seconds
         )
 
@@ -203,7 +196,7 @@ class SimulatedControlPlane:
         opened = [self.automation.act(seen) for seen in self.fleet_reader.channels()]
         return [rollout_id for rollout_id in opened if rollout_id is not None]
 
-    def submit(self, commit: Commit) -> Future[Receipt]:
+    def submit(self, commit: model.Commit) -> Future[model.Receipt]:
         """Commit, as its fate has it. Raises: Crash."""
         fate = self._fate()
         if fate is CommitFate.DIES_BEFORE:
@@ -213,9 +206,9 @@ class SimulatedControlPlane:
             raise SimulatedCrash
         return future
 
-    def commit(self, commit: Commit) -> Future[Receipt]:
+    def commit(self, commit: model.Commit) -> Future[model.Receipt]:
         """Commit, and let the observer see it."""
-        future: Future[Receipt] = Future()
+        future: Future[model.Receipt] = Future()
         (outcome,) = self.store.commit(commit)
         if isinstance(outcome, TidegateError):
             future.set_exception(outcome)
@@ -226,16 +219,20 @@ class SimulatedControlPlane:
 
     # ── what agents ask ──
 
-    def report(self, *events: AgentEvent) -> list[CommandOutcome | TidegateError | None]:
+    def report(
+        self, *events: facts.AgentEvent
+    ) -> list[runtime.CommandOutcome | TidegateError | None]:
         """Each report's own answer, in their order; None: the server died before it gave one.
         All are of one rollout.
         """
         rollout_id = events[0].rollout_id
         reports = [
             (
-                report_event,
-                ReportEvent(rollout_id=rollout_id, host_id=event.host_id, event=event),
-                Meta(actor=f"host_{event.host_id}"),
+                report_slices.report_event,
+                report_slices.ReportEvent(
+                    rollout_id=rollout_id, host_id=event.host_id, event=event
+                ),
+                model.Meta(actor=f"host_{event.host_id}"),
             )
             for event in events
         ]
@@ -250,19 +247,21 @@ class SimulatedControlPlane:
         return self._inline.crashed
 
     def recorded(
-        self, rollout_id: str, item: Slice, report: Struct
-    ) -> CommandOutcome | TidegateError:
+        self, rollout_id: str, item: slices.Slice, report: Struct
+    ) -> runtime.CommandOutcome | TidegateError:
         """What becomes of one report. Raises: Crash."""
         return _answer(self.lanes.record(rollout_id, item, report))
 
     def observed(self, rollout_id: str, host_id: str, closure: str) -> None:
         """A heartbeat says what runs."""
-        command = ObserveHost(rollout_id=rollout_id, host_id=host_id, current_closure=closure)
-        self.recorded(rollout_id, observe_host, command)
+        command = report_slices.ObserveHost(
+            rollout_id=rollout_id, host_id=host_id, current_closure=closure
+        )
+        self.recorded(rollout_id, report_slices.observe_host, command)
 
     def took_back(self, rollout_id: str, host_id: str) -> bool:
         """Whether the host's order was taken back, as a heartbeat is answered."""
-        found = self.fleet_reader.row(record_key(rollout_id, host_id), HostRecord)
+        found = self.fleet_reader.row(rows.record_key(rollout_id, host_id), rows.HostRecord)
         return found is not None and found.row.cancelled_at is not None
 
     def heard(self, host_id: str) -> None:
@@ -278,7 +277,7 @@ class SimulatedControlPlane:
             self.due.heard(host_id)
 
 
-def _answer(future: Future[CommandOutcome]) -> CommandOutcome | TidegateError:
+def _answer(future: Future[runtime.CommandOutcome]) -> runtime.CommandOutcome | TidegateError:
     try:
         return future.result()
     except TidegateError as error:

@@ -15,39 +15,19 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from statistics import median_low
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
-from tidegate.control.queries.forecasts import (
-    AT_ONCE,
-    RUNS_MAX,
-    Forecast,
-    ForecastConditions,
-    Moment,
-    Odds,
-    Spread,
-    Stopped,
-    WaveForecast,
-    list_held,
-)
-from tidegate.domain.channels.facts import ChannelPolicy, HostEdge, WaveSpec
-from tidegate.domain.channels.rows import Channel
+from tidegate.control.queries import forecasts
+from tidegate.domain.channels import facts as channel_facts, rows as channel_rows
 from tidegate.domain.gates.earliest import list_earliest_starts
-from tidegate.domain.hosts.facts import HostSkipped, HostStateChanged
-from tidegate.domain.hosts.rows import HostRecord, record_key
-from tidegate.domain.hosts.states import SETTLED, HostState
+from tidegate.domain.hosts import facts as host_facts, rows as host_rows, states as host_states
 from tidegate.domain.planner import Plan
-from tidegate.domain.rollouts.facts import (
-    GateChanged,
-    RolloutHalted,
-    RolloutOpened,
-    RolloutTerminal,
-    RolloutTransitioned,
-    WaveAdvanced,
+from tidegate.domain.rollouts import (
+    facts as rollout_facts,
+    names,
+    promotion,
+    states as rollout_states,
 )
-from tidegate.domain.rollouts.names import rollout_id
-from tidegate.domain.rollouts.promotion import check_start
-from tidegate.domain.rollouts.states import RolloutState
 from tidegate.domain.windows.slices import spec_of
 from tidegate.errors import InvalidInput
 from tidegate.kernel.model import at_most
@@ -75,9 +55,9 @@ SILENCE_SECONDS = 4_000
 PAGE = 1_000
 WAITS_FOR_WAVE = "wave-promotion"
 ENDS = {
-    RolloutState.TERMINAL: "the rollout succeeded",
-    RolloutState.REVERTED: "the rollout was rolled back",
-    RolloutState.FAILED: "the rollout failed",
+    rollout_states.RolloutState.TERMINAL: "the rollout succeeded",
+    rollout_states.RolloutState.REVERTED: "the rollout was rolled back",
+    rollout_states.RolloutState.FAILED: "the rollout failed",
 }
 OVER = frozenset(ENDS)
 
@@ -85,22 +65,22 @@ OVER = frozenset(ENDS)
 class SeedRun(Struct, frozen=True, kw_only=True):
     """How one seed went."""
 
-    state: RolloutState
+    state: rollout_states.RolloutState
     seconds: int
-    timeline: tuple[Moment, ...]
+    timeline: tuple[forecasts.Moment, ...]
     wave_ends: dict[int, int]  # wave → seconds
     failed: dict[int, int]  # wave → hosts
     stop: str | None
 
 
 def forecast(
-    channel: Channel,
+    channel: channel_rows.Channel,
     plan: Plan,
-    odds: Odds,
+    odds: forecasts.Odds,
     seeds: Sequence[int],
-    conditions: ForecastConditions = AT_ONCE,
+    conditions: forecasts.ForecastConditions = forecasts.AT_ONCE,
     progress: Callable[[int], None] = lambda runs: None,
-) -> Forecast:
+) -> forecasts.Forecast:
     """Play the plan once for each seed, under these conditions. ``progress`` hears how many runs
     are done.
 
@@ -109,7 +89,7 @@ def forecast(
             plan does not have.
         LimitExceeded.
     """
-    at_most("runs of a forecast", len(seeds), RUNS_MAX)
+    at_most("runs of a forecast", len(seeds), forecasts.RUNS_MAX)
     if not seeds:
         raise InvalidInput("a forecast needs a seed", field="seeds")
     _check(plan, odds, conditions)
@@ -119,20 +99,22 @@ def forecast(
     scenario = _scenario(channel, plan, odds, stands_for, conditions)
     thaw = scenario.frozen_until
     is_frozen = thaw is not None and thaw > starts_at
-    scenario = replace(scenario, starts_at=starts_at, frozen_until=thaw if is_frozen else None)
+    scenario = structs.replace(
+        scenario, starts_at=starts_at, frozen_until=thaw if is_frozen else None
+    )
     runs: list[SeedRun] = []
     for seed in seeds:
-        runs.append(_later(_played(replace(scenario, seed=seed)), waits))
+        runs.append(_later(_played(structs.replace(scenario, seed=seed)), waits))
         progress(len(runs))
     first = runs[0]
-    return Forecast(
+    return forecasts.Forecast(
         channel=plan.channel,
         hosts=plan.hosts,
         runs=len(runs),
         seed=seeds[0],
         stands_for=stands_for,
         waits_seconds=waits,
-        held=list_held(plan, conditions, first.seconds),
+        held=forecasts.list_held(plan, conditions, first.seconds),
         state=first.state.value,
         seconds=first.seconds,
         timeline=first.timeline,
@@ -143,8 +125,8 @@ def forecast(
     )
 
 
-def _check(plan: Plan, odds: Odds, conditions: ForecastConditions) -> None:
-    check_start(conditions.start_at, conditions.at)
+def _check(plan: Plan, odds: forecasts.Odds, conditions: forecasts.ForecastConditions) -> None:
+    promotion.check_start(conditions.start_at, conditions.at)
     for name in odds.__struct_fields__:
         share = getattr(odds, name)
         if name != "failing" and not 0.0 <= share <= 1.0:
@@ -157,7 +139,7 @@ def _check(plan: Plan, odds: Odds, conditions: ForecastConditions) -> None:
         )
 
 
-def _first_start(plan: Plan, conditions: ForecastConditions) -> datetime:
+def _first_start(plan: Plan, conditions: forecasts.ForecastConditions) -> datetime:
     """When the first host may get its order: what happens before is a wait, and nothing else."""
     times = (conditions.at, conditions.start_at, conditions.frozen_until)
     begin = max(time for time in times if time is not None)
@@ -171,9 +153,9 @@ def _later(run: SeedRun, seconds: int) -> SeedRun:
     if not seconds:
         return run
     opened, *others = run.timeline
-    moments = (Moment(item.seconds + seconds, item.what) for item in others)
-    held = Moment(seconds, "the first host may start")
-    return replace(
+    moments = (forecasts.Moment(item.seconds + seconds, item.what) for item in others)
+    held = forecasts.Moment(seconds, "the first host may start")
+    return structs.replace(
         run,
         seconds=run.seconds + seconds,
         timeline=(opened, held, *moments),
@@ -185,7 +167,11 @@ def _later(run: SeedRun, seconds: int) -> SeedRun:
 
 
 def _scenario(
-    channel: Channel, plan: Plan, odds: Odds, stands_for: int, conditions: ForecastConditions
+    channel: channel_rows.Channel,
+    plan: Plan,
+    odds: forecasts.Odds,
+    stands_for: int,
+    conditions: forecasts.ForecastConditions,
 ) -> Scenario:
     taken = [_sample(wave.hosts, odds.failing, stands_for) for wave in plan.waves]
     labels = conditions.labels
@@ -229,9 +215,11 @@ def _sample(hosts: Sequence[str], failing: Sequence[str], stands_for: int) -> li
     return [id for number, id in enumerate(hosts) if number % stands_for == 0 or id in named]
 
 
-def _policy(plan: Plan, fleet: dict[str, dict[str, str]], stands_for: int) -> ChannelPolicy:
+def _policy(
+    plan: Plan, fleet: dict[str, dict[str, str]], stands_for: int
+) -> channel_facts.ChannelPolicy:
     waves = tuple(
-        WaveSpec(
+        channel_facts.WaveSpec(
             name=f"{number + 1} {wave.name}"[:63],
             selector=f"{WAVE}={number}",
             soak_seconds=wave.soak_seconds,
@@ -243,11 +231,11 @@ def _policy(plan: Plan, fleet: dict[str, dict[str, str]], stands_for: int) -> Ch
         for number, wave in enumerate(plan.waves)
     )
     edges = tuple(
-        HostEdge(edge.before, edge.after)
+        channel_facts.HostEdge(edge.before, edge.after)
         for edge in plan.policy.host_edges
         if edge.before in fleet and edge.after in fleet
     )
-    return replace(
+    return structs.replace(
         plan.policy,
         waves=waves,
         host_edges=edges,
@@ -259,7 +247,7 @@ def _policy(plan: Plan, fleet: dict[str, dict[str, str]], stands_for: int) -> Ch
     )
 
 
-def _rates(odds: Odds, activation: tuple[float, float] | None) -> Rates:
+def _rates(odds: forecasts.Odds, activation: tuple[float, float] | None) -> Rates:
     taken = SWITCH if activation is None else Span(*activation)
     return Rates(
         activation=taken,
@@ -282,12 +270,12 @@ def _rates(odds: Odds, activation: tuple[float, float] | None) -> Rates:
 
 def _played(scenario: Scenario) -> SeedRun:
     (lane,) = scenario.channels
-    opened = rollout_id(lane.channel, f"{PACKAGE}.1")
+    opened = names.rollout_id(lane.channel, f"{PACKAGE}.1")
     world = World(scenario, watching=False, silence_seconds=SILENCE_SECONDS)
     if not scenario.fleet:
-        moment = Moment(0, "no host is in a wave: nothing to do")
+        moment = forecasts.Moment(0, "no host is in a wave: nothing to do")
         return SeedRun(
-            state=RolloutState.TERMINAL,
+            state=rollout_states.RolloutState.TERMINAL,
             seconds=0,
             timeline=(moment,),
             wave_ends={},
@@ -329,7 +317,7 @@ def _told(world: World, opened: str) -> SeedRun:
         stop = _waiting(world, opened, story)
     elif stop is not None and story.halted_by:
         record = world.control_plane.fleet_reader.row(
-            record_key(opened, story.halted_by), HostRecord
+            host_rows.record_key(opened, story.halted_by), host_rows.HostRecord
         )
         why = "unknown" if record is None else record.row.failure or "unknown"
         stop = f"a host failed: {why}"
@@ -351,7 +339,7 @@ def _waiting(world: World, opened: str, story: RolloutTimeline) -> str:
     for wave in sight.chart.plan.waves[: sight.tally.row.current_wave + 1]:
         for host_id in wave.hosts:
             found = sight.standings.get(host_id)
-            if found is None or not (found.row.left or found.row.state in SETTLED):
+            if found is None or not (found.row.left or found.row.state in host_states.SETTLED):
                 where = "without an order" if found is None else found.row.state
                 return f"wave {wave.name} waits for a host that is {where}{story.held()}"
     return f"it waits{story.held()}"
@@ -365,9 +353,9 @@ class RolloutTimeline:
         self._opened_at: datetime | None = None
         self._gates: dict[str, str] = {}
         self._wave = 0
-        self.state = RolloutState.OPENING
+        self.state = rollout_states.RolloutState.OPENING
         self.at: datetime | None = None  # of its end
-        self.moments: list[Moment] = []
+        self.moments: list[forecasts.Moment] = []
         self.wave_ends: dict[int, int] = {}
         self.failed: Counter[int] = Counter()
         self.stop: str | None = None
@@ -384,26 +372,28 @@ class RolloutTimeline:
         if getattr(fact, "rollout_id", None) != self._rollout_id:
             return
         match fact:
-            case RolloutOpened():
+            case rollout_facts.RolloutOpened():
                 self._opened_at = at
                 self._say(at, f"opened, {sum(wave.hosts for wave in fact.waves)} hosts simulated")
-            case HostStateChanged(to=HostState.FAILED, from_=before) if before != HostState.FAILED:
+            case host_facts.HostStateChanged(to=host_states.HostState.FAILED, from_=before) if (
+                before != host_states.HostState.FAILED
+            ):
                 self.failed[fact.wave] += 1
                 self._say(at, f"{fact.host_id} failed")
-            case HostStateChanged(to=HostState.REVERTED):
+            case host_facts.HostStateChanged(to=host_states.HostState.REVERTED):
                 self._say(at, f"{fact.host_id} rolled back")
-            case HostSkipped():
+            case host_facts.HostSkipped():
                 self._say(at, f"{fact.host_id} was skipped: {fact.reason}")
-            case RolloutHalted():
+            case rollout_facts.RolloutHalted():
                 self._halt(fact.host_id, at)
-            case WaveAdvanced(to_wave=wave):
+            case rollout_facts.WaveAdvanced(to_wave=wave):
                 self._end_wave(at)
                 self._wave = wave
-            case RolloutTerminal():
+            case rollout_facts.RolloutTerminal():
                 self._end_wave(at)
-            case GateChanged():
+            case rollout_facts.GateChanged():
                 self._gate(fact)
-            case RolloutTransitioned():
+            case rollout_facts.RolloutTransitioned():
                 self._enter(fact, at)
             case _:
                 pass
@@ -417,30 +407,32 @@ class RolloutTimeline:
         self.stop = "halted"
         self._say(at, f"halted: {host_id} failed")
 
-    def _gate(self, fact: GateChanged) -> None:
+    def _gate(self, fact: rollout_facts.GateChanged) -> None:
         if fact.blocked:
             self._gates[fact.gate] = fact.reason
         else:
             self._gates.pop(fact.gate, None)
 
-    def _enter(self, fact: RolloutTransitioned, at: datetime) -> None:
+    def _enter(self, fact: rollout_facts.RolloutTransitioned, at: datetime) -> None:
         self.state = fact.to
         if fact.to in OVER:
             self.at = at
             self._say(at, ENDS[fact.to])
-            if fact.to is not RolloutState.TERMINAL and self.stop is None:
+            if fact.to is not rollout_states.RolloutState.TERMINAL and self.stop is None:
                 self.stop = ENDS[fact.to]
 
     def _say(self, at: datetime, what: str) -> None:
-        self.moments.append(Moment(self.since(at), what))
+        self.moments.append(forecasts.Moment(self.since(at), what))
 
 
 # ── all runs ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def _wave(plan: Plan, number: int, runs: Sequence[SeedRun], stands_for: int) -> WaveForecast:
+def _wave(
+    plan: Plan, number: int, runs: Sequence[SeedRun], stands_for: int
+) -> forecasts.WaveForecast:
     ends = [run.wave_ends[number] for run in runs if number in run.wave_ends]
-    return WaveForecast(
+    return forecasts.WaveForecast(
         name=plan.waves[number].name,
         hosts=len(plan.waves[number].hosts),
         ended=len(ends),
@@ -449,11 +441,11 @@ def _wave(plan: Plan, number: int, runs: Sequence[SeedRun], stands_for: int) -> 
     )
 
 
-def _spread(values: Sequence[int]) -> Spread:
+def _spread(values: Sequence[int]) -> forecasts.Spread:
     ordered = sorted(values)
-    return Spread(median_low(ordered), ordered[(len(ordered) * 9 - 1) // 10], ordered[-1])
+    return forecasts.Spread(median_low(ordered), ordered[(len(ordered) * 9 - 1) // 10], ordered[-1])
 
 
-def _stops(runs: Sequence[SeedRun]) -> tuple[Stopped, ...]:
+def _stops(runs: Sequence[SeedRun]) -> tuple[forecasts.Stopped, ...]:
     found = Counter(run.stop for run in runs if run.stop is not None)
-    return tuple(Stopped(what, count) for what, count in found.most_common())
+    return tuple(forecasts.Stopped(what, count) for what, count in found.most_common())

@@ -16,69 +16,23 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 
-from tidegate.domain.channels.facts import (
-    ChannelHeld,
-    ChannelUnheld,
-    EdgeRequires,
-    FreezeEnded,
-    FreezeStarted,
-    QuarantineLifted,
-)
+from tidegate.domain.channels import facts as channel_facts
 from tidegate.domain.fleet.rows import BUDGETS, Budget
-from tidegate.domain.hosts.facts import (
-    AgentEvent,
-    AgentFact,
-    BudgetSlot,
-    DeadlineExpired,
-    DispatchAck,
-    DispatchReserved,
-    HostJoined,
-    HostSkipped,
-    HostStateChanged,
-    RollbackComplete,
-    RollbackFailed,
+from tidegate.domain.hosts import (
+    facts as host_facts,
+    orders,
+    rows as host_rows,
+    states as host_states,
 )
-from tidegate.domain.hosts.orders import WAIVED
-from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord, record_id
-from tidegate.domain.hosts.states import ENDED, IN_FLIGHT, SETTLED, HostState
-from tidegate.domain.rollouts.facts import (
-    GateOverridden,
-    OperatorClearance,
-    RetentionExpired,
-    RolloutConcluded,
-    RolloutHalted,
-    RolloutOpened,
-    RolloutTerminal,
-    RolloutTransitioned,
-    SuccessorOpened,
-    WaveAdvanced,
-    WaveSkipped,
-)
-from tidegate.domain.rollouts.names import channel_of, ref_of
-from tidegate.domain.rollouts.rows import (
-    ReleaseStanding,
-    Rollout,
-    RolloutTally,
-    rollout_key,
-    standing_key,
-    tally_key,
-)
-from tidegate.domain.rollouts.states import (
-    ALL_PASSED,
-    BAD,
-    CLEARABLE,
-    Clearance,
-    Outcome,
-    OverridableGate,
-    RolloutState,
-    Word,
+from tidegate.domain.rollouts import (
+    facts as rollout_facts,
+    names,
+    rows as rollout_rows,
+    states as rollout_states,
 )
 from tidegate.domain.windows.facts import WindowDeleted, WindowKind, WindowSet, WindowSpec
 from tidegate.errors import TidegateError
-from tidegate.kernel import codec
-from tidegate.kernel.folds import Folds
-from tidegate.kernel.model import Commit, Event, Key
-from tidegate.kernel.replay import Replay
+from tidegate.kernel import codec, folds as kernel_folds, model as kernel_model, replay
 from tidegate.kernel.store import Store
 
 PAGE = 1_000
@@ -98,7 +52,7 @@ class HostModel:
     """One host in one rollout, as the facts tell."""
 
     wave: int
-    state: HostState
+    state: host_states.HostState
     late: bool = False
     left: bool = False
 
@@ -115,17 +69,17 @@ class RolloutModel:
     passed: set[int] = field(default_factory=set)  # waves that an operator did not wait for
     hosts: dict[str, HostModel] = field(default_factory=dict)
     gone: Counter[int] = field(default_factory=Counter)  # left without an order, per wave
-    state: RolloutState = RolloutState.OPENING
+    state: rollout_states.RolloutState = rollout_states.RolloutState.OPENING
     wave: int = 0
     halted: bool = False
     terminals: int = 0
     ever_terminal: bool = False
-    outcome: Outcome | None = None
+    outcome: rollout_states.Outcome | None = None
     release: str = ""
     start_at: datetime | None = None
     before: tuple[str, ...] = ()  # channels on which the release must have succeeded
 
-    def counted(self, *states: HostState) -> int:
+    def counted(self, *states: host_states.HostState) -> int:
         return sum(
             host.state in states for host in self.hosts.values() if not (host.left or host.late)
         )
@@ -146,7 +100,7 @@ class RolloutModel:
 
     def _converged(self, wave: int) -> int:
         return sum(
-            host.wave == wave and host.state is HostState.CONVERGED
+            host.wave == wave and host.state is host_states.HostState.CONVERGED
             for host in self.hosts.values()
             if not (host.left or host.late)
         )
@@ -156,7 +110,7 @@ class RolloutModel:
             return 0
         hosts = [host for host in self.hosts.values() if host.wave == wave and not host.late]
         left = self.gone[wave] + sum(host.left for host in hosts)
-        settled = sum(host.state in SETTLED for host in hosts if not host.left)
+        settled = sum(host.state in host_states.SETTLED for host in hosts if not host.left)
         wanted = -(-self.shares[wave] * (self.planned[wave] - left) // 100)
         return max(0, wanted - settled)
 
@@ -168,18 +122,20 @@ class InvariantChecker:
         Violation.
     """
 
-    def __init__(self, store: Store, folds: Folds) -> None:
+    def __init__(self, store: Store, folds: kernel_folds.Folds) -> None:
         self._store = store
         self._folds = folds
-        self._shadow = Replay(folds)
+        self._shadow = replay.Replay(folds)
         self.rollouts: dict[str, RolloutModel] = {}
         self.quarantined: set[tuple[str, str]] = set()
-        self._freezes: dict[str, FreezeStarted] = {}
+        self._freezes: dict[str, channel_facts.FreezeStarted] = {}
         self._held: set[str] = set()  # channels
         self._windows: dict[str, WindowSpec] = {}
         # Gates that rollouts pass, and until when; None: to their end.
-        self._passed: dict[str, dict[OverridableGate, datetime | None]] = {}
-        self.words: dict[tuple[str, str], Word] = {}  # of channel and release: what was last said
+        self._passed: dict[str, dict[rollout_states.OverridableGate, datetime | None]] = {}
+        self.words: dict[
+            tuple[str, str], rollout_states.Word
+        ] = {}  # of channel and release: what was last said
         self._numbers: dict[tuple[str, str], int] = {}  # of the last report, by rollout and host
         self._taken: Counter[str] = Counter()  # slots of budgets
         self.events = 0
@@ -187,11 +143,11 @@ class InvariantChecker:
         self.types: set[str] = set()
         self.entered: set[str] = set()
 
-    def see(self, commit: Commit) -> None:
+    def see(self, commit: kernel_model.Commit) -> None:
         """Fold the commit's facts again and hold its rows and meaning to the rules."""
         if not commit.facts:
             return
-        touched: dict[Key, None] = {}
+        touched: dict[kernel_model.Key, None] = {}
         rollouts: dict[str, None] = {}
         for event in self._store.feed(after=self._shadow.position, limit=PAGE).events:
             value = self._folds.vocabulary.value(event)
@@ -205,7 +161,7 @@ class InvariantChecker:
                 self._hold(rollout_id)
         self._hold_budgets(touched)
 
-    def answered(self, events: Sequence[AgentEvent], answers: Sequence[object]) -> None:
+    def answered(self, events: Sequence[host_facts.AgentEvent], answers: Sequence[object]) -> None:
         """An agent forgets what was accepted: so it must be there, and stay. Raises: Violation."""
         for event, answer in zip(events, answers, strict=True):
             if answer is None or isinstance(answer, TidegateError):
@@ -221,7 +177,7 @@ class InvariantChecker:
             if accepted and isinstance(again, TidegateError):
                 raise InvariantViolation(f"H4: a repeat is refused: {again}")
 
-    def _compare_rows(self, touched: dict[Key, None]) -> None:
+    def _compare_rows(self, touched: dict[kernel_model.Key, None]) -> None:
         _demand(not self._shadow.differences, lambda: str(self._shadow.differences[:3]))
         keys = tuple(touched)
         for key, found in zip(keys, self._store.get(*keys), strict=True):
@@ -231,16 +187,16 @@ class InvariantChecker:
 
     # ── the model ──
 
-    def _learn(self, value: Struct, event: Event) -> None:
+    def _learn(self, value: Struct, event: kernel_model.Event) -> None:
         self.events += 1
         self.types.add(event.type)
         self.host_events += event.kind in ("agent_event", "host_event")
-        if isinstance(value, AgentFact):
+        if isinstance(value, host_facts.AgentFact):
             self._learn_number(value)
         match value:
-            case RolloutOpened():
+            case rollout_facts.RolloutOpened():
                 active = [m for m in self.rollouts.values() if m.channel == value.channel]
-                over = (RolloutState.SUPERSEDED, RolloutState.PRUNED)
+                over = (rollout_states.RolloutState.SUPERSEDED, rollout_states.RolloutState.PRUNED)
                 _demand(all(m.state in over for m in active), lambda: "R7: two rollouts at once")
                 planned = tuple(wave.hosts for wave in value.waves)
                 self.rollouts[value.rollout_id] = RolloutModel(
@@ -254,71 +210,90 @@ class InvariantChecker:
                     before=tuple(
                         edge.channel
                         for edge in value.edges
-                        if edge.require is EdgeRequires.SUCCEEDED
+                        if edge.require is channel_facts.EdgeRequires.SUCCEEDED
                     ),
                 )
                 if value.emergency:
-                    self._passed[value.rollout_id] = dict.fromkeys(ALL_PASSED)
+                    self._passed[value.rollout_id] = dict.fromkeys(rollout_states.ALL_PASSED)
                 if value.rollback_of is not None:
-                    self.words[value.channel, value.rollback_of] = Word.BAD
-            case DispatchReserved():
+                    self.words[value.channel, value.rollback_of] = rollout_states.Word.BAD
+            case host_facts.DispatchReserved():
                 self._demand_unstopped(value.rollout_id, event)
                 self._learn_order(value, event.at)
-            case DispatchAck(rollout_id=rollout_id):
+            case host_facts.DispatchAck(rollout_id=rollout_id):
                 self._demand_unstopped(rollout_id, event)
-            case GateOverridden():
+            case rollout_facts.GateOverridden():
                 self._passed.setdefault(value.rollout_id, {})[value.gate] = value.until
-            case FreezeStarted() | FreezeEnded() | ChannelHeld() | ChannelUnheld():
+            case (
+                channel_facts.FreezeStarted()
+                | channel_facts.FreezeEnded()
+                | channel_facts.ChannelHeld()
+                | channel_facts.ChannelUnheld()
+            ):
                 self._learn_stop(value)
             case WindowSet():
                 self._windows[value.window_id] = value.window
             case WindowDeleted():
                 del self._windows[value.window_id]
-            case HostJoined():
+            case host_facts.HostJoined():
                 model = self.rollouts[value.rollout_id]
                 before = model.hosts.get(value.host_id)
                 if before is not None and before.left:
                     model.gone[before.wave] += 1  # it is back, late: it counts apart
-                model.hosts[value.host_id] = HostModel(value.wave, HostState.PENDING, value.late)
-            case HostStateChanged():
+                model.hosts[value.host_id] = HostModel(
+                    value.wave, host_states.HostState.PENDING, value.late
+                )
+            case host_facts.HostStateChanged():
                 self._learn_move(value)
-            case HostSkipped():
+            case host_facts.HostSkipped():
                 self._learn_skip(value)
-            case RollbackComplete() | RollbackFailed() | DeadlineExpired():
+            case (
+                host_facts.RollbackComplete()
+                | host_facts.RollbackFailed()
+                | host_facts.DeadlineExpired()
+            ):
                 if value.channel and not self._only_expired(value):
                     self.quarantined.add((value.channel, value.target_closure))
-            case QuarantineLifted():
+            case channel_facts.QuarantineLifted():
                 self.quarantined.discard((value.channel, value.closure_hash))
             case _:
                 self._learn_rollout(value)
 
-    def _learn_stop(self, value: FreezeStarted | FreezeEnded | ChannelHeld | ChannelUnheld) -> None:
+    def _learn_stop(
+        self,
+        value: channel_facts.FreezeStarted
+        | channel_facts.FreezeEnded
+        | channel_facts.ChannelHeld
+        | channel_facts.ChannelUnheld,
+    ) -> None:
         match value:
-            case FreezeStarted():
+            case channel_facts.FreezeStarted():
                 self._freezes[value.freeze_id] = value
-            case FreezeEnded():
+            case channel_facts.FreezeEnded():
                 del self._freezes[value.freeze_id]
-            case ChannelHeld():
+            case channel_facts.ChannelHeld():
                 self._held.add(value.channel)
-            case ChannelUnheld():
+            case channel_facts.ChannelUnheld():
                 self._held.discard(value.channel)
 
-    def _demand_unstopped(self, rollout_id: str, event: Event) -> None:
+    def _demand_unstopped(self, rollout_id: str, event: kernel_model.Event) -> None:
         """No order goes out and no switch starts on a channel that is frozen or held, unless a
         person overrode that for this rollout.
         """
         channel = self.rollouts[rollout_id].channel
         passed = self._passed_gates(rollout_id, event.at)
-        held = channel in self._held and OverridableGate.HOLD not in passed
+        held = channel in self._held and rollout_states.OverridableGate.HOLD not in passed
         _demand(not held, lambda: f"{event.type} while {channel} is held")
-        for freeze in () if OverridableGate.FREEZE in passed else self._freezes.values():
+        for freeze in (
+            () if rollout_states.OverridableGate.FREEZE in passed else self._freezes.values()
+        ):
             covers = not freeze.channels or channel in freeze.channels
             over = freeze.until is not None and event.at >= freeze.until
             _demand(not covers or over, lambda: f"{event.type} while {channel} is frozen")
-        if OverridableGate.WINDOW not in passed:
+        if rollout_states.OverridableGate.WINDOW not in passed:
             _demand(self._is_open(channel, event.at), lambda: f"{event.type} outside its windows")
 
-    def _passed_gates(self, rollout_id: str, at: datetime) -> set[OverridableGate]:
+    def _passed_gates(self, rollout_id: str, at: datetime) -> set[rollout_states.OverridableGate]:
         """The gates that a person lets the rollout pass at this time."""
         passed = self._passed.get(rollout_id, {})
         return {gate for gate, until in passed.items() if until is None or at < until}
@@ -337,33 +312,33 @@ class InvariantChecker:
         allowing = [w.window_id for w in covering if w.kind is WindowKind.ALLOW]
         return not denied and (not allowing or any(id in lasting for id in allowing))
 
-    def _learn_number(self, value: AgentFact) -> None:
+    def _learn_number(self, value: host_facts.AgentFact) -> None:
         host = (value.rollout_id, value.host_id)
         expected = self._numbers.get(host, 0) + 1
         _demand(value.seq == expected, lambda: f"H4: report {value.seq}, not {expected}")
         self._numbers[host] = value.seq
 
     def _only_expired(self, value: Struct) -> bool:
-        return isinstance(value, DeadlineExpired) and value.deadline != "rollback"
+        return isinstance(value, host_facts.DeadlineExpired) and value.deadline != "rollback"
 
-    def _take_slots(self, slots: Sequence[BudgetSlot]) -> None:
+    def _take_slots(self, slots: Sequence[host_facts.BudgetSlot]) -> None:
         for slot in slots:
             self._taken[slot.budget_id] += 1
             taken = self._taken[slot.budget_id]
             if taken > slot.slots:
                 raise InvariantViolation(f"budget {slot.budget_id}: {taken} in flight")
 
-    def _learn_order(self, value: DispatchReserved, at: datetime) -> None:
+    def _learn_order(self, value: host_facts.DispatchReserved, at: datetime) -> None:
         model = self.rollouts[value.rollout_id]
         self._take_slots(value.budgets)
         pair = (value.channel, value.target_closure)
         _demand(pair not in self.quarantined, lambda: f"RO-10: {pair} is quarantined")
         _demand(not model.halted or value.late, lambda: "R9: an order while halted")
         passed = self._passed_gates(value.rollout_id, at)
-        if OverridableGate.EDGES not in passed:
+        if rollout_states.OverridableGate.EDGES not in passed:
             self._demand_succeeded_before(model)
         is_early = model.start_at is not None and at < model.start_at
-        early = is_early and OverridableGate.START_AT not in passed
+        early = is_early and rollout_states.OverridableGate.START_AT not in passed
         _demand(not early, lambda: f"an order before {model.start_at}")
         if value.late:
             _demand(model.ever_terminal, lambda: "a late host before the rollout is through")
@@ -378,39 +353,48 @@ class InvariantChecker:
         """An order is for a release that succeeded on every channel that comes first."""
         for channel in model.before:
             word = self.words.get((channel, model.release))
-            if word is not Word.GOOD or (channel, model.closure) in self.quarantined:
+            if word is not rollout_states.Word.GOOD or (channel, model.closure) in self.quarantined:
                 raise InvariantViolation(
                     f"OP-2: an order for {model.release}, which is {word} on {channel}"
                 )
 
-    def _learn_move(self, value: HostStateChanged) -> None:
+    def _learn_move(self, value: host_facts.HostStateChanged) -> None:
         model = self.rollouts[value.rollout_id]
         self._taken.subtract(value.budgets)
         self._take_slots(value.slots)
         host = model.hosts[value.host_id]
         _demand(host.state is value.from_, lambda: f"H8: it was {host.state}, not {value.from_}")
-        absorbed = value.from_ in ENDED and value.to is not HostState.PENDING
+        absorbed = (
+            value.from_ in host_states.ENDED and value.to is not host_states.HostState.PENDING
+        )
         _demand(not absorbed or value.to is value.from_, lambda: f"H5: {value.from_} moved")
-        entered = value.to is HostState.ACTIVATING
+        entered = value.to is host_states.HostState.ACTIVATING
         _demand(not (entered and model.halted and not value.late), lambda: "R9: a switch")
         host.state = value.to
-        taken_back = value.to is HostState.PENDING and value.from_ not in ENDED
+        taken_back = (
+            value.to is host_states.HostState.PENDING and value.from_ not in host_states.ENDED
+        )
         if taken_back and host.wave in model.passed and not host.late:
             host.left |= self._is_skipped(value.rollout_id, host.wave)
         record = self._record(value.rollout_id, value.host_id)
-        if record is not None and record.state is HostState.CONVERGED is value.to:
+        if record is not None and record.state is host_states.HostState.CONVERGED is value.to:
             self._hold_converged(record)
 
     def _is_skipped(self, rollout_id: str, wave: int) -> bool:
-        (row,) = self._store.get(tally_key(rollout_id))
-        return row is not None and codec.decode(row.data, RolloutTally).waves[wave].skipped
+        (row,) = self._store.get(rollout_rows.tally_key(rollout_id))
+        return (
+            row is not None
+            and codec.decode(row.data, rollout_rows.RolloutTally).waves[wave].skipped
+        )
 
-    def _record(self, rollout_id: str, host_id: str) -> HostRecord | None:
-        key = Key(HOST_RECORDS.name, record_id(rollout_id, host_id))
+    def _record(self, rollout_id: str, host_id: str) -> host_rows.HostRecord | None:
+        key = kernel_model.Key(
+            host_rows.HOST_RECORDS.name, host_rows.record_id(rollout_id, host_id)
+        )
         (row,) = self._store.get(key)
-        return None if row is None else codec.decode(row.data, HostRecord)
+        return None if row is None else codec.decode(row.data, host_rows.HostRecord)
 
-    def _hold_converged(self, record: HostRecord) -> None:
+    def _hold_converged(self, record: host_rows.HostRecord) -> None:
         _demand(record.current_closure == record.target_closure, lambda: "H1: another closure")
         due, at = record.soak_due_at, record.converged_at
         completed = record.activation_completed_at
@@ -425,7 +409,7 @@ class InvariantChecker:
             fresh = passed and completed is not None and probe.last_pass_at >= completed  # type: ignore[operator]
             _demand(probe.mode != "enforce" or fresh, lambda: "H1, H6: a probe has not passed")
 
-    def _learn_skip(self, value: HostSkipped) -> None:
+    def _learn_skip(self, value: host_facts.HostSkipped) -> None:
         model = self.rollouts[value.rollout_id]
         host = model.hosts.get(value.host_id)
         if host is None or value.state is None:
@@ -434,28 +418,33 @@ class InvariantChecker:
                 model.hosts.pop(value.host_id)
         else:
             host.left = True
-        if value.reason == WAIVED and not model.counted(HostState.FAILED, HostState.REVERTED):
+        if value.reason == orders.WAIVED and not model.counted(
+            host_states.HostState.FAILED, host_states.HostState.REVERTED
+        ):
             model.halted = False  # the last one that halted it is out of the count
 
     def _learn_rollout(self, value: Struct) -> None:
         model = self.rollouts.get(getattr(value, "rollout_id", ""))
         match value:
-            case RolloutHalted() if model:
+            case rollout_facts.RolloutHalted() if model:
                 model.halted = True
-                self.words[model.channel, model.release] = Word.BAD
-            case RolloutConcluded() if model:
+                self.words[model.channel, model.release] = rollout_states.Word.BAD
+            case rollout_facts.RolloutConcluded() if model:
                 self._passed.pop(value.rollout_id, None)  # late hosts pass nothing
-                ended = model.state in (RolloutState.TERMINAL, RolloutState.SUPERSEDED)
+                ended = model.state in (
+                    rollout_states.RolloutState.TERMINAL,
+                    rollout_states.RolloutState.SUPERSEDED,
+                )
                 _demand(ended, lambda: f"OP-1: an outcome in {model.state}")
                 _demand(model.outcome is None, lambda: "OP-1: two outcomes")
                 model.outcome = value.outcome
-                if value.outcome in BAD:
-                    self.words[model.channel, model.release] = Word.BAD
-                elif value.outcome is Outcome.SUCCEEDED:
-                    self.words[model.channel, model.release] = Word.GOOD
-            case OperatorClearance(mode=mode) if model:
-                model.halted = mode is Clearance.WAIVE and model.halted
-            case WaveAdvanced(to_wave=wave) if model:
+                if value.outcome in rollout_states.BAD:
+                    self.words[model.channel, model.release] = rollout_states.Word.BAD
+                elif value.outcome is rollout_states.Outcome.SUCCEEDED:
+                    self.words[model.channel, model.release] = rollout_states.Word.GOOD
+            case rollout_facts.OperatorClearance(mode=mode) if model:
+                model.halted = mode is rollout_states.Clearance.WAIVE and model.halted
+            case rollout_facts.WaveAdvanced(to_wave=wave) if model:
                 _demand(not model.halted, lambda: "R9: a wave while halted")
                 _demand(wave == model.wave + 1, lambda: "R4: the cursor moves by one")
                 if value.forced:
@@ -464,46 +453,46 @@ class InvariantChecker:
                 lacks = model.lacks_converged(model.wave)
                 _demand(lacks == 0, lambda: f"RO-12: a wave that lacks {lacks} converged hosts")
                 model.wave = wave
-            case WaveSkipped(wave=wave) if model:
+            case rollout_facts.WaveSkipped(wave=wave) if model:
                 _demand(not model.halted, lambda: "R9: a wave skipped while halted")
                 model.passed.add(wave)
                 for host_id, host in model.hosts.items():
                     record = self._record(value.rollout_id, host_id)
                     if host.wave == wave and not host.late and record is not None:
                         host.left |= record.cancelled_at is not None and not record.late
-            case RolloutTerminal() if model:
+            case rollout_facts.RolloutTerminal() if model:
                 model.terminals += 1
                 _demand(model.terminals == 1, lambda: "two RolloutTerminal")
-            case RolloutTransitioned() if model:
+            case rollout_facts.RolloutTransitioned() if model:
                 _demand(model.state is value.from_ or value.from_ is None, lambda: "R5")
                 model.state = value.to
                 self.entered.add(value.to)
-                model.ever_terminal |= value.to is RolloutState.TERMINAL
-                if value.to is RolloutState.FAILED:
+                model.ever_terminal |= value.to is rollout_states.RolloutState.TERMINAL
+                if value.to is rollout_states.RolloutState.FAILED:
                     model.halted = True
-                if value.to in CLEARABLE:
-                    self.words[model.channel, model.release] = Word.BAD
-            case SuccessorOpened():
+                if value.to in rollout_states.CLEARABLE:
+                    self.words[model.channel, model.release] = rollout_states.Word.BAD
+            case rollout_facts.SuccessorOpened():
                 pass
-            case RetentionExpired() if model:
+            case rollout_facts.RetentionExpired() if model:
                 pass
 
     # ── invariants ──
 
     def _hold(self, rollout_id: str) -> None:
         model = self.rollouts[rollout_id]
-        release = standing_key(channel_of(rollout_id), ref_of(rollout_id))
+        release = rollout_rows.standing_key(names.channel_of(rollout_id), names.ref_of(rollout_id))
         row, shown, standing = self._store.get(
-            tally_key(rollout_id), rollout_key(rollout_id), release
+            rollout_rows.tally_key(rollout_id), rollout_rows.rollout_key(rollout_id), release
         )
         assert row is not None, "an opened rollout has its tally"
         assert shown is not None, "an opened rollout has its row"
         assert standing is not None, "a release that was rolled out has its standing"
-        tally = codec.decode(row.data, RolloutTally)
+        tally = codec.decode(row.data, rollout_rows.RolloutTally)
         _demand(tally.state is model.state, lambda: f"{tally.state} is not {model.state}")
         _demand(tally.current_wave == model.wave, lambda: "the cursor is not in the log")
-        self._hold_rows(model, tally, codec.decode(shown.data, Rollout))
-        word = codec.decode(standing.data, ReleaseStanding).word
+        self._hold_rows(model, tally, codec.decode(shown.data, rollout_rows.Rollout))
+        word = codec.decode(standing.data, rollout_rows.ReleaseStanding).word
         said = self.words.get((model.channel, model.release))
         _demand(word is said, lambda: f"OP-2: the standing is {word}, the log says {said}")
         for number, wave in enumerate(tally.waves):
@@ -514,14 +503,18 @@ class InvariantChecker:
             )
             # A cancelled order takes its host out of the tally's count, not out of ours.
             for state, count in wave.states.items():
-                if state is not HostState.PENDING and states[state] != count:
+                if state is not host_states.HostState.PENDING and states[state] != count:
                     raise InvariantViolation(
                         f"wave {number}: {count} {state} counted, {states[state]} are"
                     )
         self._hold_state(model)
-        model.halted = tally.halted_at is not None or model.state is RolloutState.FAILED
+        model.halted = (
+            tally.halted_at is not None or model.state is rollout_states.RolloutState.FAILED
+        )
 
-    def _hold_rows(self, model: RolloutModel, tally: RolloutTally, row: Rollout) -> None:
+    def _hold_rows(
+        self, model: RolloutModel, tally: rollout_rows.RolloutTally, row: rollout_rows.Rollout
+    ) -> None:
         """One predicate decides state and transition: tally and row never differ."""
         _demand(row.state is tally.state, lambda: f"the row is {row.state}, not {tally.state}")
         _demand(row.current_wave == tally.current_wave, lambda: "the row's wave")
@@ -531,23 +524,27 @@ class InvariantChecker:
 
     def _hold_state(self, model: RolloutModel) -> None:
         match model.state:
-            case RolloutState.TERMINAL:
+            case rollout_states.RolloutState.TERMINAL:
                 last = len(model.planned) - 1
                 _demand(model.unsettled(last) == 0, lambda: "R6: an unsettled host")
-                others = model.counted(*(frozenset(HostState) - {HostState.CONVERGED}))
+                others = model.counted(
+                    *(frozenset(host_states.HostState) - {host_states.HostState.CONVERGED})
+                )
                 _demand(others == 0, lambda: f"R6: {others} hosts did not converge")
-            case RolloutState.REVERTED:
-                flying = model.counted(*(IN_FLIGHT - {HostState.PENDING}))
+            case rollout_states.RolloutState.REVERTED:
+                flying = model.counted(*(host_states.IN_FLIGHT - {host_states.HostState.PENDING}))
                 _demand(flying == 0, lambda: f"RO-3: {flying} in flight in Reverted")
-                _demand(model.counted(HostState.REVERTED) > 0, lambda: "R10: none reverted")
-            case RolloutState.FAILED:
+                _demand(
+                    model.counted(host_states.HostState.REVERTED) > 0, lambda: "R10: none reverted"
+                )
+            case rollout_states.RolloutState.FAILED:
                 # One whose rollback was given up may come back late; the rollout stays Failed.
-                ended = model.counted(HostState.FAILED, HostState.REVERTED)
+                ended = model.counted(host_states.HostState.FAILED, host_states.HostState.REVERTED)
                 _demand(ended > 0, lambda: "R10: none failed")
             case _:
                 pass
 
-    def _hold_budgets(self, touched: dict[Key, None]) -> None:
+    def _hold_budgets(self, touched: dict[kernel_model.Key, None]) -> None:
         for key in touched:
             if key.collection == BUDGETS.name:
                 (row,) = self._store.get(key)

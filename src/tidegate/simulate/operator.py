@@ -12,21 +12,15 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from tidegate.control.operations.promotion import Promote, RollBackChannel
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.principals import Principal
-from tidegate.domain.access.roles import Grant, Role
+from tidegate.domain.access import callers, principals, roles
 from tidegate.domain.channels.rows import QUARANTINE, Quarantined
 from tidegate.domain.fleet.slices import EnrollHost, RetireHost, enroll_host, retire_host
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.releases.facts import ReleaseOffered
-from tidegate.domain.rollouts.rows import Rollout
-from tidegate.domain.rollouts.states import CLEARABLE, Clearance, OverridableGate
-from tidegate.domain.windows.facts import WindowKind, WindowSpec
-from tidegate.domain.windows.rows import WINDOWS, Window
+from tidegate.domain.rollouts import rows as rollout_rows, states
+from tidegate.domain.windows import facts, rows as window_rows
 from tidegate.errors import Conflict, Gone, NotFound, Refused
-from tidegate.kernel.commit_builder import CommitBuilder
-from tidegate.kernel.model import Commit
-from tidegate.kernel.slices import Slice
+from tidegate.kernel import commit_builder, model, slices
 from tidegate.simulate.scenario import ScenarioChannel
 
 if TYPE_CHECKING:
@@ -34,8 +28,10 @@ if TYPE_CHECKING:
     from tidegate.simulate.world import World
 
 NAME = "user_operator"
-OPERATOR = Caller(
-    principal=Principal(NAME, "session", (Grant(Role.ON_CALL), Grant(Role.RELEASE_MANAGER)))
+OPERATOR = callers.Caller(
+    principal=principals.Principal(
+        NAME, "session", (roles.Grant(roles.Role.ON_CALL), roles.Grant(roles.Role.RELEASE_MANAGER))
+    )
 )
 PACKAGE = "web"
 MEDDLES = 0.15  # how often a look leads to a deed that nobody needed
@@ -97,7 +93,7 @@ class SimulatedOperator:
                 )
             )
 
-    def _create_window(self, window: WindowSpec) -> None:
+    def _create_window(self, window: facts.WindowSpec) -> None:
         self._plane.windows.create(OPERATOR, window, "maintenance")
 
     def enroll(self, number: int) -> None:
@@ -140,9 +136,9 @@ class SimulatedOperator:
         offered = ReleaseOffered(
             f"{PACKAGE}.{self.releases}", self.wanted, "Published", f"web/v{self.releases}"
         )
-        builder = CommitBuilder(world.folds, world.store.get)
+        builder = commit_builder.CommitBuilder(world.folds, world.store.get)
         builder.add((offered,), world.now())
-        world.control_plane.commit(builder.commit(Commit(world.now()))).result()
+        world.control_plane.commit(builder.commit(model.Commit(world.now()))).result()
         is_last = self.releases > world.scenario.releases
         for lane in world.scenario.channels:
             if lane.policy.auto_promote and not is_last and self._automatic.random() >= BY_HAND:
@@ -173,7 +169,7 @@ class SimulatedOperator:
         """Undo every hold and freeze, so that a last release can go everywhere."""
         for lane in self._world.scenario.channels:
             self._unhold(lane.channel)
-        for seen in self._plane.fleet_reader.rows(WINDOWS, Window):
+        for seen in self._plane.fleet_reader.rows(window_rows.WINDOWS, window_rows.Window):
             self._delete_window(seen.row.window_id)
 
     # ── looks ──
@@ -181,7 +177,7 @@ class SimulatedOperator:
     def look(self, *, restless: bool) -> None:
         """See to what is halted; restless: find something else to do as well."""
         for row in self._plane.fleet_reader.open_rollouts():
-            if row.state in CLEARABLE:
+            if row.state in states.CLEARABLE:
                 self._clear(row)
                 continue
             if not restless or self._waving.random() < CONTINUES:
@@ -212,7 +208,7 @@ class SimulatedOperator:
     def _continue(self, rollout_id: str) -> None:
         self._do(lambda: self._plane.rollouts.continue_wave(OPERATOR, rollout_id))
 
-    def _pass_waves(self, row: Rollout) -> None:
+    def _pass_waves(self, row: rollout_rows.Rollout) -> None:
         rollouts, id = self._plane.rollouts, row.rollout_id
         if self._waving.random() < 0.5:
             self._do(lambda: rollouts.promote_all(OPERATOR, id, "a hurry"))
@@ -222,7 +218,11 @@ class SimulatedOperator:
 
     def _override(self, rollout_id: str) -> None:
         gate = self._overriding.choice(
-            (OverridableGate.FREEZE, OverridableGate.HOLD, OverridableGate.WINDOW)
+            (
+                states.OverridableGate.FREEZE,
+                states.OverridableGate.HOLD,
+                states.OverridableGate.WINDOW,
+            )
         )
         self._do(lambda: self._plane.rollouts.override(OPERATOR, rollout_id, gate, "a fire"))
 
@@ -238,9 +238,9 @@ class SimulatedOperator:
     def _give_up(self, rollout_id: str) -> None:
         self._plane.rollouts.abort(OPERATOR, rollout_id, "enough")
 
-    def _clear(self, row: Rollout) -> None:
-        mode = self._random.choice(list(Clearance))
-        failed = self._failed(row.rollout_id) if mode is Clearance.WAIVE else ()
+    def _clear(self, row: rollout_rows.Rollout) -> None:
+        mode = self._random.choice(list(states.Clearance))
+        failed = self._failed(row.rollout_id) if mode is states.Clearance.WAIVE else ()
         self._do(
             lambda: self._plane.rollouts.clear(
                 OPERATOR, row.rollout_id, mode, "it was the weather", failed
@@ -302,9 +302,9 @@ class SimulatedOperator:
         own = self._windowing.random() < 0.5
         lane = self._windowing.choice(self._world.scenario.channels)
         start = self._world.now() + timedelta(seconds=0 if deny else WINDOW_SECONDS / 2)
-        window = WindowSpec(
+        window = facts.WindowSpec(
             window_id=f"w{self.deeds}",
-            kind=WindowKind.DENY if deny else WindowKind.ALLOW,
+            kind=facts.WindowKind.DENY if deny else facts.WindowKind.ALLOW,
             channels=(lane.channel,) if own else (),
             start=f"{start:%Y-%m-%dT%H:%M}",
             duration_seconds=WINDOW_SECONDS,
@@ -330,7 +330,7 @@ class SimulatedOperator:
         self._tell(retire_host, RetireHost(host_id=host_id, operator=NAME, reason="sold"))
         self._world.leave(host_id)
 
-    def _tell(self, item: Slice, command: Struct) -> None:
+    def _tell(self, item: slices.Slice, command: Struct) -> None:
         self._do(lambda: self._plane.execute(item, command, OPERATOR))
 
     def _do(self, deed: Callable[[], object]) -> None:

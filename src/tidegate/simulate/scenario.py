@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from random import Random
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy, HostEdge, WaveSpec
 from tidegate.domain.hosts.states import OnFailure
@@ -105,18 +104,18 @@ def draw_scenario(seed: int) -> Scenario:
     )
     if any(lane.policy.auto_rollback for lane in channels):
         # A release must have succeeded before there is something to go back to.
-        return replace(scenario, releases=2, hours=LONG_HOURS, between=LONG_BETWEEN)
+        return structs.replace(scenario, releases=2, hours=LONG_HOURS, between=LONG_BETWEEN)
     return scenario
 
 
 def _by_itself(lane: ScenarioChannel, random: Random) -> ScenarioChannel:
     """The channel with a policy that acts by itself, now and then."""
-    policy = replace(
+    policy = structs.replace(
         lane.policy,
         auto_rollback=random.random() < 0.25,
         auto_promote=bool(lane.policy.edges) and random.random() < 0.6,
     )
-    return replace(lane, policy=policy)
+    return structs.replace(lane, policy=policy)
 
 
 def _waves(random: Random, varying: Random) -> tuple[WaveSpec, ...]:
@@ -129,7 +128,7 @@ def _varied(wave: WaveSpec, random: Random) -> WaveSpec:
     """The wave with a share, a delay, or a person that it waits for, now and then."""
     if random.random() < 0.6:
         return wave
-    return replace(
+    return structs.replace(
         wave,
         success_percent=random.choice([100, 80, 50]),
         delay_seconds=random.choice([0, 0, 90]),

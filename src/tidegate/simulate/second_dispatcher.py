@@ -12,9 +12,7 @@ from random import Random
 from typing import Final
 
 from tidegate.control.fleet.reader import FleetReader
-from tidegate.domain.gates.dispatch_pass import attempt_of
-from tidegate.domain.gates.explain import judge
-from tidegate.domain.gates.inputs import GateInput
+from tidegate.domain.gates import dispatch_pass, explain, inputs
 from tidegate.domain.rollouts.report_slices import ReserveDispatch, reserve_dispatch
 from tidegate.errors import TidegateError
 from tidegate.simulate.control_plane import SimulatedControlPlane
@@ -53,7 +51,7 @@ class SecondDispatcher:
         if not waiting:
             return
         command = self._random.choice(waiting)
-        verdicts = judge(state, rollout_id, command.host_id)
+        verdicts = explain.judge(state, rollout_id, command.host_id)
         shut = [verdict for verdict in verdicts if not verdict.passed]
         if shut and not any(verdict.gate in TWICE for verdict in shut):
             return  # the rows would let it go, and rightly
@@ -71,11 +69,11 @@ class SecondDispatcher:
         self._wake([command.host_id])
 
 
-def _order(sight: GateInput, host_id: str) -> ReserveDispatch | None:
+def _order(sight: inputs.GateInput, host_id: str) -> ReserveDispatch | None:
     """The order by which the host would go; None: it has had it."""
     tally = sight.tally.row
     found = sight.standings.get(host_id)
-    attempt = attempt_of(None if found is None else found.row, tally.attempt)
+    attempt = dispatch_pass.attempt_of(None if found is None else found.row, tally.attempt)
     if attempt is None:
         return None
     wave = sight.chart.waves[host_id]

@@ -15,30 +15,23 @@ from random import Random
 from tidegate.clock import ManualClock
 from tidegate.control.fleet.timers import TimersResult
 from tidegate.domain.composition import FOLDS
-from tidegate.domain.hosts import agent_side
-from tidegate.domain.hosts.refusals import SequenceGap
-from tidegate.domain.hosts.states import HostState
+from tidegate.domain.hosts import agent_side, refusals, states
 from tidegate.domain.rollouts.report_slices import RECOVERABLE
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import TidegateError
-from tidegate.kernel.folds import Folds
+from tidegate.kernel import folds as kernel_folds, replay
 from tidegate.kernel.model import Commit
-from tidegate.kernel.replay import differences
 from tidegate.kernel.store import Store
-from tidegate.simulate.agents import JournalEntry, SimulatedAgent
-from tidegate.simulate.control_plane import (
-    SILENCE_SECONDS,
-    CommitFate,
-    MemoryBlobs,
-    SimulatedControlPlane,
-    SimulatedCrash,
+from tidegate.simulate import (
+    agents,
+    control_plane,
+    explanations,
+    invariants,
+    operator as simulate_operator,
+    rates,
+    second_dispatcher,
 )
-from tidegate.simulate.explanations import ExplanationChecker
-from tidegate.simulate.invariants import InvariantChecker
-from tidegate.simulate.operator import LUNCH_SECONDS, PACKAGE, SimulatedOperator
-from tidegate.simulate.rates import CALM
 from tidegate.simulate.scenario import Scenario, SimulationResult
-from tidegate.simulate.second_dispatcher import SecondDispatcher
 
 THOROUGH_EVERY = 3  # passes
 OPERATE_EVERY = 10  # passes
@@ -60,11 +53,13 @@ class World:
         self,
         scenario: Scenario,
         store: Store | None = None,
-        folds: Folds = FOLDS,
+        folds: kernel_folds.Folds = FOLDS,
         *,
         watching: bool = True,
-        silence_seconds: int = SILENCE_SECONDS,
-        operator: Callable[[World], SimulatedOperator] = SimulatedOperator,
+        silence_seconds: int = control_plane.SILENCE_SECONDS,
+        operator: Callable[
+            [World], simulate_operator.SimulatedOperator
+        ] = simulate_operator.SimulatedOperator,
     ) -> None:
         self.scenario = scenario
         self.rates = scenario.rates
@@ -72,28 +67,30 @@ class World:
         self.clock = ManualClock(scenario.starts_at)
         self.store = store or MemoryStore(folds.schema)
         self.folds = folds
-        self.watch = InvariantChecker(self.store, folds)
+        self.watch = invariants.InvariantChecker(self.store, folds)
         self._watching = watching
-        self._explained = ExplanationChecker()
+        self._explained = explanations.ExplanationChecker()
         self.commits = 0
         self._due = (scenario.starts_at, 0)  # when the next pass is, and which one counts
-        self.control_plane = SimulatedControlPlane(
+        self.control_plane = control_plane.SimulatedControlPlane(
             self.store,
             folds,
             self.clock,
-            MemoryBlobs(),
+            control_plane.MemoryBlobs(),
             self._seen,
             self._ordered,
             self._fate,
             silence_seconds,
         )
-        self._rival = SecondDispatcher(self.control_plane, scenario.seed, self._ordered)
+        self._rival = second_dispatcher.SecondDispatcher(
+            self.control_plane, scenario.seed, self._ordered
+        )
         self._heap: list[tuple[datetime, int, Callable[[], None]]] = []
         self._count = 0
         self._passes = 0
         self._settled = False
         self._faults = False  # until everything is set up
-        self.agents: dict[str, SimulatedAgent] = {}
+        self.agents: dict[str, agents.SimulatedAgent] = {}
         self.gone: set[str] = set()
         self.operator = operator(self)
 
@@ -118,7 +115,7 @@ class World:
         self._heal()
         self._until(self.now() + timedelta(hours=SETTLE_HOURS), lambda: self._settled)
         self._settle()
-        found = differences(self.store, self.folds)
+        found = replay.differences(self.store, self.folds)
         assert found == [], found[:3]
         return self._ended()
 
@@ -137,7 +134,7 @@ class World:
             self.clock.now = max(when, self.now())
             try:
                 action()
-            except SimulatedCrash:
+            except control_plane.SimulatedCrash:
                 self._restart()
         else:
             raise AssertionError(f"seed {self.scenario.seed}: more than {STEPS_MAX} steps")
@@ -153,7 +150,7 @@ class World:
 
     def join(self, host_id: str) -> None:
         """A host appears, with an agent on it."""
-        agent = SimulatedAgent(host_id, self.rates, self.random, self)
+        agent = agents.SimulatedAgent(host_id, self.rates, self.random, self)
         agent.base = "" if self.random.random() < self.rates.bare else BASE
         agent.doomed = host_id in self.scenario.doomed
         agent.online = self.random.random() >= self.rates.off
@@ -188,7 +185,7 @@ class World:
         idle = False
         try:
             idle = self._work()
-        except SimulatedCrash:
+        except control_plane.SimulatedCrash:
             self._restart()
         if self._passes % OPERATE_EVERY == 0 and self.scenario.attended:
             self.after(0.0, self._look)
@@ -211,10 +208,12 @@ class World:
         moved = done.ordered or done.skipped or done.cancelled or opened
         return tick == TimersResult() and not moved
 
-    def _fate(self) -> CommitFate:
+    def _fate(self) -> control_plane.CommitFate:
         if not self._faulty(self.rates.torn):
-            return CommitFate.LIVES
-        return self.random.choice((CommitFate.DIES_BEFORE, CommitFate.DIES_AFTER))
+            return control_plane.CommitFate.LIVES
+        return self.random.choice(
+            (control_plane.CommitFate.DIES_BEFORE, control_plane.CommitFate.DIES_AFTER)
+        )
 
     def _restart(self) -> None:
         """Start the server again, however often that takes."""
@@ -226,7 +225,7 @@ class World:
         for _ in range(DEEDS_MAX):
             try:
                 deed()
-            except SimulatedCrash:
+            except control_plane.SimulatedCrash:
                 self.control_plane.restart()
             else:
                 return
@@ -242,7 +241,7 @@ class World:
         if hosts and self._faults and self.scenario.restless:
             self.operator.interrupt()
 
-    def _poll(self, agent: SimulatedAgent) -> None:
+    def _poll(self, agent: agents.SimulatedAgent) -> None:
         """The agent's own rhythm: brisk while it has something to say, slow otherwise."""
         if agent.dead:
             return
@@ -255,7 +254,7 @@ class World:
             agent.crash()
         self._ask(agent)
 
-    def _ask(self, agent: SimulatedAgent) -> None:
+    def _ask(self, agent: agents.SimulatedAgent) -> None:
         if agent.dead or not agent.online:
             return
         self.control_plane.heard(agent.host_id)
@@ -267,13 +266,13 @@ class World:
         if order is not None and not self._faulty(self.rates.lost):
             agent.take(order)
 
-    def _back(self, agent: SimulatedAgent) -> None:
+    def _back(self, agent: agents.SimulatedAgent) -> None:
         agent.online = True
         self._ask(agent)
 
-    def _heartbeat(self, agent: SimulatedAgent) -> None:
+    def _heartbeat(self, agent: agents.SimulatedAgent) -> None:
         for rollout_id, twin in list(agent.twins.items()):
-            waits = twin.state is HostState.DEFERRED and not agent.journal
+            waits = twin.state is states.HostState.DEFERRED and not agent.journal
             if waits and self.control_plane.took_back(rollout_id, agent.host_id):
                 agent.taken_back(rollout_id)
                 continue
@@ -282,7 +281,7 @@ class World:
             if running and not agent.journal and self.random.random() < share:
                 self.control_plane.observed(rollout_id, agent.host_id, running)
 
-    def flush(self, agent: SimulatedAgent) -> None:
+    def flush(self, agent: agents.SimulatedAgent) -> None:
         """Send what the journal holds, the oldest first, until something goes wrong."""
         while agent.journal and agent.online and not agent.dead:
             if self._faulty(self.rates.lost):
@@ -298,7 +297,7 @@ class World:
             if not all(map(self._answered, [agent] * len(batch), batch, answers)):
                 return
 
-    def _report(self, batch: Sequence[JournalEntry]) -> list[object]:
+    def _report(self, batch: Sequence[agents.JournalEntry]) -> list[object]:
         events = [entry.event for entry in batch]
         answers = self.control_plane.report(*events)
         if self.control_plane.crashed:
@@ -307,16 +306,18 @@ class World:
             self.watch.answered(events, answers)
         return list(answers)
 
-    def _batch(self, agent: SimulatedAgent) -> list[JournalEntry]:
+    def _batch(self, agent: agents.SimulatedAgent) -> list[agents.JournalEntry]:
         rollout_id = agent.journal[0].event.rollout_id
-        batch: list[JournalEntry] = []
+        batch: list[agents.JournalEntry] = []
         for entry in agent.journal:
             if entry.event.rollout_id != rollout_id or len(batch) == BATCH_MAX:
                 break
             batch.append(entry)
         return batch
 
-    def _answered(self, agent: SimulatedAgent, entry: JournalEntry, answer: object) -> bool:
+    def _answered(
+        self, agent: agents.SimulatedAgent, entry: agents.JournalEntry, answer: object
+    ) -> bool:
         """What the agent makes of an answer; whether it may go on to the next one."""
         if answer is None:
             return False
@@ -325,7 +326,7 @@ class World:
                 agent.journal.remove(entry)
                 agent.accepted(entry)
             return True
-        if isinstance(answer, SequenceGap) or agent_side.waits(entry.event, answer.code):
+        if isinstance(answer, refusals.SequenceGap) or agent_side.waits(entry.event, answer.code):
             return False  # the one before it was not taken: send again
         if entry in agent.journal:
             agent.refused(entry, answer)
@@ -342,14 +343,14 @@ class World:
         for host_id, agent in self.agents.items():
             if host_id in self.gone:
                 continue
-            agent.recover(CALM)
+            agent.recover(rates.CALM)
             self._poll(agent)
-        self.after(LUNCH_SECONDS, self.operator.tidy_up)
-        self.after(2 * LUNCH_SECONDS, self.operator.promote)
+        self.after(simulate_operator.LUNCH_SECONDS, self.operator.tidy_up)
+        self.after(2 * simulate_operator.LUNCH_SECONDS, self.operator.promote)
 
     def _unsettled(self) -> list[str]:
         """What is not as the last release wants it."""
-        wanted = f"{PACKAGE}.{self.operator.releases}"
+        wanted = f"{simulate_operator.PACKAGE}.{self.operator.releases}"
         if self.operator.releases < self.scenario.releases + 1:
             return ["the last release is not out yet"]
         found = []

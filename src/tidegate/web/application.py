@@ -23,61 +23,23 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from tidegate.clock import Clock
 from tidegate.config import Settings
-from tidegate.domain.access.principals import NOBODY, Principal
-from tidegate.domain.access.second_person import SecondPersonNeeded
-from tidegate.domain.access.steps import VersionRule
+from tidegate.domain.access import principals, second_person, steps
 from tidegate.errors import LimitExceeded, TidegateError, VersionRequired
 from tidegate.kernel.model import Position
-from tidegate.web import decoding
-from tidegate.web.authentication import (
-    AgentProof,
-    Authenticator,
-    SignInCredentials,
-    authorize,
-    authorize_anywhere,
-    check_csrf,
+from tidegate.web import (
+    authentication,
+    connection_limits,
+    decoding,
+    downloads,
+    host_names,
+    inputs,
+    problems,
+    request_log,
+    responses,
+    routing,
+    uploads,
 )
-from tidegate.web.connection_limits import ConnectionLimits, connections_max
-from tidegate.web.downloads import Download, select_range
-from tidegate.web.host_names import HostNames
-from tidegate.web.inputs import Input
 from tidegate.web.parts import Parts
-from tidegate.web.problems import (
-    HeadersTooLarge,
-    InternalError,
-    MethodNotAllowed,
-    NoSuchPath,
-    NotAcceptable,
-    Overloaded,
-    PositionNotReached,
-    RequestTooSlow,
-    Unauthenticated,
-    UnsupportedMedia,
-    conceal,
-)
-from tidegate.web.request_log import RequestLine, RequestLog
-from tidegate.web.responses import (
-    EncodedResponse,
-    Headers,
-    encode_problem,
-    encode_response,
-    etag_of,
-    headers_of,
-)
-from tidegate.web.routing import (
-    AGENT,
-    EVENT_STREAM,
-    Consumes,
-    ErrorPageOf,
-    FastHandler,
-    RawRequest,
-    Request,
-    Response,
-    Route,
-    Router,
-    Stream,
-)
-from tidegate.web.uploads import ClientGone, IncomingBody
 
 WAITING_MAX = 1_000  # requests that wait for a thread; past it, clients are told to come back
 BODY_SECONDS_MAX = 30.0
@@ -110,8 +72,8 @@ def new_request_id() -> str:
 class FastRoute(NamedTuple):
     """A route with the function that answers its plain requests at the socket."""
 
-    route: Route
-    answer: FastHandler
+    route: routing.Route
+    answer: routing.FastHandler
 
 
 class LogFollower(Protocol):
@@ -133,13 +95,15 @@ class Surroundings:
 
     settings: Settings
     clock: Clock
-    credentials: SignInCredentials
+    credentials: authentication.SignInCredentials
     tail: LogFollower
     is_local: bool  # point reads take microseconds: they may run on the event loop
     count: Callable[[str, int, float], None]  # operation, status and seconds of each answer
-    agents: AgentProof | None = None
-    error_page: ErrorPageOf | None = None  # of a path that browsers ask for and nothing serves
-    lines: RequestLog | None = None
+    agents: authentication.AgentProof | None = None
+    error_page: routing.ErrorPageOf | None = (
+        None  # of a path that browsers ask for and nothing serves
+    )
+    lines: request_log.RequestLog | None = None
     name_people: Callable[[str], str] | None = None  # puts names of people into a sentence
 
 
@@ -150,18 +114,20 @@ class Application:
         InvalidDefinition: a handler asks for a part that is not there.
     """
 
-    def __init__(self, routes: Sequence[Route], parts: Parts, around: Surroundings) -> None:
+    def __init__(self, routes: Sequence[routing.Route], parts: Parts, around: Surroundings) -> None:
         settings, agents = around.settings, around.agents
         self.routes = tuple(routes)
         self.parts = parts
         self._around = around
         self._handlers = {route.operation: parts.bind(route.handler) for route in routes}
-        self._router = Router(self.routes)
+        self._router = routing.Router(self.routes)
         self.agents = agents
         per_address = None if settings.behind_proxy else settings.connections_per_address
-        self.connections = ConnectionLimits(per_address, connections_max())
-        self.host_names = HostNames(settings)
-        self._door = Authenticator(around.credentials, settings, agents)
+        self.connections = connection_limits.ConnectionLimits(
+            per_address, connection_limits.connections_max()
+        )
+        self.host_names = host_names.HostNames(settings)
+        self._door = authentication.Authenticator(around.credentials, settings, agents)
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="tidegate-api")
         self._waiting = 0
         self._is_set_up = False  # once it is, it stays so
@@ -203,7 +169,7 @@ class Application:
 
     def note(
         self,
-        route: Route | None,
+        route: routing.Route | None,
         request_id: str,
         principal: str,
         method: str,
@@ -219,28 +185,32 @@ class Application:
             path = "" if route is None else route.path
             ms = int(seconds * 1e6) / 1000
             self.lines.add(
-                RequestLine(at, "requests", request_id, principal, method, path, status, ms, code)
+                request_log.RequestLine(
+                    at, "requests", request_id, principal, method, path, status, ms, code
+                )
             )
 
     # ── the way of a request ──
 
-    def find(self, method: str, raw_path: bytes) -> tuple[Route, list[str]]:
+    def find(self, method: str, raw_path: bytes) -> tuple[routing.Route, list[str]]:
         """Raises: NoSuchPath, MethodNotAllowed, InvalidRequest."""
         methods, values = self._router.plain.get(raw_path), list[str]()
         if methods is None:
             found = self._router.find(decoding.segments_of(raw_path))
             if found is None:
-                raise NoSuchPath("nothing is served under this path")
+                raise problems.NoSuchPath("nothing is served under this path")
             methods, values = found
         route = methods.get("GET" if method == "HEAD" else method)
         if route is None:
             allowed = ", ".join(sorted(methods))
-            raise MethodNotAllowed(f"{method} is not served here", found=method, allowed=allowed)
+            raise problems.MethodNotAllowed(
+                f"{method} is not served here", found=method, allowed=allowed
+            )
         return route, values
 
     def page_of_error(
-        self, route: Route | None, raw_path: bytes, headers: Mapping[bytes, bytes]
-    ) -> ErrorPageOf | None:
+        self, route: routing.Route | None, raw_path: bytes, headers: Mapping[bytes, bytes]
+    ) -> routing.ErrorPageOf | None:
         """How a refusal looks to people; None: it is a problem detail.
 
         A path that nothing serves is answered as a page to browsers, unless it is the API's.
@@ -251,7 +221,7 @@ class Application:
             return None
         return self._around.error_page
 
-    async def awaits_set_up(self, route: Route | None) -> bool:
+    async def awaits_set_up(self, route: routing.Route | None) -> bool:
         """Whether a page cannot be shown to anybody because there is no account yet."""
         if self._is_set_up or route is None or route.is_write or route.produces != HTML:
             return False
@@ -270,14 +240,16 @@ class Application:
             return await self.in_thread(lambda: name(sentence))
         return sentence
 
-    async def principal(self, route: Route, arrived: RawRequest) -> Principal:
+    async def principal(
+        self, route: routing.Route, arrived: routing.RawRequest
+    ) -> principals.Principal:
         """Raises: Unauthenticated, CrossSite, RateLimited."""
         # A session notes when it was seen, and a commit may wait; a token is point reads alone.
         if self._around.is_local and b"cookie" not in arrived.headers:
             return self._door.principal(route, arrived)
         return await self.in_thread(lambda: self._door.principal(route, arrived))
 
-    def agent(self, route: Route, arrived: RawRequest) -> Principal:
+    def agent(self, route: routing.Route, arrived: routing.RawRequest) -> principals.Principal:
         """Who asks on a route for agents, told right here: the log is local.
 
         Raises:
@@ -285,11 +257,13 @@ class Application:
         """
         return self._door.principal(route, arrived)
 
-    def agent_again(self, host: Principal) -> None:
+    def agent_again(self, host: principals.Principal) -> None:
         """The request goes the usual way, where its host is asked for again: count it once."""
         self._door.give_back(host)
 
-    async def answer(self, route: Route, request: Request[Any, Any, Any]) -> Response:
+    async def answer(
+        self, route: routing.Route, request: routing.Request[Any, Any, Any]
+    ) -> routing.Response:
         """What the handler says. Raises: whatever it raises."""
         least: Position = getattr(request.query, "min_position", 0)
         if least > self._around.tail.position:
@@ -307,13 +281,13 @@ class Application:
         near = position - tail.position <= AHEAD_MAX
         if near and await tail.reached(position, MIN_POSITION_SECONDS_MAX):
             return
-        raise PositionNotReached(
+        raise problems.PositionNotReached(
             f"the log is at {tail.position}, not yet at {position}",
             found=tail.position,
             wanted=position,
         )
 
-    async def in_pieces(self, pieces: Iterator[bytes], first: bytes | None) -> Stream:
+    async def in_pieces(self, pieces: Iterator[bytes], first: bytes | None) -> routing.Stream:
         """The first piece and those after it, each read in a thread when the client has taken the
         one before it: so a slow client holds memory for two pieces, and no thread.
         """
@@ -325,7 +299,7 @@ class Application:
     async def in_thread(self, run: Callable[[], T]) -> T:
         """Run something that may wait. Raises: Overloaded."""
         if self._waiting >= WAITING_MAX:
-            raise Overloaded(f"{WAITING_MAX} requests wait already", allowed=WAITING_MAX)
+            raise problems.Overloaded(f"{WAITING_MAX} requests wait already", allowed=WAITING_MAX)
         self._waiting += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, run)
@@ -354,8 +328,8 @@ class _Exchange:
         given = self._headers.get(b"x-request-id")
         fits = given is not None and _REQUEST_ID.fullmatch(given)
         self.id = given.decode() if given and fits else new_request_id()
-        self._route: Route | None = None
-        self._principal = NOBODY
+        self._route: routing.Route | None = None
+        self._principal = principals.NOBODY
         self._status = 0
         self._held = 0  # bytes of the body that count for the address
         self._code: str | None = None
@@ -366,21 +340,21 @@ class _Exchange:
             await self._send_answer(answer, route)
         except TidegateError as error:
             await self._send_problem(error)
-        except ClientGone:
+        except uploads.ClientGone:
             self._status = 499  # nobody hears it; it is for our log
         except Exception:  # noqa: BLE001 - a bug is answered, too, and logged whole
             faults_log.exception("request %s failed", self.id)
             await self._send_problem(
-                InternalError("something is wrong here; the request id finds it")
+                problems.InternalError("something is wrong here; the request id finds it")
             )
         finally:
             self._let_go()
             self._log()
 
-    async def _answered(self) -> tuple[Response, Route]:
+    async def _answered(self) -> tuple[routing.Response, routing.Route]:
         app, scope, headers = self._app, self._scope, self._headers
         if self._head_bytes > HEAD_BYTES_MAX:
-            raise HeadersTooLarge(
+            raise problems.HeadersTooLarge(
                 f"The headers of a request may have at most {HEAD_BYTES_MAX} bytes.",
                 allowed=HEAD_BYTES_MAX,
             )
@@ -388,7 +362,7 @@ class _Exchange:
         app.host_names.check(headers.get(b"host"), server[0] if server else "")
         self._route, values = app.find(scope["method"], scope["raw_path"])
         route = self._route
-        if route.permission is AGENT:  # its proof is over the body, too
+        if route.permission is routing.AGENT:  # its proof is over the body, too
             arrived = self._arrived(await self._body(route))
             self._principal = await app.principal(route, arrived)
         else:
@@ -397,13 +371,15 @@ class _Exchange:
             arrived = self._arrived(b"" if route.uploads else await self._body(route))
             if time.monotonic() - begun > PROOF_SECONDS_MAX:  # it may have ended meanwhile
                 self._principal = await app.principal(route, arrived)
-            check_csrf(route, arrived, self._principal)
-            authorize_anywhere(route, self._principal)
+            authentication.check_csrf(route, arrived, self._principal)
+            authentication.authorize_anywhere(route, self._principal)
         accept = headers.get(b"accept")
-        streams = route.streams and decoding.accepts(accept, EVENT_STREAM)
+        streams = route.streams and decoding.accepts(accept, routing.EVENT_STREAM)
         if not streams and not decoding.accepts(accept, route.produces):
-            raise NotAcceptable(f"this answer comes as {route.produces}", allowed=route.produces)
-        request: Request[Any, Any, Any] = Request(
+            raise problems.NotAcceptable(
+                f"this answer comes as {route.produces}", allowed=route.produces
+            )
+        request: routing.Request[Any, Any, Any] = routing.Request(
             decoding.path_of(route, values),
             decoding.query_of(route, arrived.query),
             await self._decoded(route, arrived.body),
@@ -412,22 +388,22 @@ class _Exchange:
             route.name,
             arrived,
         )
-        authorize(route, request)
+        authentication.authorize(route, request)
         if route.is_write:
             self._guard(route, request)
         if route.uploads:
             self._check_media(route)
-            request.incoming = IncomingBody(self._receive, self._announced())
+            request.incoming = uploads.IncomingBody(self._receive, self._announced())
         try:
             return await app.answer(route, request), route
-        except SecondPersonNeeded as waits:
-            return Response(waits.request, status=202, position=waits.position), route
+        except second_person.SecondPersonNeeded as waits:
+            return routing.Response(waits.request, status=202, position=waits.position), route
 
-    def _guard(self, route: Route, request: Request[Any, Any, Any]) -> None:
+    def _guard(self, route: routing.Route, request: routing.Request[Any, Any, Any]) -> None:
         """Raises: VersionRequired, InvalidInput."""
         key, version = self._headers.get(b"idempotency-key"), self._headers.get(b"if-match")
         glass: bytes | None = None
-        if route.content is Consumes.FORM:
+        if route.content is routing.Consumes.FORM:
             glass = decoding.form_field(request.arrived.body, decoding.BREAK_GLASS_FIELD)
             key = decoding.form_field(request.arrived.body, decoding.KEY_FIELD)
             seen = decoding.form_field(request.arrived.body, decoding.VERSION_FIELD)
@@ -436,18 +412,18 @@ class _Exchange:
         request.break_glass = decoding.break_glass_of(
             self._headers.get(b"tidegate-break-glass"), field=glass
         )
-        if route.guard is VersionRule.IGNORED:
+        if route.guard is steps.VersionRule.IGNORED:
             return
         request.version = decoding.version_of(version)
-        if request.version is None and route.guard is VersionRule.DEMANDED:
+        if request.version is None and route.guard is steps.VersionRule.DEMANDED:
             raise VersionRequired("say which version you saw: If-Match with the ETag that you got")
 
     # ── the body ──
 
-    def _arrived(self, body: bytes) -> RawRequest:
+    def _arrived(self, body: bytes) -> routing.RawRequest:
         scope = self._scope
         client = scope.get("client")
-        return RawRequest(
+        return routing.RawRequest(
             scope["method"],
             scope["raw_path"],
             scope["query_string"],
@@ -456,21 +432,21 @@ class _Exchange:
             body,
         )
 
-    async def _body(self, route: Route) -> bytes:
-        if route.content is Consumes.NOTHING:
+    async def _body(self, route: routing.Route) -> bytes:
+        if route.content is routing.Consumes.NOTHING:
             return b""
         body = await self._received(route.body_bytes_max)
         if body:
             self._check_media(route)
         return body
 
-    async def _decoded(self, route: Route, body: bytes) -> Input:
+    async def _decoded(self, route: routing.Route, body: bytes) -> inputs.Input:
         """Raises: MalformedBody, InvalidRequest, LimitExceeded, Overloaded."""
         if len(body) <= decoding.LOOP_BYTES_MAX:
             return decoding.body_of(route, body)
         return await self._app.in_thread(lambda: decoding.body_of(route, body))
 
-    def _check_media(self, route: Route) -> None:
+    def _check_media(self, route: routing.Route) -> None:
         """Raises: UnsupportedMedia."""
         media = (
             self._headers.get(b"content-type", b"")
@@ -481,7 +457,7 @@ class _Exchange:
         )
         wanted = route.content.value
         if media != wanted or b"content-encoding" in self._headers:
-            raise UnsupportedMedia(
+            raise problems.UnsupportedMedia(
                 f"this route takes {wanted}, not compressed; found {media[:80]!r}", allowed=wanted
             )
 
@@ -494,7 +470,7 @@ class _Exchange:
             async with asyncio.timeout(BODY_SECONDS_MAX):
                 return await self._read(bytes_max)
         except TimeoutError:
-            raise RequestTooSlow(
+            raise problems.RequestTooSlow(
                 f"The body of the request did not arrive within {BODY_SECONDS_MAX:g} seconds."
             ) from None
 
@@ -514,9 +490,9 @@ class _Exchange:
         whole = bytearray()
         while True:
             if message["type"] == "http.disconnect":
-                raise ClientGone
+                raise uploads.ClientGone
             whole += message.get("body", b"")
-            if self._principal is NOBODY:
+            if self._principal is principals.NOBODY:
                 self._hold(len(whole))
             if len(whole) > bytes_max:
                 raise LimitExceeded("bytes of a body", len(whole), bytes_max)
@@ -532,7 +508,7 @@ class _Exchange:
         held, address = self._app.unproven, client[0] if client else ""
         total = held.get(address, 0) + size - self._held
         if total > UNPROVEN_BYTES_MAX:
-            raise Overloaded(
+            raise problems.Overloaded(
                 f"Your address has {total} bytes of unfinished requests; "
                 f"at most {UNPROVEN_BYTES_MAX} may be under way.",
                 allowed=UNPROVEN_BYTES_MAX,
@@ -554,23 +530,26 @@ class _Exchange:
 
     # ── the answer ──
 
-    async def _send_answer(self, answer: Response, route: Route | None) -> None:
+    async def _send_answer(self, answer: routing.Response, route: routing.Route | None) -> None:
         if answer.download is not None:
             await self._send_download(answer, answer.download, route)
             return
         if answer.stream is not None:
-            headers = headers_of(answer, etag_of(answer, None), route, self.id)
+            headers = responses.headers_of(answer, responses.etag_of(answer, None), route, self.id)
             await self._send_stream(answer, answer.stream, headers)
             return
         await self._reply(
-            encode_response(answer, route, self.id, self._headers.get(b"if-none-match"))
+            responses.encode_response(answer, route, self.id, self._headers.get(b"if-none-match"))
         )
 
     async def _send_problem(self, error: TidegateError) -> None:
         if self._status:
             return  # the answer has begun: it can only be cut off
         self._code = error.code
-        if self._principal is NOBODY and (public := conceal(error)) is not error:
+        if (
+            self._principal is principals.NOBODY
+            and (public := problems.conceal(error)) is not error
+        ):
             faults_log.error("request %s: %s: %s", self.id, error.code, error.detail)
             error = public
         else:
@@ -578,18 +557,18 @@ class _Exchange:
         raw_path = self._scope["raw_path"]
         render = self._app.page_of_error(self._route, raw_path, self._headers)
         if render is None:
-            await self._reply(encode_problem(error, self.id))
+            await self._reply(responses.encode_problem(error, self.id))
             return
         route = self._route
-        if isinstance(error, Unauthenticated) and await self._app.awaits_set_up(route):
-            answer = Response(None, status=303, headers={"location": SET_UP})
+        if isinstance(error, problems.Unauthenticated) and await self._app.awaits_set_up(route):
+            answer = routing.Response(None, status=303, headers={"location": SET_UP})
         else:
             query = self._scope["query_string"]
             error.facts.setdefault("request", self.id)
             answer = render(error, raw_path + (b"?" + query if query else b""))
         await self._send_answer(answer, route)
 
-    async def _reply(self, reply: EncodedResponse) -> None:
+    async def _reply(self, reply: responses.EncodedResponse) -> None:
         self._status = status = reply.status
         start = {"type": "http.response.start", "status": status, "headers": reply.headers}
         await self._send(start)
@@ -597,22 +576,22 @@ class _Exchange:
         await self._send({"type": "http.response.body", "body": body})
 
     async def _send_download(
-        self, answer: Response, download: Download, route: Route | None
+        self, answer: routing.Response, download: downloads.Download, route: routing.Route | None
     ) -> None:
         """The body or the part of it that was asked for, read while it is sent.
 
         The first piece is read before the head is sent: what cannot be read at all is a problem.
         """
-        etag = etag_of(answer, None)
-        headers = headers_of(answer, etag, route, self.id)
+        etag = responses.etag_of(answer, None)
+        headers = responses.headers_of(answer, etag, route, self.id)
         if etag is not None and decoding.matches(self._headers.get(b"if-none-match"), etag):
-            await self._reply(EncodedResponse(304, headers, b""))
+            await self._reply(responses.EncodedResponse(304, headers, b""))
             return
         is_head = self._scope["method"] == "HEAD"
         part = None
         if not is_head:  # RFC 9110 §14.2: Range is for GET alone
             wanted, condition = (self._headers.get(name) for name in (b"range", b"if-range"))
-            part = select_range(wanted, condition, download.size, etag)
+            part = downloads.select_range(wanted, condition, download.size, etag)
         start, stop = part or (0, download.size)
         headers.append((b"accept-ranges", b"bytes"))
         headers.append((b"content-length", b"%d" % (stop - start)))
@@ -625,7 +604,9 @@ class _Exchange:
         first = await app.in_thread(lambda: next(pieces, None))
         await self._send_stream(answer, app.in_pieces(pieces, first), headers)
 
-    async def _send_stream(self, answer: Response, stream: Stream, headers: Headers) -> None:
+    async def _send_stream(
+        self, answer: routing.Response, stream: routing.Stream, headers: responses.Headers
+    ) -> None:
         """Parts as they come, until they end or the client goes away."""
         self._status = answer.status or 200
         headers.append((b"content-type", answer.media.encode()))
@@ -644,7 +625,7 @@ class _Exchange:
         if parts.done() and not parts.cancelled():
             parts.result()
 
-    async def _send_parts(self, stream: Stream) -> None:
+    async def _send_parts(self, stream: routing.Stream) -> None:
         async for part in stream:
             await self._send({"type": "http.response.body", "body": part, "more_body": True})
         await self._send({"type": "http.response.body", "body": b""})

@@ -16,15 +16,10 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from tidegate.config import Settings
-from tidegate.domain.access.erasable_rows import SESSION_LIFE
-from tidegate.domain.access.principals import NOBODY, Principal, demand_permission
-from tidegate.domain.access.rows import User
+from tidegate.domain.access import erasable_rows, principals, rows
 from tidegate.kernel.model import Event
 from tidegate.rate_limits import Bucket
-from tidegate.web.decoding import form_token
-from tidegate.web.host_names import canonical_origin
-from tidegate.web.problems import CrossSite, Unauthenticated
-from tidegate.web.routing import Consumes, PublicAccess, RawRequest, Request, Requires, Route
+from tidegate.web import decoding, host_names, problems, routing
 
 COOKIE_BYTES_MAX = 4_096
 CHECK_SECONDS = 60.0  # between two looks at the credentials of an open stream
@@ -38,20 +33,24 @@ class SignInCredentials(Protocol):
     def is_set_up(self) -> bool:
         """Whether there is an account at all."""
 
-    def principal_of_token(self, text: str, /) -> Principal | None:
+    def principal_of_token(self, text: str, /) -> principals.Principal | None:
         """Whose API token this is, if it is valid now."""
 
-    def principal_of_session(self, cookie: str, /) -> Principal | None:
+    def principal_of_session(self, cookie: str, /) -> principals.Principal | None:
         """Whose session cookie this is, if it is valid now."""
 
-    def is_still_authenticated(self, user_id: str, session: str, token_id: str, /) -> User | None:
+    def is_still_authenticated(
+        self, user_id: str, session: str, token_id: str, /
+    ) -> rows.User | None:
         """The user, if the session or token that they came with is valid now."""
 
 
 class AgentProof(Protocol):
     """Tells whose agent sent a request. Raises: Unauthenticated."""
 
-    def __call__(self, route: Route, arrived: RawRequest, /) -> Principal: ...
+    def __call__(
+        self, route: routing.Route, arrived: routing.RawRequest, /
+    ) -> principals.Principal: ...
 
 
 class Authenticator:
@@ -68,65 +67,67 @@ class Authenticator:
         self._hosts = _bucket("requests of a host per second", settings.agent_requests_per_second)
         self._urgent = _bucket("urgent writes per second", settings.writes_per_second)
 
-    def principal(self, route: Route, arrived: RawRequest) -> Principal:
+    def principal(self, route: routing.Route, arrived: routing.RawRequest) -> principals.Principal:
         """Who asks. Raises: Unauthenticated, CrossSite, RateLimited."""
-        if route.permission is PublicAccess.AGENT:
+        if route.permission is routing.PublicAccess.AGENT:
             if self._agents is None:
-                raise Unauthenticated("this server takes no agents")
+                raise problems.Unauthenticated("this server takes no agents")
             host = self._agents(route, arrived)
             self._hosts.take(host.id)  # after the proof: nobody spends what another host has left
             return host
         found = self._admitted(arrived)
         if found is None:
-            if route.permission is not PublicAccess.PUBLIC:
-                raise Unauthenticated("no valid session and no valid API token came along")
+            if route.permission is not routing.PublicAccess.PUBLIC:
+                raise problems.Unauthenticated("no valid session and no valid API token came along")
             self._take(route, f"address {arrived.address}")
-            return NOBODY
+            return principals.NOBODY
         if found.session and route.is_write:
             check_origin(arrived, self._settings)
         self._take(route, found.id)
         return found
 
-    def give_back(self, host: Principal) -> None:
+    def give_back(self, host: principals.Principal) -> None:
         """Undo the count of an agent's request, because it will be authenticated again."""
         self._hosts.give_back(host.id)
 
-    def _take(self, route: Route, who: str) -> None:
+    def _take(self, route: routing.Route, who: str) -> None:
         bucket = self._writes if route.is_write else self._reads
         (self._urgent if route.urgent else bucket).take(who)
 
-    def _admitted(self, arrived: RawRequest) -> Principal | None:
+    def _admitted(self, arrived: routing.RawRequest) -> principals.Principal | None:
         authorization = arrived.headers.get(b"authorization")
         if authorization is not None:
             scheme, _, text = authorization.decode("latin-1").partition(" ")
             is_bearer = scheme.lower() == "bearer"
             found = self._credentials.principal_of_token(text.strip()) if is_bearer else None
             if found is None:
-                raise Unauthenticated("the API token is unknown, expired or revoked")
+                raise problems.Unauthenticated("the API token is unknown, expired or revoked")
             return found
         cookie = cookie_of(arrived, self._settings)
         return None if cookie is None else self._credentials.principal_of_session(cookie)
 
 
-def check_origin(arrived: RawRequest, settings: Settings) -> None:
+def check_origin(arrived: routing.RawRequest, settings: Settings) -> None:
     """That a browser's write comes from our own pages. Raises: CrossSite."""
     headers = arrived.headers
     if headers.get(b"sec-fetch-site", b"none") not in (b"same-origin", b"none"):
-        raise CrossSite("the request comes from another site")
+        raise problems.CrossSite("the request comes from another site")
     origin = headers.get(b"origin")
     if origin == b"null" and headers.get(b"sec-fetch-site") == b"same-origin":
         return  # pages without referrer hide the origin of their forms; the browser vouches for it
     if origin is not None:
         if settings.public_url:
-            found = canonical_origin(origin.decode("latin-1"))
-            is_ours = found == canonical_origin(settings.public_url)
+            found = host_names.canonical_origin(origin.decode("latin-1"))
+            is_ours = found == host_names.canonical_origin(settings.public_url)
         else:  # the scheme is not known here: a proxy in front may have another
             is_ours = urlsplit(origin).netloc.lower() == headers.get(b"host", b"").lower()
         if not is_ours:
-            raise CrossSite("the request comes from another origin")
+            raise problems.CrossSite("the request comes from another origin")
 
 
-def check_csrf(route: Route, arrived: RawRequest, principal: Principal) -> None:
+def check_csrf(
+    route: routing.Route, arrived: routing.RawRequest, principal: principals.Principal
+) -> None:
     """That a browser's write carries its session's token, in a header or in the form.
 
     Raises:
@@ -135,10 +136,12 @@ def check_csrf(route: Route, arrived: RawRequest, principal: Principal) -> None:
     if not (principal.session and route.is_write):
         return
     sent = arrived.headers.get(b"x-csrf-token", b"")
-    if not sent and route.content is Consumes.FORM:
-        sent = form_token(arrived.body)
+    if not sent and route.content is routing.Consumes.FORM:
+        sent = decoding.form_token(arrived.body)
     if not hmac.compare_digest(sent, principal.csrf.encode()):
-        raise CrossSite("send the session's CSRF token: X-CSRF-Token, or csrf_token in a form")
+        raise problems.CrossSite(
+            "send the session's CSRF token: X-CSRF-Token, or csrf_token in a form"
+        )
 
 
 class CredentialWatch:
@@ -148,7 +151,7 @@ class CredentialWatch:
     also end by time, which the log does not say.
     """
 
-    def __init__(self, credentials: SignInCredentials, principal: Principal) -> None:
+    def __init__(self, credentials: SignInCredentials, principal: principals.Principal) -> None:
         self._credentials = credentials
         self._principal = principal
         self._checked_at = monotonic()
@@ -174,7 +177,7 @@ def cookie_name(settings: Settings) -> str:
     return "__Host-tidegate" if settings.is_secure else "tidegate_session"
 
 
-def cookie_of(arrived: RawRequest, settings: Settings) -> str | None:
+def cookie_of(arrived: routing.RawRequest, settings: Settings) -> str | None:
     header = arrived.headers.get(b"cookie", b"")
     if not header or len(header) > COOKIE_BYTES_MAX:
         return None
@@ -188,7 +191,7 @@ def cookie_of(arrived: RawRequest, settings: Settings) -> str | None:
 def set_cookie(value: str, settings: Settings) -> str:
     """The Set-Cookie of a session; an empty value takes it away."""
     secure = "; Secure" if settings.is_secure else ""
-    age = int(SESSION_LIFE.total_seconds()) if value else 0
+    age = int(erasable_rows.SESSION_LIFE.total_seconds()) if value else 0
     name = cookie_name(settings)
     return f"{name}={value}; Path=/; Max-Age={age}; HttpOnly; SameSite=Strict{secure}"
 
@@ -196,23 +199,23 @@ def set_cookie(value: str, settings: Settings) -> str:
 # ── permissions ───────────────────────────────────────────────────────────────────────────────────
 
 
-def authorize_anywhere(route: Route, principal: Principal) -> None:
+def authorize_anywhere(route: routing.Route, principal: principals.Principal) -> None:
     """Whether there is any scope on which they may: asked before their request is looked at.
 
     Raises:
         MissingPermission.
     """
-    if isinstance(route.permission, Requires):
-        demand_permission(principal, route.permission.verbs, None)
+    if isinstance(route.permission, routing.Requires):
+        principals.demand_permission(principal, route.permission.verbs, None)
 
 
-def authorize(route: Route, request: Request[Any, Any, Any]) -> None:
+def authorize(route: routing.Route, request: routing.Request[Any, Any, Any]) -> None:
     """On the request's own scope. Raises: MissingPermission, and what finding it out raises."""
     permission = route.permission
-    if not isinstance(permission, Requires):
+    if not isinstance(permission, routing.Requires):
         return
     if permission.scope is not None:
-        demand_permission(request.principal, permission.verbs, permission.scope(request))
+        principals.demand_permission(request.principal, permission.verbs, permission.scope(request))
 
 
 def _bucket(what: str, rate: int) -> Bucket:

@@ -18,9 +18,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from tidegate.errors import TidegateError
-from tidegate.web.application import Application, new_request_id
-from tidegate.web.problems import HeadersTooLarge, RequestTooSlow
-from tidegate.web.responses import encode_problem
+from tidegate.web import application, problems, responses
 
 HEAD_BYTES_MAX = 64 * 1024  # of an unfinished head, and of trailers
 HEADERS_MAX = 256  # of an unfinished request
@@ -42,7 +40,7 @@ class Connection(HttpToolsProtocol):
 
     def __init__(self, config: Config, *args: Any, **named: Any) -> None:
         super().__init__(config, *args, **named)
-        assert isinstance(config.app, Application)
+        assert isinstance(config.app, application.Application)
         self._application = config.app
         self._limits = config.app.connections
         self._is_between = True  # whether the parser is at the beginning of a request
@@ -95,7 +93,7 @@ class Connection(HttpToolsProtocol):
                 f"The {what} of a request may have at most {HEAD_BYTES_MAX} bytes, "
                 f"and at most {HEADERS_MAX} lines."
             )
-            self.refuse(HeadersTooLarge(detail, allowed=HEAD_BYTES_MAX))
+            self.refuse(problems.HeadersTooLarge(detail, allowed=HEAD_BYTES_MAX))
             return
         if self._deadline is None and not self._in_body:
             self._wait(HEAD_SECONDS_MAX, self._head_is_late)
@@ -148,7 +146,7 @@ class Connection(HttpToolsProtocol):
             self.hang_up()
         else:
             detail = f"The head of the request did not arrive within {HEAD_SECONDS_MAX:g} seconds."
-            self.refuse(RequestTooSlow(detail))
+            self.refuse(problems.RequestTooSlow(detail))
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -205,8 +203,8 @@ class Connection(HttpToolsProtocol):
         else:
             begun = False
         if not begun:
-            request_id = new_request_id()
-            reply = encode_problem(error, request_id)
+            request_id = application.new_request_id()
+            reply = responses.encode_problem(error, request_id)
             status, default = reply.status, self.server_state.default_headers
             headers = [*default, *reply.headers, (b"connection", b"close")]
             head = b"".join([b"%b: %b\r\n" % header for header in headers])

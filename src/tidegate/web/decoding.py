@@ -11,16 +11,11 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 from urllib.parse import unquote, unquote_to_bytes
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import FieldInfo, fields
 
 from tidegate import decoders, value_faults
 from tidegate.errors import InvalidInput, LimitExceeded, VersionRequired
 from tidegate.kernel.model import POSITION_MAX, Position
-from tidegate.web.inputs import NOTHING, Input, Nothing
-from tidegate.web.problems import InvalidRequest, MalformedBody
-from tidegate.web.routing import Consumes, Route
-from tidegate.web.shapes import FieldError
+from tidegate.web import inputs, problems, routing, shapes
 
 DEPTH_MAX = 32
 FAULTS_COUNTED_MAX = 200  # a problem names the first of them, and says how many there are
@@ -44,7 +39,7 @@ _ETAG = re.compile(r'"([0-9]{1,16})(-[0-9]{1,16})?"')
 _KEY = re.compile(rf"[!-~]{{1,{KEY_CHARS_MAX}}}")
 _BOOLEANS = {"true": True, "false": False}
 
-I = TypeVar("I", bound=Input)  # noqa: E741
+I = TypeVar("I", bound=inputs.Input)  # noqa: E741
 
 
 # ── path and query ────────────────────────────────────────────────────────────────────────────────
@@ -53,43 +48,49 @@ I = TypeVar("I", bound=Input)  # noqa: E741
 def segments_of(raw_path: bytes) -> list[str]:
     """The segments of a path, decoded one by one: %2F is part of a name. Raises: InvalidRequest."""
     if len(raw_path) > PATH_BYTES_MAX:
-        raise InvalidRequest((FieldError("path", f"has more than {PATH_BYTES_MAX} bytes"),))
+        raise problems.InvalidRequest(
+            (shapes.FieldError("path", f"has more than {PATH_BYTES_MAX} bytes"),)
+        )
     try:
         return [unquote_to_bytes(part).decode() for part in raw_path[1:].split(b"/")]
     except UnicodeDecodeError:
-        raise InvalidRequest((FieldError("path", "is not UTF-8"),)) from None
+        raise problems.InvalidRequest((shapes.FieldError("path", "is not UTF-8"),)) from None
 
 
-def path_of(route: Route, values: list[str]) -> Input:
+def path_of(route: routing.Route, values: list[str]) -> inputs.Input:
     """The path's parameters. Raises: InvalidRequest."""
     struct = route.types[0]
-    if struct is Nothing:
-        return NOTHING
+    if struct is inputs.Nothing:
+        return inputs.NOTHING
     texts = {name: [value] for name, value in zip(route.parameters, values, strict=True)}
     return _from_texts(struct, texts, "path")
 
 
-def query_of(route: Route, query_string: bytes) -> Input:
+def query_of(route: routing.Route, query_string: bytes) -> inputs.Input:
     """The query. Raises: InvalidRequest."""
     struct = route.types[1]
     if len(query_string) > QUERY_BYTES_MAX:
-        raise InvalidRequest((FieldError("query", f"has more than {QUERY_BYTES_MAX} bytes"),))
+        raise problems.InvalidRequest(
+            (shapes.FieldError("query", f"has more than {QUERY_BYTES_MAX} bytes"),)
+        )
     if not query_string:
         return _nothing_said(struct)
     return _from_texts(struct, _pairs(query_string, "query"), "query")
 
 
 @cache
-def _nothing_said(struct: type[Input]) -> Input:
+def _nothing_said(struct: type[inputs.Input]) -> inputs.Input:
     """What an empty query means. Raises: InvalidRequest: something must be said."""
-    return NOTHING if struct is Nothing else _from_texts(struct, {}, "query")
+    return inputs.NOTHING if struct is inputs.Nothing else _from_texts(struct, {}, "query")
 
 
 def _pairs(text: bytes, where: str) -> dict[str, list[str]]:
     texts: dict[str, list[str]] = {}
     parts = [part for part in text.split(b"&", QUERY_PAIRS_MAX) if part]
     if text.count(b"&") >= QUERY_PAIRS_MAX:
-        raise InvalidRequest((FieldError(where, f"has more than {QUERY_PAIRS_MAX} pairs"),))
+        raise problems.InvalidRequest(
+            (shapes.FieldError(where, f"has more than {QUERY_PAIRS_MAX} pairs"),)
+        )
     for part in parts:
         name, _, value = part.replace(b"+", b" ").partition(b"=")
         try:
@@ -97,7 +98,7 @@ def _pairs(text: bytes, where: str) -> dict[str, list[str]]:
                 unquote_to_bytes(value).decode()
             )
         except UnicodeDecodeError:
-            raise InvalidRequest((FieldError(where, "is not UTF-8"),)) from None
+            raise problems.InvalidRequest((shapes.FieldError(where, "is not UTF-8"),)) from None
     return texts
 
 
@@ -110,23 +111,25 @@ def _from_texts(struct: type[I], texts: Mapping[str, list[str]], where: str) -> 
         values = texts.get(name)
         if values is None:
             if item.required:
-                faults.append(FieldError(f"{where}.{name}", "is missing"))
+                faults.append(shapes.FieldError(f"{where}.{name}", "is missing"))
             continue
         try:
             found[name] = _from_text(item, values)
         except (ValueError, msgspec.ValidationError) as error:
-            faults.append(FieldError(f"{where}.{name}", _explain(error, values[-1], item.type)))
+            faults.append(
+                shapes.FieldError(f"{where}.{name}", _explain(error, values[-1], item.type))
+            )
     if faults:
-        raise InvalidRequest(faults)
+        raise problems.InvalidRequest(faults)
     return decoders.convert(found, struct)
 
 
 @cache
-def _members(struct: type[Struct]) -> dict[str, FieldInfo]:
-    return {item.encode_name: item for item in fields(struct)}
+def _members(struct: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
+    return {item.encode_name: item for item in msgspec.structs.fields(struct)}
 
 
-def _from_text(item: FieldInfo, values: list[str]) -> Any:
+def _from_text(item: msgspec.structs.FieldInfo, values: list[str]) -> Any:
     kind = _kind(item.type)
     if kind is list:
         return decoders.convert(values, item.type)
@@ -175,13 +178,13 @@ def _kind(hint: Any) -> type:
 # ── body ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def body_of(route: Route, raw: bytes) -> Input:
+def body_of(route: routing.Route, raw: bytes) -> inputs.Input:
     """The body. Raises: MalformedBody, InvalidRequest, LimitExceeded."""
     struct = route.types[2]
     match route.content:
-        case Consumes.NOTHING | Consumes.BYTES:
-            return NOTHING
-        case Consumes.FORM:
+        case routing.Consumes.NOTHING | routing.Consumes.BYTES:
+            return inputs.NOTHING
+        case routing.Consumes.FORM:
             texts = _pairs(raw, "body")
             for name in (CSRF_FIELD, KEY_FIELD, VERSION_FIELD, BREAK_GLASS_FIELD):
                 texts.pop(name, None)
@@ -190,35 +193,35 @@ def body_of(route: Route, raw: bytes) -> Input:
         return struct()
     _check_depth(raw)
     try:
-        found: Input = decoders.decoder(struct).decode(raw)
+        found: inputs.Input = decoders.decoder(struct).decode(raw)
         return found
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if len(raw) > LOOP_BYTES_MAX:
             wrong = [_first_fault(error)]
         else:
-            wrong = _all_faults(raw, struct) or [FieldError("body", str(error))]
-        raise InvalidRequest(wrong, is_cut=len(wrong) == FAULTS_COUNTED_MAX) from None
+            wrong = _all_faults(raw, struct) or [shapes.FieldError("body", str(error))]
+        raise problems.InvalidRequest(wrong, is_cut=len(wrong) == FAULTS_COUNTED_MAX) from None
 
 
-def _all_faults(raw: bytes, struct: type[Input]) -> list[FieldError]:
+def _all_faults(raw: bytes, struct: type[inputs.Input]) -> list[shapes.FieldError]:
     """What is wrong with a body that could not be decoded. Raises: MalformedBody."""
     try:
         content = _loose.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedBody(f"the body is not JSON: {error}") from None
+        raise problems.MalformedBody(f"the body is not JSON: {error}") from None
     return list(islice(faults(content, struct, "body"), FAULTS_COUNTED_MAX))
 
 
-def _first_fault(error: Exception) -> FieldError:
+def _first_fault(error: Exception) -> shapes.FieldError:
     """What is wrong with a large body: to list everything would take as much memory and time again.
 
     Raises:
         MalformedBody.
     """
     if not isinstance(error, msgspec.ValidationError):
-        raise MalformedBody(f"the body is not JSON: {error}") from None
+        raise problems.MalformedBody(f"the body is not JSON: {error}") from None
     reason, _, place = str(error).partition(" - at `$")
-    return FieldError("body" + place.rstrip("`"), value_faults.explain(reason, ...))
+    return shapes.FieldError("body" + place.rstrip("`"), value_faults.explain(reason, ...))
 
 
 def form_token(raw: bytes) -> bytes:
@@ -253,9 +256,11 @@ def _check_depth(raw: bytes) -> None:
     for bracket in brackets:
         depth += 1 if bracket in b"{[" else -1
         if depth > DEPTH_MAX:
-            raise MalformedBody(f"the body is nested deeper than {DEPTH_MAX} levels")
+            raise problems.MalformedBody(f"the body is nested deeper than {DEPTH_MAX} levels")
         if depth < 0:
-            raise MalformedBody("the body is not JSON: a bracket closes what was not opened")
+            raise problems.MalformedBody(
+                "the body is not JSON: a bracket closes what was not opened"
+            )
 
 
 def _structure(raw: bytes) -> bytes:
@@ -282,7 +287,7 @@ def _structure(raw: bytes) -> bytes:
     return b"".join(parts).translate(None, _NEITHER_COMMA_NOR_BRACKET)
 
 
-def faults(content: Any, hint: Any, where: str) -> Iterator[FieldError]:
+def faults(content: Any, hint: Any, where: str) -> Iterator[shapes.FieldError]:
     """All that is wrong with decoded JSON of this type, each with its place.
 
     One by one: who needs only some of them pays for these.
@@ -291,8 +296,8 @@ def faults(content: Any, hint: Any, where: str) -> Iterator[FieldError]:
     if not own:
         return
     inner = _without_none(hint)
-    parts: Iterator[FieldError] = iter(())
-    if isinstance(inner, type) and issubclass(inner, Struct) and isinstance(content, dict):
+    parts: Iterator[shapes.FieldError] = iter(())
+    if isinstance(inner, type) and issubclass(inner, msgspec.Struct) and isinstance(content, dict):
         parts = _struct_faults(content, inner, where)
     elif get_origin(inner) in (tuple, list, frozenset) and isinstance(content, list):
         element = get_args(inner)[0]
@@ -310,8 +315,8 @@ def faults(content: Any, hint: Any, where: str) -> Iterator[FieldError]:
 
 
 def _struct_faults(
-    content: dict[str, Any], struct: type[Struct], where: str
-) -> Iterator[FieldError]:
+    content: dict[str, Any], struct: type[msgspec.Struct], where: str
+) -> Iterator[shapes.FieldError]:
     known = _members(struct)
     config = struct.__struct_config__
     if config.forbid_unknown_fields:
@@ -321,23 +326,23 @@ def _struct_faults(
         if name in content:
             yield from faults(content[name], item.type, f"{where}.{name}")
         elif item.required:
-            yield FieldError(f"{where}.{name}", "is missing")
+            yield shapes.FieldError(f"{where}.{name}", "is missing")
 
 
-def _unknown(names: Iterable[str], known: Iterable[str], where: str) -> Iterator[FieldError]:
+def _unknown(names: Iterable[str], known: Iterable[str], where: str) -> Iterator[shapes.FieldError]:
     detail = f"is unknown; known are {', '.join(known) or 'none'}"
     for name in names:
-        yield FieldError(f"{where}.{name[: value_faults.FOUND_CHARS_MAX]}", detail)
+        yield shapes.FieldError(f"{where}.{name[: value_faults.FOUND_CHARS_MAX]}", detail)
 
 
-def _own_fault(content: Any, hint: Any, where: str) -> list[FieldError]:
+def _own_fault(content: Any, hint: Any, where: str) -> list[shapes.FieldError]:
     try:
         decoders.convert(content, hint)
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at `$")
         # Of a value inside, neither the value nor its type is known here.
         known = (..., None) if place else (content, hint)
-        return [FieldError(where + place.rstrip("`"), value_faults.explain(reason, *known))]
+        return [shapes.FieldError(where + place.rstrip("`"), value_faults.explain(reason, *known))]
     return []
 
 

@@ -10,14 +10,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from tidegate.web.problems import InvalidCursor
-from tidegate.web.routing import Request
-from tidegate.web.shapes import Listed
+from tidegate.web import problems, routing, shapes
 
 MAC_BYTES = 12
 
 Item = TypeVar("Item")
-Asked = Request[Any, Any, Any]
+Asked = routing.Request[Any, Any, Any]
 
 
 class Cursors:
@@ -40,13 +38,15 @@ class Cursors:
             raise _invalid()
         return last.decode()
 
-    def list_page(self, request: Asked, items: Sequence[Item], last: str | None) -> Listed[Item]:
+    def list_page(
+        self, request: Asked, items: Sequence[Item], last: str | None
+    ) -> shapes.Listed[Item]:
         """One page. The next one starts after ``last``; None: there is none."""
         if last is None:
-            return Listed(tuple(items))
+            return shapes.Listed(tuple(items))
         text = last.encode()
         cursor = base64.urlsafe_b64encode(self._authenticate(request, text) + text)
-        return Listed(tuple(items), cursor.decode().rstrip("="))
+        return shapes.Listed(tuple(items), cursor.decode().rstrip("="))
 
     def _authenticate(self, request: Asked, last: bytes) -> bytes:
         filters = msgspec.to_builtins(request.query)
@@ -58,7 +58,7 @@ class Cursors:
         return self._mac(about + b"\n" + last)[:MAC_BYTES]
 
 
-def _invalid() -> InvalidCursor:
-    return InvalidCursor(
+def _invalid() -> problems.InvalidCursor:
+    return problems.InvalidCursor(
         "next is used as the page before gave it, with the same filters", field="query.next"
     )

@@ -7,20 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.errors import (
-    Conflict,
-    Forbidden,
-    Gone,
-    InsufficientStorage,
-    Invalid,
-    NotFound,
-    PreconditionRequired,
-    Refused,
-    TidegateError,
-    TooLarge,
-    Unavailable,
-    Unknown,
-)
+from tidegate import errors
 from tidegate.rate_limits import RateLimited
 from tidegate.web.shapes import FieldError
 
@@ -30,55 +17,55 @@ FAULTS_MAX = 20  # that a problem lists
 FAULTS_SAID_MAX = 8  # of these, in the sentence
 
 
-class NoSuchPath(NotFound):
+class NoSuchPath(errors.NotFound):
     """No route has this path; /v1/openapi.json lists all of them."""
 
     code = "no_such_path"
 
 
-class MethodNotAllowed(Invalid):
+class MethodNotAllowed(errors.Invalid):
     """The path is served, but not with this method."""
 
     code = "method_not_allowed"
 
 
-class NotAcceptable(Invalid):
+class NotAcceptable(errors.Invalid):
     """The answer comes in another media type than those that the request accepts."""
 
     code = "not_acceptable"
 
 
-class UnsupportedMedia(Invalid):
+class UnsupportedMedia(errors.Invalid):
     """The body's media type is not the one that this route takes."""
 
     code = "unsupported_media_type"
 
 
-class HeadersTooLarge(TooLarge):
+class HeadersTooLarge(errors.TooLarge):
     """The URL, the headers or the trailers of the request have more bytes than they may have."""
 
     code = "headers_too_large"
 
 
-class RequestTooSlow(Unavailable):
+class RequestTooSlow(errors.Unavailable):
     """The request did not arrive in time; nothing was done."""
 
     code = "request_too_slow"
 
 
-class RangeNotSatisfiable(Invalid):
+class RangeNotSatisfiable(errors.Invalid):
     """The body has no byte of the range that the request asks for."""
 
     code = "range_not_satisfiable"
 
 
-class MalformedBody(Invalid):
+class MalformedBody(errors.Invalid):
     """The body is not JSON, or is nested too deeply."""
 
     code = "malformed_body"
 
 
-class InvalidRequest(Invalid):
+class InvalidRequest(errors.Invalid):
     """Fields of the request are invalid; each is named."""
 
     code = "invalid_request"
@@ -93,62 +80,62 @@ class InvalidRequest(Invalid):
         self.faults = tuple(faults[:FAULTS_MAX])
 
 
-class InvalidCursor(Invalid):
+class InvalidCursor(errors.Invalid):
     """A cursor is used as it was given, with the filters that it was given for."""
 
     code = "invalid_cursor"
 
 
-class Unauthenticated(Forbidden):
+class Unauthenticated(errors.Forbidden):
     """Sign in, or send an API token as ``Authorization: Bearer …``."""
 
     code = "unauthenticated"
 
 
-class MisdirectedRequest(Invalid):
+class MisdirectedRequest(errors.Invalid):
     """The Host of the request is no name of this server."""
 
     code = "misdirected_request"
 
 
-class UnsupportedProtocol(Invalid):
+class UnsupportedProtocol(errors.Invalid):
     """The agent speaks another version of the protocol than this server; upgrade it."""
 
     code = "unsupported_protocol"
 
 
-class CrossSite(Forbidden):
+class CrossSite(errors.Forbidden):
     """A browser's write needs its session's CSRF token and comes from our own pages."""
 
     code = "cross_site"
 
 
-class Overloaded(Unavailable):
+class Overloaded(errors.Unavailable):
     """More requests wait than this server takes; nothing was done."""
 
     code = "overloaded"
 
 
-class TooManyConnections(Unavailable):
+class TooManyConnections(errors.Unavailable):
     """Your address, or the whole server, has as many connections as it may have."""
 
     code = "too_many_connections"
 
 
-class PositionNotReached(Conflict):
+class PositionNotReached(errors.Conflict):
     """The log is not yet at the position that the request waits for; ask again later."""
 
     code = "position_not_reached"
 
 
-class InternalError(TidegateError):
+class InternalError(errors.TidegateError):
     """Something is wrong with the server; the request id finds it in its log."""
 
     code = "internal_error"
 
 
 # A leaf before its family: the first that fits counts.
-STATUS: Final[Mapping[type[TidegateError], int]] = {
+STATUS: Final[Mapping[type[errors.TidegateError], int]] = {
     MethodNotAllowed: 405,
     NotAcceptable: 406,
     UnsupportedMedia: 415,
@@ -159,18 +146,18 @@ STATUS: Final[Mapping[type[TidegateError], int]] = {
     RateLimited: 429,
     HeadersTooLarge: 431,
     RequestTooSlow: 408,
-    InsufficientStorage: 507,
-    Invalid: 400,
-    NotFound: 404,
-    Forbidden: 403,
-    Gone: 410,
-    TooLarge: 413,
-    PreconditionRequired: 428,
-    Refused: 422,
-    Conflict: 409,
-    Unavailable: 503,
-    Unknown: 503,
-    TidegateError: 500,
+    errors.InsufficientStorage: 507,
+    errors.Invalid: 400,
+    errors.NotFound: 404,
+    errors.Forbidden: 403,
+    errors.Gone: 410,
+    errors.TooLarge: 413,
+    errors.PreconditionRequired: 428,
+    errors.Refused: 422,
+    errors.Conflict: 409,
+    errors.Unavailable: 503,
+    errors.Unknown: 503,
+    errors.TidegateError: 500,
 }
 
 
@@ -179,29 +166,31 @@ CONCEALED: Final = "The server cannot do this at the moment. The reason is in th
 _SAID_TO_ALL: Final = (RateLimited, Overloaded, RequestTooSlow, TooManyConnections)
 
 
-def conceal(error: TidegateError) -> TidegateError:
+def conceal(error: errors.TidegateError) -> errors.TidegateError:
     """The error as a caller who is not authenticated may see it.
 
     What surroundings say may name paths, hosts and users of databases.
     """
-    if not isinstance(error, Unavailable | Unknown) or isinstance(error, _SAID_TO_ALL):
+    if not isinstance(error, errors.Unavailable | errors.Unknown) or isinstance(
+        error, _SAID_TO_ALL
+    ):
         return error
     public = type(error).__new__(type(error))
     retry_after = error.facts.get("retry_after")
     facts = {} if retry_after is None else {"retry_after": retry_after}
-    TidegateError.__init__(public, CONCEALED, **facts)
+    errors.TidegateError.__init__(public, CONCEALED, **facts)
     return public
 
 
-def status_of(error: type[TidegateError]) -> int:
+def status_of(error: type[errors.TidegateError]) -> int:
     return next(STATUS[kind] for kind in error.__mro__ if kind in STATUS)
 
 
-def title_of(error: type[TidegateError]) -> str:
+def title_of(error: type[errors.TidegateError]) -> str:
     return (error.__doc__ or "").partition("\n")[0].replace("``", "")
 
 
-def body_of(error: TidegateError, instance: str) -> bytes:
+def body_of(error: errors.TidegateError, instance: str) -> bytes:
     """Facts come first, so that none can take the place of a standard member."""
     body: dict[str, Any] = {
         **error.facts,
@@ -231,10 +220,10 @@ def _portable(value: Any) -> Any:
     return value
 
 
-def headers_of(error: TidegateError) -> list[tuple[bytes, bytes]]:
+def headers_of(error: errors.TidegateError) -> list[tuple[bytes, bytes]]:
     """What a client is told beside the body."""
     headers: list[tuple[bytes, bytes]] = []
-    if isinstance(error, Unavailable | Unknown | Conflict):
+    if isinstance(error, errors.Unavailable | errors.Unknown | errors.Conflict):
         seconds = error.facts.get("retry_after") or RETRY_SECONDS
         headers.append((b"retry-after", str(seconds).encode()))
     if isinstance(error, Unauthenticated):

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from datetime import datetime
 
 import msgspec
-from msgspec import Struct
 
 FLUSH_SECONDS = 0.05
 WAITING_MAX = 1_000  # lines that wait for the next flush
@@ -15,7 +14,7 @@ WAITING_MAX = 1_000  # lines that wait for the next flush
 Write = Callable[[bytes], object]
 
 
-class RequestLine(Struct, frozen=True, omit_defaults=True):
+class RequestLine(msgspec.Struct, frozen=True, omit_defaults=True):
     """What became of a request. The route is its pattern: no name and no secret comes with it."""
 
     at: datetime

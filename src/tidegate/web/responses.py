@@ -8,8 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from tidegate.errors import TidegateError
-from tidegate.web import decoding, problems
-from tidegate.web.routing import AGENT, Response, Route
+from tidegate.web import decoding, problems, routing
 
 CSP: Final = (
     b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; "
@@ -41,10 +40,14 @@ class EncodedResponse(NamedTuple):
     body: bytes
 
 
-def headers_of(answer: Response, etag: str | None, route: Route | None, request_id: str) -> Headers:
+def headers_of(
+    answer: routing.Response, etag: str | None, route: routing.Route | None, request_id: str
+) -> Headers:
     """All headers but those that describe the body."""
     headers: Headers = [(b"x-request-id", request_id.encode())]
-    headers += (FOR_AGENTS,) if route is not None and route.permission is AGENT else SECURITY
+    headers += (
+        (FOR_AGENTS,) if route is not None and route.permission is routing.AGENT else SECURITY
+    )
     if answer.headers:
         headers += [(k.encode("latin-1"), v.encode("latin-1")) for k, v in answer.headers.items()]
     if answer.cookies:
@@ -59,7 +62,10 @@ def headers_of(answer: Response, etag: str | None, route: Route | None, request_
 
 
 def encode_response(
-    answer: Response, route: Route | None, request_id: str, known: bytes | None = None
+    answer: routing.Response,
+    route: routing.Route | None,
+    request_id: str,
+    known: bytes | None = None,
 ) -> EncodedResponse:
     """The answer as bytes. ``known``: the ETags that the client has, as it names them.
 
@@ -77,7 +83,7 @@ def encode_response(
     return _whole(answer.status or (route.status if route else 200), headers, body)
 
 
-def etag_of(answer: Response, body: bytes | None) -> str | None:
+def etag_of(answer: routing.Response, body: bytes | None) -> str | None:
     """The strong ETag of an answer with this body; None: it has none.
 
     Its first number is the object's own version, which is what If-Match names. The second is of the

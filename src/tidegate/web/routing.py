@@ -16,18 +16,13 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, Final, Generic, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
-from msgspec import Struct
-from msgspec.structs import fields
+from msgspec import Struct, structs
 
 from tidegate import decoders
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.principals import Principal
-from tidegate.domain.access.roles import EVERYWHERE, Verb
-from tidegate.domain.access.steps import Step, VersionRule
+from tidegate.domain.access import callers, principals, roles, steps
 from tidegate.errors import InvalidDefinition, TidegateError
 from tidegate.kernel.model import Meta, Position
-from tidegate.web.downloads import Download
-from tidegate.web.inputs import Input
+from tidegate.web import downloads, inputs
 from tidegate.web.uploads import IncomingBody
 
 BODY_BYTES_MAX = 256 * 1024
@@ -61,7 +56,7 @@ class Requires:
     the handler shows of each scope only what the principal may see.
     """
 
-    verbs: tuple[Verb, ...]
+    verbs: tuple[roles.Verb, ...]
     scope: ScopeOf | None
 
 
@@ -71,16 +66,18 @@ SIGNED_IN: Final = PublicAccess.SIGNED_IN
 AGENT: Final = PublicAccess.AGENT
 
 
-def requires(verb: Verb | tuple[Verb, ...], scope: ScopeOf | str = EVERYWHERE) -> Requires:
+def requires(
+    verb: roles.Verb | tuple[roles.Verb, ...], scope: ScopeOf | str = roles.EVERYWHERE
+) -> Requires:
     """The permission to do this on a scope: everywhere, or what the request names."""
-    verbs = (verb,) if isinstance(verb, Verb) else verb
+    verbs = (verb,) if isinstance(verb, roles.Verb) else verb
     if isinstance(scope, str):
         fixed = scope
         return Requires(verbs, lambda request: fixed)
     return Requires(verbs, scope)
 
 
-def requires_step(step: Step, scope: ScopeOf | str | None = EVERYWHERE) -> Permission:
+def requires_step(step: steps.Step, scope: ScopeOf | str | None = roles.EVERYWHERE) -> Permission:
     """The permission to take a step on a scope: everywhere, or what the request names.
 
     ``scope`` None: on some scope, where only the operation knows which one it must be. A step that
@@ -91,7 +88,7 @@ def requires_step(step: Step, scope: ScopeOf | str | None = EVERYWHERE) -> Permi
     return Requires(step.verbs, None) if scope is None else requires(step.verbs, scope)
 
 
-def requires_somewhere(verb: Verb) -> Requires:
+def requires_somewhere(verb: roles.Verb) -> Requires:
     """The permission to do this on some scope: for lists, which show what each may see."""
     return Requires((verb,), None)
 
@@ -117,7 +114,7 @@ class Request(Generic[P, Q, B]):
     path: P
     query: Q
     body: B
-    principal: Principal
+    principal: principals.Principal
     id: str
     route: str
     arrived: RawRequest
@@ -127,9 +124,9 @@ class Request(Generic[P, Q, B]):
     break_glass: str = ""  # of Tidegate-Break-Glass: why
 
     @property
-    def caller(self) -> Caller:
+    def caller(self) -> callers.Caller:
         """Who asks, as operations want to know it."""
-        return Caller(
+        return callers.Caller(
             principal=self.principal,
             request_id=self.id,
             key=self.key,
@@ -162,14 +159,16 @@ class Response:
     headers: dict[str, str] = field(default_factory=dict)
     cookies: tuple[str, ...] = ()
     stream: Stream | None = None  # instead of a body
-    download: Download | None = None  # instead of a body: sent in pieces, whole or in part
+    download: downloads.Download | None = (
+        None  # instead of a body: sent in pieces, whole or in part
+    )
     tag: str | None = None  # an ETag of the body's own, quoted, where no row's version is it
 
 
 class FastRequest(Protocol):
     """A plain request that is answered right at its socket: who asks, with what, and the answer."""
 
-    principal: Principal
+    principal: principals.Principal
     body: bytes
     id: str
 
@@ -223,7 +222,7 @@ class Route:
     status: int = 200
     also: tuple[int, ...] = ()  # other successes
     errors: tuple[type[TidegateError], ...] = ()  # beside those that every route may have
-    guard: VersionRule = VersionRule.IGNORED
+    guard: steps.VersionRule = steps.VersionRule.IGNORED
     requests: type[Any] | None = None  # what a 202 shows, where a second person may be needed
     cached: bool = False  # its answers have an ETag and may be 304
     ranges: bool = False  # its answers are downloads: they have an ETag and may be asked in part
@@ -246,7 +245,9 @@ class Route:
             object.__setattr__(self, "body_bytes_max", most)
         if self.method not in _METHODS or not self.path.startswith("/"):
             raise InvalidDefinition(f"{self.name} is no route")
-        if self.method == "GET" and (self.guard is not VersionRule.IGNORED or self.takes_body):
+        if self.method == "GET" and (
+            self.guard is not steps.VersionRule.IGNORED or self.takes_body
+        ):
             raise InvalidDefinition(f"{self.name} only reads: it takes no body and no If-Match")
         named = set(self.parameters)
         typed = set(self.types[0].__struct_fields__)
@@ -279,7 +280,7 @@ class Route:
         return inspect.iscoroutinefunction(self.handler)
 
     @cached_property
-    def types(self) -> tuple[type[Input], type[Input], type[Input]]:
+    def types(self) -> tuple[type[inputs.Input], type[inputs.Input], type[inputs.Input]]:
         """Of path, query and body."""
         hint = get_type_hints(self.handler).get("request")
         if get_origin(hint) is not Request:
@@ -300,7 +301,7 @@ class Route:
     @cached_property
     def has_optional_body(self) -> bool:
         """Whether nothing at all means the same as an empty object."""
-        return not any(item.required for item in fields(self.types[2]))
+        return not any(item.required for item in structs.fields(self.types[2]))
 
     @cached_property
     def noun(self) -> str:

@@ -16,64 +16,52 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tidegate.clock import Clock
-from tidegate.control.fleet.agent_sessions import (
-    AgentSession,
-    ClockSkewed,
-    check_skew,
-    parse_session,
-)
+from tidegate.control.fleet import agent_sessions, request_macs
 from tidegate.control.fleet.enrollment import Enrollment
-from tidegate.control.fleet.request_macs import RequestMacs
 from tidegate.domain.access.principals import Principal
 from tidegate.domain.fleet.refusals import HostGone, HostNotFound, KeyRevoked
-from tidegate.domain.hosts.protocol import (
-    PROTOCOL,
-    PROTOCOL_HEADER,
-    SKEW_SECONDS_MAX,
-    request_message,
-)
+from tidegate.domain.hosts import protocol
 from tidegate.errors import InvalidInput
-from tidegate.web.problems import Unauthenticated, UnsupportedProtocol
-from tidegate.web.routing import RawRequest, Request, Route
+from tidegate.web import problems, routing
 
-SERVED: Final = frozenset({PROTOCOL})  # after a release: this one and the one before
+SERVED: Final = frozenset({protocol.PROTOCOL})  # after a release: this one and the one before
 PREFIX: Final = "host_"
 SESSIONS_MAX: Final = 20_000  # whose keys are remembered; past it, all are made anew
 
-_HEADER: Final = PROTOCOL_HEADER.lower().encode()
+_HEADER: Final = protocol.PROTOCOL_HEADER.lower().encode()
 _SCHEME: Final = b"tidegate"
 
 
-class SessionExpired(Unauthenticated):
+class SessionExpired(problems.Unauthenticated):
     """The session is over; open a new one with your key."""
 
     code = "session_expired"
 
 
-class BadMac(Unauthenticated):
+class BadMac(problems.Unauthenticated):
     """The MAC is not the one of this request under its session."""
 
     code = "bad_mac"
 
 
-class KeyRefused(Unauthenticated):
+class KeyRefused(problems.Unauthenticated):
     """The host's key opens nothing any more: it was revoked, or the host retired."""
 
     code = "key_refused"
 
 
-class SkewRefused(Unauthenticated):
+class SkewRefused(problems.Unauthenticated):
     """The request's time is too far from the server's; set the host's clock."""
 
     code = "time_refused"
 
 
-class _Session(RequestMacs):
+class _Session(request_macs.RequestMacs):
     """A session that was named to us, and the MACs of its requests."""
 
     __slots__ = ("named", "principal", "standing")
 
-    def __init__(self, named: AgentSession, key: bytes) -> None:
+    def __init__(self, named: agent_sessions.AgentSession, key: bytes) -> None:
         super().__init__(key)
         self.named = named
         self.principal = Principal(PREFIX + named.host_id, "agent")
@@ -102,25 +90,29 @@ class AgentAuthenticator:
         key_listeners.append(self._forget)
         self._sessions: dict[bytes, _Session] = {}  # what their names say; not whether they count
 
-    def __call__(self, _route: Route, arrived: RawRequest) -> Principal:
+    def __call__(self, _route: routing.Route, arrived: routing.RawRequest) -> Principal:
         """Raises: Unauthenticated, UnsupportedProtocol, InvalidInput."""
         check_protocol(arrived.headers)
         parts = arrived.headers.get(b"authorization", b"").split(b" ")
         if len(parts) != 4 or parts[0].lower() != _SCHEME or not _is_time(parts[2]):
-            raise Unauthenticated(
+            raise problems.Unauthenticated(
                 "send Authorization: Tidegate <session> <unix time> <mac>, as an agent does"
             )
         _, name, time, mac = parts
         return self._authenticate(arrived, name, time, mac)
 
-    def _authenticate(self, arrived: RawRequest, name: bytes, time: bytes, mac: bytes) -> Principal:
+    def _authenticate(
+        self, arrived: routing.RawRequest, name: bytes, time: bytes, mac: bytes
+    ) -> Principal:
         """Check the MAC of a request that speaks our protocol.
 
         Raises:
             Unauthenticated.
         """
         known = self._sessions.get(name) or self._session(name)
-        message = request_message(arrived.method, arrived.path, arrived.query, arrived.body, time)
+        message = protocol.request_message(
+            arrived.method, arrived.path, arrived.query, arrived.body, time
+        )
         if not hmac.compare_digest(known.mac(message).hex().encode(), mac):
             raise BadMac("the MAC does not fit the request")
         session = known.named
@@ -132,11 +124,11 @@ class AgentAuthenticator:
         if name not in self._sessions:
             self._remember(name, known)
         try:
-            if abs(seconds - int(time)) > SKEW_SECONDS_MAX:
-                check_skew(int(time), now)
+            if abs(seconds - int(time)) > protocol.SKEW_SECONDS_MAX:
+                agent_sessions.check_skew(int(time), now)
             if known.standing is not self._standing:
                 self._demand_valid(known)
-        except ClockSkewed as skewed:
+        except agent_sessions.ClockSkewed as skewed:
             raise SkewRefused(skewed.detail, **skewed.facts) from None
         except (HostNotFound, HostGone, KeyRevoked) as refused:
             raise KeyRefused(refused.detail, host_id=session.host_id) from None
@@ -160,18 +152,18 @@ class AgentAuthenticator:
 
     def _session(self, name: bytes) -> _Session:
         """Raises: Unauthenticated."""
-        session = parse_session(name.decode("latin-1"))
+        session = agent_sessions.parse_session(name.decode("latin-1"))
         if session is None:
-            raise Unauthenticated("the session is none that this server opened")
+            raise problems.Unauthenticated("the session is none that this server opened")
         return _Session(session, self._enrollment.session_key(str(session)))
 
 
-def host_of(request: Request[Any, Any, Any]) -> str:
+def host_of(request: routing.Request[Any, Any, Any]) -> str:
     """The host whose agent asks."""
     return request.principal.id.removeprefix(PREFIX)
 
 
-def time_of(request: Request[Any, Any, Any]) -> int:
+def time_of(request: routing.Request[Any, Any, Any]) -> int:
     """When the agent sent this request, in Unix time by its own clock; the MAC covers it."""
     return int(request.arrived.headers[b"authorization"].split(b" ")[2])
 
@@ -181,11 +173,12 @@ def check_protocol(headers: Mapping[bytes, bytes]) -> None:
     said = headers.get(_HEADER, b"")
     if not (said.isdigit() and len(said) <= 9):
         raise InvalidInput(
-            f"say {PROTOCOL_HEADER}: {PROTOCOL}; found {said[:40]!r}", field=PROTOCOL_HEADER
+            f"say {protocol.PROTOCOL_HEADER}: {protocol.PROTOCOL}; found {said[:40]!r}",
+            field=protocol.PROTOCOL_HEADER,
         )
     if int(said) not in SERVED:
-        raise UnsupportedProtocol(
-            f"protocol {int(said)} is not served here", found=int(said), allowed=PROTOCOL
+        raise problems.UnsupportedProtocol(
+            f"protocol {int(said)} is not served here", found=int(said), allowed=protocol.PROTOCOL
         )
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 
 import msgspec
-from msgspec import Struct
 
 from tidegate.kernel.model import Event
 
 
-class CloudEvent(Struct, frozen=True):
+class CloudEvent(msgspec.Struct, frozen=True):
     """An event of the log in the envelope of CloudEvents 1.0; ``id`` is its position."""
 
     specversion: str

@@ -20,11 +20,9 @@ from tidegate.control.queries.log_reader import LogReader
 from tidegate.domain.access.roles import Verb
 from tidegate.errors import InvalidInput
 from tidegate.kernel.model import ANY, POSITION_MAX, Clause, Event, Match, Position, Query
+from tidegate.web import authentication, inputs as web_inputs, routing
 from tidegate.web.as_of import AsOf, position_of
-from tidegate.web.authentication import SECURITY, CredentialWatch
-from tidegate.web.inputs import LIMIT_DEFAULT, LIMIT_MAX, Input, Nothing
 from tidegate.web.inputs import Position as Positive
-from tidegate.web.routing import EVENT_STREAM, JSON, Request, Response, Route, requires
 
 WAIT_SECONDS_MAX = 60
 PAGES_MAX = 20  # read for one answer, where a filter leaves little of each
@@ -34,13 +32,13 @@ RETRY_MILLISECONDS = 2_000
 Name = Annotated[str, Meta(min_length=1, max_length=128)]
 
 
-class Following(Input, frozen=True, kw_only=True):
+class Following(web_inputs.Input, frozen=True, kw_only=True):
     """Which events, and from where on."""
 
     after: Positive | None = None  # a stream without it starts at the end, a page at the beginning
     type: Annotated[tuple[Name, ...], Meta(max_length=32)] = ()
     tag: Annotated[tuple[Name, ...], Meta(max_length=8)] = ()  # all of them
-    limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX)] = LIMIT_DEFAULT
+    limit: Annotated[int, Meta(ge=1, le=web_inputs.LIMIT_MAX)] = web_inputs.LIMIT_DEFAULT
     wait: Annotated[int, Meta(ge=0, le=WAIT_SECONDS_MAX)] = 0
     as_of: AsOf = ""
     min_position: Positive = 0
@@ -55,22 +53,24 @@ class EventsPage(Struct, frozen=True):
 
 T = TypeVar("T")
 Fits = Callable[[Event], bool]
-Asked = Request[Nothing, Following, Nothing]
+Asked = routing.Request[web_inputs.Nothing, Following, web_inputs.Nothing]
 
 
-async def follow(request: Asked, log: LogReader, accounts: Accounts, tail: Tail) -> Response:
+async def follow(
+    request: Asked, log: LogReader, accounts: Accounts, tail: Tail
+) -> routing.Response:
     """Events behind a position: at once, when there are some (wait=), or as a stream."""
     query = request.query
     fits = _filter(request, log)
     await tail.refresh()
     headers = request.arrived.headers
-    wants_stream = EVENT_STREAM.encode() in headers.get(b"accept", b"")
+    wants_stream = routing.EVENT_STREAM.encode() in headers.get(b"accept", b"")
     if wants_stream:
         start = _start(request, tail)
         stream = _stream(request, log, accounts, tail, start, fits)
-        return Response(
+        return routing.Response(
             stream=stream,
-            media=EVENT_STREAM,
+            media=routing.EVENT_STREAM,
             headers={"cache-control": "no-store", "x-accel-buffering": "no"},
         )
     upto = POSITION_MAX
@@ -80,7 +80,9 @@ async def follow(request: Asked, log: LogReader, accounts: Accounts, tail: Tail)
     if not entries and query.wait and not query.as_of:
         entries, position = await _wait(request, log, tail, position, fits)
     items = b",".join(entry.json for entry in entries)
-    return Response(b'{"items":[' + items + b'],"position":%d}' % position, media=JSON)
+    return routing.Response(
+        b'{"items":[' + items + b'],"position":%d}' % position, media=routing.JSON
+    )
 
 
 def _start(request: Asked, tail: Tail) -> Position:
@@ -109,7 +111,7 @@ def _filter(request: Asked, log: LogReader) -> Fits:
     if audits and not types and not tags:
         return lambda event: True
     return lambda event: (
-        (audits or event.kind != SECURITY)
+        (audits or event.kind != authentication.SECURITY)
         and (not types or event.type in types)
         and tags.issubset(event.tags)
     )
@@ -140,7 +142,7 @@ async def _page(
                 found.append(entry)
                 if len(found) == limit:
                     return found, after
-        if len(entries) < LIMIT_MAX:
+        if len(entries) < web_inputs.LIMIT_MAX:
             break
     return found, after
 
@@ -152,13 +154,13 @@ async def _behind(
     tail = tail
     entries = tail.since(after)
     if entries is not None:
-        return entries[:LIMIT_MAX]
+        return entries[: web_inputs.LIMIT_MAX]
     query = request.query
     if query.type or query.tag:
         asked = _query(frozenset(query.type), frozenset(query.tag))
-        read = partial(log.events, asked, after=after, limit=LIMIT_MAX)
+        read = partial(log.events, asked, after=after, limit=web_inputs.LIMIT_MAX)
     else:
-        read = partial(log.feed, after=after, limit=LIMIT_MAX)
+        read = partial(log.feed, after=after, limit=web_inputs.LIMIT_MAX)
     return [TailEntry(event) for event in await _in_thread(read)]
 
 
@@ -183,7 +185,7 @@ async def _stream(
 ) -> AsyncIterator[bytes]:
     """Everything behind a position, then everything that comes, until one side ends it."""
     tail = tail
-    watch = CredentialWatch(accounts, request.principal)
+    watch = authentication.CredentialWatch(accounts, request.principal)
     with tail.subscribed():
         yield b"retry: %d\n: open\n\n" % RETRY_MILLISECONDS
         while not tail.stopped:
@@ -195,7 +197,7 @@ async def _stream(
                 parts = b"".join(entry.sse for entry in entries if fits(entry.event))
                 if parts:
                     yield parts
-                if len(entries) == LIMIT_MAX:
+                if len(entries) == web_inputs.LIMIT_MAX:
                     continue
             if after < tail.position and not entries:
                 after = tail.position  # nothing of the filter lies in between
@@ -207,4 +209,8 @@ async def _in_thread(read: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(None, read)
 
 
-ROUTES = (Route("GET", "/v1/events", follow, requires(Verb.READ), EventsPage, streams=True),)
+ROUTES = (
+    routing.Route(
+        "GET", "/v1/events", follow, routing.requires(Verb.READ), EventsPage, streams=True
+    ),
+)

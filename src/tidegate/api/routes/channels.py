@@ -10,8 +10,6 @@ from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Struct
-from msgspec.structs import asdict, replace
 
 from tidegate import decoders
 from tidegate.api.routes.releases import Happened, ScopeName
@@ -22,44 +20,13 @@ from tidegate.control.operations.automation import AutomationOperations
 from tidegate.control.operations.channels import ChannelOperations
 from tidegate.control.operations.promotion import Promotions
 from tidegate.control.operations.protection import RequestShown
+from tidegate.control.queries import history, log_reader
 from tidegate.control.queries.as_of import HistoryTooLong, RowHistory
 from tidegate.control.queries.edges import edge_of
-from tidegate.control.queries.history import ScopeHistory, channel_at, pinned_at
-from tidegate.control.queries.log_reader import LogReader
 from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.domain.access.roles import Verb
-from tidegate.domain.access.scopes import channel_scope
-from tidegate.domain.access.steps import (
-    CREATE_CHANNEL,
-    DELETE_CHANNEL,
-    EDIT_CHANNEL,
-    HOLD_CHANNEL,
-    PROTECT_CHANNEL,
-    UNHOLD_CHANNEL,
-)
-from tidegate.domain.channels.default_policy import DEFAULT_WAVES, OFFLINE_GRACE_SECONDS
-from tidegate.domain.channels.facts import (
-    ChannelEdge,
-    ChannelPolicy,
-    ChannelProtection,
-    EdgeRequires,
-    HostEdge,
-    WaveSpec,
-)
-from tidegate.domain.channels.refusals import (
-    ChannelExists,
-    ChannelInUse,
-    ChannelNameUsed,
-    ChannelNotFound,
-    MalformedPolicy,
-)
-from tidegate.domain.channels.rows import CHANNELS, Channel, channel_key
-from tidegate.domain.channels.slices import (
-    APPROVALS_MAX,
-    REQUEST_SECONDS_MAX,
-    REQUEST_SECONDS_MIN,
-)
+from tidegate.domain.access import roles, scopes, steps
+from tidegate.domain.channels import default_policy, facts, refusals, rows as channel_rows, slices
 from tidegate.domain.fleet.refusals import InvalidSelector, SelectorOverlap
 from tidegate.domain.gates.automation import Automation
 from tidegate.domain.gates.checks import list_overrides
@@ -68,109 +35,104 @@ from tidegate.domain.planner import Plan
 from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.requests.refusals import BreakGlassForbidden, NobodyElseApproves
 from tidegate.domain.rollouts.rows import Rollout, RolloutTally, rollout_key, tally_key
-from tidegate.domain.windows.evaluation import covers_channel
-from tidegate.domain.windows.rows import WINDOWS
+from tidegate.domain.windows import evaluation, rows as window_rows
 from tidegate.errors import StaleVersion
 from tidegate.kernel.model import Position
+from tidegate.web import inputs, paging, routing, shapes
 from tidegate.web.as_of import AsOfQuery, position_of
-from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
-from tidegate.web.paging import Cursors
-from tidegate.web.routing import (
-    Request,
-    Response,
-    Route,
-    requires,
-    requires_somewhere,
-    requires_step,
-)
-from tidegate.web.shapes import Listed, Written
 
 EDGES_MAX = 64
 
 ChannelName = ScopeName
-Reason = Annotated[str, Meta(min_length=1, max_length=1_024)]
-PackageName = Annotated[str, Meta(min_length=1, max_length=256)]
-SelectorText = Annotated[str, Meta(min_length=1, max_length=1_024)]
+Reason = Annotated[str, msgspec.Meta(min_length=1, max_length=1_024)]
+PackageName = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+SelectorText = Annotated[str, msgspec.Meta(min_length=1, max_length=1_024)]
 
 
 # ── what comes ────────────────────────────────────────────────────────────────────────────────────
 
 
-class WaveGiven(WaveSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WaveGiven(facts.WaveSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pass
 
 
-_DEFAULT_WAVES = tuple(WaveGiven(**asdict(wave)) for wave in DEFAULT_WAVES)
+_DEFAULT_WAVES = tuple(
+    WaveGiven(**msgspec.structs.asdict(wave)) for wave in default_policy.DEFAULT_WAVES
+)
 
 
-class HostEdgeGiven(HostEdge, frozen=True, forbid_unknown_fields=True):
+class HostEdgeGiven(facts.HostEdge, frozen=True, forbid_unknown_fields=True):
     pass
 
 
-class EdgeGiven(ChannelEdge, frozen=True, forbid_unknown_fields=True):
+class EdgeGiven(facts.ChannelEdge, frozen=True, forbid_unknown_fields=True):
     channel: ChannelName
 
 
-class PolicyGiven(ChannelPolicy, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PolicyGiven(facts.ChannelPolicy, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A rollout policy; a member that it does not have is a fault. An edge that is a channel's name
     alone asks for the success of the release there. Its defaults are those of the default policy.
     """
 
     waves: tuple[WaveGiven, ...] = _DEFAULT_WAVES
-    offline_grace_seconds: int | None = OFFLINE_GRACE_SECONDS
+    offline_grace_seconds: int | None = default_policy.OFFLINE_GRACE_SECONDS
     edges: tuple[ChannelName | EdgeGiven, ...] = ()  # type: ignore[assignment]
     host_edges: tuple[HostEdgeGiven, ...] = ()
 
 
-class ChannelPath(Input, frozen=True):
+class ChannelPath(inputs.Input, frozen=True):
     channel: ChannelName
 
 
-class NewChannel(Input, frozen=True, kw_only=True):
+class NewChannel(inputs.Input, frozen=True, kw_only=True):
     channel: ChannelName
     package: PackageName
     selector: SelectorText
     policy: PolicyGiven | None = None
 
 
-class ChannelChange(Input, frozen=True, kw_only=True):
+class ChannelChange(inputs.Input, frozen=True, kw_only=True):
     """What is left out stays."""
 
     selector: SelectorText | None = None
     policy: PolicyGiven | None = None
-    reason: Annotated[str, Meta(max_length=1_024)] = ""  # of the request, on a protected channel
+    reason: Annotated[str, msgspec.Meta(max_length=1_024)] = (
+        ""  # of the request, on a protected channel
+    )
 
 
-class ProtectionGiven(Input, frozen=True, kw_only=True):
-    reason: Annotated[str, Meta(min_length=1, max_length=1_024)]
-    approvals: Annotated[int, Meta(ge=1, le=APPROVALS_MAX)] = 1
-    request_seconds: Annotated[int, Meta(ge=REQUEST_SECONDS_MIN, le=REQUEST_SECONDS_MAX)] = 86_400
+class ProtectionGiven(inputs.Input, frozen=True, kw_only=True):
+    reason: Annotated[str, msgspec.Meta(min_length=1, max_length=1_024)]
+    approvals: Annotated[int, msgspec.Meta(ge=1, le=slices.APPROVALS_MAX)] = 1
+    request_seconds: Annotated[
+        int, msgspec.Meta(ge=slices.REQUEST_SECONDS_MIN, le=slices.REQUEST_SECONDS_MAX)
+    ] = 86_400
     break_glass: bool = True
 
 
-class ReasonBody(Input, frozen=True, kw_only=True):
+class ReasonBody(inputs.Input, frozen=True, kw_only=True):
     reason: Reason
 
 
 # ── what goes ─────────────────────────────────────────────────────────────────────────────────────
 
 
-class EdgeShown(Struct, frozen=True):
+class EdgeShown(msgspec.Struct, frozen=True):
     """A channel that comes first, and whether it holds back the release that is pinned here."""
 
     channel: str
-    require: EdgeRequires
+    require: facts.EdgeRequires
     soak_seconds: int
     blocks: bool
     reason: str
     until: datetime | None  # when it opens by itself
 
 
-class ChannelListed(Channel, frozen=True, kw_only=True):
+class ChannelListed(channel_rows.Channel, frozen=True, kw_only=True):
     version: int
 
 
-class ChannelShown(Channel, frozen=True, kw_only=True):
+class ChannelShown(channel_rows.Channel, frozen=True, kw_only=True):
     """A channel with its pin, the rollout that hosts follow, and what comes before it."""
 
     version: int
@@ -184,15 +146,15 @@ class ChannelShown(Channel, frozen=True, kw_only=True):
     overrides: tuple[str, ...] = ()  # who overrode which gate for the newest rollout, until when
 
 
-def scope_of(request: Request[ChannelPath, Any, Any]) -> str:
-    return channel_scope(request.path.channel)
+def scope_of(request: routing.Request[ChannelPath, Any, Any]) -> str:
+    return scopes.channel_scope(request.path.channel)
 
 
-def demand(reads: Reads, channel: str) -> Found[Channel]:
+def demand(reads: Reads, channel: str) -> Found[channel_rows.Channel]:
     """The channel's row. Raises: ChannelNotFound."""
-    found = reads.find(channel_key(channel), Channel)
+    found = reads.find(channel_rows.channel_key(channel), channel_rows.Channel)
     if found is None:
-        raise ChannelNotFound(channel)
+        raise refusals.ChannelNotFound(channel)
     return found
 
 
@@ -201,14 +163,14 @@ class ChannelDocuments:
     """Channels as the API shows them."""
 
     reads: Reads
-    log: LogReader
+    log: log_reader.LogReader
     row_history: RowHistory
     fleet_reader: FleetReader
     clock: Clock
     automation: AutomationOperations
     people: PeopleNames
 
-    def show(self, found: Found[Channel]) -> Response:
+    def show(self, found: Found[channel_rows.Channel]) -> routing.Response:
         """A channel as it stands, with the rows beside it."""
         row = found.row
         keys: list[Any] = [(actual_key(row.channel), Actual)]
@@ -218,12 +180,12 @@ class ChannelDocuments:
         now = self.clock()
         windows = [
             item
-            for item in self.reads.iterate(WINDOWS)
-            if covers_channel(item.row, row.channel, row.package)
+            for item in self.reads.iterate(window_rows.WINDOWS)
+            if evaluation.covers_channel(item.row, row.channel, row.package)
         ]
         edges = [edge_of(self.fleet_reader, row, pin, edge, now) for edge in row.policy.edges]
         body = ChannelShown(
-            **asdict(row),
+            **msgspec.structs.asdict(row),
             version=found.version,
             pin=None if pin is None else pin.row,
             confidence=None if pin is None else pin.row.confidence.level,
@@ -231,15 +193,15 @@ class ChannelDocuments:
             held_by_name=self.people.find_name(row.held_by),
             edges=tuple(map(self._edge, row.policy.edges, edges)),
             automation=tuple(
-                replace(item, sentence=self.people.name_in(item.sentence))
+                msgspec.structs.replace(item, sentence=self.people.name_in(item.sentence))
                 for item in self.automation.show(row)
             ),
             windows=tuple(item.row.window_id for item in windows),
             overrides=self._overrides(row, now),
         )
-        return Response(body, version=found.version)
+        return routing.Response(body, version=found.version)
 
-    def _overrides(self, row: Channel, now: datetime) -> tuple[str, ...]:
+    def _overrides(self, row: channel_rows.Channel, now: datetime) -> tuple[str, ...]:
         if row.newest_rollout_id is None:
             return ()
         tally = self.reads.find(tally_key(row.newest_rollout_id), RolloutTally)
@@ -250,16 +212,16 @@ class ChannelDocuments:
         self,
         channel: str,
         position: Position,
-    ) -> Response:
+    ) -> routing.Response:
         """The channel as a command left it: a repeat, too, gets the first answer."""
         found = demand(self.reads, channel)
         if found.version > position:
-            found = channel_at(self.log, self.row_history, channel, position) or found
+            found = history.channel_at(self.log, self.row_history, channel, position) or found
         answer = self.show(found)
         answer.position = position
         return answer
 
-    def _edge(self, edge: ChannelEdge, found: EdgeVerdict) -> EdgeShown:
+    def _edge(self, edge: facts.ChannelEdge, found: EdgeVerdict) -> EdgeShown:
         return EdgeShown(
             channel=edge.channel,
             require=edge.require,
@@ -274,49 +236,53 @@ class ChannelDocuments:
 
 
 def list_all(
-    request: Request[Nothing, Paging, Nothing], reads: Reads, cursors: Cursors
-) -> Response:
+    request: routing.Request[inputs.Nothing, inputs.Paging, inputs.Nothing],
+    reads: Reads,
+    cursors: paging.Cursors,
+) -> routing.Response:
     """The channels that you may read, by name."""
-    found = reads.range(CHANNELS, after=cursors.after(request), limit=request.query.limit)
+    found = reads.range(
+        channel_rows.CHANNELS, after=cursors.after(request), limit=request.query.limit
+    )
     last = found[-1].id if len(found) == request.query.limit else None
     seen = [
-        ChannelListed(**asdict(item.row), version=item.version)
+        ChannelListed(**msgspec.structs.asdict(item.row), version=item.version)
         for item in found
-        if request.principal.may(Verb.READ, channel_scope(item.row.channel))
+        if request.principal.may(roles.Verb.READ, scopes.channel_scope(item.row.channel))
     ]
-    return Response(cursors.list_page(request, seen, last))
+    return routing.Response(cursors.list_page(request, seen, last))
 
 
 def get(
-    request: Request[ChannelPath, AsOfQuery, Nothing],
+    request: routing.Request[ChannelPath, AsOfQuery, inputs.Nothing],
     documents: ChannelDocuments,
     reads: Reads,
-    log: LogReader,
+    log: log_reader.LogReader,
     row_history: RowHistory,
-) -> Response:
+) -> routing.Response:
     """A channel: pin, confidence, rollout, and which edges block; as_of shows what was."""
     channel = request.path.channel
     if not request.query.as_of:
         return documents.show(demand(reads, channel))
     position = position_of(log, request.query.as_of)
-    found = channel_at(log, row_history, channel, position)
+    found = history.channel_at(log, row_history, channel, position)
     if found is None:
-        raise ChannelNotFound(channel)
-    pin = pinned_at(row_history, channel, position)
+        raise refusals.ChannelNotFound(channel)
+    pin = history.pinned_at(row_history, channel, position)
     body = ChannelShown(
-        **asdict(found.row),
+        **msgspec.structs.asdict(found.row),
         version=found.version,
         pin=None if pin is None else pin.row,
         confidence=None if pin is None else pin.row.confidence.level,
     )
-    return Response(body, version=found.version, position=position)
+    return routing.Response(body, version=found.version, position=position)
 
 
 def create(
-    request: Request[Nothing, Nothing, NewChannel],
+    request: routing.Request[inputs.Nothing, inputs.Nothing, NewChannel],
     documents: ChannelDocuments,
     channels: ChannelOperations,
-) -> Response:
+) -> routing.Response:
     """Let a package reach the hosts of a selector. Without a policy it gets the default policy."""
     body = request.body
     position = channels.create(
@@ -330,10 +296,10 @@ def create(
 
 
 def edit(
-    request: Request[ChannelPath, Nothing, ChannelChange],
+    request: routing.Request[ChannelPath, inputs.Nothing, ChannelChange],
     documents: ChannelDocuments,
     channels: ChannelOperations,
-) -> Response:
+) -> routing.Response:
     """Change the hosts or the policy of a channel; open rollouts keep their plan."""
     body, channel = request.body, request.path.channel
     position = channels.edit(
@@ -346,32 +312,34 @@ def edit(
     return documents.show_written(channel, position)
 
 
-decoders.build(ChannelPolicy)
+decoders.build(facts.ChannelPolicy)
 
 
-def _policy(given: PolicyGiven) -> ChannelPolicy:
+def _policy(given: PolicyGiven) -> facts.ChannelPolicy:
     """The policy as it is stored: defaults, and an edge that is a name alone, are written out."""
-    members = {name: msgspec.to_builtins(value) for name, value in asdict(given).items()}
+    members = {
+        name: msgspec.to_builtins(value) for name, value in msgspec.structs.asdict(given).items()
+    }
     edges = [{"channel": edge} if isinstance(edge, str) else edge for edge in members["edges"]]
-    return decoders.convert(members | {"edges": edges}, ChannelPolicy)
+    return decoders.convert(members | {"edges": edges}, facts.ChannelPolicy)
 
 
 # ── steering ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def delete(
-    request: Request[ChannelPath, Nothing, ReasonBody], channels: ChannelOperations
-) -> Response:
+    request: routing.Request[ChannelPath, inputs.Nothing, ReasonBody], channels: ChannelOperations
+) -> routing.Response:
     """Delete a channel that nothing uses. Its history stays."""
     position = channels.delete(request.caller, request.path.channel, request.body.reason)
-    return Response(Written(position), position=position)
+    return routing.Response(shapes.Written(position), position=position)
 
 
 def hold(
-    request: Request[ChannelPath, Nothing, ReasonBody],
+    request: routing.Request[ChannelPath, inputs.Nothing, ReasonBody],
     documents: ChannelDocuments,
     channels: ChannelOperations,
-) -> Response:
+) -> routing.Response:
     """No promotion and no order on the channel until the hold is released."""
     channel = request.path.channel
     position = channels.hold(request.caller, channel, request.body.reason)
@@ -379,10 +347,10 @@ def hold(
 
 
 def unhold(
-    request: Request[ChannelPath, Nothing, ReasonBody],
+    request: routing.Request[ChannelPath, inputs.Nothing, ReasonBody],
     documents: ChannelDocuments,
     channels: ChannelOperations,
-) -> Response:
+) -> routing.Response:
     """Let the channel go."""
     channel = request.path.channel
     position = channels.unhold(request.caller, channel, request.body.reason)
@@ -390,13 +358,13 @@ def unhold(
 
 
 def protect(
-    request: Request[ChannelPath, Nothing, ProtectionGiven],
+    request: routing.Request[ChannelPath, inputs.Nothing, ProtectionGiven],
     documents: ChannelDocuments,
     channels: ChannelOperations,
-) -> Response:
+) -> routing.Response:
     """Ask for a second person to move the channel forward, to loosen it or to bypass something."""
     channel, body = request.path.channel, request.body
-    protection = ChannelProtection(
+    protection = facts.ChannelProtection(
         approvals=body.approvals,
         request_seconds=body.request_seconds,
         break_glass=body.break_glass,
@@ -406,10 +374,10 @@ def protect(
 
 
 def unprotect(
-    request: Request[ChannelPath, Nothing, ReasonBody],
+    request: routing.Request[ChannelPath, inputs.Nothing, ReasonBody],
     documents: ChannelDocuments,
     channels: ChannelOperations,
-) -> Response:
+) -> routing.Response:
     """Let one person do everything on the channel again; this needs a second person itself."""
     channel = request.path.channel
     position = channels.protect(request.caller, channel, None, request.body.reason)
@@ -417,11 +385,11 @@ def unprotect(
 
 
 def happened(
-    request: Request[ChannelPath, Paging, Nothing],
+    request: routing.Request[ChannelPath, inputs.Paging, inputs.Nothing],
     reads: Reads,
-    scope_history: ScopeHistory,
-    cursors: Cursors,
-) -> Response:
+    scope_history: history.ScopeHistory,
+    cursors: paging.Cursors,
+) -> routing.Response:
     """What was authoritative on the channel, when, and on what evidence, in the log's order."""
     channel = request.path.channel
     demand(reads, channel)
@@ -429,105 +397,115 @@ def happened(
     limit = request.query.limit
     found = scope_history.list(channel, after=after, limit=limit)
     last = str(found[-1].position) if len(found) == limit else None
-    return Response(cursors.list_page(request, found, last))
+    return routing.Response(cursors.list_page(request, found, last))
 
 
-def plan(request: Request[ChannelPath, ReadQuery, Nothing], promotions: Promotions) -> Response:
+def plan(
+    request: routing.Request[ChannelPath, inputs.ReadQuery, inputs.Nothing], promotions: Promotions
+) -> routing.Response:
     """By which plan a release would reach the channel's hosts now; nothing changes."""
-    return Response(promotions.plan(request.path.channel).plan)
+    return routing.Response(promotions.plan(request.path.channel).plan)
 
 
-_READ = requires(Verb.READ, scope_of)
-_CLAIMS = (InvalidSelector, MalformedPolicy, SelectorOverlap, LaneBusy)
+_READ = routing.requires(roles.Verb.READ, scope_of)
+_CLAIMS = (InvalidSelector, refusals.MalformedPolicy, SelectorOverlap, LaneBusy)
 ROUTES = (
-    Route("GET", "/v1/channels", list_all, requires_somewhere(Verb.READ), Listed[ChannelListed]),
-    Route(
+    routing.Route(
+        "GET",
+        "/v1/channels",
+        list_all,
+        routing.requires_somewhere(roles.Verb.READ),
+        shapes.Listed[ChannelListed],
+    ),
+    routing.Route(
         "POST",
         "/v1/channels",
         create,
-        requires_step(CREATE_CHANNEL, lambda request: channel_scope(request.body.channel)),
+        routing.requires_step(
+            steps.CREATE_CHANNEL, lambda request: scopes.channel_scope(request.body.channel)
+        ),
         ChannelShown,
         status=201,
-        errors=(*_CLAIMS, ChannelExists, ChannelNameUsed),
+        errors=(*_CLAIMS, refusals.ChannelExists, refusals.ChannelNameUsed),
     ),
-    Route(
+    routing.Route(
         "GET",
         "/v1/channels/{channel}",
         get,
         _READ,
         ChannelShown,
         cached=True,
-        errors=(ChannelNotFound, HistoryTooLong),
+        errors=(refusals.ChannelNotFound, HistoryTooLong),
     ),
-    Route(
+    routing.Route(
         "PATCH",
         "/v1/channels/{channel}",
         edit,
-        requires_step(EDIT_CHANNEL, scope_of),
+        routing.requires_step(steps.EDIT_CHANNEL, scope_of),
         ChannelShown,
-        guard=EDIT_CHANNEL.version,
+        guard=steps.EDIT_CHANNEL.version,
         requests=RequestShown,
-        errors=(*_CLAIMS, ChannelNotFound, StaleVersion, BreakGlassForbidden),
+        errors=(*_CLAIMS, refusals.ChannelNotFound, StaleVersion, BreakGlassForbidden),
     ),
-    Route(
+    routing.Route(
         "POST",
         "/v1/channels/{channel}/delete",
         delete,
-        requires_step(DELETE_CHANNEL, scope_of),
-        Written,
+        routing.requires_step(steps.DELETE_CHANNEL, scope_of),
+        shapes.Written,
         requests=RequestShown,
-        errors=(ChannelNotFound, ChannelInUse, LaneBusy, BreakGlassForbidden),
+        errors=(refusals.ChannelNotFound, refusals.ChannelInUse, LaneBusy, BreakGlassForbidden),
     ),
-    Route(
+    routing.Route(
         "POST",
         "/v1/channels/{channel}/hold",
         hold,
-        requires_step(HOLD_CHANNEL, scope_of),
+        routing.requires_step(steps.HOLD_CHANNEL, scope_of),
         ChannelShown,
-        urgent=HOLD_CHANNEL.urgent,
-        errors=(ChannelNotFound,),
+        urgent=steps.HOLD_CHANNEL.urgent,
+        errors=(refusals.ChannelNotFound,),
     ),
-    Route(
+    routing.Route(
         "POST",
         "/v1/channels/{channel}/unhold",
         unhold,
-        requires_step(UNHOLD_CHANNEL, scope_of),
+        routing.requires_step(steps.UNHOLD_CHANNEL, scope_of),
         ChannelShown,
         requests=RequestShown,
-        errors=(ChannelNotFound, BreakGlassForbidden),
+        errors=(refusals.ChannelNotFound, BreakGlassForbidden),
     ),
-    Route(
+    routing.Route(
         "POST",
         "/v1/channels/{channel}/protect",
         protect,
-        requires_step(PROTECT_CHANNEL, scope_of),
+        routing.requires_step(steps.PROTECT_CHANNEL, scope_of),
         ChannelShown,
         requests=RequestShown,
-        errors=(ChannelNotFound, NobodyElseApproves, BreakGlassForbidden),
+        errors=(refusals.ChannelNotFound, NobodyElseApproves, BreakGlassForbidden),
     ),
-    Route(
+    routing.Route(
         "POST",
         "/v1/channels/{channel}/unprotect",
         unprotect,
-        requires_step(PROTECT_CHANNEL, scope_of),
+        routing.requires_step(steps.PROTECT_CHANNEL, scope_of),
         ChannelShown,
         requests=RequestShown,
-        errors=(ChannelNotFound, BreakGlassForbidden),
+        errors=(refusals.ChannelNotFound, BreakGlassForbidden),
     ),
-    Route(
+    routing.Route(
         "GET",
         "/v1/channels/{channel}/history",
         happened,
         _READ,
-        Listed[Happened],
-        errors=(ChannelNotFound,),
+        shapes.Listed[Happened],
+        errors=(refusals.ChannelNotFound,),
     ),
-    Route(
+    routing.Route(
         "GET",
         "/v1/channels/{channel}/plan",
         plan,
         _READ,
         Plan,
-        errors=(ChannelNotFound, MalformedPolicy),
+        errors=(refusals.ChannelNotFound, refusals.MalformedPolicy),
     ),
 )

@@ -5,14 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from msgspec import Meta, field
-from msgspec.structs import asdict
+from msgspec import Meta, field, structs
 
 from tidegate.api.routes.channels import ReasonBody, demand
 from tidegate.api.routes.releases import ScopeName
 from tidegate.clock import Clock
-from tidegate.control.fleet.enrollment import MadeToken
-from tidegate.control.fleet.reader import FleetReader
+from tidegate.control.fleet import enrollment, reader
 from tidegate.control.lanes import LaneBusy
 from tidegate.control.operations.hosts import HostOperations
 from tidegate.control.operations.protection import RequestShown
@@ -21,48 +19,18 @@ from tidegate.control.queries.host_releases import HostRelease, host_releases
 from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
-from tidegate.domain.access.roles import Verb
-from tidegate.domain.access.steps import (
-    ENROLL_HOST,
-    LABEL_HOST,
-    RE_ENROLL_HOST,
-    RETIRE_HOST,
-    REVOKE_HOST,
-)
-from tidegate.domain.channels.refusals import ChannelNotFound
-from tidegate.domain.channels.rows import Channel, channel_key
-from tidegate.domain.fleet.agent_versions import is_too_old
+from tidegate.domain.access import roles, steps
+from tidegate.domain.channels import refusals as channel_refusals, rows as channel_rows
+from tidegate.domain.fleet import agent_versions, refusals as fleet_refusals, rows as fleet_rows
 from tidegate.domain.fleet.claims import claims
-from tidegate.domain.fleet.refusals import (
-    HostGone,
-    HostLeavesProtected,
-    HostNotFound,
-    InvalidLabel,
-    InvalidSelector,
-    SelectorOverlap,
-)
-from tidegate.domain.fleet.rows import (
-    HOSTS,
-    RETIRED,
-    Fleet,
-    Host,
-    Liveness,
-    fleet_key,
-    host_key,
-    liveness_key,
-)
 from tidegate.domain.fleet.selectors import parse
 from tidegate.domain.gates.explain import explain
 from tidegate.domain.gates.inputs import Explanation
-from tidegate.domain.hosts.protocol import HostFacts
-from tidegate.domain.hosts.rows import HOST_RECORDS, HostOrder, HostRecord, order_key
+from tidegate.domain.hosts import protocol, rows as host_rows
 from tidegate.domain.requests.refusals import BreakGlassForbidden
 from tidegate.errors import NotFound, StaleVersion
 from tidegate.kernel.model import Position
-from tidegate.web.inputs import LIMIT_MAX, Input, Nothing, Paging, ReadQuery
-from tidegate.web.paging import Cursors
-from tidegate.web.routing import Request, Response, Route, requires, requires_step
-from tidegate.web.shapes import Listed
+from tidegate.web import inputs as web_inputs, paging, routing, shapes
 
 PAGES_MAX = 20
 RECORDS_MAX = 50  # of a host that are shown with it
@@ -73,11 +41,11 @@ HostId = Annotated[str, Meta(min_length=1, max_length=128)]
 Labels = Annotated[dict[str, str], Meta(max_length=LABELS_MAX)]
 
 
-class HostPath(Input, frozen=True):
+class HostPath(web_inputs.Input, frozen=True):
     host_id: HostId
 
 
-class HostFilter(Paging, frozen=True, kw_only=True):
+class HostFilter(web_inputs.Paging, frozen=True, kw_only=True):
     status: Annotated[str, Meta(pattern="^(enrolled|revoked|retired)$")] | None = None
     selector: Annotated[str, Meta(max_length=1_024)] | None = None  # of labels: app=web,!canary
     channel: ScopeName | None = None
@@ -87,23 +55,23 @@ class HostFilter(Paging, frozen=True, kw_only=True):
     old_agent: bool = False  # whose agent should be upgraded
 
 
-class Invitation(Input, frozen=True, kw_only=True):
+class Invitation(web_inputs.Input, frozen=True, kw_only=True):
     host_id: HostId
     labels: Labels | None = None  # None: those that it had before
 
 
-class ReEnrollment(Input, frozen=True, kw_only=True):
+class ReEnrollment(web_inputs.Input, frozen=True, kw_only=True):
     labels: Labels | None = None  # None: those that it has
     reason: Annotated[str, Meta(max_length=1_024)] = ""
 
 
-class Labelling(Input, frozen=True, kw_only=True):
+class Labelling(web_inputs.Input, frozen=True, kw_only=True):
     """All labels that the host shall have."""
 
     labels: Labels
 
 
-class HostListed(Host, frozen=True, kw_only=True):
+class HostListed(fleet_rows.Host, frozen=True, kw_only=True):
     version: int
     last_seen_at: datetime | None = None
     agent_version: str = ""
@@ -111,7 +79,7 @@ class HostListed(Host, frozen=True, kw_only=True):
     releases: tuple[HostRelease, ...] = ()  # what its channels want, and what it runs
 
 
-class HostShown(Host, frozen=True, kw_only=True):
+class HostShown(fleet_rows.Host, frozen=True, kw_only=True):
     """A host: its channels, when it was heard, what runs there, and what it went through."""
 
     version: int
@@ -121,42 +89,42 @@ class HostShown(Host, frozen=True, kw_only=True):
     agent_version: str = ""
     agent_too_old: bool = False
     current_closures: dict[str, str] = field(default_factory=dict)
-    facts: HostFacts | None = None  # what the host says of its machine; nothing checks it
+    facts: protocol.HostFacts | None = None  # what the host says of its machine; nothing checks it
     facts_refused: str = ""  # why the facts that selectors may use are not its labels
     order: str | None = None  # the rollout that it is busy with
-    records: tuple[HostRecord, ...] = ()
+    records: tuple[host_rows.HostRecord, ...] = ()
 
 
 # ── looking ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def list_all(
-    request: Request[Nothing, HostFilter, Nothing],
+    request: routing.Request[web_inputs.Nothing, HostFilter, web_inputs.Nothing],
     reads: Reads,
     host_lists: HostLists,
     clock: Clock,
-    cursors: Cursors,
-) -> Response:
+    cursors: paging.Cursors,
+) -> routing.Response:
     """The hosts by name: all, or of a channel or release, silent, or with an old agent."""
     criteria = _criteria(request.query, reads, host_lists, clock())
     after = cursors.after(request)
     found, last = _matching(host_lists, reads, criteria, after, request.query.limit)
     releases = host_releases(reads, [(item.row, live) for item, live in found])
     items = [_listed(*pair, named) for pair, named in zip(found, releases, strict=True)]
-    return Response(cursors.list_page(request, items, last))
+    return routing.Response(cursors.list_page(request, items, last))
 
 
 def _matching(
     host_lists: HostLists, reads: Reads, criteria: HostCriteria, after: str, limit: int
-) -> tuple[list[tuple[Found[Host], Liveness | None]], str | None]:
+) -> tuple[list[tuple[Found[fleet_rows.Host], fleet_rows.Liveness | None]], str | None]:
     """Hosts that match, and after which one the next page starts; None: there is none."""
-    matching: list[tuple[Found[Host], Liveness | None]] = []
+    matching: list[tuple[Found[fleet_rows.Host], fleet_rows.Liveness | None]] = []
     for _ in range(PAGES_MAX):
-        page = reads.range(HOSTS, after=after, limit=LIMIT_MAX)
+        page = reads.range(fleet_rows.HOSTS, after=after, limit=web_inputs.LIMIT_MAX)
         matching += host_lists.matching(page, criteria)
         if len(matching) >= limit:
             return matching[:limit], matching[limit - 1][0].id
-        if len(page) < LIMIT_MAX:
+        if len(page) < web_inputs.LIMIT_MAX:
             return matching, None
         after = page[-1].id
     return matching, after
@@ -185,38 +153,42 @@ def _criteria(
 
 
 def _listed(
-    item: Found[Host], live: Liveness | None, releases: tuple[HostRelease, ...]
+    item: Found[fleet_rows.Host],
+    live: fleet_rows.Liveness | None,
+    releases: tuple[HostRelease, ...],
 ) -> HostListed:
     agent_version = "" if live is None else live.agent_version
     return HostListed(
-        **asdict(item.row),
+        **structs.asdict(item.row),
         version=item.version,
         last_seen_at=None if live is None else live.last_seen_at,
         agent_version=agent_version,
-        agent_too_old=is_too_old(agent_version),
+        agent_too_old=agent_versions.is_too_old(agent_version),
         releases=releases,
     )
 
 
-def get(request: Request[HostPath, ReadQuery, Nothing], reads: Reads) -> Response:
+def get(
+    request: routing.Request[HostPath, web_inputs.ReadQuery, web_inputs.Nothing], reads: Reads
+) -> routing.Response:
     """A host: labels, channels, when it last reported, its rollouts."""
     return _shown(reads, request.path.host_id)
 
 
-def _shown(reads: Reads, host_id: str) -> Response:
+def _shown(reads: Reads, host_id: str) -> routing.Response:
     """Raises: HostNotFound."""
     host, fleet, live, order = reads.find_all(
-        (host_key(host_id), Host),
-        (fleet_key(), Fleet),
-        (liveness_key(host_id), Liveness),
-        (order_key(host_id), HostOrder),
+        (fleet_rows.host_key(host_id), fleet_rows.Host),
+        (fleet_rows.fleet_key(), fleet_rows.Fleet),
+        (fleet_rows.liveness_key(host_id), fleet_rows.Liveness),
+        (host_rows.order_key(host_id), host_rows.HostOrder),
     )
     if host is None:
-        raise HostNotFound(host_id)
-    records = reads.range(HOST_RECORDS, index="by_host", of=(host_id,), limit=RECORDS_MAX)
+        raise fleet_refusals.HostNotFound(host_id)
+    records = reads.range(host_rows.HOST_RECORDS, index="by_host", of=(host_id,), limit=RECORDS_MAX)
     (releases,) = host_releases(reads, [(host.row, None if live is None else live.row)])
     body = HostShown(
-        **asdict(host.row),
+        **structs.asdict(host.row),
         version=host.version,
         releases=releases,
         channels=_channels(host.row, None if fleet is None else fleet.row),
@@ -224,69 +196,80 @@ def _shown(reads: Reads, host_id: str) -> Response:
         records=tuple(item.row for item in records),
         **({} if live is None else _heard(live.row)),
     )
-    return Response(body, version=host.version)
+    return routing.Response(body, version=host.version)
 
 
-def _heard(live: Liveness) -> dict[str, Any]:
+def _heard(live: fleet_rows.Liveness) -> dict[str, Any]:
     return {
         "last_seen_at": live.last_seen_at,
         "agent_version": live.agent_version,
-        "agent_too_old": is_too_old(live.agent_version),
+        "agent_too_old": agent_versions.is_too_old(live.agent_version),
         "current_closures": live.current_closures,
         "facts": live.facts,
         "facts_refused": live.facts_refused,
     }
 
 
-def _channels(host: Host, fleet: Fleet | None) -> tuple[str, ...]:
-    if fleet is None or host.status == RETIRED:
+def _channels(host: fleet_rows.Host, fleet: fleet_rows.Fleet | None) -> tuple[str, ...]:
+    if fleet is None or host.status == fleet_rows.RETIRED:
         return ()
     return tuple(sorted(claims(fleet.channels, host.host_id, host.labels)))
 
 
 def ask_why(
-    request: Request[HostPath, Paging, Nothing],
+    request: routing.Request[HostPath, web_inputs.Paging, web_inputs.Nothing],
     reads: Reads,
-    fleet_reader: FleetReader,
+    fleet_reader: reader.FleetReader,
     clock: Clock,
-    cursors: Cursors,
+    cursors: paging.Cursors,
     people: PeopleNames,
-) -> Response:
+) -> routing.Response:
     """Why the host waits: each gate, for the rollout of every channel that it is in."""
     host_id = request.path.host_id
-    host, fleet = reads.find_all((host_key(host_id), Host), (fleet_key(), Fleet))
+    host, fleet = reads.find_all(
+        (fleet_rows.host_key(host_id), fleet_rows.Host), (fleet_rows.fleet_key(), fleet_rows.Fleet)
+    )
     if host is None:
-        raise HostNotFound(host_id)
+        raise fleet_refusals.HostNotFound(host_id)
     names = _channels(host.row, None if fleet is None else fleet.row)
-    rows = reads.find_all(*((channel_key(name), Channel) for name in names))
+    rows = reads.find_all(
+        *((channel_rows.channel_key(name), channel_rows.Channel) for name in names)
+    )
     followed = [row.row.active_rollout_id for row in rows if row is not None]
     ids = [rollout_id for rollout_id in followed if rollout_id is not None]
     if not ids:
-        return Response(cursors.list_page(request, list[Explanation](), None))
+        return routing.Response(cursors.list_page(request, list[Explanation](), None))
     state = fleet_reader.state(ids, clock(), late=True)
     found = [people.name_in_explanation(explain(state, rollout_id, host_id)) for rollout_id in ids]
-    return Response(cursors.list_page(request, found, None))
+    return routing.Response(cursors.list_page(request, found, None))
 
 
 # ── changing ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def invite(request: Request[Nothing, Nothing, Invitation], hosts: HostOperations) -> Response:
+def invite(
+    request: routing.Request[web_inputs.Nothing, web_inputs.Nothing, Invitation],
+    hosts: HostOperations,
+) -> routing.Response:
     """A one-time token with which the agent of a host enrolls itself; shown this once."""
     body = request.body
-    return Response(hosts.enroll(request.caller, body.host_id, body.labels))
+    return routing.Response(hosts.enroll(request.caller, body.host_id, body.labels))
 
 
-def re_enroll(request: Request[HostPath, Nothing, ReEnrollment], hosts: HostOperations) -> Response:
+def re_enroll(
+    request: routing.Request[HostPath, web_inputs.Nothing, ReEnrollment], hosts: HostOperations
+) -> routing.Response:
     """A one-time token with which a re-imaged or retired host enrolls again; shown this once."""
     body = request.body
     made = hosts.re_enroll(request.caller, request.path.host_id, body.labels, body.reason)
-    return Response(made)
+    return routing.Response(made)
 
 
 def label(
-    request: Request[HostPath, Nothing, Labelling], hosts: HostOperations, reads: Reads
-) -> Response:
+    request: routing.Request[HostPath, web_inputs.Nothing, Labelling],
+    hosts: HostOperations,
+    reads: Reads,
+) -> routing.Response:
     """Give a host these labels in place of those that it has."""
     host_id = request.path.host_id
     position = hosts.label(request.caller, host_id, request.body.labels)
@@ -294,8 +277,10 @@ def label(
 
 
 def revoke(
-    request: Request[HostPath, Nothing, ReasonBody], hosts: HostOperations, reads: Reads
-) -> Response:
+    request: routing.Request[HostPath, web_inputs.Nothing, ReasonBody],
+    hosts: HostOperations,
+    reads: Reads,
+) -> routing.Response:
     """Shut a host's agent out, at once; it may enroll again with another key."""
     host_id = request.path.host_id
     position = hosts.revoke(request.caller, host_id, request.body.reason)
@@ -303,84 +288,108 @@ def revoke(
 
 
 def retire(
-    request: Request[HostPath, Nothing, ReasonBody], hosts: HostOperations, reads: Reads
-) -> Response:
+    request: routing.Request[HostPath, web_inputs.Nothing, ReasonBody],
+    hosts: HostOperations,
+    reads: Reads,
+) -> routing.Response:
     """Take a host out of the fleet, until it is enrolled again on purpose."""
     host_id = request.path.host_id
     position = hosts.retire(request.caller, host_id, request.body.reason)
     return _written(reads, host_id, position)
 
 
-def _written(reads: Reads, host_id: str, position: Position) -> Response:
+def _written(reads: Reads, host_id: str, position: Position) -> routing.Response:
     answer = _shown(reads, host_id)
     answer.position = position
     return answer
 
 
-_READ = requires(Verb.READ)
-_GONE = (HostNotFound, HostGone, LaneBusy)
+_READ = routing.requires(roles.Verb.READ)
+_GONE = (fleet_refusals.HostNotFound, fleet_refusals.HostGone, LaneBusy)
 
 ROUTES = (
-    Route(
+    routing.Route(
         "GET",
         "/v1/hosts",
         list_all,
         _READ,
-        Listed[HostListed],
-        errors=(InvalidSelector, ChannelNotFound, NotFound),
+        shapes.Listed[HostListed],
+        errors=(fleet_refusals.InvalidSelector, channel_refusals.ChannelNotFound, NotFound),
     ),
-    Route(
+    routing.Route(
         "POST",
         "/v1/hosts/enroll",
         invite,
-        requires_step(ENROLL_HOST),
-        MadeToken,
+        routing.requires_step(steps.ENROLL_HOST),
+        enrollment.MadeToken,
         status=201,
-        errors=(HostGone, InvalidLabel, HostLeavesProtected),
+        errors=(
+            fleet_refusals.HostGone,
+            fleet_refusals.InvalidLabel,
+            fleet_refusals.HostLeavesProtected,
+        ),
     ),
-    Route("GET", "/v1/hosts/{host_id}", get, _READ, HostShown, cached=True, errors=(HostNotFound,)),
-    Route(
+    routing.Route(
+        "GET",
+        "/v1/hosts/{host_id}",
+        get,
+        _READ,
+        HostShown,
+        cached=True,
+        errors=(fleet_refusals.HostNotFound,),
+    ),
+    routing.Route(
         "GET",
         "/v1/hosts/{host_id}/explain",
         ask_why,
         _READ,
-        Listed[Explanation],
-        errors=(HostNotFound, BlobMissing, BlobDamaged),
+        shapes.Listed[Explanation],
+        errors=(fleet_refusals.HostNotFound, BlobMissing, BlobDamaged),
     ),
-    Route(
+    routing.Route(
         "PUT",
         "/v1/hosts/{host_id}/labels",
         label,
-        requires_step(LABEL_HOST),
+        routing.requires_step(steps.LABEL_HOST),
         HostShown,
-        guard=LABEL_HOST.version,
+        guard=steps.LABEL_HOST.version,
         requests=RequestShown,
-        errors=(*_GONE, InvalidLabel, SelectorOverlap, StaleVersion, BreakGlassForbidden),
+        errors=(
+            *_GONE,
+            fleet_refusals.InvalidLabel,
+            fleet_refusals.SelectorOverlap,
+            StaleVersion,
+            BreakGlassForbidden,
+        ),
     ),
-    Route(
+    routing.Route(
         "POST",
         "/v1/hosts/{host_id}/revoke",
         revoke,
-        requires_step(REVOKE_HOST),
+        routing.requires_step(steps.REVOKE_HOST),
         HostShown,
-        urgent=REVOKE_HOST.urgent,
+        urgent=steps.REVOKE_HOST.urgent,
         errors=_GONE,
     ),
-    Route(
+    routing.Route(
         "POST",
         "/v1/hosts/{host_id}/retire",
         retire,
-        requires_step(RETIRE_HOST),
+        routing.requires_step(steps.RETIRE_HOST),
         HostShown,
         errors=_GONE,
     ),
-    Route(
+    routing.Route(
         "POST",
         "/v1/hosts/{host_id}/re-enroll",
         re_enroll,
-        requires_step(RE_ENROLL_HOST),
-        MadeToken,
+        routing.requires_step(steps.RE_ENROLL_HOST),
+        enrollment.MadeToken,
         status=201,
-        errors=(HostNotFound, InvalidLabel, HostLeavesProtected),
+        errors=(
+            fleet_refusals.HostNotFound,
+            fleet_refusals.InvalidLabel,
+            fleet_refusals.HostLeavesProtected,
+        ),
     ),
 )

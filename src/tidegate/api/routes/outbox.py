@@ -5,61 +5,47 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from msgspec import Meta
-from msgspec.structs import replace
+from msgspec import Meta, structs
 
 from tidegate.api.routes.releases import ScopeName
 from tidegate.control.operations.outbox import OutboxOperations
 from tidegate.control.queries.documents import OutboxReader
-from tidegate.domain.access.roles import Verb
-from tidegate.domain.access.scopes import channel_scope
-from tidegate.domain.access.steps import CANCEL_INTENT, REDRIVE_INTENT
-from tidegate.domain.outbox.documents import OutboxDocument
-from tidegate.domain.outbox.names import scope_of_intent
-from tidegate.domain.outbox.refusals import NewerIntent
-from tidegate.domain.outbox.states import IntentState
+from tidegate.domain.access import roles, scopes, steps
+from tidegate.domain.outbox import documents, names, refusals, states
 from tidegate.errors import IllegalTransition, NotFound
 from tidegate.kernel.model import Position
-from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
-from tidegate.web.paging import Cursors
-from tidegate.web.routing import (
-    Request,
-    Response,
-    Route,
-    requires,
-    requires_somewhere,
-    requires_step,
-)
-from tidegate.web.shapes import Listed
+from tidegate.web import inputs, paging, routing, shapes
 
 
-class IntentPath(Input, frozen=True):
+class IntentPath(inputs.Input, frozen=True):
     intent_id: Annotated[str, Meta(min_length=1, max_length=512)]  # percent-encoded: it holds a /
 
 
-class OutboxFilter(Paging, frozen=True, kw_only=True):
+class OutboxFilter(inputs.Paging, frozen=True, kw_only=True):
     """Of one scope, or of all in a state; without either, what is pending."""
 
     scope: ScopeName | None = None
-    state: IntentState | None = None
+    state: states.IntentState | None = None
 
 
-class WhyAgain(Input, frozen=True, kw_only=True):
+class WhyAgain(inputs.Input, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(min_length=1, max_length=256)]
 
 
 def list_all(
-    request: Request[Nothing, OutboxFilter, Nothing], outbox_reader: OutboxReader, cursors: Cursors
-) -> Response:
+    request: routing.Request[inputs.Nothing, OutboxFilter, inputs.Nothing],
+    outbox_reader: OutboxReader,
+    cursors: paging.Cursors,
+) -> routing.Response:
     """Intents with their attempts: of a scope by operation, of a state the longest first."""
     query = request.query
     after = cursors.after(request)
-    found: tuple[OutboxDocument, ...]
+    found: tuple[documents.OutboxDocument, ...]
     if query.scope is not None:
         found = outbox_reader.list_of_scope(query.scope, after=after, limit=query.limit)
         last = found[-1].id if len(found) == query.limit else None
     else:
-        state = IntentState.PENDING if query.state is None else query.state
+        state = states.IntentState.PENDING if query.state is None else query.state
         seen = _seen(outbox_reader, after) if after else None
         found = outbox_reader.list_in_state(state, after=seen, limit=query.limit)
         last = None
@@ -69,29 +55,32 @@ def list_all(
         item
         for item in found
         if query.state in (None, item.state)
-        and request.principal.may(Verb.READ, channel_scope(item.scope))
+        and request.principal.may(roles.Verb.READ, scopes.channel_scope(item.scope))
     ]
-    return Response(cursors.list_page(request, items, last))
+    return routing.Response(cursors.list_page(request, items, last))
 
 
-def _seen(outbox_reader: OutboxReader, cursor: str) -> OutboxDocument:
+def _seen(outbox_reader: OutboxReader, cursor: str) -> documents.OutboxDocument:
     """The last one of the page before, as it was then."""
     at, _, intent_id = cursor.partition(" ")
     found = outbox_reader.find(intent_id)
-    return replace(found, updated_at=datetime.fromisoformat(at))
+    return structs.replace(found, updated_at=datetime.fromisoformat(at))
 
 
-def get(request: Request[IntentPath, ReadQuery, Nothing], outbox_reader: OutboxReader) -> Response:
+def get(
+    request: routing.Request[IntentPath, inputs.ReadQuery, inputs.Nothing],
+    outbox_reader: OutboxReader,
+) -> routing.Response:
     """One intent and what became of it."""
     found = outbox_reader.find(request.path.intent_id)
-    return Response(found, version=found.version)
+    return routing.Response(found, version=found.version)
 
 
 def redrive(
-    request: Request[IntentPath, Nothing, WhyAgain],
+    request: routing.Request[IntentPath, inputs.Nothing, WhyAgain],
     outbox: OutboxOperations,
     outbox_reader: OutboxReader,
-) -> Response:
+) -> routing.Response:
     """Try a dead intent again, under the same idempotency key."""
     intent_id, reason = request.path.intent_id, request.body.reason
     position = outbox.redrive(request.caller, intent_id, reason)
@@ -99,53 +88,59 @@ def redrive(
 
 
 def cancel(
-    request: Request[IntentPath, Nothing, WhyAgain],
+    request: routing.Request[IntentPath, inputs.Nothing, WhyAgain],
     outbox: OutboxOperations,
     outbox_reader: OutboxReader,
-) -> Response:
+) -> routing.Response:
     """Give an intent up, with a reason."""
     intent_id, reason = request.path.intent_id, request.body.reason
     position = outbox.cancel(request.caller, intent_id, reason)
     return _show(outbox_reader, intent_id, position)
 
 
-def _show(outbox_reader: OutboxReader, intent_id: str, position: Position) -> Response:
+def _show(outbox_reader: OutboxReader, intent_id: str, position: Position) -> routing.Response:
     """The intent as it is after a verb."""
     found = outbox_reader.find(intent_id)
-    return Response(found, version=found.version, position=position)
+    return routing.Response(found, version=found.version, position=position)
 
 
-def _scope(request: Request[IntentPath, Any, Any]) -> str:
-    return channel_scope(scope_of_intent(request.path.intent_id))
+def _scope(request: routing.Request[IntentPath, Any, Any]) -> str:
+    return scopes.channel_scope(names.scope_of_intent(request.path.intent_id))
 
 
-_STEERS = (NotFound, IllegalTransition, NewerIntent)
+_STEERS = (NotFound, IllegalTransition, refusals.NewerIntent)
 
 ROUTES = (
-    Route("GET", "/v1/outbox", list_all, requires_somewhere(Verb.READ), Listed[OutboxDocument]),
-    Route(
+    routing.Route(
+        "GET",
+        "/v1/outbox",
+        list_all,
+        routing.requires_somewhere(roles.Verb.READ),
+        shapes.Listed[documents.OutboxDocument],
+    ),
+    routing.Route(
         "GET",
         "/v1/outbox/{intent_id}",
         get,
-        requires(Verb.READ, _scope),
-        OutboxDocument,
+        routing.requires(roles.Verb.READ, _scope),
+        documents.OutboxDocument,
         cached=True,
         errors=(NotFound,),
     ),
-    Route(
+    routing.Route(
         "POST",
         "/v1/outbox/{intent_id}/redrive",
         redrive,
-        requires_step(REDRIVE_INTENT, _scope),
-        OutboxDocument,
+        routing.requires_step(steps.REDRIVE_INTENT, _scope),
+        documents.OutboxDocument,
         errors=_STEERS,
     ),
-    Route(
+    routing.Route(
         "POST",
         "/v1/outbox/{intent_id}/cancel",
         cancel,
-        requires_step(CANCEL_INTENT, _scope),
-        OutboxDocument,
+        routing.requires_step(steps.CANCEL_INTENT, _scope),
+        documents.OutboxDocument,
         errors=_STEERS,
     ),
 )

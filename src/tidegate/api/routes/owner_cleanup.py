@@ -10,11 +10,10 @@ from tidegate.control.operations.owner_cleanup import OwnerCleanupOperations
 from tidegate.control.storage.owner_cleanup import Reaped
 from tidegate.domain.access.steps import CLEAN_UP_OWNER
 from tidegate.domain.packages.facts import OwnerReference
-from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import Request, Response, Route, requires_step
+from tidegate.web import inputs, routing
 
 
-class GoneOwner(Input, frozen=True, kw_only=True):
+class GoneOwner(inputs.Input, frozen=True, kw_only=True):
     """An owner as ownerReferences name it."""
 
     kind: Annotated[str, Meta(min_length=1, max_length=317)]
@@ -22,8 +21,9 @@ class GoneOwner(Input, frozen=True, kw_only=True):
 
 
 def create(
-    request: Request[Nothing, Nothing, GoneOwner], owner_cleanup: OwnerCleanupOperations
-) -> Response:
+    request: routing.Request[inputs.Nothing, inputs.Nothing, GoneOwner],
+    owner_cleanup: OwnerCleanupOperations,
+) -> routing.Response:
     """Delete the Draft and Proposed revisions of an owner that is gone; published ones stay.
 
     Each is a deletion of its own: what may not go, or moved meanwhile, is kept and named. At most
@@ -31,7 +31,11 @@ def create(
     """
     owner = OwnerReference(request.body.kind, request.body.id)
     reaped = owner_cleanup.clean_up(request.caller, owner)
-    return Response(reaped, position=reaped.position)
+    return routing.Response(reaped, position=reaped.position)
 
 
-ROUTES = (Route("POST", "/v1/revision-reaps", create, requires_step(CLEAN_UP_OWNER), Reaped),)
+ROUTES = (
+    routing.Route(
+        "POST", "/v1/revision-reaps", create, routing.requires_step(CLEAN_UP_OWNER), Reaped
+    ),
+)

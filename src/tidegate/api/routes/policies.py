@@ -6,37 +6,25 @@ from typing import Any
 
 from msgspec import Struct
 
-from tidegate.api.routes.channels import (
-    ChannelName,
-    ChannelPath,
-    PackageName,
-    SelectorText,
-    demand,
-    scope_of,
-)
+from tidegate.api.routes import channels
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.queries.policies import check_document
 from tidegate.control.queries.reads import Reads
-from tidegate.domain.access.principals import demand_permission
-from tidegate.domain.access.roles import Verb
-from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.access import principals, roles, scopes
+from tidegate.domain.channels import policy_document, refusals as channel_refusals
 from tidegate.domain.channels.policy import PolicyFinding
-from tidegate.domain.channels.policy_document import PolicyChange, changes, write_out
-from tidegate.domain.channels.refusals import ChannelNotFound
-from tidegate.domain.fleet.refusals import InvalidSelector
-from tidegate.domain.fleet.rows import ChannelScope
+from tidegate.domain.fleet import refusals as fleet_refusals, rows
 from tidegate.domain.fleet.selectors import parse
-from tidegate.web.inputs import Input, Nothing, ReadQuery
-from tidegate.web.routing import Request, Response, Route, requires, requires_somewhere
+from tidegate.web import inputs, routing
 
 
-class PolicyAsked(Input, frozen=True, kw_only=True):
+class PolicyAsked(inputs.Input, frozen=True, kw_only=True):
     """A policy of any form: what is wrong with it is the answer."""
 
     policy: Any
-    channel: ChannelName | None = None  # whose hosts it would meet
-    package: PackageName | None = None  # of a channel that does not exist yet
-    selector: SelectorText | None = None  # of a channel that does not exist yet
+    channel: channels.ChannelName | None = None  # whose hosts it would meet
+    package: channels.PackageName | None = None  # of a channel that does not exist yet
+    selector: channels.SelectorText | None = None  # of a channel that does not exist yet
 
 
 class PolicyShown(Struct, frozen=True):
@@ -53,27 +41,35 @@ class PolicyChecked(Struct, frozen=True):
     warnings: tuple[PolicyFinding, ...]
     notes: tuple[PolicyFinding, ...]
     policy: dict[str, Any] | None  # as it would be stored; None: it has faults
-    changes: tuple[PolicyChange, ...] | None  # against the channel's policy, if one is named
+    changes: (
+        tuple[policy_document.PolicyChange, ...] | None
+    )  # against the channel's policy, if one is named
 
 
-def show(request: Request[ChannelPath, ReadQuery, Nothing], reads: Reads) -> Response:
+def show(
+    request: routing.Request[channels.ChannelPath, inputs.ReadQuery, inputs.Nothing], reads: Reads
+) -> routing.Response:
     """A channel's policy with every member written out."""
-    found = demand(reads, request.path.channel)
-    body = PolicyShown(found.row.channel, write_out(found.row.policy))
-    return Response(body, version=found.version)
+    found = channels.demand(reads, request.path.channel)
+    body = PolicyShown(found.row.channel, policy_document.write_out(found.row.policy))
+    return routing.Response(body, version=found.version)
 
 
 def check(
-    request: Request[Nothing, Nothing, PolicyAsked], reads: Reads, fleet_reader: FleetReader
-) -> Response:
+    request: routing.Request[inputs.Nothing, inputs.Nothing, PolicyAsked],
+    reads: Reads,
+    fleet_reader: FleetReader,
+) -> routing.Response:
     """Name every fault, warning and note of a policy; nothing changes."""
     body = request.body
     if body.channel is not None:
-        demand_permission(request.principal, (Verb.READ,), channel_scope(body.channel))
+        principals.demand_permission(
+            request.principal, (roles.Verb.READ,), scopes.channel_scope(body.channel)
+        )
     planned = None
     if body.channel is not None and body.package is not None and body.selector is not None:
         parse(body.selector)
-        planned = ChannelScope(body.channel, body.package, body.selector)
+        planned = rows.ChannelScope(body.channel, body.package, body.selector)
     read, found, channel = check_document(reads, fleet_reader, body.policy, body.channel, planned)
     is_sound = not found.faults
     compared = is_sound and channel is not None
@@ -81,28 +77,30 @@ def check(
         faults=found.faults,
         warnings=found.warnings,
         notes=found.notes,
-        policy=write_out(read.policy) if is_sound else None,
-        changes=changes(channel.policy, read.policy) if compared and channel is not None else None,
+        policy=policy_document.write_out(read.policy) if is_sound else None,
+        changes=policy_document.changes(channel.policy, read.policy)
+        if compared and channel is not None
+        else None,
     )
-    return Response(answer)
+    return routing.Response(answer)
 
 
 ROUTES = (
-    Route(
+    routing.Route(
         "GET",
         "/v1/channels/{channel}/policy",
         show,
-        requires(Verb.READ, scope_of),
+        routing.requires(roles.Verb.READ, channels.scope_of),
         PolicyShown,
         cached=True,
-        errors=(ChannelNotFound,),
+        errors=(channel_refusals.ChannelNotFound,),
     ),
-    Route(
+    routing.Route(
         "POST",
         "/v1/policies/check",
         check,
-        requires_somewhere(Verb.READ),
+        routing.requires_somewhere(roles.Verb.READ),
         PolicyChecked,
-        errors=(ChannelNotFound, InvalidSelector),
+        errors=(channel_refusals.ChannelNotFound, fleet_refusals.InvalidSelector),
     ),
 )

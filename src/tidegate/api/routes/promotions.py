@@ -11,8 +11,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from tidegate.api.routes.channels import ChannelPath, scope_of
-from tidegate.api.routes.releases import ReleaseId
+from tidegate.api.routes import channels, releases
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import LaneBusy
 from tidegate.control.operations.accounts import Accounts
@@ -22,27 +21,17 @@ from tidegate.control.operations.promotion import (
 )
 from tidegate.control.operations.protection import RequestShown
 from tidegate.control.queries.ladder import read_ladder
-from tidegate.domain.access.roles import Verb
-from tidegate.domain.access.steps import PROMOTE, ROLL_BACK
-from tidegate.domain.channels.refusals import (
-    AlreadyPromoted,
-    ChannelNotFound,
-    ChannelOnHold,
-    NothingToGoBackTo,
-    NotOnLadder,
-    ReleaseNotPinned,
-    WrongPackage,
-)
+from tidegate.domain.access import roles, steps
+from tidegate.domain.channels import refusals
 from tidegate.domain.hosts.refusals import ClosureQuarantined
 from tidegate.domain.requests.refusals import BreakGlassForbidden
 from tidegate.domain.rollouts.states import OverridableGate
 from tidegate.errors import NotFound, Refused, StaleVersion
-from tidegate.web.inputs import Input, Nothing, ReadQuery
-from tidegate.web.routing import Request, Response, Route, requires, requires_step
+from tidegate.web import inputs, routing
 
 
-class Promotion(Input, frozen=True, kw_only=True):
-    release_id: ReleaseId
+class Promotion(inputs.Input, frozen=True, kw_only=True):
+    release_id: releases.ReleaseId
     reason: Annotated[str, Meta(max_length=1_024)] = ""
     display_name: Annotated[str, Meta(max_length=256)] = ""  # of the rollout, for people
     refresh: bool = False  # confirm the pinned release with new evidence; no rollout opens
@@ -50,8 +39,10 @@ class Promotion(Input, frozen=True, kw_only=True):
     start_at: Annotated[datetime, Meta(tz=True)] | None = None  # no order before
 
 
-class Rollback(Input, frozen=True, kw_only=True):
-    to: ReleaseId | None = None  # a release of the channel's ladder; none: the first allowed rung
+class Rollback(inputs.Input, frozen=True, kw_only=True):
+    to: releases.ReleaseId | None = (
+        None  # a release of the channel's ladder; none: the first allowed rung
+    )
     now: bool = False  # all hosts at once, in spite of freeze, hold and window; needs `emergency`
     ignore_budgets: bool = False  # with `now`
     lift_quarantine: bool = False  # with `to`: of that release
@@ -70,8 +61,9 @@ class PromotedShown(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def promote(
-    request: Request[ChannelPath, Nothing, Promotion], promotion: PromotionOperations
-) -> Response:
+    request: routing.Request[channels.ChannelPath, inputs.Nothing, Promotion],
+    promotion: PromotionOperations,
+) -> routing.Response:
     """Make a release authoritative on the channel and roll it out: one commit."""
     body = request.body
     return to_promoted(
@@ -89,8 +81,9 @@ def promote(
 
 
 def roll_back(
-    request: Request[ChannelPath, Nothing, Rollback], promotion: PromotionOperations
-) -> Response:
+    request: routing.Request[channels.ChannelPath, inputs.Nothing, Rollback],
+    promotion: PromotionOperations,
+) -> routing.Response:
     """Go back to a release that succeeded on the channel, and mark the pinned one as bad."""
     body = request.body
     return to_promoted(
@@ -106,8 +99,8 @@ def roll_back(
     )
 
 
-class LadderQuery(ReadQuery, frozen=True, kw_only=True):
-    to: ReleaseId | None = None  # the release that you would name
+class LadderQuery(inputs.ReadQuery, frozen=True, kw_only=True):
+    to: releases.ReleaseId | None = None  # the release that you would name
     now: bool = False  # a rollback at once: it hastens one that is under way
 
 
@@ -133,10 +126,10 @@ class LadderShown(Struct, frozen=True, kw_only=True):
 
 
 def ladder(
-    request: Request[ChannelPath, LadderQuery, Nothing],
+    request: routing.Request[channels.ChannelPath, LadderQuery, inputs.Nothing],
     fleet_reader: FleetReader,
     accounts: Accounts,
-) -> Response:
+) -> routing.Response:
     """The releases that the channel can go back to, and which one a rollback would take now."""
     found = read_ladder(fleet_reader, request.path.channel, accounts.name_of)
     choice = refusal = None
@@ -144,7 +137,7 @@ def ladder(
         choice = found.choose(request.query.to, now=request.query.now).release_id
     except Refused as error:
         refusal = error.detail
-    return Response(
+    return routing.Response(
         LadderShown(
             channel=found.channel,
             wanted=found.wanted,
@@ -165,7 +158,7 @@ def ladder(
     )
 
 
-def to_promoted(result: ChannelPromotion) -> Response:
+def to_promoted(result: ChannelPromotion) -> routing.Response:
     """What a promotion led to, as the API shows it."""
     shown = PromotedShown(
         channel=result.channel,
@@ -175,48 +168,48 @@ def to_promoted(result: ChannelPromotion) -> Response:
         position=result.position,
         warnings=result.warnings,
     )
-    return Response(shown, position=result.position)
+    return routing.Response(shown, position=result.position)
 
 
 PROMOTES = (
     NotFound,
-    ChannelNotFound,
-    ChannelOnHold,
-    WrongPackage,
+    refusals.ChannelNotFound,
+    refusals.ChannelOnHold,
+    refusals.WrongPackage,
     ClosureQuarantined,
-    AlreadyPromoted,
+    refusals.AlreadyPromoted,
     StaleVersion,
     LaneBusy,
 )
 
 ROUTES = (
-    Route(
+    routing.Route(
         "POST",
         "/v1/channels/{channel}/promote",
         promote,
-        requires_step(PROMOTE, scope_of),
+        routing.requires_step(steps.PROMOTE, channels.scope_of),
         PromotedShown,
-        guard=PROMOTE.version,
+        guard=steps.PROMOTE.version,
         requests=RequestShown,
-        errors=(*PROMOTES, ReleaseNotPinned, BreakGlassForbidden),
+        errors=(*PROMOTES, refusals.ReleaseNotPinned, BreakGlassForbidden),
     ),
-    Route(
+    routing.Route(
         "POST",
         "/v1/channels/{channel}/rollback",
         roll_back,
-        requires_step(ROLL_BACK, scope_of),
+        routing.requires_step(steps.ROLL_BACK, channels.scope_of),
         PromotedShown,
-        guard=ROLL_BACK.version,
+        guard=steps.ROLL_BACK.version,
         requests=RequestShown,
-        urgent=ROLL_BACK.urgent,
-        errors=(*PROMOTES, NothingToGoBackTo, NotOnLadder, BreakGlassForbidden),
+        urgent=steps.ROLL_BACK.urgent,
+        errors=(*PROMOTES, refusals.NothingToGoBackTo, refusals.NotOnLadder, BreakGlassForbidden),
     ),
-    Route(
+    routing.Route(
         "GET",
         "/v1/channels/{channel}/ladder",
         ladder,
-        requires(Verb.READ, scope_of),
+        routing.requires(roles.Verb.READ, channels.scope_of),
         LadderShown,
-        errors=(ChannelNotFound,),
+        errors=(refusals.ChannelNotFound,),
     ),
 )

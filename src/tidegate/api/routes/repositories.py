@@ -9,49 +9,30 @@ from msgspec import Meta, Struct
 from tidegate.api.routes.channels import ReasonBody
 from tidegate.control.operations.repositories import RepositoryOperations
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.domain.access.roles import Verb
-from tidegate.domain.access.scopes import repository_scope
-from tidegate.domain.access.steps import CHANGE_REPOSITORY, CREATE_REPOSITORY, DELETE_REPOSITORY
-from tidegate.domain.packages.names import LABEL_CHARS_MAX
-from tidegate.domain.packages.refusals import (
-    AlreadyExists,
-    InvalidName,
-    RepositoryInUse,
-    RepositoryNotFound,
-)
-from tidegate.domain.packages.rows import REPOSITORIES, Repository, repository_key
-from tidegate.domain.packages.slices import QUORUM_DEFAULT, QUORUM_MAX
+from tidegate.domain.access import roles, scopes, steps
+from tidegate.domain.packages import names, refusals, rows, slices
 from tidegate.kernel.model import Position
-from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
-from tidegate.web.paging import Cursors
-from tidegate.web.routing import (
-    Request,
-    Response,
-    Route,
-    requires,
-    requires_somewhere,
-    requires_step,
-)
-from tidegate.web.shapes import Listed, Written
+from tidegate.web import inputs, paging, routing, shapes
 
 Label = Annotated[
-    str, Meta(min_length=1, max_length=LABEL_CHARS_MAX, pattern="^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")
+    str,
+    Meta(min_length=1, max_length=names.LABEL_CHARS_MAX, pattern="^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"),
 ]
-Quorum = Annotated[int, Meta(ge=0, le=QUORUM_MAX)]
+Quorum = Annotated[int, Meta(ge=0, le=slices.QUORUM_MAX)]
 
 
-class RepositoryPath(Input, frozen=True):
+class RepositoryPath(inputs.Input, frozen=True):
     repository: Label
 
 
-class NewRepository(Input, frozen=True, kw_only=True):
+class NewRepository(inputs.Input, frozen=True, kw_only=True):
     name: Label
-    quorum: Quorum = QUORUM_DEFAULT
+    quorum: Quorum = slices.QUORUM_DEFAULT
     deployment: bool = False
     protect_proposed: bool | None = None
 
 
-class RepositoryChange(Input, frozen=True, kw_only=True):
+class RepositoryChange(inputs.Input, frozen=True, kw_only=True):
     """What is left out stays as it is."""
 
     quorum: Quorum | None = None
@@ -67,11 +48,11 @@ class RepositoryShown(Struct, frozen=True):
     version: int
 
 
-def _of_path(request: Request[RepositoryPath, Nothing, Nothing]) -> str:
-    return repository_scope(request.path.repository)
+def _of_path(request: routing.Request[RepositoryPath, inputs.Nothing, inputs.Nothing]) -> str:
+    return scopes.repository_scope(request.path.repository)
 
 
-def _shown(found: Found[Repository]) -> RepositoryShown:
+def _shown(found: Found[rows.Repository]) -> RepositoryShown:
     row = found.row
     return RepositoryShown(
         row.name, row.quorum, row.deployment, row.protect_proposed, found.version
@@ -79,8 +60,9 @@ def _shown(found: Found[Repository]) -> RepositoryShown:
 
 
 def create(
-    request: Request[Nothing, Nothing, NewRepository], repositories: RepositoryOperations
-) -> Response:
+    request: routing.Request[inputs.Nothing, inputs.Nothing, NewRepository],
+    repositories: RepositoryOperations,
+) -> routing.Response:
     """Make a repository."""
     body = request.body
     outcome = repositories.create(
@@ -93,16 +75,21 @@ def create(
     return _show(outcome.found, outcome.position)
 
 
-def get(request: Request[RepositoryPath, ReadQuery, Nothing], reads: Reads) -> Response:
+def get(
+    request: routing.Request[RepositoryPath, inputs.ReadQuery, inputs.Nothing], reads: Reads
+) -> routing.Response:
     """One repository."""
     name = request.path.repository
-    found = reads.demand(repository_key(name), Repository, RepositoryNotFound(name))
+    found = reads.demand(
+        rows.repository_key(name), rows.Repository, refusals.RepositoryNotFound(name)
+    )
     return _show(found)
 
 
 def change(
-    request: Request[RepositoryPath, Nothing, RepositoryChange], repositories: RepositoryOperations
-) -> Response:
+    request: routing.Request[RepositoryPath, inputs.Nothing, RepositoryChange],
+    repositories: RepositoryOperations,
+) -> routing.Response:
     """Change how a repository wants its revisions approved."""
     body = request.body
     outcome = repositories.change(
@@ -116,69 +103,76 @@ def change(
 
 
 def delete(
-    request: Request[RepositoryPath, Nothing, ReasonBody], repositories: RepositoryOperations
-) -> Response:
+    request: routing.Request[RepositoryPath, inputs.Nothing, ReasonBody],
+    repositories: RepositoryOperations,
+) -> routing.Response:
     """Delete a repository without packages. Its history stays."""
     position = repositories.delete(request.caller, request.path.repository, request.body.reason)
-    return Response(Written(position), position=position)
+    return routing.Response(shapes.Written(position), position=position)
 
 
 def list_all(
-    request: Request[Nothing, Paging, Nothing], reads: Reads, cursors: Cursors
-) -> Response:
+    request: routing.Request[inputs.Nothing, inputs.Paging, inputs.Nothing],
+    reads: Reads,
+    cursors: paging.Cursors,
+) -> routing.Response:
     """The repositories that you may read, by name."""
-    found = reads.range(REPOSITORIES, after=cursors.after(request), limit=request.query.limit)
+    found = reads.range(rows.REPOSITORIES, after=cursors.after(request), limit=request.query.limit)
     last = found[-1].id if len(found) == request.query.limit else None
     seen = [
         _shown(item)
         for item in found
-        if request.principal.may(Verb.READ, repository_scope(item.row.name))
+        if request.principal.may(roles.Verb.READ, scopes.repository_scope(item.row.name))
     ]
-    return Response(cursors.list_page(request, seen, last))
+    return routing.Response(cursors.list_page(request, seen, last))
 
 
-def _show(found: Found[Repository], position: Position = 0) -> Response:
-    return Response(_shown(found), version=found.version, position=position)
+def _show(found: Found[rows.Repository], position: Position = 0) -> routing.Response:
+    return routing.Response(_shown(found), version=found.version, position=position)
 
 
 ROUTES = (
-    Route(
+    routing.Route(
         "POST",
         "/v1/repositories",
         create,
-        requires_step(CREATE_REPOSITORY),
+        routing.requires_step(steps.CREATE_REPOSITORY),
         RepositoryShown,
         status=201,
-        errors=(AlreadyExists, InvalidName),
+        errors=(refusals.AlreadyExists, refusals.InvalidName),
     ),
-    Route(
-        "GET", "/v1/repositories", list_all, requires_somewhere(Verb.READ), Listed[RepositoryShown]
+    routing.Route(
+        "GET",
+        "/v1/repositories",
+        list_all,
+        routing.requires_somewhere(roles.Verb.READ),
+        shapes.Listed[RepositoryShown],
     ),
-    Route(
+    routing.Route(
         "GET",
         "/v1/repositories/{repository}",
         get,
-        requires(Verb.READ, _of_path),
+        routing.requires(roles.Verb.READ, _of_path),
         RepositoryShown,
         cached=True,
         quick=True,
-        errors=(RepositoryNotFound,),
+        errors=(refusals.RepositoryNotFound,),
     ),
-    Route(
+    routing.Route(
         "PATCH",
         "/v1/repositories/{repository}",
         change,
-        requires_step(CHANGE_REPOSITORY, _of_path),
+        routing.requires_step(steps.CHANGE_REPOSITORY, _of_path),
         RepositoryShown,
-        guard=CHANGE_REPOSITORY.version,
-        errors=(RepositoryNotFound,),
+        guard=steps.CHANGE_REPOSITORY.version,
+        errors=(refusals.RepositoryNotFound,),
     ),
-    Route(
+    routing.Route(
         "POST",
         "/v1/repositories/{repository}/delete",
         delete,
-        requires_step(DELETE_REPOSITORY, _of_path),
-        Written,
-        errors=(RepositoryNotFound, RepositoryInUse),
+        routing.requires_step(steps.DELETE_REPOSITORY, _of_path),
+        shapes.Written,
+        errors=(refusals.RepositoryNotFound, refusals.RepositoryInUse),
     ),
 )

@@ -11,17 +11,12 @@ from typing import Annotated
 from msgspec import Meta
 
 from tidegate.control.operations.uploads import ReceivedFiles, UploadedFile
-from tidegate.domain.content.entries import File, link_to
-from tidegate.domain.content.links import LINK_BYTES_MAX
-from tidegate.domain.content.manifests import FILES_MAX, FileManifest
+from tidegate.domain.content import entries, links, manifests, refusals
 from tidegate.domain.content.references import URI_CHARS_MAX
-from tidegate.domain.content.refusals import InvalidFilePath
-from tidegate.web.inputs import Input
-from tidegate.web.problems import InvalidRequest
-from tidegate.web.shapes import FieldError
+from tidegate.web import inputs, problems, shapes
 
 
-class FileSent(Input, frozen=True, kw_only=True):
+class FileSent(inputs.Input, frozen=True, kw_only=True):
     """A file and its bytes: as text, as base64, as the receipt of an upload, or as a reference.
 
     A reference has uri, sha256 and bytes. With link it is a symbolic link with this target.
@@ -37,7 +32,7 @@ class FileSent(Input, frozen=True, kw_only=True):
     sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")] | None = None
     bytes: Annotated[int, Meta(ge=0, le=2**53 - 1)] | None = None
     executable: bool = False
-    link: Annotated[str, Meta(min_length=1, max_length=LINK_BYTES_MAX)] | None = None
+    link: Annotated[str, Meta(min_length=1, max_length=links.LINK_BYTES_MAX)] | None = None
 
 
 def decode_files(files: Sequence[FileSent]) -> ReceivedFiles:
@@ -46,15 +41,17 @@ def decode_files(files: Sequence[FileSent]) -> ReceivedFiles:
     Raises:
         InvalidRequest, InvalidFilePath, ContentTooLarge.
     """
-    if len(files) > FILES_MAX:
-        FileManifest(File(file.path, "0" * 64, 0) for file in files)  # says how many are allowed
+    if len(files) > manifests.FILES_MAX:
+        manifests.FileManifest(
+            entries.File(file.path, "0" * 64, 0) for file in files
+        )  # says how many are allowed
     faults = []
     contents: dict[str, bytes] = {}
-    references: dict[str, File] = {}
+    references: dict[str, entries.File] = {}
     uploads: dict[str, UploadedFile] = {}
     for number, file in enumerate(files):
         if file.path in contents or file.path in references or file.path in uploads:
-            raise InvalidFilePath(file.path, "it is there twice")
+            raise refusals.InvalidFilePath(file.path, "it is there twice")
         try:
             if file.link is not None:
                 references[file.path] = _link(file, file.link)
@@ -65,9 +62,9 @@ def decode_files(files: Sequence[FileSent]) -> ReceivedFiles:
             else:
                 references[file.path] = _reference(file, file.uri)
         except (ValueError, binascii.Error) as error:
-            faults.append(FieldError(f"body.files[{number}]", str(error)))
+            faults.append(shapes.FieldError(f"body.files[{number}]", str(error)))
     if faults:
-        raise InvalidRequest(faults)
+        raise problems.InvalidRequest(faults)
     executables = frozenset(file.path for file in files if file.executable)
     return ReceivedFiles(contents, tuple(references.values()), executables, tuple(uploads.values()))
 
@@ -88,10 +85,10 @@ def _bytes(file: FileSent) -> bytes:
     return data
 
 
-def _link(file: FileSent, target: str) -> File:
+def _link(file: FileSent, target: str) -> entries.File:
     if (file.text, file.base64, file.upload, file.uri) != (None,) * 4 or file.executable:
         raise ValueError("has a link and bytes, or is executable; a link is neither")
-    return link_to(file.path, target)
+    return entries.link_to(file.path, target)
 
 
 def _uploaded(file: FileSent, upload: str) -> UploadedFile:
@@ -100,9 +97,9 @@ def _uploaded(file: FileSent, upload: str) -> UploadedFile:
     return UploadedFile(file.path, upload, file.executable, file.sha256, file.bytes)
 
 
-def _reference(file: FileSent, uri: str) -> File:
+def _reference(file: FileSent, uri: str) -> entries.File:
     if file.text is not None or file.base64 is not None:
         raise ValueError("has text or base64 and a uri; one of the three")
     if file.sha256 is None or file.bytes is None:
         raise ValueError("has a uri, which needs sha256 and bytes: what hosts verify")
-    return File(file.path, file.sha256, file.bytes, uri, file.executable)
+    return entries.File(file.path, file.sha256, file.bytes, uri, file.executable)

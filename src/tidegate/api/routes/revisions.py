@@ -14,57 +14,24 @@ from tidegate.api.routes.repositories import Label
 from tidegate.api.routes.revision_files import FileSent, decode_files
 from tidegate.control.lanes import LaneBusy
 from tidegate.control.operations.revisions import RevisionOperations, RevisionOutcome
+from tidegate.control.queries import log_reader, reads as query_reads, revisions as query_revisions
 from tidegate.control.queries.as_of import HistoryTooLong, RowHistory
-from tidegate.control.queries.log_reader import LogReader
-from tidegate.control.queries.reads import Found, Reads, Row
-from tidegate.control.queries.revisions import RevisionInPackage, find_revision, revision_at
-from tidegate.domain.access import steps
-from tidegate.domain.access.refusals import ApprovalsBarred
-from tidegate.domain.access.roles import Verb
-from tidegate.domain.access.scopes import repository_scope
-from tidegate.domain.content.entries import CONTENT_BYTES_MAX
-from tidegate.domain.content.refusals import ContentTooLarge, InvalidReference
-from tidegate.domain.packages.documents import RevisionDocument, to_document
-from tidegate.domain.packages.facts import Condition, Metadata, OwnerReference, Task
+from tidegate.domain.access import refusals as access_refusals, roles, scopes, steps
+from tidegate.domain.content import entries, refusals as content_refusals
+from tidegate.domain.packages import (
+    documents,
+    facts,
+    refusals as package_refusals,
+    rows as package_rows,
+    states,
+)
 from tidegate.domain.packages.names import NAME_CHARS_MAX, parse
-from tidegate.domain.packages.refusals import (
-    ContentDamaged,
-    DigestMismatch,
-    Immutable,
-    InvalidName,
-    NotReady,
-    RevisionNotFound,
-    SelfApproval,
-    Terminating,
-    TransitionRefused,
-)
-from tidegate.domain.packages.rows import (
-    REVISION_OWNERS,
-    REVISIONS,
-    PackageRow,
-    Repository,
-    Revision,
-    owner_prefix,
-    package_key,
-    repository_key,
-    revision_key,
-)
-from tidegate.domain.packages.states import Lifecycle
 from tidegate.kernel.model import Position
+from tidegate.web import inputs, paging, routing, shapes
 from tidegate.web.as_of import AsOfQuery, position_of
-from tidegate.web.inputs import Input, Nothing, Paging
-from tidegate.web.paging import Cursors
-from tidegate.web.routing import (
-    Request,
-    Response,
-    Route,
-    requires_somewhere,
-    requires_step,
-)
-from tidegate.web.shapes import Listed
 
 ME = "me"
-CONTENT_BODY_BYTES_MAX = CONTENT_BYTES_MAX * 3 // 2  # base64, and some JSON around it
+CONTENT_BODY_BYTES_MAX = entries.CONTENT_BYTES_MAX * 3 // 2  # base64, and some JSON around it
 
 Name = Annotated[
     str, Meta(min_length=1, max_length=NAME_CHARS_MAX, pattern=r"^[a-z0-9-]+(\.[a-z0-9-]+){2,}$")
@@ -75,19 +42,19 @@ PackagePath = Annotated[
 Text = Annotated[str, Meta(max_length=1_024)]
 Labels = Annotated[dict[str, str], Meta(max_length=64)]
 Texts = Annotated[tuple[str, ...], Meta(max_length=64)]
-Owners = Annotated[tuple[OwnerReference, ...], Meta(max_length=32)]
-Tasks = Annotated[tuple[Task, ...], Meta(max_length=32)]
+Owners = Annotated[tuple[facts.OwnerReference, ...], Meta(max_length=32)]
+Tasks = Annotated[tuple[facts.Task, ...], Meta(max_length=32)]
 Digest = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
 
 Author = Annotated[str, Meta(min_length=1, max_length=128, pattern="^[A-Za-z0-9_.-]+$")]
 Owner = Annotated[str, Meta(min_length=3, max_length=571, pattern=r"^[^\x00-\x1f]+/[^\x00-\x1f]+$")]
 
 
-class RevisionPath(Input, frozen=True):
+class RevisionPath(inputs.Input, frozen=True):
     name: Name
 
 
-class NewRevision(Input, frozen=True, kw_only=True, rename="camel"):
+class NewRevision(inputs.Input, frozen=True, kw_only=True, rename="camel"):
     """A Draft, made by one task; without one, from nothing."""
 
     repository: Label
@@ -103,7 +70,7 @@ class NewRevision(Input, frozen=True, kw_only=True, rename="camel"):
     readiness_gates: Texts = ()
 
 
-class RevisionChange(Input, frozen=True, kw_only=True, rename="camel"):
+class RevisionChange(inputs.Input, frozen=True, kw_only=True, rename="camel"):
     """The revision as it shall be; what is left out stays as it is."""
 
     lifecycle: Text | None = None
@@ -117,51 +84,54 @@ class RevisionChange(Input, frozen=True, kw_only=True, rename="camel"):
     reason: Text = ""
 
 
-class Conditions(Input, frozen=True, kw_only=True):
+class Conditions(inputs.Input, frozen=True, kw_only=True):
     digest: Digest
-    conditions: Annotated[tuple[Condition, ...], Meta(max_length=64)]
+    conditions: Annotated[tuple[facts.Condition, ...], Meta(max_length=64)]
 
 
-class Remark(Input, frozen=True, kw_only=True):
+class Remark(inputs.Input, frozen=True, kw_only=True):
     reason: Text = ""
 
 
-class Refusal(Input, frozen=True, kw_only=True):
+class Refusal(inputs.Input, frozen=True, kw_only=True):
     """Turning somebody down needs a reason that they can read."""
 
     reason: Annotated[str, Meta(min_length=1, max_length=1_024)]
 
 
-class Approval(Input, frozen=True, kw_only=True):
+class Approval(inputs.Input, frozen=True, kw_only=True):
     digest: Digest  # of the content that was looked at
     reason: Text = ""
 
 
-class RevisionFilter(Paging, frozen=True, kw_only=True):
+class RevisionFilter(inputs.Paging, frozen=True, kw_only=True):
     repository: Label | None = None
     package: Annotated[str, Meta(max_length=160)] | None = None  # with its repository
-    lifecycle: Lifecycle | None = None
+    lifecycle: states.Lifecycle | None = None
     author: Author | None = None  # who drafted it; me: you
     owner: Owner | None = None  # one of its ownerReferences: kind/id
 
 
-Reviewed = Request[RevisionPath, Nothing, Remark]
-Refused = Request[RevisionPath, Nothing, Refusal]
-Filtered = Request[Nothing, RevisionFilter, Nothing]
-FoundPage = tuple[list[Found[Any]], str | None]  # revisions, and where the next page begins
+Reviewed = routing.Request[RevisionPath, inputs.Nothing, Remark]
+Refused = routing.Request[RevisionPath, inputs.Nothing, Refusal]
+Filtered = routing.Request[inputs.Nothing, RevisionFilter, inputs.Nothing]
+FoundPage = tuple[
+    list[query_reads.Found[Any]], str | None
+]  # revisions, and where the next page begins
 
 
-def revision_scope(request: Request[RevisionPath, Any, Any]) -> str:
+def revision_scope(request: routing.Request[RevisionPath, Any, Any]) -> str:
     """The repository that a revision's name begins with."""
-    return repository_scope(parse(request.path.name).repository)
+    return scopes.repository_scope(parse(request.path.name).repository)
 
 
 # ── create, read ──────────────────────────────────────────────────────────────────────────────────
 
 
 def create(
-    request: Request[Nothing, Nothing, NewRevision], revisions: RevisionOperations
-) -> Response:
+    request: routing.Request[inputs.Nothing, inputs.Nothing, NewRevision],
+    revisions: RevisionOperations,
+) -> routing.Response:
     """Draft a revision: init, clone, edit or upgrade."""
     body = request.body
     outcome = revisions.create(
@@ -171,7 +141,9 @@ def create(
         body.workspace_name,
         lifecycle=body.lifecycle,
         tasks=body.tasks,
-        metadata=Metadata(body.labels, body.annotations, body.finalizers, body.owner_references),
+        metadata=facts.Metadata(
+            body.labels, body.annotations, body.finalizers, body.owner_references
+        ),
         readiness_gates=body.readiness_gates,
         files=None if body.files is None else decode_files(body.files),
     )
@@ -179,40 +151,48 @@ def create(
 
 
 def get(
-    request: Request[RevisionPath, AsOfQuery, Nothing],
-    reads: Reads,
-    log: LogReader,
+    request: routing.Request[RevisionPath, AsOfQuery, inputs.Nothing],
+    reads: query_reads.Reads,
+    log: log_reader.LogReader,
     row_history: RowHistory,
-) -> Response:
+) -> routing.Response:
     """One revision; as_of shows it as it was."""
     name, position = request.path.name, 0
     if request.query.as_of:
         position = position_of(log, request.query.as_of)
-        found = revision_at(row_history, name, position)
+        found = query_revisions.revision_at(row_history, name, position)
     else:
-        found = find_revision(reads, name)
+        found = query_revisions.find_revision(reads, name)
     if found is None:
-        raise RevisionNotFound(name)
+        raise package_refusals.RevisionNotFound(name)
     return _show(found, position)
 
 
-def list_all(request: Filtered, reads: Reads, cursors: Cursors) -> Response:
+def list_all(
+    request: Filtered, reads: query_reads.Reads, cursors: paging.Cursors
+) -> routing.Response:
     """The revisions that you may read; by repository, package, lifecycle, author or owner."""
     after = cursors.after(request)
     found, last = _page(request, reads, after)
     seen = [item for item in found if _fits(item.row, request)]
-    packages = reads.find_all(*((package_key(item.row.package), PackageRow) for item in seen))
+    packages = reads.find_all(
+        *((package_rows.package_key(item.row.package), package_rows.PackageRow) for item in seen)
+    )
     names = list(dict.fromkeys(item.row.repository for item in seen))
-    rows = reads.find_all(*((repository_key(name), Repository) for name in names))
+    rows = reads.find_all(
+        *((package_rows.repository_key(name), package_rows.Repository) for name in names)
+    )
     repositories = dict(zip(names, map(_row, rows), strict=True))
     shown = [
-        to_document(item.row, item.version, _row(package), repositories[item.row.repository])
+        documents.to_document(
+            item.row, item.version, _row(package), repositories[item.row.repository]
+        )
         for item, package in zip(seen, packages, strict=True)
     ]
-    return Response(cursors.list_page(request, shown, last))
+    return routing.Response(cursors.list_page(request, shown, last))
 
 
-def _page(request: Filtered, reads: Reads, after: str) -> FoundPage:
+def _page(request: Filtered, reads: query_reads.Reads, after: str) -> FoundPage:
     """By the narrowest index that fits; what else is asked for is filtered."""
     query = request.query
     if query.owner is not None:
@@ -226,26 +206,30 @@ def _page(request: Filtered, reads: Reads, after: str) -> FoundPage:
     else:
         index, of = None, ""
     if index is not None:
-        found = reads.range(REVISIONS, index=index, of=(of,), after=after, limit=query.limit)
+        found = reads.range(
+            package_rows.REVISIONS, index=index, of=(of,), after=after, limit=query.limit
+        )
     else:
         prefix = "" if query.repository is None else f"{query.repository}."
-        found = reads.range(REVISIONS, prefix=prefix, after=after, limit=query.limit)
+        found = reads.range(package_rows.REVISIONS, prefix=prefix, after=after, limit=query.limit)
     return found, found[-1].id if len(found) == query.limit else None
 
 
-def _owned(owner: str, reads: Reads, after: str, limit: int) -> FoundPage:
-    prefix = owner_prefix(owner)
-    rows = reads.range(REVISION_OWNERS, prefix=prefix, after=after, limit=limit)
+def _owned(owner: str, reads: query_reads.Reads, after: str, limit: int) -> FoundPage:
+    prefix = package_rows.owner_prefix(owner)
+    rows = reads.range(package_rows.REVISION_OWNERS, prefix=prefix, after=after, limit=limit)
     names = (row.row.revision for row in rows)
-    found = reads.find_all(*((revision_key(name), Revision) for name in names))
+    found = reads.find_all(
+        *((package_rows.revision_key(name), package_rows.Revision) for name in names)
+    )
     last = rows[-1].id if len(rows) == limit else None
     return [item for item in found if item is not None], last
 
 
-def _fits(row: Revision, request: Filtered) -> bool:
+def _fits(row: package_rows.Revision, request: Filtered) -> bool:
     query = request.query
     return (
-        request.principal.may(Verb.READ, repository_scope(row.repository))
+        request.principal.may(roles.Verb.READ, scopes.repository_scope(row.repository))
         and query.repository in (None, row.repository)
         and query.package in (None, row.package)
         and query.lifecycle in (None, row.lifecycle)
@@ -266,8 +250,9 @@ def _author(request: Filtered) -> str:
 
 
 def update(
-    request: Request[RevisionPath, Nothing, RevisionChange], revisions: RevisionOperations
-) -> Response:
+    request: routing.Request[RevisionPath, inputs.Nothing, RevisionChange],
+    revisions: RevisionOperations,
+) -> routing.Response:
     """Change content, tasks, metadata and lifecycle at once; outside Draft, metadata alone."""
     body = request.body
     outcome = revisions.update(
@@ -287,8 +272,9 @@ def update(
 
 
 def conditions(
-    request: Request[RevisionPath, Nothing, Conditions], revisions: RevisionOperations
-) -> Response:
+    request: routing.Request[RevisionPath, inputs.Nothing, Conditions],
+    revisions: RevisionOperations,
+) -> routing.Response:
     """Report what was found out about the content of a digest."""
     name, body = request.path.name, request.body
     return show_outcome(
@@ -297,8 +283,9 @@ def conditions(
 
 
 def delete(
-    request: Request[RevisionPath, Nothing, Nothing], revisions: RevisionOperations
-) -> Response:
+    request: routing.Request[RevisionPath, inputs.Nothing, inputs.Nothing],
+    revisions: RevisionOperations,
+) -> routing.Response:
     """Delete for good; 202 while finalizers hold it."""
     response = show_outcome(revisions.delete(request.caller, request.path.name))
     if response.body is not None:
@@ -309,39 +296,39 @@ def delete(
 # ── review ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def propose(request: Reviewed, revisions: RevisionOperations) -> Response:
+def propose(request: Reviewed, revisions: RevisionOperations) -> routing.Response:
     """Draft → Proposed: ready for review, frozen."""
     name, reason = request.path.name, request.body.reason
     return show_outcome(revisions.propose(request.caller, name, reason))
 
 
-def withdraw(request: Reviewed, revisions: RevisionOperations) -> Response:
+def withdraw(request: Reviewed, revisions: RevisionOperations) -> routing.Response:
     """Proposed → Draft, by who proposed it."""
     name, reason = request.path.name, request.body.reason
     return show_outcome(revisions.withdraw(request.caller, name, reason))
 
 
 def approve(
-    request: Request[RevisionPath, Nothing, Approval], revisions: RevisionOperations
-) -> Response:
+    request: routing.Request[RevisionPath, inputs.Nothing, Approval], revisions: RevisionOperations
+) -> routing.Response:
     """Approve the content of this digest; the approval that completes the quorum publishes."""
     name, body = request.path.name, request.body
     return show_outcome(revisions.approve(request.caller, name, body.digest, body.reason))
 
 
-def reject(request: Refused, revisions: RevisionOperations) -> Response:
+def reject(request: Refused, revisions: RevisionOperations) -> routing.Response:
     """Proposed → Draft, with a reason."""
     name, reason = request.path.name, request.body.reason
     return show_outcome(revisions.reject(request.caller, name, reason))
 
 
-def propose_delete(request: Reviewed, revisions: RevisionOperations) -> Response:
+def propose_delete(request: Reviewed, revisions: RevisionOperations) -> routing.Response:
     """Published → DeletionProposed."""
     name, reason = request.path.name, request.body.reason
     return show_outcome(revisions.propose_deletion(request.caller, name, reason))
 
 
-def reject_delete(request: Refused, revisions: RevisionOperations) -> Response:
+def reject_delete(request: Refused, revisions: RevisionOperations) -> routing.Response:
     """DeletionProposed → Published, with a reason."""
     name, reason = request.path.name, request.body.reason
     return show_outcome(revisions.reject_deletion(request.caller, name, reason))
@@ -350,111 +337,125 @@ def reject_delete(request: Refused, revisions: RevisionOperations) -> Response:
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def show_outcome(outcome: RevisionOutcome) -> Response:
+def show_outcome(outcome: RevisionOutcome) -> routing.Response:
     """The revision as a change left it; no content: it is deleted."""
     if outcome.found is None:
-        return Response(None, position=outcome.position)
+        return routing.Response(None, position=outcome.position)
     return _show(outcome.found, outcome.position)
 
 
-def _show(found: RevisionInPackage, position: Position) -> Response:
+def _show(found: query_revisions.RevisionInPackage, position: Position) -> routing.Response:
     revision, package, repository = found.revision, found.package, found.repository
-    return Response(
-        to_document(revision.row, revision.version, _row(package), _row(repository)),
+    return routing.Response(
+        documents.to_document(revision.row, revision.version, _row(package), _row(repository)),
         version=revision.version,
         position=position,
     )
 
 
-def _row(found: Found[Row] | None) -> Row | None:
+def _row(found: query_reads.Found[query_reads.Row] | None) -> query_reads.Row | None:
     return None if found is None else found.row
 
 
-def _new_scope(request: Request[Nothing, Nothing, NewRevision]) -> str:
-    return repository_scope(request.body.repository)
+def _new_scope(request: routing.Request[inputs.Nothing, inputs.Nothing, NewRevision]) -> str:
+    return scopes.repository_scope(request.body.repository)
 
 
-_ERRORS = (RevisionNotFound, TransitionRefused, Terminating, LaneBusy)
+_ERRORS = (
+    package_refusals.RevisionNotFound,
+    package_refusals.TransitionRefused,
+    package_refusals.Terminating,
+    LaneBusy,
+)
 
 
 def _review(
-    name: str, handler: Callable[..., Response], step: steps.Step, *errors: type[Any]
-) -> Route:
-    return Route(
+    name: str, handler: Callable[..., routing.Response], step: steps.Step, *errors: type[Any]
+) -> routing.Route:
+    return routing.Route(
         "POST",
         f"/v1/revisions/{{name}}/{name}",
         handler,
-        requires_step(step, revision_scope),
-        RevisionDocument,
+        routing.requires_step(step, revision_scope),
+        documents.RevisionDocument,
         guard=step.version,
         errors=(*_ERRORS, *errors),
     )
 
 
 ROUTES = (
-    Route(
+    routing.Route(
         "POST",
         "/v1/revisions",
         create,
-        requires_step(steps.CREATE_REVISION, _new_scope),
-        RevisionDocument,
+        routing.requires_step(steps.CREATE_REVISION, _new_scope),
+        documents.RevisionDocument,
         status=201,
-        errors=(InvalidName, InvalidReference, ContentTooLarge, LaneBusy),
+        errors=(
+            package_refusals.InvalidName,
+            content_refusals.InvalidReference,
+            content_refusals.ContentTooLarge,
+            LaneBusy,
+        ),
         body_bytes_max=CONTENT_BODY_BYTES_MAX,
     ),
-    Route(
+    routing.Route(
         "GET",
         "/v1/revisions/{name}",
         get,
-        requires_step(steps.READ_REVISION, revision_scope),
-        RevisionDocument,
+        routing.requires_step(steps.READ_REVISION, revision_scope),
+        documents.RevisionDocument,
         cached=True,
-        errors=(RevisionNotFound, HistoryTooLong),
+        errors=(package_refusals.RevisionNotFound, HistoryTooLong),
     ),
-    Route(
+    routing.Route(
         "PATCH",
         "/v1/revisions/{name}",
         update,
-        requires_step(steps.UPDATE_REVISION, revision_scope),
-        RevisionDocument,
+        routing.requires_step(steps.UPDATE_REVISION, revision_scope),
+        documents.RevisionDocument,
         also=(204,),
         guard=steps.UPDATE_REVISION.version,
-        errors=(*_ERRORS, Immutable, InvalidReference),
+        errors=(*_ERRORS, package_refusals.Immutable, content_refusals.InvalidReference),
         body_bytes_max=CONTENT_BODY_BYTES_MAX,
     ),
-    Route(
+    routing.Route(
         "DELETE",
         "/v1/revisions/{name}",
         delete,
-        requires_step(steps.DELETE_REVISION, revision_scope),
-        RevisionDocument,
+        routing.requires_step(steps.DELETE_REVISION, revision_scope),
+        documents.RevisionDocument,
         status=202,
         also=(204,),
         guard=steps.DELETE_REVISION.version,
         errors=_ERRORS,
     ),
-    Route(
+    routing.Route(
         "PUT",
         "/v1/revisions/{name}/conditions",
         conditions,
-        requires_step(steps.SET_CONDITIONS, revision_scope),
-        RevisionDocument,
+        routing.requires_step(steps.SET_CONDITIONS, revision_scope),
+        documents.RevisionDocument,
         guard=steps.SET_CONDITIONS.version,
-        errors=(*_ERRORS, DigestMismatch),
+        errors=(*_ERRORS, package_refusals.DigestMismatch),
     ),
-    Route(
-        "GET", "/v1/revisions", list_all, requires_somewhere(Verb.READ), Listed[RevisionDocument]
+    routing.Route(
+        "GET",
+        "/v1/revisions",
+        list_all,
+        routing.requires_somewhere(roles.Verb.READ),
+        shapes.Listed[documents.RevisionDocument],
     ),
-    _review("propose", propose, steps.PROPOSE_REVISION, NotReady),
+    _review("propose", propose, steps.PROPOSE_REVISION, package_refusals.NotReady),
     _review("withdraw", withdraw, steps.WITHDRAW_PROPOSAL),
     _review(
         "approve",
         approve,
         steps.APPROVE_REVISION,
-        DigestMismatch,
-        SelfApproval,
-        ApprovalsBarred,
-        ContentDamaged,
+        package_refusals.DigestMismatch,
+        package_refusals.SelfApproval,
+        access_refusals.ApprovalsBarred,
+        package_refusals.ContentDamaged,
     ),
     _review("reject", reject, steps.REJECT_PROPOSAL),
     _review("propose-delete", propose_delete, steps.PROPOSE_DELETION),

@@ -6,18 +6,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any
 
-from msgspec import Meta
-from msgspec.structs import asdict
+from msgspec import Meta, structs
 
-from tidegate.api.routes.promotions import PROMOTES, PromotedShown, to_promoted
-from tidegate.api.routes.releases import ReleaseId, ScopeName
-from tidegate.api.routes.rollouts import (
-    HostId,
-    RolloutPath,
-    RolloutShown,
-    scope_of,
-    show_rollout,
-)
+from tidegate.api.routes import promotions as route_promotions, releases, rollouts as route_rollouts
 from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import LaneBusy
@@ -27,106 +18,82 @@ from tidegate.control.operations.rollouts import MAY_WAIT, RolloutOperations
 from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Reads
 from tidegate.control.storage.blobs import BlobDamaged
-from tidegate.domain.access.roles import Verb
-from tidegate.domain.access.scopes import channel_scope
-from tidegate.domain.access.steps import (
-    ABORT_ROLLOUT,
-    CLEAR_ROLLOUT,
-    CONTINUE_ROLLOUT,
-    OVERRIDE_GATE,
-    PAUSE_ROLLOUT,
-    PROMOTE,
-    PROMOTE_ALL,
-    RESUME_ROLLOUT,
-    RETRY_ROLLOUT,
-    SKIP_HOST,
-    SKIP_WAVE,
-    Step,
-)
-from tidegate.domain.channels.refusals import ChannelNotFound, MalformedPolicy, WrongPackage
-from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.access import roles, scopes, steps
+from tidegate.domain.channels import refusals as channel_refusals, rows
 from tidegate.domain.gates.earliest import EarliestStart
-from tidegate.domain.hosts.refusals import (
-    HostNotInRollout,
-    HostUnderWay,
-    RolloutIsPruned,
-    RolloutUnknown,
-)
+from tidegate.domain.hosts import refusals as host_refusals
 from tidegate.domain.planner import Plan
 from tidegate.domain.releases.rows import KnownRelease, known_key
 from tidegate.domain.requests.refusals import BreakGlassForbidden
-from tidegate.domain.rollouts.clearance import WAIVED_MAX
+from tidegate.domain.rollouts import clearance, refusals as rollout_refusals, states
 from tidegate.domain.rollouts.promotion import check_start, demand_package
-from tidegate.domain.rollouts.refusals import (
-    NothingToContinue,
-    RollbackRunning,
-    WaveNotFound,
-    WavePassed,
-)
-from tidegate.domain.rollouts.states import Clearance, OverridableGate
 from tidegate.errors import IllegalTransition, NotFound, StaleVersion
 from tidegate.kernel.model import Position
-from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import Request, Response, Route, requires, requires_step
+from tidegate.web import inputs, routing
 
 Reason = Annotated[str, Meta(min_length=1, max_length=1_024)]
 
 
-class Opening(Input, frozen=True, kw_only=True):
-    channel: ScopeName
-    release_id: ReleaseId
+class Opening(inputs.Input, frozen=True, kw_only=True):
+    channel: releases.ScopeName
+    release_id: releases.ReleaseId
     reason: Annotated[str, Meta(max_length=1_024)] = ""
     display_name: Annotated[str, Meta(max_length=256)] = ""
     start_at: Annotated[datetime, Meta(tz=True)] | None = None  # no order before
 
 
-class Planning(Input, frozen=True, kw_only=True):
-    channel: ScopeName
-    release_id: ReleaseId
+class Planning(inputs.Input, frozen=True, kw_only=True):
+    channel: releases.ScopeName
+    release_id: releases.ReleaseId
     start_at: Annotated[datetime, Meta(tz=True)] | None = None  # no order before
 
 
-class RolloutReason(Input, frozen=True, kw_only=True):
+class RolloutReason(inputs.Input, frozen=True, kw_only=True):
     reason: Reason
 
 
-class Clearing(Input, frozen=True, kw_only=True):
-    mode: Clearance
+class Clearing(inputs.Input, frozen=True, kw_only=True):
+    mode: states.Clearance
     reason: Reason
-    hosts: Annotated[tuple[HostId, ...], Meta(max_length=WAIVED_MAX)] = ()  # that are meant
+    hosts: Annotated[
+        tuple[route_rollouts.HostId, ...], Meta(max_length=clearance.WAIVED_MAX)
+    ] = ()  # that are meant
 
 
 class Retrying(RolloutReason, frozen=True, kw_only=True):
-    hosts: Annotated[tuple[HostId, ...], Meta(max_length=WAIVED_MAX)] = ()  # none: all that failed
+    hosts: Annotated[
+        tuple[route_rollouts.HostId, ...], Meta(max_length=clearance.WAIVED_MAX)
+    ] = ()  # none: all that failed
 
 
-class Overriding(Input, frozen=True, kw_only=True):
-    gate: OverridableGate
+class Overriding(inputs.Input, frozen=True, kw_only=True):
+    gate: states.OverridableGate
     reason: Reason
     until: Annotated[datetime, Meta(tz=True)] | None = None  # None: to the end of the rollout
 
 
 class Skipping(RolloutReason, frozen=True, kw_only=True):
-    host_id: HostId
+    host_id: route_rollouts.HostId
 
 
 class SkippingWave(RolloutReason, frozen=True, kw_only=True):
     wave: Annotated[str, Meta(min_length=1, max_length=63)]  # its name, or its number from 1
 
 
-class Continuing(Input, frozen=True, kw_only=True):
+class Continuing(inputs.Input, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(max_length=1_024)] = ""
 
 
-RolloutVerb = Request[RolloutPath, Nothing, Any]
+RolloutVerb = routing.Request[route_rollouts.RolloutPath, inputs.Nothing, Any]
 
 
 def open_one(
-    request: Request[Nothing, Nothing, Opening], promotion: PromotionOperations
-) -> Response:
+    request: routing.Request[inputs.Nothing, inputs.Nothing, Opening],
+    promotion: PromotionOperations,
+) -> routing.Response:
     """Open a rollout: the same as promoting the release on the channel."""
     body = request.body
-    return to_promoted(
+    return route_promotions.to_promoted(
         promotion.promote(
             request.caller,
             body.channel,
@@ -146,18 +113,18 @@ class PlanAhead(Plan, frozen=True, kw_only=True):
 
 
 def dry_plan(
-    request: Request[Nothing, Nothing, Planning],
+    request: routing.Request[inputs.Nothing, inputs.Nothing, Planning],
     reads: Reads,
     promotions: Promotions,
     clock: Clock,
-) -> Response:
+) -> routing.Response:
     """Which host would get a release in which wave, and when at the earliest; nothing changes."""
     body = request.body
     known, channel = reads.find_all(
-        (known_key(body.release_id), KnownRelease), (channel_key(body.channel), Channel)
+        (known_key(body.release_id), KnownRelease), (rows.channel_key(body.channel), rows.Channel)
     )
     if channel is None:
-        raise ChannelNotFound(body.channel)
+        raise channel_refusals.ChannelNotFound(body.channel)
     demand_package(channel.row, body.release_id)
     if known is None:
         raise NotFound(
@@ -167,9 +134,9 @@ def dry_plan(
     now = clock()
     check_start(body.start_at, now)
     made = promotions.plan(body.channel).plan
-    return Response(
+    return routing.Response(
         PlanAhead(
-            **asdict(made),
+            **structs.asdict(made),
             earliest=promotions.list_earliest(made, body.start_at or now),
             holds=promotions.list_holds(body.channel, body.release_id),
         )
@@ -177,12 +144,12 @@ def dry_plan(
 
 
 def pause(
-    request: Request[RolloutPath, Nothing, RolloutReason],
+    request: routing.Request[route_rollouts.RolloutPath, inputs.Nothing, RolloutReason],
     rollouts: RolloutOperations,
     reads: Reads,
     fleet_reader: FleetReader,
     people: PeopleNames,
-) -> Response:
+) -> routing.Response:
     """No order, no acknowledgement and no wave until it is resumed."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
     return _show(
@@ -191,12 +158,12 @@ def pause(
 
 
 def resume(
-    request: Request[RolloutPath, Nothing, RolloutReason],
+    request: routing.Request[route_rollouts.RolloutPath, inputs.Nothing, RolloutReason],
     rollouts: RolloutOperations,
     reads: Reads,
     fleet_reader: FleetReader,
     people: PeopleNames,
-) -> Response:
+) -> routing.Response:
     """Let a paused rollout go on; one that is halted is cleared instead."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
     return _show(
@@ -205,12 +172,12 @@ def resume(
 
 
 def clear(
-    request: Request[RolloutPath, Nothing, Clearing],
+    request: routing.Request[route_rollouts.RolloutPath, inputs.Nothing, Clearing],
     rollouts: RolloutOperations,
     reads: Reads,
     fleet_reader: FleetReader,
     people: PeopleNames,
-) -> Response:
+) -> routing.Response:
     """Decide about a rollout that stopped: try again, go on without hosts, or give it up."""
     body = request.body
     position = rollouts.clear(
@@ -220,12 +187,12 @@ def clear(
 
 
 def abort(
-    request: Request[RolloutPath, Nothing, RolloutReason],
+    request: routing.Request[route_rollouts.RolloutPath, inputs.Nothing, RolloutReason],
     rollouts: RolloutOperations,
     reads: Reads,
     fleet_reader: FleetReader,
     people: PeopleNames,
-) -> Response:
+) -> routing.Response:
     """End a rollout where it is: no more orders are sent, and no rollout follows it."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
     return _show(
@@ -234,12 +201,12 @@ def abort(
 
 
 def retry(
-    request: Request[RolloutPath, Nothing, Retrying],
+    request: routing.Request[route_rollouts.RolloutPath, inputs.Nothing, Retrying],
     rollouts: RolloutOperations,
     reads: Reads,
     fleet_reader: FleetReader,
     people: PeopleNames,
-) -> Response:
+) -> routing.Response:
     """Try the failed and reverted hosts of a rollout that stopped again: all, or those named."""
     body = request.body
     position = rollouts.retry(request.caller, request.path.rollout_id, body.reason, body.hosts)
@@ -247,12 +214,12 @@ def retry(
 
 
 def skip(
-    request: Request[RolloutPath, Nothing, Skipping],
+    request: routing.Request[route_rollouts.RolloutPath, inputs.Nothing, Skipping],
     rollouts: RolloutOperations,
     reads: Reads,
     fleet_reader: FleetReader,
     people: PeopleNames,
-) -> Response:
+) -> routing.Response:
     """Continue without a host that has not started its order."""
     body = request.body
     position = rollouts.skip(request.caller, request.path.rollout_id, body.host_id, body.reason)
@@ -260,12 +227,12 @@ def skip(
 
 
 def override(
-    request: Request[RolloutPath, Nothing, Overriding],
+    request: routing.Request[route_rollouts.RolloutPath, inputs.Nothing, Overriding],
     rollouts: RolloutOperations,
     reads: Reads,
     fleet_reader: FleetReader,
     people: PeopleNames,
-) -> Response:
+) -> routing.Response:
     """Let a rollout pass a gate, whatever it says, until a time or to its end."""
     body = request.body
     position = rollouts.override(
@@ -275,12 +242,12 @@ def override(
 
 
 def continue_wave(
-    request: Request[RolloutPath, Nothing, Continuing],
+    request: routing.Request[route_rollouts.RolloutPath, inputs.Nothing, Continuing],
     rollouts: RolloutOperations,
     reads: Reads,
     fleet_reader: FleetReader,
     people: PeopleNames,
-) -> Response:
+) -> routing.Response:
     """Let the next wave go, which waits for a person."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
     position = rollouts.continue_wave(request.caller, rollout_id, reason)
@@ -288,12 +255,12 @@ def continue_wave(
 
 
 def skip_wave(
-    request: Request[RolloutPath, Nothing, SkippingWave],
+    request: routing.Request[route_rollouts.RolloutPath, inputs.Nothing, SkippingWave],
     rollouts: RolloutOperations,
     reads: Reads,
     fleet_reader: FleetReader,
     people: PeopleNames,
-) -> Response:
+) -> routing.Response:
     """Continue without a wave: its hosts that have no order get none of this rollout."""
     body = request.body
     position = rollouts.skip_wave(request.caller, request.path.rollout_id, body.wave, body.reason)
@@ -301,12 +268,12 @@ def skip_wave(
 
 
 def promote_all(
-    request: Request[RolloutPath, Nothing, RolloutReason],
+    request: routing.Request[route_rollouts.RolloutPath, inputs.Nothing, RolloutReason],
     rollouts: RolloutOperations,
     reads: Reads,
     fleet_reader: FleetReader,
     people: PeopleNames,
-) -> Response:
+) -> routing.Response:
     """Let every wave go now, without waiting for those before; gates and budgets stay."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
     position = rollouts.promote_all(request.caller, rollout_id, reason)
@@ -319,24 +286,33 @@ def _show(
     fleet_reader: FleetReader,
     people: PeopleNames,
     position: Position,
-) -> Response:
+) -> routing.Response:
     """The rollout as it is after a verb."""
-    response = show_rollout(reads, fleet_reader, people, request.path.rollout_id)
+    response = route_rollouts.show_rollout(reads, fleet_reader, people, request.path.rollout_id)
     response.position = position
     return response
 
 
-_ERRORS = (RolloutUnknown, RolloutIsPruned, IllegalTransition, StaleVersion, BlobDamaged, LaneBusy)
-_CLEARS = (*_ERRORS, RollbackRunning, HostNotInRollout)
+_ERRORS = (
+    host_refusals.RolloutUnknown,
+    host_refusals.RolloutIsPruned,
+    IllegalTransition,
+    StaleVersion,
+    BlobDamaged,
+    LaneBusy,
+)
+_CLEARS = (*_ERRORS, rollout_refusals.RollbackRunning, host_refusals.HostNotInRollout)
 
 
-def _verb(name: str, handler: Callable[..., Response], step: Step, *errors: type[Any]) -> Route:
-    return Route(
+def _verb(
+    name: str, handler: Callable[..., routing.Response], step: steps.Step, *errors: type[Any]
+) -> routing.Route:
+    return routing.Route(
         "POST",
         f"/v1/rollouts/{{rollout_id}}/{name}",
         handler,
-        requires_step(step, scope_of),
-        RolloutShown,
+        routing.requires_step(step, route_rollouts.scope_of),
+        route_rollouts.RolloutShown,
         guard=step.version,
         urgent=step.urgent,
         requests=RequestShown if step in MAY_WAIT else None,
@@ -345,32 +321,56 @@ def _verb(name: str, handler: Callable[..., Response], step: Step, *errors: type
 
 
 ROUTES = (
-    Route(
+    routing.Route(
         "POST",
         "/v1/rollouts",
         open_one,
-        requires_step(PROMOTE, lambda request: channel_scope(request.body.channel)),
-        PromotedShown,
-        guard=PROMOTE.version,
+        routing.requires_step(
+            steps.PROMOTE, lambda request: scopes.channel_scope(request.body.channel)
+        ),
+        route_promotions.PromotedShown,
+        guard=steps.PROMOTE.version,
         requests=RequestShown,
-        errors=(*PROMOTES, BreakGlassForbidden),
+        errors=(*route_promotions.PROMOTES, BreakGlassForbidden),
     ),
-    Route(
+    routing.Route(
         "POST",
         "/v1/rollouts/plan",
         dry_plan,
-        requires(Verb.READ, lambda request: channel_scope(request.body.channel)),
+        routing.requires(
+            roles.Verb.READ, lambda request: scopes.channel_scope(request.body.channel)
+        ),
         PlanAhead,
-        errors=(NotFound, WrongPackage, MalformedPolicy),
+        errors=(NotFound, channel_refusals.WrongPackage, channel_refusals.MalformedPolicy),
     ),
-    _verb("pause", pause, PAUSE_ROLLOUT, *_ERRORS),
-    _verb("resume", resume, RESUME_ROLLOUT, *_ERRORS),
-    _verb("clearance", clear, CLEAR_ROLLOUT, *_CLEARS),
-    _verb("abort", abort, ABORT_ROLLOUT, *_ERRORS),
-    _verb("retry", retry, RETRY_ROLLOUT, *_CLEARS),
-    _verb("override", override, OVERRIDE_GATE, *_ERRORS),
-    _verb("skip", skip, SKIP_HOST, *_ERRORS, HostNotInRollout, HostUnderWay),
-    _verb("continue", continue_wave, CONTINUE_ROLLOUT, *_ERRORS, NothingToContinue),
-    _verb("skip-wave", skip_wave, SKIP_WAVE, *_ERRORS, WaveNotFound, WavePassed),
-    _verb("promote-all", promote_all, PROMOTE_ALL, *_ERRORS),
+    _verb("pause", pause, steps.PAUSE_ROLLOUT, *_ERRORS),
+    _verb("resume", resume, steps.RESUME_ROLLOUT, *_ERRORS),
+    _verb("clearance", clear, steps.CLEAR_ROLLOUT, *_CLEARS),
+    _verb("abort", abort, steps.ABORT_ROLLOUT, *_ERRORS),
+    _verb("retry", retry, steps.RETRY_ROLLOUT, *_CLEARS),
+    _verb("override", override, steps.OVERRIDE_GATE, *_ERRORS),
+    _verb(
+        "skip",
+        skip,
+        steps.SKIP_HOST,
+        *_ERRORS,
+        host_refusals.HostNotInRollout,
+        host_refusals.HostUnderWay,
+    ),
+    _verb(
+        "continue",
+        continue_wave,
+        steps.CONTINUE_ROLLOUT,
+        *_ERRORS,
+        rollout_refusals.NothingToContinue,
+    ),
+    _verb(
+        "skip-wave",
+        skip_wave,
+        steps.SKIP_WAVE,
+        *_ERRORS,
+        rollout_refusals.WaveNotFound,
+        rollout_refusals.WavePassed,
+    ),
+    _verb("promote-all", promote_all, steps.PROMOTE_ALL, *_ERRORS),
 )

@@ -9,55 +9,35 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct, field
-from msgspec.structs import asdict, replace
+from msgspec import Meta, Struct, field, structs
 
 from tidegate.api.feed.cloud_events import CloudEvent, to_cloud_event
 from tidegate.api.routes.releases import ScopeName
 from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
+from tidegate.control.queries import log_reader, rollout_lists, rollout_waits
 from tidegate.control.queries.as_of import HistoryTooLong, RowHistory
-from tidegate.control.queries.log_reader import LogReader
 from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.control.queries.rollout_lists import (
-    ListedRollout,
-    RolloutsWanted,
-    newest_rollouts,
-)
-from tidegate.control.queries.rollout_waits import GateShown, find_progress, list_gates
 from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
-from tidegate.domain.access.roles import Verb
-from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.access import roles, scopes
 from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.gates.explain import explain
 from tidegate.domain.gates.inputs import Explanation
-from tidegate.domain.hosts.refusals import RolloutUnknown
-from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord, record_id
-from tidegate.domain.hosts.states import HostState
+from tidegate.domain.hosts import refusals, rows as host_rows, states as host_states
 from tidegate.domain.planner import MalformedPlan, Plan, opened_waves
-from tidegate.domain.rollouts.facts import OpenedWave
-from tidegate.domain.rollouts.folds import rollout_tallies, rollouts
-from tidegate.domain.rollouts.names import channel_of
-from tidegate.domain.rollouts.progress import RolloutProgress
-from tidegate.domain.rollouts.rows import (
-    GateOverride,
-    Rollout,
-    RolloutGates,
-    RolloutTally,
-    WaveTally,
-    gates_key,
-    rollout_key,
-    tally_key,
+from tidegate.domain.rollouts import (
+    facts,
+    folds,
+    names,
+    rows as rollout_rows,
+    states as rollout_states,
 )
-from tidegate.domain.rollouts.states import Cause, Outcome, RolloutState
+from tidegate.domain.rollouts.progress import RolloutProgress
 from tidegate.errors import InvalidInput
 from tidegate.kernel.model import ANY, Clause, Query
+from tidegate.web import inputs as web_inputs, paging, routing, shapes
 from tidegate.web.as_of import AsOfQuery, position_of
-from tidegate.web.inputs import LIMIT_MAX, Input, Nothing, Paging, ReadQuery
-from tidegate.web.paging import Cursors
-from tidegate.web.routing import Request, Response, Route, requires, requires_somewhere
-from tidegate.web.shapes import Listed
 
 PAGES_MAX = 20  # looked at for one answer, where a filter leaves little of each
 TALLIES_MAX = 50  # asked for at once
@@ -69,33 +49,33 @@ HostId = Annotated[str, Meta(min_length=1, max_length=128)]
 # ── what comes ────────────────────────────────────────────────────────────────────────────────────
 
 
-class RolloutPath(Input, frozen=True):
+class RolloutPath(web_inputs.Input, frozen=True):
     rollout_id: Annotated[str, Meta(min_length=1, max_length=300)]
 
 
-class RolloutFilter(Paging, frozen=True, kw_only=True):
+class RolloutFilter(web_inputs.Paging, frozen=True, kw_only=True):
     channel: ScopeName | None = None
-    state: RolloutState | None = None
+    state: rollout_states.RolloutState | None = None
     outcome: Annotated[str, Meta(max_length=200)] = ""  # one or several, separated by commas
     since: datetime | None = None
     had_failures: bool = False
 
 
-class RolloutHostFilter(Paging, frozen=True, kw_only=True):
-    state: HostState | None = None
+class RolloutHostFilter(web_inputs.Paging, frozen=True, kw_only=True):
+    state: host_states.HostState | None = None
     wave: Annotated[int, Meta(ge=0, le=1_000)] | None = None
 
 
-class RolloutWhyQuery(ReadQuery, frozen=True, kw_only=True):
+class RolloutWhyQuery(web_inputs.ReadQuery, frozen=True, kw_only=True):
     host_id: HostId | None = None  # of one host; else of all that wait
 
 
 # ── what goes ─────────────────────────────────────────────────────────────────────────────────────
 
 
-class RolloutListed(Rollout, frozen=True, kw_only=True):
+class RolloutListed(rollout_rows.Rollout, frozen=True, kw_only=True):
     version: int  # the position of its last transition
-    outcome: Outcome | None = None  # None: it is open
+    outcome: rollout_states.Outcome | None = None  # None: it is open
     outcome_at: datetime | None = None
     failures: int = 0  # times that a host failed, whatever became of it
     hosts: int = 0  # planned
@@ -116,17 +96,17 @@ class PlanSummary(Struct, frozen=True, omit_defaults=True, kw_only=True):
     policy: ChannelPolicy
     hosts: int
     unstaged: int
-    waves: tuple[OpenedWave, ...]
+    waves: tuple[facts.OpenedWave, ...]
     budgets: tuple[str, ...] = ()
 
 
-class RolloutShown(Rollout, frozen=True, kw_only=True):
+class RolloutShown(rollout_rows.Rollout, frozen=True, kw_only=True):
     """A rollout: its state, its hosts in numbers, what holds it back, and the plan it follows."""
 
     version: int
     attempt: int = 1
-    waves: tuple[WaveTally, ...] = ()
-    late: dict[HostState, int] = field(default_factory=dict)
+    waves: tuple[rollout_rows.WaveTally, ...] = ()
+    late: dict[host_states.HostState, int] = field(default_factory=dict)
     halted_at: datetime | None = None
     halted_by: str | None = None
     paused_at: datetime | None = None
@@ -135,29 +115,29 @@ class RolloutShown(Rollout, frozen=True, kw_only=True):
     paused_by_name: str | None = None
     rollback_failed: int = 0
     degraded: bool = False
-    outcome: Outcome | None = None  # None: it is open
+    outcome: rollout_states.Outcome | None = None  # None: it is open
     outcome_at: datetime | None = None
-    cause: Cause | None = None  # what made it end so
+    cause: rollout_states.Cause | None = None  # what made it end so
     cause_id: str | None = None
-    gates: tuple[GateShown, ...] = ()
+    gates: tuple[rollout_waits.GateShown, ...] = ()
     progress: RolloutProgress | None = None  # what it does now; None: over, stopped or paused
-    overrides: tuple[GateOverride, ...] = ()  # gates that it passes, and who says so
+    overrides: tuple[rollout_rows.GateOverride, ...] = ()  # gates that it passes, and who says so
     plan: PlanSummary | None = None
 
 
-def scope_of(request: Request[RolloutPath, Any, Any]) -> str:
+def scope_of(request: routing.Request[RolloutPath, Any, Any]) -> str:
     """The channel that the id names. Raises: RolloutUnknown: it is no id of a rollout."""
     try:
-        return channel_scope(channel_of(request.path.rollout_id))
+        return scopes.channel_scope(names.channel_of(request.path.rollout_id))
     except InvalidInput:
-        raise RolloutUnknown(request.path.rollout_id[:80]) from None
+        raise refusals.RolloutUnknown(request.path.rollout_id[:80]) from None
 
 
-def demand(reads: Reads, rollout_id: str) -> Found[Rollout]:
+def demand(reads: Reads, rollout_id: str) -> Found[rollout_rows.Rollout]:
     """The rollout's row. Raises: RolloutUnknown."""
-    found = reads.find(rollout_key(rollout_id), Rollout)
+    found = reads.find(rollout_rows.rollout_key(rollout_id), rollout_rows.Rollout)
     if found is None:
-        raise RolloutUnknown(rollout_id)
+        raise refusals.RolloutUnknown(rollout_id)
     return found
 
 
@@ -170,60 +150,63 @@ def facts_of(rollout_id: str) -> Query:
 
 
 def list_all(
-    request: Request[Nothing, RolloutFilter, Nothing],
+    request: routing.Request[web_inputs.Nothing, RolloutFilter, web_inputs.Nothing],
     reads: Reads,
-    cursors: Cursors,
+    cursors: paging.Cursors,
     people: PeopleNames,
-) -> Response:
+) -> routing.Response:
     """The rollouts that you may read, the newest first.
 
     Of a channel, in a state, with one of some outcomes, opened since a time, with failed hosts.
     """
     query = request.query
-    wanted = RolloutsWanted(
+    wanted = rollout_lists.RolloutsWanted(
         channel=query.channel,
         state=query.state,
         outcomes=_outcomes(query.outcome),
         since=query.since,
         had_failures=query.had_failures,
     )
-    found, last = newest_rollouts(
+    found, last = rollout_lists.newest_rollouts(
         reads,
         wanted,
-        lambda row: request.principal.may(Verb.READ, channel_scope(row.channel)),
+        lambda row: request.principal.may(roles.Verb.READ, scopes.channel_scope(row.channel)),
         after=cursors.after(request),
         limit=query.limit,
     )
-    return Response(cursors.list_page(request, [_listed(item, people) for item in found], last))
+    return routing.Response(
+        cursors.list_page(request, [_listed(item, people) for item in found], last)
+    )
 
 
-def _outcomes(text: str) -> frozenset[Outcome]:
+def _outcomes(text: str) -> frozenset[rollout_states.Outcome]:
     """Raises: InvalidInput."""
     words = frozenset(text.split(",")) if text else frozenset()
-    if unknown := sorted(words - set(Outcome)):
+    if unknown := sorted(words - set(rollout_states.Outcome)):
         raise InvalidInput(
-            f"outcome is {unknown[0]!r}; allowed are {', '.join(Outcome)}, separated by commas",
+            f"outcome is {unknown[0]!r}; allowed are {', '.join(rollout_states.Outcome)}, "
+            "separated by commas",
             field="outcome",
         )
-    return frozenset(map(Outcome, words))
+    return frozenset(map(rollout_states.Outcome, words))
 
 
-def _listed(item: ListedRollout, people: PeopleNames) -> RolloutListed:
+def _listed(item: rollout_lists.ListedRollout, people: PeopleNames) -> RolloutListed:
     row = item.rollout.row
     listed = RolloutListed(
-        **asdict(row),
+        **structs.asdict(row),
         version=item.rollout.version,
         opened_by_name=people.find_name(row.opened_by),
     )
     if (tally := item.tally) is None:
         return listed
-    return replace(
+    return structs.replace(
         listed,
         outcome=tally.outcome,
         outcome_at=tally.outcome_at,
         failures=tally.failures,
         hosts=sum(wave.hosts for wave in tally.waves),
-        converged=sum(wave.count(HostState.CONVERGED) for wave in tally.waves),
+        converged=sum(wave.count(host_states.HostState.CONVERGED) for wave in tally.waves),
         waves_planned=len(tally.waves),
         halted_by=tally.halted_by,
         paused_at=tally.paused_at,
@@ -231,51 +214,56 @@ def _listed(item: ListedRollout, people: PeopleNames) -> RolloutListed:
 
 
 def get(
-    request: Request[RolloutPath, AsOfQuery, Nothing],
+    request: routing.Request[RolloutPath, AsOfQuery, web_inputs.Nothing],
     reads: Reads,
-    log: LogReader,
+    log: log_reader.LogReader,
     row_history: RowHistory,
     fleet_reader: FleetReader,
     people: PeopleNames,
-) -> Response:
+) -> routing.Response:
     """A rollout: state, waves in numbers, gates and frozen plan; as_of shows what was."""
     rollout_id = request.path.rollout_id
     if not request.query.as_of:
         return show_rollout(reads, fleet_reader, people, rollout_id)
     position = position_of(log, request.query.as_of)
     query = facts_of(rollout_id)
-    row = row_history.row_at(rollouts, rollout_id, query, position)
-    tally = row_history.row_at(rollout_tallies, rollout_id, query, position)
+    row = row_history.row_at(folds.rollouts, rollout_id, query, position)
+    tally = row_history.row_at(folds.rollout_tallies, rollout_id, query, position)
     if row is None or tally is None:
-        raise RolloutUnknown(rollout_id)
+        raise refusals.RolloutUnknown(rollout_id)
     body = _body(fleet_reader, people, row, tally.row)
-    return Response(body, version=row.version, position=position)
+    return routing.Response(body, version=row.version, position=position)
 
 
 def show_rollout(
     reads: Reads, fleet_reader: FleetReader, people: PeopleNames, rollout_id: str
-) -> Response:
+) -> routing.Response:
     """A rollout as it stands. Raises: RolloutUnknown."""
     row, tally, gates = reads.find_all(
-        (rollout_key(rollout_id), Rollout),
-        (tally_key(rollout_id), RolloutTally),
-        (gates_key(rollout_id), RolloutGates),
+        (rollout_rows.rollout_key(rollout_id), rollout_rows.Rollout),
+        (rollout_rows.tally_key(rollout_id), rollout_rows.RolloutTally),
+        (rollout_rows.gates_key(rollout_id), rollout_rows.RolloutGates),
     )
     if row is None or tally is None:
-        raise RolloutUnknown(rollout_id)
-    body = replace(
+        raise refusals.RolloutUnknown(rollout_id)
+    body = structs.replace(
         _body(fleet_reader, people, row, tally.row),
-        gates=list_gates(fleet_reader, tally.row, None if gates is None else gates.row),
-        progress=find_progress(reads, tally.row),
+        gates=rollout_waits.list_gates(
+            fleet_reader, tally.row, None if gates is None else gates.row
+        ),
+        progress=rollout_waits.find_progress(reads, tally.row),
     )
-    return Response(body, version=row.version)
+    return routing.Response(body, version=row.version)
 
 
 def _body(
-    fleet_reader: FleetReader, people: PeopleNames, found: Found[Rollout], tally: RolloutTally
+    fleet_reader: FleetReader,
+    people: PeopleNames,
+    found: Found[rollout_rows.Rollout],
+    tally: rollout_rows.RolloutTally,
 ) -> RolloutShown:
     return RolloutShown(
-        **asdict(found.row),
+        **structs.asdict(found.row),
         version=found.version,
         attempt=tally.attempt,
         waves=tally.waves,
@@ -297,7 +285,7 @@ def _body(
     )
 
 
-def _summary(fleet_reader: FleetReader, row: Rollout) -> PlanSummary | None:
+def _summary(fleet_reader: FleetReader, row: rollout_rows.Rollout) -> PlanSummary | None:
     """The plan in numbers; None: its blob is not there any more, or is no plan."""
     try:
         plan = fleet_reader.chart(row.plan_digest).plan
@@ -317,93 +305,112 @@ def _summary(fleet_reader: FleetReader, row: Rollout) -> PlanSummary | None:
 
 
 def hosts(
-    request: Request[RolloutPath, RolloutHostFilter, Nothing], reads: Reads, cursors: Cursors
-) -> Response:
+    request: routing.Request[RolloutPath, RolloutHostFilter, web_inputs.Nothing],
+    reads: Reads,
+    cursors: paging.Cursors,
+) -> routing.Response:
     """The hosts of a rollout that have an order, by name; in a state, or of a wave."""
     rollout_id, query = request.path.rollout_id, request.query
     demand(reads, rollout_id)
-    prefix = record_id(rollout_id, "")
+    prefix = host_rows.record_id(rollout_id, "")
     after = cursors.after(request)
-    seen: list[HostRecord] = []
+    seen: list[host_rows.HostRecord] = []
     for _ in range(PAGES_MAX):
-        page = reads.range(HOST_RECORDS, prefix=prefix, after=after, limit=LIMIT_MAX)
+        page = reads.range(
+            host_rows.HOST_RECORDS, prefix=prefix, after=after, limit=web_inputs.LIMIT_MAX
+        )
         for item in page:
             after = item.id
-            row: HostRecord = item.row
+            row: host_rows.HostRecord = item.row
             if query.state in (None, row.state) and query.wave in (None, row.wave):
                 seen.append(row)
             if len(seen) == query.limit:
-                return Response(cursors.list_page(request, seen, after))
-        if len(page) < LIMIT_MAX:
-            return Response(cursors.list_page(request, seen, None))
-    return Response(cursors.list_page(request, seen, after))
+                return routing.Response(cursors.list_page(request, seen, after))
+        if len(page) < web_inputs.LIMIT_MAX:
+            return routing.Response(cursors.list_page(request, seen, None))
+    return routing.Response(cursors.list_page(request, seen, after))
 
 
 def events(
-    request: Request[RolloutPath, Paging, Nothing], reads: Reads, log: LogReader, cursors: Cursors
-) -> Response:
+    request: routing.Request[RolloutPath, web_inputs.Paging, web_inputs.Nothing],
+    reads: Reads,
+    log: log_reader.LogReader,
+    cursors: paging.Cursors,
+) -> routing.Response:
     """What happened to a rollout and to its hosts in it, in the order of the log."""
     rollout_id, limit = request.path.rollout_id, request.query.limit
     demand(reads, rollout_id)
     after = int(cursors.after(request) or "0")
     found = log.events(facts_of(rollout_id), after=after, limit=limit)
     last = str(found[-1].position) if len(found) == limit else None
-    return Response(cursors.list_page(request, [*map(to_cloud_event, found)], last))
+    return routing.Response(cursors.list_page(request, [*map(to_cloud_event, found)], last))
 
 
 def plan(
-    request: Request[RolloutPath, ReadQuery, Nothing], reads: Reads, fleet_reader: FleetReader
-) -> Response:
+    request: routing.Request[RolloutPath, web_inputs.ReadQuery, web_inputs.Nothing],
+    reads: Reads,
+    fleet_reader: FleetReader,
+) -> routing.Response:
     """The plan that a rollout follows, frozen when it opened: every host by its wave."""
     row = demand(reads, request.path.rollout_id).row
-    return Response(fleet_reader.chart(row.plan_digest).plan, tag=f'"{row.plan_digest}"')
+    return routing.Response(fleet_reader.chart(row.plan_digest).plan, tag=f'"{row.plan_digest}"')
 
 
 def ask_why(
-    request: Request[RolloutPath, RolloutWhyQuery, Nothing],
+    request: routing.Request[RolloutPath, RolloutWhyQuery, web_inputs.Nothing],
     reads: Reads,
     fleet_reader: FleetReader,
     clock: Clock,
     people: PeopleNames,
-) -> Response:
+) -> routing.Response:
     """Why it waits: every gate, what it says of a host or of all, and the row that decides it."""
     rollout_id = request.path.rollout_id
     demand(reads, rollout_id)
     state = fleet_reader.state((rollout_id,), clock(), late=True)
     found = explain(state, rollout_id, request.query.host_id)
-    return Response(people.name_in_explanation(found))
+    return routing.Response(people.name_in_explanation(found))
 
 
-_READ = requires(Verb.READ, scope_of)
-_BLOBS = (RolloutUnknown, BlobMissing, BlobDamaged)
+_READ = routing.requires(roles.Verb.READ, scope_of)
+_BLOBS = (refusals.RolloutUnknown, BlobMissing, BlobDamaged)
 
 ROUTES = (
-    Route("GET", "/v1/rollouts", list_all, requires_somewhere(Verb.READ), Listed[RolloutListed]),
-    Route(
+    routing.Route(
+        "GET",
+        "/v1/rollouts",
+        list_all,
+        routing.requires_somewhere(roles.Verb.READ),
+        shapes.Listed[RolloutListed],
+    ),
+    routing.Route(
         "GET",
         "/v1/rollouts/{rollout_id}",
         get,
         _READ,
         RolloutShown,
         cached=True,
-        errors=(RolloutUnknown, HistoryTooLong, BlobDamaged),
+        errors=(refusals.RolloutUnknown, HistoryTooLong, BlobDamaged),
     ),
-    Route(
+    routing.Route(
         "GET",
         "/v1/rollouts/{rollout_id}/hosts",
         hosts,
         _READ,
-        Listed[HostRecord],
-        errors=(RolloutUnknown,),
+        shapes.Listed[host_rows.HostRecord],
+        errors=(refusals.RolloutUnknown,),
     ),
-    Route(
+    routing.Route(
         "GET",
         "/v1/rollouts/{rollout_id}/events",
         events,
         _READ,
-        Listed[CloudEvent],
-        errors=(RolloutUnknown,),
+        shapes.Listed[CloudEvent],
+        errors=(refusals.RolloutUnknown,),
     ),
-    Route("GET", "/v1/rollouts/{rollout_id}/plan", plan, _READ, Plan, cached=True, errors=_BLOBS),
-    Route("GET", "/v1/rollouts/{rollout_id}/explain", ask_why, _READ, Explanation, errors=_BLOBS),
+    routing.Route(
+        "GET", "/v1/rollouts/{rollout_id}/plan", plan, _READ, Plan, cached=True, errors=_BLOBS
+    ),
+    routing.Route(
+        "GET", "/v1/rollouts/{rollout_id}/explain", ask_why, _READ, Explanation, errors=_BLOBS
+    ),
 )

@@ -8,37 +8,16 @@ from msgspec import Meta, Struct
 
 from tidegate.api.routes.users import LoginName, Password, PersonName
 from tidegate.config import Settings
+from tidegate.control.operations import accounts as operation_accounts
 from tidegate.control.operations.access import AccessOperations
-from tidegate.control.operations.accounts import (
-    PASSWORD_CHARS_MAX,
-    Accounts,
-    PersonNames,
-    WeakPassword,
-    WrongCredentials,
-    WrongSetupCode,
-)
 from tidegate.control.queries.reads import Reads
-from tidegate.domain.access.refusals import AlreadySetUp
-from tidegate.domain.access.roles import Grant
-from tidegate.domain.access.rows import InstallationRow, installation_key
-from tidegate.domain.access.steps import SIGN_OUT
-from tidegate.web.authentication import check_origin, set_cookie
-from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import (
-    PUBLIC,
-    SIGN_IN_BYTES_MAX,
-    SIGNED_IN,
-    Request,
-    Response,
-    Route,
-    requires_step,
-)
-from tidegate.web.shapes import Written
+from tidegate.domain.access import refusals, roles, rows, steps
+from tidegate.web import authentication, inputs, routing, shapes
 
-Plain = Request[Nothing, Nothing, Nothing]
+Plain = routing.Request[inputs.Nothing, inputs.Nothing, inputs.Nothing]
 
 
-class Setup(Input, frozen=True, kw_only=True):
+class Setup(inputs.Input, frozen=True, kw_only=True):
     code: Annotated[str, Meta(max_length=64)]
     login: LoginName
     name: PersonName
@@ -46,9 +25,9 @@ class Setup(Input, frozen=True, kw_only=True):
     alone: bool  # one person: the default repository asks for nobody else's approval
 
 
-class Credentials(Input, frozen=True, kw_only=True):
+class Credentials(inputs.Input, frozen=True, kw_only=True):
     login: Annotated[str, Meta(max_length=64)]
-    password: Annotated[str, Meta(max_length=PASSWORD_CHARS_MAX)]
+    password: Annotated[str, Meta(max_length=operation_accounts.PASSWORD_CHARS_MAX)]
 
 
 class SetupState(Struct, frozen=True):
@@ -66,56 +45,62 @@ class Me(Struct, frozen=True):
     login: str | None
     name: str | None
     method: str
-    grants: tuple[Grant, ...]
+    grants: tuple[roles.Grant, ...]
     csrf_token: str | None
 
 
-def setup_state(request: Plain, reads: Reads) -> Response:
+def setup_state(request: Plain, reads: Reads) -> routing.Response:
     """Whether the installation has its first user."""
-    found = reads.find(installation_key(), InstallationRow)
-    return Response(SetupState(found is not None, None if found is None else found.row.alone))
+    found = reads.find(rows.installation_key(), rows.InstallationRow)
+    return routing.Response(
+        SetupState(found is not None, None if found is None else found.row.alone)
+    )
 
 
 def set_up(
-    request: Request[Nothing, Nothing, Setup], access: AccessOperations, settings: Settings
-) -> Response:
+    request: routing.Request[inputs.Nothing, inputs.Nothing, Setup],
+    access: AccessOperations,
+    settings: Settings,
+) -> routing.Response:
     """Make the first user, with the one-time code that the server printed."""
-    check_origin(request.arrived, settings)
+    authentication.check_origin(request.arrived, settings)
     body = request.body
     position = access.set_up(
         body.code,
-        PersonNames(body.login, body.name),
+        operation_accounts.PersonNames(body.login, body.name),
         body.password,
         alone=body.alone,
         address=request.arrived.address,
     )
-    return Response(Written(position), position=position)
+    return routing.Response(shapes.Written(position), position=position)
 
 
 def sign_in(
-    request: Request[Nothing, Nothing, Credentials], access: AccessOperations, settings: Settings
-) -> Response:
+    request: routing.Request[inputs.Nothing, inputs.Nothing, Credentials],
+    access: AccessOperations,
+    settings: Settings,
+) -> routing.Response:
     """Open a session: its id comes as a cookie that scripts cannot read."""
-    check_origin(request.arrived, settings)
+    authentication.check_origin(request.arrived, settings)
     session = access.sign_in(
         request.body.login, request.body.password, address=request.arrived.address
     )
-    cookie = set_cookie(session.cookie, settings)
-    return Response(SignedIn(session.user_id, session.csrf), cookies=(cookie,))
+    cookie = authentication.set_cookie(session.cookie, settings)
+    return routing.Response(SignedIn(session.user_id, session.csrf), cookies=(cookie,))
 
 
-def sign_out(request: Plain, access: AccessOperations, settings: Settings) -> Response:
+def sign_out(request: Plain, access: AccessOperations, settings: Settings) -> routing.Response:
     """Close this session."""
     access.sign_out(request.caller)
-    return Response(None, cookies=(set_cookie("", settings),))
+    return routing.Response(None, cookies=(authentication.set_cookie("", settings),))
 
 
-def me(request: Plain, accounts: Accounts) -> Response:
+def me(request: Plain, accounts: operation_accounts.Accounts) -> routing.Response:
     """Who you are here, and what you may."""
     principal = request.principal
     called = accounts.called(principal.id)
     grants = principal.grants if principal.narrowed is None else principal.narrowed
-    return Response(
+    return routing.Response(
         Me(
             principal.id,
             None if called is None else called.login,
@@ -128,27 +113,33 @@ def me(request: Plain, accounts: Accounts) -> Response:
 
 
 ROUTES = (
-    Route("GET", "/v1/setup", setup_state, PUBLIC, SetupState, quick=True),
-    Route(
+    routing.Route("GET", "/v1/setup", setup_state, routing.PUBLIC, SetupState, quick=True),
+    routing.Route(
         "POST",
         "/v1/setup",
         set_up,
-        PUBLIC,
-        Written,
+        routing.PUBLIC,
+        shapes.Written,
         status=201,
-        errors=(AlreadySetUp, WrongSetupCode, WeakPassword),
-        body_bytes_max=SIGN_IN_BYTES_MAX,
+        errors=(
+            refusals.AlreadySetUp,
+            operation_accounts.WrongSetupCode,
+            operation_accounts.WeakPassword,
+        ),
+        body_bytes_max=routing.SIGN_IN_BYTES_MAX,
     ),
-    Route(
+    routing.Route(
         "POST",
         "/v1/sessions",
         sign_in,
-        PUBLIC,
+        routing.PUBLIC,
         SignedIn,
         status=201,
-        errors=(WrongCredentials,),
-        body_bytes_max=SIGN_IN_BYTES_MAX,
+        errors=(operation_accounts.WrongCredentials,),
+        body_bytes_max=routing.SIGN_IN_BYTES_MAX,
     ),
-    Route("DELETE", "/v1/sessions/current", sign_out, requires_step(SIGN_OUT)),
-    Route("GET", "/v1/me", me, SIGNED_IN, Me),
+    routing.Route(
+        "DELETE", "/v1/sessions/current", sign_out, routing.requires_step(steps.SIGN_OUT)
+    ),
+    routing.Route("GET", "/v1/me", me, routing.SIGNED_IN, Me),
 )

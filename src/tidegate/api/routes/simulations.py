@@ -6,26 +6,16 @@ from typing import Annotated, Any, cast
 
 from msgspec import Meta, structs
 
-from tidegate.api.routes.rollout_commands import PlanAhead, Planning, dry_plan
-from tidegate.api.routes.rollouts import HostId
+from tidegate.api.routes import rollout_commands, rollouts
 from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.promotion import Promotions
-from tidegate.control.queries.forecasts import (
-    Forecast,
-    Forecaster,
-    Odds,
-    read_conditions,
-    read_history,
-)
+from tidegate.control.queries import forecasts
 from tidegate.control.queries.reads import Reads
-from tidegate.domain.access.roles import Verb
-from tidegate.domain.access.scopes import channel_scope
-from tidegate.domain.channels.refusals import MalformedPolicy, WrongPackage
-from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.access import roles, scopes
+from tidegate.domain.channels import refusals, rows
 from tidegate.errors import NotFound
-from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import Request, Response, Route, requires
+from tidegate.web import inputs, routing
 
 RUNS_MAX = 5  # a server has other things to do: more of them run at the command line
 SEED_MAX = 2**31 - 1
@@ -34,7 +24,7 @@ FAILING_MAX = 100
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 
 
-class OddsAsked(Input, frozen=True, kw_only=True):
+class OddsAsked(inputs.Input, frozen=True, kw_only=True):
     """How often things go wrong, as shares; what is not said does not go wrong."""
 
     activation_fails: Share = 0.0
@@ -46,45 +36,47 @@ class OddsAsked(Input, frozen=True, kw_only=True):
     lost: Share = 0.0
 
 
-class Simulating(Planning, frozen=True, kw_only=True):
+class Simulating(rollout_commands.Planning, frozen=True, kw_only=True):
     seed: Annotated[int, Meta(ge=0, le=SEED_MAX)] = 1
     runs: Annotated[int, Meta(ge=1, le=RUNS_MAX)] = 1
-    failing: Annotated[tuple[HostId, ...], Meta(max_length=FAILING_MAX)] = ()
+    failing: Annotated[tuple[rollouts.HostId, ...], Meta(max_length=FAILING_MAX)] = ()
     odds: OddsAsked = OddsAsked()  # by default nothing fails
     from_history: bool = False  # as often as in the channel's last rollouts, instead of ``odds``
 
 
 def simulate(
-    request: Request[Nothing, Nothing, Simulating],
+    request: routing.Request[inputs.Nothing, inputs.Nothing, Simulating],
     reads: Reads,
-    forecast: Forecaster,
+    forecast: forecasts.Forecaster,
     promotions: Promotions,
     fleet_reader: FleetReader,
     clock: Clock,
-) -> Response:
+) -> routing.Response:
     """Play a rollout with simulated hosts: when waves would end, and what would stop it."""
     body = request.body
-    plan = dry_plan(cast(Any, request), reads, promotions, clock).body
-    channel = reads.find(channel_key(body.channel), Channel)
-    assert isinstance(plan, PlanAhead), "a dry plan answers the plan"
+    plan = rollout_commands.dry_plan(cast(Any, request), reads, promotions, clock).body
+    channel = reads.find(rows.channel_key(body.channel), rows.Channel)
+    assert isinstance(plan, rollout_commands.PlanAhead), "a dry plan answers the plan"
     assert channel is not None, "what is planned for is there"
-    history = read_history(reads, body.channel)
-    odds = history.odds if body.from_history else Odds(**structs.asdict(body.odds))
+    history = forecasts.read_history(reads, body.channel)
+    odds = history.odds if body.from_history else forecasts.Odds(**structs.asdict(body.odds))
     odds = structs.replace(odds, failing=body.failing)
     seeds = range(body.seed, body.seed + body.runs)
-    conditions = read_conditions(fleet_reader, channel.row, clock())
+    conditions = forecasts.read_conditions(fleet_reader, channel.row, clock())
     conditions = structs.replace(conditions, activation=history.activation, start_at=body.start_at)
     found = forecast(channel.row, plan, odds, seeds, conditions)
-    return Response(structs.replace(found, holds=plan.holds))
+    return routing.Response(structs.replace(found, holds=plan.holds))
 
 
 ROUTES = (
-    Route(
+    routing.Route(
         "POST",
         "/v1/rollouts/simulate",
         simulate,
-        requires(Verb.READ, lambda request: channel_scope(request.body.channel)),
-        Forecast,
-        errors=(NotFound, WrongPackage, MalformedPolicy),
+        routing.requires(
+            roles.Verb.READ, lambda request: scopes.channel_scope(request.body.channel)
+        ),
+        forecasts.Forecast,
+        errors=(NotFound, refusals.WrongPackage, refusals.MalformedPolicy),
     ),
 )

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from tidegate.control.queries.status import StatusReader, StatusReport
 from tidegate.domain.access.roles import Verb
-from tidegate.web.inputs import Nothing, ReadQuery
-from tidegate.web.routing import Request, Response, Route, requires_somewhere
+from tidegate.web import inputs, routing
 
 
-def show(request: Request[Nothing, ReadQuery, Nothing], status: StatusReader) -> Response:
+def show(
+    request: routing.Request[inputs.Nothing, inputs.ReadQuery, inputs.Nothing], status: StatusReader
+) -> routing.Response:
     """Each channel that you may read, what is under way, and what needs you."""
-    return Response(status.report(request.caller))
+    return routing.Response(status.report(request.caller))
 
 
-ROUTES = (Route("GET", "/v1/status", show, requires_somewhere(Verb.READ), StatusReport),)
+ROUTES = (
+    routing.Route("GET", "/v1/status", show, routing.requires_somewhere(Verb.READ), StatusReport),
+)

@@ -8,74 +8,56 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from tidegate.api.routes.channels import ReasonBody
-from tidegate.control.operations.subscriptions import (
-    ChangedSubscription,
-    NewTarget,
-    SubscriptionOperations,
-)
+from tidegate.control.operations import subscriptions as operation_subscriptions
 from tidegate.control.queries.reads import Found
-from tidegate.domain.access import steps
-from tidegate.domain.access.refusals import InvalidScope
-from tidegate.domain.access.roles import EVERYWHERE, SCOPE_CHARS_MAX, Verb
-from tidegate.domain.notifications.refusals import (
-    AddressMissing,
-    InvalidSubscription,
-    NothingWaits,
-    SubscriptionExists,
-    SubscriptionNotFound,
-)
-from tidegate.domain.notifications.rows import DeadLetter, NoticeQueue, Subscription
-from tidegate.domain.notifications.slices import SCOPES_MAX
-from tidegate.domain.notifications.states import Severity, TargetKind
+from tidegate.domain.access import refusals as access_refusals, roles, steps
+from tidegate.domain.notifications import refusals as notification_refusals, rows, slices, states
 from tidegate.errors import StaleVersion
 from tidegate.kernel.model import POSITION_MAX
 from tidegate.public_addresses import URL_CHARS_MAX, DestinationRefused
-from tidegate.web.inputs import Input, Nothing, Paging
-from tidegate.web.paging import Cursors
-from tidegate.web.routing import Request, Response, Route, requires_somewhere, requires_step
-from tidegate.web.shapes import Listed, Written
+from tidegate.web import inputs, paging, routing, shapes
 
 Name = Annotated[str, Meta(min_length=1, max_length=63)]
 Events = Annotated[tuple[Annotated[str, Meta(max_length=64)], ...], Meta(max_length=64)]
 Scopes = Annotated[
-    tuple[Annotated[str, Meta(max_length=SCOPE_CHARS_MAX)], ...],
-    Meta(min_length=1, max_length=SCOPES_MAX),
+    tuple[Annotated[str, Meta(max_length=roles.SCOPE_CHARS_MAX)], ...],
+    Meta(min_length=1, max_length=slices.SCOPES_MAX),
 ]
 Url = Annotated[str, Meta(max_length=URL_CHARS_MAX)]
 Secret = Annotated[str, Meta(max_length=256)]
 Recipients = Annotated[tuple[Annotated[str, Meta(max_length=320)], ...], Meta(max_length=20)]
 
 
-class SubscriptionPath(Input, frozen=True):
+class SubscriptionPath(inputs.Input, frozen=True):
     subscription: Name
 
 
-class NewSubscription(Input, frozen=True, kw_only=True):
+class NewSubscription(inputs.Input, frozen=True, kw_only=True):
     """Without events: all of the severity. A webhook without a secret gets one, shown once."""
 
     name: Name
-    kind: TargetKind
+    kind: states.TargetKind
     url: Url = ""
     to: Recipients = ()
     secret: Secret = ""
     events: Events = ()
-    min_severity: Severity = Severity.INFO
-    scopes: Scopes = (EVERYWHERE,)
+    min_severity: states.Severity = states.Severity.INFO
+    scopes: Scopes = (roles.EVERYWHERE,)
 
 
-class SubscriptionChanges(Input, frozen=True, kw_only=True):
+class SubscriptionChanges(inputs.Input, frozen=True, kw_only=True):
     """What changes; the rest stays. A disabled subscription is enabled again."""
 
     url: Url | None = None
     to: Recipients | None = None
     secret: Secret | None = None
     events: Events | None = None
-    min_severity: Severity | None = None
+    min_severity: states.Severity | None = None
     scopes: Scopes | None = None
     rotate_secret: bool = False
 
 
-class ReplayAfter(Input, frozen=True, kw_only=True):
+class ReplayAfter(inputs.Input, frozen=True, kw_only=True):
     """After which position of the log."""
 
     after: Annotated[int, Meta(ge=0, le=POSITION_MAX)]
@@ -85,9 +67,9 @@ class SubscriptionShown(Struct, frozen=True, kw_only=True):
     """A subscription and its queue, without its address."""
 
     name: str
-    kind: TargetKind
+    kind: states.TargetKind
     events: tuple[str, ...]
-    min_severity: Severity
+    min_severity: states.Severity
     scopes: tuple[str, ...]
     created_by: str
     created_at: datetime
@@ -101,7 +83,7 @@ class SubscriptionShown(Struct, frozen=True, kw_only=True):
     delivered: int
     delivered_at: datetime | None
     dead: int
-    dead_letters: tuple[DeadLetter, ...]
+    dead_letters: tuple[rows.DeadLetter, ...]
     is_replaying: bool
     version: int
     secret: str | None = None  # of a webhook, just after the server made it
@@ -116,36 +98,38 @@ class TestAnswer(Struct, frozen=True, kw_only=True):
 
 
 def list_all(
-    request: Request[Nothing, Paging, Nothing],
-    subscriptions: SubscriptionOperations,
-    cursors: Cursors,
-) -> Response:
+    request: routing.Request[inputs.Nothing, inputs.Paging, inputs.Nothing],
+    subscriptions: operation_subscriptions.SubscriptionOperations,
+    cursors: paging.Cursors,
+) -> routing.Response:
     """The subscriptions of scopes that you may read, each with its queue."""
     after, limit = cursors.after(request), request.query.limit
     found = [item for item in subscriptions.list_readable(request.caller) if item.id > after]
     last = found[limit - 1].id if len(found) > limit else None
     shown = [_shown(item, subscriptions.queue(item.id)) for item in found[:limit]]
-    return Response(cursors.list_page(request, shown, last))
+    return routing.Response(cursors.list_page(request, shown, last))
 
 
 def get(
-    request: Request[SubscriptionPath, Nothing, Nothing], subscriptions: SubscriptionOperations
-) -> Response:
+    request: routing.Request[SubscriptionPath, inputs.Nothing, inputs.Nothing],
+    subscriptions: operation_subscriptions.SubscriptionOperations,
+) -> routing.Response:
     """A subscription, what waits to be sent, and its dead letters."""
     found, queue = subscriptions.get(request.caller, request.path.subscription)
-    return Response(_shown(found, queue), version=found.version)
+    return routing.Response(_shown(found, queue), version=found.version)
 
 
 def create(
-    request: Request[Nothing, Nothing, NewSubscription], subscriptions: SubscriptionOperations
-) -> Response:
+    request: routing.Request[inputs.Nothing, inputs.Nothing, NewSubscription],
+    subscriptions: operation_subscriptions.SubscriptionOperations,
+) -> routing.Response:
     """Tell a target of events from now on. The answer has the secret of a webhook, once."""
     body = request.body
     changed = subscriptions.create(
         request.caller,
         body.name,
         kind=body.kind,
-        target=NewTarget(url=body.url, to=body.to, secret=body.secret),
+        target=operation_subscriptions.NewTarget(url=body.url, to=body.to, secret=body.secret),
         events=body.events,
         min_severity=body.min_severity,
         scopes=body.scopes,
@@ -154,13 +138,15 @@ def create(
 
 
 def edit(
-    request: Request[SubscriptionPath, Nothing, SubscriptionChanges],
-    subscriptions: SubscriptionOperations,
-) -> Response:
+    request: routing.Request[SubscriptionPath, inputs.Nothing, SubscriptionChanges],
+    subscriptions: operation_subscriptions.SubscriptionOperations,
+) -> routing.Response:
     """Change which events a target gets, or where it is; rotate the secret of a webhook."""
     body = request.body
     given = (body.url, body.to, body.secret)
-    target = NewTarget(url=body.url or "", to=body.to or (), secret=body.secret or "")
+    target = operation_subscriptions.NewTarget(
+        url=body.url or "", to=body.to or (), secret=body.secret or ""
+    )
     changed = subscriptions.edit(
         request.caller,
         request.path.subscription,
@@ -174,49 +160,57 @@ def edit(
 
 
 def delete(
-    request: Request[SubscriptionPath, Nothing, Nothing], subscriptions: SubscriptionOperations
-) -> Response:
+    request: routing.Request[SubscriptionPath, inputs.Nothing, inputs.Nothing],
+    subscriptions: operation_subscriptions.SubscriptionOperations,
+) -> routing.Response:
     """Stop telling a target. What waits is dropped, and the address is erased."""
     position = subscriptions.delete(request.caller, request.path.subscription)
-    return Response(Written(position), position=position)
+    return routing.Response(shapes.Written(position), position=position)
 
 
 def test(
-    request: Request[SubscriptionPath, Nothing, Nothing], subscriptions: SubscriptionOperations
-) -> Response:
+    request: routing.Request[SubscriptionPath, inputs.Nothing, inputs.Nothing],
+    subscriptions: operation_subscriptions.SubscriptionOperations,
+) -> routing.Response:
     """Send a test message now, past the queue."""
     name = request.path.subscription
     answer = subscriptions.test(request.caller, name)
-    return Response(TestAnswer(name=name, ok=answer.is_delivered, detail=answer.detail))
+    return routing.Response(TestAnswer(name=name, ok=answer.is_delivered, detail=answer.detail))
 
 
 def skip(
-    request: Request[SubscriptionPath, Nothing, ReasonBody],
-    subscriptions: SubscriptionOperations,
-) -> Response:
+    request: routing.Request[SubscriptionPath, inputs.Nothing, ReasonBody],
+    subscriptions: operation_subscriptions.SubscriptionOperations,
+) -> routing.Response:
     """Give up the first message that waits, so that the next one is sent."""
     name, reason = request.path.subscription, request.body.reason
     position = subscriptions.skip(request.caller, name, reason)
-    return Response(Written(position), position=position)
+    return routing.Response(shapes.Written(position), position=position)
 
 
 def replay(
-    request: Request[SubscriptionPath, Nothing, ReplayAfter], subscriptions: SubscriptionOperations
-) -> Response:
+    request: routing.Request[SubscriptionPath, inputs.Nothing, ReplayAfter],
+    subscriptions: operation_subscriptions.SubscriptionOperations,
+) -> routing.Response:
     """Send again what happened after a position of the log."""
     name, after = request.path.subscription, request.body.after
     position = subscriptions.replay(request.caller, name, after)
-    return Response(Written(position), position=position)
+    return routing.Response(shapes.Written(position), position=position)
 
 
-def _changed(changed: ChangedSubscription, subscriptions: SubscriptionOperations) -> Response:
+def _changed(
+    changed: operation_subscriptions.ChangedSubscription,
+    subscriptions: operation_subscriptions.SubscriptionOperations,
+) -> routing.Response:
     row = changed.subscription
     queue = subscriptions.queue(row.name)
     shown = _shown(Found(row, changed.version, row.name), queue, changed.secret)
-    return Response(shown, version=changed.version, position=changed.position)
+    return routing.Response(shown, version=changed.version, position=changed.position)
 
 
-def _shown(found: Found[Subscription], queue: NoticeQueue, secret: str = "") -> SubscriptionShown:
+def _shown(
+    found: Found[rows.Subscription], queue: rows.NoticeQueue, secret: str = ""
+) -> SubscriptionShown:
     row = found.row
     return SubscriptionShown(
         name=row.name,
@@ -243,73 +237,85 @@ def _shown(found: Found[Subscription], queue: NoticeQueue, secret: str = "") -> 
     )
 
 
-_TERMS = (InvalidSubscription, InvalidScope, DestinationRefused)
+_TERMS = (
+    notification_refusals.InvalidSubscription,
+    access_refusals.InvalidScope,
+    DestinationRefused,
+)
 _PATH = "/v1/subscriptions/{subscription}"
 # The operation asks for the permission on each scope of the subscription.
 ROUTES = (
-    Route(
+    routing.Route(
         "GET",
         "/v1/subscriptions",
         list_all,
-        requires_somewhere(Verb.READ),
-        Listed[SubscriptionShown],
+        routing.requires_somewhere(roles.Verb.READ),
+        shapes.Listed[SubscriptionShown],
     ),
-    Route(
+    routing.Route(
         "POST",
         "/v1/subscriptions",
         create,
-        requires_step(steps.CREATE_SUBSCRIPTION, None),
+        routing.requires_step(steps.CREATE_SUBSCRIPTION, None),
         SubscriptionShown,
         status=201,
-        errors=(*_TERMS, SubscriptionExists),
+        errors=(*_TERMS, notification_refusals.SubscriptionExists),
     ),
-    Route(
+    routing.Route(
         "GET",
         _PATH,
         get,
-        requires_step(steps.READ_SUBSCRIPTION, None),
+        routing.requires_step(steps.READ_SUBSCRIPTION, None),
         SubscriptionShown,
-        errors=(SubscriptionNotFound,),
+        errors=(notification_refusals.SubscriptionNotFound,),
     ),
-    Route(
+    routing.Route(
         "PATCH",
         _PATH,
         edit,
-        requires_step(steps.EDIT_SUBSCRIPTION, None),
+        routing.requires_step(steps.EDIT_SUBSCRIPTION, None),
         SubscriptionShown,
         guard=steps.EDIT_SUBSCRIPTION.version,
-        errors=(*_TERMS, SubscriptionNotFound, AddressMissing, StaleVersion),
+        errors=(
+            *_TERMS,
+            notification_refusals.SubscriptionNotFound,
+            notification_refusals.AddressMissing,
+            StaleVersion,
+        ),
     ),
-    Route(
+    routing.Route(
         "DELETE",
         _PATH,
         delete,
-        requires_step(steps.DELETE_SUBSCRIPTION, None),
-        Written,
-        errors=(SubscriptionNotFound,),
+        routing.requires_step(steps.DELETE_SUBSCRIPTION, None),
+        shapes.Written,
+        errors=(notification_refusals.SubscriptionNotFound,),
     ),
-    Route(
+    routing.Route(
         "POST",
         f"{_PATH}/test",
         test,
-        requires_step(steps.TEST_SUBSCRIPTION, None),
+        routing.requires_step(steps.TEST_SUBSCRIPTION, None),
         TestAnswer,
-        errors=(SubscriptionNotFound, AddressMissing),
+        errors=(notification_refusals.SubscriptionNotFound, notification_refusals.AddressMissing),
     ),
-    Route(
+    routing.Route(
         "POST",
         f"{_PATH}/skip",
         skip,
-        requires_step(steps.SKIP_NOTICE, None),
-        Written,
-        errors=(SubscriptionNotFound, NothingWaits),
+        routing.requires_step(steps.SKIP_NOTICE, None),
+        shapes.Written,
+        errors=(notification_refusals.SubscriptionNotFound, notification_refusals.NothingWaits),
     ),
-    Route(
+    routing.Route(
         "POST",
         f"{_PATH}/replay",
         replay,
-        requires_step(steps.REPLAY_NOTICES, None),
-        Written,
-        errors=(SubscriptionNotFound, InvalidSubscription),
+        routing.requires_step(steps.REPLAY_NOTICES, None),
+        shapes.Written,
+        errors=(
+            notification_refusals.SubscriptionNotFound,
+            notification_refusals.InvalidSubscription,
+        ),
     ),
 )

@@ -11,20 +11,12 @@ from msgspec import Meta, Struct
 
 from tidegate.config import Settings
 from tidegate.control.operations.targets import TargetOperations
-from tidegate.control.outbox.targets.configured import (
-    Described,
-    TargetUnknown,
-    describe_targets,
-)
-from tidegate.domain.access.roles import Verb
-from tidegate.domain.access.steps import TEST_TARGET
-from tidegate.web.inputs import Input, Nothing, Paging
-from tidegate.web.paging import Cursors
-from tidegate.web.routing import Request, Response, Route, requires, requires_step
-from tidegate.web.shapes import Listed
+from tidegate.control.outbox.targets import configured
+from tidegate.domain.access import roles, steps
+from tidegate.web import inputs, paging, routing, shapes
 
 
-class TargetPath(Input, frozen=True):
+class TargetPath(inputs.Input, frozen=True):
     target: Annotated[str, Meta(min_length=1, max_length=63)]
 
 
@@ -37,30 +29,42 @@ class Tried(Struct, frozen=True, kw_only=True):
 
 
 def list_all(
-    request: Request[Nothing, Paging, Nothing], settings: Settings, cursors: Cursors
-) -> Response:
+    request: routing.Request[inputs.Nothing, inputs.Paging, inputs.Nothing],
+    settings: Settings,
+    cursors: paging.Cursors,
+) -> routing.Response:
     """The targets of this server's settings, by operation; secrets are nowhere."""
     after, limit = cursors.after(request), request.query.limit
-    found = [item for item in describe_targets(settings) if item.name > after]
+    found = [item for item in configured.describe_targets(settings) if item.name > after]
     last = found[limit - 1].name if len(found) > limit else None
-    return Response(cursors.list_page(request, found[:limit], last))
+    return routing.Response(cursors.list_page(request, found[:limit], last))
 
 
-def try_out(request: Request[TargetPath, Nothing, Nothing], targets: TargetOperations) -> Response:
+def try_out(
+    request: routing.Request[TargetPath, inputs.Nothing, inputs.Nothing], targets: TargetOperations
+) -> routing.Response:
     """Try a target without giving it work: it is asked for nothing."""
     name = request.path.target
     found = targets.test(request.caller, name)
-    return Response(Tried(name=name, ok=found.ok, detail=found.detail), position=found.position)
+    return routing.Response(
+        Tried(name=name, ok=found.ok, detail=found.detail), position=found.position
+    )
 
 
 ROUTES = (
-    Route("GET", "/v1/targets", list_all, requires(Verb.READ), Listed[Described]),
-    Route(
+    routing.Route(
+        "GET",
+        "/v1/targets",
+        list_all,
+        routing.requires(roles.Verb.READ),
+        shapes.Listed[configured.Described],
+    ),
+    routing.Route(
         "POST",
         "/v1/targets/{target}/test",
         try_out,
-        requires_step(TEST_TARGET),
+        routing.requires_step(steps.TEST_TARGET),
         Tried,
-        errors=(TargetUnknown,),
+        errors=(configured.TargetUnknown,),
     ),
 )

@@ -11,23 +11,17 @@ from tidegate.api.routes.users import Roles
 from tidegate.control.operations.access import AccessOperations
 from tidegate.control.operations.accounts import Accounts
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.domain.access.refusals import NotOwner, TokenNotFound
+from tidegate.domain.access import refusals, rows, slices, steps
 from tidegate.domain.access.roles import Grant
-from tidegate.domain.access.rows import API_TOKENS, ApiToken, User, user_key
-from tidegate.domain.access.slices import TOKEN_DAYS_MAX
-from tidegate.domain.access.steps import CREATE_TOKEN, REVOKE_TOKEN
-from tidegate.web.inputs import Input, Nothing, Paging
-from tidegate.web.paging import Cursors
-from tidegate.web.routing import SIGNED_IN, Request, Response, Route, requires_step
-from tidegate.web.shapes import Listed, Written
+from tidegate.web import inputs, paging, routing, shapes
 
 
-class NewToken(Input, frozen=True, kw_only=True):
-    days: Annotated[int, Meta(ge=1, le=TOKEN_DAYS_MAX)] = 30
+class NewToken(inputs.Input, frozen=True, kw_only=True):
+    days: Annotated[int, Meta(ge=1, le=slices.TOKEN_DAYS_MAX)] = 30
     roles: Roles | None = None  # None: whatever you may; never more than you may
 
 
-class TokenPath(Input, frozen=True):
+class TokenPath(inputs.Input, frozen=True):
     token_id: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[a-z0-9]+$")]
 
 
@@ -50,22 +44,25 @@ class TokenMade(Struct, frozen=True):
 
 
 def create_token(
-    request: Request[Nothing, Nothing, NewToken], access: AccessOperations
-) -> Response:
+    request: routing.Request[inputs.Nothing, inputs.Nothing, NewToken], access: AccessOperations
+) -> routing.Response:
     """Make an API token of your own; it is shown this once."""
     roles = request.body.roles
     grants = None if roles is None else tuple(item.grant for item in roles)
     made = access.create_token(request.caller, request.body.days, grants)
     shown = TokenMade(made.token_id, made.token, made.expires_at, made.position)
-    return Response(shown, position=made.position)
+    return routing.Response(shown, position=made.position)
 
 
 def list_tokens(
-    request: Request[Nothing, Paging, Nothing], reads: Reads, accounts: Accounts, cursors: Cursors
-) -> Response:
+    request: routing.Request[inputs.Nothing, inputs.Paging, inputs.Nothing],
+    reads: Reads,
+    accounts: Accounts,
+    cursors: paging.Cursors,
+) -> routing.Response:
     """Your own API tokens; their secrets are nowhere."""
     found = reads.range(
-        API_TOKENS,
+        rows.API_TOKENS,
         index="by_user",
         of=(request.by,),
         after=cursors.after(request),
@@ -73,20 +70,25 @@ def list_tokens(
     )
     last = found[-1].id if len(found) == request.query.limit else None
     shown = [_token(item, request, reads, accounts) for item in found]
-    return Response(cursors.list_page(request, shown, last))
+    return routing.Response(cursors.list_page(request, shown, last))
 
 
-def drop_token(request: Request[TokenPath, Nothing, Nothing], access: AccessOperations) -> Response:
+def drop_token(
+    request: routing.Request[TokenPath, inputs.Nothing, inputs.Nothing], access: AccessOperations
+) -> routing.Response:
     """Revoke an API token: your own, or, administering, anybody's."""
     position = access.revoke_token(request.caller, request.path.token_id)
-    return Response(Written(position), position=position)
+    return routing.Response(shapes.Written(position), position=position)
 
 
 def _token(
-    found: Found[ApiToken], request: Request[Any, Any, Any], reads: Reads, accounts: Accounts
+    found: Found[rows.ApiToken],
+    request: routing.Request[Any, Any, Any],
+    reads: Reads,
+    accounts: Accounts,
 ) -> TokenShown:
     row = found.row
-    owner = reads.find(user_key(row.user_id), User)
+    owner = reads.find(rows.user_key(row.user_id), rows.User)
     return TokenShown(
         row.token_id,
         row.user_id,
@@ -100,14 +102,21 @@ def _token(
 
 
 ROUTES = (
-    Route("POST", "/v1/tokens", create_token, requires_step(CREATE_TOKEN), TokenMade, status=201),
-    Route("GET", "/v1/tokens", list_tokens, SIGNED_IN, Listed[TokenShown]),
-    Route(
+    routing.Route(
+        "POST",
+        "/v1/tokens",
+        create_token,
+        routing.requires_step(steps.CREATE_TOKEN),
+        TokenMade,
+        status=201,
+    ),
+    routing.Route("GET", "/v1/tokens", list_tokens, routing.SIGNED_IN, shapes.Listed[TokenShown]),
+    routing.Route(
         "POST",
         "/v1/tokens/{token_id}/revoke",
         drop_token,
-        requires_step(REVOKE_TOKEN),
-        Written,
-        errors=(TokenNotFound, NotOwner),
+        routing.requires_step(steps.REVOKE_TOKEN),
+        shapes.Written,
+        errors=(refusals.TokenNotFound, refusals.NotOwner),
     ),
 )

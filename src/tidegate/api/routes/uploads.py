@@ -8,29 +8,23 @@ from typing import Annotated
 from msgspec import Meta
 
 from tidegate.api.routes.repositories import Label
-from tidegate.control.operations.uploads import (
-    StoredUpload,
-    UploadMismatch,
-    UploadOperations,
-    UploadsBusy,
-)
-from tidegate.domain.access.scopes import repository_scope
-from tidegate.domain.access.steps import CREATE_REVISION
+from tidegate.control.operations import uploads as operation_uploads
+from tidegate.domain.access import scopes, steps
 from tidegate.domain.content.refusals import ContentTooLarge
 from tidegate.domain.packages.refusals import RepositoryNotFound
 from tidegate.errors import InsufficientStorage
-from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import Consumes, Request, Response, Route, requires_step
+from tidegate.web import inputs, routing
 
 
-class UploadPath(Input, frozen=True):
+class UploadPath(inputs.Input, frozen=True):
     repository: Label
     sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
 async def upload(
-    request: Request[UploadPath, Nothing, Nothing], uploads: UploadOperations
-) -> Response:
+    request: routing.Request[UploadPath, inputs.Nothing, inputs.Nothing],
+    uploads: operation_uploads.UploadOperations,
+) -> routing.Response:
     """Store the bytes of a file, raw; they are compared with the SHA-256 while they arrive.
 
     The receipt of the answer names them as the member upload of a file of a revision. No thread is
@@ -44,30 +38,30 @@ async def upload(
     try:
         async for piece in body.pieces():
             await asyncio.to_thread(begun.write, piece)
-        return Response(await asyncio.to_thread(begun.finish))
+        return routing.Response(await asyncio.to_thread(begun.finish))
     finally:
         begun.cancel()
 
 
-def _scope(request: Request[UploadPath, Nothing, Nothing]) -> str:
-    return repository_scope(request.path.repository)
+def _scope(request: routing.Request[UploadPath, inputs.Nothing, inputs.Nothing]) -> str:
+    return scopes.repository_scope(request.path.repository)
 
 
 ROUTES = (
-    Route(
+    routing.Route(
         "PUT",
         "/v1/repositories/{repository}/uploads/{sha256}",
         upload,
-        requires_step(CREATE_REVISION, _scope),
-        StoredUpload,
+        routing.requires_step(steps.CREATE_REVISION, _scope),
+        operation_uploads.StoredUpload,
         status=201,
-        consumes=Consumes.BYTES,
+        consumes=routing.Consumes.BYTES,
         uploads=True,
         errors=(
             RepositoryNotFound,
             ContentTooLarge,
-            UploadMismatch,
-            UploadsBusy,
+            operation_uploads.UploadMismatch,
+            operation_uploads.UploadsBusy,
             InsufficientStorage,
         ),
     ),

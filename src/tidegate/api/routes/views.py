@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from tidegate.control.queries.log_health import LogHealth
-from tidegate.control.queries.log_reader import LogReader
+from tidegate.control.queries import log_health, log_reader
 from tidegate.domain.access.roles import Verb
-from tidegate.web.inputs import Nothing
-from tidegate.web.routing import Request, Response, Route, requires
+from tidegate.web import inputs, routing
 
 SHOWN_MAX = 100
 
@@ -32,8 +30,10 @@ class Verification(Struct, frozen=True):
 
 
 def verify(
-    request: Request[Nothing, Nothing, Nothing], log: LogReader, health: LogHealth
-) -> Response:
+    request: routing.Request[inputs.Nothing, inputs.Nothing, inputs.Nothing],
+    log: log_reader.LogReader,
+    health: log_health.LogHealth,
+) -> routing.Response:
     """Replay the log and compare every derived row, byte for byte."""
     found = health.differences()
     shown = tuple(
@@ -41,7 +41,9 @@ def verify(
         for item in found[:SHOWN_MAX]
     )
     position = log.head()
-    return Response(Verification(not found, position, len(found), shown))
+    return routing.Response(Verification(not found, position, len(found), shown))
 
 
-ROUTES = (Route("GET", "/v1/views/verify", verify, requires(Verb.AUDIT), Verification),)
+ROUTES = (
+    routing.Route("GET", "/v1/views/verify", verify, routing.requires(Verb.AUDIT), Verification),
+)

@@ -4,68 +4,49 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, Struct, UnsetType
-from msgspec.structs import asdict
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
-from tidegate.api.routes.channels import Reason, ReasonBody, SelectorText
-from tidegate.api.routes.releases import ScopeName
-from tidegate.control.operations.freezes import list_scopes
-from tidegate.control.operations.protection import RequestShown
-from tidegate.control.operations.windows import OCCURRENCES_MAX, Occurrence, WindowOperations
+from tidegate.api.routes import channels as route_channels, releases
+from tidegate.control.operations import freezes, protection, windows as operation_windows
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.domain.access.principals import Principal
-from tidegate.domain.access.roles import Verb
-from tidegate.domain.access.steps import CREATE_WINDOW, DELETE_WINDOW, EDIT_WINDOW
+from tidegate.domain.access import principals, roles, steps
 from tidegate.domain.channels.refusals import ChannelNotFound
 from tidegate.domain.fleet.refusals import HostNotFound
 from tidegate.domain.requests.refusals import BreakGlassForbidden
-from tidegate.domain.windows.checks import (
-    DURATION_MAX,
-    DURATION_MIN,
-    EXCEPT_DATES_MAX,
-    REPOSITORIES_MAX,
-    WINDOW_CHANNELS_MAX,
-)
-from tidegate.domain.windows.facts import WindowKind, WindowSpec
-from tidegate.domain.windows.refusals import MalformedWindow, WindowExists, WindowNotFound
-from tidegate.domain.windows.rows import WINDOWS, Window, window_key
-from tidegate.domain.windows.rules import RULE_BYTES_MAX
+from tidegate.domain.windows import checks, facts, refusals, rows, rules
 from tidegate.errors import StaleVersion
-from tidegate.web.inputs import Input, Nothing, Paging
-from tidegate.web.paging import Cursors
-from tidegate.web.routing import Request, Response, Route, requires_somewhere, requires_step
-from tidegate.web.shapes import Listed, Written
+from tidegate.web import inputs, paging, routing, shapes
 
 WindowId = Annotated[str, Meta(min_length=1, max_length=63)]
-Channels = Annotated[tuple[ScopeName, ...], Meta(max_length=WINDOW_CHANNELS_MAX)]
+Channels = Annotated[tuple[releases.ScopeName, ...], Meta(max_length=checks.WINDOW_CHANNELS_MAX)]
 Repositories = Annotated[
-    tuple[Annotated[str, Meta(max_length=63)], ...], Meta(max_length=REPOSITORIES_MAX)
+    tuple[Annotated[str, Meta(max_length=63)], ...], Meta(max_length=checks.REPOSITORIES_MAX)
 ]
 Zone = Annotated[str, Meta(min_length=1, max_length=80)]
 Start = Annotated[str, Meta(max_length=32)]
-RuleText = Annotated[str, Meta(max_length=RULE_BYTES_MAX)]
-Duration = Annotated[int, Meta(ge=DURATION_MIN, le=DURATION_MAX)]
+RuleText = Annotated[str, Meta(max_length=rules.RULE_BYTES_MAX)]
+Duration = Annotated[int, Meta(ge=checks.DURATION_MIN, le=checks.DURATION_MAX)]
 Dates = Annotated[
-    tuple[Annotated[str, Meta(max_length=10)], ...], Meta(max_length=EXCEPT_DATES_MAX)
+    tuple[Annotated[str, Meta(max_length=10)], ...], Meta(max_length=checks.EXCEPT_DATES_MAX)
 ]
 
 
-class WindowPath(Input, frozen=True):
+class WindowPath(inputs.Input, frozen=True):
     window_id: WindowId
 
 
-class WindowGiven(Input, frozen=True, kw_only=True):
+class WindowGiven(inputs.Input, frozen=True, kw_only=True):
     """A window without a reason: what is checked before it is written."""
 
     window_id: WindowId
-    kind: WindowKind
+    kind: facts.WindowKind
     start: Start
     duration_seconds: Duration
     rule: RuleText = ""
     except_dates: Dates = ()
     channels: Channels = ()
     repositories: Repositories = ()
-    hosts: SelectorText = "*"
+    hosts: route_channels.SelectorText = "*"
     zone: Zone = "UTC"
     zone_default: Zone | None = None
 
@@ -73,90 +54,101 @@ class WindowGiven(Input, frozen=True, kw_only=True):
 class NewWindow(WindowGiven, frozen=True, kw_only=True):
     """None named: all channels, all repositories, all hosts. Without a rule it occurs once."""
 
-    reason: Reason
+    reason: route_channels.Reason
 
 
-class WindowChange(Input, frozen=True, kw_only=True):
+class WindowChange(inputs.Input, frozen=True, kw_only=True):
     """What is left out stays."""
 
-    reason: Reason
-    kind: WindowKind | UnsetType = UNSET
+    reason: route_channels.Reason
+    kind: facts.WindowKind | UnsetType = UNSET
     start: Start | UnsetType = UNSET
     duration_seconds: Duration | UnsetType = UNSET
     rule: RuleText | UnsetType = UNSET
     except_dates: Dates | UnsetType = UNSET
     channels: Channels | UnsetType = UNSET
     repositories: Repositories | UnsetType = UNSET
-    hosts: SelectorText | UnsetType = UNSET
+    hosts: route_channels.SelectorText | UnsetType = UNSET
     zone: Zone | UnsetType = UNSET
     zone_default: Zone | UnsetType | None = UNSET
 
 
-class AheadQuery(Input, frozen=True, kw_only=True):
+class AheadQuery(inputs.Input, frozen=True, kw_only=True):
     host_id: Annotated[str, Meta(max_length=128)] | None = None
-    count: Annotated[int, Meta(ge=1, le=OCCURRENCES_MAX)] = 5
+    count: Annotated[int, Meta(ge=1, le=operation_windows.OCCURRENCES_MAX)] = 5
 
 
-class WindowShown(Window, frozen=True, kw_only=True):
+class WindowShown(rows.Window, frozen=True, kw_only=True):
     version: int
 
 
 class Occurrences(Struct, frozen=True, kw_only=True):
     """What comes next, first to last; none: it does not occur within 400 days."""
 
-    occurrences: tuple[Occurrence, ...]
+    occurrences: tuple[operation_windows.Occurrence, ...]
 
 
 def list_all(
-    request: Request[Nothing, Paging, Nothing], reads: Reads, cursors: Cursors
-) -> Response:
+    request: routing.Request[inputs.Nothing, inputs.Paging, inputs.Nothing],
+    reads: Reads,
+    cursors: paging.Cursors,
+) -> routing.Response:
     """The maintenance windows."""
-    found = reads.range(WINDOWS, after=cursors.after(request), limit=request.query.limit)
+    found = reads.range(rows.WINDOWS, after=cursors.after(request), limit=request.query.limit)
     last = found[-1].id if len(found) == request.query.limit else None
     seen = [_shown(item) for item in found if _may_see(request.principal, item.row)]
-    return Response(cursors.list_page(request, seen, last))
+    return routing.Response(cursors.list_page(request, seen, last))
 
 
-def show(request: Request[WindowPath, Nothing, Nothing], reads: Reads) -> Response:
+def show(
+    request: routing.Request[WindowPath, inputs.Nothing, inputs.Nothing], reads: Reads
+) -> routing.Response:
     """One maintenance window."""
     found = _demand(request.principal, reads, request.path.window_id)
-    return Response(_shown(found), version=found.version)
+    return routing.Response(_shown(found), version=found.version)
 
 
 def show_next(
-    request: Request[WindowPath, AheadQuery, Nothing], reads: Reads, windows: WindowOperations
-) -> Response:
+    request: routing.Request[WindowPath, AheadQuery, inputs.Nothing],
+    reads: Reads,
+    windows: operation_windows.WindowOperations,
+) -> routing.Response:
     """When the window lasts next, in its zone or in that of a host."""
     window_id, query = request.path.window_id, request.query
     _demand(request.principal, reads, window_id)
-    return Response(
+    return routing.Response(
         Occurrences(occurrences=windows.list_next(window_id, query.count, query.host_id))
     )
 
 
 def check(
-    request: Request[Nothing, AheadQuery, WindowGiven], windows: WindowOperations
-) -> Response:
+    request: routing.Request[inputs.Nothing, AheadQuery, WindowGiven],
+    windows: operation_windows.WindowOperations,
+) -> routing.Response:
     """When a window would last, without writing it."""
-    spec = WindowSpec(**asdict(request.body))
-    return Response(Occurrences(occurrences=windows.check(spec, request.query.count)))
+    spec = facts.WindowSpec(**structs.asdict(request.body))
+    return routing.Response(Occurrences(occurrences=windows.check(spec, request.query.count)))
 
 
 def create(
-    request: Request[Nothing, Nothing, NewWindow], windows: WindowOperations, reads: Reads
-) -> Response:
+    request: routing.Request[inputs.Nothing, inputs.Nothing, NewWindow],
+    windows: operation_windows.WindowOperations,
+    reads: Reads,
+) -> routing.Response:
     """Allow orders only at some times, or deny them."""
-    members = asdict(request.body)
+    members = structs.asdict(request.body)
     reason = members.pop("reason")
-    position = windows.create(request.caller, WindowSpec(**members), reason)
+    position = windows.create(request.caller, facts.WindowSpec(**members), reason)
     return _written(reads, request.body.window_id, position)
 
 
 def edit(
-    request: Request[WindowPath, Nothing, WindowChange], windows: WindowOperations, reads: Reads
-) -> Response:
+    request: routing.Request[WindowPath, inputs.Nothing, WindowChange],
+    windows: operation_windows.WindowOperations,
+    reads: Reads,
+) -> routing.Response:
     """Change some members of a window."""
-    given: dict[str, Any] = asdict(request.body)
+    given: dict[str, Any] = structs.asdict(request.body)
     reason = given.pop("reason")
     changes = {name: value for name, value in given.items() if value is not UNSET}
     position = windows.edit(request.caller, request.path.window_id, changes, reason)
@@ -164,98 +156,118 @@ def edit(
 
 
 def delete(
-    request: Request[WindowPath, Nothing, ReasonBody], windows: WindowOperations
-) -> Response:
+    request: routing.Request[WindowPath, inputs.Nothing, route_channels.ReasonBody],
+    windows: operation_windows.WindowOperations,
+) -> routing.Response:
     """Remove a window."""
     position = windows.delete(request.caller, request.path.window_id, request.body.reason)
-    return Response(Written(position), position=position)
+    return routing.Response(shapes.Written(position), position=position)
 
 
-def _written(reads: Reads, window_id: str, position: int) -> Response:
-    found = reads.demand(window_key(window_id), Window, WindowNotFound(window_id))
-    return Response(_shown(found), version=found.version, position=position or found.version)
-
-
-def _shown(found: Found[Window]) -> WindowShown:
-    return WindowShown(**asdict(found.row), version=found.version)
-
-
-def _demand(principal: Principal, reads: Reads, window_id: str) -> Found[Window]:
-    found = reads.demand(window_key(window_id), Window, WindowNotFound(window_id))
-    if not _may_see(principal, found.row):
-        raise WindowNotFound(window_id)
-    return found
-
-
-def _may_see(principal: Principal, row: Window) -> bool:
-    """One of all channels concerns everybody."""
-    return not row.channels or any(
-        principal.may(Verb.READ, scope) for scope in list_scopes(row.channels)
+def _written(reads: Reads, window_id: str, position: int) -> routing.Response:
+    found = reads.demand(
+        rows.window_key(window_id), rows.Window, refusals.WindowNotFound(window_id)
+    )
+    return routing.Response(
+        _shown(found), version=found.version, position=position or found.version
     )
 
 
-def _of_new(request: Request[Nothing, Nothing, NewWindow]) -> str:
+def _shown(found: Found[rows.Window]) -> WindowShown:
+    return WindowShown(**structs.asdict(found.row), version=found.version)
+
+
+def _demand(principal: principals.Principal, reads: Reads, window_id: str) -> Found[rows.Window]:
+    found = reads.demand(
+        rows.window_key(window_id), rows.Window, refusals.WindowNotFound(window_id)
+    )
+    if not _may_see(principal, found.row):
+        raise refusals.WindowNotFound(window_id)
+    return found
+
+
+def _may_see(principal: principals.Principal, row: rows.Window) -> bool:
+    """One of all channels concerns everybody."""
+    return not row.channels or any(
+        principal.may(roles.Verb.READ, scope) for scope in freezes.list_scopes(row.channels)
+    )
+
+
+def _of_new(request: routing.Request[inputs.Nothing, inputs.Nothing, NewWindow]) -> str:
     """The first of its scopes; the operation asks for all of them."""
-    return list_scopes(request.body.channels)[0]
+    return freezes.list_scopes(request.body.channels)[0]
 
 
 ROUTES = (
-    Route("GET", "/v1/windows", list_all, requires_somewhere(Verb.READ), Listed[WindowShown]),
-    Route(
+    routing.Route(
+        "GET",
+        "/v1/windows",
+        list_all,
+        routing.requires_somewhere(roles.Verb.READ),
+        shapes.Listed[WindowShown],
+    ),
+    routing.Route(
         "POST",
         "/v1/windows",
         create,
-        requires_step(CREATE_WINDOW, _of_new),
+        routing.requires_step(steps.CREATE_WINDOW, _of_new),
         WindowShown,
         status=201,
-        requests=RequestShown,
-        errors=(ChannelNotFound, MalformedWindow, WindowExists, BreakGlassForbidden),
-    ),
-    Route(
-        "POST",
-        "/v1/windows/check",
-        check,
-        requires_somewhere(Verb.READ),
-        Occurrences,
-        errors=(MalformedWindow,),
-    ),
-    Route(
-        "GET",
-        "/v1/windows/{window_id}",
-        show,
-        requires_somewhere(Verb.READ),
-        WindowShown,
-        errors=(WindowNotFound,),
-    ),
-    Route(
-        "GET",
-        "/v1/windows/{window_id}/next",
-        show_next,
-        requires_somewhere(Verb.READ),
-        Occurrences,
-        errors=(WindowNotFound, HostNotFound),
-    ),
-    Route(
-        "PATCH",
-        "/v1/windows/{window_id}",
-        edit,
-        requires_step(EDIT_WINDOW, None),  # the operation asks on each of its channels
-        WindowShown,
-        guard=EDIT_WINDOW.version,
-        requests=RequestShown,
+        requests=protection.RequestShown,
         errors=(
-            *(ChannelNotFound, MalformedWindow, WindowNotFound, StaleVersion),
+            ChannelNotFound,
+            refusals.MalformedWindow,
+            refusals.WindowExists,
             BreakGlassForbidden,
         ),
     ),
-    Route(
+    routing.Route(
+        "POST",
+        "/v1/windows/check",
+        check,
+        routing.requires_somewhere(roles.Verb.READ),
+        Occurrences,
+        errors=(refusals.MalformedWindow,),
+    ),
+    routing.Route(
+        "GET",
+        "/v1/windows/{window_id}",
+        show,
+        routing.requires_somewhere(roles.Verb.READ),
+        WindowShown,
+        errors=(refusals.WindowNotFound,),
+    ),
+    routing.Route(
+        "GET",
+        "/v1/windows/{window_id}/next",
+        show_next,
+        routing.requires_somewhere(roles.Verb.READ),
+        Occurrences,
+        errors=(refusals.WindowNotFound, HostNotFound),
+    ),
+    routing.Route(
+        "PATCH",
+        "/v1/windows/{window_id}",
+        edit,
+        routing.requires_step(
+            steps.EDIT_WINDOW, None
+        ),  # the operation asks on each of its channels
+        WindowShown,
+        guard=steps.EDIT_WINDOW.version,
+        requests=protection.RequestShown,
+        errors=(
+            *(ChannelNotFound, refusals.MalformedWindow, refusals.WindowNotFound, StaleVersion),
+            BreakGlassForbidden,
+        ),
+    ),
+    routing.Route(
         "POST",
         "/v1/windows/{window_id}/delete",
         delete,
-        requires_step(DELETE_WINDOW, None),
-        Written,
-        guard=DELETE_WINDOW.version,
-        requests=RequestShown,
-        errors=(WindowNotFound, StaleVersion, BreakGlassForbidden),
+        routing.requires_step(steps.DELETE_WINDOW, None),
+        shapes.Written,
+        guard=steps.DELETE_WINDOW.version,
+        requests=protection.RequestShown,
+        errors=(refusals.WindowNotFound, StaleVersion, BreakGlassForbidden),
     ),
 )

@@ -28,10 +28,7 @@ from shutil import rmtree
 from typing import Any, Final
 
 from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.domain.content.entries import File, link_to
-from tidegate.domain.content.manifests import FILES_MAX, FileManifest
-from tidegate.domain.content.paths import check_file_path
-from tidegate.domain.content.refusals import InvalidFilePath, InvalidLink
+from tidegate.domain.content import entries, manifests, paths, refusals
 from tidegate.errors import Invalid, TooLarge
 
 MARK: Final = ".tidegate.json"
@@ -41,7 +38,7 @@ STAGED: Final = ".tidegate-pull-"  # what a pull writes before it has all of it
 _STAGE: Final = re.compile(re.escape(STAGED) + r"[a-z0-9_]{8}")  # as ``tempfile`` names it
 PIECE_BYTES: Final = 256 * 1024
 
-Files = dict[str, File]  # by path, as the server spells it; their bytes lie in a directory
+Files = dict[str, entries.File]  # by path, as the server spells it; their bytes lie in a directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +62,17 @@ class Reference:
     executable: bool = False
 
 
-def manifest_of(files: Files, references: Iterable[Reference] = ()) -> FileManifest:
+def manifest_of(files: Files, references: Iterable[Reference] = ()) -> manifests.FileManifest:
     """The files as the server names them; another address of a reference is another manifest.
 
     Raises:
         Invalid, TooLarge: they cannot be the files of a revision.
     """
     linked = (
-        File(item.path, item.sha256, item.bytes, item.uri, item.executable) for item in references
+        entries.File(item.path, item.sha256, item.bytes, item.uri, item.executable)
+        for item in references
     )
-    return FileManifest((*files.values(), *linked))
+    return manifests.FileManifest((*files.values(), *linked))
 
 
 def read(directory: Path) -> Files:
@@ -91,30 +89,30 @@ def read(directory: Path) -> Files:
     for path in _below(directory):
         named = path.relative_to(directory).as_posix()
         try:
-            check_file_path(named)
+            paths.check_file_path(named)
             files[named] = _entry(named, path)
-        except (InvalidFilePath, InvalidLink) as error:
+        except (refusals.InvalidFilePath, refusals.InvalidLink) as error:
             raise CommandExit(ExitCode.USAGE, error.detail, f"ls -lb {directory}") from None
         except OSError as error:
             raise CommandExit(
                 ExitCode.USAGE, f"{named} cannot be read: {error.strerror}", f"ls -l {path}"
             ) from None
-        if len(files) > FILES_MAX:
+        if len(files) > manifests.FILES_MAX:
             raise CommandExit(
                 ExitCode.REFUSED,
-                f"{directory} holds more than {FILES_MAX} files",
+                f"{directory} holds more than {manifests.FILES_MAX} files",
                 "tidegate rev push --help",
             )
     return files
 
 
-def _entry(named: str, path: Path) -> File:
+def _entry(named: str, path: Path) -> entries.File:
     if path.is_symlink():
-        return link_to(named, os.readlink(path))
+        return entries.link_to(named, os.readlink(path))
     with path.open("rb") as file:
         hashed = file_digest(file, "sha256").hexdigest()
         found = os.fstat(file.fileno())
-    return File(named, hashed, found.st_size, executable=bool(found.st_mode & stat.S_IXUSR))
+    return entries.File(named, hashed, found.st_size, executable=bool(found.st_mode & stat.S_IXUSR))
 
 
 def reference_from_json(item: Any) -> Reference:
@@ -280,7 +278,9 @@ def _lock(stage: Path) -> int | None:
     return opened
 
 
-def stage_file(stage: Path, named: str, pieces: Iterable[bytes], *, executable: bool) -> File:
+def stage_file(
+    stage: Path, named: str, pieces: Iterable[bytes], *, executable: bool
+) -> entries.File:
     """Write a file of a pull into its staging directory. Raises: CommandExit, OSError."""
     check_path(named)
     place = stage / named
@@ -294,7 +294,7 @@ def stage_file(stage: Path, named: str, pieces: Iterable[bytes], *, executable: 
     umask = os.umask(0)
     os.umask(umask)
     place.chmod((0o777 if executable else 0o666) & ~umask)
-    return File(named, hashed.hexdigest(), size, executable=executable)
+    return entries.File(named, hashed.hexdigest(), size, executable=executable)
 
 
 def write(
@@ -354,8 +354,8 @@ def _make_parents(place: Path, root: Path) -> None:
 def check_path(path: str) -> None:
     """Raises: Stop: a server does not say where outside the directory we write."""
     try:
-        check_file_path(path)
-    except InvalidFilePath as error:
+        paths.check_file_path(path)
+    except refusals.InvalidFilePath as error:
         raise CommandExit(
             ExitCode.REFUSED, f"the server sent an invalid file: {error.detail}", "tidegate doctor"
         ) from None

@@ -6,45 +6,24 @@ from typing import Any
 
 import click
 
-from tidegate.cli.completion import names
-from tidegate.cli.context import CommandContext, NounGroup, watch_option, with_context
-from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.cli.output import Cell, column, dig, note, person_column, state_column, time_column
-from tidegate.cli.paths import at
-from tidegate.cli.revisions import files as file_verbs
-from tidegate.cli.revisions import review
-from tidegate.cli.revisions.documents import COLUMNS, revision_fields
-from tidegate.cli.revisions.files import (
-    Given,
-    Programs,
-    quiet_option,
-    read_checkout,
-    reference_options,
-)
-from tidegate.cli.revisions.names import (
-    PUBLISHED,
-    REPOSITORY_DEFAULT,
-    REVISIONS,
-    full_name,
-    split_name,
-)
-from tidegate.cli.times import api_as_of
+from tidegate.cli import completion, context as cli_context, exit_codes, output, paths, times
+from tidegate.cli.revisions import documents, files as file_verbs, names as revision_names, review
 
 STRATEGIES = ("three-way", "copy-merge", "force-delete-replace", "fast-forward")
 LIFECYCLES = ("Draft", "Proposed", "Published", "DeletionProposed")
 HISTORY = (
-    column("POSITION", "position"),
-    time_column("TIME", "at"),
-    column("WHAT", "action"),
-    state_column("LIFECYCLE", "lifecycle"),
-    column("REVISION", "revision"),
-    person_column("BY", "by", name="byName"),
-    column("WHY", "reason"),
+    output.column("POSITION", "position"),
+    output.time_column("TIME", "at"),
+    output.column("WHAT", "action"),
+    output.state_column("LIFECYCLE", "lifecycle"),
+    output.column("REVISION", "revision"),
+    output.person_column("BY", "by", name="byName"),
+    output.column("WHY", "reason"),
 )
-REPOSITORIES = names("/v1/repositories", "name")
+REPOSITORIES = completion.names("/v1/repositories", "name")
 
 
-@click.group(cls=NounGroup)
+@click.group(cls=cli_context.NounGroup)
 def rev() -> None:
     """Package revisions. NAME is repository.package.workspace; web.v1 means default.web.v1."""
 
@@ -60,25 +39,25 @@ def rev() -> None:
 @click.option(
     "--repo",
     "repository",
-    default=REPOSITORY_DEFAULT,
+    default=revision_names.REPOSITORY_DEFAULT,
     show_default=True,
     shell_complete=REPOSITORIES,
     help="Where it lives.",
 )
 @click.option("--from", "directory", type=click.Path(), help="Its first files.")
-@reference_options
+@file_verbs.reference_options
 @click.option("--description", default="", help="What the package is.")
 @click.option("--gate", "gates", multiple=True, help="A condition that it needs before review.")
-@quiet_option
-@with_context
+@file_verbs.quiet_option
+@cli_context.with_context
 def init(
-    context: CommandContext,
+    context: cli_context.CommandContext,
     package: str,
     workspace: str,
     repository: str,
     directory: str | None,
-    given: Given,
-    programs: Programs,
+    given: file_verbs.Given,
+    programs: file_verbs.Programs,
     description: str,
     gates: tuple[str, ...],
     quiet: bool,
@@ -91,11 +70,11 @@ def init(
         from tidegate.cli.revisions.transfer import send_files
 
         place = Path(directory)
-        files, references = read_checkout(place, given, programs)
+        files, references = file_verbs.read_checkout(place, given, programs)
         sent = send_files(context, repository, place, files, references, quiet=quiet)
     elif given or programs:
-        raise CommandExit(
-            ExitCode.USAGE,
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.USAGE,
             "--reference and --executable go with --from: they join the files of a directory",
             "tidegate rev create --help",
         )
@@ -106,36 +85,42 @@ def init(
 
 
 @rev.command("clone")
-@click.argument("source", shell_complete=PUBLISHED)
+@click.argument("source", shell_complete=revision_names.PUBLISHED)
 @click.argument("package")
 @click.option("--workspace", required=True, help="The draft's own name: v1.")
 @click.option(
-    "--repo", "repository", default=REPOSITORY_DEFAULT, show_default=True, help="Where it lives."
+    "--repo",
+    "repository",
+    default=revision_names.REPOSITORY_DEFAULT,
+    show_default=True,
+    help="Where it lives.",
 )
-@with_context
+@cli_context.with_context
 def clone(
-    context: CommandContext, source: str, package: str, workspace: str, repository: str
+    context: cli_context.CommandContext, source: str, package: str, workspace: str, repository: str
 ) -> None:
     """Draft PACKAGE from SOURCE, a published revision of another package."""
-    task = {"type": "clone", "upstream": full_name(source)}
+    task = {"type": "clone", "upstream": revision_names.full_name(source)}
     create_draft(context, repository, package, workspace, task)
 
 
 @rev.command("copy")
-@click.argument("source", shell_complete=PUBLISHED)
+@click.argument("source", shell_complete=revision_names.PUBLISHED)
 @click.option("--workspace", required=True, help="The draft's own name: v2.")
-@with_context
-def copy(context: CommandContext, source: str, workspace: str) -> None:
+@cli_context.with_context
+def copy(context: cli_context.CommandContext, source: str, workspace: str) -> None:
     """Draft the next revision of a package from SOURCE, a published one of it."""
-    repository, package, _ = split_name(source)
-    task = {"type": "edit", "source": full_name(source)}
+    repository, package, _ = revision_names.split_name(source)
+    task = {"type": "edit", "source": revision_names.full_name(source)}
     create_draft(context, repository, package, workspace, task)
 
 
 @rev.command("upgrade")
-@click.argument("name", shell_complete=PUBLISHED)
+@click.argument("name", shell_complete=revision_names.PUBLISHED)
 @click.option("--workspace", required=True, help="The draft's own name: v3.")
-@click.option("--to", "upstream", shell_complete=PUBLISHED, help="Else: the newest upstream.")
+@click.option(
+    "--to", "upstream", shell_complete=revision_names.PUBLISHED, help="Else: the newest upstream."
+)
 @click.option(
     "--strategy",
     type=click.Choice(STRATEGIES),
@@ -143,37 +128,41 @@ def copy(context: CommandContext, source: str, workspace: str) -> None:
     show_default=True,
     help="What happens to files that both sides changed.",
 )
-@with_context
+@cli_context.with_context
 def upgrade(
-    context: CommandContext, name: str, workspace: str, upstream: str | None, strategy: str
+    context: cli_context.CommandContext,
+    name: str,
+    workspace: str,
+    upstream: str | None,
+    strategy: str,
 ) -> None:
     """Draft a revision that brings NAME from its upstream to a newer one."""
-    found = context.get(at("revisions", full_name(name)))
-    old = dig(found, "status", "upstream", "name")
+    found = context.get(paths.at("revisions", revision_names.full_name(name)))
+    old = output.dig(found, "status", "upstream", "name")
     if old is None:
-        raise CommandExit(
-            ExitCode.REFUSED,
-            f"{full_name(name)} descends from nothing",
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.REFUSED,
+            f"{revision_names.full_name(name)} descends from nothing",
             "tidegate rev clone --help",
         )
-    repository, package, _ = split_name(name)
+    repository, package, _ = revision_names.split_name(name)
     task = {
         "type": "upgrade",
         "oldUpstream": old,
-        "newUpstream": full_name(upstream) if upstream else _newest(context, old),
-        "localPackageRevision": full_name(name),
+        "newUpstream": revision_names.full_name(upstream) if upstream else _newest(context, old),
+        "localPackageRevision": revision_names.full_name(name),
         "strategy": strategy,
     }
     create_draft(context, repository, package, workspace, task)
 
 
-def _newest(context: CommandContext, upstream: str) -> str:
-    repository, package, _ = split_name(upstream)
-    found = context.get(at("packages", repository, *package.split("/")))
-    newest = str(dig(found, "latest", "name") or upstream)
+def _newest(context: cli_context.CommandContext, upstream: str) -> str:
+    repository, package, _ = revision_names.split_name(upstream)
+    found = context.get(paths.at("packages", repository, *package.split("/")))
+    newest = str(output.dig(found, "latest", "name") or upstream)
     if newest == upstream:
-        raise CommandExit(
-            ExitCode.REFUSED,
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.REFUSED,
             f"{upstream} is the newest revision of its package: nothing to upgrade to",
             f"tidegate rev show {upstream}",
         )
@@ -181,7 +170,12 @@ def _newest(context: CommandContext, upstream: str) -> str:
 
 
 def create_draft(
-    context: CommandContext, repository: str, package: str, workspace: str, task: Any, **more: Any
+    context: cli_context.CommandContext,
+    repository: str,
+    package: str,
+    workspace: str,
+    task: Any,
+    **more: Any,
 ) -> None:
     body = {
         "repository": repository,
@@ -190,7 +184,7 @@ def create_draft(
         "tasks": [task],
         **{name: value for name, value in more.items() if value},
     }
-    answer = context.client.write("POST", at("revisions"), body)
+    answer = context.client.write("POST", paths.at("revisions"), body)
     name = answer.json()["metadata"]["name"]
     following = f"propose {name}" if more.get("files") else f"push {name} DIRECTORY"
     context.done(answer, f"{name} is drafted; next: tidegate rev {following}")
@@ -205,10 +199,10 @@ def create_draft(
 @click.option("--lifecycle", type=click.Choice(LIFECYCLES), help="Only those in this state.")
 @click.option("--author", metavar="USER", help="Only those that this user drafted; me: yours.")
 @click.option("--owner", metavar="KIND/ID", help="Only those that name this owner.")
-@watch_option
-@with_context
+@cli_context.watch_option
+@cli_context.with_context
 def list_all(
-    context: CommandContext,
+    context: cli_context.CommandContext,
     repository: str | None,
     package: str | None,
     lifecycle: str | None,
@@ -225,30 +219,30 @@ def list_all(
         "owner": owner,
     }
     context.shown(
-        lambda: list(context.client.items(at("revisions"), query)),
-        COLUMNS,
+        lambda: list(context.client.items(paths.at("revisions"), query)),
+        documents.COLUMNS,
         watch=watch,
         empty="no revision; try: tidegate rev create web --workspace v1",
     )
 
 
 @rev.command("show")
-@click.argument("name", shell_complete=REVISIONS)
+@click.argument("name", shell_complete=revision_names.REVISIONS)
 @click.option("--as-of", metavar="POSITION|TIME", help="As it was then: a log position or a time.")
-@watch_option
-@with_context
-def show(context: CommandContext, name: str, as_of: str | None, watch: bool) -> None:
+@cli_context.watch_option
+@cli_context.with_context
+def show(context: cli_context.CommandContext, name: str, as_of: str | None, watch: bool) -> None:
     """Show the revision NAME."""
-    path = at("revisions", full_name(name))
+    path = paths.at("revisions", revision_names.full_name(name))
 
-    def fields(found: Any) -> list[tuple[str, Cell]]:
+    def fields(found: Any) -> list[tuple[str, output.Cell]]:
         try:
             people = context.get(f"{path}/people")["items"]
-        except CommandExit:  # it is deleted by now: a card with ids is better than none
+        except exit_codes.CommandExit:  # it is deleted by now: a card with ids is better than none
             people = []
-        return revision_fields(found, {item["user_id"]: item["name"] for item in people})
+        return documents.revision_fields(found, {item["user_id"]: item["name"] for item in people})
 
-    context.told(lambda: context.get(path, as_of=api_as_of(as_of)), fields, watch=watch)
+    context.told(lambda: context.get(path, as_of=times.api_as_of(as_of)), fields, watch=watch)
 
 
 for verb in file_verbs.VERBS:
@@ -256,26 +250,29 @@ for verb in file_verbs.VERBS:
 
 
 @rev.command("history")
-@click.argument("name", shell_complete=REVISIONS)
-@with_context
-def history(context: CommandContext, name: str) -> None:
+@click.argument("name", shell_complete=revision_names.REVISIONS)
+@cli_context.with_context
+def history(context: cli_context.CommandContext, name: str) -> None:
     """Who did what to NAME, when and why; also after it is deleted."""
-    context.list(context.client.items(at("revisions", full_name(name), "history")), HISTORY)
+    context.list(
+        context.client.items(paths.at("revisions", revision_names.full_name(name), "history")),
+        HISTORY,
+    )
 
 
 @rev.command("reap")
 @click.argument("kind")
 @click.argument("id")
-@with_context
-def reap(context: CommandContext, kind: str, id: str) -> None:
+@cli_context.with_context
+def reap(context: cli_context.CommandContext, kind: str, id: str) -> None:
     """Delete what is still Draft or Proposed in the name of an owner (KIND and ID) that is gone.
 
     Published revisions stay. What may not go, or moved meanwhile, is kept and named.
     """
-    answer = context.client.write("POST", at("revision-reaps"), {"kind": kind, "id": id})
+    answer = context.client.write("POST", paths.at("revision-reaps"), {"kind": kind, "id": id})
     found = answer.json()
     for name in found["kept"]:
-        note(f"{name} is kept; see: tidegate rev show {name}")
+        output.note(f"{name} is kept; see: tidegate rev show {name}")
     context.done(answer, f"{len(found['deleted'])} revisions of {kind} {id} are deleted")
 
 

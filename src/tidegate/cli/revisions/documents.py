@@ -5,65 +5,50 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tidegate.cli import exit_codes, output, paths, symbols
 from tidegate.cli.context import CommandContext
-from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.cli.output import (
-    Cell,
-    Column,
-    Item,
-    StateCell,
-    column,
-    dig,
-    person_column,
-    state_column,
-    text,
-    time_column,
-    when,
-)
-from tidegate.cli.paths import at
 from tidegate.cli.revisions.names import REPOSITORY_DEFAULT, full_name
-from tidegate.cli.symbols import size
 
 if TYPE_CHECKING:
     from tidegate.cli.client import ServerResponse
 
 
 COLUMNS = (
-    column("NAME", "metadata", "name"),
-    state_column("LIFECYCLE", "spec", "lifecycle"),
-    Column("REVISION", lambda item: number_of(item)),
-    Column("FILES", lambda item: files_of(item)),
-    person_column("BY", "status", "createdBy"),
-    time_column("CREATED", "metadata", "creationTimestamp"),
-    column("VERSION", "metadata", "resourceVersion"),
+    output.column("NAME", "metadata", "name"),
+    output.state_column("LIFECYCLE", "spec", "lifecycle"),
+    output.Column("REVISION", lambda item: number_of(item)),
+    output.Column("FILES", lambda item: files_of(item)),
+    output.person_column("BY", "status", "createdBy"),
+    output.time_column("CREATED", "metadata", "creationTimestamp"),
+    output.column("VERSION", "metadata", "resourceVersion"),
 )
 
 
-def number_of(item: Item) -> str:
-    number = dig(item, "spec", "revision") or 0
-    latest = " (latest)" if dig(item, "status", "latest") else ""
+def number_of(item: output.Item) -> str:
+    number = output.dig(item, "spec", "revision") or 0
+    latest = " (latest)" if output.dig(item, "status", "latest") else ""
     return f"{number}{latest}" if number else "–"
 
 
-def files_of(item: Item) -> str:
-    content = dig(item, "status", "content") or {}
-    shown = f"{content.get('file_count', 0)} ({size(content.get('total_bytes', 0))})"
+def files_of(item: output.Item) -> str:
+    content = output.dig(item, "status", "content") or {}
+    shown = f"{content.get('file_count', 0)} ({symbols.size(content.get('total_bytes', 0))})"
     references = content.get("references", 0)
     return f"{shown}, {references} by reference" if references else shown
 
 
-def release_of(item: Item) -> str:
+def release_of(item: output.Item) -> str:
     """How channels name a published revision."""
-    number = dig(item, "spec", "revision")
+    number = output.dig(item, "spec", "revision")
     if not number:
         return "–"
-    repository = str(dig(item, "spec", "repository"))
-    path = str(dig(item, "spec", "packageName")).replace("/", ".")
+    repository = str(output.dig(item, "spec", "repository"))
+    path = str(output.dig(item, "spec", "packageName")).replace("/", ".")
     prefix = "" if repository == REPOSITORY_DEFAULT else f"{repository}."
     return f"{prefix}{path}.{number}"
 
 
-def revision_fields(found: Any, names: Mapping[str, str | None]) -> list[tuple[str, Cell]]:
+def revision_fields(found: Any, names: Mapping[str, str | None]) -> list[tuple[str, output.Cell]]:
     """``names`` of users by id; one that it does not have is shown by the id."""
     spec, status = found["spec"], found["status"]
 
@@ -73,51 +58,53 @@ def revision_fields(found: Any, names: Mapping[str, str | None]) -> list[tuple[s
     upstream = status.get("upstream") or {}
     met = {item["type"]: item["status"] for item in status.get("conditions") or []}
     return [
-        ("name", text(found["metadata"]["name"])),
-        ("lifecycle", StateCell(spec["lifecycle"])),
+        ("name", output.text(found["metadata"]["name"])),
+        ("lifecycle", output.StateCell(spec["lifecycle"])),
         ("revision", number_of(found)),
         ("release", release_of(found)),
-        ("digest", text(dig(status, "content", "digest"))),
+        ("digest", output.text(output.dig(status, "content", "digest"))),
         ("files", files_of(found)),
-        ("made by", text([task.get("type") for task in spec["tasks"]])),
-        ("descends from", text(upstream.get("name"))),
+        ("made by", output.text([task.get("type") for task in spec["tasks"]])),
+        ("descends from", output.text(upstream.get("name"))),
         (
             "created",
             _by(called(status.get("createdBy")), found["metadata"].get("creationTimestamp")),
         ),
         ("proposed", _by(called(status.get("proposedBy")), status.get("proposedAt"))),
-        ("approved", text([called(who) for who in status.get("approvedBy") or ()])),
+        ("approved", output.text([called(who) for who in status.get("approvedBy") or ()])),
         ("published", _by(called(status.get("publishedBy")), status.get("publishedAt"))),
         ("self-approved", "yes" if status.get("selfApproved") else "–"),
         (
             "deletion proposed",
             _by(called(status.get("deletionProposedBy")), status.get("deletionProposedAt")),
         ),
-        ("terminating", when(found["metadata"].get("deletionTimestamp"))),
-        ("gates", text({gate: met.get(gate, "Unknown") for gate in spec["readinessGates"]})),
-        ("labels", text(found["metadata"].get("labels"))),
-        ("version", text(found["metadata"]["resourceVersion"])),
+        ("terminating", output.when(found["metadata"].get("deletionTimestamp"))),
+        ("gates", output.text({gate: met.get(gate, "Unknown") for gate in spec["readinessGates"]})),
+        ("labels", output.text(found["metadata"].get("labels"))),
+        ("version", output.text(found["metadata"]["resourceVersion"])),
     ]
 
 
 def _by(who: Any, at_time: Any) -> str:
-    return "–" if not who else f"{text(who)} at {when(at_time)}"
+    return "–" if not who else f"{output.text(who)} at {output.when(at_time)}"
 
 
 def take_step(
     context: CommandContext, name: str, verb: str, body: dict[str, Any], version: int | None
 ) -> ServerResponse:
     """A step of a revision's lifecycle, on the version that was given or that stands."""
-    path = at("revisions", full_name(name))
+    path = paths.at("revisions", full_name(name))
     etag = context.etag_of(path, version)
     return context.client.write("POST", f"{path}/{verb}", body, etag=etag)
 
 
 def content_digest(found: Any) -> str:
     """Raises: Stop: the answer is no revision."""
-    digest = dig(found, "status", "content", "digest")
+    digest = output.dig(found, "status", "content", "digest")
     if not isinstance(digest, str):
-        raise CommandExit(
-            ExitCode.UNAVAILABLE, "the server's answer is no revision", "tidegate --version"
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.UNAVAILABLE,
+            "the server's answer is no revision",
+            "tidegate --version",
         )
     return digest

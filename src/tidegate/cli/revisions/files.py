@@ -7,13 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tidegate.cli.context import CommandContext, VerbCommand, version_option, with_context
-from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.cli.output import Column, coloured, column, counted, dig, note, say, text
-from tidegate.cli.paths import at
-from tidegate.cli.revisions.documents import content_digest
-from tidegate.cli.revisions.names import REVISIONS, full_name, split_name
-from tidegate.cli.symbols import size
+from tidegate.cli import context as cli_context, exit_codes, output, paths, symbols
+from tidegate.cli.revisions import documents, names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,12 +19,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 Given = tuple[tuple[str, str, str, int], ...]  # --reference
 Programs = tuple[str, ...]  # --executable
 FILES = (
-    column("PATH", "path"),
-    Column("MODE", lambda item: _mode_of(item)),
-    Column("SIZE", lambda item: size(item["bytes"])),
-    column("SHA256", "sha256"),
-    column("REFERENCE", "uri"),
-    column("LINK TO", "link"),
+    output.column("PATH", "path"),
+    output.Column("MODE", lambda item: _mode_of(item)),
+    output.Column("SIZE", lambda item: symbols.size(item["bytes"])),
+    output.column("SHA256", "sha256"),
+    output.column("REFERENCE", "uri"),
+    output.column("LINK TO", "link"),
 )
 SIDES = (("-", "red", "before"), ("+", "green", "after"))
 
@@ -71,8 +66,8 @@ def read_checkout(
     references |= {item[0]: checkout.Reference(*item) for item in given}
     for path in programs:
         if path not in references:
-            raise CommandExit(
-                ExitCode.USAGE,
+            raise exit_codes.CommandExit(
+                exit_codes.ExitCode.USAGE,
                 f"--executable names {path}, which is no reference; a file is executable by its"
                 " own mode",
                 f"chmod +x {place / path}",
@@ -80,22 +75,26 @@ def read_checkout(
         references[path] = replace(references[path], executable=True)
     twice = sorted(files.keys() & references.keys())
     if twice:
-        raise CommandExit(
-            ExitCode.USAGE,
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.USAGE,
             f"{twice[0]} is a file in {place} and a reference; it is one of the two",
             f"rm {place / twice[0]}",
         )
     return files, tuple(references.values())
 
 
-@click.command("pull", cls=VerbCommand)
-@click.argument("name", shell_complete=REVISIONS)
+@click.command("pull", cls=cli_context.VerbCommand)
+@click.argument("name", shell_complete=names.REVISIONS)
 @click.argument("directory", type=click.Path(), required=False)
 @click.option("--discard", is_flag=True, help="Overwrite changes that were not pushed.")
 @quiet_option
-@with_context
+@cli_context.with_context
 def pull(
-    context: CommandContext, name: str, directory: str | None, discard: bool, quiet: bool
+    context: cli_context.CommandContext,
+    name: str,
+    directory: str | None,
+    discard: bool,
+    quiet: bool,
 ) -> None:
     """Write the files of NAME into DIRECTORY (else one of its name), checked by their digest.
 
@@ -106,19 +105,19 @@ def pull(
     from tidegate.cli.revisions import checkout
     from tidegate.cli.revisions.transfer import transfer_bar, unpack_archive
 
-    name = full_name(name)
+    name = names.full_name(name)
     place = Path(directory or name)
     checkout.check_free(place, name, discard=discard)
-    found = context.get(at("revisions", name))
+    found = context.get(paths.at("revisions", name))
     count, total = (
-        int(dig(found, "status", "content", member) or 0)
+        int(output.dig(found, "status", "content", member) or 0)
         for member in ("file_count", "total_bytes")
     )
     references: tuple[Reference, ...] = ()
-    if dig(found, "status", "content", "references"):
-        listed = context.get(at("revisions", name, "resources"))["files"]
+    if output.dig(found, "status", "content", "references"):
+        listed = context.get(paths.at("revisions", name, "resources"))["files"]
         references = tuple(checkout.reference_from_json(item) for item in listed if item.get("uri"))
-    archive = context.client.download(at("revisions", name, "archive"))
+    archive = context.client.download(paths.at("revisions", name, "archive"))
     try:
         with (
             checkout.staging(place) as stage,
@@ -128,28 +127,30 @@ def pull(
             checkout.write(place, stage, files, _mark(name, found), references)
     finally:
         archive.close()
-    written = size(sum(file.bytes for file in files.values()))
+    written = symbols.size(sum(file.bytes for file in files.values()))
     more = f", {len(references)} are references" if references else ""
-    context.done(found, f"{place} has {counted(len(files), 'file')} ({written}) of {name}{more}")
+    context.done(
+        found, f"{place} has {output.counted(len(files), 'file')} ({written}) of {name}{more}"
+    )
 
 
 def _mark(name: str, found: Any) -> CheckoutMark:
     from tidegate.cli.revisions.checkout import CheckoutMark
 
-    manifest = str(dig(found, "status", "content", "manifest") or "")
+    manifest = str(output.dig(found, "status", "content", "manifest") or "")
     version = int(found["metadata"]["resourceVersion"])
-    return CheckoutMark(name, version, content_digest(found), manifest)
+    return CheckoutMark(name, version, documents.content_digest(found), manifest)
 
 
-@click.command("push", cls=VerbCommand)
-@click.argument("name", shell_complete=REVISIONS)
+@click.command("push", cls=cli_context.VerbCommand)
+@click.argument("name", shell_complete=names.REVISIONS)
 @click.argument("directory", type=click.Path())
 @reference_options
-@version_option
+@cli_context.version_option
 @quiet_option
-@with_context
+@cli_context.with_context
 def push(
-    context: CommandContext,
+    context: cli_context.CommandContext,
     name: str,
     directory: str,
     given: Given,
@@ -167,37 +168,38 @@ def push(
     from tidegate.cli.revisions import checkout
     from tidegate.cli.revisions.transfer import send_files
 
-    name = full_name(name)
+    name = names.full_name(name)
     place = Path(directory)
     files, references = read_checkout(place, given, programs)
-    path = at("revisions", name)
+    path = paths.at("revisions", name)
     etag = f'"{version}"' if version is not None else _unchanged(context, name, place)
-    repository, _, _ = split_name(name)
+    repository, _, _ = names.split_name(name)
     sent = send_files(context, repository, place, files, references, quiet=quiet)
     answer = context.client.write("PUT", f"{path}/resources", {"files": sent}, etag=etag)
     found = answer.json()
     if checkout.read_mark(place) is not None:
         checkout.write_references(place, references)
         checkout.mark(place, _mark(name, found))
-    count = dig(found, "status", "content", "file_count")
+    count = output.dig(found, "status", "content", "file_count")
     more = f", {len(references)} by reference" if references else ""
     context.done(
-        found, f"{name} has {counted(count, 'file')}{more}; next: tidegate rev propose {name}"
+        found,
+        f"{name} has {output.counted(count, 'file')}{more}; next: tidegate rev propose {name}",
     )
 
 
-def _unchanged(context: CommandContext, name: str, place: Path) -> str | None:
+def _unchanged(context: cli_context.CommandContext, name: str, place: Path) -> str | None:
     """The version that stands, if its content is what was pulled here. Raises: Stop."""
     from tidegate.cli.revisions.checkout import read_mark
 
-    answer = context.client.get(at("revisions", name))
+    answer = context.client.get(paths.at("revisions", name))
     mark = read_mark(place)
     if mark is None or mark.name != name:
         return answer.etag
     stands = _mark(name, answer.json())
     if mark.manifest != stands.manifest:
-        raise CommandExit(
-            ExitCode.CONFLICT,
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.CONFLICT,
             f"another person pushed to {name} since it was pulled into {place}",
             f"tidegate rev pull {name} ANOTHER-DIRECTORY",
             f"tidegate rev history {name}",
@@ -205,56 +207,56 @@ def _unchanged(context: CommandContext, name: str, place: Path) -> str | None:
     return answer.etag
 
 
-@click.command("files", cls=VerbCommand)
-@click.argument("name", shell_complete=REVISIONS)
-@with_context
-def files(context: CommandContext, name: str) -> None:
+@click.command("files", cls=cli_context.VerbCommand)
+@click.argument("name", shell_complete=names.REVISIONS)
+@cli_context.with_context
+def files(context: cli_context.CommandContext, name: str) -> None:
     """The files of NAME: paths, modes, sizes, hashes, and where the bytes of a reference are."""
-    found = context.get(at("revisions", full_name(name), "resources"))
+    found = context.get(paths.at("revisions", names.full_name(name), "resources"))
     context.list(found["files"], FILES)
 
 
-@click.command("diff", cls=VerbCommand)
-@click.argument("name", shell_complete=REVISIONS)
-@click.argument("against", required=False, shell_complete=REVISIONS)
-@with_context
-def diff(context: CommandContext, name: str, against: str | None) -> None:
+@click.command("diff", cls=cli_context.VerbCommand)
+@click.argument("name", shell_complete=names.REVISIONS)
+@click.argument("against", required=False, shell_complete=names.REVISIONS)
+@cli_context.with_context
+def diff(context: cli_context.CommandContext, name: str, against: str | None) -> None:
     """How NAME differs from AGAINST; else from the package's latest published revision."""
-    other = full_name(against) if against else None
-    found = context.get(at("revisions", full_name(name), "diff"), against=other)
+    other = names.full_name(against) if against else None
+    found = context.get(paths.at("revisions", names.full_name(name), "diff"), against=other)
     if not context.is_for_people:
         context.card(found, [])
         return
     if not found["changes"]:
-        note(f"no difference to {text(found['old'])}")
+        output.note(f"no difference to {output.text(found['old'])}")
     for change in found["changes"]:
         for line in _patch_lines(change):
-            say(line)
+            output.say(line)
 
 
 def _patch_lines(change: Any) -> list[str]:
     colours = {"+": "green", "-": "red", "@": "cyan"}
     if change["patch"] is None:
-        before, after = (dig(change, side, "bytes") for side in ("before", "after"))
-        sizes = " → ".join(size(count) for count in (before, after) if count is not None)
-        summary = f"{change['what']}: {text(change['path'])} ({sizes})"
+        before, after = (output.dig(change, side, "bytes") for side in ("before", "after"))
+        sizes = " → ".join(symbols.size(count) for count in (before, after) if count is not None)
+        summary = f"{change['what']}: {output.text(change['path'])} ({sizes})"
         if change.get("too_different"):
             summary += ", too different to show line by line"
         return [summary, *_mode_lines(change), *_side_lines(change)]
     from tidegate.cli.symbols import clean
 
     return _mode_lines(change) + [
-        coloured(clean(line.replace("\t", "    ")), colours.get(line[:1], "default"))
+        output.coloured(clean(line.replace("\t", "    ")), colours.get(line[:1], "default"))
         for line in change["patch"].splitlines()
     ]
 
 
 def _mode_lines(change: Any) -> list[str]:
     """Whether hosts may run it, where that is new."""
-    before, after = (dig(change, side, "executable") is True for side in ("before", "after"))
+    before, after = (output.dig(change, side, "executable") is True for side in ("before", "after"))
     if change["after"] is None or before is after:
         return []
-    return [f"{text(change['path'])} is {'now' if after else 'no longer'} executable"]
+    return [f"{output.text(change['path'])} is {'now' if after else 'no longer'} executable"]
 
 
 def _side_lines(change: Any) -> list[str]:
@@ -263,7 +265,7 @@ def _side_lines(change: Any) -> list[str]:
     if not any(file.get("uri") or file.get("link") for _, _, file in sides):
         return []
     return [
-        coloured(f"{sign}{_place_of(file)} sha256:{text(file['sha256'])}", colour)
+        output.coloured(f"{sign}{_place_of(file)} sha256:{output.text(file['sha256'])}", colour)
         for sign, colour, file in sides
     ]
 
@@ -276,8 +278,8 @@ def _mode_of(file: Any) -> str:
 
 def _place_of(file: Any) -> str:
     if file.get("link"):
-        return f"link to {text(file['link'])}"
-    return f"by reference {text(file['uri'])}" if file.get("uri") else "kept here"
+        return f"link to {output.text(file['link'])}"
+    return f"by reference {output.text(file['uri'])}" if file.get("uri") else "kept here"
 
 
 VERBS = (pull, push, files, diff)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidegate.cli.completion import names
-from tidegate.cli.exit_codes import CommandExit, ExitCode
+from tidegate.cli import completion, exit_codes
 
 if TYPE_CHECKING:
     pass
@@ -14,23 +13,23 @@ if TYPE_CHECKING:
 REPOSITORY_DEFAULT = "default"
 
 
-REVISIONS = names("/v1/revisions", "metadata", "name")
+REVISIONS = completion.names("/v1/revisions", "metadata", "name")
 
 
-PUBLISHED = names("/v1/revisions", "metadata", "name", lifecycle="Published")
+PUBLISHED = completion.names("/v1/revisions", "metadata", "name", lifecycle="Published")
 
 
-DRAFTS = names("/v1/revisions", "metadata", "name", lifecycle="Draft")
+DRAFTS = completion.names("/v1/revisions", "metadata", "name", lifecycle="Draft")
 
 
-PROPOSED = names("/v1/revisions", "metadata", "name", lifecycle="Proposed")
+PROPOSED = completion.names("/v1/revisions", "metadata", "name", lifecycle="Proposed")
 
 
 def full_name(name: str) -> str:
     """A revision's whole name; ``web.v1`` is one of the repository ``default``. Raises: Stop."""
     if "." not in name:
-        raise CommandExit(
-            ExitCode.USAGE,
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.USAGE,
             f"a revision is named repository.package.workspace, such as default.web.v1 or, in"
             f" {REPOSITORY_DEFAULT}, web.v1; found {name!r}",
             "tidegate rev list",

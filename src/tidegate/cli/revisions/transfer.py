@@ -15,20 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
-from tidegate.cli.client import DownloadReader, FileBody, Progress
+from tidegate.cli import client, exit_codes, paths
 from tidegate.cli.context import CommandContext
-from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.cli.paths import at
-from tidegate.cli.revisions.checkout import (
-    PIECE_BYTES,
-    Files,
-    Reference,
-    check_path,
-    reference_to_json,
-    stage_file,
-)
-from tidegate.domain.content.entries import File, link_to
-from tidegate.domain.content.refusals import InvalidLink
+from tidegate.cli.revisions import checkout
+from tidegate.domain.content import entries, refusals
 
 BAR_BYTES_MIN = 512 * 1024  # below, a transfer is over before a bar is read
 INLINE_FILE_BYTES_MAX = 64 * 1024  # a larger file is sent raw
@@ -39,8 +29,8 @@ def send_files(
     context: CommandContext,
     repository: str,
     place: Path,
-    files: Files,
-    references: Iterable[Reference] = (),
+    files: checkout.Files,
+    references: Iterable[checkout.Reference] = (),
     *,
     quiet: bool = False,
 ) -> list[dict[str, Any]]:
@@ -64,16 +54,16 @@ def send_files(
             if file.link is not None:
                 sent.append({"path": path, "link": file.link})
             elif path in raw:
-                target = at("repositories", repository, "uploads", file.sha256)
-                body = FileBody(place / path, file.bytes, progress)
+                target = paths.at("repositories", repository, "uploads", file.sha256)
+                body = client.FileBody(place / path, file.bytes, progress)
                 found = context.client.write("PUT", target, body).json()
                 sent.append({"path": path, "upload": found["upload"], **marked})
             else:
                 sent.append({"path": path, **_inline(place, file), **marked})
-    return sent + [reference_to_json(item) for item in references]
+    return sent + [checkout.reference_to_json(item) for item in references]
 
 
-def _inline(place: Path, file: File) -> dict[str, Any]:
+def _inline(place: Path, file: entries.File) -> dict[str, Any]:
     """Text as it is, other bytes as base64; the hash is for the server to compare."""
     content = (place / file.path).read_bytes()
     try:
@@ -83,53 +73,59 @@ def _inline(place: Path, file: File) -> dict[str, Any]:
 
 
 def unpack_archive(
-    source: DownloadReader | IO[bytes], stage: Path, count: int, total: int
-) -> Files:
+    source: client.DownloadReader | IO[bytes], stage: Path, count: int, total: int
+) -> checkout.Files:
     """Write the files of a tar into a staging directory; nothing is extracted by what it says.
 
     ``count`` and ``total``: how many files and bytes there are. Raises: CommandExit.
     """
-    files: Files = {}
+    files: checkout.Files = {}
     size = 0
     try:
         opened = cast("IO[bytes]", source)
-        with tarfile.open(fileobj=opened, mode="r|", bufsize=PIECE_BYTES) as archive:
+        with tarfile.open(fileobj=opened, mode="r|", bufsize=checkout.PIECE_BYTES) as archive:
             for member in archive:
                 size += member.size
                 if member.issym() and len(files) < count:
-                    check_path(member.name)
-                    files[member.name] = link_to(member.name, member.linkname)
+                    checkout.check_path(member.name)
+                    files[member.name] = entries.link_to(member.name, member.linkname)
                     continue
                 if not member.isreg() or len(files) >= count or size > total:
                     raise _bad_archive(f"{member.name[:80]!r} is too much or no file")
                 content = archive.extractfile(member)
                 assert content is not None, "a regular file has content"
-                pieces = iter(lambda: content.read(PIECE_BYTES), b"")  # noqa: B023 - used at once
+                pieces = iter(lambda: content.read(checkout.PIECE_BYTES), b"")  # noqa: B023 - used at once
                 executable = bool(member.mode & stat.S_IXUSR)
-                files[member.name] = stage_file(stage, member.name, pieces, executable=executable)
+                files[member.name] = checkout.stage_file(
+                    stage, member.name, pieces, executable=executable
+                )
     except tarfile.TarError as error:
         raise _bad_archive(str(error)) from None
-    except InvalidLink as error:
+    except refusals.InvalidLink as error:
         raise _bad_archive(error.detail) from None
     except FileExistsError as error:
         raise _bad_archive(f"{error.filename} is there twice") from None
     except OSError as error:
-        raise CommandExit(
-            ExitCode.UNAVAILABLE, f"{stage} cannot be written: {error.strerror}", f"df -h {stage}"
+        raise exit_codes.CommandExit(
+            exit_codes.ExitCode.UNAVAILABLE,
+            f"{stage} cannot be written: {error.strerror}",
+            f"df -h {stage}",
         ) from None
     return files
 
 
-def _bad_archive(why: str) -> CommandExit:
-    return CommandExit(
-        ExitCode.UNAVAILABLE, f"the server's archive cannot be used: {why}", "tidegate doctor"
+def _bad_archive(why: str) -> exit_codes.CommandExit:
+    return exit_codes.CommandExit(
+        exit_codes.ExitCode.UNAVAILABLE,
+        f"the server's archive cannot be used: {why}",
+        "tidegate doctor",
     )
 
 
 @contextmanager
 def transfer_bar(
     context: CommandContext, what: str, size: int, *, quiet: bool = False
-) -> Iterator[Progress]:
+) -> Iterator[client.Progress]:
     """A bar with rate and remaining time on the terminal; nothing where nobody would see it."""
     is_seen = context.is_for_people and sys.stderr.isatty() and not quiet
     if not is_seen or size < BAR_BYTES_MIN:
@@ -139,11 +135,11 @@ def transfer_bar(
     from rich.progress import (
         BarColumn,
         DownloadColumn,
+        Progress as Bars,
         TextColumn,
         TimeRemainingColumn,
         TransferSpeedColumn,
     )
-    from rich.progress import Progress as Bars
 
     columns: tuple[Any, ...] = (
         TextColumn("{task.description}"),

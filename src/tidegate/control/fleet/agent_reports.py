@@ -15,64 +15,45 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import asdict, replace
 
-from tidegate import decoders
+from tidegate import decoders, errors
 from tidegate.clock import Clock
 from tidegate.control.fleet.dispatch import LOST
 from tidegate.control.lanes import LaneBusy, Lanes
 from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.domain.channels.rows import Channel, channel_key
-from tidegate.domain.fleet.refusals import SelectorOverlap
-from tidegate.domain.fleet.rows import FLEET, LIVENESS, Host, Liveness, host_key, liveness_key
+from tidegate.domain.fleet import refusals as fleet_refusals, rows as fleet_rows, slices
 from tidegate.domain.fleet.selectors import fact_labels, split_labels
-from tidegate.domain.fleet.slices import NoteFacts, NoteHeard, note_facts, note_heard
-from tidegate.domain.hosts.facts import AgentEvent
-from tidegate.domain.hosts.protocol import HeartbeatAnswer, HostFacts, ReportResult
-from tidegate.domain.hosts.refusals import WrongHost
-from tidegate.domain.hosts.report_json import KINDS, check_event, event_from_json
-from tidegate.domain.hosts.rows import HostOrder, HostRecord, order_key, record_key
-from tidegate.domain.hosts.states import HostState
+from tidegate.domain.hosts import (
+    facts as host_facts,
+    protocol,
+    refusals as host_refusals,
+    report_json,
+    rows as host_rows,
+    states,
+)
+from tidegate.domain.rollouts import report_slices
 from tidegate.domain.rollouts.names import check_rollout_id
-from tidegate.domain.rollouts.report_slices import (
-    RECOVERABLE,
-    ObserveHost,
-    ReportEvent,
-    observe_host,
-    report_event,
-)
-from tidegate.errors import (
-    Forbidden,
-    Gone,
-    Invalid,
-    NotFound,
-    TidegateError,
-    TooLarge,
-    Unavailable,
-    Unknown,
-)
-from tidegate.kernel.futures import LightFuture
-from tidegate.kernel.model import Meta
+from tidegate.kernel import futures, model
 from tidegate.kernel.records.records import Records
 
 SEEN_EVERY: Final = timedelta(seconds=60)  # how often a heartbeat is written down
 
 # What a machine refuses an agent is 409, whatever its family is elsewhere
 # (docs/agent-protocol.md).
-_STATUSES: Final[tuple[tuple[tuple[type[TidegateError], ...], int], ...]] = (
-    ((NotFound,), 404),
-    ((Gone,), 410),
-    ((Invalid, TooLarge), 422),
-    ((Forbidden,), 403),
-    ((Unavailable, Unknown), 503),
+_STATUSES: Final[tuple[tuple[tuple[type[errors.TidegateError], ...], int], ...]] = (
+    ((errors.NotFound,), 404),
+    ((errors.Gone,), 410),
+    ((errors.Invalid, errors.TooLarge), 422),
+    ((errors.Forbidden,), 403),
+    ((errors.Unavailable, errors.Unknown), 503),
 )
 
-Taken = Future[CommandOutcome] | TidegateError
+Taken = Future[CommandOutcome] | errors.TidegateError
 
 
-class Report(Struct, frozen=True):
+class Report(msgspec.Struct, frozen=True):
     """One report as it came, and what became of it so far."""
 
     rollout_id: str
@@ -87,22 +68,26 @@ class AgentReports:
         self._lanes = lanes
 
     def take_all(
-        self, host_id: str, contents: Sequence[Mapping[str, Any]], meta: Meta
+        self, host_id: str, contents: Sequence[Mapping[str, Any]], meta: model.Meta
     ) -> list[Report]:
         """Queue a host's reports, those of one rollout in order, and wait for none of them."""
-        found: list[Report | ReportEvent] = [_read(host_id, content) for content in contents]
+        found: list[Report | report_slices.ReportEvent] = [
+            _read(host_id, content) for content in contents
+        ]
         by_rollout: dict[str, list[int]] = {}
         for number, item in enumerate(found):
-            if isinstance(item, ReportEvent):
+            if isinstance(item, report_slices.ReportEvent):
                 by_rollout.setdefault(item.rollout_id, []).append(number)
         for rollout_id, numbers in by_rollout.items():
-            events = [item for n in numbers if isinstance(item := found[n], ReportEvent)]
+            events = [
+                item for n in numbers if isinstance(item := found[n], report_slices.ReportEvent)
+            ]
             queued = self._queue(rollout_id, events, meta)
             for number, event, taken in zip(numbers, events, queued, strict=True):
                 found[number] = Report(rollout_id, event.event.seq, taken)
         return [item for item in found if isinstance(item, Report)]
 
-    def take_one(self, host_id: str, body: bytes, meta: Meta, told: Told) -> bool:
+    def take_one(self, host_id: str, body: bytes, meta: model.Meta, told: Told) -> bool:
         """Queue the one report of a whole request's body, read straight from its bytes.
 
         ``told`` is called in the lane's thread. False: it is not as agents send it, or not for its
@@ -113,41 +98,45 @@ class AgentReports:
             return False
         rollout_id = event.rollout_id
         try:
-            check_event(event)
+            report_json.check_event(event)
             check_rollout_id(rollout_id)
-            command = ReportEvent(rollout_id=rollout_id, host_id=host_id, event=event)
+            command = report_slices.ReportEvent(rollout_id=rollout_id, host_id=host_id, event=event)
             report = SingleReport(rollout_id, event.seq, told)
-            self._lanes.record(rollout_id, report_event, command, meta=meta, future=report)
-        except TidegateError:
+            self._lanes.record(
+                rollout_id, report_slices.report_event, command, meta=meta, future=report
+            )
+        except errors.TidegateError:
             return False
         return True
 
-    def _queue(self, rollout_id: str, events: Sequence[ReportEvent], meta: Meta) -> Sequence[Taken]:
+    def _queue(
+        self, rollout_id: str, events: Sequence[report_slices.ReportEvent], meta: model.Meta
+    ) -> Sequence[Taken]:
         try:
             return self._lanes.record_all(
-                rollout_id, [(report_event, event, meta) for event in events]
+                rollout_id, [(report_slices.report_event, event, meta) for event in events]
             )
-        except TidegateError as error:
+        except errors.TidegateError as error:
             return [error] * len(events)
 
 
-def _read(host_id: str, content: Mapping[str, Any]) -> Report | ReportEvent:
+def _read(host_id: str, content: Mapping[str, Any]) -> Report | report_slices.ReportEvent:
     try:
-        event = event_from_json(content)
+        event = report_json.event_from_json(content)
         check_rollout_id(event.rollout_id)
         if event.host_id != host_id:
-            raise WrongHost(host_id, event.host_id)
-    except (Invalid, TooLarge, WrongHost) as error:
+            raise host_refusals.WrongHost(host_id, event.host_id)
+    except (errors.Invalid, errors.TooLarge, host_refusals.WrongHost) as error:
         rollout_id, seq = content.get("rollout_id"), content.get("seq")
         return Report(
             rollout_id if isinstance(rollout_id, str) else "",
             seq if isinstance(seq, int) else 0,
             error,
         )
-    return ReportEvent(rollout_id=event.rollout_id, host_id=host_id, event=event)
+    return report_slices.ReportEvent(rollout_id=event.rollout_id, host_id=host_id, event=event)
 
 
-class SingleReport(LightFuture[CommandOutcome]):
+class SingleReport(futures.LightFuture[CommandOutcome]):
     """A report that calls ``told`` when it is resolved."""
 
     def __init__(self, rollout_id: str, seq: int, told: Told) -> None:
@@ -164,40 +153,42 @@ class SingleReport(LightFuture[CommandOutcome]):
 Told = Callable[[SingleReport], None]
 
 
-class _Single(Struct, frozen=True, forbid_unknown_fields=True):
+class _Single(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     report: msgspec.Raw
 
 
-class _Kind(Struct, frozen=True):
+class _Kind(msgspec.Struct, frozen=True):
     kind: str
 
 
 _single = decoders.build(_Single)
 _kind = decoders.build(_Kind)
-_decoders: Final = {name: decoders.build(struct) for name, struct in KINDS.items()}
+_decoders: Final = {name: decoders.build(struct) for name, struct in report_json.KINDS.items()}
 
 
-def plain_event(body: bytes) -> AgentEvent | None:
+def plain_event(body: bytes) -> host_facts.AgentEvent | None:
     """The event of a body that holds one report and nothing else; None: it must be looked into."""
     try:
         raw = _single.decode(body).report
         decoder = _decoders.get(_kind.decode(raw).kind)
-        event: AgentEvent | None = None if decoder is None else decoder.decode(raw)
+        event: host_facts.AgentEvent | None = None if decoder is None else decoder.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return event
 
 
-def to_reported(report: Report | SingleReport, error: BaseException | None) -> ReportResult:
+def to_reported(
+    report: Report | SingleReport, error: BaseException | None
+) -> protocol.ReportResult:
     """What its agent is told. Raises: whatever is none of our errors."""
     if error is None:
-        return ReportResult(
+        return protocol.ReportResult(
             rollout_id=report.rollout_id, seq=report.seq, status=200, accepted_through=report.seq
         )
-    if not isinstance(error, TidegateError):
+    if not isinstance(error, errors.TidegateError):
         raise error
     state, expected = error.facts.get("state"), error.facts.get("expected")
-    return ReportResult(
+    return protocol.ReportResult(
         rollout_id=report.rollout_id,
         seq=report.seq,
         status=status_of(error),
@@ -210,7 +201,7 @@ def to_reported(report: Report | SingleReport, error: BaseException | None) -> R
     )
 
 
-def status_of(error: TidegateError) -> int:
+def status_of(error: errors.TidegateError) -> int:
     """The status of a refused report."""
     return next((status for kinds, status in _STATUSES if isinstance(error, kinds)), 409)
 
@@ -218,7 +209,7 @@ def status_of(error: TidegateError) -> int:
 # ── heartbeats ────────────────────────────────────────────────────────────────────────────────────
 
 
-class Heartbeat(Struct, frozen=True, kw_only=True):
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """That a host lives, and what runs on it."""
 
     host_id: str
@@ -226,7 +217,7 @@ class Heartbeat(Struct, frozen=True, kw_only=True):
     current_closures: dict[str, str]  # channel → what runs
     said_at: int  # Unix time of the request that carried it, under its MAC
     rollouts: tuple[str, ...] = ()  # whose numbers the agent asks for
-    facts: HostFacts | None = None  # None: as it said before
+    facts: protocol.HostFacts | None = None  # None: as it said before
 
 
 class Heartbeats:
@@ -237,7 +228,7 @@ class Heartbeats:
         control: Control,
         lanes: Lanes,
         reads: Reads,
-        records: Callable[[Meta], Records],
+        records: Callable[[model.Meta], Records],
         clock: Clock,
         notify: Callable[[], None],  # something was committed
         allowed_facts: Sequence[str] = (),  # keys that become labels
@@ -250,7 +241,7 @@ class Heartbeats:
         self._clock = clock
         self._notify = notify
 
-    def take(self, heartbeat: Heartbeat, meta: Meta) -> HeartbeatAnswer:
+    def take(self, heartbeat: Heartbeat, meta: model.Meta) -> protocol.HeartbeatAnswer:
         """Note that the host was heard, and what follows from it.
 
         A heartbeat that is older than the newest one was recorded and sent again: it changes
@@ -263,9 +254,9 @@ class Heartbeats:
         now = self._clock()
         host_id = heartbeat.host_id
         host, liveness, order = self._reads.find_all(
-            (host_key(host_id), Host),
-            (liveness_key(host_id), Liveness),
-            (order_key(host_id), HostOrder),
+            (fleet_rows.host_key(host_id), fleet_rows.Host),
+            (fleet_rows.liveness_key(host_id), fleet_rows.Liveness),
+            (host_rows.order_key(host_id), host_rows.HostOrder),
         )
         known = None if liveness is None else liveness.row
         asked = {*heartbeat.rollouts, *(() if order is None else (order.row.rollout_id,))}
@@ -273,13 +264,15 @@ class Heartbeats:
             return self._answer(heartbeat, self._records(host_id, sorted(asked)), known, now)
         said = _to_liveness(heartbeat, known, now)
         if host is not None:
-            said = replace(said, facts_refused=self._note_facts(host.row, said, meta))
+            said = msgspec.structs.replace(
+                said, facts_refused=self._note_facts(host.row, said, meta)
+            )
         if self._note(said, known, meta):
             # A timer that found the host silent before this was written is seen here; one that
             # looks from now on finds the new row. So a heartbeat always wins.
-            host = self._reads.find(host_key(host_id), Host)
+            host = self._reads.find(fleet_rows.host_key(host_id), fleet_rows.Host)
         if host is not None and host.row.silent_since is not None:
-            self._control.execute(note_heard, NoteHeard(host_id=host_id), meta=meta)
+            self._control.execute(slices.note_heard, slices.NoteHeard(host_id=host_id), meta=meta)
             self._notify()
         current = self._current_rollouts(heartbeat.current_closures)
         records = self._records(host_id, sorted(asked | set(current)))
@@ -292,37 +285,42 @@ class Heartbeats:
     def _answer(
         self,
         heartbeat: Heartbeat,
-        records: Mapping[str, HostRecord],
-        said: Liveness,
+        records: Mapping[str, host_rows.HostRecord],
+        said: fleet_rows.Liveness,
         now: datetime,
-    ) -> HeartbeatAnswer:
+    ) -> protocol.HeartbeatAnswer:
         """Which reports are known, and which orders were taken back."""
         seqs = {rollout_id: record.last_event_seq for rollout_id, record in records.items()}
         known = (records.get(rollout_id) for rollout_id in heartbeat.rollouts)
         back = (row.rollout_id for row in known if row is not None and row.cancelled_at is not None)
-        return HeartbeatAnswer(now, seqs, tuple(back), facts_missing=said.facts is None)
+        return protocol.HeartbeatAnswer(now, seqs, tuple(back), facts_missing=said.facts is None)
 
-    def _note(self, said: Liveness, known: Liveness | None, meta: Meta) -> bool:
+    def _note(
+        self, said: fleet_rows.Liveness, known: fleet_rows.Liveness | None, meta: model.Meta
+    ) -> bool:
         """Write it down if the last time was long ago, or something else runs now; whether so."""
         if (
             known is not None
             and said.last_seen_at - known.last_seen_at < SEEN_EVERY
-            and replace(known, last_seen_at=said.last_seen_at, said_at=said.said_at) == said
+            and msgspec.structs.replace(known, last_seen_at=said.last_seen_at, said_at=said.said_at)
+            == said
         ):
             return False
-        self._records_of(meta).save(LIVENESS.name, said.host_id, said)
+        self._records_of(meta).save(fleet_rows.LIVENESS.name, said.host_id, said)
         return True
 
-    def _note_facts(self, host: Host, said: Liveness, meta: Meta) -> str:
+    def _note_facts(
+        self, host: fleet_rows.Host, said: fleet_rows.Liveness, meta: model.Meta
+    ) -> str:
         """Let selectors see what an operator allows of the host's facts; why that is refused."""
         facts = _allowed(said, self._allowed_facts)
         if fact_labels(facts) == split_labels(host.labels)[1]:
             return ""
-        command = NoteFacts(host_id=host.host_id, facts=facts)
-        run = lambda: self._control.execute(note_facts, command, meta=meta)  # noqa: E731
+        command = slices.NoteFacts(host_id=host.host_id, facts=facts)
+        run = lambda: self._control.execute(slices.note_facts, command, meta=meta)  # noqa: E731
         try:
-            outcome = self._lanes.run(FLEET, run)
-        except SelectorOverlap as overlap:
+            outcome = self._lanes.run(fleet_rows.FLEET, run)
+        except fleet_refusals.SelectorOverlap as overlap:
             return overlap.detail
         except (*LOST, LaneBusy):  # the next heartbeat tries again
             return said.facts_refused
@@ -345,18 +343,22 @@ class Heartbeats:
                     found[rollout_id] = closures[name]
         return found
 
-    def _records(self, host_id: str, rollout_ids: Iterable[str]) -> dict[str, HostRecord]:
+    def _records(self, host_id: str, rollout_ids: Iterable[str]) -> dict[str, host_rows.HostRecord]:
         wanted = tuple(rollout_ids)
         if not wanted:
             return {}
-        found = self._reads.find_all(*((record_key(id, host_id), HostRecord) for id in wanted))
+        found = self._reads.find_all(
+            *((host_rows.record_key(id, host_id), host_rows.HostRecord) for id in wanted)
+        )
         return {id: item.row for id, item in zip(wanted, found, strict=True) if item is not None}
 
-    def _observe(self, record: HostRecord, closure: str, meta: Meta) -> None:
-        command = ObserveHost(
+    def _observe(self, record: host_rows.HostRecord, closure: str, meta: model.Meta) -> None:
+        command = report_slices.ObserveHost(
             rollout_id=record.rollout_id, host_id=record.host_id, current_closure=closure
         )
-        future = self._lanes.record(record.rollout_id, observe_host, command, meta=meta)
+        future = self._lanes.record(
+            record.rollout_id, report_slices.observe_host, command, meta=meta
+        )
         try:
             outcome = future.result()
         except LOST:  # the rollout is over, or its agent was faster
@@ -365,10 +367,12 @@ class Heartbeats:
             self._notify()
 
 
-def _to_liveness(heartbeat: Heartbeat, known: Liveness | None, now: datetime) -> Liveness:
+def _to_liveness(
+    heartbeat: Heartbeat, known: fleet_rows.Liveness | None, now: datetime
+) -> fleet_rows.Liveness:
     """What is known of the host from now on. Facts that it does not repeat are as before."""
     facts, refused = (None, "") if known is None else (known.facts, known.facts_refused)
-    return Liveness(
+    return fleet_rows.Liveness(
         host_id=heartbeat.host_id,
         last_seen_at=now,
         said_at=heartbeat.said_at,
@@ -379,15 +383,15 @@ def _to_liveness(heartbeat: Heartbeat, known: Liveness | None, now: datetime) ->
     )
 
 
-def _allowed(said: Liveness, keys: Iterable[str]) -> dict[str, str]:
+def _allowed(said: fleet_rows.Liveness, keys: Iterable[str]) -> dict[str, str]:
     """What the host says of itself under these keys."""
-    machine = said.facts or HostFacts()
-    found = {**asdict(machine), "agent_version": said.agent_version}
+    machine = said.facts or protocol.HostFacts()
+    found = {**msgspec.structs.asdict(machine), "agent_version": said.agent_version}
     return {key: found[key] for key in keys if found[key]}
 
 
-def _means_something(record: HostRecord, closure: str) -> bool:
+def _means_something(record: host_rows.HostRecord, closure: str) -> bool:
     """Whether ``observe_host`` may have something to say; it decides again, in the lane."""
     if closure == record.target_closure:
-        return record.state in RECOVERABLE
-    return record.state is HostState.CONVERGED and record.regressed_at is None
+        return record.state in report_slices.RECOVERABLE
+    return record.state is states.HostState.CONVERGED and record.regressed_at is None

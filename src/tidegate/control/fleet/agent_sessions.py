@@ -8,9 +8,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from tidegate.domain.fleet.rows import ENROLLED
-from tidegate.domain.hosts.protocol import (
-    SKEW_SECONDS_MAX,
-)
+from tidegate.domain.hosts import protocol
 from tidegate.errors import Forbidden
 
 
@@ -49,11 +47,11 @@ class KeyStanding(Struct, frozen=True):
 
 def check_skew(time: int, now: datetime) -> None:
     """That the agent's clock is about right. Raises: ClockSkewed."""
-    if abs(now.timestamp() - time) > SKEW_SECONDS_MAX:
+    if abs(now.timestamp() - time) > protocol.SKEW_SECONDS_MAX:
         raise ClockSkewed(
             f"the request says {time}, it is {int(now.timestamp())} here; at most "
-            f"{SKEW_SECONDS_MAX} s apart are allowed",
+            f"{protocol.SKEW_SECONDS_MAX} s apart are allowed",
             found=time,
             server_time=now.astimezone(UTC).isoformat(),
-            allowed=SKEW_SECONDS_MAX,
+            allowed=protocol.SKEW_SECONDS_MAX,
         )

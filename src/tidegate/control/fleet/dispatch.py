@@ -23,41 +23,22 @@ from tidegate.clock import Clock
 from tidegate.control.fleet.reader import OWN, FleetReader, to_gate_fault
 from tidegate.control.lanes import Lanes
 from tidegate.control.runtime import CommandOutcome
-from tidegate.domain.channels.rows import Quarantined, quarantine_key
-from tidegate.domain.channels.stops import ChannelStops, is_stopped, stops_keys
-from tidegate.domain.gates.dispatch_pass import (
-    ASKED_AGAIN,
-    gate_changes,
-    list_outside_windows,
-    list_staged,
-    next_skips,
-    survey,
-    survey_shared_gates,
+from tidegate.domain.channels import rows as channel_rows, stops
+from tidegate.domain.gates import dispatch_pass, inputs
+from tidegate.domain.hosts import rows as host_rows, slices as host_slices, states as host_states
+from tidegate.domain.rollouts import (
+    facts,
+    names,
+    report_slices,
+    rows as rollout_rows,
+    slices as rollout_slices,
+    states as rollout_states,
+    tallies,
 )
-from tidegate.domain.gates.inputs import DueOrder, FleetState, GateFault, HandedOut, Skip, Survey
-from tidegate.domain.hosts.rows import HOST_ORDERS, HostOrder, HostRecord, record_key
-from tidegate.domain.hosts.slices import CancelDispatch, cancel_dispatch
-from tidegate.domain.hosts.states import HostState
-from tidegate.domain.rollouts.facts import GateChanged
-from tidegate.domain.rollouts.names import channel_of
-from tidegate.domain.rollouts.report_slices import (
-    ReleaseSoakingHost,
-    ReserveDispatch,
-    SkipHost,
-    release_soaking_host,
-    reserve_dispatch,
-    shut_edge,
-    skip_host,
-)
-from tidegate.domain.rollouts.rows import RolloutGates, RolloutTally, gates_key
-from tidegate.domain.rollouts.slices import ChangeGates, GateFinding, change_gates
-from tidegate.domain.rollouts.states import DISPATCHABLE, describe_rollout_state
-from tidegate.domain.rollouts.tallies import late_failures, list_passed
 from tidegate.errors import Conflict, Gone, NotFound, Refused
-from tidegate.kernel.model import Meta
-from tidegate.kernel.slices import Slice
+from tidegate.kernel import model, slices as kernel_slices
 
-ACTOR = Meta(actor="dispatcher")
+ACTOR = model.Meta(actor="dispatcher")
 ORDERS_MAX = 10_000  # of one rollout in one pass
 AT_ONCE = 64  # in one commit: what agents report and are told meanwhile comes in between
 
@@ -73,7 +54,9 @@ class DispatchResult(Struct, frozen=True):
     skipped: int = 0
     cancelled: int = 0
     lost: int = 0  # decisions that the rows refused by then
-    faults: tuple[GateFault, ...] = ()  # rollouts that were left out, in whole or for the rest
+    faults: tuple[
+        inputs.GateFault, ...
+    ] = ()  # rollouts that were left out, in whole or for the rest
 
 
 class Dispatcher:
@@ -112,11 +95,11 @@ class Dispatcher:
         done = _summed(done, DispatchResult(rollouts=len(ids), faults=tuple(state.faults.values())))
         if thorough:
             done = _summed(done, self._cancel(state))
-        given = HandedOut()
+        given = inputs.HandedOut()
         for rollout_id in ids:
             if rollout_id in state.faults:
                 continue
-            found = survey(state, rollout_id, given, ORDERS_MAX)
+            found = dispatch_pass.survey(state, rollout_id, given, ORDERS_MAX)
             given = found.given
             did = self._spared(rollout_id, partial(self._act, state, found, thorough))
             done = _summed(done, did)
@@ -134,7 +117,7 @@ class Dispatcher:
             tally = self._sights.tally(rollout_id).row
             if wants_orders(tally):
                 wanting.append(rollout_id)
-            elif tally.state in DISPATCHABLE:
+            elif tally.state in rollout_states.DISPATCHABLE:
                 idle.append(rollout_id)
             return DispatchResult()
 
@@ -151,18 +134,22 @@ class Dispatcher:
         state = self._sights.glance(ids, self._clock())
 
         def look(rollout_id: str) -> DispatchResult:
-            self._say_changes(survey_shared_gates(state, rollout_id), state)
+            self._say_changes(dispatch_pass.survey_shared_gates(state, rollout_id), state)
             return DispatchResult()
 
         for rollout_id in state.rollouts:
             self._spared(rollout_id, partial(look, rollout_id))
 
-    def _act(self, state: FleetState, found: Survey, thorough: bool) -> DispatchResult:
+    def _act(
+        self, state: inputs.FleetState, found: inputs.Survey, thorough: bool
+    ) -> DispatchResult:
         rollout_id = found.rollout_id
         done = self._order(rollout_id, found.orders)
         self._say_changes(found, state)
         if thorough:
-            done = _summed(done, self._skip(rollout_id, next_skips(state, rollout_id)))
+            done = _summed(
+                done, self._skip(rollout_id, dispatch_pass.next_skips(state, rollout_id))
+            )
         return done
 
     def _spared(self, rollout_id: str, work: Callable[[], DispatchResult]) -> DispatchResult:
@@ -187,23 +174,29 @@ class Dispatcher:
         ]
         return sorted({id for id in through if id is not None} - set(known))
 
-    def _gates(self, rollout_id: str) -> RolloutGates | None:
-        found = self._sights.row(gates_key(rollout_id), RolloutGates)
+    def _gates(self, rollout_id: str) -> rollout_rows.RolloutGates | None:
+        found = self._sights.row(rollout_rows.gates_key(rollout_id), rollout_rows.RolloutGates)
         return None if found is None else found.row
 
     # ── decisions ──
 
-    def _order(self, rollout_id: str, orders: Sequence[DueOrder]) -> DispatchResult:
-        reports = [(reserve_dispatch, _reservation(order)) for order in orders]
+    def _order(self, rollout_id: str, orders: Sequence[inputs.DueOrder]) -> DispatchResult:
+        reports = [(report_slices.reserve_dispatch, _reservation(order)) for order in orders]
         landed, lost = self._record(rollout_id, reports)
-        self._wake([report.host_id for report in landed if isinstance(report, ReserveDispatch)])
+        self._wake(
+            [
+                report.host_id
+                for report in landed
+                if isinstance(report, report_slices.ReserveDispatch)
+            ]
+        )
         return DispatchResult(ordered=len(landed), lost=lost)
 
-    def _skip(self, rollout_id: str, skips: Sequence[Skip]) -> DispatchResult:
+    def _skip(self, rollout_id: str, skips: Sequence[inputs.Skip]) -> DispatchResult:
         reports = [
             (
-                skip_host,
-                SkipHost(
+                report_slices.skip_host,
+                report_slices.SkipHost(
                     rollout_id=rollout_id,
                     host_id=skip.host_id,
                     wave=skip.wave,
@@ -215,7 +208,7 @@ class Dispatcher:
         landed, lost = self._record(rollout_id, reports)
         return DispatchResult(skipped=len(landed), lost=lost)
 
-    def _cancel(self, state: FleetState) -> DispatchResult:
+    def _cancel(self, state: inputs.FleetState) -> DispatchResult:
         """Take back what was not acknowledged, of rollouts that do not go on: hosts and budgets
         are free for the next one. A halted one also takes back what waits for a reboot.
         """
@@ -224,13 +217,13 @@ class Dispatcher:
             orders.setdefault(seen.row.rollout_id, []).append(host_id)
         for rollout_id, sight in state.rollouts.items():
             if sight.tally.row.halted_at is not None:
-                orders.setdefault(rollout_id, []).extend(list_staged(sight))
+                orders.setdefault(rollout_id, []).extend(dispatch_pass.list_staged(sight))
         done = self._make_room(state)
         for rollout_id, hosts in orders.items():
             took = self._spared(rollout_id, partial(self._take_back, rollout_id, hosts))
             done = _summed(done, took)
         for rollout_id in state.rollouts:
-            hosts = list_outside_windows(state, rollout_id)
+            hosts = dispatch_pass.list_outside_windows(state, rollout_id)
             took = self._spared(
                 rollout_id, partial(self._withdraw, rollout_id, hosts, "its window is closed")
             )
@@ -250,31 +243,38 @@ class Dispatcher:
         if not urgent:
             return done
         held: dict[str, list[str]] = {}
-        for seen in self._sights.rows(HOST_ORDERS, HostOrder):
+        for seen in self._sights.rows(host_rows.HOST_ORDERS, host_rows.HostOrder):
             old = seen.row.rollout_id
-            if urgent.get(channel_of(old), old) != old:
+            if urgent.get(names.channel_of(old), old) != old:
                 held.setdefault(old, []).append(seen.row.host_id)
         for old, hosts in held.items():
             done = _summed(done, self._spared(old, partial(self._free, old, hosts)))
         return done
 
     def _free(self, rollout_id: str, hosts: Sequence[str]) -> DispatchResult:
-        states: dict[HostState, list[str]] = {}
+        states: dict[host_states.HostState, list[str]] = {}
         for host_id in hosts:
-            found = self._sights.row(record_key(rollout_id, host_id), HostRecord)
+            found = self._sights.row(
+                host_rows.record_key(rollout_id, host_id), host_rows.HostRecord
+            )
             if found is not None:
                 states.setdefault(found.row.state, []).append(host_id)
         done = self._withdraw(
-            rollout_id, states.get(HostState.PENDING, ()), "replaced by an emergency rollback"
+            rollout_id,
+            states.get(host_states.HostState.PENDING, ()),
+            "replaced by an emergency rollback",
         )
         reports = [
-            (release_soaking_host, ReleaseSoakingHost(rollout_id=rollout_id, host_id=host_id))
-            for host_id in states.get(HostState.SOAKING, ())
+            (
+                report_slices.release_soaking_host,
+                report_slices.ReleaseSoakingHost(rollout_id=rollout_id, host_id=host_id),
+            )
+            for host_id in states.get(host_states.HostState.SOAKING, ())
         ]
         landed, lost = self._record(rollout_id, reports)
         return _summed(done, DispatchResult(skipped=len(landed), lost=lost))
 
-    def _make_room(self, state: FleetState) -> DispatchResult:
+    def _make_room(self, state: inputs.FleetState) -> DispatchResult:
         """Take orders back that a host can't take, because it was rebooted into another target."""
         done = DispatchResult()
         for host_id, back in state.rebooted.items():
@@ -291,13 +291,16 @@ class Dispatcher:
 
     def _withdraw(self, rollout_id: str, hosts: Sequence[str], reason: str) -> DispatchResult:
         reports = [
-            (cancel_dispatch, CancelDispatch(rollout_id=rollout_id, host_id=host_id, reason=reason))
+            (
+                host_slices.cancel_dispatch,
+                host_slices.CancelDispatch(rollout_id=rollout_id, host_id=host_id, reason=reason),
+            )
             for host_id in hosts
         ]
         landed, lost = self._record(rollout_id, reports)
         return DispatchResult(cancelled=len(landed), lost=lost)
 
-    def _void(self, tally: RolloutTally) -> str | None:
+    def _void(self, tally: rollout_rows.RolloutTally) -> str | None:
         """Why acknowledgements of the rollout's orders are refused from now on; None: they are not.
 
         A host that came late may find its closure quarantined by another, and the rollout through.
@@ -306,39 +309,43 @@ class Dispatcher:
             return (
                 "the rollout is halted"
                 if tally.halted_at
-                else f"the rollout {describe_rollout_state(tally.state)}"
+                else f"the rollout {rollout_states.describe_rollout_state(tally.state)}"
             )
-        if tally.terminal_at is not None and late_failures(tally):
+        if tally.terminal_at is not None and tallies.late_failures(tally):
             return "a host that came late failed"
-        rows = [self._sights.row(key, ChannelStops) for key in stops_keys(tally.channel)]
+        rows = [
+            self._sights.row(key, stops.ChannelStops) for key in stops.stops_keys(tally.channel)
+        ]
         now = self._clock()
-        passed = list_passed(tally, now)
-        if is_stopped([None if seen is None else seen.row for seen in rows], now, passed):
+        passed = tallies.list_passed(tally, now)
+        if stops.is_stopped([None if seen is None else seen.row for seen in rows], now, passed):
             return "the channel is frozen or held"
         gates = self._gates(tally.rollout_id)
-        if shut_edge(gates, passed) is not None:
+        if report_slices.shut_edge(gates, passed) is not None:
             return "a channel edge is shut"
-        key = quarantine_key(tally.channel, tally.target_closure)
-        if self._sights.row(key, Quarantined) is not None:
+        key = channel_rows.quarantine_key(tally.channel, tally.target_closure)
+        if self._sights.row(key, channel_rows.Quarantined) is not None:
             return "its closure is quarantined"
         return None
 
-    def _say_changes(self, found: Survey, state: FleetState) -> None:
+    def _say_changes(self, found: inputs.Survey, state: inputs.FleetState) -> None:
         rollout_id = found.rollout_id
-        changes = gate_changes(self._gates(rollout_id), found, state.at)
+        changes = dispatch_pass.gate_changes(self._gates(rollout_id), found, state.at)
         self._say(rollout_id, changes)
-        if any(item.gate in ASKED_AGAIN and not item.blocked for item in changes):
-            orders = self._sights.rows(HOST_ORDERS, HostOrder)
+        if any(item.gate in dispatch_pass.ASKED_AGAIN and not item.blocked for item in changes):
+            orders = self._sights.rows(host_rows.HOST_ORDERS, host_rows.HostOrder)
             self._wake([item.row.host_id for item in orders if item.row.rollout_id == rollout_id])
 
-    def _say(self, rollout_id: str, changes: Sequence[GateChanged]) -> None:
-        findings = tuple(GateFinding(item.gate, item.blocked, item.reason) for item in changes)
+    def _say(self, rollout_id: str, changes: Sequence[facts.GateChanged]) -> None:
+        findings = tuple(
+            rollout_slices.GateFinding(item.gate, item.blocked, item.reason) for item in changes
+        )
         if findings:
-            command = ChangeGates(rollout_id=rollout_id, findings=findings)
-            self._record(rollout_id, [(change_gates, command)])
+            command = rollout_slices.ChangeGates(rollout_id=rollout_id, findings=findings)
+            self._record(rollout_id, [(rollout_slices.change_gates, command)])
 
     def _record(
-        self, rollout_id: str, reports: Sequence[tuple[Slice, Struct]]
+        self, rollout_id: str, reports: Sequence[tuple[kernel_slices.Slice, Struct]]
     ) -> tuple[list[Struct], int]:
         """The reports that led to facts, and how many were refused.
 
@@ -359,23 +366,23 @@ class Dispatcher:
         return landed, lost
 
 
-def wants_orders(tally: RolloutTally) -> bool:
+def wants_orders(tally: rollout_rows.RolloutTally) -> bool:
     """Whether some host that is due has no order. Counted, so that a quiet rollout costs a row."""
-    if tally.state not in DISPATCHABLE or tally.halted_at or tally.paused_at:
+    if tally.state not in rollout_states.DISPATCHABLE or tally.halted_at or tally.paused_at:
         return False
     due = tally.waves[: tally.current_wave + 1]
     return tally.attempt > 1 or any(wave.hosts > wave.joined + wave.left for wave in due)
 
 
-def has_stopped(tally: RolloutTally) -> bool:
+def has_stopped(tally: rollout_rows.RolloutTally) -> bool:
     """Whether its orders are void. One that is through still serves hosts that came late."""
     if tally.halted_at is not None:
         return True
-    return tally.state not in DISPATCHABLE and tally.terminal_at is None
+    return tally.state not in rollout_states.DISPATCHABLE and tally.terminal_at is None
 
 
-def _reservation(order: DueOrder) -> ReserveDispatch:
-    return ReserveDispatch(
+def _reservation(order: inputs.DueOrder) -> report_slices.ReserveDispatch:
+    return report_slices.ReserveDispatch(
         rollout_id=order.rollout_id,
         host_id=order.host_id,
         target_closure=order.target_closure,

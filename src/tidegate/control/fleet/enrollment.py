@@ -21,56 +21,16 @@ from msgspec import Struct
 
 from tidegate import decoders
 from tidegate.clock import Clock
-from tidegate.control.fleet.agent_sessions import AgentSession, KeyStanding, check_skew
-from tidegate.control.fleet.request_macs import RequestMacs
-from tidegate.control.fleet.used_proofs import ProofReplayed, UsedProofs
+from tidegate.control.fleet import agent_sessions, request_macs, used_proofs
 from tidegate.control.lanes import Lanes
 from tidegate.control.publication.manifests import key_id
 from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import CommandOutcome
 from tidegate.control.secrets import Secrets
 from tidegate.domain.channels.rows import ProtectedChannels, protected_channels_key
-from tidegate.domain.fleet.claims import list_left
-from tidegate.domain.fleet.credentials import (
-    CERT_REVOCATIONS,
-    ENROLLMENT_TOKENS,
-    KEPT,
-    TOKEN_LIFE,
-    TOKEN_REPLAY,
-    EnrollmentToken,
-    Revocation,
-    TradeToken,
-    revocation_key,
-    token_key,
-    trade_token,
-)
-from tidegate.domain.fleet.joins import (
-    JOIN_TOKENS,
-    DeleteJoinToken,
-    JoinHost,
-    JoinToken,
-    delete_join_token,
-    join_host,
-    join_key,
-)
-from tidegate.domain.fleet.refusals import (
-    HostGone,
-    HostLeavesProtected,
-    HostNotFound,
-    KeyRevoked,
-    TokenRefused,
-)
-from tidegate.domain.fleet.rows import ENROLLED, FLEET, RETIRED, Fleet, Host, fleet_key, host_key
+from tidegate.domain.fleet import claims, credentials, joins as fleet_joins, refusals, rows, slices
 from tidegate.domain.fleet.selectors import check_host_id, check_labels
-from tidegate.domain.fleet.slices import REASON_BYTES_MAX
-from tidegate.domain.hosts.protocol import (
-    SESSION_SECONDS,
-    EnrollmentAnswer,
-    SessionAnswer,
-    enrollment_message,
-    join_message,
-    session_message,
-)
+from tidegate.domain.hosts import protocol
 from tidegate.errors import ConditionFailed, Forbidden, IdempotencyMismatch, InvalidInput
 from tidegate.kernel.collections import Collection
 from tidegate.kernel.model import Meta, check_text
@@ -127,8 +87,8 @@ class Enrollment:
         self._log_id = log_id
         self._notify = notify
         self._key_listeners = key_listeners
-        self._used_proofs = UsedProofs()
-        self._session_keys = RequestMacs(secrets.key("agents"))
+        self._used_proofs = used_proofs.UsedProofs()
+        self._session_keys = request_macs.RequestMacs(secrets.key("agents"))
 
     # ── tokens ──
 
@@ -142,16 +102,16 @@ class Enrollment:
         """
         check_host_id(host_id)
         check_labels(labels or {})
-        known = self._reads.find(host_key(host_id), Host)
-        if known is not None and known.row.status == RETIRED:
-            raise HostGone(host_id)
+        known = self._reads.find(rows.host_key(host_id), rows.Host)
+        if known is not None and known.row.status == rows.RETIRED:
+            raise refusals.HostGone(host_id)
         self._demand_stays(host_id, labels)
         return self._keep_token(
-            EnrollmentToken(
+            credentials.EnrollmentToken(
                 token_id=token_id,
                 host_id=host_id,
                 operator=meta.actor,
-                expires_at=self._clock() + TOKEN_LIFE,
+                expires_at=self._clock() + credentials.TOKEN_LIFE,
                 labels=labels,
             ),
             meta,
@@ -168,18 +128,20 @@ class Enrollment:
         """
         check_labels(labels or {})
         if reason:
-            check_text("a reason", reason, REASON_BYTES_MAX)
-        known = self._reads.demand(host_key(host_id), Host, HostNotFound(host_id)).row
+            check_text("a reason", reason, slices.REASON_BYTES_MAX)
+        known = self._reads.demand(
+            rows.host_key(host_id), rows.Host, refusals.HostNotFound(host_id)
+        ).row
         self._demand_stays(host_id, labels)
         return self._keep_token(
-            EnrollmentToken(
+            credentials.EnrollmentToken(
                 token_id=token_id,
                 host_id=host_id,
                 operator=meta.actor,
-                expires_at=self._clock() + TOKEN_LIFE,
+                expires_at=self._clock() + credentials.TOKEN_LIFE,
                 labels=labels,
                 replaces=known.public_key,
-                was_retired=known.status == RETIRED,
+                was_retired=known.status == rows.RETIRED,
                 reason=reason,
             ),
             meta,
@@ -193,23 +155,23 @@ class Enrollment:
             HostLeavesProtected.
         """
         host, fleet, protected = self._reads.find_all(
-            (host_key(host_id), Host),
-            (fleet_key(), Fleet),
+            (rows.host_key(host_id), rows.Host),
+            (rows.fleet_key(), rows.Fleet),
             (protected_channels_key(), ProtectedChannels),
         )
         if labels is None or host is None or fleet is None or protected is None:
             return
-        for channel in list_left(fleet.row.channels, host.row, labels):
+        for channel in claims.list_left(fleet.row.channels, host.row, labels):
             if channel in protected.row.channels:
-                raise HostLeavesProtected(host_id, channel)
+                raise refusals.HostLeavesProtected(host_id, channel)
 
-    def _keep_token(self, made: EnrollmentToken, meta: Meta) -> MadeToken:
+    def _keep_token(self, made: credentials.EnrollmentToken, meta: Meta) -> MadeToken:
         """Raises: IdempotencyMismatch."""
         token_id = made.token_id
         try:
-            self._records(meta).create(ENROLLMENT_TOKENS.name, token_id, made)
+            self._records(meta).create(credentials.ENROLLMENT_TOKENS.name, token_id, made)
         except ConditionFailed:
-            found = self._reads.find(token_key(token_id), EnrollmentToken)
+            found = self._reads.find(credentials.token_key(token_id), credentials.EnrollmentToken)
             if found is None or _asked(found.row) != _asked(made):
                 raise IdempotencyMismatch(token_id) from None
             made = found.row
@@ -222,13 +184,15 @@ class Enrollment:
         A restored log does not know which of them were used after the backup.
         """
         records = self._records(meta)
-        tokens = [found.id for found in self._reads.iterate(ENROLLMENT_TOKENS)]
+        tokens = [found.id for found in self._reads.iterate(credentials.ENROLLMENT_TOKENS)]
         for token_id in tokens:
-            records.delete(ENROLLMENT_TOKENS.name, token_id)
-        joins = [found.id for found in self._reads.iterate(JOIN_TOKENS)]
+            records.delete(credentials.ENROLLMENT_TOKENS.name, token_id)
+        joins = [found.id for found in self._reads.iterate(fleet_joins.JOIN_TOKENS)]
         for join_id in joins:
-            command = DeleteJoinToken(join_id=join_id, operator=meta.actor)
-            self._lanes.record(FLEET, delete_join_token, command, meta=meta).result()
+            command = fleet_joins.DeleteJoinToken(join_id=join_id, operator=meta.actor)
+            self._lanes.record(
+                rows.FLEET, fleet_joins.delete_join_token, command, meta=meta
+            ).result()
         return len(tokens) + len(joins)
 
     def join_token(self, join_id: str) -> str:
@@ -243,7 +207,7 @@ class Enrollment:
 
     def join(
         self, token: str, host_id: str, public_key: str, proof: str
-    ) -> tuple[EnrollmentAnswer, CommandOutcome]:
+    ) -> tuple[protocol.EnrollmentAnswer, CommandOutcome]:
         """Make a new host known by this key, with a join token.
 
         Raises:
@@ -252,22 +216,22 @@ class Enrollment:
         """
         join_id, _, secret = token.removeprefix(f"{JOIN_PREFIX}_").partition("_")
         if not hmac.compare_digest(secret.encode(), self._join_secret(join_id).encode()):
-            raise TokenRefused("the join token is unknown or was deleted")
+            raise refusals.TokenRefused("the join token is unknown or was deleted")
         check_host_id(host_id)
         _check_order(public_key)
-        _check_proof(public_key, proof, join_message(token, host_id, public_key))
-        found = self._reads.find(join_key(join_id), JoinToken)
+        _check_proof(public_key, proof, protocol.join_message(token, host_id, public_key))
+        found = self._reads.find(fleet_joins.join_key(join_id), fleet_joins.JoinToken)
         if found is None:
-            raise TokenRefused("the join token is unknown or was deleted")
-        command = JoinHost(join_id=join_id, host_id=host_id, public_key=public_key)
+            raise refusals.TokenRefused("the join token is unknown or was deleted")
+        command = fleet_joins.JoinHost(join_id=join_id, host_id=host_id, public_key=public_key)
         meta = Meta(actor=found.row.operator)
-        outcome = self._lanes.record(FLEET, join_host, command, meta=meta).result()
+        outcome = self._lanes.record(rows.FLEET, fleet_joins.join_host, command, meta=meta).result()
         self._notify()
         return self._enrolled(host_id), outcome
 
     def trade(
         self, token: str, public_key: str, proof: str
-    ) -> tuple[EnrollmentAnswer, CommandOutcome]:
+    ) -> tuple[protocol.EnrollmentAnswer, CommandOutcome]:
         """Make the token's host known by this key. However many come at once, each has its turn:
         all of them step the fleet's row.
 
@@ -280,13 +244,13 @@ class Enrollment:
         right = hmac.compare_digest(secret.encode(), self._secret(token_id).encode())
         found = None
         if right and prefix == TOKEN_PREFIX and token_id:
-            found = self._reads.find(token_key(token_id), EnrollmentToken)
+            found = self._reads.find(credentials.token_key(token_id), credentials.EnrollmentToken)
         if found is None:
-            raise TokenRefused("the enrollment token is unknown")
+            raise refusals.TokenRefused("the enrollment token is unknown")
         _check_order(public_key)
-        _check_proof(public_key, proof, enrollment_message(token, public_key))
+        _check_proof(public_key, proof, protocol.enrollment_message(token, public_key))
         self._demand_stays(found.row.host_id, found.row.labels)
-        command = TradeToken(
+        command = credentials.TradeToken(
             token_id=token_id,
             host_id=found.row.host_id,
             public_key=public_key,
@@ -294,48 +258,54 @@ class Enrollment:
         )
         meta = Meta(actor=found.row.operator)
         try:
-            outcome = self._lanes.record(FLEET, trade_token, command, meta=meta).result()
+            outcome = self._lanes.record(
+                rows.FLEET, credentials.trade_token, command, meta=meta
+            ).result()
         finally:  # it may have been committed even if it failed
             if found.row.replaces:
                 self._tell()
         self._notify()
         return self._enrolled(found.row.host_id), outcome
 
-    def _enrolled(self, host_id: str) -> EnrollmentAnswer:
+    def _enrolled(self, host_id: str) -> protocol.EnrollmentAnswer:
         key = manifest_key(self._secrets).public_key()
         keys = {key_id(key): key.public_bytes_raw().hex()}
-        return EnrollmentAnswer(host_id, self._log_id(), keys)
+        return protocol.EnrollmentAnswer(host_id, self._log_id(), keys)
 
     # ── sessions ──
 
-    def open_session(self, host_id: str, time: int, nonce: str, proof: str) -> SessionAnswer:
+    def open_session(
+        self, host_id: str, time: int, nonce: str, proof: str
+    ) -> protocol.SessionAnswer:
         """A MAC key for a host that proves its key, once per nonce.
 
         Raises:
             BadProof: the host is unknown, or the proof is another key's.
             HostGone, KeyRevoked, ClockSkewed, ProofReplayed.
         """
-        found = self._reads.find(host_key(host_id), Host)
+        found = self._reads.find(rows.host_key(host_id), rows.Host)
         if found is None:  # the same answer as for a wrong proof: nobody learns who is enrolled
             raise BadProof(UNPROVED)
         host = found.row
-        message = session_message(host_id, time, nonce)
+        message = protocol.session_message(host_id, time, nonce)
         try:
             _check_proof(host.public_key, proof, message)
         except BadProof:
             if host.replaced_key:
                 _check_proof(host.replaced_key, proof, message)
-                raise KeyRevoked(host_id, is_replaced=True) from None
+                raise refusals.KeyRevoked(host_id, is_replaced=True) from None
             raise
         now = self._clock()
-        check_skew(time, now)
+        agent_sessions.check_skew(time, now)
         self.demand_valid(host.host_id, host.public_key)
         # By what was signed, not by the signature: of one message there may be several.
         if not self._used_proofs.use(f"{host_id} {time} {nonce}", now):
-            raise ProofReplayed("this proof opened a session before; sign a new nonce")
-        expires_at = (now + timedelta(seconds=SESSION_SECONDS)).replace(microsecond=0)
-        session = str(AgentSession(host_id, int(expires_at.timestamp()), host.public_key))
-        return SessionAnswer(session, self.session_key(session).hex(), expires_at, now)
+            raise used_proofs.ProofReplayed("this proof opened a session before; sign a new nonce")
+        expires_at = (now + timedelta(seconds=protocol.SESSION_SECONDS)).replace(microsecond=0)
+        session = str(
+            agent_sessions.AgentSession(host_id, int(expires_at.timestamp()), host.public_key)
+        )
+        return protocol.SessionAnswer(session, self.session_key(session).hex(), expires_at, now)
 
     def session_key(self, session: str) -> bytes:
         """The key of a session's MACs, known to whoever knows the server's secret."""
@@ -344,16 +314,17 @@ class Enrollment:
     def demand_valid(self, host_id: str, public_key: str) -> None:
         """That the host is known by this key now. Raises: HostNotFound, HostGone, KeyRevoked."""
         host, revoked = self._reads.find_all(
-            (host_key(host_id), KeyStanding), (revocation_key(public_key), Revocation)
+            (rows.host_key(host_id), agent_sessions.KeyStanding),
+            (credentials.revocation_key(public_key), credentials.Revocation),
         )
         if host is None:
-            raise HostNotFound(host_id)
-        if host.row.status == RETIRED:
-            raise HostGone(host_id)
+            raise refusals.HostNotFound(host_id)
+        if host.row.status == rows.RETIRED:
+            raise refusals.HostGone(host_id)
         if host.row.public_key != public_key:
-            raise KeyRevoked(host_id, is_replaced=True)
-        if revoked is not None or host.row.status != ENROLLED:
-            raise KeyRevoked(host_id)
+            raise refusals.KeyRevoked(host_id, is_replaced=True)
+        if revoked is not None or host.row.status != rows.ENROLLED:
+            raise refusals.KeyRevoked(host_id)
 
     # ── the end ──
 
@@ -370,11 +341,11 @@ class Enrollment:
             self._tell()
 
     def _shut(self, host_id: str, operator: str, reason: str, meta: Meta) -> None:
-        found = self._reads.find(host_key(host_id), Host)
-        if found is None or found.row.status != ENROLLED:
+        found = self._reads.find(rows.host_key(host_id), rows.Host)
+        if found is None or found.row.status != rows.ENROLLED:
             return
-        row = Revocation(found.row.public_key, host_id, self._clock(), operator, reason)
-        self._records(meta).save(CERT_REVOCATIONS.name, row.public_key, row)
+        row = credentials.Revocation(found.row.public_key, host_id, self._clock(), operator, reason)
+        self._records(meta).save(credentials.CERT_REVOCATIONS.name, row.public_key, row)
         self._tell()  # before the command has its turn, and whatever becomes of it
 
     def _tell(self) -> None:
@@ -385,9 +356,16 @@ class Enrollment:
         """Drop what nobody could profit from any more; how many rows there were."""
         now = self._clock()
         return (
-            self._prune(ENROLLMENT_TOKENS, lambda row: row.expires_at + KEPT < now)
-            + self._prune(TOKEN_REPLAY, lambda row: row.first_seen + TOKEN_LIFE + KEPT < now)
-            + self._prune(CERT_REVOCATIONS, lambda row: row.revoked_at + KEPT < now)
+            self._prune(
+                credentials.ENROLLMENT_TOKENS, lambda row: row.expires_at + credentials.KEPT < now
+            )
+            + self._prune(
+                credentials.TOKEN_REPLAY,
+                lambda row: row.first_seen + credentials.TOKEN_LIFE + credentials.KEPT < now,
+            )
+            + self._prune(
+                credentials.CERT_REVOCATIONS, lambda row: row.revoked_at + credentials.KEPT < now
+            )
         )
 
     def _prune(self, collection: Collection, is_over: Callable[[Any], bool]) -> int:
@@ -405,10 +383,10 @@ class Enrollment:
         return count
 
 
-decoders.build(KeyStanding)
+decoders.build(agent_sessions.KeyStanding)
 
 
-def _asked(token: EnrollmentToken) -> tuple[object, ...]:
+def _asked(token: credentials.EnrollmentToken) -> tuple[object, ...]:
     """What a repeat of the request must ask for again."""
     return token.host_id, token.labels, bool(token.replaces), token.reason
 

@@ -22,50 +22,31 @@ from msgspec.structs import replace
 from tidegate.clock import Clock
 from tidegate.control.fleet.dispatch import has_stopped
 from tidegate.control.runtime import Submit
-from tidegate.domain.channels.rows import quarantine_key
-from tidegate.domain.channels.stops import ChannelStops, is_stopped, stops_keys, windows_over
+from tidegate.domain.channels import rows as channel_rows, stops as channel_stops
 from tidegate.domain.fleet.rows import Host, host_key
-from tidegate.domain.hosts.rows import (
-    DISPATCH_QUEUE,
-    HOST_ORDERS,
-    HostOrder,
-    HostRecord,
-    QueuedDispatch,
-    dispatch_key,
-    record_key,
+from tidegate.domain.hosts import rows as host_rows, states as host_states
+from tidegate.domain.rollouts import (
+    names,
+    report_slices,
+    rows as rollout_rows,
+    states as rollout_states,
+    tallies,
 )
-from tidegate.domain.hosts.states import HostState
-from tidegate.domain.rollouts.names import channel_of
-from tidegate.domain.rollouts.report_slices import shut_edge
-from tidegate.domain.rollouts.rows import RolloutGates, RolloutTally, gates_key, tally_key
-from tidegate.domain.rollouts.states import OverridableGate
-from tidegate.domain.rollouts.tallies import list_passed, may_go
 from tidegate.domain.windows.demands import judge_stops
 from tidegate.errors import VersionConflict
-from tidegate.kernel import codec
-from tidegate.kernel.model import (
-    ABSENT,
-    Commit,
-    Delete,
-    Meta,
-    Position,
-    Put,
-    Receipt,
-    Record,
-    Write,
-)
+from tidegate.kernel import codec, model
 from tidegate.kernel.store import Store, rows
 
 LEASE_SECONDS = 30
 QUEUED_MAX = 32  # rows of one host that a poll looks at
-ACTOR = Meta(actor="dispatcher")
+ACTOR = model.Meta(actor="dispatcher")
 
 
 class LeasedOrder(NamedTuple):
     """An order, to be told once its lease is durable; none: there is none to hand out now."""
 
-    order: QueuedDispatch | None = None
-    leased: Future[Receipt] | None = None
+    order: host_rows.QueuedDispatch | None = None
+    leased: Future[model.Receipt] | None = None
 
 
 NOTHING: Final = LeasedOrder()
@@ -74,11 +55,11 @@ NOTHING: Final = LeasedOrder()
 class _Standing(NamedTuple):
     """What an order in the queue is judged by."""
 
-    record: HostRecord | None
-    tally: RolloutTally | None
-    stops: tuple[ChannelStops | None, ...]  # of its channel
-    stops_version: Position  # when these last changed
-    gates: RolloutGates | None  # of its rollout, as the last pass found them
+    record: host_rows.HostRecord | None
+    tally: rollout_rows.RolloutTally | None
+    stops: tuple[channel_stops.ChannelStops | None, ...]  # of its channel
+    stops_version: model.Position  # when these last changed
+    gates: rollout_rows.RolloutGates | None  # of its rollout, as the last pass found them
     is_quarantined: bool  # what it orders, on its channel
 
 
@@ -98,14 +79,16 @@ class OrderQueue:
         self._clock = clock
         self._lease = timedelta(seconds=lease_seconds)
 
-    def poll(self, host_id: str) -> QueuedDispatch | None:
+    def poll(self, host_id: str) -> host_rows.QueuedDispatch | None:
         """The host's order, leased to this caller; None: there is none to hand out now.
 
         Nothing is written unless there is one.
         """
         prefix = f"{host_id}/"
-        for record in self._store.range(DISPATCH_QUEUE.name, prefix=prefix, limit=QUEUED_MAX):
-            row = codec.decode(record.data, QueuedDispatch)
+        for record in self._store.range(
+            host_rows.DISPATCH_QUEUE.name, prefix=prefix, limit=QUEUED_MAX
+        ):
+            row = codec.decode(record.data, host_rows.QueuedDispatch)
             standing = self._standing(row)
             if self._lease_left(record, row, standing) > 0:
                 continue
@@ -117,13 +100,13 @@ class OrderQueue:
     def hand_out(self, host_id: str) -> LeasedOrder | None:
         """As ``poll``, but it waits for nothing. None: there is more to do than to look."""
         prefix = f"{host_id}/"
-        found = self._store.range(DISPATCH_QUEUE.name, prefix=prefix, limit=2)
+        found = self._store.range(host_rows.DISPATCH_QUEUE.name, prefix=prefix, limit=2)
         if not found:
             return NOTHING
         if len(found) > 1:
             return None
         (stored,) = found
-        row = codec.decode(stored.data, QueuedDispatch)
+        row = codec.decode(stored.data, host_rows.QueuedDispatch)
         standing = self._standing(row)
         if self._lease_left(stored, row, standing) > 0:
             return NOTHING
@@ -134,7 +117,7 @@ class OrderQueue:
             return NOTHING
         leased = self._leased(row)
         return LeasedOrder(
-            leased, self._sent(Put(stored.key, codec.encode(leased), stored.version))
+            leased, self._sent(model.Put(stored.key, codec.encode(leased), stored.version))
         )
 
     def next_look(self, host_id: str) -> float | None:
@@ -143,21 +126,21 @@ class OrderQueue:
         It only reads, and only the host's own few rows.
         """
         prefix = f"{host_id}/"
-        found = self._store.range(DISPATCH_QUEUE.name, prefix=prefix, limit=QUEUED_MAX)
+        found = self._store.range(host_rows.DISPATCH_QUEUE.name, prefix=prefix, limit=QUEUED_MAX)
         if not found:
             return None
         return min(
             0.0 if row.lease_until is None else self._lease_left(record, row, self._standing(row))
             for record in found
-            for row in [codec.decode(record.data, QueuedDispatch)]
+            for row in [codec.decode(record.data, host_rows.QueuedDispatch)]
         )
 
     def clear(self, host_id: str, rollout_id: str, attempt: int) -> None:
         """The order was acknowledged or taken back: forget it. Twice is no fault."""
-        key = dispatch_key(host_id, rollout_id, attempt)
+        key = host_rows.dispatch_key(host_id, rollout_id, attempt)
         (record,) = self._store.get(key)
         if record is not None:
-            self._write(Delete(key, record.version))
+            self._write(model.Delete(key, record.version))
 
     def refill(self) -> int:
         """Queue every order that stands and is not queued; how many there were.
@@ -168,27 +151,31 @@ class OrderQueue:
         count = 0
         for order in self._orders():
             record, tally, *_ = self._standing(order)
-            key = dispatch_key(order.host_id, order.rollout_id, order.attempt)
+            key = host_rows.dispatch_key(order.host_id, order.rollout_id, order.attempt)
             if record is None or tally is None or not _counts(record, tally, order.attempt):
                 continue
             if self._store.get(key)[0] is None:
-                count += self._write(Put(key, codec.encode(to_queued_dispatch(record)), ABSENT))
+                count += self._write(
+                    model.Put(key, codec.encode(to_queued_dispatch(record)), model.ABSENT)
+                )
         return count
 
     def _deliver(
-        self, stored: Record, row: QueuedDispatch, standing: _Standing
-    ) -> QueuedDispatch | None:
+        self, stored: model.Record, row: host_rows.QueuedDispatch, standing: _Standing
+    ) -> host_rows.QueuedDispatch | None:
         record, tally, *_ = standing
         if record is None or tally is None or not _counts(record, tally, row.attempt):
-            self._write(Delete(stored.key, stored.version))
+            self._write(model.Delete(stored.key, stored.version))
             return None
         if self._is_held(tally, record, standing):
             return None
         leased = self._leased(row)
-        landed = self._write(Put(stored.key, codec.encode(leased), stored.version))
+        landed = self._write(model.Put(stored.key, codec.encode(leased), stored.version))
         return leased if landed else None
 
-    def _lease_left(self, stored: Record, row: QueuedDispatch, standing: _Standing) -> float:
+    def _lease_left(
+        self, stored: model.Record, row: host_rows.QueuedDispatch, standing: _Standing
+    ) -> float:
         """For how many seconds the order is not handed out again.
 
         A lease from before the channel's stops last changed does not count: the agent dropped the
@@ -198,28 +185,34 @@ class OrderQueue:
             return 0.0
         return max(0.0, (row.lease_until - self._clock()).total_seconds())
 
-    def _is_held(self, tally: RolloutTally, record: HostRecord, standing: _Standing) -> bool:
+    def _is_held(
+        self, tally: rollout_rows.RolloutTally, record: host_rows.HostRecord, standing: _Standing
+    ) -> bool:
         """Whether the order stays where it is until a person or time releases it."""
         stopped = tally.halted_at is not None or tally.paused_at is not None
         if stopped or standing.is_quarantined:
             return True
         now = self._clock()
-        passed = list_passed(tally, now)
-        if not may_go(tally, record.host_id) or is_stopped(standing.stops, now, passed):
+        passed = tallies.list_passed(tally, now)
+        if not tallies.may_go(tally, record.host_id) or channel_stops.is_stopped(
+            standing.stops, now, passed
+        ):
             return True
-        if OverridableGate.WINDOW not in passed and self._is_outside_windows(record, standing):
+        if rollout_states.OverridableGate.WINDOW not in passed and self._is_outside_windows(
+            record, standing
+        ):
             return True
-        return shut_edge(standing.gates, passed) is not None
+        return report_slices.shut_edge(standing.gates, passed) is not None
 
-    def _is_outside_windows(self, record: HostRecord, standing: _Standing) -> bool:
-        if not windows_over(standing.stops):
+    def _is_outside_windows(self, record: host_rows.HostRecord, standing: _Standing) -> bool:
+        if not channel_stops.windows_over(standing.stops):
             return False
         (row,) = self._store.get(host_key(record.host_id))
         host = None if row is None else codec.decode(row.data, Host)
         verdict = judge_stops(record.channel, standing.stops, host, record.policy, self._clock())
         return verdict is not None and not verdict.is_open
 
-    def _leased(self, row: QueuedDispatch) -> QueuedDispatch:
+    def _leased(self, row: host_rows.QueuedDispatch) -> host_rows.QueuedDispatch:
         now = self._clock()
         return replace(
             row,
@@ -228,30 +221,33 @@ class OrderQueue:
             deliveries=row.deliveries + 1,
         )
 
-    def _standing(self, order: QueuedDispatch | HostOrder) -> _Standing:
-        rollout_id, channel = order.rollout_id, channel_of(order.rollout_id)
-        closure = order.target_closure if isinstance(order, QueuedDispatch) else ""
+    def _standing(self, order: host_rows.QueuedDispatch | host_rows.HostOrder) -> _Standing:
+        rollout_id, channel = order.rollout_id, names.channel_of(order.rollout_id)
+        closure = order.target_closure if isinstance(order, host_rows.QueuedDispatch) else ""
         record, tally, gates, quarantined, *stops = self._store.get(
-            record_key(rollout_id, order.host_id),
-            tally_key(rollout_id),
-            gates_key(rollout_id),
-            quarantine_key(channel, closure),
-            *stops_keys(channel),
+            host_rows.record_key(rollout_id, order.host_id),
+            rollout_rows.tally_key(rollout_id),
+            rollout_rows.gates_key(rollout_id),
+            channel_rows.quarantine_key(channel, closure),
+            *channel_stops.stops_keys(channel),
         )
         return _Standing(
-            None if record is None else codec.decode(record.data, HostRecord),
-            None if tally is None else codec.decode(tally.data, RolloutTally),
-            tuple(None if row is None else codec.decode(row.data, ChannelStops) for row in stops),
+            None if record is None else codec.decode(record.data, host_rows.HostRecord),
+            None if tally is None else codec.decode(tally.data, rollout_rows.RolloutTally),
+            tuple(
+                None if row is None else codec.decode(row.data, channel_stops.ChannelStops)
+                for row in stops
+            ),
             max(0 if row is None else row.version for row in (*stops, gates)),
-            None if gates is None else codec.decode(gates.data, RolloutGates),
+            None if gates is None else codec.decode(gates.data, rollout_rows.RolloutGates),
             quarantined is not None,
         )
 
-    def _orders(self) -> Iterator[HostOrder]:
-        for record in rows(self._store, HOST_ORDERS.name):
-            yield codec.decode(record.data, HostOrder)
+    def _orders(self) -> Iterator[host_rows.HostOrder]:
+        for record in rows(self._store, host_rows.HOST_ORDERS.name):
+            yield codec.decode(record.data, host_rows.HostOrder)
 
-    def _write(self, write: Write) -> bool:
+    def _write(self, write: model.Write) -> bool:
         """Whether it landed; not: somebody else was faster, which is as good."""
         try:
             self._sent(write).result()
@@ -259,13 +255,13 @@ class OrderQueue:
             return False
         return True
 
-    def _sent(self, write: Write) -> Future[Receipt]:
-        return self._submit(Commit(self._clock(), ACTOR, writes=(write,)))
+    def _sent(self, write: model.Write) -> Future[model.Receipt]:
+        return self._submit(model.Commit(self._clock(), ACTOR, writes=(write,)))
 
 
-def to_queued_dispatch(record: HostRecord) -> QueuedDispatch:
+def to_queued_dispatch(record: host_rows.HostRecord) -> host_rows.QueuedDispatch:
     """The order of a record, as it stands in the queue before any delivery."""
-    return QueuedDispatch(
+    return host_rows.QueuedDispatch(
         host_id=record.host_id,
         rollout_id=record.rollout_id,
         attempt=record.attempt,
@@ -278,10 +274,10 @@ def to_queued_dispatch(record: HostRecord) -> QueuedDispatch:
     )
 
 
-def _counts(record: HostRecord, tally: RolloutTally, attempt: int) -> bool:
+def _counts(record: host_rows.HostRecord, tally: rollout_rows.RolloutTally, attempt: int) -> bool:
     """Whether the order is the host's still: not acknowledged, not taken back, not void."""
     if record.attempt != attempt or record.cancelled_at is not None:
         return False
     if tally.halted_at is not None:
         return True  # it may be cleared and go on; it is held, not forgotten
-    return record.state is HostState.PENDING and not has_stopped(tally)
+    return record.state is host_states.HostState.PENDING and not has_stopped(tally)

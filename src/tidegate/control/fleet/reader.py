@@ -8,84 +8,25 @@ The dispatcher, ``explain`` and the metrics ask here, so they cannot see differe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from tidegate import errors
 from tidegate.control.storage.blobs import BlobDamaged, Blobs
-from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires
-from tidegate.domain.channels.ladder import list_late_targets
-from tidegate.domain.channels.rows import (
-    CHANNELS,
-    FREEZES,
-    Channel,
-    Freeze,
-    Quarantined,
-    channel_key,
-    quarantine_key,
-)
-from tidegate.domain.fleet.rows import (
-    BUDGETS,
-    HOSTS,
-    Budget,
-    Host,
-    Liveness,
-    host_key,
-    liveness_key,
-)
-from tidegate.domain.gates.dispatch_pass import latecomers
-from tidegate.domain.gates.inputs import (
-    FleetState,
-    GateFault,
-    GateInput,
-    HostPresence,
-    HostStanding,
-    PrecedingChannel,
-    RebootedHost,
-    Versioned,
-)
-from tidegate.domain.hosts.probes import failed_probe, failure_text
-from tidegate.domain.hosts.refusals import RolloutUnknown
-from tidegate.domain.hosts.rows import (
-    HOST_ORDERS,
-    HOST_RECORDS,
-    PROBE_FAILURES,
-    HostOrder,
-    HostRecord,
-    ProbeFailure,
-    record_id,
-    record_key,
-)
-from tidegate.domain.hosts.states import HostState
+from tidegate.domain.channels import facts, ladder, rows as channel_rows
+from tidegate.domain.fleet import rows as fleet_rows
+from tidegate.domain.gates import dispatch_pass, inputs
+from tidegate.domain.hosts import probes, refusals, rows as host_rows, states as host_states
 from tidegate.domain.notifications.notices import DETAIL_CHARS_MAX
 from tidegate.domain.outbox.redaction import redact
 from tidegate.domain.planner import PlanByHost, decode_plan, index_by_host
 from tidegate.domain.releases.rows import Actual, actual_key
-from tidegate.domain.rollouts.rows import (
-    ROLLOUTS,
-    ReleaseStanding,
-    Rollout,
-    RolloutGates,
-    RolloutTally,
-    gates_key,
-    standing_key,
-    tally_key,
-)
-from tidegate.domain.rollouts.states import CLEARABLE, Word
+from tidegate.domain.rollouts import rows as rollout_rows, states as rollout_states
 from tidegate.domain.windows.rows import WINDOWS, Window
-from tidegate.errors import (
-    Forbidden,
-    Gone,
-    Invalid,
-    NotFound,
-    Refused,
-    TidegateError,
-    TooLarge,
-)
 from tidegate.kernel import codec
 from tidegate.kernel.collections import Collection, entry
 from tidegate.kernel.model import Key
@@ -98,13 +39,21 @@ ROLLOUTS_MAX = 10_000  # open at once
 CAUSES_MAX = 5  # hosts of a rollout whose failure is told in words
 
 # What is wrong with a rollout itself. The rest are surroundings, and the same for all of them.
-OWN = (Invalid, TooLarge, NotFound, Gone, Refused, Forbidden, BlobDamaged)
+OWN = (
+    errors.Invalid,
+    errors.TooLarge,
+    errors.NotFound,
+    errors.Gone,
+    errors.Refused,
+    errors.Forbidden,
+    BlobDamaged,
+)
 
 Row = TypeVar("Row", bound=Struct)
 
 
-def to_gate_fault(rollout_id: str, error: TidegateError) -> GateFault:
-    return GateFault(rollout_id, error.code, error.detail)
+def to_gate_fault(rollout_id: str, error: errors.TidegateError) -> inputs.GateFault:
+    return inputs.GateFault(rollout_id, error.code, error.detail)
 
 
 class FleetReader:
@@ -117,47 +66,53 @@ class FleetReader:
 
     # ── rows ──
 
-    def row(self, key: Key, model: type[Row]) -> Versioned[Row] | None:
+    def row(self, key: Key, model: type[Row]) -> inputs.Versioned[Row] | None:
         (record,) = self._store.get(key)
         return (
-            None if record is None else Versioned(codec.decode(record.data, model), record.version)
+            None
+            if record is None
+            else inputs.Versioned(codec.decode(record.data, model), record.version)
         )
 
-    def many(self, *wanted: tuple[Key, type[Any]]) -> list[Versioned[Any] | None]:
+    def many(self, *wanted: tuple[Key, type[Any]]) -> list[inputs.Versioned[Any] | None]:
         """Rows of several collections, in one read."""
         records = self._store.get(*(key for key, _ in wanted)) if wanted else ()
         return [
-            None if record is None else Versioned(codec.decode(record.data, model), record.version)
+            None
+            if record is None
+            else inputs.Versioned(codec.decode(record.data, model), record.version)
             for record, (_, model) in zip(records, wanted, strict=True)
         ]
 
     def rows(
         self, collection: Collection, model: type[Row], prefix: str = ""
-    ) -> list[Versioned[Row]]:
+    ) -> list[inputs.Versioned[Row]]:
         """All rows of a collection, or those whose id begins so, as ``model`` reads them."""
-        found: list[Versioned[Row]] = []
+        found: list[inputs.Versioned[Row]] = []
         for page in row_pages(self._store, collection.name, prefix=prefix):
             values = codec.decode_all([record.data for record in page], model)
-            found += map(Versioned, values, [record.version for record in page])
+            found += map(inputs.Versioned, values, [record.version for record in page])
         return found
 
-    def open_rollouts(self) -> list[Rollout]:
+    def open_rollouts(self) -> list[rollout_rows.Rollout]:
         """Every rollout that is not over, by state, then by id."""
-        found: list[Rollout] = []
+        found: list[rollout_rows.Rollout] = []
         after = ""
         while len(found) < ROLLOUTS_MAX:  # the index holds those alone
-            page = self._store.range(ROLLOUTS.name, index="by_in_flight", after=after, limit=PAGE)
-            found += [codec.decode(record.data, Rollout) for record in page]
+            page = self._store.range(
+                rollout_rows.ROLLOUTS.name, index="by_in_flight", after=after, limit=PAGE
+            )
+            found += [codec.decode(record.data, rollout_rows.Rollout) for record in page]
             if len(page) < PAGE:
                 break
             after = entry(found[-1].state, found[-1].rollout_id)
         return found
 
-    def tally(self, rollout_id: str) -> Versioned[RolloutTally]:
+    def tally(self, rollout_id: str) -> inputs.Versioned[rollout_rows.RolloutTally]:
         """Raises: RolloutUnknown."""
-        found = self.row(tally_key(rollout_id), RolloutTally)
+        found = self.row(rollout_rows.tally_key(rollout_id), rollout_rows.RolloutTally)
         if found is None:
-            raise RolloutUnknown(rollout_id)
+            raise refusals.RolloutUnknown(rollout_id)
         return found
 
     def chart(self, plan_digest: str) -> PlanByHost:
@@ -168,19 +123,21 @@ class FleetReader:
             self._charts.keep(plan_digest, known)
         return known
 
-    def hosts(self) -> list[Host]:
+    def hosts(self) -> list[fleet_rows.Host]:
         """The whole fleet."""
-        return [seen.row for seen in self.rows(HOSTS, Host)]
+        return [seen.row for seen in self.rows(fleet_rows.HOSTS, fleet_rows.Host)]
 
-    def budgets(self) -> list[Versioned[Budget]]:
-        return self.rows(BUDGETS, Budget)
+    def budgets(self) -> list[inputs.Versioned[fleet_rows.Budget]]:
+        return self.rows(fleet_rows.BUDGETS, fleet_rows.Budget)
 
-    def channels(self) -> list[Versioned[Channel]]:
-        return self.rows(CHANNELS, Channel)
+    def channels(self) -> list[inputs.Versioned[channel_rows.Channel]]:
+        return self.rows(channel_rows.CHANNELS, channel_rows.Channel)
 
     # ── the fleet ──
 
-    def state(self, rollout_ids: Iterable[str], now: datetime, *, late: bool = False) -> FleetState:
+    def state(
+        self, rollout_ids: Iterable[str], now: datetime, *, late: bool = False
+    ) -> inputs.FleetState:
         """The fleet with these rollouts in sight. ``late``: also who came after their plans.
 
         What is wrong with one rollout, its plan or its rows, is told in ``faults`` and leaves the
@@ -189,68 +146,75 @@ class FleetReader:
         state = self._state(rollout_ids, now, hosts=True)
         return self._with_latecomers(state) if late else state
 
-    def glance(self, rollout_ids: Iterable[str], now: datetime) -> FleetState:
+    def glance(self, rollout_ids: Iterable[str], now: datetime) -> inputs.FleetState:
         """As ``state``, for ``gates.glance`` alone: no host, no order and no budget is read, so
         that an open rollout of a large fleet can be looked at in every pass.
         """
         return self._state(rollout_ids, now, hosts=False)
 
-    def _state(self, rollout_ids: Iterable[str], now: datetime, *, hosts: bool) -> FleetState:
-        faults: dict[str, GateFault] = {}
-        sights: dict[str, GateInput] = {}
+    def _state(
+        self, rollout_ids: Iterable[str], now: datetime, *, hosts: bool
+    ) -> inputs.FleetState:
+        faults: dict[str, inputs.GateFault] = {}
+        sights: dict[str, inputs.GateInput] = {}
         for rollout_id in rollout_ids:
             try:
                 sights[rollout_id] = self._sight(rollout_id, hosts=hosts)
             except OWN as error:
                 faults[rollout_id] = to_gate_fault(rollout_id, error)
-        enlisted = self.rows(HOSTS, HostPresence) if hosts else []
-        orders = self.rows(HOST_ORDERS, HostOrder) if hosts else []
+        enlisted = self.rows(fleet_rows.HOSTS, inputs.HostPresence) if hosts else []
+        orders = self.rows(host_rows.HOST_ORDERS, host_rows.HostOrder) if hosts else []
         budgets = self.budgets() if hosts else []
-        return FleetState(
+        return inputs.FleetState(
             at=now,
             rollouts=sights,
             channels=self._channels(sights.values()),
             hosts={seen.row.host_id: seen for seen in enlisted},
             orders={seen.row.host_id: seen for seen in orders},
             budgets={seen.row.budget_id: seen for seen in budgets},
-            freezes=tuple(self.rows(FREEZES, Freeze)),
+            freezes=tuple(self.rows(channel_rows.FREEZES, channel_rows.Freeze)),
             windows=tuple(self.rows(WINDOWS, Window)),
             rebooted=self._rebooted(sights.values()),
             faults=faults,
         )
 
-    def _rebooted(self, sights: Iterable[GateInput]) -> dict[str, RebootedHost]:
+    def _rebooted(self, sights: Iterable[inputs.GateInput]) -> dict[str, inputs.RebootedHost]:
         """The Deferred hosts that a heartbeat says run their target. One that is not heard of any
         more keeps no slot.
         """
-        found: dict[str, RebootedHost] = {}
+        found: dict[str, inputs.RebootedHost] = {}
         for sight in sights:
             tally = sight.tally.row
             for host_id, seen in sight.standings.items():
-                if seen.row.state is not HostState.DEFERRED:
+                if seen.row.state is not host_states.HostState.DEFERRED:
                     continue
-                live = self.row(liveness_key(host_id), Liveness)
-                host = self.row(host_key(host_id), HostPresence)
+                live = self.row(fleet_rows.liveness_key(host_id), fleet_rows.Liveness)
+                host = self.row(fleet_rows.host_key(host_id), inputs.HostPresence)
                 silent = host is None or host.row.silent_since is not None
                 if live is None or silent or tally.halted_at is not None:
                     continue
                 if live.row.current_closures.get(tally.channel) == tally.target_closure:
                     slots = sight.chart.slots_of(host_id)
-                    found[host_id] = RebootedHost(host_id, tally.rollout_id, slots)
+                    found[host_id] = inputs.RebootedHost(host_id, tally.rollout_id, slots)
         return found
 
-    def _sight(self, rollout_id: str, *, hosts: bool) -> GateInput:
+    def _sight(self, rollout_id: str, *, hosts: bool) -> inputs.GateInput:
         tally = self.tally(rollout_id)
         row = tally.row
-        prefix = record_id(rollout_id, "")
-        standings = self.rows(HOST_RECORDS, HostStanding, prefix) if hosts else []
-        failures = self.rows(PROBE_FAILURES, ProbeFailure, prefix) if hosts else []
-        return GateInput(
+        prefix = host_rows.record_id(rollout_id, "")
+        standings = self.rows(host_rows.HOST_RECORDS, inputs.HostStanding, prefix) if hosts else []
+        failures = (
+            self.rows(host_rows.PROBE_FAILURES, host_rows.ProbeFailure, prefix) if hosts else []
+        )
+        return inputs.GateInput(
             tally=tally,
             chart=self.chart(row.plan_digest),
             standings={seen.row.host_id: seen for seen in standings},
             failures=tuple(failures),
-            quarantined=self.row(quarantine_key(row.channel, row.target_closure), Quarantined),
+            quarantined=self.row(
+                channel_rows.quarantine_key(row.channel, row.target_closure),
+                channel_rows.Quarantined,
+            ),
             pin=self.row(actual_key(row.channel), Actual),
             edges={
                 edge.channel: self.preceding(edge, row.target_ref, row.target_closure)
@@ -261,48 +225,65 @@ class FleetReader:
             causes=self._causes(row, [seen.row for seen in standings]),
         )
 
-    def _causes(self, tally: RolloutTally, standings: list[HostStanding]) -> dict[str, str]:
+    def _causes(
+        self, tally: rollout_rows.RolloutTally, standings: list[inputs.HostStanding]
+    ) -> dict[str, str]:
         """How some hosts failed, as a notification says it; the one that stopped it first."""
         bad = [
-            row.host_id for row in standings if row.state in (HostState.FAILED, HostState.REVERTED)
+            row.host_id
+            for row in standings
+            if row.state in (host_states.HostState.FAILED, host_states.HostState.REVERTED)
         ]
         bad.sort(key=lambda host_id: host_id != tally.halted_by)
-        keys = [record_key(tally.rollout_id, host_id) for host_id in bad[:CAUSES_MAX]]
-        found = self.many(*((key, HostRecord) for key in keys))
+        keys = [host_rows.record_key(tally.rollout_id, host_id) for host_id in bad[:CAUSES_MAX]]
+        found = self.many(*((key, host_rows.HostRecord) for key in keys))
         records = [seen.row for seen in found if seen is not None]
         return {record.host_id: _failure_words(record) for record in records}
 
     def _blocked_since(self, rollout_id: str) -> dict[str, datetime]:
-        found = self.row(gates_key(rollout_id), RolloutGates)
+        found = self.row(rollout_rows.gates_key(rollout_id), rollout_rows.RolloutGates)
         return {} if found is None else {gate.gate: gate.since for gate in found.row.blocked}
 
-    def preceding(self, edge: ChannelEdge, release_id: str, digest: str) -> PrecedingChannel:
+    def preceding(
+        self, edge: facts.ChannelEdge, release_id: str, digest: str
+    ) -> inputs.PrecedingChannel:
         """What an edge looks at, for this release. Of an ``idle`` edge the channel says it all."""
         before = edge.channel
-        channel = self.row(channel_key(before), Channel)
-        if edge.require is EdgeRequires.IDLE:
-            return PrecedingChannel(channel, None, None, None, "")
-        standing = self.row(standing_key(before, release_id), ReleaseStanding)
-        quarantined = self.row(quarantine_key(before, digest), Quarantined)
+        channel = self.row(channel_rows.channel_key(before), channel_rows.Channel)
+        if edge.require is facts.EdgeRequires.IDLE:
+            return inputs.PrecedingChannel(channel, None, None, None, "")
+        standing = self.row(
+            rollout_rows.standing_key(before, release_id), rollout_rows.ReleaseStanding
+        )
+        quarantined = self.row(
+            channel_rows.quarantine_key(before, digest), channel_rows.Quarantined
+        )
         tally = None
         failure = ""
-        if standing is not None and standing.row.word is not Word.GOOD:
+        if standing is not None and standing.row.word is not rollout_states.Word.GOOD:
             row = standing.row
             if row.rollout_id is not None and row.outcome is None:  # it is open
-                tally = self.row(tally_key(row.rollout_id), RolloutTally)
+                tally = self.row(rollout_rows.tally_key(row.rollout_id), rollout_rows.RolloutTally)
             if row.said_in is not None and row.host_id is not None:
-                record = self.row(record_key(row.said_in, row.host_id), HostRecord)
+                record = self.row(
+                    host_rows.record_key(row.said_in, row.host_id), host_rows.HostRecord
+                )
                 failure = "" if record is None else _failure(record.row)
-        return PrecedingChannel(channel, standing, quarantined, tally, failure)
+        return inputs.PrecedingChannel(channel, standing, quarantined, tally, failure)
 
-    def _channels(self, sights: Iterable[GateInput]) -> dict[str, Versioned[Channel]]:
+    def _channels(
+        self, sights: Iterable[inputs.GateInput]
+    ) -> dict[str, inputs.Versioned[channel_rows.Channel]]:
         names = {sight.tally.row.channel for sight in sights}
-        found = {name: self.row(channel_key(name), Channel) for name in sorted(names)}
+        found = {
+            name: self.row(channel_rows.channel_key(name), channel_rows.Channel)
+            for name in sorted(names)
+        }
         return {name: seen for name, seen in found.items() if seen is not None}
 
-    def _with_latecomers(self, state: FleetState) -> FleetState:
+    def _with_latecomers(self, state: inputs.FleetState) -> inputs.FleetState:
         hosts = self.hosts()
-        sights: dict[str, GateInput] = {}
+        sights: dict[str, inputs.GateInput] = {}
         faults = dict(state.faults)
         for rollout_id, sight in state.rollouts.items():
             try:
@@ -311,7 +292,9 @@ class FleetReader:
                 faults[rollout_id] = to_gate_fault(rollout_id, error)
         return replace(state, rollouts=sights, faults=faults)
 
-    def _with_late(self, state: FleetState, sight: GateInput, hosts: list[Host]) -> GateInput:
+    def _with_late(
+        self, state: inputs.FleetState, sight: inputs.GateInput, hosts: list[fleet_rows.Host]
+    ) -> inputs.GateInput:
         row = sight.tally.row
         channel = state.channels.get(row.channel)
         planned = None if channel is None else self._planned(channel.row, row.rollout_id)
@@ -319,19 +302,21 @@ class FleetReader:
             return sight
         ours = [host for host in hosts if host.host_id not in planned]
         budgets = [seen.row for seen in state.budgets.values()]
-        return replace(sight, latecomers=latecomers(sight, channel.row, ours, budgets))
+        return replace(
+            sight, latecomers=dispatch_pass.latecomers(sight, channel.row, ours, budgets)
+        )
 
-    def late_target(self, channel: Channel) -> str | None:
+    def late_target(self, channel: channel_rows.Channel) -> str | None:
         """The rollout that hosts of this channel join if they come late."""
-        for target in list_late_targets(channel):
+        for target in ladder.list_late_targets(channel):
             if isinstance(target, str):
                 return target
-            key = quarantine_key(channel.channel, target.digest)
-            if self.row(key, Quarantined) is None:
+            key = channel_rows.quarantine_key(channel.channel, target.digest)
+            if self.row(key, channel_rows.Quarantined) is None:
                 return target.rollout_id
         return None
 
-    def _planned(self, channel: Channel, rollout_id: str) -> AbstractSet[str] | None:
+    def _planned(self, channel: channel_rows.Channel, rollout_id: str) -> AbstractSet[str] | None:
         """The hosts that the channel's rollout takes care of itself; None: it takes no late ones.
 
         Late hosts join the newest success that is not quarantined. While a newer rollout is under
@@ -343,12 +328,12 @@ class FleetReader:
         if active is None or active == rollout_id:
             return frozenset()
         tally = self.tally(active).row
-        if tally.halted_at is None and tally.state not in CLEARABLE:
+        if tally.halted_at is None and tally.state not in rollout_states.CLEARABLE:
             return None
         return self.chart(tally.plan_digest).waves.keys()
 
 
-def _failure(record: HostRecord) -> str:
+def _failure(record: host_rows.HostRecord) -> str:
     """Why a host failed, in a few words: the probe, or what did not work in time."""
     failing = [
         f"probe {name}: {probe.failure_reason or 'fails'}"
@@ -360,6 +345,8 @@ def _failure(record: HostRecord) -> str:
     return record.failure or ""
 
 
-def _failure_words(record: HostRecord) -> str:
-    probe, detail = failed_probe(record)
-    return failure_text(record.failure or "unknown", probe, redact(detail)[:DETAIL_CHARS_MAX])
+def _failure_words(record: host_rows.HostRecord) -> str:
+    probe, detail = probes.failed_probe(record)
+    return probes.failure_text(
+        record.failure or "unknown", probe, redact(detail)[:DETAIL_CHARS_MAX]
+    )

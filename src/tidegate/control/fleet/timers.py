@@ -22,24 +22,20 @@ from tidegate.clock import Clock
 from tidegate.control.fleet.dispatch import LOST
 from tidegate.control.lanes import PACK_MAX, Lanes
 from tidegate.control.runtime import CommandOutcome, Control
-from tidegate.domain.channels.rows import FREEZES, Freeze
-from tidegate.domain.channels.slices import EndFreeze, end_freeze
-from tidegate.domain.fleet.rows import LIVENESS, Host, Liveness, host_key, liveness_key
-from tidegate.domain.fleet.slices import NoteHeard, NoteSilence, note_heard, note_silence
-from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord
-from tidegate.domain.hosts.slices import ExpireDeadline, expire_deadline
-from tidegate.domain.hosts.states import HostState
-from tidegate.domain.rollouts.rows import TALLIES, RolloutTally
-from tidegate.domain.rollouts.slices import ExpireRetention, expire_retention
-from tidegate.domain.rollouts.states import OPEN
-from tidegate.domain.rollouts.wave_slices import StartDueWave, start_due_wave
-from tidegate.kernel import codec
+from tidegate.domain.channels import rows as channel_rows, slices as channel_slices
+from tidegate.domain.fleet import rows as fleet_rows, slices as fleet_slices
+from tidegate.domain.hosts import rows as host_rows, slices as host_slices, states as host_states
+from tidegate.domain.rollouts import (
+    rows as rollout_rows,
+    slices as rollout_slices,
+    states as rollout_states,
+    wave_slices,
+)
+from tidegate.kernel import codec, model, slices as kernel_slices
 from tidegate.kernel.collections import Collection, entry
-from tidegate.kernel.model import Meta, Record
-from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Store, rows
 
-ACTOR = Meta(actor="timer")
+ACTOR = model.Meta(actor="timer")
 PAGE = 500
 EXPIRED_MAX = 10_000  # in one tick; the rest is due at the next
 SILENCE_SECONDS = 180  # three heartbeats
@@ -93,49 +89,58 @@ class Timers:
     # ── rollouts and their hosts ──
 
     def _deadlines(self, now: datetime) -> int:
-        due: dict[str, list[ExpireDeadline]] = {}
-        for record in self._until(HOST_RECORDS, "by_due", now):
-            row = codec.decode(record.data, HostRecord)
+        due: dict[str, list[host_slices.ExpireDeadline]] = {}
+        for record in self._until(host_rows.HOST_RECORDS, "by_due", now):
+            row = codec.decode(record.data, host_rows.HostRecord)
             assert row.due_at is not None, "the index holds what has a time"
-            if row.state is HostState.PENDING:
+            if row.state is host_states.HostState.PENDING:
                 self._note_unheard(row.host_id)
-            command = ExpireDeadline(
+            command = host_slices.ExpireDeadline(
                 rollout_id=row.rollout_id, host_id=row.host_id, due_at=row.due_at
             )
             due.setdefault(row.rollout_id, []).append(command)
         return sum(self._expire(rollout_id, commands) for rollout_id, commands in due.items())
 
-    def _expire(self, rollout_id: str, commands: list[ExpireDeadline]) -> int:
+    def _expire(self, rollout_id: str, commands: list[host_slices.ExpireDeadline]) -> int:
         futures: list[Future[CommandOutcome]] = []
         for start in range(0, len(commands), PACK_MAX):
-            pack = [(expire_deadline, item, ACTOR) for item in commands[start : start + PACK_MAX]]
+            pack = [
+                (host_slices.expire_deadline, item, ACTOR)
+                for item in commands[start : start + PACK_MAX]
+            ]
             futures += self._lanes.record_all(rollout_id, pack)
         return sum(map(_landed, futures))
 
     def _rollouts(self, now: datetime) -> tuple[int, int]:
         """The next waves of open rollouts whose delay is over, and ended ones past their time."""
         waves = retentions = 0
-        for record in self._until(TALLIES, "by_due", now):
-            row = codec.decode(record.data, RolloutTally)
+        for record in self._until(rollout_rows.TALLIES, "by_due", now):
+            row = codec.decode(record.data, rollout_rows.RolloutTally)
             assert row.due_at is not None, "the index holds what has a time"
-            if row.state in OPEN:
-                due = StartDueWave(rollout_id=row.rollout_id, due_at=row.due_at)
-                waves += self._record(row.rollout_id, start_due_wave, due)
+            if row.state in rollout_states.OPEN:
+                due = wave_slices.StartDueWave(rollout_id=row.rollout_id, due_at=row.due_at)
+                waves += self._record(row.rollout_id, wave_slices.start_due_wave, due)
             else:
-                over = ExpireRetention(rollout_id=row.rollout_id, due_at=row.due_at)
-                retentions += self._record(row.rollout_id, expire_retention, over)
+                over = rollout_slices.ExpireRetention(rollout_id=row.rollout_id, due_at=row.due_at)
+                retentions += self._record(row.rollout_id, rollout_slices.expire_retention, over)
         return waves, retentions
 
-    def _record(self, rollout_id: str, item: Slice, command: Struct) -> int:
+    def _record(self, rollout_id: str, item: kernel_slices.Slice, command: Struct) -> int:
         return sum(map(_landed, self._lanes.record_all(rollout_id, [(item, command, ACTOR)])))
 
     # ── freezes ──
 
     def _freezes(self, now: datetime) -> int:
-        found = (codec.decode(record.data, Freeze) for record in rows(self._store, FREEZES.name))
+        found = (
+            codec.decode(record.data, channel_rows.Freeze)
+            for record in rows(self._store, channel_rows.FREEZES.name)
+        )
         over = [row.freeze_id for row in found if row.until is not None and row.until <= now]
         return sum(
-            self._said(end_freeze, EndFreeze(freeze_id=id, operator="timer", reason="it is over"))
+            self._said(
+                channel_slices.end_freeze,
+                channel_slices.EndFreeze(freeze_id=id, operator="timer", reason="it is over"),
+            )
             for id in over
         )
 
@@ -143,34 +148,38 @@ class Timers:
 
     def _silences(self, now: datetime) -> int:
         """Only a change of a host's reachability is said, and only once."""
-        silent = list(self._until(LIVENESS, "by_last_seen", now - self._silence))
+        silent = list(self._until(fleet_rows.LIVENESS, "by_last_seen", now - self._silence))
         count = 0
         for record in silent:
-            seen = codec.decode(record.data, Liveness)
-            (host,) = self._store.get(host_key(seen.host_id))
-            known = None if host is None else codec.decode(host.data, Host)
+            seen = codec.decode(record.data, fleet_rows.Liveness)
+            (host,) = self._store.get(fleet_rows.host_key(seen.host_id))
+            known = None if host is None else codec.decode(host.data, fleet_rows.Host)
             if known is not None and known.silent_since is None:
-                command = NoteSilence(host_id=seen.host_id, last_seen_at=seen.last_seen_at)
-                count += self._said(note_silence, command)
+                command = fleet_slices.NoteSilence(
+                    host_id=seen.host_id, last_seen_at=seen.last_seen_at
+                )
+                count += self._said(fleet_slices.note_silence, command)
         return count
 
     def _note_unheard(self, host_id: str) -> None:
         """Whoever let an order lie and was never heard is silent since it enrolled: there is no
         row of liveness that would tell.
         """
-        host, heard = self._store.get(host_key(host_id), liveness_key(host_id))
+        host, heard = self._store.get(
+            fleet_rows.host_key(host_id), fleet_rows.liveness_key(host_id)
+        )
         if host is None or heard is not None:
             return
-        known = codec.decode(host.data, Host)
+        known = codec.decode(host.data, fleet_rows.Host)
         if known.silent_since is None:
-            command = NoteSilence(host_id=host_id, last_seen_at=known.enrolled_at)
-            self._said(note_silence, command)
+            command = fleet_slices.NoteSilence(host_id=host_id, last_seen_at=known.enrolled_at)
+            self._said(fleet_slices.note_silence, command)
 
     def heard(self, host_id: str) -> bool:
         """Say that a silent host is back; whether there was anything to say."""
-        return bool(self._said(note_heard, NoteHeard(host_id=host_id)))
+        return bool(self._said(fleet_slices.note_heard, fleet_slices.NoteHeard(host_id=host_id)))
 
-    def _said(self, item: Slice, command: Struct) -> int:
+    def _said(self, item: kernel_slices.Slice, command: Struct) -> int:
         try:
             return int(self._control.execute(item, command, meta=ACTOR).receipt is not None)
         except LOST:
@@ -178,7 +187,7 @@ class Timers:
 
     # ── rows by time ──
 
-    def _until(self, collection: Collection, index: str, now: datetime) -> Iterator[Record]:
+    def _until(self, collection: Collection, index: str, now: datetime) -> Iterator[model.Record]:
         """Rows whose time has come, the longest overdue first."""
         text = codec.time_text(now)
         after = ""

@@ -6,19 +6,17 @@ from collections.abc import Callable
 from datetime import datetime
 
 import msgspec
-from msgspec import Struct
 
 from tidegate import decoders
 from tidegate.control.secrets import Secrets
 from tidegate.control.webhooks import to_secret
-from tidegate.domain.notifications.refusals import AddressMissing
-from tidegate.domain.notifications.rows import ADDRESSES, SealedAddress
+from tidegate.domain.notifications import refusals, rows
 from tidegate.errors import ConditionFailed
 from tidegate.kernel.model import Meta
 from tidegate.kernel.records.records import Records
 
 
-class TargetAddress(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class TargetAddress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Where messages go, and what proves there who sends them."""
 
     url: str = ""
@@ -42,21 +40,21 @@ class Addresses:
         """Keep an address under an id of its own. A repeat keeps the first one."""
         sealed = self._secrets.seal("subscription_addresses", id, msgspec.json.encode(address))
         try:
-            row = SealedAddress(subscription, sealed)
-            self._records(meta).create(ADDRESSES.name, id, row)
+            row = rows.SealedAddress(subscription, sealed)
+            self._records(meta).create(rows.ADDRESSES.name, id, row)
         except ConditionFailed:
             return
 
     def open(self, id: str) -> TargetAddress:
         """Raises: AddressMissing, SealBroken."""
-        found = self._records(Meta()).find(ADDRESSES.name, id)
+        found = self._records(Meta()).find(rows.ADDRESSES.name, id)
         if found is None:
-            raise AddressMissing()
+            raise refusals.AddressMissing()
         content = self._secrets.unseal("subscription_addresses", id, found.value.sealed)
         return _address.decode(content)
 
     def erase(self, id: str, meta: Meta) -> None:
-        self._records(meta).delete(ADDRESSES.name, id)
+        self._records(meta).delete(rows.ADDRESSES.name, id)
 
     def mark(self, address: TargetAddress) -> str:
         """A text that differs for different addresses and tells nothing about them."""

@@ -13,9 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from tidegate.config import NotifySetting
-from tidegate.domain.notifications.messages import Message
-from tidegate.domain.notifications.refusals import InvalidSubscription
-from tidegate.domain.notifications.renderings import render_mail
+from tidegate.domain.notifications import messages, refusals, renderings
 from tidegate.kernel.model import at_most
 
 RECIPIENTS_MAX: Final = 20
@@ -35,15 +33,17 @@ class TargetAnswer(Struct, frozen=True):
 def check_recipients(recipients: Sequence[str]) -> None:
     """Raises: InvalidSubscription, LimitExceeded."""
     if not recipients:
-        raise InvalidSubscription("Mail needs an address to go to.", field="to")
+        raise refusals.InvalidSubscription("Mail needs an address to go to.", field="to")
     at_most("recipients of a subscription", len(recipients), RECIPIENTS_MAX)
     for recipient in recipients:
         if not _RECIPIENT.fullmatch(recipient):
-            raise InvalidSubscription(f"{recipient[:80]!r} is not a mail address.", field="to")
+            raise refusals.InvalidSubscription(
+                f"{recipient[:80]!r} is not a mail address.", field="to"
+            )
 
 
 def send_mail(
-    setting: NotifySetting, recipients: Sequence[str], message: Message, seconds: float
+    setting: NotifySetting, recipients: Sequence[str], message: messages.Message, seconds: float
 ) -> TargetAnswer:
     """Send one message to all recipients. Nothing that the server does raises."""
     try:
@@ -63,8 +63,10 @@ def send_mail(
     return TargetAnswer(True, 0, f"sent to {len(recipients) - len(refused)} recipients")
 
 
-def _to_email(setting: NotifySetting, recipients: Sequence[str], message: Message) -> EmailMessage:
-    rendered = render_mail(message)
+def _to_email(
+    setting: NotifySetting, recipients: Sequence[str], message: messages.Message
+) -> EmailMessage:
+    rendered = renderings.render_mail(message)
     mail = EmailMessage()
     mail["Subject"] = rendered.subject
     mail["From"] = setting.smtp_from

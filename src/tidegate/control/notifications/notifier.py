@@ -11,45 +11,32 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from tidegate.control.leaders import Leader
-from tidegate.control.runtime import Control
-from tidegate.domain.notifications import bursts, from_facts, rows
-from tidegate.domain.notifications.bursts import BurstState
-from tidegate.domain.notifications.from_facts import FollowedFact
-from tidegate.domain.notifications.matching import is_wanted
+from tidegate.control import leaders, runtime
+from tidegate.domain.notifications import bursts, from_facts, matching, rows, slices
 from tidegate.domain.notifications.notices import Notice
-from tidegate.domain.notifications.rows import NoticeQueue, NotifierPosition, Subscription
-from tidegate.domain.notifications.slices import (
-    QUEUED_MAX,
-    AddressedNotice,
-    FinishReplay,
-    QueueNotices,
-    finish_replay,
-    queue_notices,
-)
-from tidegate.kernel import codec
-from tidegate.kernel.model import ABSENT, Commit, Event, Key, Meta, Position, Put, Receipt
-from tidegate.kernel.store import rows as all_rows
+from tidegate.kernel import codec, model, store
 
 PAGE = 1_000
 STORED_EVERY: Final = 5_000  # positions that are read again at most when the notifier restarts
 READS: Final = from_facts.READS | bursts.READS
-ACTOR: Final = Meta(actor="notifier")
+ACTOR: Final = model.Meta(actor="notifier")
 
-Subscribers = Sequence[tuple[Subscription, Position]]  # with the position of their creation
+Subscribers = Sequence[
+    tuple[rows.Subscription, model.Position]
+]  # with the position of their creation
 
 
 class Notifier:
     """Turns what happens into notices, as long as it is the leader."""
 
-    def __init__(self, control: Control, leader: Leader) -> None:
+    def __init__(self, control: runtime.Control, leader: leaders.Leader) -> None:
         self._control = control
         self._leader = leader
         self._term = ""  # in which the position was read
-        self._position: Position = 0
-        self._stored: Position = 0
-        self._bursts = BurstState()
-        self._replays: dict[str, Position] = {}  # how far each has read
+        self._position: model.Position = 0
+        self._stored: model.Position = 0
+        self._bursts = bursts.BurstState()
+        self._replays: dict[str, model.Position] = {}  # how far each has read
 
     def round(self) -> bool:
         """Queue what happened since the last round; whether there is more to read at once."""
@@ -85,15 +72,15 @@ class Notifier:
     def _replay(self, subscribers: Subscribers) -> bool:
         """A page for each replay that is under way; whether one goes on."""
         by_name = {subscription.name: subscription for subscription, _ in subscribers}
-        for record in all_rows(self._control.store, rows.QUEUES.name):
-            queue = codec.decode(record.data, NoticeQueue)
+        for record in store.rows(self._control.store, rows.QUEUES.name):
+            queue = codec.decode(record.data, rows.NoticeQueue)
             if queue.replay_after is None:
                 self._replays.pop(queue.name, None)
             elif queue.name in by_name:
                 self._replay_page(by_name[queue.name], queue)
         return bool(self._replays)
 
-    def _replay_page(self, subscription: Subscription, queue: NoticeQueue) -> None:
+    def _replay_page(self, subscription: rows.Subscription, queue: rows.NoticeQueue) -> None:
         name, through = subscription.name, queue.replay_through
         after = max(self._replays.get(name, 0), queue.replay_after or 0)
         page = self._control.store.feed(after=after, limit=PAGE).events
@@ -102,21 +89,23 @@ class Notifier:
         followed = self._follow(event for event in page if event.position <= through)
         notices = from_facts.notices_of(followed, self._read_for(followed))
         items = (
-            AddressedNotice(name, notice) for notice in notices if is_wanted(subscription, notice)
+            slices.AddressedNotice(name, notice)
+            for notice in notices
+            if matching.is_wanted(subscription, notice)
         )
         self._land(items, replayed=True)
         if not is_last:
             self._replays[name] = page[-1].position
             return
         self._replays.pop(name, None)
-        command = FinishReplay(term=self._leader.token, name=name)
-        self._control.execute(finish_replay, command, meta=ACTOR)
+        command = slices.FinishReplay(term=self._leader.token, name=name)
+        self._control.execute(slices.finish_replay, command, meta=ACTOR)
 
     def _begin(self, subscribers: Subscribers) -> None:
         """Read where the last leader stopped. The first one begins with the first subscription."""
         (record,) = self._control.store.get(rows.position_key())
         if record is not None:
-            stored = codec.decode(record.data, NotifierPosition)
+            stored = codec.decode(record.data, rows.NotifierPosition)
             self._position, self._bursts = stored.position, stored.bursts
         elif subscribers:
             self._position = min(born for _, born in subscribers)
@@ -127,20 +116,20 @@ class Notifier:
         self._term = self._leader.token
 
     def _subscribers(self) -> Subscribers:
-        found = all_rows(self._control.store, rows.SUBSCRIPTIONS.name)
-        return [(codec.decode(record.data, Subscription), record.born) for record in found]
+        found = store.rows(self._control.store, rows.SUBSCRIPTIONS.name)
+        return [(codec.decode(record.data, rows.Subscription), record.born) for record in found]
 
     # ── facts to notices ──
 
-    def _follow(self, page: Iterable[Event]) -> list[FollowedFact]:
+    def _follow(self, page: Iterable[model.Event]) -> list[from_facts.FollowedFact]:
         value = self._control.folds.vocabulary.value
         return [
-            FollowedFact(event.position, event.at, event.meta.actor, value(event))
+            from_facts.FollowedFact(event.position, event.at, event.meta.actor, value(event))
             for event in page
             if event.type in READS and bursts.MARKS.get(event.type, b"") in event.body
         ]
 
-    def _read_for(self, followed: Sequence[FollowedFact]) -> dict[Key, object]:
+    def _read_for(self, followed: Sequence[from_facts.FollowedFact]) -> dict[model.Key, object]:
         known = self._read(
             key
             for item in followed
@@ -149,7 +138,7 @@ class Notifier:
         more = (key for item in followed for key in from_facts.more_rows_for(item.fact, known))
         return known | self._read(more)
 
-    def _read(self, keys: Iterable[Key]) -> dict[Key, object]:
+    def _read(self, keys: Iterable[model.Key]) -> dict[model.Key, object]:
         wanted = tuple(dict.fromkeys(keys))
         if not wanted:
             return {}
@@ -165,31 +154,33 @@ class Notifier:
     def _queue(self, notices: Iterable[Notice], subscribers: Subscribers) -> None:
         """Raises: LeaseLost, AttemptsExhausted, Unavailable, Unknown."""
         items = (
-            AddressedNotice(subscription.name, notice)
+            slices.AddressedNotice(subscription.name, notice)
             for notice in notices
             for subscription, born in subscribers
-            if notice.position > born and is_wanted(subscription, notice)
+            if notice.position > born and matching.is_wanted(subscription, notice)
         )
         self._land(items)
 
-    def _land(self, items: Iterator[AddressedNotice], *, replayed: bool = False) -> None:
-        while batch := tuple(islice(items, QUEUED_MAX)):
-            command = QueueNotices(term=self._leader.token, items=batch, replayed=replayed)
-            self._control.execute(queue_notices, command, meta=ACTOR)
+    def _land(self, items: Iterator[slices.AddressedNotice], *, replayed: bool = False) -> None:
+        while batch := tuple(islice(items, slices.QUEUED_MAX)):
+            command = slices.QueueNotices(term=self._leader.token, items=batch, replayed=replayed)
+            self._control.execute(slices.queue_notices, command, meta=ACTOR)
 
     def _store_position(self) -> None:
         """A position that is not stored is read again: no reason to fail."""
         key = rows.position_key()
         (record,) = self._control.store.get(key)
-        version = ABSENT if record is None else record.version
-        content = codec.encode(NotifierPosition(position=self._position, bursts=self._bursts))
-        writes = (Put(key, content, version), self._leader.fence)
-        (outcome,) = self._control.store.commit(Commit(self._control.clock(), ACTOR, writes=writes))
-        if isinstance(outcome, Receipt):
+        version = model.ABSENT if record is None else record.version
+        content = codec.encode(rows.NotifierPosition(position=self._position, bursts=self._bursts))
+        writes = (model.Put(key, content, version), self._leader.fence)
+        (outcome,) = self._control.store.commit(
+            model.Commit(self._control.clock(), ACTOR, writes=writes)
+        )
+        if isinstance(outcome, model.Receipt):
             self._stored = self._position
 
 
-def whole_commits(page: tuple[Event, ...]) -> tuple[Event, ...]:
+def whole_commits(page: tuple[model.Event, ...]) -> tuple[model.Event, ...]:
     """A full page without its last commit, of which it may hold a part. Events of one commit have
     one time; where all have it, nothing can be told apart.
     """

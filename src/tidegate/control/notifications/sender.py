@@ -16,28 +16,15 @@ from typing import Final
 
 from msgspec import Struct
 
-from tidegate.control.leaders import Leader
+from tidegate.control import leaders, runtime
 from tidegate.control.notifications.addresses import Addresses
 from tidegate.control.notifications.mail import TargetAnswer
 from tidegate.control.notifications.targets import Targets
-from tidegate.control.runtime import Control
 from tidegate.control.secrets import SealBroken
-from tidegate.domain.notifications import rows
-from tidegate.domain.notifications.messages import (
-    InstallationRef,
-    Message,
-    NameOf,
-    to_digest,
-    to_message,
-)
-from tidegate.domain.notifications.refusals import AddressMissing
-from tidegate.domain.notifications.rows import NoticeQueue, QueuedNotice, Subscription
-from tidegate.domain.notifications.slices import ENDED_MAX, RecordDelivery, record_delivery
-from tidegate.domain.notifications.states import DIGEST_MIN, IN_DIGESTS
+from tidegate.domain.notifications import messages, refusals, rows, slices, states
 from tidegate.domain.outbox.slices import JITTER_MAX
 from tidegate.errors import Unavailable
-from tidegate.kernel import codec
-from tidegate.kernel.model import Meta
+from tidegate.kernel import codec, model
 from tidegate.kernel.store import rows as all_rows
 
 log = logging.getLogger("tidegate.worker")
@@ -46,14 +33,14 @@ THREADS_MAX: Final = 8
 UNSENDABLE: Final = 422  # counted as this answer, so it is given up after three attempts
 IN_A_ROW_MAX: Final = 50  # messages to one target before another one may have the thread
 IN_DIGEST_MAX: Final = 1_000  # notices that one digest is about
-ACTOR: Final = Meta(actor="notifier")
+ACTOR: Final = model.Meta(actor="notifier")
 
 
 class DueNotice(Struct, frozen=True):
     """What goes into the next message of a queue: its first notice, or many for a digest."""
 
-    subscription: Subscription
-    waiting: tuple[QueuedNotice, ...]
+    subscription: rows.Subscription
+    waiting: tuple[rows.QueuedNotice, ...]
 
 
 class NoticeSender:
@@ -61,12 +48,12 @@ class NoticeSender:
 
     def __init__(
         self,
-        control: Control,
-        leader: Leader,
+        control: runtime.Control,
+        leader: leaders.Leader,
         addresses: Addresses,
         targets: Targets,
-        installation: InstallationRef,
-        name_of: NameOf,
+        installation: messages.InstallationRef,
+        name_of: messages.NameOf,
         *,
         jitter: Callable[[], float] = random.random,
     ) -> None:
@@ -101,7 +88,7 @@ class NoticeSender:
     def _due(self) -> Iterator[str]:
         now = self._control.clock()
         for record in all_rows(self._control.store, rows.QUEUES.name):
-            queue = codec.decode(record.data, NoticeQueue)
+            queue = codec.decode(record.data, rows.NoticeQueue)
             if queue.waiting and (queue.next_attempt_at is None or queue.next_attempt_at <= now):
                 yield queue.name
 
@@ -120,14 +107,16 @@ class NoticeSender:
         if due is None:
             return False
         answer = self._answer_to(due)
-        for first in range(due.waiting[0].number, due.waiting[-1].number + 1, ENDED_MAX):
-            self._record(name, first, min(first + ENDED_MAX - 1, due.waiting[-1].number), answer)
+        for first in range(due.waiting[0].number, due.waiting[-1].number + 1, slices.ENDED_MAX):
+            self._record(
+                name, first, min(first + slices.ENDED_MAX - 1, due.waiting[-1].number), answer
+            )
             if not answer.is_delivered:
                 break
         return answer.is_delivered
 
     def _record(self, name: str, first: int, last: int, answer: TargetAnswer) -> None:
-        command = RecordDelivery(
+        command = slices.RecordDelivery(
             term=self._leader.token,
             name=name,
             number=first,
@@ -137,24 +126,26 @@ class NoticeSender:
             detail=answer.detail,
             jitter=min(int(self._jitter() * JITTER_MAX), JITTER_MAX),
         )
-        self._control.execute(record_delivery, command, meta=ACTOR)
+        self._control.execute(slices.record_delivery, command, meta=ACTOR)
 
     def _read(self, name: str) -> DueNotice | None:
         store, now = self._control.store, self._control.clock()
         found, queued = store.get(rows.subscription_key(name), rows.queue_key(name))
         if found is None or queued is None:
             return None
-        subscription = codec.decode(found.data, Subscription)
-        queue = codec.decode(queued.data, NoticeQueue)
+        subscription = codec.decode(found.data, rows.Subscription)
+        queue = codec.decode(queued.data, rows.NoticeQueue)
         is_due = queue.next_attempt_at is None or queue.next_attempt_at <= now
         if subscription.disabled_at is not None or not queue.waiting or not is_due:
             return None
         count = 1
-        if subscription.kind in IN_DIGESTS and queue.waiting > DIGEST_MIN:
+        if subscription.kind in states.IN_DIGESTS and queue.waiting > states.DIGEST_MIN:
             count = min(queue.waiting, IN_DIGEST_MAX)
         numbers = range(queue.first, queue.first + count)
         records = store.get(*(rows.notice_key(name, number) for number in numbers))
-        waiting = [codec.decode(found.data, QueuedNotice) for found in records if found is not None]
+        waiting = [
+            codec.decode(found.data, rows.QueuedNotice) for found in records if found is not None
+        ]
         if len(waiting) < count:
             return None  # some were skipped between the two reads
         return DueNotice(subscription, tuple(waiting))
@@ -174,16 +165,16 @@ class NoticeSender:
     def _attempt(self, due: DueNotice) -> TargetAnswer:
         try:
             address = self._addresses.open(due.subscription.address_id)
-        except (AddressMissing, SealBroken) as error:
+        except (refusals.AddressMissing, SealBroken) as error:
             return TargetAnswer(False, 0, error.detail)
         return self._targets.send(due.subscription.kind, address, self._message(due))
 
-    def _message(self, due: DueNotice) -> Message:
+    def _message(self, due: DueNotice) -> messages.Message:
         name = due.subscription.name
         if len(due.waiting) > 1:
             notices = [item.notice for item in due.waiting]
-            return to_digest(notices, name, self._installation)
+            return messages.to_digest(notices, name, self._installation)
         (first,) = due.waiting
-        return to_message(
+        return messages.to_message(
             first.notice, name, self._installation, self._name_of, replayed=first.replayed
         )

@@ -11,42 +11,17 @@ from datetime import datetime
 from typing import Final
 from urllib.parse import urlencode
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
-from tidegate.control.operations.accounts import (
-    Accounts,
-    OpenedSession,
-    PersonNames,
-    SessionRequired,
-    WrongResetCode,
-    caller_of,
-    new_user_id,
-)
+from tidegate.control.operations import accounts as operation_accounts, ids
 from tidegate.control.operations.execute import Execute
-from tidegate.control.operations.ids import make_id
 from tidegate.control.queries.as_of import RowHistory
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.runtime import CommandOutcome
-from tidegate.domain.access import slices, steps
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.facts import PasswordChanged
-from tidegate.domain.access.folds import history_of_user, users
-from tidegate.domain.access.refusals import (
-    CredentialsEnded,
-    MissingPermission,
-    NotOwner,
-    OwnAccess,
-    TokenExists,
-    TokenNotFound,
-    UserNotFound,
-)
-from tidegate.domain.access.roles import EVERYWHERE, Grant, Verb, check_scope
-from tidegate.domain.access.rows import ApiToken, User, token_key
+from tidegate.domain.access import callers, facts, folds, refusals, roles, rows, slices, steps
 from tidegate.domain.setup import SetUp, set_up
 from tidegate.errors import IdempotencyMismatch, TidegateError, Unknown
-from tidegate.kernel.model import NO_META, Position
-from tidegate.kernel.slices import Slice
+from tidegate.kernel import model, slices as kernel_slices
 from tidegate.rate_limits import Bucket
 
 NAMES_PER_ADDRESS: Final = 10
@@ -55,15 +30,15 @@ NAMES_PER_ADDRESS: Final = 10
 class ChangedUser(Struct, frozen=True):
     """A user as an operation left it, and the log position at which it was done."""
 
-    user: Found[User]
-    position: Position
+    user: Found[rows.User]
+    position: model.Position
 
 
 class PasswordChange(Struct, frozen=True):
     """Where a password was changed, and the new session of its user."""
 
-    position: Position
-    session: OpenedSession
+    position: model.Position
+    session: operation_accounts.OpenedSession
 
 
 class CreatedToken(Struct, frozen=True):
@@ -72,7 +47,7 @@ class CreatedToken(Struct, frozen=True):
     token_id: str
     token: str
     expires_at: datetime
-    position: Position
+    position: model.Position
 
 
 class PasswordReset(Struct, frozen=True):
@@ -81,14 +56,14 @@ class PasswordReset(Struct, frozen=True):
     login: str
     code: str
     expires_at: datetime
-    position: Position
+    position: model.Position
 
 
 class AddedUser(Struct, frozen=True):
     """A new user, the log position at which it was added, and how it gets its first password."""
 
-    user: Found[User]
-    position: Position
+    user: Found[rows.User]
+    position: model.Position
     reset: PasswordReset | None  # None: it has one, or the code was shown before
 
 
@@ -100,7 +75,7 @@ class AccessOperations:
         execute: Execute,
         reads: Reads,
         history: RowHistory,
-        accounts: Accounts,
+        accounts: operation_accounts.Accounts,
         attempts: Bucket,
     ) -> None:
         self._execute = execute
@@ -112,7 +87,11 @@ class AccessOperations:
     # ── users ──
 
     def add_user(
-        self, caller: Caller, called: PersonNames, password: str | None, grants: tuple[Grant, ...]
+        self,
+        caller: callers.Caller,
+        called: operation_accounts.PersonNames,
+        password: str | None,
+        grants: tuple[roles.Grant, ...],
     ) -> AddedUser:
         """Add a user with roles, who chooses a password with the one-time code that this returns;
         or with a first password.
@@ -121,10 +100,10 @@ class AccessOperations:
             MissingPermission, NotAdministrator, UserExists, WeakPassword, InvalidScope.
             IdempotencyMismatch: the key was used for a user with other names.
         """
-        caller.demand(steps.ADD_USER, EVERYWHERE)
+        caller.demand(steps.ADD_USER, roles.EVERYWHERE)
         for grant in grants:
-            check_scope(grant.scope)
-        user_id = f"user_{make_id(caller, steps.ADD_USER, 'user')[:20]}"
+            roles.check_scope(grant.scope)
+        user_id = f"user_{ids.make_id(caller, steps.ADD_USER, 'user')[:20]}"
         command = slices.AddUser(user_id=user_id, by=caller.id, grants=grants)
         earlier = self._accounts.called(user_id)  # its id comes from the key: a repeat finds itself
         made = None  # a repeat gets no code: it was shown once
@@ -144,19 +123,19 @@ class AccessOperations:
         reset = PasswordReset(called.login, made.code, made.expires_at, left.position)
         return AddedUser(left.user, left.position, reset)
 
-    def grant(self, caller: Caller, user_id: str, grant: Grant) -> ChangedUser:
+    def grant(self, caller: callers.Caller, user_id: str, grant: roles.Grant) -> ChangedUser:
         """Give another user a role on a scope. Raises: see ``_change``; InvalidScope."""
-        check_scope(grant.scope)
+        roles.check_scope(grant.scope)
         command = slices.GrantRole(user_id=user_id, by=caller.id, grant=grant)
         return self._change(steps.GRANT_ROLE, caller, user_id, slices.grant_role, command)
 
-    def revoke(self, caller: Caller, user_id: str, grant: Grant) -> ChangedUser:
+    def revoke(self, caller: callers.Caller, user_id: str, grant: roles.Grant) -> ChangedUser:
         """Take a role on a scope from another user. Raises: see ``_change``; InvalidScope."""
-        check_scope(grant.scope)
+        roles.check_scope(grant.scope)
         command = slices.RevokeRole(user_id=user_id, by=caller.id, grant=grant)
         return self._change(steps.REVOKE_ROLE, caller, user_id, slices.revoke_role, command)
 
-    def disable(self, caller: Caller, user_id: str, reason: str) -> ChangedUser:
+    def disable(self, caller: callers.Caller, user_id: str, reason: str) -> ChangedUser:
         """End all sessions and tokens of another user, and let them open none until enabled.
 
         Raises: see ``_change``.
@@ -164,12 +143,12 @@ class AccessOperations:
         command = slices.DisableUser(user_id=user_id, by=caller.id, reason=reason)
         return self._change(steps.DISABLE_USER, caller, user_id, slices.disable_user, command)
 
-    def enable(self, caller: Caller, user_id: str) -> ChangedUser:
+    def enable(self, caller: callers.Caller, user_id: str) -> ChangedUser:
         """Let another user sign in again. Raises: see ``_change``."""
         command = slices.EnableUser(user_id=user_id, by=caller.id)
         return self._change(steps.ENABLE_USER, caller, user_id, slices.enable_user, command)
 
-    def erase(self, caller: Caller, user_id: str) -> ChangedUser:
+    def erase(self, caller: callers.Caller, user_id: str) -> ChangedUser:
         """Delete names and passwords of another user; the id stays in the history.
 
         Raises: see ``_change``.
@@ -180,26 +159,33 @@ class AccessOperations:
         return erased
 
     def _change(
-        self, step: steps.Step, caller: Caller, user_id: str, item: Slice, command: Struct
+        self,
+        step: steps.Step,
+        caller: callers.Caller,
+        user_id: str,
+        item: kernel_slices.Slice,
+        command: Struct,
     ) -> ChangedUser:
         """Change another user.
 
         Raises:
             MissingPermission, NotAdministrator, UserNotFound, UserGone, OwnAccess.
         """
-        caller.demand(step, EVERYWHERE)
+        caller.demand(step, roles.EVERYWHERE)
         return self._left_by(user_id, self._execute(item, command, caller))
 
     def _left_by(self, user_id: str, outcome: CommandOutcome) -> ChangedUser:
-        found = self._history.row_after(outcome, users, user_id, history_of_user(user_id))
+        found = self._history.row_after(
+            outcome, folds.users, user_id, folds.history_of_user(user_id)
+        )
         if found is None:
-            raise UserNotFound(user_id)
+            raise refusals.UserNotFound(user_id)
         return ChangedUser(found, outcome.position or found.version)
 
     # ── passwords ──
 
     def set_password(
-        self, caller: Caller, user_id: str, password: str, current: str = ""
+        self, caller: callers.Caller, user_id: str, password: str, current: str = ""
     ) -> PasswordChange:
         """Change your own password, in a session and with the ``current`` one.
 
@@ -210,44 +196,46 @@ class AccessOperations:
             WeakPassword, IdempotencyMismatch.
         """
         if caller.principal.narrowed is not None:
-            raise MissingPermission("the token that you use is narrowed: it changes no password")
+            raise refusals.MissingPermission(
+                "the token that you use is narrowed: it changes no password"
+            )
         if user_id != caller.id:
-            raise NotOwner(
+            raise refusals.NotOwner(
                 "Only the user knows and changes their password. To reset it, an administrator"
                 " runs: tidegate user reset-password USER"
             )
         if not caller.principal.session:
-            raise SessionRequired(
+            raise operation_accounts.SessionRequired(
                 "Sign in to change your own password. An API token cannot change it."
             )
         self._attempts.take(f"password {user_id}")
         self._accounts.check_own_password(user_id, current)
-        credential_id = make_id(caller, steps.CHANGE_PASSWORD, "credential")
+        credential_id = ids.make_id(caller, steps.CHANGE_PASSWORD, "credential")
         outcome = self._replace_password(caller, user_id, password, credential_id)
         session = self._accounts.open_session_after(user_id, credential_id)
         return PasswordChange(outcome.position, session)
 
-    def reset_password(self, caller: Caller, user_id: str) -> PasswordReset:
+    def reset_password(self, caller: callers.Caller, user_id: str) -> PasswordReset:
         """End the password, sessions and API tokens of another user, who chooses a new password
         with the one-time code that this returns. They approve nothing for a day.
 
         Raises:
             MissingPermission, UserNotFound, UserGone, OwnAccess.
         """
-        caller.demand(steps.RESET_PASSWORD, EVERYWHERE)
+        caller.demand(steps.RESET_PASSWORD, roles.EVERYWHERE)
         if user_id == caller.id:
-            raise OwnAccess("You change your own password with the current one.")
+            raise refusals.OwnAccess("You change your own password with the current one.")
         made = self._accounts.keep_reset(caller, user_id)
         # No key: the code is shown once, so a repeat makes another one and ends the first.
         command = slices.NotePassword(
             user_id=user_id, by=caller.id, credential_id=made.credential_id
         )
-        outcome = self._note_password(command, replace(caller, key=None))
+        outcome = self._note_password(command, structs.replace(caller, key=None))
         called = self._accounts.called(user_id)
         login = "" if called is None else called.login
         return PasswordReset(login, made.code, made.expires_at, outcome.position)
 
-    def redeem_reset(self, login: str, code: str, password: str, *, address: str) -> Position:
+    def redeem_reset(self, login: str, code: str, password: str, *, address: str) -> model.Position:
         """Choose a new password with the code of a reset. ``address`` is that of the client.
 
         Returns the log position at which it was done.
@@ -261,19 +249,19 @@ class AccessOperations:
         user_id, reset_id = self._accounts.check_reset(login, code)
         self._attempts.give_back(attempt)
         self._attempts.give_back(elsewhere, 1 / NAMES_PER_ADDRESS)
-        caller = caller_of(user_id)
-        credential_id = make_id(caller, steps.REDEEM_RESET, "credential")
+        caller = operation_accounts.caller_of(user_id)
+        credential_id = ids.make_id(caller, steps.REDEEM_RESET, "credential")
         self._accounts.keep_password(caller, user_id, password, credential_id)
         command = slices.NotePassword(
             user_id=user_id, by=user_id, credential_id=credential_id, replaces=reset_id
         )
         try:
             return self._note_password(command, caller).position
-        except CredentialsEnded:
-            raise WrongResetCode from None
+        except refusals.CredentialsEnded:
+            raise operation_accounts.WrongResetCode from None
 
     def _replace_password(
-        self, caller: Caller, user_id: str, password: str, credential_id: str
+        self, caller: callers.Caller, user_id: str, password: str, credential_id: str
     ) -> CommandOutcome:
         """Keep the password, let it count, and forget the one before.
 
@@ -284,7 +272,7 @@ class AccessOperations:
         return self._note_password(command, caller, is_new=is_new)
 
     def _note_password(
-        self, command: slices.NotePassword, caller: Caller, *, is_new: bool = True
+        self, command: slices.NotePassword, caller: callers.Caller, *, is_new: bool = True
     ) -> CommandOutcome:
         """Let a kept credential count. If that is refused, a new one is forgotten."""
         try:
@@ -294,14 +282,16 @@ class AccessOperations:
                 self._accounts.forget_password(command.credential_id, caller.meta)
             raise
         for fact in outcome.facts:
-            if isinstance(fact, PasswordChanged):  # only what this commit replaced: others may
+            if isinstance(
+                fact, facts.PasswordChanged
+            ):  # only what this commit replaced: others may
                 self._accounts.forget_password(fact.replaces, caller.meta)  # change it meanwhile
         return outcome
 
     # ── API tokens ──
 
     def create_token(
-        self, caller: Caller, days: int, grants: tuple[Grant, ...] | None = None
+        self, caller: callers.Caller, days: int, grants: tuple[roles.Grant, ...] | None = None
     ) -> CreatedToken:
         """Make an API token of your own. ``grants`` narrow it; None: it may what you may.
 
@@ -312,12 +302,12 @@ class AccessOperations:
             LimitExceeded.
         """
         for grant in grants or ():
-            check_scope(grant.scope)
+            roles.check_scope(grant.scope)
         principal = caller.principal
         if principal.narrowed is not None:
             grants = principal.narrowed if grants is None else grants
             _demand_within(grants, principal.narrowed)
-        token_id = make_id(caller, steps.CREATE_TOKEN, "token")
+        token_id = ids.make_id(caller, steps.CREATE_TOKEN, "token")
         token = self._accounts.keep_token(token_id, caller.meta)
         command = slices.CreateToken(
             user_id=caller.id,
@@ -329,17 +319,19 @@ class AccessOperations:
         )
         # No key: the token is shown once, so that a repeat is refused with TokenExists.
         try:
-            outcome = self._execute(slices.create_token, command, replace(caller, key=None))
+            outcome = self._execute(slices.create_token, command, structs.replace(caller, key=None))
         except TidegateError as error:
             if not isinstance(error, Unknown):
                 self._accounts.forget_token(token_id, caller.meta)
             raise
         if not self._accounts.is_kept(token_id, token):
-            raise TokenExists(token_id)  # another copy of the request came in between
-        found = self._reads.demand(token_key(token_id), ApiToken, TokenNotFound(token_id))
+            raise refusals.TokenExists(token_id)  # another copy of the request came in between
+        found = self._reads.demand(
+            rows.token_key(token_id), rows.ApiToken, refusals.TokenNotFound(token_id)
+        )
         return CreatedToken(token_id, token, found.row.expires_at, outcome.position)
 
-    def revoke_token(self, caller: Caller, token_id: str) -> Position:
+    def revoke_token(self, caller: callers.Caller, token_id: str) -> model.Position:
         """Revoke an API token: your own, or, administering, another user's.
 
         Returns the log position at which it was done.
@@ -347,7 +339,9 @@ class AccessOperations:
         Raises:
             TokenNotFound, NotOwner.
         """
-        found = self._reads.demand(token_key(token_id), ApiToken, TokenNotFound(token_id))
+        found = self._reads.demand(
+            rows.token_key(token_id), rows.ApiToken, refusals.TokenNotFound(token_id)
+        )
         principal = caller.principal
         command = slices.RevokeToken(
             user_id=found.row.user_id,
@@ -355,7 +349,7 @@ class AccessOperations:
             by=caller.id,
             through=principal.token_id,
             narrowed=principal.narrowed is not None,
-            may_administer=principal.may(Verb.ADMINISTER),
+            may_administer=principal.may(roles.Verb.ADMINISTER),
         )
         outcome = self._execute(slices.revoke_token, command, caller)
         return outcome.position or found.version
@@ -363,8 +357,14 @@ class AccessOperations:
     # ── the first start, and sessions: nobody is signed in yet, so there is no caller ──
 
     def set_up(
-        self, code: str, called: PersonNames, password: str, *, alone: bool, address: str
-    ) -> Position:
+        self,
+        code: str,
+        called: operation_accounts.PersonNames,
+        password: str,
+        *,
+        alone: bool,
+        address: str,
+    ) -> model.Position:
         """Make the first user, with the one-time code that the server printed.
 
         ``address`` is that of the client. Returns the log position at which it was done.
@@ -374,19 +374,21 @@ class AccessOperations:
         """
         self._attempts.take(f"setup {address}")
         self._accounts.check_setup_code(code)
-        user_id = new_user_id()
-        self._accounts.keep_person(user_id, called, password, NO_META)
+        user_id = operation_accounts.new_user_id()
+        self._accounts.keep_person(user_id, called, password, model.NO_META)
         command = SetUp(user_id=user_id, alone=alone)
         try:
-            outcome = self._execute(set_up, command, caller_of(user_id))
+            outcome = self._execute(set_up, command, operation_accounts.caller_of(user_id))
         except TidegateError as error:
             if not isinstance(error, Unknown):
-                self._accounts.forget_person(user_id, NO_META)
+                self._accounts.forget_person(user_id, model.NO_META)
             raise
         self._accounts.end_setup()
         return outcome.position
 
-    def sign_in(self, login: str, password: str, *, address: str) -> OpenedSession:
+    def sign_in(
+        self, login: str, password: str, *, address: str
+    ) -> operation_accounts.OpenedSession:
         """Open a session. ``address`` is that of the client.
 
         Failures are counted per name and address: guessing a person's password from elsewhere does
@@ -404,7 +406,7 @@ class AccessOperations:
         self._attempts.give_back(elsewhere, 1 / NAMES_PER_ADDRESS)
         return self._accounts.open_session(user)
 
-    def sign_out(self, caller: Caller) -> None:
+    def sign_out(self, caller: callers.Caller) -> None:
         """Close the session of the caller, if they have one."""
         if caller.principal.session:
             self._accounts.close_session(caller.principal.session)
@@ -415,11 +417,11 @@ def reset_path(made: PasswordReset) -> str:
     return f"/reset?{urlencode({'login': made.login, 'code': made.code})}"
 
 
-def _demand_within(grants: tuple[Grant, ...], narrowed: tuple[Grant, ...]) -> None:
+def _demand_within(grants: tuple[roles.Grant, ...], narrowed: tuple[roles.Grant, ...]) -> None:
     """Check that a narrowed token makes no wider one. Raises: MissingPermission."""
     for item in grants:
-        if item not in narrowed and Grant(item.role) not in narrowed:
-            raise MissingPermission(
+        if item not in narrowed and roles.Grant(item.role) not in narrowed:
+            raise refusals.MissingPermission(
                 f"the token that you use is narrowed: it is no {item.role} on {item.scope}",
                 role=item.role,
                 scope=item.scope,

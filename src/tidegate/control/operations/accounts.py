@@ -19,50 +19,14 @@ from threading import BoundedSemaphore, Lock
 from typing import Final
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import replace
 
-from tidegate import decoders
+from tidegate import decoders, errors
 from tidegate.clock import Clock
 from tidegate.control.operations.common_passwords import is_common
 from tidegate.control.operations.execute import Execute
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.secrets import Secrets, hash_secret
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.erasable_rows import (
-    CREDENTIALS,
-    LOGINS,
-    PEOPLE,
-    SESSION_IDLE,
-    SESSION_LIFE,
-    SESSIONS,
-    TOKEN_SECRETS,
-    Credential,
-    Login,
-    Person,
-    Session,
-    TokenSecret,
-)
-from tidegate.domain.access.principals import Principal
-from tidegate.domain.access.refusals import TokenExists, UserExists
-from tidegate.domain.access.rows import (
-    ApiToken,
-    InstallationRow,
-    User,
-    installation_key,
-    token_key,
-    user_key,
-)
-from tidegate.domain.access.slices import NoteFailedSignIns, is_current, note_failed_sign_ins
-from tidegate.errors import (
-    ConditionFailed,
-    Conflict,
-    Forbidden,
-    IdempotencyMismatch,
-    Invalid,
-    Unavailable,
-    Unknown,
-)
+from tidegate.domain.access import callers, erasable_rows, principals, refusals, rows, slices
 from tidegate.kernel.model import NO_META, Key, Meta
 from tidegate.kernel.records.actions import CreateRow
 from tidegate.kernel.records.records import Records
@@ -82,25 +46,25 @@ STRETCHED_AT_ONCE_MAX = 2  # passwords: more would need more memory than a small
 TOKEN_PREFIX = "tg"
 
 
-class WrongCredentials(Forbidden):
+class WrongCredentials(errors.Forbidden):
     """The name or the password is wrong, or the user is disabled. The answer does not say which."""
 
     code = "wrong_credentials"
 
 
-class SessionRequired(Forbidden):
+class SessionRequired(errors.Forbidden):
     """You change your own password in a session, with the current password: sign in first."""
 
     code = "session_required"
 
 
-class WrongSetupCode(Forbidden):
+class WrongSetupCode(errors.Forbidden):
     """The setup code is another one, was used, or is too old; a restart prints a new one."""
 
     code = "wrong_setup_code"
 
 
-class WrongResetCode(Forbidden):
+class WrongResetCode(errors.Forbidden):
     """The name or the code of the reset is wrong, or the code was used or is too old."""
 
     code = "wrong_reset_code"
@@ -112,13 +76,13 @@ class WrongResetCode(Forbidden):
         )
 
 
-class WeakPassword(Invalid):
+class WeakPassword(errors.Invalid):
     """A password has 12 to 256 characters, is not a common one, and is not the sign-in name."""
 
     code = "weak_password"
 
 
-class PersonNames(Struct, frozen=True):
+class PersonNames(msgspec.Struct, frozen=True):
     """How a person is called; sealed where it is stored."""
 
     login: str
@@ -128,7 +92,7 @@ class PersonNames(Struct, frozen=True):
 _called = decoders.build(PersonNames)
 
 
-class OpenedSession(Struct, frozen=True):
+class OpenedSession(msgspec.Struct, frozen=True):
     """A session that was just opened: what the cookie holds, and what forms send back."""
 
     user_id: str
@@ -136,7 +100,7 @@ class OpenedSession(Struct, frozen=True):
     csrf: str
 
 
-class ResetCode(Struct, frozen=True):
+class ResetCode(msgspec.Struct, frozen=True):
     """The one-time code of a reset; it is kept nowhere."""
 
     credential_id: str
@@ -144,13 +108,13 @@ class ResetCode(Struct, frozen=True):
     expires_at: datetime
 
 
-class AuthenticatedUser(Struct, frozen=True):
+class AuthenticatedUser(msgspec.Struct, frozen=True):
     """A user who proved who they are."""
 
-    user: User
+    user: rows.User
     session: str = ""
     csrf: str = ""
-    token: ApiToken | None = None
+    token: rows.ApiToken | None = None
 
 
 class Accounts:
@@ -179,7 +143,7 @@ class Accounts:
 
     @property
     def is_set_up(self) -> bool:
-        return self._reads.find(installation_key(), InstallationRow) is not None
+        return self._reads.find(rows.installation_key(), rows.InstallationRow) is not None
 
     def open_setup(self) -> str | None:
         """Make a one-time code for the first user, also in a file that only its owner reads.
@@ -215,7 +179,7 @@ class Accounts:
 
     def called(self, user_id: str) -> PersonNames | None:
         """The names of a user; None: erased, or unknown."""
-        found = self._reads.find(Key(PEOPLE.name, user_id), Person)
+        found = self._reads.find(Key(erasable_rows.PEOPLE.name, user_id), erasable_rows.Person)
         return None if found is None else self._unsealed(found.row)
 
     def name_of(self, user_id: str) -> str | None:
@@ -236,41 +200,45 @@ class Accounts:
         made = None
         if password is None:
             made = ResetCode(user_id, _grouped_code(RESET_CODE_GROUPS), self._clock() + RESET_LIFE)
-            credential = Credential(user_id, "", hash_secret(made.code), made.expires_at)
+            credential = erasable_rows.Credential(
+                user_id, "", hash_secret(made.code), made.expires_at
+            )
         else:
             check_password(password, called.login)
-            credential = Credential(user_id, stretch_password(password))
+            credential = erasable_rows.Credential(user_id, stretch_password(password))
         login = self._login(called.login)
         try:
             self._records(meta).transaction(
-                CreateRow(LOGINS.name, login, Login(user_id)),
+                CreateRow(erasable_rows.LOGINS.name, login, erasable_rows.Login(user_id)),
                 CreateRow(
-                    PEOPLE.name, user_id, Person(user_id, self._sealed(user_id, called), login)
+                    erasable_rows.PEOPLE.name,
+                    user_id,
+                    erasable_rows.Person(user_id, self._sealed(user_id, called), login),
                 ),
-                CreateRow(CREDENTIALS.name, user_id, credential),
+                CreateRow(erasable_rows.CREDENTIALS.name, user_id, credential),
             )
-        except ConditionFailed:
-            raise UserExists("the sign-in name is taken", field="login") from None
+        except errors.ConditionFailed:
+            raise refusals.UserExists("the sign-in name is taken", field="login") from None
         return made
 
     def forget_person(self, user_id: str, meta: Meta) -> None:
         """Delete the names of a user and every password, also those that a crash left."""
         records = self._records(meta)
-        person = records.find(PEOPLE.name, user_id)
+        person = records.find(erasable_rows.PEOPLE.name, user_id)
         if person is not None:
-            records.delete(LOGINS.name, person.value.login)
-            records.delete(PEOPLE.name, user_id)
+            records.delete(erasable_rows.LOGINS.name, person.value.login)
+            records.delete(erasable_rows.PEOPLE.name, user_id)
         while True:
             found = self._reads.range(
-                CREDENTIALS, index="by_user", of=(user_id,), limit=CREDENTIALS_PAGE
+                erasable_rows.CREDENTIALS, index="by_user", of=(user_id,), limit=CREDENTIALS_PAGE
             )
             for item in found:
-                records.delete(CREDENTIALS.name, item.id)
+                records.delete(erasable_rows.CREDENTIALS.name, item.id)
             if len(found) < CREDENTIALS_PAGE:
                 return
 
     def keep_password(
-        self, caller: Caller, user_id: str, password: str, credential_id: str
+        self, caller: callers.Caller, user_id: str, password: str, credential_id: str
     ) -> bool:
         """Keep a password that does not count yet; False: it was kept before.
 
@@ -280,20 +248,22 @@ class Accounts:
         """
         called = self.called(user_id)
         check_password(password, "" if called is None else called.login)
-        earlier = self._reads.find(Key(CREDENTIALS.name, credential_id), Credential)
+        earlier = self._reads.find(
+            Key(erasable_rows.CREDENTIALS.name, credential_id), erasable_rows.Credential
+        )
         if earlier is None:
-            kept = Credential(user_id, stretch_password(password))
-            self._records(caller.meta).create(CREDENTIALS.name, credential_id, kept)
+            kept = erasable_rows.Credential(user_id, stretch_password(password))
+            self._records(caller.meta).create(erasable_rows.CREDENTIALS.name, credential_id, kept)
         elif not is_password(password, earlier.row.scrypt):
-            raise IdempotencyMismatch(str(caller.commit_key))
+            raise errors.IdempotencyMismatch(str(caller.commit_key))
         return earlier is None
 
-    def keep_reset(self, caller: Caller, user_id: str) -> ResetCode:
+    def keep_reset(self, caller: callers.Caller, user_id: str) -> ResetCode:
         """Keep a one-time code for a new password; it does not count yet."""
         credential_id, code = randomness.token_hex(13), _grouped_code(RESET_CODE_GROUPS)
         expires_at = self._clock() + RESET_LIFE
-        kept = Credential(user_id, "", hash_secret(code), expires_at)
-        self._records(caller.meta).create(CREDENTIALS.name, credential_id, kept)
+        kept = erasable_rows.Credential(user_id, "", hash_secret(code), expires_at)
+        self._records(caller.meta).create(erasable_rows.CREDENTIALS.name, credential_id, kept)
         return ResetCode(credential_id, code, expires_at)
 
     def check_reset(self, login: str, code: str) -> tuple[str, str]:
@@ -302,11 +272,15 @@ class Accounts:
         Raises:
             WrongResetCode.
         """
-        found = self._reads.find(Key(LOGINS.name, self._login(login)), Login)
+        found = self._reads.find(
+            Key(erasable_rows.LOGINS.name, self._login(login)), erasable_rows.Login
+        )
         user = None if found is None else self._user(found.row.user_id)
         if user is None:
             raise WrongResetCode
-        kept = self._reads.find(Key(CREDENTIALS.name, user.credential_id), Credential)
+        kept = self._reads.find(
+            Key(erasable_rows.CREDENTIALS.name, user.credential_id), erasable_rows.Credential
+        )
         if kept is None or kept.row.expires_at is None or self._clock() > kept.row.expires_at:
             raise WrongResetCode
         if not hmac.compare_digest(kept.row.reset_sha256, hash_secret(code.strip())):
@@ -314,7 +288,7 @@ class Accounts:
         return user.user_id, user.credential_id
 
     def forget_password(self, credential_id: str, meta: Meta) -> None:
-        self._records(meta).delete(CREDENTIALS.name, credential_id)
+        self._records(meta).delete(erasable_rows.CREDENTIALS.name, credential_id)
 
     def check_own_password(self, user_id: str, password: str) -> None:
         """Check that a signed-in user knows their current password. Raises: WrongCredentials."""
@@ -323,9 +297,11 @@ class Accounts:
             self._note_failure(user_id)
             raise WrongCredentials("the current password is wrong", field="current")
 
-    def check_sign_in(self, login: str, password: str) -> User:
+    def check_sign_in(self, login: str, password: str) -> rows.User:
         """The user who has this name and this password. Raises: WrongCredentials."""
-        found = self._reads.find(Key(LOGINS.name, self._login(login)), Login)
+        found = self._reads.find(
+            Key(erasable_rows.LOGINS.name, self._login(login)), erasable_rows.Login
+        )
         user_id = "nobody" if found is None else found.row.user_id
         user, expected = self._user_and_password(user_id)
         if not is_password(password, expected) or user is None or not user.enabled:
@@ -336,15 +312,19 @@ class Accounts:
             self._stretch_again(user, password, expected)
         return user
 
-    def _stretch_again(self, user: User, password: str, kept: str) -> None:
+    def _stretch_again(self, user: rows.User, password: str, kept: str) -> None:
         """Keep a password at the cost of today; it was kept when the cost was another."""
-        found = self._reads.find(Key(CREDENTIALS.name, user.credential_id), Credential)
+        found = self._reads.find(
+            Key(erasable_rows.CREDENTIALS.name, user.credential_id), erasable_rows.Credential
+        )
         if found is None or found.row.scrypt != kept:
             return  # changed at this moment
-        stretched = Credential(user.user_id, stretch_password(password))
+        stretched = erasable_rows.Credential(user.user_id, stretch_password(password))
         records = self._records(Meta(actor=user.user_id))
-        with suppress(ConditionFailed):  # changed at this moment, or by another sign-in
-            records.put(CREDENTIALS.name, user.credential_id, stretched, expect=found.version)
+        with suppress(errors.ConditionFailed):  # changed at this moment, or by another sign-in
+            records.put(
+                erasable_rows.CREDENTIALS.name, user.credential_id, stretched, expect=found.version
+            )
 
     def _login(self, login: str) -> str:
         folded = login.casefold().encode()
@@ -353,16 +333,18 @@ class Accounts:
     def _sealed(self, user_id: str, called: PersonNames) -> str:
         return self._secrets.seal("names", user_id, msgspec.json.encode(called))
 
-    def _unsealed(self, person: Person) -> PersonNames:
+    def _unsealed(self, person: erasable_rows.Person) -> PersonNames:
         return _called.decode(self._secrets.unseal("names", person.user_id, person.sealed))
 
     # ── sessions ──
 
-    def open_session(self, user: User) -> OpenedSession:
+    def open_session(self, user: rows.User) -> OpenedSession:
         cookie = randomness.token_urlsafe(32)
         now = self._clock()
-        session = Session(user.user_id, now, now, user.credentials_version)
-        self._records(Meta(actor=user.user_id)).create(SESSIONS.name, hash_secret(cookie), session)
+        session = erasable_rows.Session(user.user_id, now, now, user.credentials_version)
+        self._records(Meta(actor=user.user_id)).create(
+            erasable_rows.SESSIONS.name, hash_secret(cookie), session
+        )
         return OpenedSession(user.user_id, cookie, self._csrf(cookie))
 
     def open_session_after(self, user_id: str, credential_id: str) -> OpenedSession:
@@ -377,21 +359,25 @@ class Accounts:
         return self.open_session(user)
 
     def close_session(self, session: str) -> None:
-        self._records(NO_META).delete(SESSIONS.name, session)
+        self._records(NO_META).delete(erasable_rows.SESSIONS.name, session)
 
-    def _user_and_password(self, user_id: str) -> tuple[User | None, str]:
+    def _user_and_password(self, user_id: str) -> tuple[rows.User | None, str]:
         """A user and the password that counts now. For an unknown user it is a stand-in that no
         password fits, so that the check takes as long.
         """
-        user = self._reads.find(user_key(user_id), User)
+        user = self._reads.find(rows.user_key(user_id), rows.User)
         if user is None:
             return None, _stand_in()
-        credential = self._reads.find(Key(CREDENTIALS.name, user.row.credential_id), Credential)
+        credential = self._reads.find(
+            Key(erasable_rows.CREDENTIALS.name, user.row.credential_id), erasable_rows.Credential
+        )
         return user.row, (credential.row.scrypt if credential is not None else "") or _stand_in()
 
     def session(self, cookie: str) -> AuthenticatedUser | None:
         """Who has this cookie, if its session is neither idle too long nor too old."""
-        found = self._reads.find(Key(SESSIONS.name, hash_secret(cookie)), Session)
+        found = self._reads.find(
+            Key(erasable_rows.SESSIONS.name, hash_secret(cookie)), erasable_rows.Session
+        )
         if found is None:
             return None
         user = self._user(found.row.user_id)
@@ -402,20 +388,20 @@ class Accounts:
             self._see(found, now)
         return AuthenticatedUser(user, session=found.id, csrf=self._csrf(cookie))
 
-    def principal_of_session(self, cookie: str) -> Principal | None:
+    def principal_of_session(self, cookie: str) -> principals.Principal | None:
         """As ``session``, as a principal."""
         found = self.session(cookie)
         return None if found is None else self._principal(found)
 
-    def principal_of_token(self, text: str) -> Principal | None:
+    def principal_of_token(self, text: str) -> principals.Principal | None:
         """As ``token``, as a principal."""
         found = self.token(text)
         return None if found is None else self._principal(found)
 
-    def _principal(self, found: AuthenticatedUser) -> Principal:
+    def _principal(self, found: AuthenticatedUser) -> principals.Principal:
         """The user as whom a request is answered, with what they came by."""
         user, token = found.user, found.token
-        return Principal(
+        return principals.Principal(
             user.user_id,
             "session" if token is None else "token",
             user.grants,
@@ -427,32 +413,34 @@ class Accounts:
             self.approvals_barred_until(user),
         )
 
-    def _see(self, found: Found[Session], now: datetime) -> None:
-        seen = replace(found.row, seen_at=now)
+    def _see(self, found: Found[erasable_rows.Session], now: datetime) -> None:
+        seen = msgspec.structs.replace(found.row, seen_at=now)
         try:
-            self._records(NO_META).put(SESSIONS.name, found.id, seen, expect=found.version)
-        except ConditionFailed:
+            self._records(NO_META).put(
+                erasable_rows.SESSIONS.name, found.id, seen, expect=found.version
+            )
+        except errors.ConditionFailed:
             return  # signed out, or seen by another request, at this moment
 
-    def is_still_authenticated(self, user_id: str, session: str, token_id: str) -> User | None:
+    def is_still_authenticated(self, user_id: str, session: str, token_id: str) -> rows.User | None:
         """The user, if the session or token by which they came is good at this moment."""
         user = self._user(user_id)
         if user is None:
             return None
         if token_id:
-            token = self._reads.find(token_key(token_id), ApiToken)
+            token = self._reads.find(rows.token_key(token_id), rows.ApiToken)
             return user if token is not None and self.is_token_valid(token.row, user) else None
-        found = self._reads.find(Key(SESSIONS.name, session), Session)
+        found = self._reads.find(Key(erasable_rows.SESSIONS.name, session), erasable_rows.Session)
         if found is None or not self._is_open(found.row, user):
             return None
         return user
 
-    def _is_open(self, session: Session, user: User) -> bool:
+    def _is_open(self, session: erasable_rows.Session, user: rows.User) -> bool:
         now = self._clock()
         return (
             session.credentials_version == user.credentials_version
-            and now - session.seen_at <= SESSION_IDLE
-            and now - session.created_at <= SESSION_LIFE
+            and now - session.seen_at <= erasable_rows.SESSION_IDLE
+            and now - session.created_at <= erasable_rows.SESSION_LIFE
         )
 
     def _csrf(self, cookie: str) -> str:
@@ -469,10 +457,10 @@ class Accounts:
                 self._failures.clear()
             self._failures[user_id] = (0, now) if due else (count, told_at)
         if due:
-            command = NoteFailedSignIns(user_id=user_id, count=count)
-            self._execute(note_failed_sign_ins, command, caller_of(user_id))
+            command = slices.NoteFailedSignIns(user_id=user_id, count=count)
+            self._execute(slices.note_failed_sign_ins, command, caller_of(user_id))
 
-    def approvals_barred_until(self, user: User) -> datetime | None:
+    def approvals_barred_until(self, user: rows.User) -> datetime | None:
         """Until when the user approves nothing, because another person reset their password."""
         until = user.approvals_barred_until
         return until if until is not None and until > self._clock() else None
@@ -482,39 +470,45 @@ class Accounts:
     def keep_token(self, token_id: str, meta: Meta) -> str:
         """Make a token that opens nothing yet, and keep its hash. Raises: TokenExists."""
         secret = randomness.token_urlsafe(32)
-        kept = TokenSecret(token_id, hash_secret(secret))
+        kept = erasable_rows.TokenSecret(token_id, hash_secret(secret))
         records = self._records(meta)
         try:
-            records.create(TOKEN_SECRETS.name, token_id, kept)
-        except ConditionFailed:
+            records.create(erasable_rows.TOKEN_SECRETS.name, token_id, kept)
+        except errors.ConditionFailed:
             self._replace_secret(records, kept)
         return f"{TOKEN_PREFIX}_{token_id}_{secret}"
 
-    def _replace_secret(self, records: Records, kept: TokenSecret) -> None:
+    def _replace_secret(self, records: Records, kept: erasable_rows.TokenSecret) -> None:
         """Take the place of a hash whose token was never created: its request failed halfway, and
         so did forgetting it.
 
         Raises:
             TokenExists: it was created, or another copy of the request is about to.
         """
-        found = records.find(TOKEN_SECRETS.name, kept.token_id)
+        found = records.find(erasable_rows.TOKEN_SECRETS.name, kept.token_id)
         if found is None or self.has_token(kept.token_id):
-            raise TokenExists(kept.token_id)
+            raise refusals.TokenExists(kept.token_id)
         try:
-            placed = records.put(TOKEN_SECRETS.name, kept.token_id, kept, expect=found.version)
-        except Conflict:
-            raise TokenExists(kept.token_id) from None
+            placed = records.put(
+                erasable_rows.TOKEN_SECRETS.name, kept.token_id, kept, expect=found.version
+            )
+        except errors.Conflict:
+            raise refusals.TokenExists(kept.token_id) from None
         if self.has_token(kept.token_id):  # the other copy went on: the token that it showed counts
-            records.put(TOKEN_SECRETS.name, kept.token_id, found.value, expect=placed.version)
-            raise TokenExists(kept.token_id)
+            records.put(
+                erasable_rows.TOKEN_SECRETS.name, kept.token_id, found.value, expect=placed.version
+            )
+            raise refusals.TokenExists(kept.token_id)
 
     def has_token(self, token_id: str) -> bool:
         """Whether the token was created."""
-        return self._reads.find(token_key(token_id), ApiToken) is not None
+        return self._reads.find(rows.token_key(token_id), rows.ApiToken) is not None
 
     def is_kept(self, token_id: str, token: str) -> bool:
         """Whether the hash that is kept is that of this token."""
-        kept = self._reads.find(Key(TOKEN_SECRETS.name, token_id), TokenSecret)
+        kept = self._reads.find(
+            Key(erasable_rows.TOKEN_SECRETS.name, token_id), erasable_rows.TokenSecret
+        )
         secret = token.removeprefix(f"{TOKEN_PREFIX}_{token_id}_")
         return kept is not None and hmac.compare_digest(kept.row.sha256, hash_secret(secret))
 
@@ -522,9 +516,9 @@ class Accounts:
         """Delete the hash of a token that was not created after all. If that fails, too, the next
         request with the same key replaces it.
         """
-        with suppress(Unavailable, Unknown):
+        with suppress(errors.Unavailable, errors.Unknown):
             if not self.has_token(token_id):
-                self._records(meta).delete(TOKEN_SECRETS.name, token_id)
+                self._records(meta).delete(erasable_rows.TOKEN_SECRETS.name, token_id)
 
     def token(self, text: str) -> AuthenticatedUser | None:
         """Whose API token this is, if it is good at this moment."""
@@ -535,28 +529,29 @@ class Accounts:
         if not text.isprintable():
             return None
         token, kept = self._reads.find_all(
-            (token_key(token_id), ApiToken), (Key(TOKEN_SECRETS.name, token_id), TokenSecret)
+            (rows.token_key(token_id), rows.ApiToken),
+            (Key(erasable_rows.TOKEN_SECRETS.name, token_id), erasable_rows.TokenSecret),
         )
         if token is None or kept is None:
             return None
         if not hmac.compare_digest(kept.row.sha256, hash_secret(secret)):
             return None
-        row: ApiToken = token.row
+        row: rows.ApiToken = token.row
         user = self._user(row.user_id)
         return (
             AuthenticatedUser(user, token=row) if user and self.is_token_valid(row, user) else None
         )
 
-    def is_token_valid(self, token: ApiToken, owner: User) -> bool:
+    def is_token_valid(self, token: rows.ApiToken, owner: rows.User) -> bool:
         """Whether a token opens anything: it is current, and so is every token it came from."""
-        if not is_current(token, owner, self._clock()):
+        if not slices.is_current(token, owner, self._clock()):
             return False
-        wanted = [(token_key(id), ApiToken) for id in token.ancestors]
+        wanted = [(rows.token_key(id), rows.ApiToken) for id in token.ancestors]
         ancestors = self._reads.find_all(*wanted) if wanted else ()
         return all(item is not None and item.row.revoked_at is None for item in ancestors)
 
-    def _user(self, user_id: str) -> User | None:
-        found = self._reads.find(user_key(user_id), User)
+    def _user(self, user_id: str) -> rows.User | None:
+        found = self._reads.find(rows.user_key(user_id), rows.User)
         return found.row if found is not None and found.row.enabled else None
 
 
@@ -569,9 +564,9 @@ def new_user_id() -> str:
     return f"user_{randomness.token_hex(10)}"
 
 
-def caller_of(user_id: str) -> Caller:
+def caller_of(user_id: str) -> callers.Caller:
     """A user as the caller of what follows from proving, or failing to prove, who they are."""
-    return Caller(principal=Principal(user_id, "none"))
+    return callers.Caller(principal=principals.Principal(user_id, "none"))
 
 
 def check_password(password: str, login: str) -> None:

@@ -16,39 +16,20 @@ from tidegate.control.operations.protection import request_id_of
 from tidegate.control.queries.ladder import Ladder, read_ladder
 from tidegate.control.queries.people import Principals
 from tidegate.control.queries.reads import Reads
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.scopes import channel_scope
-from tidegate.domain.access.second_person import SecondPersonNeeded
-from tidegate.domain.access.steps import PROMOTE, ROLL_BACK, Step
-from tidegate.domain.channels.facts import EdgeRequires
+from tidegate.domain.access import callers, scopes, second_person, steps
+from tidegate.domain.channels import facts, rows as channel_rows
 from tidegate.domain.channels.ladder import choose_rung
-from tidegate.domain.channels.rows import (
-    Channel,
-    Quarantined,
-    Rung,
-    channel_key,
-    quarantine_key,
-)
-from tidegate.domain.gates.automation import (
-    Automation,
-    AutoPromotion,
-    Candidate,
-    judge_promotion,
-    judge_rollback,
-    number_of,
-)
+from tidegate.domain.gates import automation, inputs
 from tidegate.domain.gates.edges import WaitingRelease, judge_edge
-from tidegate.domain.gates.inputs import Versioned
-from tidegate.domain.releases.catalog import PINNABLE
-from tidegate.domain.releases.rows import Actual, KnownRelease, actual_key, known_key
-from tidegate.domain.requests.rows import REQUESTS, ChannelRequest, request_key
-from tidegate.domain.requests.slices import find_change
-from tidegate.domain.requests.states import OPEN as OPEN_REQUESTS
-from tidegate.domain.rollouts.rows import ReleaseStanding, RolloutTally, standing_key, tally_key
-from tidegate.domain.rollouts.states import PolicyAction, Word
+from tidegate.domain.releases import catalog, rows as release_rows
+from tidegate.domain.requests import (
+    rows as request_rows,
+    slices as request_slices,
+    states as request_states,
+)
+from tidegate.domain.rollouts import rows as rollout_rows, states as rollout_states
 from tidegate.errors import Conflict, Forbidden, Invalid, LeaseLost, NotFound, Refused, TooLarge
-from tidegate.kernel import codec
-from tidegate.kernel.slices import Alongside
+from tidegate.kernel import codec, slices as kernel_slices
 
 WORKER = "worker"  # who carries it out
 REQUESTS_MAX = 1_000  # open ones that are looked through
@@ -74,7 +55,7 @@ class AutomationOperations:
         self._principals = principals
         self._clock = clock
 
-    def show(self, channel: Channel) -> tuple[Automation, ...]:
+    def show(self, channel: channel_rows.Channel) -> tuple[automation.Automation, ...]:
         """What the channel does by itself with the worker's next look, or why it does nothing."""
         found = []
         if channel.policy.auto_promote:
@@ -85,19 +66,25 @@ class AutomationOperations:
             found.append(self._planned(channel, told, "Auto-rollback"))
         return tuple(found)
 
-    def _planned(self, channel: Channel, told: Automation, what: str) -> Automation:
+    def _planned(
+        self, channel: channel_rows.Channel, told: automation.Automation, what: str
+    ) -> automation.Automation:
         """The same if a plan can be made for what the channel would do; else why none can."""
         if told.release_id is None:
             return told
         try:
             self._promotion.check_plan(
-                channel.channel, rollback=told.action is PolicyAction.AUTO_ROLLBACK
+                channel.channel, rollback=told.action is rollout_states.PolicyAction.AUTO_ROLLBACK
             )
         except UNPLANNABLE as error:
             return _silenced(told, f"{what} on {channel.channel} waits: {error.detail}")
         return told
 
-    def act(self, seen: Versioned[Channel], alongside: Alongside | None = None) -> str | None:
+    def act(
+        self,
+        seen: inputs.Versioned[channel_rows.Channel],
+        alongside: kernel_slices.Alongside | None = None,
+    ) -> str | None:
         """Do what the channel's policy asks for now. ``alongside`` is committed with it.
 
         Returns:
@@ -111,7 +98,7 @@ class AutomationOperations:
             if channel.policy.auto_rollback:
                 told, reason = self._judge_rollback(channel)
                 if told.release_id is not None:
-                    caller = self._caller(channel, ROLL_BACK, alongside, reason)
+                    caller = self._caller(channel, steps.ROLL_BACK, alongside, reason)
                     opened = self._promotion.roll_back_by_policy(
                         caller, channel.channel, seen.version, reason
                     )
@@ -120,12 +107,12 @@ class AutomationOperations:
                 promotion = self._judge_promotion(channel)
                 if promotion.promotable is not None:
                     release_id = promotion.promotable.release_id
-                    caller = self._caller(channel, PROMOTE, alongside, release_id)
+                    caller = self._caller(channel, steps.PROMOTE, alongside, release_id)
                     opened = self._promotion.promote_by_policy(
                         caller, promotion.promotable, channel.channel, seen.version
                     )
                     return opened.rollout_id
-        except SecondPersonNeeded:
+        except second_person.SecondPersonNeeded:
             return None  # a request was made
         except LeaseLost:
             raise
@@ -135,29 +122,31 @@ class AutomationOperations:
 
     # ── promote ──
 
-    def _judge_promotion(self, channel: Channel) -> AutoPromotion:
-        pin = self._reader.row(actual_key(channel.channel), Actual)
+    def _judge_promotion(self, channel: channel_rows.Channel) -> automation.AutoPromotion:
+        pin = self._reader.row(release_rows.actual_key(channel.channel), release_rows.Actual)
         pinned = None if pin is None else pin.row.pinned_release_id
-        judged = judge_promotion(
+        judged = automation.judge_promotion(
             channel,
             pinned,
             self._newest(channel),
             self._open_request(channel, None if pin is None else pin.row),
             tuple(self._candidates(channel, pinned)),
         )
-        refusal = self._why_not(channel, PROMOTE, "Auto-promotion")
-        return judged if not refusal else AutoPromotion(_silenced(judged.told, refusal))
+        refusal = self._why_not(channel, steps.PROMOTE, "Auto-promotion")
+        return judged if not refusal else automation.AutoPromotion(_silenced(judged.told, refusal))
 
-    def _candidates(self, channel: Channel, pinned: str | None) -> Iterator[Candidate]:
+    def _candidates(
+        self, channel: channel_rows.Channel, pinned: str | None
+    ) -> Iterator[automation.Candidate]:
         """The releases above the pinned one that have a success on the first channel that must
         show one: no other release passes that edge.
         """
         edges = channel.policy.edges
-        first = next(edge for edge in edges if edge.require is EdgeRequires.SUCCEEDED)
-        before = self._reader.row(channel_key(first.channel), Channel)
+        first = next(edge for edge in edges if edge.require is facts.EdgeRequires.SUCCEEDED)
+        before = self._reader.row(channel_rows.channel_key(first.channel), channel_rows.Channel)
         now = self._clock()
         for rung in () if before is None else before.row.ladder:
-            if number_of(rung.release_id) <= number_of(pinned):
+            if automation.number_of(rung.release_id) <= automation.number_of(pinned):
                 continue
             waits = WaitingRelease(channel.channel, rung.release_id)
             verdicts = (
@@ -166,7 +155,7 @@ class AutomationOperations:
                 )
                 for edge in edges
             )
-            yield Candidate(
+            yield automation.Candidate(
                 release_id=rung.release_id,
                 digest=rung.digest,
                 proved_by=rung.rollout_id,
@@ -174,53 +163,59 @@ class AutomationOperations:
                 edges=tuple(zip(edges, verdicts, strict=True)),
             )
 
-    def _refusal(self, channel: Channel, rung: Rung) -> str:
+    def _refusal(self, channel: channel_rows.Channel, rung: channel_rows.Rung) -> str:
         """Why the channel does not take this release by itself; empty: it may."""
         name, release_id = channel.channel, rung.release_id
         quarantined, known, standing = self._reader.many(
-            (quarantine_key(name, rung.digest), Quarantined),
-            (known_key(release_id), KnownRelease),
-            (standing_key(name, release_id), ReleaseStanding),
+            (channel_rows.quarantine_key(name, rung.digest), channel_rows.Quarantined),
+            (release_rows.known_key(release_id), release_rows.KnownRelease),
+            (rollout_rows.standing_key(name, release_id), rollout_rows.ReleaseStanding),
         )
         if quarantined is not None:
             return f"{release_id} is quarantined on {name}"
-        if known is None or known.row.lifecycle not in PINNABLE:
+        if known is None or known.row.lifecycle not in catalog.PINNABLE:
             return f"{release_id} was withdrawn"
-        if standing is not None and standing.row.word is Word.BAD:
+        if standing is not None and standing.row.word is rollout_states.Word.BAD:
             return f"{release_id} failed on {name} before, or {name} was rolled back from it"
         if channel.protection is None:
             return ""
         made = self._reads.find(
-            request_key(request_id_of(self._caller(channel, PROMOTE, None, release_id), PROMOTE)),
-            ChannelRequest,
+            request_rows.request_key(
+                request_id_of(self._caller(channel, steps.PROMOTE, None, release_id), steps.PROMOTE)
+            ),
+            request_rows.ChannelRequest,
         )
         if made is None:
             return ""
         return f"request {made.row.request_id} for {release_id} is {made.row.state}"
 
-    def _open_request(self, channel: Channel, pin: Actual | None) -> str | None:
+    def _open_request(
+        self, channel: channel_rows.Channel, pin: release_rows.Actual | None
+    ) -> str | None:
         """A request that waits on the channel and could still be carried out."""
         if channel.protection is None:
             return None
         now = self._clock()
-        for state in sorted(OPEN_REQUESTS):
-            for found in self._reads.newest(REQUESTS, "by_state", of=(state,), limit=REQUESTS_MAX):
+        for state in sorted(request_states.OPEN):
+            for found in self._reads.newest(
+                request_rows.REQUESTS, "by_state", of=(state,), limit=REQUESTS_MAX
+            ):
                 row = found.row
                 expired = row.expires_at is not None and row.expires_at <= now
                 ours = row.channel == channel.channel and not expired
-                if ours and not find_change(row, channel, pin):
+                if ours and not request_slices.find_change(row, channel, pin):
                     return str(row.request_id)
         return None
 
     # ── roll back ──
 
-    def _judge_rollback(self, channel: Channel) -> tuple[Automation, str]:
+    def _judge_rollback(self, channel: channel_rows.Channel) -> tuple[automation.Automation, str]:
         """What to tell, and the reason for the log."""
         newest = self._newest(channel)
         ladder: Ladder = read_ladder(self._reader, channel.channel)
         skipped = tuple(item.skipped for item in ladder.rungs if item.skipped)
-        told = judge_rollback(channel, newest, choose_rung(ladder.rungs), skipped)
-        refusal = self._why_not(channel, ROLL_BACK, "Auto-rollback")
+        told = automation.judge_rollback(channel, newest, choose_rung(ladder.rungs), skipped)
+        refusal = self._why_not(channel, steps.ROLL_BACK, "Auto-rollback")
         if refusal:
             told = _silenced(told, refusal)
         host = (
@@ -230,14 +225,16 @@ class AutomationOperations:
 
     # ── for whom ──
 
-    def _newest(self, channel: Channel) -> RolloutTally | None:
+    def _newest(self, channel: channel_rows.Channel) -> rollout_rows.RolloutTally | None:
         if channel.newest_rollout_id is None:
             return None
-        found = self._reader.row(tally_key(channel.newest_rollout_id), RolloutTally)
+        found = self._reader.row(
+            rollout_rows.tally_key(channel.newest_rollout_id), rollout_rows.RolloutTally
+        )
         return None if found is None else found.row
 
-    def _why_not(self, channel: Channel, step: Step, what: str) -> str:
-        if self._caller(channel, step, None, "").may(step, channel_scope(channel.channel)):
+    def _why_not(self, channel: channel_rows.Channel, step: steps.Step, what: str) -> str:
+        if self._caller(channel, step, None, "").may(step, scopes.channel_scope(channel.channel)):
             return ""
         return (
             f"{what} on {channel.channel} is off: who switched it on may not do this any more; "
@@ -246,18 +243,22 @@ class AutomationOperations:
         )
 
     def _caller(
-        self, channel: Channel, step: Step, alongside: Alongside | None, subject: str
-    ) -> Caller:
+        self,
+        channel: channel_rows.Channel,
+        step: steps.Step,
+        alongside: kernel_slices.Alongside | None,
+        subject: str,
+    ) -> callers.Caller:
         """The person who switched it on. The same intent has the same key, so that a request is
         made once, and again only if the channel's settings or its pin changed.
         """
-        by = channel.auto_promote_by if step is PROMOTE else channel.auto_rollback_by
-        pin = self._reader.row(actual_key(channel.channel), Actual)
+        by = channel.auto_promote_by if step is steps.PROMOTE else channel.auto_rollback_by
+        pin = self._reader.row(release_rows.actual_key(channel.channel), release_rows.Actual)
         guarded = b"" if channel.protection is None else codec.encode(channel.protection)
         settings = b"\n".join((codec.encode(channel.policy), channel.selector.encode(), guarded))
         parts = (step.name, channel.channel, subject, 0 if pin is None else pin.row.version)
         text = "\n".join((*map(str, parts), sha256(settings).hexdigest()))
-        return Caller(
+        return callers.Caller(
             principal=self._principals(by or ""),
             request_id="",
             key=sha256(text.encode()).hexdigest(),
@@ -266,5 +267,7 @@ class AutomationOperations:
         )
 
 
-def _silenced(told: Automation, sentence: str) -> Automation:
-    return Automation(action=told.action, sentence=sentence, switched_on_by=told.switched_on_by)
+def _silenced(told: automation.Automation, sentence: str) -> automation.Automation:
+    return automation.Automation(
+        action=told.action, sentence=sentence, switched_on_by=told.switched_on_by
+    )

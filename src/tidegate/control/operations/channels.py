@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import replace
 
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import Lanes
@@ -21,56 +19,34 @@ from tidegate.control.operations.protection import GuardedVerb, ProtectionGuard
 from tidegate.control.queries.log_reader import LogReader
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.runtime import CommandOutcome
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.principals import demand_permission
-from tidegate.domain.access.roles import Verb
-from tidegate.domain.access.scopes import channel_scope, repository_scope
-from tidegate.domain.access.steps import (
-    CREATE_CHANNEL,
-    DELETE_CHANNEL,
-    EDIT_CHANNEL,
-    HOLD_CHANNEL,
-    PROTECT_CHANNEL,
-    UNHOLD_CHANNEL,
-)
-from tidegate.domain.channels import slices
-from tidegate.domain.channels.default_policy import DEFAULT_POLICY
-from tidegate.domain.channels.facts import (
-    ChannelCreated,
-    ChannelEdge,
-    ChannelEdited,
-    ChannelPolicy,
-    ChannelProtection,
+from tidegate.domain.access import callers, principals, roles, scopes, steps
+from tidegate.domain.channels import (
+    default_policy,
+    facts as channel_facts,
+    refusals,
+    rows as channel_rows,
+    slices,
 )
 from tidegate.domain.channels.policy import check_named
-from tidegate.domain.channels.refusals import (
-    ChannelInUse,
-    ChannelNameUsed,
-    ChannelNotFound,
-    ProtectionLoosened,
-)
-from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.channels.stops import ChannelStops, own_stops_key
-from tidegate.domain.fleet.claims import check_scope
-from tidegate.domain.fleet.rows import FLEET, ChannelScope, Fleet, fleet_key
+from tidegate.domain.fleet import claims, rows as fleet_rows
 from tidegate.domain.packages.names import DEFAULT_REPOSITORY
-from tidegate.domain.releases.facts import PinStatus
-from tidegate.domain.releases.rows import Actual, actual_key
+from tidegate.domain.releases import facts as release_facts, rows as release_rows
 from tidegate.domain.rollouts.channel_deletion import DeleteChannel, delete_channel, list_users
 from tidegate.errors import StaleVersion
 from tidegate.kernel.model import Clause, Position, Query
 
-_SETTINGS = frozenset({ChannelCreated.__name__, ChannelEdited.__name__})
+_SETTINGS = frozenset({channel_facts.ChannelCreated.__name__, channel_facts.ChannelEdited.__name__})
 
 ATTEMPTS_MAX = 5  # of a claim, while hosts come and go
 
 
-class _EditAsked(Struct, frozen=True):
+class _EditAsked(msgspec.Struct, frozen=True):
     """What identifies an edit: what was asked, not what it was completed with."""
 
     channel: str
     selector: str | None
-    policy: ChannelPolicy | None
+    policy: channel_facts.ChannelPolicy | None
     version: int | None
 
 
@@ -103,12 +79,12 @@ class ChannelOperations:
 
     def create(
         self,
-        caller: Caller,
+        caller: callers.Caller,
         channel: str,
         *,
         package: str,
         selector: str,
-        policy: ChannelPolicy | None = None,
+        policy: channel_facts.ChannelPolicy | None = None,
     ) -> Position:
         """Let a package reach the hosts that match a selector. Without a policy the channel gets
         the default policy, written out in full.
@@ -119,31 +95,31 @@ class ChannelOperations:
             ChannelExists, ChannelNameUsed, InvalidSelector, MalformedPolicy, SelectorOverlap.
             LaneBusy: other commands kept the fleet busy; nothing was changed.
         """
-        caller.demand(CREATE_CHANNEL, channel_scope(channel))
-        demand_permission(caller.principal, (Verb.READ,), _package_scope(package))
-        policy = DEFAULT_POLICY if policy is None else policy
+        caller.demand(steps.CREATE_CHANNEL, scopes.channel_scope(channel))
+        principals.demand_permission(caller.principal, (roles.Verb.READ,), _package_scope(package))
+        policy = default_policy.DEFAULT_POLICY if policy is None else policy
         _demand_readable(caller, policy.edges)
-        pin = self._reads.find(actual_key(channel), Actual)
-        if pin is not None and pin.row.status is PinStatus.RETIRED:
-            raise ChannelNameUsed(channel)
+        pin = self._reads.find(release_rows.actual_key(channel), release_rows.Actual)
+        if pin is not None and pin.row.status is release_facts.PinStatus.RETIRED:
+            raise refusals.ChannelNameUsed(channel)
         asked = slices.CreateChannel(
             channel=channel, package=package, selector=selector, operator=caller.id, policy=policy
         )
 
         def attempt() -> CommandOutcome:
-            version = self._check_claim(ChannelScope(channel, package, selector), policy)
-            command = replace(asked, fleet_version=version)
+            version = self._check_claim(fleet_rows.ChannelScope(channel, package, selector), policy)
+            command = msgspec.structs.replace(asked, fleet_version=version)
             return self._execute(slices.create_channel, command, caller, asked=asked)
 
         return self._position(channel, self._claim(attempt))
 
     def edit(
         self,
-        caller: Caller,
+        caller: callers.Caller,
         channel: str,
         *,
         selector: str | None = None,
-        policy: ChannelPolicy | None = None,
+        policy: channel_facts.ChannelPolicy | None = None,
         reason: str = "",
     ) -> Position:
         """Change the hosts or the policy of a channel; what is None stays. Open rollouts keep
@@ -155,7 +131,7 @@ class ChannelOperations:
             StaleVersion, InvalidSelector, MalformedPolicy, SelectorOverlap.
             LaneBusy: other commands kept the fleet busy; nothing was changed.
         """
-        caller.demand(EDIT_CHANNEL, channel_scope(channel))
+        caller.demand(steps.EDIT_CHANNEL, scopes.channel_scope(channel))
         asked = _EditAsked(channel, selector, policy, caller.expected_version)
 
         def complete() -> slices.EditChannel:
@@ -171,16 +147,18 @@ class ChannelOperations:
                 expected_version=found.version,  # the commit checks what it was completed from
             )
             slices.rows_of_claim(command)
-            scope = ChannelScope(channel, found.row.package, command.selector)
-            return replace(command, fleet_version=self._check_claim(scope, command.policy))
+            scope = fleet_rows.ChannelScope(channel, found.row.package, command.selector)
+            return msgspec.structs.replace(
+                command, fleet_version=self._check_claim(scope, command.policy)
+            )
 
-        def run(by: Caller) -> CommandOutcome:
+        def run(by: callers.Caller) -> CommandOutcome:
             return self._claim(
                 lambda: self._execute(slices.edit_channel, complete(), by, asked=asked)
             )
 
         verb = GuardedVerb(
-            step=EDIT_CHANNEL,
+            step=steps.EDIT_CHANNEL,
             channels=(channel,),
             arguments={"selector": selector, "policy": msgspec.to_builtins(policy)},
             reason=reason,
@@ -189,44 +167,44 @@ class ChannelOperations:
         earlier = lambda: self._execute.earlier(slices.edit_channel, asked, caller)  # noqa: E731
         return self._position(channel, self._guard.run(caller, verb, run, earlier))
 
-    def delete(self, caller: Caller, channel: str, reason: str) -> Position:
+    def delete(self, caller: callers.Caller, channel: str, reason: str) -> Position:
         """Remove a channel that nothing uses; its hosts are free, and the log keeps everything. On
         a protected channel that takes a second person.
 
         Raises:
             ChannelInUse.
         """
-        caller.demand(DELETE_CHANNEL, channel_scope(channel))
+        caller.demand(steps.DELETE_CHANNEL, scopes.channel_scope(channel))
         asked = DeleteChannel(
             channel=channel,
             operator=caller.id,
             reason=reason,
-            command_id=make_id(caller, DELETE_CHANNEL, "command"),
+            command_id=make_id(caller, steps.DELETE_CHANNEL, "command"),
         )
 
         def complete() -> DeleteChannel:
-            return replace(asked, waiting=self._list_waiting(channel))
+            return msgspec.structs.replace(asked, waiting=self._list_waiting(channel))
 
         def check() -> None:
             rows = self._reads.find_all(
-                (channel_key(channel), Channel),
-                (fleet_key(), Fleet),
+                (channel_rows.channel_key(channel), channel_rows.Channel),
+                (fleet_rows.fleet_key(), fleet_rows.Fleet),
                 (own_stops_key(channel), ChannelStops),
             )
             row, fleet, stops = (None if found is None else found.row for found in rows)
             if row is None:
-                raise ChannelNotFound(channel)
+                raise refusals.ChannelNotFound(channel)
             users = [*list_users(row, fleet, stops, self._execute.now()), *complete().waiting]
             if users:
-                raise ChannelInUse(channel, users)
+                raise refusals.ChannelInUse(channel, users)
 
-        def run(by: Caller) -> CommandOutcome:
+        def run(by: callers.Caller) -> CommandOutcome:
             return self._lanes.run(
-                FLEET, lambda: self._execute(delete_channel, complete(), by, asked=asked)
+                fleet_rows.FLEET, lambda: self._execute(delete_channel, complete(), by, asked=asked)
             )
 
         verb = GuardedVerb(
-            step=DELETE_CHANNEL,
+            step=steps.DELETE_CHANNEL,
             channels=(channel,),
             arguments={"reason": reason},
             reason=reason,
@@ -245,20 +223,20 @@ class ChannelOperations:
             if any(edge.channel == channel for edge in self._fleet.tally(row.rollout_id).row.edges)
         )
 
-    def hold(self, caller: Caller, channel: str, reason: str) -> Position:
+    def hold(self, caller: callers.Caller, channel: str, reason: str) -> Position:
         """Allow no promotion and no order on the channel until it is released."""
-        caller.demand(HOLD_CHANNEL, channel_scope(channel))
+        caller.demand(steps.HOLD_CHANNEL, scopes.channel_scope(channel))
         command = slices.HoldChannel(channel=channel, operator=caller.id, reason=reason)
         return self._position(channel, self._execute(slices.hold_channel, command, caller))
 
-    def unhold(self, caller: Caller, channel: str, reason: str) -> Position:
+    def unhold(self, caller: callers.Caller, channel: str, reason: str) -> Position:
         """Release a held channel. On a protected channel that takes a second person, except for
         who held it.
         """
-        caller.demand(UNHOLD_CHANNEL, channel_scope(channel))
+        caller.demand(steps.UNHOLD_CHANNEL, scopes.channel_scope(channel))
         command = slices.UnholdChannel(channel=channel, operator=caller.id, reason=reason)
         verb = GuardedVerb(
-            step=UNHOLD_CHANNEL,
+            step=steps.UNHOLD_CHANNEL,
             channels=(channel,),
             arguments={"reason": reason},
             reason=reason,
@@ -275,7 +253,11 @@ class ChannelOperations:
         return self._position(channel, outcome)
 
     def protect(
-        self, caller: Caller, channel: str, protection: ChannelProtection | None, reason: str
+        self,
+        caller: callers.Caller,
+        channel: str,
+        protection: channel_facts.ChannelProtection | None,
+        reason: str,
     ) -> Position:
         """Ask for a second person on the channel; None: no longer. What asks for less than before
         needs a second person itself.
@@ -283,7 +265,7 @@ class ChannelOperations:
         Raises:
             NobodyElseApproves.
         """
-        caller.demand(PROTECT_CHANNEL, channel_scope(channel))
+        caller.demand(steps.PROTECT_CHANNEL, scopes.channel_scope(channel))
         self._demand(channel)
         if protection is not None:
             self._guard.demand_approvers(caller, channel, protection.approvals)
@@ -292,13 +274,13 @@ class ChannelOperations:
         )
 
         def tighten() -> CommandOutcome | None:
-            command = replace(asked, tightens=True)
-            with suppress(ProtectionLoosened):
+            command = msgspec.structs.replace(asked, tightens=True)
+            with suppress(refusals.ProtectionLoosened):
                 return self._execute(slices.protect_channel, command, caller, asked=asked)
             return None
 
         verb = GuardedVerb(
-            step=PROTECT_CHANNEL,
+            step=steps.PROTECT_CHANNEL,
             channels=(channel,),
             arguments={"protection": msgspec.to_builtins(protection), "reason": reason},
             reason=reason,
@@ -312,7 +294,7 @@ class ChannelOperations:
         """
         for left in reversed(range(ATTEMPTS_MAX)):
             try:
-                return self._lanes.run(FLEET, attempt)
+                return self._lanes.run(fleet_rows.FLEET, attempt)
             except _CallerIsStale:
                 raise
             except StaleVersion:
@@ -320,22 +302,24 @@ class ChannelOperations:
                     raise
         raise AssertionError("the last attempt raises")
 
-    def _check_claim(self, scope: ChannelScope, policy: ChannelPolicy) -> Position:
+    def _check_claim(
+        self, scope: fleet_rows.ChannelScope, policy: channel_facts.ChannelPolicy
+    ) -> Position:
         """The version of the fleet in which no host is in two channels of one package, and every
         host that the policy names exists.
 
         Raises:
             SelectorOverlap, InvalidSelector, MalformedPolicy.
         """
-        fleet = self._reads.find(fleet_key(), Fleet)
+        fleet = self._reads.find(fleet_rows.fleet_key(), fleet_rows.Fleet)
         hosts = [] if fleet is None else self._fleet.hosts()
         check_named(policy, hosts)
         if fleet is None:
             return 0
-        check_scope(fleet.row.channels, scope, hosts)
+        claims.check_scope(fleet.row.channels, scope, hosts)
         return fleet.version
 
-    def _demand_seen(self, caller: Caller, channel: str) -> Found[Channel]:
+    def _demand_seen(self, caller: callers.Caller, channel: str) -> Found[channel_rows.Channel]:
         """Raises: ChannelNotFound, StaleVersion: the caller saw other settings of the channel.
 
         Rollouts move the channel's row, too. They do not make the settings old that were seen.
@@ -349,8 +333,12 @@ class ChannelOperations:
             raise _CallerIsStale(seen, found.version)
         return found
 
-    def _demand(self, channel: str) -> Found[Channel]:
-        return self._reads.demand(channel_key(channel), Channel, ChannelNotFound(channel))
+    def _demand(self, channel: str) -> Found[channel_rows.Channel]:
+        return self._reads.demand(
+            channel_rows.channel_key(channel),
+            channel_rows.Channel,
+            refusals.ChannelNotFound(channel),
+        )
 
     def _position(self, channel: str, outcome: CommandOutcome) -> Position:
         return outcome.position or self._demand(channel).version
@@ -359,14 +347,16 @@ class ChannelOperations:
 def _package_scope(package: str) -> str:
     """The repository that a package names; without one it is the default one."""
     repository, slash, _ = package.partition("/")
-    return repository_scope(repository if slash else DEFAULT_REPOSITORY)
+    return scopes.repository_scope(repository if slash else DEFAULT_REPOSITORY)
 
 
-def _demand_readable(caller: Caller, edges: Iterable[ChannelEdge]) -> None:
+def _demand_readable(caller: callers.Caller, edges: Iterable[channel_facts.ChannelEdge]) -> None:
     """An edge shows how releases do on its channel, so the caller must be allowed to read it.
 
     Raises:
         MissingPermission.
     """
     for edge in edges:
-        demand_permission(caller.principal, (Verb.READ,), channel_scope(edge.channel))
+        principals.demand_permission(
+            caller.principal, (roles.Verb.READ,), scopes.channel_scope(edge.channel)
+        )

@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.domain.access.callers import Caller
-from tidegate.kernel.model import Meta
-from tidegate.kernel.slices import Slice
+from tidegate.kernel import model, slices
 
 
 class Execute:
@@ -21,7 +20,7 @@ class Execute:
         self.notify = notify
 
     def __call__(
-        self, item: Slice, command: Struct, caller: Caller, *, asked: Struct | None = None
+        self, item: slices.Slice, command: Struct, caller: Caller, *, asked: Struct | None = None
     ) -> CommandOutcome:
         """As ``Control.execute``, under the caller's name and idempotency key."""
         outcome = self._control.execute(
@@ -37,10 +36,10 @@ class Execute:
 
     def run(
         self,
-        item: Slice,
+        item: slices.Slice,
         command: Struct,
         *,
-        meta: Meta,
+        meta: model.Meta,
         key: str | None = None,
         asked: Struct | None = None,
     ) -> CommandOutcome:
@@ -53,7 +52,7 @@ class Execute:
         """The time by which commands are decided."""
         return self._control.clock()
 
-    def earlier(self, item: Slice, asked: Struct, caller: Caller) -> CommandOutcome | None:
+    def earlier(self, item: slices.Slice, asked: Struct, caller: Caller) -> CommandOutcome | None:
         """What the first copy of this request led to; None: there was none.
 
         Raises:

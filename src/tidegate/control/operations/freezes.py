@@ -7,24 +7,19 @@ from datetime import datetime
 from msgspec import Struct
 
 from tidegate.clock import Clock
+from tidegate.control.operations import ids, protection
 from tidegate.control.operations.execute import Execute
-from tidegate.control.operations.ids import make_id
-from tidegate.control.operations.protection import GuardedVerb, ProtectionGuard
 from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import CommandOutcome
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.roles import EVERYWHERE
-from tidegate.domain.access.scopes import channel_scope
-from tidegate.domain.access.steps import END_FREEZE, START_FREEZE
-from tidegate.domain.channels.rows import Freeze, freeze_key
-from tidegate.domain.channels.slices import EndFreeze, StartFreeze, end_freeze, start_freeze
+from tidegate.domain.access import callers, roles, scopes, steps
+from tidegate.domain.channels import rows, slices
 from tidegate.kernel.model import Position
 
 
 class StartedFreeze(Struct, frozen=True, kw_only=True):
     """A freeze, and where the log records its start."""
 
-    freeze: Freeze
+    freeze: rows.Freeze
     version: Position
     position: Position
 
@@ -37,7 +32,7 @@ class FreezeOperations:
     """
 
     def __init__(
-        self, execute: Execute, reads: Reads, clock: Clock, guard: ProtectionGuard
+        self, execute: Execute, reads: Reads, clock: Clock, guard: protection.ProtectionGuard
     ) -> None:
         self._execute = execute
         self._reads = reads
@@ -46,7 +41,7 @@ class FreezeOperations:
 
     def start(
         self,
-        caller: Caller,
+        caller: callers.Caller,
         reason: str,
         *,
         channels: tuple[str, ...] = (),
@@ -59,20 +54,20 @@ class FreezeOperations:
             ChannelNotFound, FreezeExists.
         """
         for scope in list_scopes(channels):
-            caller.demand(START_FREEZE, scope)
-        command = StartFreeze(
-            freeze_id=freeze_id or f"freeze-{make_id(caller, START_FREEZE, 'freeze')}",
+            caller.demand(steps.START_FREEZE, scope)
+        command = slices.StartFreeze(
+            freeze_id=freeze_id or f"freeze-{ids.make_id(caller, steps.START_FREEZE, 'freeze')}",
             operator=caller.id,
             reason=reason,
             channels=channels,
             until=until,
         )
-        outcome = self._execute(start_freeze, command, caller)
-        found = self._reads.find(freeze_key(command.freeze_id), Freeze)
+        outcome = self._execute(slices.start_freeze, command, caller)
+        found = self._reads.find(rows.freeze_key(command.freeze_id), rows.Freeze)
         if found is not None:
             position = outcome.position or found.version
             return StartedFreeze(freeze=found.row, version=found.version, position=position)
-        over = Freeze(  # it has ended since: this is how it started
+        over = rows.Freeze(  # it has ended since: this is how it started
             freeze_id=command.freeze_id,
             operator=caller.id,
             reason=reason,
@@ -82,7 +77,7 @@ class FreezeOperations:
         )
         return StartedFreeze(freeze=over, version=outcome.position, position=outcome.position)
 
-    def end(self, caller: Caller, freeze_id: str, reason: str) -> Position:
+    def end(self, caller: callers.Caller, freeze_id: str, reason: str) -> Position:
         """Dispatch again; returns the log position at which it ended. If it covers a protected
         channel, that takes a second person, except for who started it.
 
@@ -91,27 +86,27 @@ class FreezeOperations:
         Raises:
             FreezeNotFound.
         """
-        found = self._reads.find(freeze_key(freeze_id), Freeze)
-        for scope in [EVERYWHERE] if found is None else list_scopes(found.row.channels):
-            caller.demand(END_FREEZE, scope)
-        command = EndFreeze(freeze_id=freeze_id, operator=caller.id, reason=reason)
+        found = self._reads.find(rows.freeze_key(freeze_id), rows.Freeze)
+        for scope in [roles.EVERYWHERE] if found is None else list_scopes(found.row.channels):
+            caller.demand(steps.END_FREEZE, scope)
+        command = slices.EndFreeze(freeze_id=freeze_id, operator=caller.id, reason=reason)
 
-        def run(by: Caller) -> CommandOutcome:
-            return self._execute(end_freeze, command, by)
+        def run(by: callers.Caller) -> CommandOutcome:
+            return self._execute(slices.end_freeze, command, by)
 
         if found is None or (found.row.until is not None and found.row.until <= self._clock()):
             return run(caller).position  # it stops nothing any more
-        verb = GuardedVerb(
-            step=END_FREEZE,
+        verb = protection.GuardedVerb(
+            step=steps.END_FREEZE,
             channels=found.row.channels,
             arguments={"freeze_id": freeze_id, "reason": reason},
             reason=reason,
             own_freeze=freeze_id,
         )
-        earlier = lambda: self._execute.earlier(end_freeze, command, caller)  # noqa: E731
+        earlier = lambda: self._execute.earlier(slices.end_freeze, command, caller)  # noqa: E731
         return self._guard.run(caller, verb, run, earlier).position
 
 
 def list_scopes(channels: tuple[str, ...]) -> list[str]:
     """The scopes of a freeze: those of its channels, or everywhere."""
-    return [channel_scope(name) for name in channels] or [EVERYWHERE]
+    return [scopes.channel_scope(name) for name in channels] or [roles.EVERYWHERE]

@@ -9,15 +9,8 @@ from msgspec import Struct
 from tidegate.control.fleet.enrollment import Enrollment
 from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.ids import make_id
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.roles import EVERYWHERE
-from tidegate.domain.access.steps import CREATE_JOIN_TOKEN, DELETE_JOIN_TOKEN
-from tidegate.domain.fleet.joins import (
-    CreateJoinToken,
-    DeleteJoinToken,
-    create_join_token,
-    delete_join_token,
-)
+from tidegate.domain.access import callers, roles, steps
+from tidegate.domain.fleet import joins
 from tidegate.kernel.model import Position
 
 NAME_CHARS = 12
@@ -41,28 +34,28 @@ class JoinTokenOperations:
         self._enrollment = enrollment
 
     def create(
-        self, caller: Caller, labels: dict[str, str], limit: int, until: datetime
+        self, caller: callers.Caller, labels: dict[str, str], limit: int, until: datetime
     ) -> tuple[MadeJoinToken, Position]:
         """Make a token that enrolls up to ``limit`` new hosts until its end.
 
         Raises:
             InvalidLabel, InvalidInput, IdempotencyMismatch.
         """
-        caller.demand(CREATE_JOIN_TOKEN, EVERYWHERE)
-        join_id = f"join-{make_id(caller, CREATE_JOIN_TOKEN, 'join')[:NAME_CHARS]}"
-        command = CreateJoinToken(
+        caller.demand(steps.CREATE_JOIN_TOKEN, roles.EVERYWHERE)
+        join_id = f"join-{make_id(caller, steps.CREATE_JOIN_TOKEN, 'join')[:NAME_CHARS]}"
+        command = joins.CreateJoinToken(
             join_id=join_id, labels=labels, limit=limit, until=until, operator=caller.id
         )
-        position = self._execute(create_join_token, command, caller).position
+        position = self._execute(joins.create_join_token, command, caller).position
         token = self._enrollment.join_token(join_id)
         return MadeJoinToken(join_id, token, labels, limit, until), position
 
-    def delete(self, caller: Caller, join_id: str) -> Position:
+    def delete(self, caller: callers.Caller, join_id: str) -> Position:
         """Let a token enroll no more hosts. Those that it enrolled stay.
 
         Raises:
             JoinTokenNotFound.
         """
-        caller.demand(DELETE_JOIN_TOKEN, EVERYWHERE)
-        command = DeleteJoinToken(join_id=join_id, operator=caller.id)
-        return self._execute(delete_join_token, command, caller).position
+        caller.demand(steps.DELETE_JOIN_TOKEN, roles.EVERYWHERE)
+        command = joins.DeleteJoinToken(join_id=join_id, operator=caller.id)
+        return self._execute(joins.delete_join_token, command, caller).position

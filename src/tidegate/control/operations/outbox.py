@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from tidegate.control.operations.execute import Execute
 from tidegate.control.queries.documents import OutboxReader
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.scopes import channel_scope
-from tidegate.domain.access.steps import CANCEL_INTENT, REDRIVE_INTENT, Step
-from tidegate.domain.outbox.names import scope_of_intent
-from tidegate.domain.outbox.slices import CancelIntent, RedriveIntent, cancel_intent, redrive_intent
-from tidegate.kernel.model import Position
-from tidegate.kernel.slices import Slice
+from tidegate.domain.access import callers, scopes, steps
+from tidegate.domain.outbox import names, slices as outbox_slices
+from tidegate.kernel import model, slices as kernel_slices
 
 
 class OutboxOperations:
@@ -24,23 +20,27 @@ class OutboxOperations:
         self._execute = execute
         self._outbox = outbox
 
-    def redrive(self, caller: Caller, intent_id: str, reason: str) -> Position:
+    def redrive(self, caller: callers.Caller, intent_id: str, reason: str) -> model.Position:
         """Try a dead intent again, under the same idempotency key."""
-        command = RedriveIntent(
-            scope=scope_of_intent(intent_id), intent_id=intent_id, by=caller.id, reason=reason
+        command = outbox_slices.RedriveIntent(
+            scope=names.scope_of_intent(intent_id), intent_id=intent_id, by=caller.id, reason=reason
         )
-        return self._run(REDRIVE_INTENT, caller, redrive_intent, command)
+        return self._run(steps.REDRIVE_INTENT, caller, outbox_slices.redrive_intent, command)
 
-    def cancel(self, caller: Caller, intent_id: str, reason: str) -> Position:
+    def cancel(self, caller: callers.Caller, intent_id: str, reason: str) -> model.Position:
         """Give up an intent that is pending or dead."""
-        command = CancelIntent(
-            scope=scope_of_intent(intent_id), intent_id=intent_id, by=caller.id, reason=reason
+        command = outbox_slices.CancelIntent(
+            scope=names.scope_of_intent(intent_id), intent_id=intent_id, by=caller.id, reason=reason
         )
-        return self._run(CANCEL_INTENT, caller, cancel_intent, command)
+        return self._run(steps.CANCEL_INTENT, caller, outbox_slices.cancel_intent, command)
 
     def _run(
-        self, step: Step, caller: Caller, item: Slice, command: RedriveIntent | CancelIntent
-    ) -> Position:
-        caller.demand(step, channel_scope(command.scope))
+        self,
+        step: steps.Step,
+        caller: callers.Caller,
+        item: kernel_slices.Slice,
+        command: outbox_slices.RedriveIntent | outbox_slices.CancelIntent,
+    ) -> model.Position:
+        caller.demand(step, scopes.channel_scope(command.scope))
         outcome = self._execute(item, command, caller)
         return outcome.position or self._outbox.find(command.intent_id).version

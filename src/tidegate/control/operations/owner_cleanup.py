@@ -6,9 +6,7 @@ from collections.abc import Callable
 
 from tidegate.control.runtime import Control
 from tidegate.control.storage.owner_cleanup import Reaped, clean_up_owner
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.roles import EVERYWHERE
-from tidegate.domain.access.steps import CLEAN_UP_OWNER
+from tidegate.domain.access import callers, roles, steps
 from tidegate.domain.packages.facts import OwnerReference
 
 
@@ -19,13 +17,13 @@ class OwnerCleanupOperations:
         self._control = control
         self._notify = notify
 
-    def clean_up(self, caller: Caller, owner: OwnerReference) -> Reaped:
+    def clean_up(self, caller: callers.Caller, owner: OwnerReference) -> Reaped:
         """Delete the Draft and Proposed revisions of an owner; published ones stay.
 
         Raises:
             MissingPermission, InvalidName.
         """
-        caller.demand(CLEAN_UP_OWNER, EVERYWHERE)
+        caller.demand(steps.CLEAN_UP_OWNER, roles.EVERYWHERE)
         reaped = clean_up_owner(self._control, owner, caller.id, caller.request_id)
         self._notify()
         return reaped

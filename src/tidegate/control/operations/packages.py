@@ -12,20 +12,8 @@ from tidegate.control.operations.uploads import ReceivedFiles, UploadOperations
 from tidegate.control.queries.reads import Reads
 from tidegate.control.queries.revisions import plan_deletion
 from tidegate.control.runtime import CommandOutcome
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.scopes import repository_scope
-from tidegate.domain.access.steps import DELETE_PACKAGE, IMPORT_PACKAGE
-from tidegate.domain.packages.bulk import (
-    DeletePackage,
-    ImportedRevision,
-    ImportPackage,
-    delete_package,
-    import_package,
-)
-from tidegate.domain.packages.names import full_path
-from tidegate.domain.packages.permissions import with_permission_check
-from tidegate.domain.packages.refusals import PackageNotFound
-from tidegate.domain.packages.rows import PackageRow, package_key
+from tidegate.domain.access import callers, scopes, steps
+from tidegate.domain.packages import bulk, names, permissions, refusals, rows
 from tidegate.errors import NotFound, StaleVersion
 from tidegate.kernel.model import Position
 
@@ -61,16 +49,16 @@ class PackageOperations:
         self._reads = reads
         self._uploads = uploads
 
-    def delete(self, caller: Caller, repository: str, path: str) -> Position:
+    def delete(self, caller: callers.Caller, repository: str, path: str) -> Position:
         """Delete every revision of a package, or none.
 
         Raises:
             PackageNotFound, StaleVersion, DeletionPlanOutdated, LimitExceeded.
             PackageNotDeletable: names all reasons against it.
         """
-        caller.demand(DELETE_PACKAGE, repository_scope(repository))
-        asked = _DeletionAsked(full_path(repository, path), caller.expected_version)
-        outcome = self._execute.earlier(delete_package, asked, caller)
+        caller.demand(steps.DELETE_PACKAGE, scopes.repository_scope(repository))
+        asked = _DeletionAsked(names.full_path(repository, path), caller.expected_version)
+        outcome = self._execute.earlier(bulk.delete_package, asked, caller)
         if outcome is None:
             try:
                 outcome = self._lanes.run(
@@ -78,24 +66,24 @@ class PackageOperations:
                 )
             except (StaleVersion, NotFound):
                 # What was found may be what this very request's first copy left.
-                outcome = self._execute.earlier(delete_package, asked, caller)
+                outcome = self._execute.earlier(bulk.delete_package, asked, caller)
                 if outcome is None:
                     raise
         return outcome.position
 
-    def _delete(self, caller: Caller, asked: _DeletionAsked) -> CommandOutcome:
-        missing = PackageNotFound(asked.package)
-        found = self._reads.demand(package_key(asked.package), PackageRow, missing)
+    def _delete(self, caller: callers.Caller, asked: _DeletionAsked) -> CommandOutcome:
+        missing = refusals.PackageNotFound(asked.package)
+        found = self._reads.demand(rows.package_key(asked.package), rows.PackageRow, missing)
         if asked.version != found.version:
             raise StaleVersion(asked.version or 0, found.version)
         plan = plan_deletion(self._reads, asked.package)
-        command = DeletePackage(package=asked.package, by=caller.id, revisions=plan)
-        item = with_permission_check(delete_package, caller)
+        command = bulk.DeletePackage(package=asked.package, by=caller.id, revisions=plan)
+        item = permissions.with_permission_check(bulk.delete_package, caller)
         return self._execute(item, command, caller, asked=asked)
 
     def import_revisions(
         self,
-        caller: Caller,
+        caller: callers.Caller,
         repository: str,
         path: str,
         source: str,
@@ -107,16 +95,16 @@ class PackageOperations:
             RepositoryNotFound, NumberUsed, PackageNotEmpty, InvalidFilePath, InvalidReference,
             ContentTooLarge.
         """
-        caller.demand(IMPORT_PACKAGE, repository_scope(repository))
-        command = ImportPackage(
+        caller.demand(steps.IMPORT_PACKAGE, scopes.repository_scope(repository))
+        command = bulk.ImportPackage(
             repository=repository,
             package=path,
             by=caller.id,
             source=source,
             revisions=tuple(
-                ImportedRevision(
+                bulk.ImportedRevision(
                     workspace=item.workspace,
-                    uid=make_id(caller, IMPORT_PACKAGE, f"uid {item.number}"),
+                    uid=make_id(caller, steps.IMPORT_PACKAGE, f"uid {item.number}"),
                     number=item.number,
                     files=self._uploads.store(caller, repository, item.files),
                     description=item.description,
@@ -125,7 +113,7 @@ class PackageOperations:
             ),
         )
         outcome = self._lanes.run(
-            package_lane(full_path(repository, path)),
-            lambda: self._execute(import_package, command, caller),
+            package_lane(names.full_path(repository, path)),
+            lambda: self._execute(bulk.import_package, command, caller),
         )
         return outcome.position

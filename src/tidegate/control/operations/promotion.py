@@ -15,8 +15,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from tidegate import decoders
 from tidegate.control.fleet.reader import FleetReader
@@ -25,68 +24,25 @@ from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.ids import make_id
 from tidegate.control.operations.protection import GuardedVerb, ProtectionGuard
 from tidegate.control.publication.manifests import Manifests
-from tidegate.control.queries.as_of import RowHistory
+from tidegate.control.queries import as_of, people
 from tidegate.control.queries.history import pinned_at
 from tidegate.control.queries.ladder import read_ladder
-from tidegate.control.queries.people import NameOf, PeopleNames
 from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.control.storage.blobs import Blobs
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.scopes import channel_scope
-from tidegate.domain.access.steps import (
-    LIFT_QUARANTINE,
-    OVERRIDE_GATE,
-    PROMOTE,
-    ROLL_BACK,
-    ROLL_BACK_NOW,
-)
+from tidegate.domain import planner, provenance
+from tidegate.domain.access import callers, scopes, steps
+from tidegate.domain.channels import refusals, rows as channel_rows, stops
 from tidegate.domain.channels.ladder import rung_of
-from tidegate.domain.channels.refusals import ChannelNotFound, PlanOutdated
-from tidegate.domain.channels.rows import (
-    Channel,
-    Quarantined,
-    Rung,
-    channel_key,
-    quarantine_key,
-)
-from tidegate.domain.channels.stops import ChannelStops, freeze_over, stops_keys, windows_over
 from tidegate.domain.fleet.rows import Fleet, fleet_key
-from tidegate.domain.gates.automation import Promotable
-from tidegate.domain.gates.earliest import EarliestStart, list_earliest_starts
-from tidegate.domain.gates.edges import WaitingRelease, judge_edge, time_text
+from tidegate.domain.gates import automation, earliest, edges
 from tidegate.domain.gates.waits import list_waits
-from tidegate.domain.planner import (
-    Plan,
-    automatic_policy,
-    emergency_policy,
-    encode_plan,
-    opened_waves,
-    plan,
-    rollback_policy,
-)
-from tidegate.domain.provenance import (
-    CHANNEL_SUCCESS,
-    HIGH,
-    OPERATOR_COMMAND,
-    OPERATOR_REF,
-)
 from tidegate.domain.releases.rows import Actual, KnownRelease, actual_key, known_key
 from tidegate.domain.requests.refusals import ProtectionChanged
-from tidegate.domain.rollouts.names import ref_of
-from tidegate.domain.rollouts.promotion import (
-    PromoteRelease,
-    PromotionResult,
-    demand_package,
-    promote_release,
-    refuse_quarantined,
-)
-from tidegate.domain.rollouts.rows import ReleaseStanding, standing_key
-from tidegate.domain.rollouts.states import OverridableGate, PolicyAction, Word
+from tidegate.domain.rollouts import names, promotion, rows as rollout_rows, states
 from tidegate.domain.windows.rows import WINDOWS, Window
 from tidegate.errors import Conflict, InvalidInput, NotFound, Refused, StaleVersion
-from tidegate.kernel.model import NO_META, Meta, Position
-from tidegate.kernel.slices import Alongside
+from tidegate.kernel import model, slices
 
 PLANS_MAX = 5  # made for one promotion, while the fleet moves
 
@@ -109,9 +65,9 @@ class Promote(Struct, frozen=True, kw_only=True):
     ignore_budgets: bool = False
     lift_quarantine: bool = False
     refresh: bool = False  # new evidence for what the channel is pinned to, and nothing else
-    overrides: tuple[OverridableGate, ...] = ()  # gates that the rollout passes
+    overrides: tuple[states.OverridableGate, ...] = ()  # gates that the rollout passes
     start_at: datetime | None = None  # no order before; None: at once
-    automatic: PolicyAction | None = None  # None: a person asks for it
+    automatic: states.PolicyAction | None = None  # None: a person asks for it
     display_name: str = ""
     reason: str = ""
 
@@ -126,7 +82,7 @@ class RollBackChannel(Struct, frozen=True, kw_only=True):
     now: bool = False  # on all hosts at once, whatever gates say
     ignore_budgets: bool = False
     lift_quarantine: bool = False  # of the release that is named
-    automatic: PolicyAction | None = None  # then on all hosts in one wave
+    automatic: states.PolicyAction | None = None  # then on all hosts in one wave
     channel_version: int | None = None  # of the channel's row, if the decision was made on it
     reason: str = ""
 
@@ -134,10 +90,10 @@ class RollBackChannel(Struct, frozen=True, kw_only=True):
 class PlannedPromotion(Struct, frozen=True):
     """A plan, and what it was made of."""
 
-    plan: Plan
+    plan: planner.Plan
     digest: str
     body: bytes
-    fleet_version: Position
+    fleet_version: model.Position
     supersedes: str | None
 
 
@@ -149,10 +105,10 @@ class Promotions:
         control: Control,
         sights: FleetReader,
         blobs: Blobs,
-        name_of: NameOf = lambda user_id: user_id,
+        name_of: people.NameOf = lambda user_id: user_id,
     ) -> None:
         self._name_of = name_of
-        self._people = PeopleNames(name_of)
+        self._people = people.PeopleNames(name_of)
         self._control = control
         self._sights = sights
         self._blobs = blobs
@@ -177,41 +133,43 @@ class Promotions:
             ChannelNotFound, MalformedPolicy, InvalidSelector, LimitExceeded.
         """
         fleet = self._sights.row(fleet_key(), Fleet)  # first: whatever moves later is noticed
-        found = self._sights.row(channel_key(channel), Channel)
+        found = self._sights.row(channel_rows.channel_key(channel), channel_rows.Channel)
         if found is None:
-            raise ChannelNotFound(channel)
+            raise refusals.ChannelNotFound(channel)
         budgets = [seen.row for seen in self._sights.budgets() if not seen.row.removed]
         row = found.row
         if rollback:
-            plain = automatic_policy if automatic else rollback_policy
-            policy = emergency_policy(row.policy) if emergency else plain(row.policy)
-            row = replace(row, policy=policy)
-        made = plan(row, self._sights.hosts(), () if ignore_budgets else budgets)
-        made = replace(made, preempts=emergency)
-        body, digest = encode_plan(made)
+            plain = planner.automatic_policy if automatic else planner.rollback_policy
+            policy = planner.emergency_policy(row.policy) if emergency else plain(row.policy)
+            row = structs.replace(row, policy=policy)
+        made = planner.plan(row, self._sights.hosts(), () if ignore_budgets else budgets)
+        made = structs.replace(made, preempts=emergency)
+        body, digest = planner.encode_plan(made)
         version = 0 if fleet is None else fleet.version
         return PlannedPromotion(made, digest, body, version, found.row.active_rollout_id)
 
-    def list_earliest(self, made: Plan, now: datetime) -> tuple[EarliestStart, ...]:
+    def list_earliest(
+        self, made: planner.Plan, now: datetime
+    ) -> tuple[earliest.EarliestStart, ...]:
         """When each wave of the plan could start, as maintenance windows are now."""
         windows = [seen.row for seen in self._sights.rows(WINDOWS, Window)]
         labels = {host.host_id: host.labels for host in self._sights.hosts()} if windows else {}
-        return list_earliest_starts(made, labels, windows, now)
+        return earliest.list_earliest_starts(made, labels, windows, now)
 
     def promote(
         self,
         asked: Promote,
         *,
-        meta: Meta = NO_META,
+        meta: model.Meta = model.NO_META,
         key: str | None = None,
-        alongside: Alongside | None = None,
+        alongside: slices.Alongside | None = None,
     ) -> CommandOutcome:
         """Pin the channel to the release and open its rollout.
 
         Raises:
             NotFound, Refused, Conflict: as ``promote_release`` says.
         """
-        earlier = self._control.earlier(promote_release, asked, meta=meta, key=key)
+        earlier = self._control.earlier(promotion.promote_release, asked, meta=meta, key=key)
         if earlier is not None:
             return earlier
         return self._promote(asked, asked, meta, key, alongside)
@@ -220,9 +178,9 @@ class Promotions:
         self,
         asked: Promote,
         said: Struct,
-        meta: Meta,
+        meta: model.Meta,
         key: str | None,
-        alongside: Alongside | None = None,
+        alongside: slices.Alongside | None = None,
     ) -> CommandOutcome:
         """``said`` is the request as it came, by which a repeat is known."""
         moved: Conflict = Conflict("no plan was made")
@@ -230,9 +188,14 @@ class Promotions:
             command = self._command(asked)
             try:
                 return self._control.execute(
-                    promote_release, command, meta=meta, key=key, asked=said, alongside=alongside
+                    promotion.promote_release,
+                    command,
+                    meta=meta,
+                    key=key,
+                    asked=said,
+                    alongside=alongside,
                 )
-            except PlanOutdated as outdated:
+            except refusals.PlanOutdated as outdated:
                 moved = outdated
             except StaleVersion as stale:
                 if self._pin_moved(asked) or self._channel_moved(asked):
@@ -245,9 +208,9 @@ class Promotions:
         said: RollBackChannel,
         *,
         expected_version: int | None = None,
-        meta: Meta = NO_META,
+        meta: model.Meta = model.NO_META,
         key: str | None = None,
-        alongside: Alongside | None = None,
+        alongside: slices.Alongside | None = None,
         plain: bool = False,
     ) -> CommandOutcome:
         """Promote a release of the channel's ladder, and leave the pinned one as bad.
@@ -258,7 +221,7 @@ class Promotions:
                 take a second person.
             StaleVersion: the pin moved since it was read here.
         """
-        earlier = self._control.earlier(promote_release, said, meta=meta, key=key)
+        earlier = self._control.earlier(promotion.promote_release, said, meta=meta, key=key)
         if earlier is not None:
             return earlier
         moved: Conflict = Conflict("no rung was chosen")
@@ -297,37 +260,41 @@ class Promotions:
         self,
         channel: str,
         rollout_id: str | None = None,
-        passed: tuple[OverridableGate, ...] = (),
+        passed: tuple[states.OverridableGate, ...] = (),
     ) -> tuple[str, ...]:
         """What orders of the channel wait for now: a freeze, a hold; of a rollout also windows.
         ``passed``: gates that do not count.
         """
-        own, copy = (self._sights.row(key, ChannelStops) for key in stops_keys(channel))
+        own, copy = (self._sights.row(key, stops.ChannelStops) for key in stops.stops_keys(channel))
         rows = [None if found is None else found.row for found in (own, copy)]
         said: list[str] = []
-        freeze = freeze_over(rows, self._control.clock())
-        if freeze is not None and OverridableGate.FREEZE not in passed:
+        freeze = stops.freeze_over(rows, self._control.clock())
+        if freeze is not None and states.OverridableGate.FREEZE not in passed:
             until = "" if freeze.until is None else f" until {freeze.until:%Y-%m-%d %H:%M} UTC"
             said.append(f"Freeze {freeze.freeze_id} holds it{until}")
         for row in rows:
-            if row is not None and row.held_by is not None and OverridableGate.HOLD not in passed:
+            if (
+                row is not None
+                and row.held_by is not None
+                and states.OverridableGate.HOLD not in passed
+            ):
                 by = self._name_of(row.held_by) or "a former user"
                 said.append(f"{channel} is held by {by}: {row.held_reason}")
-        if rollout_id is not None and windows_over(rows):
+        if rollout_id is not None and stops.windows_over(rows):
             state = self._sights.state([rollout_id], self._control.clock())
             found = list_waits(state, rollout_id)
-            said += [wait.sentence for wait in found if wait.code == OverridableGate.WINDOW]
+            said += [wait.sentence for wait in found if wait.code == states.OverridableGate.WINDOW]
         return tuple(said)
 
     def list_shut_edges(self, channel: str, release_id: str) -> tuple[str, ...]:
         """Why edges of the channel do not let the release through now, in words."""
-        found = self._sights.row(channel_key(channel), Channel)
+        found = self._sights.row(channel_rows.channel_key(channel), channel_rows.Channel)
         known = self._sights.row(known_key(release_id), KnownRelease)
         if found is None or known is None:
             return ()
-        waiting, now = WaitingRelease(channel, release_id), self._control.clock()
+        waiting, now = edges.WaitingRelease(channel, release_id), self._control.clock()
         judged = (
-            judge_edge(
+            edges.judge_edge(
                 edge, waiting, self._sights.preceding(edge, release_id, known.row.digest), now
             )
             for edge in found.row.policy.edges
@@ -340,11 +307,11 @@ class Promotions:
 
     def was_left(self, channel: str, release_id: str) -> bool:
         """Whether somebody rolled the channel back from the release since it succeeded there."""
-        found = self._sights.row(channel_key(channel), Channel)
+        found = self._sights.row(channel_rows.channel_key(channel), channel_rows.Channel)
         rung = None if found is None else rung_of(found.row, release_id)
         return rung is not None and rung.left_at is not None
 
-    def choose_rung(self, channel: str, to: str | None, *, now: bool) -> Rung:
+    def choose_rung(self, channel: str, to: str | None, *, now: bool) -> channel_rows.Rung:
         """What a rollback would take now.
 
         Raises:
@@ -356,10 +323,12 @@ class Promotions:
         """Who rolled the channel back from the release, or which host failed with it; nothing if
         the last word on it is not bad.
         """
-        found = self._sights.row(standing_key(channel, release_id), ReleaseStanding)
-        if found is None or found.row.word is not Word.BAD:
+        found = self._sights.row(
+            rollout_rows.standing_key(channel, release_id), rollout_rows.ReleaseStanding
+        )
+        if found is None or found.row.word is not states.Word.BAD:
             return ()
-        row, at = found.row, time_text(found.row.said_at)
+        row, at = found.row, edges.time_text(found.row.said_at)
         if row.operator is None:
             return (f"{release_id} failed on {channel} at {at} ({row.host_id or 'its hosts'})",)
         who = self._name_of(row.operator) or "a former user"
@@ -371,15 +340,17 @@ class Promotions:
         known = self._sights.row(known_key(release_id), KnownRelease)
         if known is None:
             return
-        found = self._sights.row(quarantine_key(channel, known.row.digest), Quarantined)
+        found = self._sights.row(
+            channel_rows.quarantine_key(channel, known.row.digest), channel_rows.Quarantined
+        )
         if found is not None:
-            raise refuse_quarantined(release_id, found.row)
+            raise promotion.refuse_quarantined(release_id, found.row)
 
     def demand_release(self, channel: str, release_id: str) -> KnownRelease:
         """A release that the channel can carry. Raises: NotFound, WrongPackage."""
-        found = self._sights.row(channel_key(channel), Channel)
+        found = self._sights.row(channel_rows.channel_key(channel), channel_rows.Channel)
         if found is not None:
-            demand_package(found.row, release_id)
+            promotion.demand_package(found.row, release_id)
         known = self._sights.row(known_key(release_id), KnownRelease)
         if known is None:
             raise NotFound(
@@ -388,12 +359,12 @@ class Promotions:
             )
         return known.row
 
-    def _command(self, asked: Promote) -> PromoteRelease:
+    def _command(self, asked: Promote) -> promotion.PromoteRelease:
         known = self.demand_release(asked.channel, asked.release_id)
         actual = self._sights.row(actual_key(asked.channel), Actual)
         pinned = None if actual is None else actual.row.version
         if asked.refresh:
-            return PromoteRelease(
+            return promotion.PromoteRelease(
                 channel=asked.channel,
                 release_id=asked.release_id,
                 digest=known.digest,
@@ -417,7 +388,7 @@ class Promotions:
             ignore_budgets=asked.ignore_budgets,
         )
         self._blobs.put(planned.body)
-        return PromoteRelease(
+        return promotion.PromoteRelease(
             channel=asked.channel,
             release_id=asked.release_id,
             digest=known.digest,
@@ -425,7 +396,7 @@ class Promotions:
             command_id=asked.command_id,
             by=asked.by,
             plan_digest=planned.digest,
-            waves=opened_waves(planned.plan),
+            waves=planner.opened_waves(planned.plan),
             empty_waves=planned.plan.empty_waves,
             expected_version=pinned if asked.expected_version is None else asked.expected_version,
             supersedes=planned.supersedes,
@@ -453,7 +424,7 @@ class Promotions:
     def _channel_moved(self, asked: Promote) -> bool:
         if asked.channel_version is None:
             return False
-        found = self._sights.row(channel_key(asked.channel), Channel)
+        found = self._sights.row(channel_rows.channel_key(asked.channel), channel_rows.Channel)
         return found is None or found.version != asked.channel_version
 
 
@@ -461,7 +432,7 @@ def operator_authority(channel: str, release_id: str, now: datetime) -> dict[str
     """The evidence of somebody who may promote and says so, here and now."""
     at = _time_text(now)
     said = {
-        "ref": OPERATOR_REF.format(scope=channel, release_id=release_id),
+        "ref": provenance.OPERATOR_REF.format(scope=channel, release_id=release_id),
         "observed_at": at,
     }
     source = "release-control-plane"
@@ -469,12 +440,12 @@ def operator_authority(channel: str, release_id: str, now: datetime) -> dict[str
         "provenance": {
             "mode": "native",
             "system": source,
-            "kind": OPERATOR_COMMAND,
+            "kind": provenance.OPERATOR_COMMAND,
             "recorded_at": at,
             **said,
-            "evidence": [{"kind": OPERATOR_COMMAND, "source": source, **said}],
+            "evidence": [{"kind": provenance.OPERATOR_COMMAND, "source": source, **said}],
         },
-        "confidence": {"level": HIGH, "reasons": ["operator_command_authority"]},
+        "confidence": {"level": provenance.HIGH, "reasons": ["operator_command_authority"]},
     }
 
 
@@ -482,17 +453,17 @@ def success_authority(rollout_id: str, digest: str, now: datetime) -> dict[str, 
     """The evidence that a release succeeded where it must: one of the rollouts that say so."""
     at = _time_text(now)
     said = {"ref": f"rollout://{rollout_id}", "observed_at": at, "digest": digest}
-    kind, source = CHANNEL_SUCCESS.kind, CHANNEL_SUCCESS.source
+    kind, source = provenance.CHANNEL_SUCCESS.kind, provenance.CHANNEL_SUCCESS.source
     return {
         "provenance": {
-            "mode": str(CHANNEL_SUCCESS.mode),
+            "mode": str(provenance.CHANNEL_SUCCESS.mode),
             "system": source,
             "kind": kind,
             "recorded_at": at,
             **said,
             "evidence": [{"kind": kind, "source": source, **said}],
         },
-        "confidence": {"level": HIGH, "reasons": [CHANNEL_SUCCESS.reason]},
+        "confidence": {"level": provenance.HIGH, "reasons": [provenance.CHANNEL_SUCCESS.reason]},
     }
 
 
@@ -524,7 +495,7 @@ class ChannelPromotion(Struct, frozen=True, kw_only=True):
     rollout_id: str
     superseded_rollout_id: str | None
     warnings: tuple[str, ...]  # what a person should know before the hosts get it
-    position: Position
+    position: model.Position
     waits: bool = False  # a closed edge, a freeze, a hold or a window holds its orders
 
 
@@ -545,7 +516,7 @@ class PromotionOperations:
         execute: Execute,
         lanes: Lanes,
         reads: Reads,
-        history: RowHistory,
+        history: as_of.RowHistory,
         promotions: Promotions,
         manifests: Manifests,
         guard: ProtectionGuard,
@@ -560,14 +531,14 @@ class PromotionOperations:
 
     def promote(
         self,
-        caller: Caller,
+        caller: callers.Caller,
         channel: str,
         release_id: str,
         *,
         reason: str = "",
         display_name: str = "",
         refresh: bool = False,
-        overrides: tuple[OverridableGate, ...] = (),
+        overrides: tuple[states.OverridableGate, ...] = (),
         start_at: datetime | None = None,
     ) -> ChannelPromotion:
         """Make a release authoritative on the channel and roll it out: one commit. ``refresh``:
@@ -578,9 +549,9 @@ class PromotionOperations:
         Raises:
             ReleaseNotPinned. InvalidInput: ``start_at`` is past, or too far ahead.
         """
-        caller.demand(PROMOTE, channel_scope(channel))
+        caller.demand(steps.PROMOTE, scopes.channel_scope(channel))
         if overrides:
-            caller.demand(OVERRIDE_GATE, channel_scope(channel))
+            caller.demand(steps.OVERRIDE_GATE, scopes.channel_scope(channel))
         arguments = {
             "release_id": release_id,
             "reason": reason.strip(),
@@ -598,7 +569,7 @@ class PromotionOperations:
         asked = Promote(
             channel=channel,
             release_id=release_id,
-            command_id=make_id(caller, PROMOTE, "command"),
+            command_id=make_id(caller, steps.PROMOTE, "command"),
             by=caller.id,
             expected_version=self._counter_seen(caller, channel),
             refresh=refresh,
@@ -617,7 +588,7 @@ class PromotionOperations:
                 self._promotions.demand_unquarantined(channel, release_id)
 
         verb = GuardedVerb(
-            step=PROMOTE,
+            step=steps.PROMOTE,
             channels=(channel,),
             arguments=arguments,
             reason=reason,
@@ -626,7 +597,7 @@ class PromotionOperations:
             check=check,
         )
 
-        def run(by: Caller) -> CommandOutcome:
+        def run(by: callers.Caller) -> CommandOutcome:
             return self._promotions.promote(
                 asked, meta=by.meta, key=by.commit_key, alongside=by.alongside
             )
@@ -640,22 +611,24 @@ class PromotionOperations:
         return result if refresh else self._warn_held(result, overrides)
 
     def _warn_held(
-        self, result: ChannelPromotion, passed: tuple[OverridableGate, ...]
+        self, result: ChannelPromotion, passed: tuple[states.OverridableGate, ...]
     ) -> ChannelPromotion:
         """The promotion, with what its orders wait for."""
         channel, rollout_id = result.channel, result.rollout_id
         waits = self._promotions.waits(channel, rollout_id, passed)
-        if OverridableGate.EDGES not in passed:
+        if states.OverridableGate.EDGES not in passed:
             waits = (*self._promotions.list_shut_edges(channel, result.release_id), *waits)
         see = f"To see what it waits for: tidegate rollout explain {rollout_id}"
         found = tuple(f"Its orders wait. {text}" for text in waits)
         if not found:
             return result
-        return replace(result, warnings=(*result.warnings, *found, see), waits=True)
+        return structs.replace(result, warnings=(*result.warnings, *found, see), waits=True)
 
-    def _earlier(self, caller: Caller, channel: str, asked: Struct) -> ChannelPromotion | None:
+    def _earlier(
+        self, caller: callers.Caller, channel: str, asked: Struct
+    ) -> ChannelPromotion | None:
         """What the first copy of a repeat led to."""
-        outcome = self._execute.earlier(promote_release, asked, caller)
+        outcome = self._execute.earlier(promotion.promote_release, asked, caller)
         return None if outcome is None else self._result(channel, outcome)
 
     def describe_promotion(self, channel: str, release_id: str) -> tuple[str, ...]:
@@ -678,8 +651,9 @@ class PromotionOperations:
             rung = self._promotions.choose_rung(channel, to, now=now)
         except Refused as error:
             return (f"It cannot be carried out now. {error.detail}",)
+        succeeded_at = edges.time_text(rung.succeeded_at)
         return (
-            f"It goes to {rung.release_id}, which succeeded here at {time_text(rung.succeeded_at)}",
+            f"It goes to {rung.release_id}, which succeeded here at {succeeded_at}",
             _describe_hosts(self.count_hosts(channel, rollback=True, now=now)),
         )
 
@@ -696,7 +670,11 @@ class PromotionOperations:
         self._promotions.plan(channel, rollback=rollback, automatic=True)
 
     def promote_by_policy(
-        self, caller: Caller, found: Promotable, channel: str, channel_version: Position
+        self,
+        caller: callers.Caller,
+        found: automation.Promotable,
+        channel: str,
+        channel_version: model.Position,
     ) -> ChannelPromotion:
         """What the worker does for a channel with ``auto_promote``: promote a release that every
         edge lets through, for who switched it on. ``channel_version`` is that of the channel's
@@ -705,26 +683,26 @@ class PromotionOperations:
         Raises:
             StaleVersion: the channel moved on. SecondPersonNeeded: a request was made instead.
         """
-        caller.demand(PROMOTE, channel_scope(channel))
+        caller.demand(steps.PROMOTE, scopes.channel_scope(channel))
         asked = Promote(
             channel=channel,
             release_id=found.release_id,
-            command_id=make_id(caller, PROMOTE, "command"),
+            command_id=make_id(caller, steps.PROMOTE, "command"),
             by=caller.id,
             authority=success_authority(found.proved_by, found.digest, self._promotions.now()),
             channel_version=channel_version,
-            automatic=PolicyAction.AUTO_PROMOTE,
+            automatic=states.PolicyAction.AUTO_PROMOTE,
             reason=found.reason,
         )
         verb = GuardedVerb(
-            step=PROMOTE,
+            step=steps.PROMOTE,
             channels=(channel,),
             arguments={"release_id": found.release_id, "reason": found.reason},
             reason=found.reason,
             hosts=lambda: self.count_hosts(channel),
         )
 
-        def run(by: Caller) -> CommandOutcome:
+        def run(by: callers.Caller) -> CommandOutcome:
             return self._promotions.promote(
                 asked, meta=by.meta, key=by.commit_key, alongside=by.alongside
             )
@@ -737,7 +715,7 @@ class PromotionOperations:
         )
 
     def roll_back_by_policy(
-        self, caller: Caller, channel: str, channel_version: Position, reason: str
+        self, caller: callers.Caller, channel: str, channel_version: model.Position, reason: str
     ) -> ChannelPromotion:
         """What the worker does for a channel with ``auto_rollback``: a plain rollback on all hosts
         in one wave, for who switched it on.
@@ -745,12 +723,12 @@ class PromotionOperations:
         Raises:
             StaleVersion: the channel moved on. NothingToGoBackTo.
         """
-        caller.demand(ROLL_BACK, channel_scope(channel))
+        caller.demand(steps.ROLL_BACK, scopes.channel_scope(channel))
         asked = RollBackChannel(
             channel=channel,
-            command_id=make_id(caller, ROLL_BACK, "command"),
+            command_id=make_id(caller, steps.ROLL_BACK, "command"),
             by=caller.id,
-            automatic=PolicyAction.AUTO_ROLLBACK,
+            automatic=states.PolicyAction.AUTO_ROLLBACK,
             channel_version=channel_version,
             reason=reason,
         )
@@ -761,7 +739,7 @@ class PromotionOperations:
 
     def roll_back(
         self,
-        caller: Caller,
+        caller: callers.Caller,
         channel: str,
         *,
         to: str | None = None,
@@ -779,19 +757,19 @@ class PromotionOperations:
         Raises:
             NothingToGoBackTo, NotOnLadder. InvalidInput: options that do not belong together.
         """
-        scope = channel_scope(channel)
-        caller.demand(ROLL_BACK, scope)
+        scope = scopes.channel_scope(channel)
+        caller.demand(steps.ROLL_BACK, scope)
         if now:
-            caller.demand(ROLL_BACK_NOW, scope)
+            caller.demand(steps.ROLL_BACK_NOW, scope)
         if lift_quarantine:
-            caller.demand(LIFT_QUARANTINE, scope)
+            caller.demand(steps.LIFT_QUARANTINE, scope)
         if ignore_budgets and not now:
             raise InvalidInput("budgets are ignored by a rollback now alone", field="now")
         if lift_quarantine and to is None:
             raise InvalidInput("name the release whose quarantine is lifted", field="to")
         asked = RollBackChannel(
             channel=channel,
-            command_id=make_id(caller, ROLL_BACK, "command"),
+            command_id=make_id(caller, steps.ROLL_BACK, "command"),
             by=caller.id,
             to=to,
             now=now,
@@ -801,7 +779,7 @@ class PromotionOperations:
         )
         seen = self._counter_seen(caller, channel)
 
-        def go(by: Caller, *, plain: bool = False) -> ChannelPromotion:
+        def go(by: callers.Caller, *, plain: bool = False) -> ChannelPromotion:
             run = lambda: self._promotions.rollback(  # noqa: E731
                 asked,
                 expected_version=seen,
@@ -824,7 +802,7 @@ class PromotionOperations:
             return None
 
         verb = GuardedVerb(
-            step=ROLL_BACK,
+            step=steps.ROLL_BACK,
             channels=(channel,),
             arguments={
                 "to": to,
@@ -855,7 +833,7 @@ class PromotionOperations:
     def _warn(self, result: ChannelPromotion, *, now: bool) -> ChannelPromotion:
         waits = self._waits(result.channel, result.rollout_id, now)
         is_held = bool(waits) and not now
-        return replace(result, warnings=(*result.warnings, *waits), waits=is_held)
+        return structs.replace(result, warnings=(*result.warnings, *waits), waits=is_held)
 
     def _waits(self, channel: str, rollout_id: str, now: bool) -> tuple[str, ...]:
         """What a rollback that just opened waits for, or passes."""
@@ -878,7 +856,7 @@ class PromotionOperations:
         return f"emergency; {channel} is protected: also a second person, or --break-glass"
 
     def _open_rollout(
-        self, caller: Caller, channel: str, run: Callable[[], CommandOutcome]
+        self, caller: callers.Caller, channel: str, run: Callable[[], CommandOutcome]
     ) -> ChannelPromotion:
         active = self._demand_seen(caller, channel).active_rollout_id
         outcome = run() if active is None else self._lanes.run(active, run)
@@ -886,19 +864,23 @@ class PromotionOperations:
         self._execute.notify()
         return self._result(channel, outcome)
 
-    def _counter_seen(self, caller: Caller, channel: str) -> int | None:
+    def _counter_seen(self, caller: callers.Caller, channel: str) -> int | None:
         """The registry's own counter at the log position that the caller saw."""
         if caller.expected_version is None:
             return None
         found = pinned_at(self._history, channel, caller.expected_version)
         return None if found is None else found.row.version
 
-    def _demand_seen(self, caller: Caller, channel: str) -> Channel:
+    def _demand_seen(self, caller: callers.Caller, channel: str) -> channel_rows.Channel:
         """Raises: StaleVersion: neither the channel nor its pin is as the caller saw it.
 
         ChannelNotFound.
         """
-        found = self._reads.demand(channel_key(channel), Channel, ChannelNotFound(channel))
+        found = self._reads.demand(
+            channel_rows.channel_key(channel),
+            channel_rows.Channel,
+            refusals.ChannelNotFound(channel),
+        )
         if caller.expected_version is not None:
             pin = self._reads.find(actual_key(channel), Actual)
             if caller.expected_version not in (found.version, 0 if pin is None else pin.version):
@@ -906,14 +888,18 @@ class PromotionOperations:
         return found.row
 
     def _result(self, channel: str, outcome: CommandOutcome) -> ChannelPromotion:
-        answer = decoders.decoder(PromotionResult).decode(outcome.answer or b"{}")
+        answer = decoders.decoder(promotion.PromotionResult).decode(outcome.answer or b"{}")
         rollout_id = answer.rollout_id
         if rollout_id is None:  # a repeat without a key: its first copy opened the newest rollout
-            found = self._reads.demand(channel_key(channel), Channel, ChannelNotFound(channel))
+            found = self._reads.demand(
+                channel_rows.channel_key(channel),
+                channel_rows.Channel,
+                refusals.ChannelNotFound(channel),
+            )
             rollout_id = found.row.newest_rollout_id or ""
         return ChannelPromotion(
             channel=channel,
-            release_id=ref_of(rollout_id),
+            release_id=names.ref_of(rollout_id),
             rollout_id=rollout_id,
             superseded_rollout_id=answer.superseded_rollout_id,
             warnings=tuple(f"wave {name} takes no host now" for name in answer.empty_waves),

@@ -11,11 +11,8 @@ from tidegate.control.publication.publisher import Publisher
 from tidegate.control.queries.log_reader import LogReader
 from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import Control
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.roles import EVERYWHERE
-from tidegate.domain.access.steps import COLLECT_PUBLICATIONS, ROLL_BACK_PUBLICATION
-from tidegate.domain.channels.refusals import PublicationOfChannel
-from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.access import callers, roles, steps
+from tidegate.domain.channels import refusals, rows as channel_rows
 from tidegate.kernel.model import Position
 
 
@@ -43,7 +40,7 @@ class PublicationOperations:
         self._log = log
         self._notify = notify
 
-    def roll_back(self, caller: Caller, cache_key: str, version_id: str) -> Position:
+    def roll_back(self, caller: callers.Caller, cache_key: str, version_id: str) -> Position:
         """Set a publication back to one of its generations, under a lease.
 
         Returns the log position at which it was done.
@@ -52,23 +49,23 @@ class PublicationOperations:
             MissingPermission, NotFound, PublicationOfChannel, BlobDamaged, LeaseHeld, LeaseLost,
             IdempotencyMismatch.
         """
-        caller.demand(ROLL_BACK_PUBLICATION, EVERYWHERE)
+        caller.demand(steps.ROLL_BACK_PUBLICATION, roles.EVERYWHERE)
         self._publisher.demand(cache_key)
-        if self._reads.find(channel_key(cache_key), Channel) is not None:
-            raise PublicationOfChannel(cache_key)
+        if self._reads.find(channel_rows.channel_key(cache_key), channel_rows.Channel) is not None:
+            raise refusals.PublicationOfChannel(cache_key)
         outcome = self._publisher.roll_back(
             cache_key, version_id, by=caller.id, meta=caller.meta, key=caller.commit_key
         )
         self._notify()
         return outcome.position or self._publisher.demand(cache_key).version
 
-    def collect(self, caller: Caller) -> PublicationCollection:
+    def collect(self, caller: callers.Caller) -> PublicationCollection:
         """Remove what is past its ttl: at most 500 publications and 500 requests.
 
         Raises:
             MissingPermission.
         """
-        caller.demand(COLLECT_PUBLICATIONS, EVERYWHERE)
+        caller.demand(steps.COLLECT_PUBLICATIONS, roles.EVERYWHERE)
         rows = collect_past(self._control, caller.meta)
         if not any(rows):
             return PublicationCollection(rows, 0)

@@ -5,11 +5,8 @@ from __future__ import annotations
 from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.protection import GuardedVerb, ProtectionGuard
 from tidegate.control.queries.reads import Reads
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.scopes import channel_scope
-from tidegate.domain.access.steps import LIFT_QUARANTINE
-from tidegate.domain.channels.rows import Quarantined, quarantine_key
-from tidegate.domain.channels.slices import LiftQuarantine, lift_quarantine
+from tidegate.domain.access import callers, scopes, steps
+from tidegate.domain.channels import rows, slices
 from tidegate.domain.releases.rows import KnownRelease, known_key
 from tidegate.kernel.model import Position
 
@@ -22,20 +19,20 @@ class QuarantineOperations:
         self._reads = reads
         self._guard = guard
 
-    def lift(self, caller: Caller, channel: str, named: str, reason: str) -> Position:
+    def lift(self, caller: callers.Caller, channel: str, named: str, reason: str) -> Position:
         """Allow an artifact to be dispatched on the channel again. It is named by its digest, or by
         a release that has it.
 
         Raises:
             MissingPermission, QuarantineNotFound.
         """
-        caller.demand(LIFT_QUARANTINE, channel_scope(channel))
+        caller.demand(steps.LIFT_QUARANTINE, scopes.channel_scope(channel))
         closure_hash = self._find_digest(channel, named)
-        command = LiftQuarantine(
+        command = slices.LiftQuarantine(
             channel=channel, closure_hash=closure_hash, operator=caller.id, reason=reason
         )
         verb = GuardedVerb(
-            step=LIFT_QUARANTINE,
+            step=steps.LIFT_QUARANTINE,
             channels=(channel,),
             arguments={"closure_hash": closure_hash, "reason": reason},
             reason=reason,
@@ -43,13 +40,13 @@ class QuarantineOperations:
         return self._guard.run(
             caller,
             verb,
-            lambda by: self._execute(lift_quarantine, command, by),
-            lambda: self._execute.earlier(lift_quarantine, command, caller),
+            lambda by: self._execute(slices.lift_quarantine, command, by),
+            lambda: self._execute.earlier(slices.lift_quarantine, command, caller),
         ).position
 
     def _find_digest(self, channel: str, named: str) -> str:
         """The digest of a release; anything else is taken for a digest itself."""
-        if self._reads.find(quarantine_key(channel, named), Quarantined) is not None:
+        if self._reads.find(rows.quarantine_key(channel, named), rows.Quarantined) is not None:
             return named
         known = self._reads.find(known_key(named), KnownRelease)
         return named if known is None else known.row.digest

@@ -13,28 +13,19 @@ from tidegate.control.queries.as_of import RowHistory
 from tidegate.control.queries.history import pinned_at
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.runtime import CommandOutcome
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.scopes import channel_scope, repository_scope
-from tidegate.domain.access.steps import (
-    IMPORT_MANIFEST,
-    KEEP_EVIDENCE,
-    READ_REVISION,
-    REGISTER_RELEASE,
-    RETIRE_RELEASE,
-    TRANSITION_RELEASE,
-)
-from tidegate.domain.channels.refusals import PinOfChannel
-from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.access import callers, scopes, steps
+from tidegate.domain.channels import refusals, rows as channel_rows
 from tidegate.domain.packages.names import parse
-from tidegate.domain.releases.catalog import limit_to_visible
-from tidegate.domain.releases.evidence import ImportManifest, KeepEvidence
-from tidegate.domain.releases.facts import PinStatus
-from tidegate.domain.releases.registry import BUILT_IN
-from tidegate.domain.releases.rows import Actual, KnownRelease, actual_key, known_key
-from tidegate.domain.releases.slices import RegisterRelease, RetireRelease, TransitionRelease
+from tidegate.domain.releases import (
+    catalog,
+    evidence,
+    facts,
+    registry,
+    rows as release_rows,
+    slices as release_slices,
+)
 from tidegate.errors import NotFound, StaleVersion, VersionRequired
-from tidegate.kernel.model import Position
-from tidegate.kernel.slices import Slice
+from tidegate.kernel import model, slices as kernel_slices
 
 
 class RequestedPin(Struct, frozen=True, kw_only=True):
@@ -43,7 +34,7 @@ class RequestedPin(Struct, frozen=True, kw_only=True):
     release_id: str
     digest: str
     authority: dict[str, Any]  # provenance and confidence
-    status: PinStatus = PinStatus.ACTIVE
+    status: facts.PinStatus = facts.PinStatus.ACTIVE
     operations: tuple[str, ...] = ()  # effects that are owed to the world
 
 
@@ -55,15 +46,15 @@ class FactoryManifest(Struct, frozen=True, kw_only=True):
     observed_at: str
     digests: tuple[str, ...]
     import_run_id: str | None = None
-    status: PinStatus = PinStatus.ACTIVE
+    status: facts.PinStatus = facts.PinStatus.ACTIVE
     operations: tuple[str, ...] = ()
 
 
 class PinOutcome(Struct, frozen=True):
     """The pin of a scope as an operation left it, also if it has moved since."""
 
-    position: Position
-    found: Found[Actual]
+    position: model.Position
+    found: Found[release_rows.Actual]
 
 
 class ReleaseOperations:
@@ -82,116 +73,120 @@ class ReleaseOperations:
         self._reads = reads
         self._history = history
 
-    def register(self, caller: Caller, scope: str, pin: RequestedPin) -> PinOutcome:
+    def register(self, caller: callers.Caller, scope: str, pin: RequestedPin) -> PinOutcome:
         """Open a scope with its first pin."""
-        caller.demand(REGISTER_RELEASE, channel_scope(scope))
+        caller.demand(steps.REGISTER_RELEASE, scopes.channel_scope(scope))
         self._refuse_channel(scope)
-        command = RegisterRelease(
+        command = release_slices.RegisterRelease(
             scope=scope,
             release_id=pin.release_id,
             digest=pin.digest,
             authority=pin.authority,
-            command_id=make_id(caller, REGISTER_RELEASE, "command"),
+            command_id=make_id(caller, steps.REGISTER_RELEASE, "command"),
             by=caller.id,
             status=pin.status,
             operations=pin.operations,
         )
-        item = self._limit(BUILT_IN.register, caller)
+        item = self._limit(registry.BUILT_IN.register, caller)
         return self._outcome(scope, self._execute(item, command, caller))
 
-    def transition(self, caller: Caller, scope: str, pin: RequestedPin) -> PinOutcome:
+    def transition(self, caller: callers.Caller, scope: str, pin: RequestedPin) -> PinOutcome:
         """Pin a scope to a release, or confirm its pin. Raises: StaleVersion, VersionRequired."""
-        caller.demand(TRANSITION_RELEASE, channel_scope(scope))
+        caller.demand(steps.TRANSITION_RELEASE, scopes.channel_scope(scope))
         self._refuse_channel(scope)
-        command = TransitionRelease(
+        command = release_slices.TransitionRelease(
             scope=scope,
             release_id=pin.release_id,
             digest=pin.digest,
             authority=pin.authority,
-            command_id=make_id(caller, TRANSITION_RELEASE, "command"),
+            command_id=make_id(caller, steps.TRANSITION_RELEASE, "command"),
             by=caller.id,
             expected_version=self._counter_seen(caller, scope),
             status=pin.status,
             operations=pin.operations,
         )
-        item = self._limit(BUILT_IN.transition, caller)
+        item = self._limit(registry.BUILT_IN.transition, caller)
         return self._outcome(scope, self._execute(item, command, caller))
 
-    def retire(self, caller: Caller, scope: str, reason: str) -> PinOutcome:
+    def retire(self, caller: callers.Caller, scope: str, reason: str) -> PinOutcome:
         """Close a scope that is no channel; nothing of it is deleted.
 
         Raises:
             PinOfChannel, StaleVersion, VersionRequired.
         """
-        caller.demand(RETIRE_RELEASE, channel_scope(scope))
+        caller.demand(steps.RETIRE_RELEASE, scopes.channel_scope(scope))
         self._refuse_channel(scope)
-        command = RetireRelease(
+        command = release_slices.RetireRelease(
             scope=scope,
             reason=reason,
-            command_id=make_id(caller, RETIRE_RELEASE, "command"),
+            command_id=make_id(caller, steps.RETIRE_RELEASE, "command"),
             by=caller.id,
             expected_version=self._counter_seen(caller, scope),
         )
-        return self._outcome(scope, self._execute(BUILT_IN.retire, command, caller))
+        return self._outcome(scope, self._execute(registry.BUILT_IN.retire, command, caller))
 
     def keep_evidence(
-        self, caller: Caller, scope: str, source: str, batch: str, document: dict[str, Any]
-    ) -> Position:
+        self, caller: callers.Caller, scope: str, source: str, batch: str, document: dict[str, Any]
+    ) -> model.Position:
         """Keep what was observed, whatever it says; it never authorises anything."""
-        caller.demand(KEEP_EVIDENCE, channel_scope(scope))
-        command = KeepEvidence(
+        caller.demand(steps.KEEP_EVIDENCE, scopes.channel_scope(scope))
+        command = evidence.KeepEvidence(
             scope=scope,
             source=source,
             batch=batch,
             document=document,
-            command_id=make_id(caller, KEEP_EVIDENCE, "command"),
+            command_id=make_id(caller, steps.KEEP_EVIDENCE, "command"),
             by=caller.id,
         )
-        return self._execute(BUILT_IN.keep_evidence, command, caller).position
+        return self._execute(registry.BUILT_IN.keep_evidence, command, caller).position
 
-    def import_manifest(self, caller: Caller, scope: str, manifest: FactoryManifest) -> Position:
+    def import_manifest(
+        self, caller: callers.Caller, scope: str, manifest: FactoryManifest
+    ) -> model.Position:
         """Move the pin if a factory's manifest matches one release; else keep the manifest.
 
         Raises:
             StaleVersion.
         """
-        caller.demand(IMPORT_MANIFEST, channel_scope(scope))
+        caller.demand(steps.IMPORT_MANIFEST, scopes.channel_scope(scope))
         self._refuse_channel(scope)
         expected = None
         if caller.expected_version is not None:
             expected = self._counter_seen(caller, scope)
-        command = ImportManifest(
+        command = evidence.ImportManifest(
             scope=scope,
             batch=manifest.batch,
             ref=manifest.ref,
             observed_at=manifest.observed_at,
             digests=manifest.digests,
-            command_id=make_id(caller, IMPORT_MANIFEST, "command"),
+            command_id=make_id(caller, steps.IMPORT_MANIFEST, "command"),
             by=caller.id,
             expected_version=expected,
             import_run_id=manifest.import_run_id,
             status=manifest.status,
             operations=manifest.operations,
         )
-        item = self._limit(BUILT_IN.import_manifest, caller)
+        item = self._limit(registry.BUILT_IN.import_manifest, caller)
         return self._execute(item, command, caller).position
 
     def _refuse_channel(self, scope: str) -> None:
         """Raises: PinOfChannel: this way there is no plan, no rollout and no check of the hold."""
-        if self._reads.find(channel_key(scope), Channel) is not None:
-            raise PinOfChannel(scope)
+        if self._reads.find(channel_rows.channel_key(scope), channel_rows.Channel) is not None:
+            raise refusals.PinOfChannel(scope)
 
-    def _limit(self, item: Slice, caller: Caller) -> Slice:
-        return limit_to_visible(item, partial(self._may_pin, caller))
+    def _limit(self, item: kernel_slices.Slice, caller: callers.Caller) -> kernel_slices.Slice:
+        return catalog.limit_to_visible(item, partial(self._may_pin, caller))
 
-    def _may_pin(self, caller: Caller, release_id: str) -> bool:
+    def _may_pin(self, caller: callers.Caller, release_id: str) -> bool:
         """Whether the caller may know of the release."""
-        release = self._reads.find(known_key(release_id), KnownRelease)
+        release = self._reads.find(release_rows.known_key(release_id), release_rows.KnownRelease)
         if release is None or not release.row.revision:
             return True  # the decision says that there is none
-        return caller.may(READ_REVISION, repository_scope(parse(release.row.revision).repository))
+        return caller.may(
+            steps.READ_REVISION, scopes.repository_scope(parse(release.row.revision).repository)
+        )
 
-    def _counter_seen(self, caller: Caller, scope: str) -> int:
+    def _counter_seen(self, caller: callers.Caller, scope: str) -> int:
         """The registry's own counter at the log position that the caller saw.
 
         A repeat under an idempotency key saw an older one.
@@ -221,6 +216,6 @@ class ReleaseOperations:
             found = earlier
         return PinOutcome(receipt.last, found)
 
-    def _demand(self, scope: str) -> Found[Actual]:
+    def _demand(self, scope: str) -> Found[release_rows.Actual]:
         missing = NotFound(f"{scope} is not registered", scope=scope)
-        return self._reads.demand(actual_key(scope), Actual, missing)
+        return self._reads.demand(release_rows.actual_key(scope), release_rows.Actual, missing)

@@ -5,31 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from tidegate.control.operations.execute import Execute
 from tidegate.control.queries.as_of import RowHistory
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.runtime import CommandOutcome
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.roles import EVERYWHERE
-from tidegate.domain.access.scopes import repository_scope
-from tidegate.domain.access.steps import CHANGE_REPOSITORY, CREATE_REPOSITORY, DELETE_REPOSITORY
+from tidegate.domain.access import callers, roles, scopes, steps
 from tidegate.domain.fleet.rows import Fleet, fleet_key
-from tidegate.domain.packages.folds import repositories
+from tidegate.domain.packages import folds, refusals, rows, slices
 from tidegate.domain.packages.history import history_of_repository
-from tidegate.domain.packages.refusals import RepositoryNotFound
-from tidegate.domain.packages.rows import PACKAGES, PackageRow, Repository
-from tidegate.domain.packages.slices import (
-    QUORUM_DEFAULT,
-    ChangeRepository,
-    CreateRepository,
-    DeleteRepository,
-    change_repository,
-    create_repository,
-    delete_repository,
-)
 from tidegate.kernel.model import Position
 
 USERS_NAMED_MAX = 10
@@ -40,7 +25,7 @@ class RepositoryOutcome(Struct, frozen=True):
     """A repository as an operation left it, also if it has changed since."""
 
     position: Position
-    found: Found[Repository]
+    found: Found[rows.Repository]
 
 
 class RepositoryOperations:
@@ -53,27 +38,27 @@ class RepositoryOperations:
 
     def create(
         self,
-        caller: Caller,
+        caller: callers.Caller,
         name: str,
         *,
-        quorum: int = QUORUM_DEFAULT,
+        quorum: int = slices.QUORUM_DEFAULT,
         deployment: bool = False,
         protect_proposed: bool | None = None,
     ) -> RepositoryOutcome:
         """Create a repository. Raises: AlreadyExists."""
-        caller.demand(CREATE_REPOSITORY, EVERYWHERE)
-        command = CreateRepository(
+        caller.demand(steps.CREATE_REPOSITORY, roles.EVERYWHERE)
+        command = slices.CreateRepository(
             name=name,
             by=caller.id,
             quorum=quorum,
             deployment=deployment,
             protect_proposed=protect_proposed,
         )
-        return self._outcome(name, self._execute(create_repository, command, caller))
+        return self._outcome(name, self._execute(slices.create_repository, command, caller))
 
     def change(
         self,
-        caller: Caller,
+        caller: callers.Caller,
         name: str,
         *,
         quorum: int | None = None,
@@ -85,8 +70,8 @@ class RepositoryOperations:
         Raises:
             RepositoryNotFound, StaleVersion.
         """
-        caller.demand(CHANGE_REPOSITORY, repository_scope(name))
-        command = ChangeRepository(
+        caller.demand(steps.CHANGE_REPOSITORY, scopes.repository_scope(name))
+        command = slices.ChangeRepository(
             name=name,
             by=caller.id,
             expected_version=caller.expected_version,
@@ -94,25 +79,27 @@ class RepositoryOperations:
             deployment=deployment,
             protect_proposed=protect_proposed,
         )
-        return self._outcome(name, self._execute(change_repository, command, caller))
+        return self._outcome(name, self._execute(slices.change_repository, command, caller))
 
-    def delete(self, caller: Caller, name: str, reason: str) -> Position:
+    def delete(self, caller: callers.Caller, name: str, reason: str) -> Position:
         """Remove a repository that has no packages; the log keeps everything.
 
         Raises:
             RepositoryNotFound, RepositoryInUse.
         """
-        caller.demand(DELETE_REPOSITORY, repository_scope(name))
-        command = DeleteRepository(name=name, by=caller.id, reason=reason)
-        earlier = self._execute.earlier(delete_repository, command, caller)
+        caller.demand(steps.DELETE_REPOSITORY, scopes.repository_scope(name))
+        command = slices.DeleteRepository(name=name, by=caller.id, reason=reason)
+        earlier = self._execute.earlier(slices.delete_repository, command, caller)
         if earlier is not None:
             return earlier.position
-        seen = replace(command, users=tuple(islice(self._users(name), USERS_NAMED_MAX)))
-        return self._execute(delete_repository, seen, caller, asked=command).position
+        seen = structs.replace(command, users=tuple(islice(self._users(name), USERS_NAMED_MAX)))
+        return self._execute(slices.delete_repository, seen, caller, asked=command).position
 
     def _users(self, name: str) -> Iterator[str]:
         """What still uses the repository, by name."""
-        for page in self._reads.views(PACKAGES, PackageRow, prefix=f"{name}/", page_rows=PAGE):
+        for page in self._reads.views(
+            rows.PACKAGES, rows.PackageRow, prefix=f"{name}/", page_rows=PAGE
+        ):
             yield from (f"package {row.package}" for row in page if row.live)
         fleet = self._reads.find(fleet_key(), Fleet)
         for scope in () if fleet is None else fleet.row.channels:
@@ -121,7 +108,7 @@ class RepositoryOperations:
 
     def _outcome(self, name: str, outcome: CommandOutcome) -> RepositoryOutcome:
         facts = history_of_repository(name)
-        found = self._history.row_after(outcome, repositories, name, facts)
+        found = self._history.row_after(outcome, folds.repositories, name, facts)
         if found is None:
-            raise RepositoryNotFound(name)
+            raise refusals.RepositoryNotFound(name)
         return RepositoryOutcome(outcome.position or found.version, found)

@@ -8,48 +8,27 @@ from tidegate.control.lanes import Lanes
 from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.ids import make_id
 from tidegate.control.operations.uploads import ReceivedFiles, UploadOperations
-from tidegate.control.queries.as_of import RowHistory
+from tidegate.control.queries import as_of, release_hosts, revisions
 from tidegate.control.queries.reads import Reads
-from tidegate.control.queries.release_hosts import find_release_hosts
-from tidegate.control.queries.revisions import (
-    RevisionInPackage,
-    demand_row,
-    find_revision,
-    revision_at,
-)
 from tidegate.control.runtime import CommandOutcome
+from tidegate.control.storage import content_store
 from tidegate.control.storage.blobs import Blobs
-from tidegate.control.storage.content_store import (
-    read_manifest,
-    store_manifest,
-    verify_content,
-)
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.roles import Verb
-from tidegate.domain.access.scopes import channel_scope, repository_scope
-from tidegate.domain.access.steps import (
-    APPROVE_REVISION,
-    CREATE_REVISION,
-    EDIT_REVISION,
-    READ_REVISION,
-    UPDATE_REVISION,
-)
+from tidegate.domain.access import callers, roles, scopes, steps
 from tidegate.domain.content.entries import File
-from tidegate.domain.packages import approvals, deletions, updates
-from tidegate.domain.packages.facts import Condition, Metadata, OwnerReference, Task, Upgrade
-from tidegate.domain.packages.merging import WHOLE, merge
-from tidegate.domain.packages.names import Identity, identity, parse
-from tidegate.domain.packages.permissions import (
-    STEP_OF,
-    required_permissions,
-    with_permission_check,
+from tidegate.domain.packages import (
+    approvals,
+    deletions,
+    facts,
+    merging,
+    names,
+    permissions,
+    refusals,
+    revision_commands,
+    slices as package_slices,
+    updates,
 )
-from tidegate.domain.packages.refusals import RevisionNotFound, StillReferenced
-from tidegate.domain.packages.revision_commands import RevisionCommand
-from tidegate.domain.packages.slices import CreateRevision, create_revision
 from tidegate.domain.releases.refusals import StillPinned
-from tidegate.kernel.model import Position
-from tidegate.kernel.slices import Slice
+from tidegate.kernel import model, slices as kernel_slices
 
 
 class RevisionOutcome(Struct, frozen=True):
@@ -58,8 +37,8 @@ class RevisionOutcome(Struct, frozen=True):
     An update that removes the last finalizer shows the revision as it was when it was deleted.
     """
 
-    position: Position
-    found: RevisionInPackage | None  # None: it is deleted
+    position: model.Position
+    found: revisions.RevisionInPackage | None  # None: it is deleted
 
 
 class RevisionOperations:
@@ -78,7 +57,7 @@ class RevisionOperations:
         execute: Execute,
         lanes: Lanes,
         reads: Reads,
-        history: RowHistory,
+        history: as_of.RowHistory,
         blobs: Blobs,
         uploads: UploadOperations,
     ) -> None:
@@ -93,14 +72,14 @@ class RevisionOperations:
 
     def create(
         self,
-        caller: Caller,
+        caller: callers.Caller,
         repository: str,
         package: str,
         workspace: str,
         *,
         lifecycle: str = "",
-        tasks: tuple[Task, ...] = (),
-        metadata: Metadata,
+        tasks: tuple[facts.Task, ...] = (),
+        metadata: facts.Metadata,
         readiness_gates: tuple[str, ...] = (),
         files: ReceivedFiles | None = None,
     ) -> RevisionOutcome:
@@ -112,39 +91,39 @@ class RevisionOperations:
             AlreadyExists, RepositoryNotFound, UpgradeConflict, InvalidFilePath, InvalidReference,
             ContentTooLarge, UploadUnknown.
         """
-        place = identity(repository, package, workspace)
-        command = CreateRevision(
+        place = names.identity(repository, package, workspace)
+        command = package_slices.CreateRevision(
             repository=repository,
             package=package,
             workspace=workspace,
-            uid=make_id(caller, CREATE_REVISION, "uid"),
+            uid=make_id(caller, steps.CREATE_REVISION, "uid"),
             by=caller.id,
             lifecycle=lifecycle,
             tasks=tasks,
             metadata=metadata,
             readiness_gates=readiness_gates,
         )
-        for asked in required_permissions(command):
+        for asked in permissions.required_permissions(command):
             caller.demand(asked.step, asked.scope)
         if files is not None:
             stored = self._uploads.store(caller, repository, files)
             command = structs.replace(command, files=stored)
         elif tasks:
             command = structs.replace(command, files=self._merge_upgrade(tasks[0]))
-        return self._run_in_lane(place, create_revision, command, caller)
+        return self._run_in_lane(place, package_slices.create_revision, command, caller)
 
     def update(
         self,
-        caller: Caller,
+        caller: callers.Caller,
         name: str,
         *,
         lifecycle: str | None = None,
-        tasks: tuple[Task, ...] | None = None,
+        tasks: tuple[facts.Task, ...] | None = None,
         files: ReceivedFiles | None = None,
         labels: dict[str, str] | None = None,
         annotations: dict[str, str] | None = None,
         finalizers: tuple[str, ...] | None = None,
-        owner_references: tuple[OwnerReference, ...] | None = None,
+        owner_references: tuple[facts.OwnerReference, ...] | None = None,
         readiness_gates: tuple[str, ...] | None = None,
         reason: str = "",
     ) -> RevisionOutcome:
@@ -154,7 +133,7 @@ class RevisionOperations:
             Immutable, NotReady, ReasonRequired, NotProposer, InvalidFilePath, InvalidReference,
             ContentTooLarge, UploadUnknown.
         """
-        caller.demand(UPDATE_REVISION, _scope(name))  # before files are stored
+        caller.demand(steps.UPDATE_REVISION, _scope(name))  # before files are stored
         command = updates.UpdateRevision(
             name=name,
             by=caller.id,
@@ -171,13 +150,15 @@ class RevisionOperations:
         )
         return self._run(updates.update_revision, command, caller)
 
-    def push_files(self, caller: Caller, name: str, files: ReceivedFiles) -> RevisionOutcome:
+    def push_files(
+        self, caller: callers.Caller, name: str, files: ReceivedFiles
+    ) -> RevisionOutcome:
         """Replace all files of a draft.
 
         Raises:
             NotDraft, InvalidFilePath, InvalidReference, ContentTooLarge, UploadUnknown.
         """
-        caller.demand(EDIT_REVISION, _scope(name))  # before files are stored
+        caller.demand(steps.EDIT_REVISION, _scope(name))  # before files are stored
         command = updates.ReplaceResources(
             name=name,
             by=caller.id,
@@ -187,7 +168,11 @@ class RevisionOperations:
         return self._run(updates.replace_resources, command, caller)
 
     def set_conditions(
-        self, caller: Caller, name: str, digest: str, conditions: tuple[Condition, ...]
+        self,
+        caller: callers.Caller,
+        name: str,
+        digest: str,
+        conditions: tuple[facts.Condition, ...],
     ) -> RevisionOutcome:
         """Report what was found out about the content of a digest. Raises: DigestMismatch."""
         command = updates.SetConditions(
@@ -201,21 +186,23 @@ class RevisionOperations:
 
     # ── review ──
 
-    def propose(self, caller: Caller, name: str, reason: str = "") -> RevisionOutcome:
+    def propose(self, caller: callers.Caller, name: str, reason: str = "") -> RevisionOutcome:
         """Ask for review of a draft; its content is frozen until then. Raises: NotReady."""
         command = approvals.ProposeRevision(
             name=name, by=caller.id, expected_version=caller.expected_version, reason=reason
         )
         return self._run(approvals.propose_revision, command, caller)
 
-    def withdraw(self, caller: Caller, name: str, reason: str = "") -> RevisionOutcome:
+    def withdraw(self, caller: callers.Caller, name: str, reason: str = "") -> RevisionOutcome:
         """Take one's own proposal back. Raises: NotProposer."""
         command = approvals.WithdrawProposal(
             name=name, by=caller.id, expected_version=caller.expected_version, reason=reason
         )
         return self._run(approvals.withdraw_proposal, command, caller)
 
-    def approve(self, caller: Caller, name: str, digest: str, reason: str = "") -> RevisionOutcome:
+    def approve(
+        self, caller: callers.Caller, name: str, digest: str, reason: str = ""
+    ) -> RevisionOutcome:
         """Approve the content of this digest; the approval that completes the quorum publishes.
 
         Its bytes are read first: what is approved is there, and is what the digest says.
@@ -223,10 +210,10 @@ class RevisionOperations:
         Raises:
             DigestMismatch, SelfApproval, ContentDamaged.
         """
-        caller.demand(APPROVE_REVISION, _scope(name))  # before anything is read
-        found = find_revision(self._reads, name)
+        caller.demand(steps.APPROVE_REVISION, _scope(name))  # before anything is read
+        found = revisions.find_revision(self._reads, name)
         if found is not None and found.revision.row.content.digest == digest:
-            verify_content(self._blobs, name, found.revision.row.content)
+            content_store.verify_content(self._blobs, name, found.revision.row.content)
         command = approvals.ApproveRevision(
             name=name,
             by=caller.id,
@@ -236,7 +223,7 @@ class RevisionOperations:
         )
         return self._run(approvals.approve_revision, command, caller)
 
-    def reject(self, caller: Caller, name: str, reason: str) -> RevisionOutcome:
+    def reject(self, caller: callers.Caller, name: str, reason: str) -> RevisionOutcome:
         """Send a proposal back to its author. Raises: ReasonRequired."""
         command = approvals.RejectProposal(
             name=name, by=caller.id, expected_version=caller.expected_version, reason=reason
@@ -245,21 +232,23 @@ class RevisionOperations:
 
     # ── delete ──
 
-    def propose_deletion(self, caller: Caller, name: str, reason: str = "") -> RevisionOutcome:
+    def propose_deletion(
+        self, caller: callers.Caller, name: str, reason: str = ""
+    ) -> RevisionOutcome:
         """Ask that a published revision is deleted."""
         command = deletions.ProposeDeletion(
             name=name, by=caller.id, expected_version=caller.expected_version, reason=reason
         )
         return self._run(deletions.propose_deletion, command, caller)
 
-    def reject_deletion(self, caller: Caller, name: str, reason: str) -> RevisionOutcome:
+    def reject_deletion(self, caller: callers.Caller, name: str, reason: str) -> RevisionOutcome:
         """Keep a revision whose deletion was proposed. Raises: ReasonRequired."""
         command = deletions.RejectDeletion(
             name=name, by=caller.id, expected_version=caller.expected_version, reason=reason
         )
         return self._run(deletions.reject_deletion, command, caller)
 
-    def delete(self, caller: Caller, name: str) -> RevisionOutcome:
+    def delete(self, caller: callers.Caller, name: str) -> RevisionOutcome:
         """Delete a revision for good; while finalizers hold it, it is terminating.
 
         Raises:
@@ -270,24 +259,35 @@ class RevisionOperations:
         )
         try:
             return self._run(deletions.delete_revision, command, caller)
-        except StillReferenced as refusal:
-            visible = (item for item in refusal.some if caller.may(READ_REVISION, _scope(item)))
-            raise StillReferenced(refusal.name, refusal.count, visible) from None
+        except refusals.StillReferenced as refusal:
+            visible = (
+                item for item in refusal.some if caller.may(steps.READ_REVISION, _scope(item))
+            )
+            raise refusals.StillReferenced(refusal.name, refusal.count, visible) from None
 
     # ── what they share ──
 
-    def _store(self, caller: Caller, name: str, files: ReceivedFiles) -> tuple[File, ...]:
-        return self._uploads.store(caller, parse(name).repository, files)
+    def _store(self, caller: callers.Caller, name: str, files: ReceivedFiles) -> tuple[File, ...]:
+        return self._uploads.store(caller, names.parse(name).repository, files)
 
-    def _run(self, item: Slice, command: RevisionCommand, caller: Caller) -> RevisionOutcome:
-        place = parse(command.name)
-        scope = repository_scope(place.repository)
-        caller.demand(STEP_OF[type(command)], scope)  # also if it does not exist
-        checked = with_permission_check(item, caller)
+    def _run(
+        self,
+        item: kernel_slices.Slice,
+        command: revision_commands.RevisionCommand,
+        caller: callers.Caller,
+    ) -> RevisionOutcome:
+        place = names.parse(command.name)
+        scope = scopes.repository_scope(place.repository)
+        caller.demand(permissions.STEP_OF[type(command)], scope)  # also if it does not exist
+        checked = permissions.with_permission_check(item, caller)
         return self._run_in_lane(place, checked, command, caller)
 
     def _run_in_lane(
-        self, place: Identity, item: Slice, command: Struct, caller: Caller
+        self,
+        place: names.Identity,
+        item: kernel_slices.Slice,
+        command: Struct,
+        caller: callers.Caller,
     ) -> RevisionOutcome:
         try:
             outcome = self._lanes.run(
@@ -297,11 +297,13 @@ class RevisionOperations:
             raise self._with_hosts(refusal, caller) from None
         return self._outcome(place.name, outcome)
 
-    def _with_hosts(self, refusal: StillPinned, caller: Caller) -> StillPinned:
+    def _with_hosts(self, refusal: StillPinned, caller: callers.Caller) -> StillPinned:
         """The refusal, with the hosts that run the release on channels that the caller may read."""
         may = caller.principal.may
-        readable = [name for name in refusal.channels if may(Verb.READ, channel_scope(name))]
-        found = find_release_hosts(self._reads, refusal.release_id, readable)
+        readable = [
+            name for name in refusal.channels if may(roles.Verb.READ, scopes.channel_scope(name))
+        ]
+        found = release_hosts.find_release_hosts(self._reads, refusal.release_id, readable)
         return StillPinned(
             refusal.release_id,
             refusal.pins,
@@ -313,32 +315,36 @@ class RevisionOperations:
 
     def _outcome(self, name: str, outcome: CommandOutcome) -> RevisionOutcome:
         """Raises: RevisionNotFound, HistoryTooLong."""
-        found = find_revision(self._reads, name)
+        found = revisions.find_revision(self._reads, name)
         receipt = outcome.receipt
         if receipt is None:  # nothing was to be done
             if found is None:
-                raise RevisionNotFound(name)
+                raise refusals.RevisionNotFound(name)
             return RevisionOutcome(found.revision.version, found)
         if found is None or not receipt.first <= found.revision.version <= receipt.last:
-            found = revision_at(self._history, name, receipt.last)
+            found = revisions.revision_at(self._history, name, receipt.last)
         if found is None:
             # An update that removes the last finalizer changes the revision, then deletes it.
-            found = revision_at(self._history, name, receipt.first)
+            found = revisions.revision_at(self._history, name, receipt.first)
         return RevisionOutcome(receipt.last, found)
 
-    def _merge_upgrade(self, task: Task) -> tuple[File, ...] | None:
+    def _merge_upgrade(self, task: facts.Task) -> tuple[File, ...] | None:
         """The files of an upgrade that is merged file by file; None: the task is none of these.
 
         Raises:
             UpgradeConflict: names every path on which the strategy does not choose.
         """
-        if not isinstance(task, Upgrade) or task.strategy in WHOLE:
+        if not isinstance(task, facts.Upgrade) or task.strategy in merging.WHOLE:
             return None
         base, local, upstream = (
-            read_manifest(self._blobs, demand_row(self._reads, name).content)
+            content_store.read_manifest(
+                self._blobs, revisions.demand_row(self._reads, name).content
+            )
             for name in (task.old_upstream, task.local_package_revision, task.new_upstream)
         )
-        return store_manifest(self._blobs, merge(base, local, upstream, task.strategy)).files
+        return content_store.store_manifest(
+            self._blobs, merging.merge(base, local, upstream, task.strategy)
+        ).files
 
 
 def package_lane(package: str) -> str:
@@ -347,4 +353,4 @@ def package_lane(package: str) -> str:
 
 
 def _scope(name: str) -> str:
-    return repository_scope(parse(name).repository)
+    return scopes.repository_scope(names.parse(name).repository)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from tidegate.clock import Clock
 from tidegate.control.notifications.addresses import Addresses, TargetAddress
@@ -16,22 +15,9 @@ from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.ids import make_id
 from tidegate.control.queries.log_reader import LogReader
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.domain.access import steps
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.notifications import slices
+from tidegate.domain.access import callers, steps
+from tidegate.domain.notifications import messages, notices, refusals, rows, slices, states
 from tidegate.domain.notifications.events import TEST_EVENT
-from tidegate.domain.notifications.messages import InstallationRef, NameOf, to_message
-from tidegate.domain.notifications.notices import Notice
-from tidegate.domain.notifications.refusals import InvalidSubscription, SubscriptionNotFound
-from tidegate.domain.notifications.rows import (
-    QUEUES,
-    SUBSCRIPTIONS,
-    NoticeQueue,
-    Subscription,
-    queue_key,
-    subscription_key,
-)
-from tidegate.domain.notifications.states import SIGNED, Severity, TargetKind
 from tidegate.errors import StaleVersion
 from tidegate.kernel.model import Position, at_most
 
@@ -52,7 +38,7 @@ class NewTarget(Struct, frozen=True, kw_only=True):
 class ChangedSubscription(Struct, frozen=True, kw_only=True):
     """A subscription, and where the log records its change."""
 
-    subscription: Subscription
+    subscription: rows.Subscription
     version: Position
     position: Position
     secret: str = ""  # that the server made; it is not shown again
@@ -71,7 +57,7 @@ class AskedEdit(Struct, frozen=True, kw_only=True):
     name: str
     target: str  # a MAC of it; empty: as it is
     events: tuple[str, ...] | None
-    min_severity: Severity | None
+    min_severity: states.Severity | None
     scopes: tuple[str, ...] | None
     rotate_secret: bool
     version: int | None
@@ -95,8 +81,8 @@ class SubscriptionOperations:
         log: LogReader,
         addresses: Addresses,
         targets: Targets,
-        installation: InstallationRef,
-        name_of: NameOf,
+        installation: messages.InstallationRef,
+        name_of: messages.NameOf,
         clock: Clock,
     ) -> None:
         self._execute = execute
@@ -110,13 +96,13 @@ class SubscriptionOperations:
 
     def create(
         self,
-        caller: Caller,
+        caller: callers.Caller,
         name: str,
         *,
-        kind: TargetKind,
+        kind: states.TargetKind,
         target: NewTarget,
         events: tuple[str, ...] = (),
-        min_severity: Severity = Severity.INFO,
+        min_severity: states.Severity = states.Severity.INFO,
         scopes: tuple[str, ...],
     ) -> ChangedSubscription:
         """Tell a target of these events from now on.
@@ -137,24 +123,24 @@ class SubscriptionOperations:
         slices.check_terms(command)
         for scope in scopes:
             caller.demand(steps.CREATE_SUBSCRIPTION, scope)
-        found = self._reads.range(SUBSCRIPTIONS, limit=SUBSCRIPTIONS_MAX + 1)
+        found = self._reads.range(rows.SUBSCRIPTIONS, limit=SUBSCRIPTIONS_MAX + 1)
         if name not in {item.id for item in found}:
             at_most("subscriptions", len(found) + 1, SUBSCRIPTIONS_MAX)
         address = self._new_address(kind, target, address_id)
         self._addresses.keep(address_id, name, address, caller.meta)
         asked = AskedSubscription(command=command, address=self._addresses.mark(address))
         outcome = self._execute(slices.create_subscription, command, caller, asked=asked)
-        made = "" if target.secret or kind not in SIGNED else address.secret
+        made = "" if target.secret or kind not in states.SIGNED else address.secret
         return self._changed(name, outcome.position, made)
 
     def edit(
         self,
-        caller: Caller,
+        caller: callers.Caller,
         name: str,
         *,
         target: NewTarget | None = None,
         events: tuple[str, ...] | None = None,
-        min_severity: Severity | None = None,
+        min_severity: states.Severity | None = None,
         scopes: tuple[str, ...] | None = None,
         rotate_secret: bool = False,
     ) -> ChangedSubscription:
@@ -219,7 +205,7 @@ class SubscriptionOperations:
             return changed
         raise AssertionError("the last attempt raises")
 
-    def delete(self, caller: Caller, name: str) -> Position:
+    def delete(self, caller: callers.Caller, name: str) -> Position:
         """Tell nobody any more; what waits is dropped, and the address is erased.
 
         Raises:
@@ -229,13 +215,13 @@ class SubscriptionOperations:
         command = slices.DeleteSubscription(name=name, operator=caller.id)
         outcome = self._execute.run(slices.delete_subscription, command, meta=caller.meta)
         for _ in range(DROPS_MAX):
-            if self._reads.find(subscription_key(name), Subscription) is None:
+            if self._reads.find(rows.subscription_key(name), rows.Subscription) is None:
                 self._addresses.erase(row.address_id, caller.meta)
                 break
             outcome = self._execute.run(slices.delete_subscription, command, meta=caller.meta)
         return outcome.position
 
-    def skip(self, caller: Caller, name: str, reason: str) -> Position:
+    def skip(self, caller: callers.Caller, name: str, reason: str) -> Position:
         """Give up the first notice that waits, so that the next one is sent.
 
         Raises:
@@ -245,7 +231,7 @@ class SubscriptionOperations:
         command = slices.SkipNotice(name=name, operator=caller.id, reason=reason)
         return self._execute(slices.skip_notice, command, caller).position
 
-    def replay(self, caller: Caller, name: str, after: Position) -> Position:
+    def replay(self, caller: callers.Caller, name: str, after: Position) -> Position:
         """Queue again what happened after a position of the log.
 
         Raises:
@@ -258,64 +244,74 @@ class SubscriptionOperations:
         asked = slices.ReplayNotices(name=name, operator=caller.id, after=after, head=0)
         return self._execute(slices.replay_notices, command, caller, asked=asked).position
 
-    def test(self, caller: Caller, name: str) -> TargetAnswer:
+    def test(self, caller: callers.Caller, name: str) -> TargetAnswer:
         """Send a message that says it is a test, now and past the queue.
 
         Raises:
             SubscriptionNotFound.
         """
         row = self._demand(caller, steps.TEST_SUBSCRIPTION, name).row
-        notice = Notice(
+        notice = notices.Notice(
             event=TEST_EVENT,
-            severity=Severity.INFO,
+            severity=states.Severity.INFO,
             at=self._clock(),
             position=self._log.head(),
             actor=caller.id,
         )
-        message = to_message(notice, name, self._installation, self._name_of)
+        message = messages.to_message(notice, name, self._installation, self._name_of)
         return self._targets.send(row.kind, self._addresses.open(row.address_id), message)
 
     # ── reads ──
 
-    def list_readable(self, caller: Caller) -> list[Found[Subscription]]:
+    def list_readable(self, caller: callers.Caller) -> list[Found[rows.Subscription]]:
         """The subscriptions of which the caller may read some scope."""
-        found = self._reads.range(SUBSCRIPTIONS, limit=SUBSCRIPTIONS_MAX)
+        found = self._reads.range(rows.SUBSCRIPTIONS, limit=SUBSCRIPTIONS_MAX)
         return [item for item in found if self.may_read(caller, item.row)]
 
-    def get(self, caller: Caller, name: str) -> tuple[Found[Subscription], NoticeQueue]:
+    def get(
+        self, caller: callers.Caller, name: str
+    ) -> tuple[Found[rows.Subscription], rows.NoticeQueue]:
         """A subscription and its queue: the caller may read one of its scopes.
 
         Raises:
             SubscriptionNotFound.
         """
-        found = self._reads.demand(subscription_key(name), Subscription, SubscriptionNotFound(name))
+        found = self._reads.demand(
+            rows.subscription_key(name), rows.Subscription, refusals.SubscriptionNotFound(name)
+        )
         if not self.may_read(caller, found.row):
             caller.demand(steps.READ_SUBSCRIPTION, found.row.scopes[0])
         return found, self.queue(name)
 
-    def queue(self, name: str) -> NoticeQueue:
+    def queue(self, name: str) -> rows.NoticeQueue:
         """The queue of a subscription, empty if it has just been deleted."""
-        found = self._reads.find(queue_key(name), NoticeQueue)
-        return NoticeQueue(name=name) if found is None else found.row
+        found = self._reads.find(rows.queue_key(name), rows.NoticeQueue)
+        return rows.NoticeQueue(name=name) if found is None else found.row
 
-    def queues(self) -> list[NoticeQueue]:
+    def queues(self) -> list[rows.NoticeQueue]:
         """All queues."""
-        return [item.row for item in self._reads.range(QUEUES, limit=SUBSCRIPTIONS_MAX)]
+        return [item.row for item in self._reads.range(rows.QUEUES, limit=SUBSCRIPTIONS_MAX)]
 
     @staticmethod
-    def may_read(caller: Caller, row: Subscription) -> bool:
+    def may_read(caller: callers.Caller, row: rows.Subscription) -> bool:
         return any(caller.may(steps.READ_SUBSCRIPTION, scope) for scope in row.scopes)
 
     # ── parts ──
 
-    def _demand(self, caller: Caller, step: steps.Step, name: str) -> Found[Subscription]:
-        found = self._reads.demand(subscription_key(name), Subscription, SubscriptionNotFound(name))
+    def _demand(
+        self, caller: callers.Caller, step: steps.Step, name: str
+    ) -> Found[rows.Subscription]:
+        found = self._reads.demand(
+            rows.subscription_key(name), rows.Subscription, refusals.SubscriptionNotFound(name)
+        )
         for scope in found.row.scopes:
             caller.demand(step, scope)
         return found
 
     def _changed(self, name: str, position: Position, secret: str) -> ChangedSubscription:
-        found = self._reads.demand(subscription_key(name), Subscription, SubscriptionNotFound(name))
+        found = self._reads.demand(
+            rows.subscription_key(name), rows.Subscription, refusals.SubscriptionNotFound(name)
+        )
         return ChangedSubscription(
             subscription=found.row,
             version=found.version,
@@ -323,22 +319,22 @@ class SubscriptionOperations:
             secret=secret,
         )
 
-    def _new_address(self, kind: TargetKind, target: NewTarget, id: str) -> TargetAddress:
+    def _new_address(self, kind: states.TargetKind, target: NewTarget, id: str) -> TargetAddress:
         address = TargetAddress(url=target.url, to=target.to, secret=target.secret)
-        if kind in SIGNED and not address.secret:
-            address = replace(address, secret=self._addresses.make_secret(id))
+        if kind in states.SIGNED and not address.secret:
+            address = structs.replace(address, secret=self._addresses.make_secret(id))
         self._targets.check(kind, address)
         return address
 
     def _next_address(
-        self, row: Subscription, target: NewTarget | None, id: str, *, rotate_secret: bool
+        self, row: rows.Subscription, target: NewTarget | None, id: str, *, rotate_secret: bool
     ) -> TargetAddress:
         before = self._addresses.open(row.address_id)
         given = target or NewTarget()
         is_moved = given.url not in ("", before.url)
-        if is_moved and before.secret and not given.secret and row.kind not in SIGNED:
+        if is_moved and before.secret and not given.secret and row.kind not in states.SIGNED:
             # A webhook's secret only signs; another target's would go to the new address.
-            raise InvalidSubscription(
+            raise refusals.InvalidSubscription(
                 f"A new address needs the secret of {row.name} again.", field="secret"
             )
         address = TargetAddress(
@@ -349,14 +345,14 @@ class SubscriptionOperations:
             previous_until=before.previous_until,
         )
         if rotate_secret and not given.secret:
-            if row.kind not in SIGNED:
-                raise InvalidSubscription(
+            if row.kind not in states.SIGNED:
+                raise refusals.InvalidSubscription(
                     f"Only a webhook's secret can be made here; {row.name} is {row.kind}.",
                     field="rotate_secret",
                 )
-            address = replace(address, secret=self._addresses.make_secret(id))
-        if row.kind in SIGNED and address.secret != before.secret:
-            address = replace(
+            address = structs.replace(address, secret=self._addresses.make_secret(id))
+        if row.kind in states.SIGNED and address.secret != before.secret:
+            address = structs.replace(
                 address,
                 previous_secret=before.secret,
                 previous_until=self._clock() + ROTATION_OVERLAP,

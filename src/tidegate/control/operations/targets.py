@@ -9,9 +9,7 @@ from tidegate.config import Settings
 from tidegate.control.outbox.targets import TargetDone
 from tidegate.control.outbox.targets.configured import try_target
 from tidegate.control.queries.log_reader import LogReader
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.roles import EVERYWHERE
-from tidegate.domain.access.steps import TEST_TARGET
+from tidegate.domain.access import callers, roles, steps
 from tidegate.kernel.model import Position
 
 
@@ -31,13 +29,13 @@ class TargetOperations:
         self._clock = clock
         self._log = log
 
-    def test(self, caller: Caller, name: str) -> TargetTest:
+    def test(self, caller: callers.Caller, name: str) -> TargetTest:
         """Try a target without giving it work. Nothing is recorded.
 
         Raises:
             MissingPermission, TargetUnknown.
         """
-        caller.demand(TEST_TARGET, EVERYWHERE)
+        caller.demand(steps.TEST_TARGET, roles.EVERYWHERE)
         outcome = try_target(self._settings, name, self._clock)
         is_done = isinstance(outcome, TargetDone)
         detail = outcome.detail if isinstance(outcome, TargetDone) else outcome.reason

@@ -23,14 +23,10 @@ from tidegate.control.queries.reads import Reads
 from tidegate.control.secrets import Secrets
 from tidegate.control.storage.blobs import BlobDraft, Blobs
 from tidegate.control.storage.content_store import store_files
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.scopes import repository_scope
-from tidegate.domain.access.steps import CREATE_REVISION
-from tidegate.domain.content.digests import DIGEST_PREFIX
-from tidegate.domain.content.entries import File
+from tidegate.domain.access import callers, scopes, steps
+from tidegate.domain.content import digests, entries
 from tidegate.domain.content.limits import ContentLimits
-from tidegate.domain.packages.refusals import RepositoryNotFound
-from tidegate.domain.packages.rows import Repository, repository_key
+from tidegate.domain.packages import refusals, rows
 from tidegate.errors import Invalid, Refused, Unavailable
 
 UPLOADS_MAX: Final = 16  # under way at once
@@ -88,7 +84,7 @@ class ReceivedFiles(Struct, frozen=True):
     """Files that came with a request: their bytes, or where their bytes are."""
 
     contents: Mapping[str, bytes]  # by path
-    references: tuple[File, ...] = ()
+    references: tuple[entries.File, ...] = ()
     executables: frozenset[str] = frozenset()  # paths among the contents
     uploads: tuple[UploadedFile, ...] = ()
 
@@ -111,7 +107,7 @@ class Upload:
 
     def finish(self) -> StoredUpload:
         """Make the bytes durable. Raises: UploadMismatch, InsufficientStorage."""
-        found = self._draft.digest.removeprefix(DIGEST_PREFIX)
+        found = self._draft.digest.removeprefix(digests.DIGEST_PREFIX)
         if found != self._place.sha256:
             raise UploadMismatch(
                 f"The {self._size} bytes that arrived have the SHA-256 {found}; announced was"
@@ -151,14 +147,20 @@ class UploadOperations:
         self._under_way = 0
         self._lock = Lock()
 
-    def begin(self, caller: Caller, repository: str, sha256: str, announced: int | None) -> Upload:
+    def begin(
+        self, caller: callers.Caller, repository: str, sha256: str, announced: int | None
+    ) -> Upload:
         """Take in the bytes of a file.
 
         Raises:
             MissingPermission, RepositoryNotFound, ContentTooLarge, UploadsBusy.
         """
-        caller.demand(CREATE_REVISION, repository_scope(repository))
-        self._reads.demand(repository_key(repository), Repository, RepositoryNotFound(repository))
+        caller.demand(steps.CREATE_REVISION, scopes.repository_scope(repository))
+        self._reads.demand(
+            rows.repository_key(repository),
+            rows.Repository,
+            refusals.RepositoryNotFound(repository),
+        )
         self.limits.check_file("The file", announced or 0)
         with self._lock:
             if self._under_way >= UPLOADS_MAX:
@@ -189,7 +191,9 @@ class UploadOperations:
             datetime.fromtimestamp(expires, UTC),
         )
 
-    def store(self, caller: Caller, repository: str, files: ReceivedFiles) -> tuple[File, ...]:
+    def store(
+        self, caller: callers.Caller, repository: str, files: ReceivedFiles
+    ) -> tuple[entries.File, ...]:
         """Make all files durable, and the manifest that names them.
 
         Raises:
@@ -204,14 +208,14 @@ class UploadOperations:
             self.limits,
         ).files
 
-    def _redeem(self, caller: Caller, repository: str, item: UploadedFile) -> File:
+    def _redeem(self, caller: callers.Caller, repository: str, item: UploadedFile) -> entries.File:
         text, _, mac = item.upload.rpartition(".")
         expected = self._mac(repository, caller.id, text)
         if not hmac.compare_digest(mac.encode(errors="replace"), expected.encode()):
             raise UploadUnknown(item.path, repository)
         sha256, size, expires = text.split(".")
         is_late = self._clock().timestamp() >= int(expires)
-        if is_late or not self._blobs.exists(DIGEST_PREFIX + sha256):
+        if is_late or not self._blobs.exists(digests.DIGEST_PREFIX + sha256):
             raise UploadUnknown(item.path, repository)
         if item.sha256 not in (None, sha256) or item.bytes not in (None, int(size)):
             raise UploadMismatch(
@@ -220,7 +224,7 @@ class UploadOperations:
                 found=sha256,
                 expected=item.sha256 or "",
             )
-        return File(item.path, sha256, int(size), executable=item.executable)
+        return entries.File(item.path, sha256, int(size), executable=item.executable)
 
     def _mac(self, repository: str, user_id: str, text: str) -> str:
         message = "\n".join((repository, user_id, text))

@@ -7,45 +7,30 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import replace
 
 from tidegate.clock import Clock
+from tidegate.control.operations import freezes, protection
 from tidegate.control.operations.execute import Execute
-from tidegate.control.operations.freezes import list_scopes
-from tidegate.control.operations.protection import GuardedVerb, ProtectionGuard
 from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import CommandOutcome
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.roles import EVERYWHERE
-from tidegate.domain.access.steps import CREATE_WINDOW, DELETE_WINDOW, EDIT_WINDOW, Step
-from tidegate.domain.fleet.refusals import HostNotFound
-from tidegate.domain.fleet.rows import Fleet, Host, fleet_key, host_key
-from tidegate.domain.windows.checks import check_window
-from tidegate.domain.windows.evaluation import covers_channel, next_occurrences, zone_of
-from tidegate.domain.windows.facts import WindowKind, WindowSpec
-from tidegate.domain.windows.refusals import WindowNotFound
-from tidegate.domain.windows.rows import WINDOWS, Window, window_key
-from tidegate.domain.windows.sentences import local_text
-from tidegate.domain.windows.slices import (
-    WINDOWS_MAX,
-    CreateWindow,
-    DeleteWindow,
-    EditWindow,
-    create_window,
-    delete_window,
-    edit_window,
-    loosens,
-    spec_of,
+from tidegate.domain.access import callers, roles, steps
+from tidegate.domain.fleet import refusals as fleet_refusals, rows as fleet_rows
+from tidegate.domain.windows import (
+    checks,
+    evaluation,
+    facts,
+    refusals as window_refusals,
+    rows as window_rows,
+    sentences,
+    slices as window_slices,
 )
 from tidegate.errors import StaleVersion
-from tidegate.kernel.model import Position
-from tidegate.kernel.slices import Slice
+from tidegate.kernel import model, slices as kernel_slices
 
 OCCURRENCES_MAX = 100
 
 
-class Occurrence(Struct, frozen=True, kw_only=True):
+class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
     """One occurrence of a window."""
 
     starts_at: datetime
@@ -63,81 +48,92 @@ class WindowOperations:
     """
 
     def __init__(
-        self, execute: Execute, reads: Reads, clock: Clock, guard: ProtectionGuard
+        self, execute: Execute, reads: Reads, clock: Clock, guard: protection.ProtectionGuard
     ) -> None:
         self._execute = execute
         self._reads = reads
         self._clock = clock
         self._guard = guard
 
-    def create(self, caller: Caller, window: WindowSpec, reason: str) -> Position:
+    def create(
+        self, caller: callers.Caller, window: facts.WindowSpec, reason: str
+    ) -> model.Position:
         """Allow orders only at some times, or deny them; returns the log position.
 
         Raises:
             MalformedWindow, ChannelNotFound, WindowExists, LimitExceeded.
         """
-        for scope in list_scopes(window.channels):
-            caller.demand(CREATE_WINDOW, scope)
-        command = CreateWindow(window=window, operator=caller.id, reason=reason)
+        for scope in freezes.list_scopes(window.channels):
+            caller.demand(steps.CREATE_WINDOW, scope)
+        command = window_slices.CreateWindow(window=window, operator=caller.id, reason=reason)
         arguments = {"window": msgspec.to_builtins(window), "reason": reason}
         return self._run(
-            caller, CREATE_WINDOW, create_window, command, arguments, self._widened(window)
+            caller,
+            steps.CREATE_WINDOW,
+            window_slices.create_window,
+            command,
+            arguments,
+            self._widened(window),
         )
 
     def edit(
-        self, caller: Caller, window_id: str, changes: dict[str, Any], reason: str
-    ) -> Position:
+        self, caller: callers.Caller, window_id: str, changes: dict[str, Any], reason: str
+    ) -> model.Position:
         """Change some members of a window; returns the log position.
 
         Raises:
             MalformedWindow, ChannelNotFound, WindowNotFound, StaleVersion.
         """
-        found = self._reads.find(window_key(window_id), Window)
-        scopes = [EVERYWHERE] if found is None else list_scopes(found.row.channels)
-        scopes += list_scopes(changes["channels"]) if "channels" in changes else []
+        found = self._reads.find(window_rows.window_key(window_id), window_rows.Window)
+        scopes = [roles.EVERYWHERE] if found is None else freezes.list_scopes(found.row.channels)
+        scopes += freezes.list_scopes(changes["channels"]) if "channels" in changes else []
         for scope in scopes:
-            caller.demand(EDIT_WINDOW, scope)
+            caller.demand(steps.EDIT_WINDOW, scope)
         if found is None:
-            raise WindowNotFound(window_id)
-        before = spec_of(found.row)
-        window = replace(before, **changes)
-        command = EditWindow(
+            raise window_refusals.WindowNotFound(window_id)
+        before = window_slices.spec_of(found.row)
+        window = msgspec.structs.replace(before, **changes)
+        command = window_slices.EditWindow(
             window=window,
             operator=caller.id,
             reason=reason,
             expected_version=caller.expected_version,
         )
         covered = self._widened(window)
-        if loosens(before, window):
+        if window_slices.loosens(before, window):
             covered |= self._covered(before)
         arguments = {"window": msgspec.to_builtins(window), "reason": reason}
         return self._run(
             caller,
-            EDIT_WINDOW,
-            edit_window,
+            steps.EDIT_WINDOW,
+            window_slices.edit_window,
             command,
             arguments,
             covered,
             lambda: self._demand_seen(caller, window_id),
         )
 
-    def replace(self, caller: Caller, window: WindowSpec, reason: str) -> Position:
+    def replace(
+        self, caller: callers.Caller, window: facts.WindowSpec, reason: str
+    ) -> model.Position:
         """Give a window all of these members; as ``edit``."""
-        members = {name: getattr(window, name) for name in WindowSpec.__struct_fields__}
+        members = {name: getattr(window, name) for name in facts.WindowSpec.__struct_fields__}
         return self.edit(caller, members.pop("window_id"), members, reason)
 
-    def delete(self, caller: Caller, window_id: str, reason: str) -> Position:
+    def delete(self, caller: callers.Caller, window_id: str, reason: str) -> model.Position:
         """Remove a window; returns the log position.
 
         Raises:
             WindowNotFound, StaleVersion.
         """
-        found = self._reads.find(window_key(window_id), Window)
-        for scope in [EVERYWHERE] if found is None else list_scopes(found.row.channels):
-            caller.demand(DELETE_WINDOW, scope)
+        found = self._reads.find(window_rows.window_key(window_id), window_rows.Window)
+        for scope in (
+            [roles.EVERYWHERE] if found is None else freezes.list_scopes(found.row.channels)
+        ):
+            caller.demand(steps.DELETE_WINDOW, scope)
         if found is None:
-            raise WindowNotFound(window_id)
-        command = DeleteWindow(
+            raise window_refusals.WindowNotFound(window_id)
+        command = window_slices.DeleteWindow(
             window_id=window_id,
             operator=caller.id,
             reason=reason,
@@ -145,11 +141,11 @@ class WindowOperations:
         )
         return self._run(
             caller,
-            DELETE_WINDOW,
-            delete_window,
+            steps.DELETE_WINDOW,
+            window_slices.delete_window,
             command,
             {"window_id": window_id, "reason": reason},
-            self._covered(spec_of(found.row)),
+            self._covered(window_slices.spec_of(found.row)),
             lambda: self._demand_seen(caller, window_id),
         )
 
@@ -157,22 +153,22 @@ class WindowOperations:
 
     def _run(
         self,
-        caller: Caller,
-        step: Step,
-        item: Slice,
-        command: CreateWindow | EditWindow | DeleteWindow,
+        caller: callers.Caller,
+        step: steps.Step,
+        item: kernel_slices.Slice,
+        command: window_slices.CreateWindow | window_slices.EditWindow | window_slices.DeleteWindow,
         arguments: dict[str, Any],
         channels: set[str],
         check: Callable[[], object] = lambda: None,
-    ) -> Position:
+    ) -> model.Position:
         """Decide the command; if it loosens something on these channels, as the guard allows."""
 
-        def run(by: Caller) -> CommandOutcome:
+        def run(by: callers.Caller) -> CommandOutcome:
             return self._execute(item, command, by)
 
         if not channels:
             return run(caller).position
-        verb = GuardedVerb(
+        verb = protection.GuardedVerb(
             step=step,
             channels=tuple(sorted(channels)),
             arguments=arguments,
@@ -182,30 +178,34 @@ class WindowOperations:
         earlier = lambda: self._execute.earlier(item, command, caller)  # noqa: E731
         return self._guard.run(caller, verb, run, earlier).position
 
-    def _covered(self, window: WindowSpec) -> set[str]:
+    def _covered(self, window: facts.WindowSpec) -> set[str]:
         """The channels that a window covers, or would if they had hosts."""
-        fleet = self._reads.find(fleet_key(), Fleet)
+        fleet = self._reads.find(fleet_rows.fleet_key(), fleet_rows.Fleet)
         return {
             scope.channel
             for scope in (() if fleet is None else fleet.row.channels)
-            if covers_channel(window, scope.channel, scope.package)
+            if evaluation.covers_channel(window, scope.channel, scope.package)
         }
 
-    def _widened(self, window: WindowSpec) -> set[str]:
+    def _widened(self, window: facts.WindowSpec) -> set[str]:
         """The channels to which a window gives more time: it allows orders, and so does another
         one. The first allow window of a channel takes time from it.
         """
-        if window.kind is not WindowKind.ALLOW:
+        if window.kind is not facts.WindowKind.ALLOW:
             return set()
         others: set[str] = set()
-        for item in self._reads.range(WINDOWS, limit=WINDOWS_MAX):
-            if item.row.kind is WindowKind.ALLOW and item.row.window_id != window.window_id:
-                others |= self._covered(spec_of(item.row))
+        for item in self._reads.range(window_rows.WINDOWS, limit=window_slices.WINDOWS_MAX):
+            if item.row.kind is facts.WindowKind.ALLOW and item.row.window_id != window.window_id:
+                others |= self._covered(window_slices.spec_of(item.row))
         return others & self._covered(window)
 
-    def _demand_seen(self, caller: Caller, window_id: str) -> None:
+    def _demand_seen(self, caller: callers.Caller, window_id: str) -> None:
         """Raises: StaleVersion, WindowNotFound."""
-        found = self._reads.demand(window_key(window_id), Window, WindowNotFound(window_id))
+        found = self._reads.demand(
+            window_rows.window_key(window_id),
+            window_rows.Window,
+            window_refusals.WindowNotFound(window_id),
+        )
         if caller.expected_version not in (None, found.version):
             raise StaleVersion(caller.expected_version, found.version)
 
@@ -219,29 +219,37 @@ class WindowOperations:
         Raises:
             WindowNotFound, HostNotFound.
         """
-        found = self._reads.demand(window_key(window_id), Window, WindowNotFound(window_id))
+        found = self._reads.demand(
+            window_rows.window_key(window_id),
+            window_rows.Window,
+            window_refusals.WindowNotFound(window_id),
+        )
         labels: dict[str, str] = {}
         if host_id is not None:
-            host = self._reads.demand(host_key(host_id), Host, HostNotFound(host_id))
+            host = self._reads.demand(
+                fleet_rows.host_key(host_id), fleet_rows.Host, fleet_refusals.HostNotFound(host_id)
+            )
             labels = host.row.labels
         return self._list_next(found.row, labels, count)
 
-    def check(self, window: WindowSpec, count: int) -> tuple[Occurrence, ...]:
+    def check(self, window: facts.WindowSpec, count: int) -> tuple[Occurrence, ...]:
         """The occurrences that a window would have, without writing it. Raises: MalformedWindow."""
-        check_window(window)
+        checks.check_window(window)
         return self._list_next(window, {}, count)
 
     def _list_next(
-        self, window: WindowSpec, labels: dict[str, str], count: int
+        self, window: facts.WindowSpec, labels: dict[str, str], count: int
     ) -> tuple[Occurrence, ...]:
-        zone = zone_of(window, labels) or "UTC"  # of no host: as a host in UTC would have it
+        zone = (
+            evaluation.zone_of(window, labels) or "UTC"
+        )  # of no host: as a host in UTC would have it
         return tuple(
             Occurrence(
                 starts_at=start,
                 ends_at=end,
-                starts=local_text(start, zone),
-                ends=local_text(end, zone),
+                starts=sentences.local_text(start, zone),
+                ends=sentences.local_text(end, zone),
                 zone=zone,
             )
-            for start, end in next_occurrences(window, zone, self._clock(), count)
+            for start, end in evaluation.next_occurrences(window, zone, self._clock(), count)
         )

@@ -21,36 +21,11 @@ from msgspec import Struct
 
 from tidegate.control.outbox.sender import OutboxSender
 from tidegate.control.outbox.targets import Unobservable
-from tidegate.domain.outbox.reconciliation import (
-    Observation,
-    ReconcileActual,
-    ReconcileEffect,
-    judge,
-    reconcile_actual,
-    reconcile_effect,
-    redact_observation,
-)
-from tidegate.domain.outbox.rows import (
-    QUEUES,
-    Delivery,
-    Intent,
-    Queue,
-    delivery_key,
-    intent_key,
-    queue_key,
-)
-from tidegate.domain.outbox.states import IntentState, ReconciliationFinding
+from tidegate.domain.outbox import reconciliation, rows as outbox_rows, states
+from tidegate.domain.releases import facts, folds as release_folds, registry, rows as release_rows
 from tidegate.domain.releases.evidence import KeepEvidence
-from tidegate.domain.releases.facts import PinStatus
-from tidegate.domain.releases.folds import release_actual
-from tidegate.domain.releases.registry import BUILT_IN
-from tidegate.domain.releases.rows import ACTUAL, Actual, actual_key
 from tidegate.errors import AttemptsExhausted, TooLarge
-from tidegate.kernel import codec
-from tidegate.kernel.folds import step_row
-from tidegate.kernel.model import Clause, Meta, Query
-from tidegate.kernel.slices import Slice
-from tidegate.kernel.store import rows
+from tidegate.kernel import codec, folds as kernel_folds, model, slices, store
 
 # Twice a lease: a worker that died has been replaced by then, if there is another.
 OVERDUE_SECONDS = 60.0
@@ -136,11 +111,11 @@ class Reconciler:
             HistoryTooLong.
         """
         actual, differs, appended = self._compare(scope)
-        (record,) = self._control.store.get(queue_key(scope))
+        (record,) = self._control.store.get(outbox_rows.queue_key(scope))
         if record is None:
             return ReconcileResult(1, appended)
-        queue = codec.decode(record.data, Queue)
-        found: dict[str, ReconciliationFinding | None] = {}
+        queue = codec.decode(record.data, outbox_rows.Queue)
+        found: dict[str, states.ReconciliationFinding | None] = {}
         for operation, intent_id in sorted(queue.newest.items()):
             finding, count = self._look(scope, operation, intent_id, actual, differs)
             found[operation] = finding
@@ -151,12 +126,12 @@ class Reconciler:
 
     # ── the registry's row against its history ──
 
-    def _compare(self, scope: str) -> tuple[Actual | None, bool, int]:
+    def _compare(self, scope: str) -> tuple[release_rows.Actual | None, bool, int]:
         """The row as it is, whether its history says otherwise, and how many facts that took.
 
         Row and history are not read at one moment, so the row is read on both sides of it.
         """
-        key = actual_key(scope)
+        key = release_rows.actual_key(scope)
         for _ in range(COMPARISONS_MAX):
             (record,) = self._control.store.get(key)
             expected = self._replayed(scope)
@@ -166,22 +141,24 @@ class Reconciler:
             raise AttemptsExhausted(f"{key} did not hold still")
         found = None if record is None else record.data
         wanted = None if expected is None else codec.encode(expected)
-        actual = None if found is None else codec.decode(found, Actual)
+        actual = None if found is None else codec.decode(found, release_rows.Actual)
         signature = sha256(b"|".join((found or b"", wanted or b""))).hexdigest()[:32]
-        command = ReconcileActual(scope=scope, differs=found != wanted, signature=signature)
-        return actual, command.differs, self._append(reconcile_actual, command)
+        command = reconciliation.ReconcileActual(
+            scope=scope, differs=found != wanted, signature=signature
+        )
+        return actual, command.differs, self._append(reconciliation.reconcile_actual, command)
 
-    def _replayed(self, scope: str) -> Actual | None:
+    def _replayed(self, scope: str) -> release_rows.Actual | None:
         """The row that the scope's history makes, by the very fold that wrote it.
 
         Raises:
             HistoryTooLong: half a history would make another row, and a drift that is none.
         """
         vocabulary = self._control.folds.vocabulary
-        types = frozenset(fact.__name__ for fact in release_actual.reads)
-        query = Query((Clause(types, frozenset({f"scope:{scope}"})),))
-        id = actual_key(scope).id
-        row: Actual | None = None
+        types = frozenset(fact.__name__ for fact in release_folds.release_actual.reads)
+        query = model.Query((model.Clause(types, frozenset({f"scope:{scope}"})),))
+        id = release_rows.actual_key(scope).id
+        row: release_rows.Actual | None = None
         after = 0
         left = self._history_max
         while True:
@@ -191,7 +168,9 @@ class Reconciler:
             if left < 0:
                 raise ScopeHistoryTooLong(scope, self._history_max)
             for event in events:
-                row, _ = step_row(release_actual, id, row, vocabulary.value(event), event.at)
+                row, _ = kernel_folds.step_row(
+                    release_folds.release_actual, id, row, vocabulary.value(event), event.at
+                )
                 after = event.position
             if len(events) < limit:
                 return row
@@ -199,8 +178,13 @@ class Reconciler:
     # ── the world ──
 
     def _look(
-        self, scope: str, operation: str, intent_id: str, actual: Actual | None, differs: bool
-    ) -> tuple[ReconciliationFinding | None, int]:
+        self,
+        scope: str,
+        operation: str,
+        intent_id: str,
+        actual: release_rows.Actual | None,
+        differs: bool,
+    ) -> tuple[states.ReconciliationFinding | None, int]:
         """What was found, None if nothing can be seen, and how many facts that took."""
         target = self._worker.targets.get(operation)
         if target is None:
@@ -211,17 +195,20 @@ class Reconciler:
             return None, 0
         if observation is None:
             return None, 0
-        record, became = self._control.store.get(intent_key(intent_id), delivery_key(intent_id))
+        record, became = self._control.store.get(
+            outbox_rows.intent_key(intent_id), outbox_rows.delivery_key(intent_id)
+        )
         assert record is not None, "an intent is never deleted"
         assert became is not None, "it came with its intent"
-        intent = codec.decode(record.data, Intent)
-        finding = judge(intent, observation)
-        if codec.decode(became.data, Delivery).state is IntentState.CANCELLED:
+        intent = codec.decode(record.data, outbox_rows.Intent)
+        finding = reconciliation.judge(intent, observation)
+        if codec.decode(became.data, outbox_rows.Delivery).state is states.IntentState.CANCELLED:
             return finding, 0
         wanted = actual is None or (
-            actual.pinned_release_id == intent.release_id and actual.status is not PinStatus.RETIRED
+            actual.pinned_release_id == intent.release_id
+            and actual.status is not facts.PinStatus.RETIRED
         )
-        command = ReconcileEffect(
+        command = reconciliation.ReconcileEffect(
             scope=scope,
             operation=operation,
             intent_id=intent_id,
@@ -231,46 +218,58 @@ class Reconciler:
         )
         # Evidence first: what was refused is not looked at again, so it must be there by then.
         kept = (
-            self._keep(command, observation) if finding is ReconciliationFinding.CONFLICTING else 0
+            self._keep(command, observation)
+            if finding is states.ReconciliationFinding.CONFLICTING
+            else 0
         )
-        return finding, kept + self._append(reconcile_effect, command)
+        return finding, kept + self._append(reconciliation.reconcile_effect, command)
 
-    def _keep(self, command: ReconcileEffect, observation: Observation) -> int:
+    def _keep(
+        self, command: reconciliation.ReconcileEffect, observation: reconciliation.Observation
+    ) -> int:
         """Keep what conflicts, for an operator to look at; the same thing is kept once."""
         evidence = KeepEvidence(
             scope=command.scope,
             source=ACTOR,
             batch=command.signature,
-            document={"operation": command.operation, **redact_observation(observation)},
+            document={
+                "operation": command.operation,
+                **reconciliation.redact_observation(observation),
+            },
             command_id=f"{command.operation}-{command.signature}",
             by=ACTOR,
         )
-        return self._append(BUILT_IN.keep_evidence, evidence)
+        return self._append(registry.BUILT_IN.keep_evidence, evidence)
 
-    def _hasten(self, scope: str, found: dict[str, ReconciliationFinding | None]) -> int:
+    def _hasten(self, scope: str, found: dict[str, states.ReconciliationFinding | None]) -> int:
         """Attempt what should have been attempted long ago, unless the evidence conflicts."""
-        (record,) = self._control.store.get(queue_key(scope))
+        (record,) = self._control.store.get(outbox_rows.queue_key(scope))
         assert record is not None, "a queue is never deleted"
-        queue = codec.decode(record.data, Queue)
+        queue = codec.decode(record.data, outbox_rows.Queue)
         if queue.next_attempt_at is None:
             return 0
         late = queue.next_attempt_at + self._overdue <= self._control.clock()
-        if not late or found.get(queue.waiting[0].operation) is ReconciliationFinding.CONFLICTING:
+        if (
+            not late
+            or found.get(queue.waiting[0].operation) is states.ReconciliationFinding.CONFLICTING
+        ):
             return 0
         return int(self._worker.attempt(scope) is not None)
 
-    def _append(self, item: Slice, command: Struct) -> int:
-        outcome = self._control.execute(item, command, meta=Meta(actor=ACTOR))
+    def _append(self, item: slices.Slice, command: Struct) -> int:
+        outcome = self._control.execute(item, command, meta=model.Meta(actor=ACTOR))
         return len(outcome.facts)
 
     def _all_scopes(self) -> Iterator[str]:
         """Every registered scope, and those that owe effects but have lost their row."""
         seen = set()
-        for record in rows(self._control.store, ACTUAL.name):
-            scope = codec.decode(record.data, Actual).scope
+        for record in store.rows(self._control.store, release_rows.ACTUAL.name):
+            scope = codec.decode(record.data, release_rows.Actual).scope
             seen.add(scope)
             yield scope
         yield from (scope for scope in self._scopes() if scope not in seen)
 
     def _scopes(self) -> Iterator[str]:
-        return (record.key.id for record in rows(self._control.store, QUEUES.name))
+        return (
+            record.key.id for record in store.rows(self._control.store, outbox_rows.QUEUES.name)
+        )

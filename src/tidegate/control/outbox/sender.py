@@ -20,32 +20,12 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from tidegate import errors
 from tidegate.control.outbox.targets import Effect, Target, TargetDone, TargetFailed, effect_of
 from tidegate.control.runtime import Control
-from tidegate.domain.outbox.reconciliation import Observation
-from tidegate.domain.outbox.rows import (
-    QUEUES,
-    Delivery,
-    Intent,
-    Queue,
-    delivery_key,
-    intent_key,
-    queue_key,
-)
-from tidegate.domain.outbox.slices import JITTER_MAX, RecordAttempt, record_attempt
-from tidegate.errors import (
-    Conflict,
-    InvalidInput,
-    LeaseHeld,
-    Refused,
-    TidegateError,
-    Unavailable,
-    Unknown,
-)
-from tidegate.kernel import codec
+from tidegate.domain.outbox import reconciliation, rows, slices
+from tidegate.kernel import codec, leases, model
 from tidegate.kernel.collections import entry
-from tidegate.kernel.leases import HeldLease, Leases
-from tidegate.kernel.model import Meta
 
 LEASE_SECONDS = 30.0
 POLL_SECONDS = 1.0
@@ -86,13 +66,13 @@ class OutboxSender:
     ) -> None:
         for operation, target in targets.items():
             if target.timeout_seconds >= lease_seconds:
-                raise InvalidInput(
+                raise errors.InvalidInput(
                     f"{target.name} may take {target.timeout_seconds} s for {operation}, "
                     f"longer than a lease of {lease_seconds} s"
                 )
         self.control = control
         self.targets = targets
-        self._leases = Leases(control.store)
+        self._leases = leases.Leases(control.store)
         self._lease_seconds = lease_seconds
         self._token = token
         self._jitter = jitter
@@ -114,7 +94,7 @@ class OutboxSender:
         while not stop.is_set():
             try:
                 idle = not self.work(stop)
-            except (Unavailable, Unknown, Conflict):
+            except (errors.Unavailable, errors.Unknown, errors.Conflict):
                 idle = True  # nothing is lost: it is due until its outcome is recorded
             if idle:
                 wait(stop, poll_seconds)
@@ -134,9 +114,9 @@ class OutboxSender:
         now = codec.time_text(self.control.clock())
         after = ""
         for _ in range(SCANNED_MAX // PAGE):
-            page = self.control.store.range(QUEUES.name, index="due", after=after, limit=PAGE)
+            page = self.control.store.range(rows.QUEUES.name, index="due", after=after, limit=PAGE)
             for record in page:
-                queue = codec.decode(record.data, Queue)
+                queue = codec.decode(record.data, rows.Queue)
                 assert queue.next_attempt_at is not None, "it would not be in the index"
                 due = codec.time_text(queue.next_attempt_at)
                 if due > now:
@@ -161,11 +141,11 @@ class OutboxSender:
             held = self._leases.acquire(
                 lease, token, now=now, seconds=self._lease_seconds, owner=self._owner
             )
-        except LeaseHeld:
+        except errors.LeaseHeld:
             return None
         try:
             attempted = self._under(held, scope)
-        except TidegateError:
+        except errors.TidegateError:
             # Not for other exceptions: a worker that does not know what it did keeps the scope
             # closed until the lease has run out.
             self._leases.release(lease, token, now=self.control.clock())
@@ -173,18 +153,20 @@ class OutboxSender:
         self._leases.release(lease, token, now=self.control.clock())
         return attempted
 
-    def _under(self, held: HeldLease, scope: str) -> Attempted | None:
+    def _under(self, held: leases.HeldLease, scope: str) -> Attempted | None:
         store, now = self.control.store, self.control.clock()
-        (record,) = store.get(queue_key(scope))
-        queue = None if record is None else codec.decode(record.data, Queue)
+        (record,) = store.get(rows.queue_key(scope))
+        queue = None if record is None else codec.decode(record.data, rows.Queue)
         if queue is None or queue.next_attempt_at is None or queue.next_attempt_at > now:
             return None  # somebody was here between our look and our lease
         first = queue.waiting[0]
-        asked, became = store.get(intent_key(first.intent_id), delivery_key(first.intent_id))
+        asked, became = store.get(
+            rows.intent_key(first.intent_id), rows.delivery_key(first.intent_id)
+        )
         assert asked is not None, "an intent is never deleted"
         assert became is not None, "it came with its intent"
-        intent = codec.decode(asked.data, Intent)
-        number = codec.decode(became.data, Delivery).attempts + 1
+        intent = codec.decode(asked.data, rows.Intent)
+        number = codec.decode(became.data, rows.Delivery).attempts + 1
         target = self.targets.get(intent.operation)
         if target is not None and not self._has_time(held, target):
             return None
@@ -196,7 +178,7 @@ class OutboxSender:
         self._record(scope, first.intent_id, number, outcome)
         return Attempted(scope, first.intent_id, intent.idempotency_key, outcome)
 
-    def _has_time(self, held: HeldLease, target: Target) -> bool:
+    def _has_time(self, held: leases.HeldLease, target: Target) -> bool:
         """Whether the attempt will be over before another worker may claim the scope."""
         over = self.control.clock() + timedelta(seconds=target.timeout_seconds)
         return over < held.expires_at
@@ -205,41 +187,43 @@ class OutboxSender:
         self, scope: str, intent_id: str, number: int, outcome: TargetDone | TargetFailed
     ) -> None:
         succeeded = isinstance(outcome, TargetDone)
-        command = RecordAttempt(
+        command = slices.RecordAttempt(
             scope=scope,
             intent_id=intent_id,
             attempt=number,
             succeeded=succeeded,
             detail=outcome.detail if isinstance(outcome, TargetDone) else outcome.reason,
             retryable=isinstance(outcome, TargetDone) or outcome.retryable,
-            jitter=min(int(self._jitter() * JITTER_MAX), JITTER_MAX),
+            jitter=min(int(self._jitter() * slices.JITTER_MAX), slices.JITTER_MAX),
         )
-        self.control.execute(record_attempt, command, meta=Meta(actor=ACTOR, cause=intent_id))
+        self.control.execute(
+            slices.record_attempt, command, meta=model.Meta(actor=ACTOR, cause=intent_id)
+        )
 
 
 # ── the other direction: the effect first, then the state with its evidence ───────────────────────
 
 
-class EffectFailed(Unavailable):
+class EffectFailed(errors.Unavailable):
     """The external system did not do it; nothing was recorded. Ask again with the same key."""
 
     code = "effect_failed"
 
 
-class EffectRefused(Refused):
+class EffectRefused(errors.Refused):
     """The external system says no, and no repetition could mend it; nothing was recorded."""
 
     code = "effect_refused"
 
 
-class NotObserved(Refused):
+class NotObserved(errors.Refused):
     """The external system is not as the effect would have made it; nothing was recorded."""
 
     code = "not_observed"
 
 
 def perform_then_record(
-    target: Target, key: str, effect: Effect, record: Callable[[Observation], Answer]
+    target: Target, key: str, effect: Effect, record: Callable[[reconciliation.Observation], Answer]
 ) -> Answer:
     """Have the effect, look at it, then commit state and event with what was seen as evidence.
 
@@ -260,7 +244,7 @@ def perform_then_record(
 
 
 def recover(
-    target: Target, key: str, effect: Effect, record: Callable[[Observation], Answer]
+    target: Target, key: str, effect: Effect, record: Callable[[reconciliation.Observation], Answer]
 ) -> Answer | None:
     """Record an effect that stands outside but not here; None: it never happened.
 
@@ -273,7 +257,7 @@ def recover(
     return record(seen)
 
 
-def _demand(target: Target, key: str, effect: Effect) -> Observation:
+def _demand(target: Target, key: str, effect: Effect) -> reconciliation.Observation:
     seen = target.observe(effect.scope, effect.operation)
     if seen is None or seen.idempotency_key != key:
         raise NotObserved(

@@ -13,35 +13,15 @@ from uuid import uuid4
 from msgspec import Struct
 
 from tidegate.control.runtime import CommandOutcome, Control
-from tidegate.domain.publication.expiry import COLLECTED_MAX, CollectRows, collect_rows
-from tidegate.domain.publication.facts import GenerationPublished, RowsCollected
-from tidegate.domain.publication.folds import pointer_of
-from tidegate.domain.publication.rows import (
-    GENERATIONS,
-    META,
-    PUBLICATIONS,
-    REQ,
-    REQUESTS,
-    VER,
-    Generation,
-    Pointer,
-    PublicationRequest,
-    is_past,
-    lock_key,
-    meta_key,
-    pk_of,
-)
-from tidegate.domain.publication.slices import (
-    LEASE_GUARDS,
-    LeasedCommand,
-    PublishGeneration,
-    publish_generation,
+from tidegate.domain.publication import (
+    expiry,
+    facts,
+    folds,
+    rows as publication_rows,
+    slices as publication_slices,
 )
 from tidegate.errors import InvalidInput, LeaseHeld, LeaseLost, StaleVersion, Unknown
-from tidegate.kernel import codec
-from tidegate.kernel.leases import Leases
-from tidegate.kernel.model import NO_META, Meta, Position
-from tidegate.kernel.slices import Slice
+from tidegate.kernel import codec, leases, model as kernel_model, slices as kernel_slices
 from tidegate.kernel.store import Store, rows
 
 PAST_MAX: Final = 500  # publications, and requests, that one run of ``collect_past`` looks at
@@ -55,10 +35,10 @@ Row = TypeVar("Row")
 
 def execute(
     control: Control,
-    item: Slice,
-    command: LeasedCommand,
+    item: kernel_slices.Slice,
+    command: publication_slices.LeasedCommand,
     *,
-    meta: Meta = NO_META,
+    meta: kernel_model.Meta = kernel_model.NO_META,
     key: str | None = None,
     asked: Struct | None = None,
 ) -> CommandOutcome:
@@ -69,33 +49,37 @@ def execute(
         if command.lease_number is None or not command.guards_of_lease:
             raise
         # Who has no lease learns nothing else: it may be the pointer that was found moved.
-        (record,) = control.store.get(lock_key(command.pk))
+        (record,) = control.store.get(publication_rows.lock_key(command.pk))
         if record is not None and record.version == command.lease_number:
             raise
         raise LeaseLost(f"the lease of {command.cache_key} is not yours") from stale
 
 
-def publish_and_confirm(control: Control, command: PublishGeneration) -> tuple[Pointer, Position]:
+def publish_and_confirm(
+    control: Control, command: publication_slices.PublishGeneration
+) -> tuple[publication_rows.Pointer, kernel_model.Position]:
     """Publish, and see through a lost answer: META as this publish left it, and its version.
 
     Who asks again after a commit whose answer was lost finds the lease gone and the pointer moved,
     although it was this very commit that did both.
     """
     try:
-        outcome = execute(control, publish_generation, command)
+        outcome = execute(control, publication_slices.publish_generation, command)
     except (LeaseLost, StaleVersion, Unknown):
-        (record,) = control.store.get(meta_key(command.pk))
-        pointer = None if record is None else codec.decode(record.data, Pointer)
+        (record,) = control.store.get(publication_rows.meta_key(command.pk))
+        pointer = None if record is None else codec.decode(record.data, publication_rows.Pointer)
         if record is None or pointer is None or not _is_mine(pointer, command):
             raise
         return pointer, record.version
     (published,) = outcome.facts
-    assert isinstance(published, GenerationPublished)
-    return pointer_of(published), outcome.position
+    assert isinstance(published, facts.GenerationPublished)
+    return folds.pointer_of(published), outcome.position
 
 
-def _is_mine(pointer: Pointer, command: PublishGeneration) -> bool:
-    sk = f"{VER}{command.version_id}" if command.version_id else ""
+def _is_mine(
+    pointer: publication_rows.Pointer, command: publication_slices.PublishGeneration
+) -> bool:
+    sk = f"{publication_rows.VER}{command.version_id}" if command.version_id else ""
     offered = (command.s3_key, command.generated_at, command.etag, sk)
     return (pointer.s3_key, pointer.generated_at, pointer.etag, pointer.current_sk) == offered
 
@@ -114,13 +98,15 @@ class GenerationStore:
         self, control: Control, *, tokens: Callable[[], str] = lambda: str(uuid4())
     ) -> None:
         self._control = control
-        self._leases = Leases(control.store)
+        self._leases = leases.Leases(control.store)
         self._tokens = tokens
 
-    def get(self, cache_key: str) -> Pointer | None:
+    def get(self, cache_key: str) -> publication_rows.Pointer | None:
         """META as it is."""
-        (record,) = self._control.store.get(meta_key(pk_of(cache_key)))
-        return None if record is None else codec.decode(record.data, Pointer)
+        (record,) = self._control.store.get(
+            publication_rows.meta_key(publication_rows.pk_of(cache_key))
+        )
+        return None if record is None else codec.decode(record.data, publication_rows.Pointer)
 
     def try_acquire_lease(
         self, cache_key: str, lease_duration_ms: int, lease_owner: str | None = None
@@ -128,7 +114,7 @@ class GenerationStore:
         """The lease, None while another holds it. ``lease_owner`` is for logs."""
         try:
             held = self._leases.acquire(
-                lock_key(pk_of(cache_key)).id,
+                publication_rows.lock_key(publication_rows.pk_of(cache_key)).id,
                 self._tokens(),
                 now=self._control.clock(),
                 seconds=lease_duration_ms / MILLISECONDS,
@@ -149,7 +135,7 @@ class GenerationStore:
         lease_owner: str | None = None,
     ) -> None:
         """Put META and delete LOCK in one commit. Raises: LeaseLost: neither was touched."""
-        command = PublishGeneration(
+        command = publication_slices.PublishGeneration(
             cache_key=cache_key,
             lease_token=lease_token,
             by=lease_owner or "",
@@ -157,7 +143,7 @@ class GenerationStore:
             generated_at=_time_of(generated_at_ms),
             revalidate_seconds=revalidate_seconds,
             etag=etag,
-            guards=LEASE_GUARDS,
+            guards=publication_slices.LEASE_GUARDS,
         )
         publish_and_confirm(self._control, command)
 
@@ -179,45 +165,51 @@ class CollectedRows(NamedTuple):
     requests: int = 0
 
 
-def collect_past(control: Control, meta: Meta = NO_META) -> CollectedRows:
+def collect_past(control: Control, meta: kernel_model.Meta = kernel_model.NO_META) -> CollectedRows:
     """Remove the rows of publications whose ttl has passed; a step of the worker, at leisure.
 
     A run has an end: what it leaves is past its ttl still at the next one.
     """
     publications = generations = requests = 0
-    for id in _past(control, PUBLICATIONS.name, Pointer):
-        pk = id.removesuffix(f"/{META}")
+    for id in _past(control, publication_rows.PUBLICATIONS.name, publication_rows.Pointer):
+        pk = id.removesuffix(f"/{publication_rows.META}")
         ended, gone = _collect_publication(control, pk, meta)
         publications += ended
         generations += gone
-    for id in _past(control, REQUESTS.name, PublicationRequest):
-        pk, _, request = id.partition(f"/{REQ}")
-        command = CollectRows(publication=pk, requests=(request,))
+    for id in _past(control, publication_rows.REQUESTS.name, publication_rows.PublicationRequest):
+        pk, _, request = id.partition(f"/{publication_rows.REQ}")
+        command = expiry.CollectRows(publication=pk, requests=(request,))
         requests += len(_collected(control, command, meta)[2])
     return CollectedRows(publications, generations, requests)
 
 
 def _past(
-    control: Control, collection: str, model: type[Pointer] | type[PublicationRequest]
+    control: Control,
+    collection: str,
+    model: type[publication_rows.Pointer] | type[publication_rows.PublicationRequest],
 ) -> tuple[str, ...]:
     """The ids of rows whose ttl has passed, the longest ago first."""
     now = control.clock()
     page = control.store.range(collection, index="by_ttl", limit=PAST_MAX)
     rows = ((record.key.id, codec.decode(record.data, model)) for record in page)
-    return tuple(id for id, row in rows if is_past(row.ttl, now))
+    return tuple(id for id, row in rows if publication_rows.is_past(row.ttl, now))
 
 
-def _collect_publication(control: Control, pk: str, meta: Meta) -> tuple[bool, int]:
+def _collect_publication(control: Control, pk: str, meta: kernel_model.Meta) -> tuple[bool, int]:
     """Its generations batch by batch, all but the current one; that and META with the last of
     them, because META is what a run that died in between is found by.
     """
-    prefix = f"{pk}/{VER}"
+    prefix = f"{pk}/{publication_rows.VER}"
     gone = 0
     for _ in range(BATCHES_MAX):
-        page = control.store.range(GENERATIONS.name, prefix=prefix, limit=COLLECTED_MAX + 1)
+        page = control.store.range(
+            publication_rows.GENERATIONS.name, prefix=prefix, limit=expiry.COLLECTED_MAX + 1
+        )
         ids = [record.key.id.removeprefix(prefix) for record in page]
-        last = len(ids) <= COLLECTED_MAX
-        batch = CollectRows(publication=pk, version_ids=tuple(ids[:COLLECTED_MAX]), last=last)
+        last = len(ids) <= expiry.COLLECTED_MAX
+        batch = expiry.CollectRows(
+            publication=pk, version_ids=tuple(ids[: expiry.COLLECTED_MAX]), last=last
+        )
         pointer, found, _ = _collected(control, batch, meta)
         gone += len(found)
         if pointer or not found:
@@ -226,13 +218,13 @@ def _collect_publication(control: Control, pk: str, meta: Meta) -> tuple[bool, i
 
 
 def _collected(
-    control: Control, command: CollectRows, meta: Meta
+    control: Control, command: expiry.CollectRows, meta: kernel_model.Meta
 ) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
-    outcome = control.execute(collect_rows, command, meta=meta)
+    outcome = control.execute(expiry.collect_rows, command, meta=meta)
     if not outcome.facts:
         return False, (), ()
     (fact,) = outcome.facts
-    assert isinstance(fact, RowsCollected)
+    assert isinstance(fact, facts.RowsCollected)
     return fact.pointer, fact.version_ids, fact.requests
 
 
@@ -242,9 +234,18 @@ def _collected(
 def list_referenced_blobs(store: Store) -> frozenset[str]:
     """The pointers of all publications, generations and requests: what a collector must keep."""
     found: set[str] = set()
-    found.update(row.s3_key for row in _rows(store, PUBLICATIONS.name, Pointer))
-    found.update(row.s3_key for row in _rows(store, GENERATIONS.name, Generation))
-    found.update(row.result_s3_key for row in _rows(store, REQUESTS.name, PublicationRequest))
+    found.update(
+        row.s3_key
+        for row in _rows(store, publication_rows.PUBLICATIONS.name, publication_rows.Pointer)
+    )
+    found.update(
+        row.s3_key
+        for row in _rows(store, publication_rows.GENERATIONS.name, publication_rows.Generation)
+    )
+    found.update(
+        row.result_s3_key
+        for row in _rows(store, publication_rows.REQUESTS.name, publication_rows.PublicationRequest)
+    )
     return frozenset(found)
 
 

@@ -25,33 +25,17 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from msgspec import Struct
 
-from tidegate import decoders
-from tidegate.control.publication.entries import (
-    PublicationEntry,
-    PublicationPolicy,
-    Served,
-    ServedState,
-)
+from tidegate import decoders, errors
+from tidegate.control.publication import entries
 from tidegate.control.publication.publisher import Publisher
 from tidegate.control.runtime import Control
 from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.epochs import FIRST, Epoch, epoch_key
-from tidegate.domain.publication.rows import Pointer, is_not_modified, meta_key, pk_of
-from tidegate.domain.publication.slices import ALL_GUARDS
+from tidegate.domain.publication import rows, slices
 from tidegate.domain.releases.rows import Actual, KnownRelease, actual_key, known_key
 from tidegate.domain.rollouts.rows import RolloutTally, tally_key
-from tidegate.errors import (
-    Conflict,
-    Forbidden,
-    LeaseHeld,
-    NotFound,
-    TidegateError,
-    Unavailable,
-    Unknown,
-)
-from tidegate.kernel import codec
-from tidegate.kernel.leases import HeldLease
+from tidegate.kernel import codec, leases
 from tidegate.kernel.model import ABSENT, Key
 
 PAYLOAD_TYPE = b"tidegate.manifest.v2\n"
@@ -62,19 +46,19 @@ LEASE_POLL_SECONDS: Final = 0.025
 # version = epoch · 2²² + n, so that a restored log does not count backwards. An epoch has 31 bits:
 # both fit into the 53 bits that every reader of JSON keeps exactly.
 EPOCH_BITS: Final = 22
-POLICY = PublicationPolicy(versioned=True, revalidate_seconds=int(VALID.total_seconds()))
+POLICY = entries.PublicationPolicy(versioned=True, revalidate_seconds=int(VALID.total_seconds()))
 
 log = logging.getLogger("tidegate.manifests")
 Row = TypeVar("Row", bound=Struct)
 
 
-class BadSignature(Forbidden):
+class BadSignature(errors.Forbidden):
     """No known key signed this channel manifest; keep the one that you have."""
 
     code = "bad_signature"
 
 
-class ManifestUnpublished(Unavailable):
+class ManifestUnpublished(errors.Unavailable):
     """There is no channel manifest yet, and another process is publishing the first one."""
 
     code = "manifest_unpublished"
@@ -146,7 +130,7 @@ class Manifests:
 
     # ── writing ──
 
-    def publish(self, channel: str, *, by: str = "") -> Served:
+    def publish(self, channel: str, *, by: str = "") -> entries.Served:
         """Publish a manifest of what the rows say now, unless that is published already.
 
         Raises:
@@ -155,12 +139,12 @@ class Manifests:
         """
         lease = self._lease(channel)
         if lease is None:
-            raise LeaseHeld(f"another process publishes {channel}", cache_key=channel)
+            raise errors.LeaseHeld(f"another process publishes {channel}", cache_key=channel)
         try:
             entry = self._read(channel)
             if entry is not None and not self._is_due(channel, entry):
-                return Served(ServedState.HIT, entry)
-            return Served(ServedState.MISS, self._render(channel, lease, by))
+                return entries.Served(entries.ServedState.HIT, entry)
+            return entries.Served(entries.ServedState.MISS, self._render(channel, lease, by))
         finally:
             self._publisher.release(lease)
 
@@ -168,7 +152,7 @@ class Manifests:
         """Publish right after a promotion; what fails here is repaired by the worker."""
         try:
             self.publish(channel, by=by)
-        except (Conflict, Unavailable, Unknown) as error:
+        except (errors.Conflict, errors.Unavailable, errors.Unknown) as error:
             log.warning("the manifest of %s waits for the worker: %s", channel, error.detail)
 
     def refresh(self, channel: str, *, by: str = "") -> tuple[ChannelManifest, bool]:
@@ -181,11 +165,11 @@ class Manifests:
         if entry is not None and not self._is_due(channel, entry):
             return _payload(entry.body), False
         served = self.publish(channel, by=by)
-        return _payload(served.entry.body), served.state is ServedState.MISS
+        return _payload(served.entry.body), served.state is entries.ServedState.MISS
 
     # ── reading ──
 
-    def serve(self, channel: str) -> PublicationEntry:
+    def serve(self, channel: str) -> entries.PublicationEntry:
         """The last published manifest. The first reader of a channel may have to render it.
 
         Raises:
@@ -196,11 +180,11 @@ class Manifests:
             return entry
         try:
             return self.publish(channel).entry
-        except NotFound:
-            raise NotFound(
+        except errors.NotFound:
+            raise errors.NotFound(
                 f"{channel} has no manifest; promote a release first", channel=channel
             ) from None
-        except Conflict as error:
+        except errors.Conflict as error:
             entry = self._publisher.read(channel)
             if entry is None:
                 raise ManifestUnpublished(
@@ -210,14 +194,16 @@ class Manifests:
 
     def get(self, channel: str, if_none_match: str | None = None) -> ManifestResponse:
         """The published manifest. Raises: NotFound."""
-        entry: PublicationEntry | None = self._publisher.read(channel)
+        entry: entries.PublicationEntry | None = self._publisher.read(channel)
         if entry is None:
-            raise NotFound(f"{channel} has no manifest; promote a release first", channel=channel)
-        if is_not_modified(if_none_match, entry.pointer.etag):
+            raise errors.NotFound(
+                f"{channel} has no manifest; promote a release first", channel=channel
+            )
+        if rows.is_not_modified(if_none_match, entry.pointer.etag):
             return ManifestResponse(304, entry.pointer.etag)
         return ManifestResponse(200, entry.pointer.etag, entry.body)
 
-    def _read(self, channel: str) -> PublicationEntry | None:
+    def _read(self, channel: str) -> entries.PublicationEntry | None:
         """The last published manifest; None also if its body is lost: it can be rendered again."""
         try:
             return self._publisher.read(channel)
@@ -227,7 +213,7 @@ class Manifests:
 
     # ── rows ──
 
-    def _lease(self, channel: str) -> HeldLease | None:
+    def _lease(self, channel: str) -> leases.HeldLease | None:
         """The lease of the channel's publication; None: not within ``LEASE_WAIT_SECONDS``."""
         for _ in range(round(LEASE_WAIT_SECONDS / LEASE_POLL_SECONDS)):
             lease = self._publisher.try_acquire(channel, POLICY.lease_seconds)
@@ -236,12 +222,12 @@ class Manifests:
             self._sleep(LEASE_POLL_SECONDS)
         return None
 
-    def _is_due(self, channel: str, entry: PublicationEntry) -> bool:
+    def _is_due(self, channel: str, entry: entries.PublicationEntry) -> bool:
         """Whether the published manifest is wrong, of another key or epoch, or ends soon."""
         try:
             envelope = codec.decode(entry.body, SignedManifest)
             manifest = codec.decode(envelope.payload.encode(), ChannelManifest)
-        except TidegateError:
+        except errors.TidegateError:
             return True  # not a manifest of this version
         return (
             manifest.names != self._names(channel)
@@ -250,10 +236,10 @@ class Manifests:
             or envelope.key_id != self._key_id
         )
 
-    def _render(self, channel: str, lease: HeldLease, by: str) -> PublicationEntry:
-        meta = meta_key(pk_of(channel))
+    def _render(self, channel: str, lease: leases.HeldLease, by: str) -> entries.PublicationEntry:
+        meta = rows.meta_key(rows.pk_of(channel))
         (record,) = self._store.get(meta)
-        before = None if record is None else codec.decode(record.data, Pointer)
+        before = None if record is None else codec.decode(record.data, rows.Pointer)
         now = self._control.clock()  # before the rows are read: they may be as old as this
         if before is not None:
             now = max(now, before.generated_at + timedelta(microseconds=1))
@@ -276,7 +262,7 @@ class Manifests:
             sign_manifest(manifest, self._key),
             POLICY,
             generated_at=now,
-            guards=ALL_GUARDS,
+            guards=slices.ALL_GUARDS,
             expected_version=ABSENT if record is None else record.version,
             by=by,
         )
@@ -285,7 +271,7 @@ class Manifests:
         """Raises: NotFound: nothing is pinned."""
         actual = self._row(actual_key(channel), Actual)
         if actual is None:
-            raise NotFound(f"{channel} is not registered", channel=channel)
+            raise errors.NotFound(f"{channel} is not registered", channel=channel)
         found = self._row(channel_key(channel), Channel)
         active = None if found is None else found.active_rollout_id
         tally = None if active is None else self._row(tally_key(active), RolloutTally)

@@ -23,61 +23,15 @@ from datetime import datetime
 from typing import TypedDict
 from uuid import uuid4
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
-from tidegate.control.publication.entries import (
-    DEFAULT,
-    PublicationEntry,
-    PublicationPolicy,
-    RegenerationKey,
-    Render,
-    Served,
-    ServedState,
-)
+from tidegate import errors
+from tidegate.control.publication import entries
 from tidegate.control.publication.generations import execute, publish_and_confirm
 from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.control.storage.blobs import BlobMissing, Blobs, hex_of
-from tidegate.domain.publication.rows import (
-    GENERATIONS,
-    VER,
-    Generation,
-    Pointer,
-    PublicationRequest,
-    RequestStatus,
-    etag_of,
-    is_fresh,
-    lock_key,
-    meta_key,
-    pk_of,
-    request_key,
-)
-from tidegate.domain.publication.slices import (
-    ALL_GUARDS,
-    GUARDS,
-    FailRequest,
-    Invalidate,
-    PublishGeneration,
-    PublishGuard,
-    RollBackPublication,
-    StartRequest,
-    demand_same,
-    fail_request,
-    invalidate,
-    roll_back,
-    start_request,
-)
-from tidegate.errors import (
-    AttemptsExhausted,
-    LeaseHeld,
-    NotFound,
-    TidegateError,
-    Unavailable,
-)
-from tidegate.kernel import codec
-from tidegate.kernel.leases import HeldLease, Leases
-from tidegate.kernel.model import ABSENT, NO_META, Meta, Position, Record
-from tidegate.kernel.store import rows
+from tidegate.domain.publication import rows as publication_rows, slices
+from tidegate.kernel import codec, leases, model, store
 from tidegate.lru import LruCache
 
 
@@ -86,10 +40,10 @@ class _Errand:
     """What one reader came for, and what stood there when it came."""
 
     cache_key: str
-    render: Render
-    policy: PublicationPolicy
-    asked: RegenerationKey | None
-    before: PublicationEntry | None
+    render: entries.Render
+    policy: entries.PublicationPolicy
+    asked: entries.RegenerationKey | None
+    before: entries.PublicationEntry | None
 
 
 KNOWN_MAX = 128  # bodies that a process remembers
@@ -122,18 +76,18 @@ class Publisher:
         self._store = control.store
         self._clock = control.clock
         self._blobs = blobs
-        self._leases = Leases(control.store)
+        self._leases = leases.Leases(control.store)
         self._tokens = tokens
         self._sleep = sleep
         self._owner = owner
         # For the time in which the store does not answer. It is not asked while it does.
-        self._known: LruCache[str, PublicationEntry] = LruCache(
+        self._known: LruCache[str, entries.PublicationEntry] = LruCache(
             KNOWN_MAX, bytes_max=KNOWN_BYTES_MAX, size=lambda entry: len(entry.body)
         )
 
     # ── reading ──
 
-    def read(self, cache_key: str) -> PublicationEntry | None:
+    def read(self, cache_key: str) -> entries.PublicationEntry | None:
         """What is published, None where there is nothing, or no body any more.
 
         Raises:
@@ -141,49 +95,55 @@ class Publisher:
         """
         return self._entry(self._meta(cache_key))
 
-    def demand(self, cache_key: str) -> PublicationEntry:
+    def demand(self, cache_key: str) -> entries.PublicationEntry:
         """What is published. Raises: NotFound, BlobDamaged."""
         entry = self.read(cache_key)
         if entry is None:
-            raise NotFound("nothing is published under this key")
+            raise errors.NotFound("nothing is published under this key")
         return entry
 
-    def _meta(self, cache_key: str) -> Record | None:
-        (record,) = self._store.get(meta_key(pk_of(cache_key)))
+    def _meta(self, cache_key: str) -> model.Record | None:
+        (record,) = self._store.get(publication_rows.meta_key(publication_rows.pk_of(cache_key)))
         return record
 
-    def _entry(self, meta: Record | None) -> PublicationEntry | None:
+    def _entry(self, meta: model.Record | None) -> entries.PublicationEntry | None:
         if meta is None:
             return None
-        pointer = codec.decode(meta.data, Pointer)
+        pointer = codec.decode(meta.data, publication_rows.Pointer)
         try:
-            return PublicationEntry(pointer, meta.version, self._blobs.get(pointer.s3_key))
+            return entries.PublicationEntry(pointer, meta.version, self._blobs.get(pointer.s3_key))
         except BlobMissing:
             return None
 
-    def generations(self, cache_key: str) -> Iterator[tuple[str, Generation]]:
+    def generations(self, cache_key: str) -> Iterator[tuple[str, publication_rows.Generation]]:
         """The generations of a publication with their ids, in the order of the ids."""
-        prefix = f"{pk_of(cache_key)}/{VER}"
-        for record in rows(self._store, GENERATIONS.name, prefix=prefix):
-            yield record.key.id.removeprefix(prefix), codec.decode(record.data, Generation)
+        prefix = f"{publication_rows.pk_of(cache_key)}/{publication_rows.VER}"
+        for record in store.rows(self._store, publication_rows.GENERATIONS.name, prefix=prefix):
+            yield (
+                record.key.id.removeprefix(prefix),
+                codec.decode(record.data, publication_rows.Generation),
+            )
 
     def newest_generations(
         self, cache_key: str, *, after: str = "", limit: int
-    ) -> list[tuple[str, Generation]]:
+    ) -> list[tuple[str, publication_rows.Generation]]:
         """A page of generations with their ids, the greatest id first: ids begin with the time.
 
         ``after`` is the last id seen.
         """
-        prefix = f"{pk_of(cache_key)}/{VER}"
+        prefix = f"{publication_rows.pk_of(cache_key)}/{publication_rows.VER}"
         found = self._store.range(
-            GENERATIONS.name,
+            publication_rows.GENERATIONS.name,
             prefix=prefix,
             after=f"{prefix}{after}" if after else "",
             limit=limit,
             descending=True,
         )
         return [
-            (record.key.id.removeprefix(prefix), codec.decode(record.data, Generation))
+            (
+                record.key.id.removeprefix(prefix),
+                codec.decode(record.data, publication_rows.Generation),
+            )
             for record in found
         ]
 
@@ -192,10 +152,10 @@ class Publisher:
     def serve(
         self,
         cache_key: str,
-        render: Render,
-        policy: PublicationPolicy = DEFAULT,
-        asked: RegenerationKey | None = None,
-    ) -> Served:
+        render: entries.Render,
+        policy: entries.PublicationPolicy = entries.DEFAULT,
+        asked: entries.RegenerationKey | None = None,
+    ) -> entries.Served:
         """The body, rebuilt by this caller if it is stale and nobody else is at it.
 
         Raises:
@@ -206,68 +166,74 @@ class Publisher:
         """
         try:
             meta = self._meta(cache_key)
-        except Unavailable as failure:
+        except errors.Unavailable as failure:
             return self._remembered(cache_key, policy, failure)
         served = self._served(cache_key, self._entry(meta), render, policy, asked)
         self._known.keep(cache_key, served.entry)
         return served
 
     def _remembered(
-        self, cache_key: str, policy: PublicationPolicy, failure: Unavailable
-    ) -> Served:
+        self, cache_key: str, policy: entries.PublicationPolicy, failure: errors.Unavailable
+    ) -> entries.Served:
         """What was served last, while nobody can say what is published."""
         entry = self._known.find(cache_key) if policy.serves_stale else None
         if entry is None:
             raise failure
-        return Served(ServedState.STALE_METADATA_ERROR, entry, failure=failure)
+        return entries.Served(entries.ServedState.STALE_METADATA_ERROR, entry, failure=failure)
 
     def _served(
         self,
         cache_key: str,
-        before: PublicationEntry | None,
-        render: Render,
-        policy: PublicationPolicy,
-        asked: RegenerationKey | None,
-    ) -> Served:
-        if before is not None and is_fresh(before.pointer, self._clock()):
-            return Served(ServedState.HIT, before)
+        before: entries.PublicationEntry | None,
+        render: entries.Render,
+        policy: entries.PublicationPolicy,
+        asked: entries.RegenerationKey | None,
+    ) -> entries.Served:
+        if before is not None and publication_rows.is_fresh(before.pointer, self._clock()):
+            return entries.Served(entries.ServedState.HIT, before)
         if asked is not None and (answered := self._answered(cache_key, asked)) is not None:
             return answered
         errand = _Errand(cache_key, render, policy, asked, before)
         lease = self.try_acquire(cache_key, policy.lease_seconds)
         contended = lease is None
         if lease is None and policy.waits and (newer := self._wait(errand)) is not None:
-            return Served(ServedState.WAIT_HIT, newer, contended)
+            return entries.Served(entries.ServedState.WAIT_HIT, newer, contended)
         lease = lease or self.try_acquire(cache_key, policy.lease_seconds)
         if lease is not None:
             return self._regenerated(lease, errand, contended)
         if before is None or (policy.waits and not policy.serves_stale):
-            raise LeaseHeld(f"another process regenerates {cache_key}", cache_key=cache_key)
-        return Served(ServedState.STALE, before, contended)
+            raise errors.LeaseHeld(f"another process regenerates {cache_key}", cache_key=cache_key)
+        return entries.Served(entries.ServedState.STALE, before, contended)
 
-    def _regenerated(self, lease: HeldLease, errand: _Errand, contended: bool) -> Served:
+    def _regenerated(
+        self, lease: leases.HeldLease, errand: _Errand, contended: bool
+    ) -> entries.Served:
         try:
             # Whoever held it before us may just have done our work.
             if (newer := self._newer(errand)) is not None:
-                return Served(ServedState.WAIT_HIT, newer, contended)
-            return Served(ServedState.MISS, self._regenerate(lease, errand), contended)
+                return entries.Served(entries.ServedState.WAIT_HIT, newer, contended)
+            return entries.Served(
+                entries.ServedState.MISS, self._regenerate(lease, errand), contended
+            )
         except Exception as failure:
             if errand.before is None or not errand.policy.serves_stale:
                 raise
-            return Served(ServedState.STALE, self._last(errand, errand.before), contended, failure)
+            return entries.Served(
+                entries.ServedState.STALE, self._last(errand, errand.before), contended, failure
+            )
         finally:
             self._leases.release(lease.key.id, lease.token, now=self._clock())
 
-    def _regenerate(self, lease: HeldLease, errand: _Errand) -> PublicationEntry:
+    def _regenerate(self, lease: leases.HeldLease, errand: _Errand) -> entries.PublicationEntry:
         cache_key, asked = errand.cache_key, errand.asked
         generated_at = self._clock()  # before rendering: what it shows may be as old as this
         meta = self._meta(cache_key)
-        seen = ABSENT if meta is None else meta.version
+        seen = model.ABSENT if meta is None else meta.version
         if asked is not None:
-            started = StartRequest(
+            started = slices.StartRequest(
                 **_proof(cache_key, lease), request=asked.key, request_hash=asked.content_hash
             )
-            execute(self._control, start_request, started)
+            execute(self._control, slices.start_request, started)
         try:
             body = errand.render()
             return self.publish(
@@ -276,7 +242,7 @@ class Publisher:
                 body,
                 errand.policy,
                 generated_at=generated_at,
-                guards=ALL_GUARDS,
+                guards=slices.ALL_GUARDS,
                 expected_version=seen,
                 asked=asked,
             )
@@ -285,84 +251,92 @@ class Publisher:
                 self._note_failure(cache_key, lease, asked)
             raise
 
-    def _note_failure(self, cache_key: str, lease: HeldLease, asked: RegenerationKey) -> None:
-        failed = FailRequest(**_proof(cache_key, lease), request=asked.key)
+    def _note_failure(
+        self, cache_key: str, lease: leases.HeldLease, asked: entries.RegenerationKey
+    ) -> None:
+        failed = slices.FailRequest(**_proof(cache_key, lease), request=asked.key)
         try:
-            execute(self._control, fail_request, failed)
-        except TidegateError:
+            execute(self._control, slices.fail_request, failed)
+        except errors.TidegateError:
             return  # it stays STARTED, and belongs to the next holder of the lease
 
-    def _wait(self, errand: _Errand) -> PublicationEntry | None:
+    def _wait(self, errand: _Errand) -> entries.PublicationEntry | None:
         for _ in range(errand.policy.polls):
             self._sleep(errand.policy.poll_seconds)
             if (newer := self._newer(errand)) is not None:
                 return newer
         return None
 
-    def _newer(self, errand: _Errand) -> PublicationEntry | None:
+    def _newer(self, errand: _Errand) -> entries.PublicationEntry | None:
         """What is there now, if it is fresh or newer than what was seen before."""
         now, before = self.read(errand.cache_key), errand.before
         if now is None or (before is not None and now.version == before.version):
             return None
         newer = before is None or now.pointer.generated_at > before.pointer.generated_at
-        return now if newer or is_fresh(now.pointer, self._clock()) else None
+        return now if newer or publication_rows.is_fresh(now.pointer, self._clock()) else None
 
-    def _last(self, errand: _Errand, before: PublicationEntry) -> PublicationEntry:
+    def _last(self, errand: _Errand, before: entries.PublicationEntry) -> entries.PublicationEntry:
         """The last published body: while we failed another may have succeeded."""
         try:
             return self.read(errand.cache_key) or before
-        except TidegateError:
+        except errors.TidegateError:
             return before
 
-    def _answered(self, cache_key: str, asked: RegenerationKey) -> Served | None:
+    def _answered(self, cache_key: str, asked: entries.RegenerationKey) -> entries.Served | None:
         """The recorded result of a request that was completed before."""
-        (record,) = self._store.get(request_key(pk_of(cache_key), asked.key))
+        (record,) = self._store.get(
+            publication_rows.request_key(publication_rows.pk_of(cache_key), asked.key)
+        )
         if record is None:
             return None
-        request = codec.decode(record.data, PublicationRequest)
-        demand_same(request, asked.key, asked.content_hash)
+        request = codec.decode(record.data, publication_rows.PublicationRequest)
+        slices.demand_same(request, asked.key, asked.content_hash)
         entry = self.read(cache_key)
-        if request.status is not RequestStatus.COMPLETED or entry is None:
+        if request.status is not publication_rows.RequestStatus.COMPLETED or entry is None:
             return None
         if entry.pointer.s3_key != request.result_s3_key:
             body = self._blobs.get(request.result_s3_key)
-            pointer = replace(entry.pointer, s3_key=request.result_s3_key, etag=etag_of(body))
-            entry = PublicationEntry(pointer, entry.version, body)
-        return Served(ServedState.HIT, entry)
+            pointer = structs.replace(
+                entry.pointer, s3_key=request.result_s3_key, etag=publication_rows.etag_of(body)
+            )
+            entry = entries.PublicationEntry(pointer, entry.version, body)
+        return entries.Served(entries.ServedState.HIT, entry)
 
     # ── writing ──
 
-    def try_acquire(self, cache_key: str, seconds: float, owner: str = "") -> HeldLease | None:
+    def try_acquire(
+        self, cache_key: str, seconds: float, owner: str = ""
+    ) -> leases.HeldLease | None:
         """The lease, or None while another holds it."""
         try:
             return self._leases.acquire(
-                lock_key(pk_of(cache_key)).id,
+                publication_rows.lock_key(publication_rows.pk_of(cache_key)).id,
                 self._tokens(),
                 now=self._clock(),
                 seconds=seconds,
                 owner=owner or self._owner,
             )
-        except (LeaseHeld, AttemptsExhausted):
+        except (errors.LeaseHeld, errors.AttemptsExhausted):
             return None
 
-    def release(self, lease: HeldLease) -> None:
+    def release(self, lease: leases.HeldLease) -> None:
         """Give the lease back; nothing happens if it was spent or lost."""
         self._leases.release(lease.key.id, lease.token, now=self._clock())
 
     def publish(
         self,
         cache_key: str,
-        lease: HeldLease,
+        lease: leases.HeldLease,
         body: bytes,
-        policy: PublicationPolicy = DEFAULT,
+        policy: entries.PublicationPolicy = entries.DEFAULT,
         *,
         generated_at: datetime,
         version_id: str = "",
-        guards: frozenset[PublishGuard] = GUARDS,
-        expected_version: Position | None = None,
-        asked: RegenerationKey | None = None,
+        guards: frozenset[slices.PublishGuard] = slices.GUARDS,
+        expected_version: model.Position | None = None,
+        asked: entries.RegenerationKey | None = None,
         by: str = "",
-    ) -> PublicationEntry:
+    ) -> entries.PublicationEntry:
         """Write the body, then swap the pointer and spend the lease in one commit.
 
         Raises:
@@ -372,7 +346,7 @@ class Publisher:
         digest = self._blobs.put(body)
         if policy.versioned and not version_id:
             version_id = f"{codec.time_text(generated_at)}-{hex_of(digest)[:12]}"
-        command = PublishGeneration(
+        command = slices.PublishGeneration(
             cache_key=cache_key,
             lease_token=lease.token,
             lease_number=lease.number,
@@ -380,7 +354,7 @@ class Publisher:
             s3_key=digest,
             generated_at=generated_at,
             revalidate_seconds=policy.revalidate_seconds,
-            etag=etag_of(body),
+            etag=publication_rows.etag_of(body),
             ttl=None if policy.retention is None else generated_at + policy.retention,
             version_id=version_id,
             guards=guards,
@@ -388,16 +362,16 @@ class Publisher:
             request="" if asked is None else asked.key,
         )
         pointer, version = publish_and_confirm(self._control, command)
-        return PublicationEntry(pointer, version, body)
+        return entries.PublicationEntry(pointer, version, body)
 
     def roll_back(
         self,
         cache_key: str,
         version_id: str,
-        policy: PublicationPolicy = DEFAULT,
+        policy: entries.PublicationPolicy = entries.DEFAULT,
         *,
         by: str = "",
-        meta: Meta = NO_META,
+        meta: model.Meta = model.NO_META,
         key: str | None = None,
     ) -> CommandOutcome:
         """Set the pointer back to a generation. With a ``key``, a repeat changes nothing.
@@ -406,30 +380,38 @@ class Publisher:
             LeaseHeld, LeaseLost, NotFound, IdempotencyMismatch.
         """
         asked = RollBackAsked(cache_key, version_id)
-        earlier = self._control.earlier(roll_back, asked, meta=meta, key=key)
+        earlier = self._control.earlier(slices.roll_back, asked, meta=meta, key=key)
         if earlier is not None:
             return earlier
         with self._leased(cache_key, policy) as lease:
-            command = RollBackPublication(
+            command = slices.RollBackPublication(
                 **_proof(cache_key, lease),
                 by=by,
                 version_id=version_id,
                 revalidate_seconds=policy.revalidate_seconds,
             )
-            return execute(self._control, roll_back, command, meta=meta, key=key, asked=asked)
+            return execute(
+                self._control, slices.roll_back, command, meta=meta, key=key, asked=asked
+            )
 
     def invalidate(
-        self, cache_key: str, policy: PublicationPolicy = DEFAULT, *, by: str = ""
+        self, cache_key: str, policy: entries.PublicationPolicy = entries.DEFAULT, *, by: str = ""
     ) -> None:
         """Call what is published stale. Raises: LeaseHeld, LeaseLost, NotFound."""
         with self._leased(cache_key, policy) as lease:
-            execute(self._control, invalidate, Invalidate(**_proof(cache_key, lease), by=by))
+            execute(
+                self._control,
+                slices.invalidate,
+                slices.Invalidate(**_proof(cache_key, lease), by=by),
+            )
 
     @contextmanager
-    def _leased(self, cache_key: str, policy: PublicationPolicy) -> Iterator[HeldLease]:
+    def _leased(
+        self, cache_key: str, policy: entries.PublicationPolicy
+    ) -> Iterator[leases.HeldLease]:
         lease = self.try_acquire(cache_key, policy.lease_seconds)
         if lease is None:
-            raise LeaseHeld(f"another process changes {cache_key}", cache_key=cache_key)
+            raise errors.LeaseHeld(f"another process changes {cache_key}", cache_key=cache_key)
         try:
             yield lease
         finally:
@@ -441,8 +423,8 @@ class Proof(TypedDict):
 
     cache_key: str
     lease_token: str
-    lease_number: Position
+    lease_number: model.Position
 
 
-def _proof(cache_key: str, lease: HeldLease) -> Proof:
+def _proof(cache_key: str, lease: leases.HeldLease) -> Proof:
     return Proof(cache_key=cache_key, lease_token=lease.token, lease_number=lease.number)

@@ -8,9 +8,7 @@ from typing import Any
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.runtime import CommandOutcome
 from tidegate.errors import TooLarge
-from tidegate.kernel import codec
-from tidegate.kernel.folds import Fold, Folds
-from tidegate.kernel.model import Event, Key, Position, Query
+from tidegate.kernel import codec, folds as kernel_folds, model
 from tidegate.kernel.replay import Replay
 from tidegate.kernel.store import Store
 
@@ -30,12 +28,14 @@ class HistoryTooLong(TooLarge):
 class RowHistory:
     """Rows of the past, by replay of the facts that made them."""
 
-    def __init__(self, store: Store, folds: Folds) -> None:
+    def __init__(self, store: Store, folds: kernel_folds.Folds) -> None:
         self._store = store
         self._folds = folds
         self._reads = Reads(store)
 
-    def row_at(self, fold: Fold, id: str, query: Query, position: Position) -> Found[Any] | None:
+    def row_at(
+        self, fold: kernel_folds.Fold, id: str, query: model.Query, position: model.Position
+    ) -> Found[Any] | None:
         """The row as its own facts had left it at a position; None: there was none.
 
         Raises:
@@ -46,20 +46,20 @@ class RowHistory:
             if count == AS_OF_EVENTS_MAX:
                 raise HistoryTooLong
             replay.step(event)
-        key = Key(fold.collection.name, id)
+        key = model.Key(fold.collection.name, id)
         if key not in replay.rows:
             return None
         record = replay.record(key)
         return Found(codec.decode(record.data, fold.collection.model), record.version, id)
 
     def row_after(
-        self, outcome: CommandOutcome, fold: Fold, id: str, query: Query
+        self, outcome: CommandOutcome, fold: kernel_folds.Fold, id: str, query: model.Query
     ) -> Found[Any] | None:
         """The row as this outcome left it: a repeat of a command, too, gets the first answer.
 
         ``query`` finds the row's own facts. Raises: HistoryTooLong.
         """
-        found = self._reads.find(Key(fold.collection.name, id), fold.collection.model)
+        found = self._reads.find(model.Key(fold.collection.name, id), fold.collection.model)
         receipt = outcome.receipt
         if receipt is None or (
             found is not None and receipt.first <= found.version <= receipt.last
@@ -67,7 +67,7 @@ class RowHistory:
             return found
         return self.row_at(fold, id, query, receipt.last)
 
-    def _events_up_to(self, query: Query, position: Position) -> Iterator[Event]:
+    def _events_up_to(self, query: model.Query, position: model.Position) -> Iterator[model.Event]:
         after = 0
         while page := self._store.read(query, after=after, limit=PAGE).events:
             for event in page:

@@ -6,24 +6,20 @@ from datetime import datetime
 
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.queries.reads import Found
-from tidegate.domain.channels.facts import (
-    ChannelEdge,
-    EdgeRequires,
-)
-from tidegate.domain.channels.rows import Channel
+from tidegate.domain.channels import facts, rows
 from tidegate.domain.gates.edges import EdgeVerdict, WaitingRelease, judge_edge
 from tidegate.domain.releases.rows import Actual
 
 
 def edge_of(
     fleet_reader: FleetReader,
-    row: Channel,
+    row: rows.Channel,
     pin: Found[Actual] | None,
-    edge: ChannelEdge,
+    edge: facts.ChannelEdge,
     now: datetime,
 ) -> EdgeVerdict:
     """What an edge says of the release that is pinned on the channel."""
-    if pin is None and edge.require is EdgeRequires.SUCCEEDED:
+    if pin is None and edge.require is facts.EdgeRequires.SUCCEEDED:
         return EdgeVerdict(True, f"no release is pinned on {row.channel} yet")
     release, digest = ("", "") if pin is None else (pin.row.pinned_release_id, pin.row.digest)
     seen = fleet_reader.preceding(edge, release, digest)

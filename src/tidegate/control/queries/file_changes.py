@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from tidegate.control.storage import content_store
 from tidegate.control.storage.blobs import Blobs
-from tidegate.control.storage.content_store import (
-    read_content,
-)
-from tidegate.domain.content.differences import (
-    ComparisonBudget,
-    FileChangeKind,
-    FileDifference,
-    diff,
-    diff_lines,
-)
-from tidegate.domain.content.entries import File
-from tidegate.domain.content.manifests import FileManifest
+from tidegate.domain.content import differences, entries, manifests
 
 PATCH_BYTES_MAX = 64 * 1024  # of each side of a file that is shown line by line
 
@@ -31,20 +21,22 @@ class FileChanged(Struct, frozen=True):
     """
 
     path: str
-    what: FileChangeKind
-    before: File | None
-    after: File | None
+    what: differences.FileChangeKind
+    before: entries.File | None
+    after: entries.File | None
     patch: str | None
     too_different: bool = False
 
 
-def diff_files(blobs: Blobs, old: FileManifest, new: FileManifest) -> tuple[FileChanged, ...]:
+def diff_files(
+    blobs: Blobs, old: manifests.FileManifest, new: manifests.FileManifest
+) -> tuple[FileChanged, ...]:
     """What differs, with the lines of the first so many text files."""
-    budget = ComparisonBudget()
+    budget = differences.ComparisonBudget()
     changes = []
-    for number, item in enumerate(diff(old, new)):
+    for number, item in enumerate(differences.diff(old, new)):
         texts = _texts(blobs, item) if number < PATCHES_MAX else None
-        patch = None if texts is None else diff_lines(*texts, item.path, budget)
+        patch = None if texts is None else differences.diff_lines(*texts, item.path, budget)
         is_too_different = texts is not None and patch is None
         changes.append(
             FileChanged(item.path, item.what, item.before, item.after, patch, is_too_different)
@@ -52,7 +44,7 @@ def diff_files(blobs: Blobs, old: FileManifest, new: FileManifest) -> tuple[File
     return tuple(changes)
 
 
-def _texts(blobs: Blobs, item: FileDifference) -> tuple[list[str], list[str]] | None:
+def _texts(blobs: Blobs, item: differences.FileDifference) -> tuple[list[str], list[str]] | None:
     """The lines of both sides; None: one of them is long, no text, or not kept here."""
     sides: list[list[str]] = []
     for file in (item.before, item.after):
@@ -62,7 +54,7 @@ def _texts(blobs: Blobs, item: FileDifference) -> tuple[list[str], list[str]] | 
         if file.bytes > PATCH_BYTES_MAX or not file.is_kept:
             return None
         try:
-            text = read_content(blobs, file).decode()
+            text = content_store.read_content(blobs, file).decode()
         except UnicodeDecodeError:
             return None
         if "\0" in text:

@@ -11,8 +11,7 @@ from tidegate.domain.access.rows import USERS
 from tidegate.domain.channels.rows import CHANNELS
 from tidegate.domain.fleet.rows import HOSTS
 from tidegate.domain.notifications.rows import SUBSCRIPTIONS
-from tidegate.domain.packages.rows import REPOSITORIES, REVISIONS
-from tidegate.domain.packages.states import PUBLISHED_STATES
+from tidegate.domain.packages import rows, states
 from tidegate.domain.rollouts.rows import ROLLOUTS
 
 PEOPLE: Final = 2  # one proposes, another approves
@@ -37,12 +36,14 @@ class FirstSteps(Struct, frozen=True, kw_only=True):
 def read_first_steps(reads: Reads) -> FirstSteps:
     """A few rows tell: this is asked for with every overview."""
     published = any(
-        reads.range(REVISIONS, index="by_lifecycle", of=(str(state),), limit=1)
-        for state in PUBLISHED_STATES
+        reads.range(rows.REVISIONS, index="by_lifecycle", of=(str(state),), limit=1)
+        for state in states.PUBLISHED_STATES
     )
     return FirstSteps(
         # The default repository need not be created: who has a revision has a repository.
-        repository=bool(reads.range(REPOSITORIES, limit=1) or reads.range(REVISIONS, limit=1)),
+        repository=bool(
+            reads.range(rows.REPOSITORIES, limit=1) or reads.range(rows.REVISIONS, limit=1)
+        ),
         revision=published,
         channel=bool(reads.range(CHANNELS, limit=1)),
         host=bool(reads.range(HOSTS, limit=1)),

@@ -16,9 +16,7 @@ from msgspec import Struct
 from tidegate.clock import Clock
 from tidegate.control.queries.reads import Reads
 from tidegate.domain.channels.rows import CHANNELS, Channel
-from tidegate.domain.fleet import selectors
-from tidegate.domain.fleet.agent_versions import is_too_old
-from tidegate.domain.fleet.rows import HOSTS, LIVENESS, RETIRED, REVOKED
+from tidegate.domain.fleet import agent_versions, rows, selectors
 from tidegate.domain.releases.rows import ACTUAL, Actual
 from tidegate.kernel import codec
 
@@ -113,20 +111,20 @@ class FleetPictures:
             )
         said = {
             live.host_id: live
-            for page in self._reads.views(LIVENESS, LivenessView, page_rows=PAGE_ROWS)
+            for page in self._reads.views(rows.LIVENESS, LivenessView, page_rows=PAGE_ROWS)
             for live in page
         }
         chosen = ChannelsOfHosts(channels)
         counted: Counter[str] = Counter()
         old_agents: list[str] = []
-        for page in self._reads.views(HOSTS, HostView, page_rows=PAGE_ROWS):
+        for page in self._reads.views(rows.HOSTS, HostView, page_rows=PAGE_ROWS):
             for host in page:
-                if host.status == RETIRED:
+                if host.status == rows.RETIRED:
                     continue
                 standing = _standing(host)
                 counted[standing] += 1
                 live = said.get(host.host_id)
-                if live is not None and is_too_old(live.agent_version):
+                if live is not None and agent_versions.is_too_old(live.agent_version):
                     old_agents.append(host.host_id)
                 closures = {} if live is None else live.current_closures
                 for name in chosen.of(host):
@@ -175,7 +173,7 @@ class ChannelsOfHosts:
 
 
 def _standing(host: HostView) -> str:
-    if host.status == REVOKED:
+    if host.status == rows.REVOKED:
         return "revoked"
     return "enrolled" if host.silent_since is None else "silent"
 

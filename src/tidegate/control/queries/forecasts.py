@@ -11,8 +11,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.queries.reads import Reads
@@ -20,8 +19,7 @@ from tidegate.domain.channels.rows import FREEZES, Channel, Freeze
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord, record_id
 from tidegate.domain.planner import Plan
 from tidegate.domain.rollouts.rows import ROLLOUTS
-from tidegate.domain.windows.evaluation import HostWindow, covers_channel, judge, list_windows
-from tidegate.domain.windows.rows import WINDOWS, Window
+from tidegate.domain.windows import evaluation, rows as window_rows
 from tidegate.errors import Unavailable
 
 RUNS_MAX = 50  # seeds of one forecast
@@ -49,7 +47,7 @@ class ForecastConditions(Struct, frozen=True, kw_only=True):
     """
 
     at: datetime = datetime(2026, 1, 1, tzinfo=UTC)
-    windows: tuple[Window, ...] = ()  # that cover the channel, each with its hosts
+    windows: tuple[window_rows.Window, ...] = ()  # that cover the channel, each with its hosts
     labels: dict[str, dict[str, str]] = {}  # of hosts, as far as windows ask for them
     frozen_until: datetime | None = None
     start_at: datetime | None = None  # no order before; None: at once
@@ -145,9 +143,9 @@ def read_conditions(reader: FleetReader, channel: Channel, now: datetime) -> For
     """Windows and freezes with an end that cover the channel now."""
     name = channel.channel
     windows = tuple(
-        replace(seen.row, channels=(), repositories=())
-        for seen in reader.rows(WINDOWS, Window)
-        if covers_channel(seen.row, name, channel.package)
+        structs.replace(seen.row, channels=(), repositories=())
+        for seen in reader.rows(window_rows.WINDOWS, window_rows.Window)
+        if evaluation.covers_channel(seen.row, name, channel.package)
     )
     ends = [
         seen.row.until
@@ -174,7 +172,7 @@ def list_held(plan: Plan, conditions: ForecastConditions, seconds: int) -> tuple
         if until is not None and until > opened:
             found[by, "", opened, until] = plan.hosts
     alike = Counter(  # hosts that the same windows cover, in the same zones
-        list_windows(conditions.windows, conditions.labels.get(host, {}), host)
+        evaluation.list_windows(conditions.windows, conditions.labels.get(host, {}), host)
         for wave in plan.waves
         for host in wave.hosts
     )
@@ -197,13 +195,13 @@ def list_held(plan: Plan, conditions: ForecastConditions, seconds: int) -> tuple
 
 
 def _list_shut(
-    windows: Sequence[HostWindow], at: datetime, end: datetime
+    windows: Sequence[evaluation.HostWindow], at: datetime, end: datetime
 ) -> Iterator[tuple[str, datetime, datetime]]:
     """When the windows of a host are shut, each time with the window that keeps them so."""
     for _ in range(STRETCHES_MAX):
         if not windows or at >= end:
             return
-        verdict = judge(windows, at)
+        verdict = evaluation.judge(windows, at)
         until = verdict.until or end
         if verdict.by is not None:
             yield verdict.by.window.window_id, at, until

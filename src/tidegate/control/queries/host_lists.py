@@ -8,11 +8,9 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.domain.fleet.agent_versions import is_too_old
-from tidegate.domain.fleet.rows import ENROLLED, Fleet, Host, Liveness, fleet_key, liveness_key
+from tidegate.domain.fleet import agent_versions, rows as fleet_rows
 from tidegate.domain.fleet.selectors import Selector
-from tidegate.domain.releases.from_packages import release_id_of
-from tidegate.domain.releases.rows import KnownRelease, known_key
+from tidegate.domain.releases import from_packages, rows as release_rows
 from tidegate.errors import NotFound
 
 
@@ -27,24 +25,30 @@ class HostCriteria(Struct, frozen=True, kw_only=True):
     is_silent: bool = False  # as the server counts it
     has_old_agent: bool = False
 
-    def matches(self, host: Host, live: Liveness | None) -> bool:
+    def matches(self, host: fleet_rows.Host, live: fleet_rows.Liveness | None) -> bool:
         return (
             self.status in (None, host.status)
             and all(selector.matches(host.labels, host.host_id) for selector in self.selectors)
             and (self.digest is None or self._runs(live))
-            and (not self.is_silent or (host.status == ENROLLED and host.silent_since is not None))
+            and (
+                not self.is_silent
+                or (host.status == fleet_rows.ENROLLED and host.silent_since is not None)
+            )
             and (self.silent_before is None or self._is_quiet(host, live))
-            and (not self.has_old_agent or (live is not None and is_too_old(live.agent_version)))
+            and (
+                not self.has_old_agent
+                or (live is not None and agent_versions.is_too_old(live.agent_version))
+            )
         )
 
-    def _runs(self, live: Liveness | None) -> bool:
+    def _runs(self, live: fleet_rows.Liveness | None) -> bool:
         closures = {} if live is None else live.current_closures
         return any(closures.get(channel) == self.digest for channel in self.channels)
 
-    def _is_quiet(self, host: Host, live: Liveness | None) -> bool:
+    def _is_quiet(self, host: fleet_rows.Host, live: fleet_rows.Liveness | None) -> bool:
         heard_at = host.enrolled_at if live is None else live.last_seen_at
         assert self.silent_before is not None
-        return host.status == ENROLLED and heard_at <= self.silent_before
+        return host.status == fleet_rows.ENROLLED and heard_at <= self.silent_before
 
 
 class HostLists:
@@ -56,7 +60,8 @@ class HostLists:
     def running(self, release_id: str) -> tuple[str, frozenset[str]]:
         """The digest of a release, and the channels of its package. Raises: NotFound."""
         known, fleet = self._reads.find_all(
-            (known_key(release_id), KnownRelease), (fleet_key(), Fleet)
+            (release_rows.known_key(release_id), release_rows.KnownRelease),
+            (fleet_rows.fleet_key(), fleet_rows.Fleet),
         )
         if known is None:
             raise NotFound(
@@ -68,14 +73,17 @@ class HostLists:
         return known.row.digest, frozenset(
             scope.channel
             for scope in scopes
-            if number.isdigit() and release_id_of(scope.package, int(number)) == release_id
+            if number.isdigit()
+            and from_packages.release_id_of(scope.package, int(number)) == release_id
         )
 
     def matching(
-        self, page: Sequence[Found[Host]], criteria: HostCriteria
-    ) -> list[tuple[Found[Host], Liveness | None]]:
+        self, page: Sequence[Found[fleet_rows.Host]], criteria: HostCriteria
+    ) -> list[tuple[Found[fleet_rows.Host], fleet_rows.Liveness | None]]:
         """Of these hosts those that match, each with what it said last."""
-        found = self._reads.find_all(*((liveness_key(item.id), Liveness) for item in page))
+        found = self._reads.find_all(
+            *((fleet_rows.liveness_key(item.id), fleet_rows.Liveness) for item in page)
+        )
         heard = [None if live is None else live.row for live in found]
         return [
             (item, live)

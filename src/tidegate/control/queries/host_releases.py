@@ -11,8 +11,7 @@ from tidegate.control.queries.reads import Reads
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.fleet.claims import claims
 from tidegate.domain.fleet.rows import RETIRED, ChannelScope, Fleet, Host, Liveness, fleet_key
-from tidegate.domain.releases.from_packages import release_id_of
-from tidegate.domain.releases.rows import Actual, DigestMatches, actual_key, matches_key
+from tidegate.domain.releases import from_packages, rows as release_rows
 from tidegate.kernel.model import Key
 
 ROWS_MAX: Final = 50  # read at once
@@ -63,10 +62,12 @@ def _claiming(scopes: Iterable[ChannelScope], host: Host) -> list[str]:
     return [] if host.status == RETIRED else claims(scopes, host.host_id, host.labels)
 
 
-def _wanted(reads: Reads, channels: Iterable[str]) -> dict[str, Actual]:
+def _wanted(reads: Reads, channels: Iterable[str]) -> dict[str, release_rows.Actual]:
     """What each channel wants now."""
     ordered = sorted(channels)
-    found = _find_all(reads, [(actual_key(name), Actual) for name in ordered])
+    found = _find_all(
+        reads, [(release_rows.actual_key(name), release_rows.Actual) for name in ordered]
+    )
     return {name: row for name, row in zip(ordered, found, strict=True) if row is not None}
 
 
@@ -81,7 +82,10 @@ def release_names(reads: Reads, places: Iterable[Place]) -> dict[Place, str]:
     known: dict[str, Channel] = {
         name: row for name, row in zip(channels, rows, strict=True) if row is not None
     }
-    matches = _find_all(reads, [(matches_key(digest), DigestMatches) for _, digest in ordered])
+    matches = _find_all(
+        reads,
+        [(release_rows.matches_key(digest), release_rows.DigestMatches) for _, digest in ordered],
+    )
     names: dict[Place, str] = {}
     for (channel, digest), found in zip(ordered, matches, strict=True):
         pin = wanted.get(channel)
@@ -105,7 +109,7 @@ def _name_on(channel: Channel, digest: str, releases: Sequence[str]) -> str | No
 
 def _is_of(package: str, release_id: str) -> bool:
     number = release_id.rpartition(".")[2]
-    return number.isdigit() and release_id_of(package, int(number)) == release_id
+    return number.isdigit() and from_packages.release_id_of(package, int(number)) == release_id
 
 
 def _find_all(reads: Reads, wanted: Sequence[tuple[Key, type[Any]]]) -> list[Any | None]:

@@ -6,23 +6,8 @@ from msgspec import Struct
 
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.queries.people import NameOf
-from tidegate.domain.channels.ladder import (
-    JudgedRung,
-    choose_rung,
-    demand_rung,
-    judge_ladder,
-    rung_of,
-)
-from tidegate.domain.channels.refusals import ChannelNotFound, NothingToGoBackTo
-from tidegate.domain.channels.rows import (
-    Channel,
-    Quarantined,
-    Rung,
-    channel_key,
-    quarantine_key,
-)
-from tidegate.domain.releases.catalog import PINNABLE
-from tidegate.domain.releases.rows import Actual, KnownRelease, actual_key, known_key
+from tidegate.domain.channels import ladder as channel_ladder, refusals, rows as channel_rows
+from tidegate.domain.releases import catalog, rows as release_rows
 from tidegate.domain.rollouts.tallies import may_hasten
 from tidegate.kernel.model import Position
 
@@ -34,12 +19,12 @@ class Ladder(Struct, frozen=True, kw_only=True):
     version: Position  # of the channel's row
     wanted: str | None  # what the channel is pinned to
     pin_version: int | None  # the registry's own counter
-    rungs: tuple[JudgedRung, ...]
-    row: Channel
+    rungs: tuple[channel_ladder.JudgedRung, ...]
+    row: channel_rows.Channel
     quarantined: tuple[str, ...] = ()  # releases of the ladder that are quarantined here
     returning: str | None = None  # where an open rollback goes, which a rollback now would hasten
 
-    def choose(self, to: str | None = None, *, now: bool = False) -> Rung:
+    def choose(self, to: str | None = None, *, now: bool = False) -> channel_rows.Rung:
         """What a rollback takes: the release that is named, or the first rung that is allowed.
         ``now``: if a rollback is under way, the release to which it goes.
 
@@ -47,16 +32,16 @@ class Ladder(Struct, frozen=True, kw_only=True):
             NotOnLadder, NothingToGoBackTo.
         """
         if now and self.returning is not None and to in (None, self.returning):
-            hastened = rung_of(self.row, self.returning)
+            hastened = channel_ladder.rung_of(self.row, self.returning)
             if hastened is not None:
                 return hastened
         if to is not None:
-            return demand_rung(self.row, self.wanted, to)
-        rung = choose_rung(self.rungs)
+            return channel_ladder.demand_rung(self.row, self.wanted, to)
+        rung = channel_ladder.choose_rung(self.rungs)
         if rung is None:
             skipped = tuple(item.skipped for item in self.rungs)
             shut = [id for id in self.quarantined if id != self.wanted]
-            raise NothingToGoBackTo(self.channel, skipped, shut[0] if shut else None)
+            raise refusals.NothingToGoBackTo(self.channel, skipped, shut[0] if shut else None)
         return rung
 
 
@@ -64,20 +49,27 @@ def read_ladder(
     reader: FleetReader, channel: str, name_of: NameOf = lambda user_id: user_id
 ) -> Ladder:
     """``name_of`` is how a user is called. Raises: ChannelNotFound."""
-    found = reader.row(channel_key(channel), Channel)
+    found = reader.row(channel_rows.channel_key(channel), channel_rows.Channel)
     if found is None:
-        raise ChannelNotFound(channel)
+        raise refusals.ChannelNotFound(channel)
     row = found.row
-    pin = reader.row(actual_key(channel), Actual)
-    quarantined: dict[str, Quarantined] = {}
+    pin = reader.row(release_rows.actual_key(channel), release_rows.Actual)
+    quarantined: dict[str, channel_rows.Quarantined] = {}
     pinnable: set[str] = set()
     ladder = row.ladder
-    shut = reader.many(*((quarantine_key(channel, rung.digest), Quarantined) for rung in ladder))
-    known = reader.many(*((known_key(rung.release_id), KnownRelease) for rung in ladder))
+    shut = reader.many(
+        *(
+            (channel_rows.quarantine_key(channel, rung.digest), channel_rows.Quarantined)
+            for rung in ladder
+        )
+    )
+    known = reader.many(
+        *((release_rows.known_key(rung.release_id), release_rows.KnownRelease) for rung in ladder)
+    )
     for rung, stop, release in zip(ladder, shut, known, strict=True):
         if stop is not None:
             quarantined[rung.digest] = stop.row
-        if release is not None and release.row.lifecycle in PINNABLE:
+        if release is not None and release.row.lifecycle in catalog.PINNABLE:
             pinnable.add(rung.release_id)
     wanted = None if pin is None else pin.row.pinned_release_id
     active = row.active_rollout_id
@@ -87,7 +79,7 @@ def read_ladder(
         version=found.version,
         wanted=wanted,
         pin_version=None if pin is None else pin.row.version,
-        rungs=judge_ladder(row, wanted, quarantined, pinnable, name_of),
+        rungs=channel_ladder.judge_ladder(row, wanted, quarantined, pinnable, name_of),
         row=row,
         quarantined=tuple(rung.release_id for rung in row.ladder if rung.digest in quarantined),
         returning=tally.target_ref if tally is not None and may_hasten(tally) else None,

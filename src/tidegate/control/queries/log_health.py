@@ -6,17 +6,14 @@ from tidegate.clock import Clock
 from tidegate.domain.epochs import LOG_IDS
 from tidegate.domain.outbox.rows import QUEUES, Queue
 from tidegate.errors import TidegateError
-from tidegate.kernel import codec
-from tidegate.kernel.folds import Folds
-from tidegate.kernel.model import Check, Commit, Key
-from tidegate.kernel.replay import Difference, differences
+from tidegate.kernel import codec, folds as kernel_folds, model, replay
 from tidegate.kernel.store import Store
 
 
 class LogHealth:
     """Asks one log how it is."""
 
-    def __init__(self, store: Store, folds: Folds, clock: Clock) -> None:
+    def __init__(self, store: Store, folds: kernel_folds.Folds, clock: Clock) -> None:
         self._store = store
         self._folds = folds
         self._clock = clock
@@ -26,11 +23,11 @@ class LogHealth:
 
         A commit that only checks a version takes the same path as a write and changes nothing.
         """
-        key = Key(LOG_IDS.name, "log")
+        key = model.Key(LOG_IDS.name, "log")
         try:
             (record,) = self._store.get(key)
             version = 0 if record is None else record.version
-            commit = Commit(self._clock(), writes=(Check(key, version),))
+            commit = model.Commit(self._clock(), writes=(model.Check(key, version),))
             (outcome,) = self._store.commit(commit)
         except TidegateError as error:
             return error.detail
@@ -44,6 +41,6 @@ class LogHealth:
             return max(0, int((self._clock() - due).total_seconds()))
         return 0
 
-    def differences(self) -> list[Difference]:
+    def differences(self) -> list[replay.Difference]:
         """Every folded row that differs from what the log says."""
-        return differences(self._store, self._folds)
+        return replay.differences(self._store, self._folds)

@@ -9,11 +9,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from tidegate.control.queries.reads import Reads
-from tidegate.domain.access.principals import Principal
-from tidegate.domain.access.rows import User, user_key
+from tidegate.domain.access import principals, rows
 from tidegate.domain.gates.inputs import Explanation
 
-Principals = Callable[[str], Principal]
+Principals = Callable[[str], principals.Principal]
 NameOf = Callable[[str], str | None]  # how a user is called now; None: erased, or no user
 
 _USER_ID: Final = re.compile(r"\buser_[0-9a-f]{20}\b")
@@ -22,10 +21,10 @@ _USER_ID: Final = re.compile(r"\buser_[0-9a-f]{20}\b")
 def principal_of(reads: Reads) -> Principals:
     """Find a person by id, with the permissions of this moment; a disabled one has none."""
 
-    def find(user_id: str) -> Principal:
-        user = reads.find(user_key(user_id), User)
+    def find(user_id: str) -> principals.Principal:
+        user = reads.find(rows.user_key(user_id), rows.User)
         grants = () if user is None or not user.row.enabled else user.row.grants
-        return Principal(user_id, "request", grants)
+        return principals.Principal(user_id, "request", grants)
 
     return find
 

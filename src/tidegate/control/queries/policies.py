@@ -7,10 +7,7 @@ from typing import Any
 
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.queries.reads import Reads
-from tidegate.domain.channels.facts import ChannelPolicy
-from tidegate.domain.channels.policy_document import PolicyRead, read_policy
-from tidegate.domain.channels.refusals import ChannelNotFound
-from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.channels import facts, policy_document, refusals, rows
 from tidegate.domain.fleet.rows import ChannelScope, Fleet, fleet_key
 from tidegate.domain.policy_check import PolicyCheck, PolicySite, check
 
@@ -21,7 +18,7 @@ def check_document(
     document: Any,
     channel: str | None,
     planned: ChannelScope | None = None,
-) -> tuple[PolicyRead, PolicyCheck, Channel | None]:
+) -> tuple[policy_document.PolicyRead, PolicyCheck, rows.Channel | None]:
     """A policy as it would be stored, what there is to say about it, and the channel as it is.
 
     ``planned`` is a channel that may not exist yet: then the policy is checked on its hosts.
@@ -30,13 +27,13 @@ def check_document(
         ChannelNotFound: the channel does not exist, and ``planned`` does not describe it.
         InvalidSelector.
     """
-    read = read_policy(document)
+    read = policy_document.read_policy(document)
     if channel is None:
         return read, check(read, None), None
-    row = reads.find(channel_key(channel), Channel)
+    row = reads.find(rows.channel_key(channel), rows.Channel)
     found = None if row is None else row.row
     if found is None and planned is None:
-        raise ChannelNotFound(channel)
+        raise refusals.ChannelNotFound(channel)
     around = reads.find(fleet_key(), Fleet)
     site = PolicySite(
         channel=found or _planned_row(planned),
@@ -47,13 +44,13 @@ def check_document(
     return read, check(read, site), found
 
 
-def _planned_row(planned: ChannelScope | None) -> Channel:
+def _planned_row(planned: ChannelScope | None) -> rows.Channel:
     """The row that a channel would have. Nothing of a policy depends on when it is created."""
     assert planned is not None
-    return Channel(
+    return rows.Channel(
         channel=planned.channel,
         package=planned.package,
         selector=planned.selector,
-        policy=ChannelPolicy(),
+        policy=facts.ChannelPolicy(),
         created_at=datetime.min.replace(tzinfo=UTC),
     )

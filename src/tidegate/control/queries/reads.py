@@ -8,10 +8,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from msgspec import Struct
 
 from tidegate.errors import NotFound
-from tidegate.kernel import codec
+from tidegate.kernel import codec, store as kernel_store
 from tidegate.kernel.collections import Collection, entry
 from tidegate.kernel.model import Key, Position
-from tidegate.kernel.store import Store, row_pages, rows
 
 Row = TypeVar("Row", bound=Struct)
 
@@ -28,7 +27,7 @@ class Found(NamedTuple, Generic[Row]):
 class Reads:
     """Reads rows of one store. ``is_local``: a point read takes microseconds, not a round trip."""
 
-    def __init__(self, store: Store, *, is_local: bool = False) -> None:
+    def __init__(self, store: kernel_store.Store, *, is_local: bool = False) -> None:
         self._store = store
         self.is_local = is_local
 
@@ -99,12 +98,14 @@ class Reads:
 
         A view is a struct with some of the row's fields; build its decoder and that of a list.
         """
-        for page in row_pages(self._store, collection.name, prefix=prefix, page_rows=page_rows):
+        for page in kernel_store.row_pages(
+            self._store, collection.name, prefix=prefix, page_rows=page_rows
+        ):
             yield codec.decode_all([record.data for record in page], view)
 
     def iterate(self, collection: Collection) -> Iterator[Found[Any]]:
         """All rows of a collection in the order of their id, read by pages."""
-        for record in rows(self._store, collection.name):
+        for record in kernel_store.rows(self._store, collection.name):
             yield Found(codec.decode(record.data, collection.model), record.version, record.key.id)
 
     def newest(

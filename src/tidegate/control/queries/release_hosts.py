@@ -10,16 +10,14 @@ from msgspec import Struct
 from tidegate.control.queries.reads import Reads
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.gates.inputs import HostStanding
-from tidegate.domain.hosts.rows import HOST_RECORDS, record_id
-from tidegate.domain.hosts.states import HostState
+from tidegate.domain.hosts import rows as host_rows, states
+from tidegate.domain.rollouts import rows as rollout_rows, tallies
 from tidegate.domain.rollouts.names import ref_of
-from tidegate.domain.rollouts.rows import RolloutTally, tally_key
-from tidegate.domain.rollouts.tallies import total
 
 NAMED_MAX: Final = 3  # hosts of one answer
 PAGE_ROWS: Final = 1_000
 
-_RUNNING = (HostState.SOAKING, HostState.CONVERGED)
+_RUNNING = (states.HostState.SOAKING, states.HostState.CONVERGED)
 
 
 class ReleaseHosts(Struct, frozen=True):
@@ -34,11 +32,13 @@ def find_release_hosts(reads: Reads, release_id: str, channels: Iterable[str]) -
     names: list[str] = []
     count = 0
     for rollout_id in _rollouts(reads, release_id, channels):
-        found = reads.find(tally_key(rollout_id), RolloutTally)
+        found = reads.find(rollout_rows.tally_key(rollout_id), rollout_rows.RolloutTally)
         if found is None:
             continue
         tally = found.row
-        count += total(tally, *_RUNNING) + sum(tally.late.get(state, 0) for state in _RUNNING)
+        count += tallies.total(tally, *_RUNNING) + sum(
+            tally.late.get(state, 0) for state in _RUNNING
+        )
         names += _names(reads, rollout_id, NAMED_MAX - len(names))
     return ReleaseHosts(tuple(names), count)
 
@@ -56,8 +56,10 @@ def _names(reads: Reads, rollout_id: str, most: int) -> list[str]:
     names: list[str] = []
     if most <= 0:
         return names
-    prefix = record_id(rollout_id, "")
-    for page in reads.views(HOST_RECORDS, HostStanding, prefix=prefix, page_rows=PAGE_ROWS):
+    prefix = host_rows.record_id(rollout_id, "")
+    for page in reads.views(
+        host_rows.HOST_RECORDS, HostStanding, prefix=prefix, page_rows=PAGE_ROWS
+    ):
         running = (row.host_id for row in page if row.state in _RUNNING and row.left is None)
         names += running
         if len(names) >= most:

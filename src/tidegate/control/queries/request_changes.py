@@ -6,41 +6,32 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from tidegate import decoders
 from tidegate.control.queries.people import NameOf
 from tidegate.control.queries.reads import Reads
 from tidegate.domain.access import steps
-from tidegate.domain.channels.facts import ChannelPolicy, ChannelProtection, WaveSpec
+from tidegate.domain.channels import facts as channel_facts, policy_document, rows as channel_rows
 from tidegate.domain.channels.policy import wave_names
-from tidegate.domain.channels.policy_document import changes
-from tidegate.domain.channels.rows import (
-    Channel,
-    Freeze,
-    Quarantined,
-    channel_key,
-    freeze_key,
-    quarantine_key,
-)
 from tidegate.domain.fleet.rows import Budget, Host, budget_key, host_key
 from tidegate.domain.releases.rows import Actual, actual_key
-from tidegate.domain.requests.rows import ChannelRequest
-from tidegate.domain.requests.states import OPEN
+from tidegate.domain.requests import rows as request_rows, states
 from tidegate.domain.rollouts.names import ref_of
 from tidegate.domain.rollouts.rows import Rollout, rollout_key
-from tidegate.domain.windows.facts import WindowSpec
-from tidegate.domain.windows.rows import Window, window_key
-from tidegate.domain.windows.slices import spec_of
+from tidegate.domain.windows import facts as window_facts, rows as window_rows, slices
 
 NONE = "none"
 VALUE_CHARS_MAX = 200
 
-for _read_here in (ChannelPolicy, ChannelProtection, WindowSpec):
+for _read_here in (
+    channel_facts.ChannelPolicy,
+    channel_facts.ChannelProtection,
+    window_facts.WindowSpec,
+):
     decoders.build(_read_here)
 
 
-class RequestChange(Struct, frozen=True):
+class RequestChange(msgspec.Struct, frozen=True):
     """One thing that would be different."""
 
     what: str
@@ -48,20 +39,22 @@ class RequestChange(Struct, frozen=True):
     after: str
 
 
-def list_changes(reads: Reads, name_of: NameOf, row: ChannelRequest) -> tuple[RequestChange, ...]:
+def list_changes(
+    reads: Reads, name_of: NameOf, row: request_rows.ChannelRequest
+) -> tuple[RequestChange, ...]:
     """What an open request would change as things are now; nothing of one that is over."""
-    if row.state not in OPEN:
+    if row.state not in states.OPEN:
         return ()
     return tuple(_Changes(reads, name_of, row).lines())
 
 
 class _Changes:
-    def __init__(self, reads: Reads, name_of: NameOf, row: ChannelRequest) -> None:
+    def __init__(self, reads: Reads, name_of: NameOf, row: request_rows.ChannelRequest) -> None:
         self._reads = reads
         self._name_of = name_of
         self._row = row
         self._said = row.command
-        self._channel = self._find(channel_key(row.channel), Channel)
+        self._channel = self._find(channel_rows.channel_key(row.channel), channel_rows.Channel)
 
     def lines(self) -> Iterator[RequestChange]:
         said = self._said
@@ -113,7 +106,7 @@ class _Changes:
         if policy is not None:
             # As it will be carried out: what the request leaves out has the type's default, not
             # the one that a policy file gets.
-            asked = decoders.convert(policy, ChannelPolicy)
+            asked = decoders.convert(policy, channel_facts.ChannelPolicy)
             yield from describe_policy_changes(self._channel.policy, asked)
 
     def _protection(self) -> Iterator[RequestChange]:
@@ -122,7 +115,7 @@ class _Changes:
         if asked is None:
             yield RequestChange("protection", "a second person", NONE)
             return
-        wanted = decoders.convert(asked, ChannelProtection)
+        wanted = decoders.convert(asked, channel_facts.ChannelProtection)
         yield from _compare(_written(found), _written(wanted))
 
     def _hold(self) -> str:
@@ -132,7 +125,9 @@ class _Changes:
         return f"by {self._name_of(row.held_by) or row.held_by}: {row.held_reason}"
 
     def _lift(self, closure_hash: str) -> RequestChange:
-        found = self._find(quarantine_key(self._row.channel, closure_hash), Quarantined)
+        found = self._find(
+            channel_rows.quarantine_key(self._row.channel, closure_hash), channel_rows.Quarantined
+        )
         if found is None:
             return RequestChange(f"quarantine of {closure_hash[:16]}", NONE, NONE)
         since = f"since {found.quarantined_at:%Y-%m-%d %H:%M} UTC: {found.reason}"
@@ -154,9 +149,11 @@ class _Changes:
             case steps.END_FREEZE.name:
                 yield self._thaw(said["freeze_id"])
             case steps.CREATE_WINDOW.name | steps.EDIT_WINDOW.name:
-                before = self._find(window_key(said["window"]["window_id"]), Window)
-                after = decoders.convert(said["window"], WindowSpec)
-                old = None if before is None else spec_of(before)
+                before = self._find(
+                    window_rows.window_key(said["window"]["window_id"]), window_rows.Window
+                )
+                after = decoders.convert(said["window"], window_facts.WindowSpec)
+                old = None if before is None else slices.spec_of(before)
                 yield from _compare(_written(old), _written(after))
             case steps.DELETE_WINDOW.name:
                 yield RequestChange(f"window {said['window_id']}", "in force", "deleted")
@@ -174,12 +171,15 @@ class _Changes:
         yield RequestChange(hosts, "stopped", "waived" if waived else "tried again")
         if rollout is None or waived:
             return
-        shut = self._find(quarantine_key(self._row.channel, rollout.target_closure), Quarantined)
+        shut = self._find(
+            channel_rows.quarantine_key(self._row.channel, rollout.target_closure),
+            channel_rows.Quarantined,
+        )
         if shut is not None:
             yield self._lift(rollout.target_closure)
 
     def _thaw(self, freeze_id: str) -> RequestChange:
-        freeze = self._find(freeze_key(freeze_id), Freeze)
+        freeze = self._find(channel_rows.freeze_key(freeze_id), channel_rows.Freeze)
         if freeze is None:
             return RequestChange(f"freeze {freeze_id}", NONE, NONE)
         until = "" if freeze.until is None else f" until {freeze.until:%Y-%m-%d %H:%M} UTC"
@@ -203,7 +203,9 @@ class _Changes:
 # ── policies ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def describe_policy_changes(before: ChannelPolicy, after: ChannelPolicy) -> Iterator[RequestChange]:
+def describe_policy_changes(
+    before: channel_facts.ChannelPolicy, after: channel_facts.ChannelPolicy
+) -> Iterator[RequestChange]:
     """What differs between two policies: waves by their names, the rest member by member."""
     old, new = _waves(before), _waves(after)
     for name in dict.fromkeys((*old, *new)):
@@ -211,18 +213,18 @@ def describe_policy_changes(before: ChannelPolicy, after: ChannelPolicy) -> Iter
             yield RequestChange(f"wave {name}", old.get(name, NONE), new.get(name, NONE))
     if [name for name in old if name in new] != [name for name in new if name in old]:
         yield RequestChange("order of the waves", ", ".join(old), ", ".join(new))
-    for change in changes(before, after):
+    for change in policy_document.changes(before, after):
         if not change.path.startswith("waves"):
             yield RequestChange(change.path, _text(change.before), _text(change.after))
 
 
-def _waves(policy: ChannelPolicy) -> dict[str, str]:
+def _waves(policy: channel_facts.ChannelPolicy) -> dict[str, str]:
     if not policy.waves:
         return {"rest": "every host at once"}
     return dict(zip(wave_names(policy), map(_wave, policy.waves), strict=True))
 
 
-def _wave(wave: WaveSpec) -> str:
+def _wave(wave: channel_facts.WaveSpec) -> str:
     size = "all the rest"
     if wave.percent is not None:
         size = f"{wave.percent} % of the hosts"
@@ -241,7 +243,7 @@ def _wave(wave: WaveSpec) -> str:
 # ── members ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def _written(value: Struct | None) -> dict[str, Any]:
+def _written(value: msgspec.Struct | None) -> dict[str, Any]:
     """All members, also those that have their default."""
     if value is None:
         return {}

@@ -6,20 +6,14 @@ from msgspec import Struct
 
 from tidegate.control.queries.as_of import RowHistory
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.domain.packages import folds, history
-from tidegate.domain.packages.bulk import PLANNED_MAX, PlannedDeletion
-from tidegate.domain.packages.facts import Lineage
-from tidegate.domain.packages.names import parse
-from tidegate.domain.packages.refusals import RevisionNotFound
-from tidegate.domain.packages.rows import (
-    REVISION_DEPENDENTS,
-    REVISIONS,
-    PackageRow,
-    Repository,
-    Revision,
-    package_key,
-    repository_key,
-    revision_key,
+from tidegate.domain.packages import (
+    bulk,
+    facts as package_facts,
+    folds,
+    history,
+    names,
+    refusals,
+    rows as package_rows,
 )
 from tidegate.errors import NotFound
 from tidegate.kernel.model import Position, at_most
@@ -31,25 +25,25 @@ DEPENDENTS_MAX = 1_000
 class RevisionInPackage(Struct, frozen=True):
     """A revision, its package and its repository: all are shown in its document."""
 
-    revision: Found[Revision]
-    package: Found[PackageRow] | None
-    repository: Found[Repository] | None
+    revision: Found[package_rows.Revision]
+    package: Found[package_rows.PackageRow] | None
+    repository: Found[package_rows.Repository] | None
 
 
 def find_revision(reads: Reads, name: str) -> RevisionInPackage | None:
     """The revision as it is now, or None. Raises: InvalidName."""
-    place = parse(name)
+    place = names.parse(name)
     revision, package, repository = reads.find_all(
-        (revision_key(place), Revision),
-        (package_key(place.package), PackageRow),
-        (repository_key(place.repository), Repository),
+        (package_rows.revision_key(place), package_rows.Revision),
+        (package_rows.package_key(place.package), package_rows.PackageRow),
+        (package_rows.repository_key(place.repository), package_rows.Repository),
     )
     return None if revision is None else RevisionInPackage(revision, package, repository)
 
 
 def revision_at(rows: RowHistory, name: str, position: Position) -> RevisionInPackage | None:
     """The revision as it was at a position of the log, or None. Raises: HistoryTooLong."""
-    place = parse(name)
+    place = names.parse(name)
     revision = rows.row_at(folds.revisions, name, history.history_of(name), position)
     if revision is None:
         return None
@@ -60,16 +54,18 @@ def revision_at(rows: RowHistory, name: str, position: Position) -> RevisionInPa
     return RevisionInPackage(revision, package, repository)
 
 
-def demand_row(reads: Reads, name: str) -> Revision:
+def demand_row(reads: Reads, name: str) -> package_rows.Revision:
     """The row of a revision. Raises: RevisionNotFound, InvalidName."""
-    return reads.demand(revision_key(name), Revision, RevisionNotFound(name)).row
+    return reads.demand(
+        package_rows.revision_key(name), package_rows.Revision, refusals.RevisionNotFound(name)
+    ).row
 
 
-def list_lineage(reads: Reads, name: str) -> tuple[Lineage, ...]:
+def list_lineage(reads: Reads, name: str) -> tuple[package_facts.Lineage, ...]:
     """What a revision descends from, nearest first, as far as it goes."""
-    found: list[Lineage] = []
+    found: list[package_facts.Lineage] = []
     for _ in range(LINEAGE_MAX):
-        revision = reads.find(revision_key(name), Revision)
+        revision = reads.find(package_rows.revision_key(name), package_rows.Revision)
         upstream = None if revision is None else revision.row.upstream
         if upstream is None:
             break
@@ -80,21 +76,23 @@ def list_lineage(reads: Reads, name: str) -> tuple[Lineage, ...]:
 
 def list_dependents(reads: Reads, name: str) -> tuple[str, ...]:
     """The revisions that descend from this one, so that it cannot be deleted."""
-    found = reads.range(REVISION_DEPENDENTS, prefix=f"{name}/", limit=DEPENDENTS_MAX)
+    found = reads.range(package_rows.REVISION_DEPENDENTS, prefix=f"{name}/", limit=DEPENDENTS_MAX)
     return tuple(item.row.dependent for item in found)
 
 
 def find_latest(reads: Reads, package: str) -> str | None:
     """The package's latest published revision: what one returns to."""
-    found = reads.find(package_key(package), PackageRow)
+    found = reads.find(package_rows.package_key(package), package_rows.PackageRow)
     latest = None if found is None else found.row.latest
     return None if latest is None else latest.name
 
 
-def plan_deletion(reads: Reads, package: str) -> tuple[PlannedDeletion, ...]:
+def plan_deletion(reads: Reads, package: str) -> tuple[bulk.PlannedDeletion, ...]:
     """The revisions that the package has now. Raises: NotFound, LimitExceeded."""
-    found = reads.range(REVISIONS, index="by_package", of=(package,), limit=PLANNED_MAX + 1)
+    found = reads.range(
+        package_rows.REVISIONS, index="by_package", of=(package,), limit=bulk.PLANNED_MAX + 1
+    )
     if not found:
         raise NotFound(f"package {package} has no revision", package=package)
-    at_most("revisions of a package that is deleted at once", len(found), PLANNED_MAX)
-    return tuple(PlannedDeletion(item.id, item.version) for item in found)
+    at_most("revisions of a package that is deleted at once", len(found), bulk.PLANNED_MAX)
+    return tuple(bulk.PlannedDeletion(item.id, item.version) for item in found)

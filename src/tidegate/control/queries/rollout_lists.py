@@ -9,8 +9,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.domain.rollouts.rows import ROLLOUTS, Rollout, RolloutTally, tally_key
-from tidegate.domain.rollouts.states import Outcome, RolloutState
+from tidegate.domain.rollouts import rows, states
 
 PAGE: Final = 200  # rows read at once
 PAGES_MAX: Final = 25  # in one answer: a rare outcome may need several
@@ -21,22 +20,22 @@ class RolloutsWanted(Struct, frozen=True, kw_only=True):
     """What a list of rollouts is asked for; what is not said does not matter."""
 
     channel: str | None = None
-    state: RolloutState | None = None
-    outcomes: frozenset[Outcome] = frozenset()
+    state: states.RolloutState | None = None
+    outcomes: frozenset[states.Outcome] = frozenset()
     since: datetime | None = None
     had_failures: bool = False
     ended: bool | None = None  # True: only those that are over, False: only those that are open
 
 
 class ListedRollout(NamedTuple):
-    rollout: Found[Rollout]
-    tally: RolloutTally | None
+    rollout: Found[rows.Rollout]
+    tally: rows.RolloutTally | None
 
 
 def newest_rollouts(
     reads: Reads,
     wanted: RolloutsWanted,
-    sees: Callable[[Rollout], bool],
+    sees: Callable[[rows.Rollout], bool],
     *,
     after: str,
     limit: int,
@@ -48,7 +47,7 @@ def newest_rollouts(
     index, of = ("by_opening", ()) if wanted.channel is None else _of_channel(wanted.channel)
     listed: list[ListedRollout] = []
     for _ in range(PAGES_MAX):
-        page = reads.newest(ROLLOUTS, index, of=of, after=after, limit=PAGE)
+        page = reads.newest(rows.ROLLOUTS, index, of=of, after=after, limit=PAGE)
         kept = [item for item in page if sees(item.row) and _fits_row(wanted, item.row)]
         for item in _with_tallies(reads, kept):
             if _fits_tally(wanted, item.tally):
@@ -65,21 +64,21 @@ def _of_channel(channel: str) -> tuple[str, tuple[str, ...]]:
     return "channel_opening", (channel,)
 
 
-def _with_tallies(reads: Reads, found: list[Found[Rollout]]) -> list[ListedRollout]:
+def _with_tallies(reads: Reads, found: list[Found[rows.Rollout]]) -> list[ListedRollout]:
     listed: list[ListedRollout] = []
     for start in range(0, len(found), TALLIES_MAX):
         some = found[start : start + TALLIES_MAX]
-        keys = [(tally_key(item.row.rollout_id), RolloutTally) for item in some]
+        keys = [(rows.tally_key(item.row.rollout_id), rows.RolloutTally) for item in some]
         for item, tally in zip(some, reads.find_all(*keys), strict=True):
             listed.append(ListedRollout(item, None if tally is None else tally.row))
     return listed
 
 
-def _is_before(row: Rollout, since: datetime | None) -> bool:
+def _is_before(row: rows.Rollout, since: datetime | None) -> bool:
     return since is not None and row.opened_at < since
 
 
-def _fits_row(wanted: RolloutsWanted, row: Rollout) -> bool:
+def _fits_row(wanted: RolloutsWanted, row: rows.Rollout) -> bool:
     return (
         wanted.state in (None, row.state)
         and not _is_before(row, wanted.since)
@@ -87,7 +86,7 @@ def _fits_row(wanted: RolloutsWanted, row: Rollout) -> bool:
     )
 
 
-def _fits_tally(wanted: RolloutsWanted, tally: RolloutTally | None) -> bool:
+def _fits_tally(wanted: RolloutsWanted, tally: rows.RolloutTally | None) -> bool:
     if tally is None:
         return not wanted.outcomes and not wanted.had_failures
     return (not wanted.outcomes or tally.outcome in wanted.outcomes) and (

@@ -7,22 +7,20 @@ from typing import Final
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.queries.reads import Reads
 from tidegate.domain.gates.attention import describe_stuck_wave, needs_person
-from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord, record_id
-from tidegate.domain.hosts.states import HostState
-from tidegate.domain.rollouts.progress import RolloutProgress, describe_progress
-from tidegate.domain.rollouts.rows import GateStatus, RolloutGates, RolloutTally
+from tidegate.domain.hosts import rows as host_rows, states
+from tidegate.domain.rollouts import progress, rows as rollout_rows
 
 RECORDS_MAX: Final = 500  # read to know when a soak ends; of more hosts no time is given
 
 
-class GateShown(GateStatus, frozen=True, kw_only=True):
+class GateShown(rollout_rows.GateStatus, frozen=True, kw_only=True):
     """A gate that is shut, and whether it opens by itself."""
 
     needs_person: bool
 
 
 def list_gates(
-    fleet: FleetReader, tally: RolloutTally, gates: RolloutGates | None
+    fleet: FleetReader, tally: rollout_rows.RolloutTally, gates: rollout_rows.RolloutGates | None
 ) -> tuple[GateShown, ...]:
     """The gates that hold an open rollout back. Their reasons are of the time when they shut; what
     is said of a wave that waits for a person is of now.
@@ -44,17 +42,19 @@ def list_gates(
     )
 
 
-def find_progress(reads: Reads, tally: RolloutTally) -> RolloutProgress | None:
+def find_progress(
+    reads: Reads, tally: rollout_rows.RolloutTally
+) -> progress.RolloutProgress | None:
     """What the rollout does now; None: it is over, stopped or paused."""
     until = None
-    if tally.outcome is None and any(wave.count(HostState.SOAKING) for wave in tally.waves):
-        prefix = record_id(tally.rollout_id, "")
-        found = reads.range(HOST_RECORDS, prefix=prefix, limit=RECORDS_MAX)
-        rows: list[HostRecord] = [item.row for item in found]
+    if tally.outcome is None and any(wave.count(states.HostState.SOAKING) for wave in tally.waves):
+        prefix = host_rows.record_id(tally.rollout_id, "")
+        found = reads.range(host_rows.HOST_RECORDS, prefix=prefix, limit=RECORDS_MAX)
+        rows: list[host_rows.HostRecord] = [item.row for item in found]
         ends = [
             row.soak_due_at
             for row in rows
-            if row.state is HostState.SOAKING and row.soak_due_at is not None
+            if row.state is states.HostState.SOAKING and row.soak_due_at is not None
         ]
         until = max(ends, default=None) if len(rows) < RECORDS_MAX else None
-    return describe_progress(tally, until)
+    return progress.describe_progress(tally, until)

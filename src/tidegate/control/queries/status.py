@@ -7,36 +7,26 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from tidegate.control.fleet.reader import FleetReader
-from tidegate.control.queries.fleet_picture import ChannelPicture, FleetPictures
+from tidegate.control.queries import fleet_picture, rollout_waits
 from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Reads
-from tidegate.control.queries.rollout_waits import GateShown, find_progress, list_gates
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.roles import EVERYWHERE, Verb
+from tidegate.domain.access import callers, roles, steps
 from tidegate.domain.access.scopes import channel_scope, repository_scope
-from tidegate.domain.access.steps import (
-    APPROVE_REQUEST,
-    APPROVE_REVISION,
-    REVIEW_REQUEST,
-    RUN_REQUEST,
-)
 from tidegate.domain.channels.rows import CHANNELS, FREEZES, QUARANTINE, Channel, Freeze
 from tidegate.domain.fleet.agent_versions import OLD_AGENTS_COMMAND, old_agents_text
-from tidegate.domain.gates.checks import list_overrides
-from tidegate.domain.gates.edges import time_text
-from tidegate.domain.packages.revision_commands import list_unmet
-from tidegate.domain.packages.rows import REVISIONS, Repository, Revision, repository_key
-from tidegate.domain.packages.states import Lifecycle
-from tidegate.domain.requests.rows import REQUESTS, ChannelRequest
-from tidegate.domain.requests.states import RequestState
+from tidegate.domain.gates import checks, edges
+from tidegate.domain.packages import (
+    revision_commands,
+    rows as package_rows,
+    states as package_states,
+)
+from tidegate.domain.requests import rows as request_rows, states as request_states
 from tidegate.domain.requests.words import describe_request
+from tidegate.domain.rollouts import rows as rollout_rows, states as rollout_states
 from tidegate.domain.rollouts.progress import RolloutProgress
-from tidegate.domain.rollouts.rows import RolloutGates, RolloutTally, gates_key, tally_key
-from tidegate.domain.rollouts.states import Outcome
 
 PROPOSED_MAX: Final = 200  # counted
 REQUESTS_MAX: Final = 200  # looked at, of each state
@@ -79,7 +69,7 @@ class ChannelStatus(Struct, frozen=True, kw_only=True):
     silent: int
     rollout_id: str | None  # the newest one
     state: str | None  # of that rollout
-    outcome: Outcome | None  # None: it is open
+    outcome: rollout_states.Outcome | None  # None: it is open
     wave: int  # that it is in, counted from 1
     waves: int
     held_by: str | None
@@ -108,14 +98,18 @@ class StatusReader:
     """Reads the rows that the report shows."""
 
     def __init__(
-        self, reads: Reads, fleet: FleetReader, pictures: FleetPictures, people: PeopleNames
+        self,
+        reads: Reads,
+        fleet: FleetReader,
+        pictures: fleet_picture.FleetPictures,
+        people: PeopleNames,
     ) -> None:
         self._reads = reads
         self._fleet = fleet
         self._pictures = pictures
         self._people = people
 
-    def report(self, caller: Caller) -> StatusReport:
+    def report(self, caller: callers.Caller) -> StatusReport:
         """What this person is told: of the channels that they may read, and what needs them."""
         picture = self._pictures.look()
         drawn = {item.channel: item for item in picture.channels}
@@ -128,21 +122,28 @@ class StatusReader:
             channel: Channel = item.row
             if not _reads_channel(caller, channel.channel):
                 continue
-            pictured = drawn.get(channel.channel) or ChannelPicture(channel=channel.channel)
+            pictured = drawn.get(channel.channel) or fleet_picture.ChannelPicture(
+                channel=channel.channel
+            )
             rollout_id = channel.newest_rollout_id
             tally, gates = (None, None)
             if rollout_id is not None:
                 tally, gates = self._reads.find_all(
-                    (tally_key(rollout_id), RolloutTally), (gates_key(rollout_id), RolloutGates)
+                    (rollout_rows.tally_key(rollout_id), rollout_rows.RolloutTally),
+                    (rollout_rows.gates_key(rollout_id), rollout_rows.RolloutGates),
                 )
-            newest: RolloutTally | None = None if tally is None else tally.row
+            newest: rollout_rows.RolloutTally | None = None if tally is None else tally.row
             is_open = newest is not None and newest.outcome is None
             under_way += is_open
-            progress = find_progress(self._reads, newest) if newest is not None else None
-            shown.append(replace(_channel(channel, pictured, newest), progress=progress))
-            shut: tuple[GateShown, ...] = ()
+            progress = (
+                rollout_waits.find_progress(self._reads, newest) if newest is not None else None
+            )
+            shown.append(structs.replace(_channel(channel, pictured, newest), progress=progress))
+            shut: tuple[rollout_waits.GateShown, ...] = ()
             if newest is not None and is_open:
-                shut = list_gates(self._fleet, newest, None if gates is None else gates.row)
+                shut = rollout_waits.list_gates(
+                    self._fleet, newest, None if gates is None else gates.row
+                )
             if newest is not None:
                 found.notices.extend(_overrides(newest, picture.taken_at))
             part = _describe(channel, pictured, newest, shut)
@@ -152,21 +153,23 @@ class StatusReader:
             _reads_channel(caller, item.row.channel) for item in self._reads.iterate(QUARANTINE)
         )
         found.attention.extend(proposals)
-        if picture.old_agents and caller.principal.may(Verb.READ, EVERYWHERE):
+        if picture.old_agents and caller.principal.may(roles.Verb.READ, roles.EVERYWHERE):
             found.attention.append(_old_agents(picture.old_agents))
         name_in = self._people.name_in
         return StatusReport(
             at=picture.taken_at,
             is_well=not found.attention,
             channels=tuple(shown),
-            attention=tuple(replace(one, says=name_in(one.says)) for one in found.attention),
-            notices=tuple(replace(one, says=name_in(one.says)) for one in found.notices),
+            attention=tuple(
+                structs.replace(one, says=name_in(one.says)) for one in found.attention
+            ),
+            notices=tuple(structs.replace(one, says=name_in(one.says)) for one in found.notices),
             open_rollouts=under_way,
             approvals_waiting=waiting,
             quarantined=kept,
         )
 
-    def _freezes(self, caller: Caller, now: datetime) -> list[StatusNotice]:
+    def _freezes(self, caller: callers.Caller, now: datetime) -> list[StatusNotice]:
         notices: list[StatusNotice] = []
         for item in self._reads.iterate(FREEZES):
             row: Freeze = item.row
@@ -174,7 +177,9 @@ class StatusReader:
             if (row.channels and not seen) or (row.until is not None and row.until <= now):
                 continue
             what = ", ".join(seen) or "every channel"
-            until = "until it is ended" if row.until is None else f"until {time_text(row.until)}"
+            until = (
+                "until it is ended" if row.until is None else f"until {edges.time_text(row.until)}"
+            )
             notices.append(
                 StatusNotice(
                     kind=NoticeKind.FREEZE,
@@ -186,34 +191,45 @@ class StatusReader:
             )
         return notices
 
-    def _requests(self, caller: Caller, now: datetime) -> Findings:
+    def _requests(self, caller: callers.Caller, now: datetime) -> Findings:
         """Requests on protected channels that wait, for the caller or for others."""
         found = Findings([], [])
-        for state in (RequestState.WAITING, RequestState.APPROVED, RequestState.TO_REVIEW):
-            page = self._reads.newest(REQUESTS, "by_state", of=(str(state),), limit=REQUESTS_MAX)
+        for state in (
+            request_states.RequestState.WAITING,
+            request_states.RequestState.APPROVED,
+            request_states.RequestState.TO_REVIEW,
+        ):
+            page = self._reads.newest(
+                request_rows.REQUESTS, "by_state", of=(str(state),), limit=REQUESTS_MAX
+            )
             for item in page:
-                row: ChannelRequest = item.row
+                row: request_rows.ChannelRequest = item.row
                 expired = row.expires_at is not None and row.expires_at <= now
                 if _reads_channel(caller, row.channel) and not expired:
                     _add_request(found, row, caller)
         return found
 
-    def _proposals(self, caller: Caller) -> tuple[list[Attention], int]:
+    def _proposals(self, caller: callers.Caller) -> tuple[list[Attention], int]:
         """Proposed revisions that the caller may approve, and how many they may read."""
         page = self._reads.range(
-            REVISIONS, index="by_lifecycle", of=(str(Lifecycle.PROPOSED),), limit=PROPOSED_MAX
+            package_rows.REVISIONS,
+            index="by_lifecycle",
+            of=(str(package_states.Lifecycle.PROPOSED),),
+            limit=PROPOSED_MAX,
         )
         found: list[Attention] = []
         quorums: dict[str, int] = {}
         waiting, more = 0, 0
         for item in page:
-            row: Revision = item.row
+            row: package_rows.Revision = item.row
             scope = repository_scope(row.repository)
-            if not caller.principal.may(Verb.READ, scope):
+            if not caller.principal.may(roles.Verb.READ, scope):
                 continue
             waiting += 1
             if row.repository not in quorums:
-                owner = self._reads.find(repository_key(row.repository), Repository)
+                owner = self._reads.find(
+                    package_rows.repository_key(row.repository), package_rows.Repository
+                )
                 quorums[row.repository] = 1 if owner is None else owner.row.quorum
             if not _may_approve(caller, row, quorums[row.repository]):
                 continue
@@ -242,20 +258,20 @@ class StatusReader:
         return found, waiting
 
 
-def _reads_channel(caller: Caller, channel: str) -> bool:
-    return caller.principal.may(Verb.READ, channel_scope(channel))
+def _reads_channel(caller: callers.Caller, channel: str) -> bool:
+    return caller.principal.may(roles.Verb.READ, channel_scope(channel))
 
 
-def _may_approve(caller: Caller, row: Revision, quorum: int) -> bool:
+def _may_approve(caller: callers.Caller, row: package_rows.Revision, quorum: int) -> bool:
     """Whether the caller's approval of the proposal would count now."""
     own = quorum > 0 and caller.id in (row.proposed_by, *row.editors)
     barred = caller.principal.approvals_barred_until is not None
-    if own or barred or caller.id in row.approvals or list_unmet(row):
+    if own or barred or caller.id in row.approvals or revision_commands.list_unmet(row):
         return False
-    return caller.may(APPROVE_REVISION, repository_scope(row.repository))
+    return caller.may(steps.APPROVE_REVISION, repository_scope(row.repository))
 
 
-def _add_request(found: Findings, row: ChannelRequest, caller: Caller) -> None:
+def _add_request(found: Findings, row: request_rows.ChannelRequest, caller: callers.Caller) -> None:
     """A request: what needs the caller, and else who it waits for."""
     what = describe_request(row.kind, row.channel, row.command)
     show = f"tidegate request show {row.request_id}"
@@ -265,15 +281,15 @@ def _add_request(found: Findings, row: ChannelRequest, caller: Caller) -> None:
     by = "" if own else f" of {row.by}"
     barred = caller.principal.approvals_barred_until is not None
     match row.state:
-        case RequestState.APPROVED:
-            step, done, words = RUN_REQUEST, False, "is approved and not carried out"
+        case request_states.RequestState.APPROVED:
+            step, done, words = steps.RUN_REQUEST, False, "is approved and not carried out"
             waits = f"{words} yet"
-        case RequestState.TO_REVIEW:
-            step, done = REVIEW_REQUEST, own or barred
+        case request_states.RequestState.TO_REVIEW:
+            step, done = steps.REVIEW_REQUEST, own or barred
             words = "went past the approval with break-glass and waits for your review"
             waits = "went past the approval with break-glass and waits for a review by others"
         case _:
-            step, done = APPROVE_REQUEST, own or barred or caller.id in row.approvals
+            step, done = steps.APPROVE_REQUEST, own or barred or caller.id in row.approvals
             words, waits = "waits for your approval", "waits for the approval of others"
     if not done and all(caller.may(step, scope) for scope in scopes):
         says = f"{mine} {row.request_id}{by} {words}: {what}"
@@ -293,9 +309,9 @@ def _add_request(found: Findings, row: ChannelRequest, caller: Caller) -> None:
     )
 
 
-def _overrides(tally: RolloutTally, now: datetime) -> Iterator[StatusNotice]:
+def _overrides(tally: rollout_rows.RolloutTally, now: datetime) -> Iterator[StatusNotice]:
     """The gates that the rollout passes because a person said so."""
-    for says, until in list_overrides(tally, now):
+    for says, until in checks.list_overrides(tally, now):
         yield StatusNotice(
             kind=NoticeKind.OVERRIDE,
             channel=tally.channel,
@@ -312,7 +328,9 @@ def _old_agents(host_ids: tuple[str, ...]) -> Attention:
 
 
 def _channel(
-    channel: Channel, pictured: ChannelPicture, tally: RolloutTally | None
+    channel: Channel,
+    pictured: fleet_picture.ChannelPicture,
+    tally: rollout_rows.RolloutTally | None,
 ) -> ChannelStatus:
     waves = 0 if tally is None else len(tally.waves)
     return ChannelStatus(
@@ -332,9 +350,9 @@ def _channel(
 
 def _describe(
     channel: Channel,
-    pictured: ChannelPicture,
-    tally: RolloutTally | None,
-    shut: tuple[GateShown, ...],
+    pictured: fleet_picture.ChannelPicture,
+    tally: rollout_rows.RolloutTally | None,
+    shut: tuple[rollout_waits.GateShown, ...],
 ) -> Findings:
     """What of a channel needs a person, and what else is to be known of it."""
     name = channel.channel
@@ -362,15 +380,18 @@ def _describe(
                     needs(says, gate.since, why)
                 else:
                     notes(NoticeKind.GATE, says, why)
-    elif tally is not None and tally.outcome in (Outcome.FAILED, Outcome.ROLLED_BACK):
-        words = "failed" if tally.outcome is Outcome.FAILED else "was rolled back"
+    elif tally is not None and tally.outcome in (
+        rollout_states.Outcome.FAILED,
+        rollout_states.Outcome.ROLLED_BACK,
+    ):
+        words = "failed" if tally.outcome is rollout_states.Outcome.FAILED else "was rolled back"
         needs(
             f"{tally.target_ref} {words}, and nothing followed",
             tally.outcome_at,
             f"tidegate channel rollback {name} --dry-run",
         )
     if channel.held_at is not None:
-        says = f"held by {channel.held_by} since {time_text(channel.held_at)}"
+        says = f"held by {channel.held_by} since {edges.time_text(channel.held_at)}"
         says = f"{says}: {channel.held_reason or 'no reason given'}"
         command = f"tidegate channel release {name} --reason …"
         if is_open:
@@ -383,7 +404,7 @@ def _describe(
     return found
 
 
-def _worth_telling(shut: tuple[GateShown, ...]) -> list[GateShown]:
+def _worth_telling(shut: tuple[rollout_waits.GateShown, ...]) -> list[rollout_waits.GateShown]:
     """The first gate that needs a person; without one, those that are told in no other place. A
     hold and a freeze have a line of their own, a wave under way is progress.
     """

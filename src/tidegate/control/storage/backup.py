@@ -32,7 +32,6 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from msgspec import Struct
 
 from tidegate import __version__, decoders
 from tidegate.clock import Clock
@@ -42,16 +41,11 @@ from tidegate.control.secrets import SECRET_FILE
 from tidegate.control.storage.blobs import BlobMissing, Blobs
 from tidegate.control.storage.blobs.files import FileBlobs
 from tidegate.control.storage.garbage_collection import list_named_blobs
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.principals import Principal
-from tidegate.domain.access.roles import Grant, Role
-from tidegate.domain.access.rows import USERS
-from tidegate.domain.access.slices import VoidCredentials, void_credentials
+from tidegate.domain.access import callers, principals, roles, rows, slices
 from tidegate.domain.epochs import Epoch, StartEpoch, epoch_key, start_epoch
 from tidegate.domain.fleet.rows import ENROLLED, HOSTS
 from tidegate.errors import Refused
-from tidegate.kernel.model import Meta, Position
-from tidegate.kernel.store import Store
+from tidegate.kernel import model, store
 
 FORMAT = 2  # a backup holds a log: raised with LOG_FORMAT
 LABEL: Final = "backup.json"
@@ -59,10 +53,10 @@ DATABASE: Final = "tidegate.db"
 PARTIAL: Final = ".partial"
 LABEL_BYTES_MAX = 64 * 1024
 MISSING_MAX: Final = 100
-ACTOR = Meta(actor="restore")
+ACTOR = model.Meta(actor="restore")
 
-Copy = Callable[[Path], Position]  # the database into this file; its head
-OpenCopy = Callable[[Path], Store]
+Copy = Callable[[Path], model.Position]  # the database into this file; its head
+OpenCopy = Callable[[Path], store.Store]
 
 
 class PlaceTaken(Refused):
@@ -77,13 +71,13 @@ class BackupDamaged(Refused):
     code = "backup_damaged"
 
 
-class BackupLabel(Struct, frozen=True, kw_only=True):
+class BackupLabel(msgspec.Struct, frozen=True, kw_only=True):
     """What a backup is."""
 
     format: int
     program: str  # version of the program that took it
     log_id: str
-    head: Position
+    head: model.Position
     taken_at: datetime
     digests: dict[str, str]  # file → SHA-256
     blobs: int
@@ -91,12 +85,12 @@ class BackupLabel(Struct, frozen=True, kw_only=True):
     missing: list[str] = []  # the first that the database names and nobody has: lost before
 
 
-class Restored(Struct, frozen=True, kw_only=True):
+class Restored(msgspec.Struct, frozen=True, kw_only=True):
     """What a restore did."""
 
     label: BackupLabel
     epoch: Epoch
-    position: Position  # of the fact that began the epoch
+    position: model.Position  # of the fact that began the epoch
     users: int  # whose sessions and API tokens have ended
     enrollment_tokens: int  # that have ended
     revoked: int  # hosts whose key was revoked because the operator asked for it
@@ -247,21 +241,27 @@ def _begin(installation: Installation, label: BackupLabel, revoke_keys: bool) ->
 
 def _revoke_keys(installation: Installation) -> int:
     """End the key of every enrolled host; how many."""
-    principal = Principal(ACTOR.actor, "restore", (Grant(Role.FLEET_OPERATOR),))
+    principal = principals.Principal(
+        ACTOR.actor, "restore", (roles.Grant(roles.Role.FLEET_OPERATOR),)
+    )
     enrolled = [
         found.id for found in installation.reads.iterate(HOSTS) if found.row.status == ENROLLED
     ]
     for host_id in enrolled:
-        installation.hosts.revoke(Caller(principal=principal), host_id, "restored from a backup")
+        installation.hosts.revoke(
+            callers.Caller(principal=principal), host_id, "restored from a backup"
+        )
     return len(enrolled)
 
 
 def _void_credentials(installation: Installation) -> int:
     """End the sessions and API tokens of every user; how many users there are."""
     count = 0
-    for found in installation.reads.iterate(USERS):
-        command = VoidCredentials(user_id=found.id, by=ACTOR.actor)
-        count += len(installation.control.execute(void_credentials, command, meta=ACTOR).facts)
+    for found in installation.reads.iterate(rows.USERS):
+        command = slices.VoidCredentials(user_id=found.id, by=ACTOR.actor)
+        count += len(
+            installation.control.execute(slices.void_credentials, command, meta=ACTOR).facts
+        )
     return count
 
 

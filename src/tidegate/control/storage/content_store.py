@@ -6,20 +6,18 @@ import tarfile
 from collections.abc import Container, Iterable, Iterator, Mapping
 
 from tidegate.control.storage.blobs import CHUNK_BYTES, BlobDamaged, BlobMissing, Blobs
-from tidegate.domain.content.digests import DIGEST_PREFIX
-from tidegate.domain.content.entries import File
+from tidegate.domain.content import digests, entries, manifests
 from tidegate.domain.content.limits import ContentLimits
-from tidegate.domain.content.manifests import Content, FileManifest
 from tidegate.domain.packages.refusals import ContentDamaged, FileByReference
 
 
 def store_files(
     blobs: Blobs,
     files: Mapping[str, bytes],
-    references: Iterable[File] = (),
+    references: Iterable[entries.File] = (),
     executables: Container[str] = (),
     limits: ContentLimits | None = None,
-) -> FileManifest:
+) -> manifests.FileManifest:
     """The manifest of these files and references; all that is ours, and itself, durable.
 
     ``references`` may also be files whose bytes are stored already. ``executables``: the paths of
@@ -28,7 +26,9 @@ def store_files(
     Raises:
         Invalid, TooLarge: before anything is written.
     """
-    manifest = FileManifest((*FileManifest.of(files, executables).files, *references))
+    manifest = manifests.FileManifest(
+        (*manifests.FileManifest.of(files, executables).files, *references)
+    )
     if limits is not None:
         limits.check(manifest)
     for content in files.values():
@@ -36,20 +36,22 @@ def store_files(
     return store_manifest(blobs, manifest)
 
 
-def store_manifest(blobs: Blobs, manifest: FileManifest) -> FileManifest:
+def store_manifest(blobs: Blobs, manifest: manifests.FileManifest) -> manifests.FileManifest:
     """A manifest whose files are stored, itself durable."""
     blobs.put(manifest.blob)
     return manifest
 
 
-def read_manifest(blobs: Blobs, content: Content) -> FileManifest:
+def read_manifest(blobs: Blobs, content: manifests.Content) -> manifests.FileManifest:
     """The files of some content. Raises: BlobMissing, BlobDamaged."""
     return (
-        FileManifest.parse(blobs.get(content.manifest)) if content.file_count else FileManifest(())
+        manifests.FileManifest.parse(blobs.get(content.manifest))
+        if content.file_count
+        else manifests.FileManifest(())
     )
 
 
-def verify_content(blobs: Blobs, name: str, content: Content) -> None:
+def verify_content(blobs: Blobs, name: str, content: manifests.Content) -> None:
     """Read every byte that is kept here of a revision, and compare it with its digest.
 
     References are not looked at: each agent compares what it fetches with the digest.
@@ -62,14 +64,14 @@ def verify_content(blobs: Blobs, name: str, content: Content) -> None:
         for file in read_manifest(blobs, content).files:
             what = file.path
             if file.is_kept:
-                for _ in blobs.stream(DIGEST_PREFIX + file.sha256):
+                for _ in blobs.stream(digests.DIGEST_PREFIX + file.sha256):
                     pass
     except (BlobMissing, BlobDamaged) as error:
         is_missing = isinstance(error, BlobMissing)
         raise ContentDamaged(name, what, is_missing=is_missing) from error
 
 
-def read_content(blobs: Blobs, file: File) -> bytes:
+def read_content(blobs: Blobs, file: entries.File) -> bytes:
     """The bytes of a file.
 
     A reference is never looked for in the blob store, though its bytes may lie there: who knows a
@@ -81,10 +83,10 @@ def read_content(blobs: Blobs, file: File) -> bytes:
     _demand_kept(file)
     if file.link is not None:
         return file.link.encode()
-    return blobs.get(DIGEST_PREFIX + file.sha256)
+    return blobs.get(digests.DIGEST_PREFIX + file.sha256)
 
 
-def open_content(blobs: Blobs, file: File, start: int, stop: int) -> Iterator[bytes]:
+def open_content(blobs: Blobs, file: entries.File, start: int, stop: int) -> Iterator[bytes]:
     """The bytes of a file from ``start`` to ``stop``, in pieces. All of them are compared with the
     file's hash; a part cannot be.
 
@@ -94,13 +96,13 @@ def open_content(blobs: Blobs, file: File, start: int, stop: int) -> Iterator[by
     _demand_kept(file)
     if file.link is not None:
         return iter((file.link.encode()[start:stop],))
-    digest = DIGEST_PREFIX + file.sha256
+    digest = digests.DIGEST_PREFIX + file.sha256
     if (start, stop) == (0, file.bytes):
         return blobs.stream(digest)
     return blobs.read(digest, start, stop)
 
 
-def _demand_kept(file: File) -> None:
+def _demand_kept(file: entries.File) -> None:
     if file.uri is not None:
         raise FileByReference(file.path, file.uri, file.sha256, file.bytes)
 
@@ -111,7 +113,7 @@ class ContentArchive:
     It is never whole in memory: headers are made and files are read while it is sent.
     """
 
-    def __init__(self, blobs: Blobs, manifest: FileManifest) -> None:
+    def __init__(self, blobs: Blobs, manifest: manifests.FileManifest) -> None:
         self._blobs = blobs
         self._files = tuple(file for file in manifest.files if file.uri is None)
         self.size = sum(_length(part) for part in self._parts())
@@ -125,14 +127,14 @@ class ContentArchive:
         for part in self._parts():
             first, last = max(start - at, 0), min(stop - at, _length(part))
             at += _length(part)
-            if first < last and isinstance(part, File):
+            if first < last and isinstance(part, entries.File):
                 yield from open_content(self._blobs, part, first, last)
             elif first < last and isinstance(part, bytes):
                 yield part[first:last]
             if at >= stop:
                 return
 
-    def _parts(self) -> Iterator[bytes | File]:
+    def _parts(self) -> Iterator[bytes | entries.File]:
         total = 0
         for file in self._files:
             entry = tarfile.TarInfo(file.path)
@@ -154,8 +156,8 @@ class ContentArchive:
         yield bytes(end + -(total + end) % tarfile.RECORDSIZE)
 
 
-def _length(part: bytes | File) -> int:
-    return part.bytes if isinstance(part, File) else len(part)
+def _length(part: bytes | entries.File) -> int:
+    return part.bytes if isinstance(part, entries.File) else len(part)
 
 
 def _gather(pieces: Iterator[bytes]) -> Iterator[bytes]:

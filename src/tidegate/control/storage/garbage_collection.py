@@ -32,15 +32,13 @@ from tidegate.control.storage.referenced_blobs import list_package_blobs
 from tidegate.domain.access.erasable_rows import SESSION_IDLE, SESSION_LIFE, SESSIONS, Session
 from tidegate.domain.rollouts.rows import TALLIES, RolloutTally
 from tidegate.errors import LeaseHeld
-from tidegate.kernel import codec
-from tidegate.kernel.leases import Leases
-from tidegate.kernel.model import Meta
+from tidegate.kernel import codec, leases, model
 from tidegate.kernel.records.records import Records
 from tidegate.kernel.store import Store, rows
 
 LEASE: Final = "collection"
 LEASE_SECONDS: Final = 900.0
-ACTOR: Final = Meta(actor="worker")
+ACTOR: Final = model.Meta(actor="worker")
 
 log = logging.getLogger("tidegate.worker")
 
@@ -74,7 +72,7 @@ class GarbageCollector:
         control: Control,
         store: Store,
         blobs: Blobs,
-        records: Callable[[Meta], Records],
+        records: Callable[[model.Meta], Records],
         prune_enrollments: Callable[[], int],
         clock: Clock,
         notify: Callable[[], None],  # something was committed
@@ -89,7 +87,7 @@ class GarbageCollector:
         self._clock = clock
         self._notify = notify
         self._archive = archive
-        self._leases = Leases(store)
+        self._leases = leases.Leases(store)
         self._removed = Counter(
             "tidegate_collected",
             "What the worker removed because it was past its time or nothing refers to it, by kind",

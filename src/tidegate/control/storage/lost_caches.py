@@ -6,10 +6,8 @@ from typing import Final
 
 from tidegate.domain.hosts.rows import HOST_RECORDS
 from tidegate.domain.rollouts.rows import ROLLOUTS, TALLIES
+from tidegate.kernel import folds as kernel_folds, model, replay
 from tidegate.kernel.collections import Nature
-from tidegate.kernel.folds import Fold, Folds
-from tidegate.kernel.model import Clause, Query
-from tidegate.kernel.replay import rebuild
 from tidegate.kernel.store import Store
 
 # What no rollout goes on without. Its rows are never deleted: one that is empty although the log
@@ -17,7 +15,7 @@ from tidegate.kernel.store import Store
 _NEEDED: Final = (TALLIES.name, HOST_RECORDS.name)
 
 
-def lost_caches(store: Store, folds: Folds) -> tuple[Fold, ...]:
+def lost_caches(store: Store, folds: kernel_folds.Folds) -> tuple[kernel_folds.Fold, ...]:
     """The reducer caches, if some was emptied. Cheap where no rollout waits for its first host."""
     if not store.range(ROLLOUTS.name, limit=1):
         return ()
@@ -26,19 +24,19 @@ def lost_caches(store: Store, folds: Folds) -> tuple[Fold, ...]:
     return caches if any(_is_lost(store, fold) for fold in needed) else ()
 
 
-def _is_lost(store: Store, fold: Fold) -> bool:
+def _is_lost(store: Store, fold: kernel_folds.Fold) -> bool:
     if store.range(fold.collection.name, limit=1):
         return False
-    facts = Clause(frozenset(fact.__name__ for fact in fold.reads))
-    return bool(store.read(Query((facts,)), limit=1).events)
+    facts = model.Clause(frozenset(fact.__name__ for fact in fold.reads))
+    return bool(store.read(model.Query((facts,)), limit=1).events)
 
 
-def rebuild_lost(store: Store, folds: Folds) -> tuple[str, ...]:
+def rebuild_lost(store: Store, folds: kernel_folds.Folds) -> tuple[str, ...]:
     """Make the reducer caches again if some was emptied; their names.
 
     To be called at a start, before anything else writes, by a process that is alone with the log.
     """
     caches = lost_caches(store, folds)
     if caches:
-        rebuild(store, folds, *caches)
+        replay.rebuild(store, folds, *caches)
     return tuple(fold.collection.name for fold in caches)

@@ -13,68 +13,52 @@ from tidegate.clock import Clock
 from tidegate.control.operations.protection import ProtectionGuard
 from tidegate.control.operations.requests import RequestOperations, RequestOutcome
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard.components import Link, Option
-from tidegate.dashboard.layout import (
-    Layout,
-    OptionalReason,
-    PageQuery,
-    PageView,
-    Reason,
-    page_route,
-    step_route,
-)
+from tidegate.dashboard import components, layout as dashboard_layout, request_lines, view_models
 from tidegate.dashboard.pages.releases import list_pending_approvals
-from tidegate.dashboard.request_lines import RequestLines
-from tidegate.dashboard.view_models import Approvals, RequestPage
-from tidegate.domain.access import steps
-from tidegate.domain.access.principals import demand_permission
-from tidegate.domain.access.roles import Verb
-from tidegate.domain.access.scopes import channel_scope
-from tidegate.domain.requests.refusals import RequestHostsMoved
-from tidegate.domain.requests.states import RequestState
+from tidegate.domain.access import principals, roles, scopes, steps
+from tidegate.domain.requests import refusals, states
 from tidegate.errors import TidegateError
-from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import Request, Response, requires_somewhere
+from tidegate.web import inputs, routing
 
 RequestName = Annotated[str, Meta(min_length=1, max_length=64)]
 Hosts = Annotated[int, Meta(ge=0, le=10_000_000)] | None  # of the plan, as the page said
 TABS = {"open": "Open", "decided": "Decided"}
 
 
-class ApprovalsQuery(PageQuery, frozen=True, kw_only=True):
+class ApprovalsQuery(dashboard_layout.PageQuery, frozen=True, kw_only=True):
     tab: Annotated[str, Meta(max_length=16)] = "open"
 
 
-class RequestPagePath(Input, frozen=True):
+class RequestPagePath(inputs.Input, frozen=True):
     request_id: RequestName
 
 
-class ApproveRequestForm(Input, frozen=True, kw_only=True):
+class ApproveRequestForm(inputs.Input, frozen=True, kw_only=True):
     request_id: RequestName
     digest: Annotated[str, Meta(min_length=1, max_length=64)]  # of what the page showed
     hosts: Hosts = None
-    reason: OptionalReason = ""
+    reason: dashboard_layout.OptionalReason = ""
 
 
-class RejectRequestForm(Input, frozen=True, kw_only=True):
+class RejectRequestForm(inputs.Input, frozen=True, kw_only=True):
     request_id: RequestName
-    reason: Reason
+    reason: dashboard_layout.Reason
 
 
-class WithdrawRequestForm(Input, frozen=True, kw_only=True):
+class WithdrawRequestForm(inputs.Input, frozen=True, kw_only=True):
     request_id: RequestName
-    reason: OptionalReason = ""
+    reason: dashboard_layout.OptionalReason = ""
 
 
-class RunRequestForm(Input, frozen=True, kw_only=True):
+class RunRequestForm(inputs.Input, frozen=True, kw_only=True):
     request_id: RequestName
     hosts: Hosts = None
 
 
-class ReviewForm(Input, frozen=True, kw_only=True):
+class ReviewForm(inputs.Input, frozen=True, kw_only=True):
     request_id: RequestName
     accepted: bool
-    reason: Reason
+    reason: dashboard_layout.Reason
 
 
 @dataclass(frozen=True)
@@ -84,14 +68,18 @@ class ApprovalPages:
     reads: Reads
     guard: ProtectionGuard
     clock: Clock
-    layout: Layout
+    layout: dashboard_layout.Layout
     requests: RequestOperations
 
-    def lines(self, request: Request[Any, Any, Any]) -> RequestLines:
+    def lines(self, request: routing.Request[Any, Any, Any]) -> request_lines.RequestLines:
         people = self.layout.names(request)
-        return RequestLines(self.reads, self.guard, request.caller, people, self.clock())
+        return request_lines.RequestLines(
+            self.reads, self.guard, request.caller, people, self.clock()
+        )
 
-    def list_page(self, request: Request[Any, Any, Any], tab: str = "open") -> PageView:
+    def list_page(
+        self, request: routing.Request[Any, Any, Any], tab: str = "open"
+    ) -> dashboard_layout.PageView:
         tab = tab if tab in TABS else "open"
         lines, is_open = self.lines(request), tab == "open"
         requests = lines.list_open() if is_open else ()
@@ -100,10 +88,12 @@ class ApprovalPages:
         waiting = list_pending_approvals(request, self.reads, people) if is_open else ()
         ended = () if is_open else lines.list_ended()
         count = len(requests) + len(reviews) + len(waiting)
-        view = Approvals(
+        view = view_models.Approvals(
             tab=tab,
             tabs=tuple(
-                Option(name, label, str(count) if name == tab == "open" and count else "")
+                components.Option(
+                    name, label, str(count) if name == tab == "open" and count else ""
+                )
                 for name, label in TABS.items()
             ),
             requests=requests,
@@ -112,52 +102,58 @@ class ApprovalPages:
             ended=ended,
         )
         verbs = tuple(verb for line in (*requests, *reviews) for verb in line.verbs)
-        return PageView(
+        return dashboard_layout.PageView(
             template="approvals.html", title="Approvals", here="/approvals", view=view, verbs=verbs
         )
 
     def page_of(
         self,
-        request: Request[Any, Any, Any],
+        request: routing.Request[Any, Any, Any],
         request_id: str,
         note: str = "",
         hosts: int | None = None,
-    ) -> PageView:
+    ) -> dashboard_layout.PageView:
         """Raises: RequestNotFound, MissingPermission."""
         found = self.guard.demand(request_id)
-        demand_permission(request.principal, (Verb.READ,), channel_scope(found.row.channel))
+        principals.demand_permission(
+            request.principal, (roles.Verb.READ,), scopes.channel_scope(found.row.channel)
+        )
         line = self.lines(request).line(found, hosts)
         line = structs.replace(line, notes=self.requests.list_notes(found.row))
-        return PageView(
+        return dashboard_layout.PageView(
             template="request.html",
             title=request_id,
             here="/approvals",
-            view=RequestPage(request=line, note=note),
-            crumbs=(Link("Approvals", "/approvals"), Link(request_id)),
+            view=view_models.RequestPage(request=line, note=note),
+            crumbs=(components.Link("Approvals", "/approvals"), components.Link(request_id)),
             verbs=line.verbs,
         )
 
 
 def approvals(
-    request: Request[Nothing, ApprovalsQuery, Nothing], pages: ApprovalPages, layout: Layout
-) -> Response:
+    request: routing.Request[inputs.Nothing, ApprovalsQuery, inputs.Nothing],
+    pages: ApprovalPages,
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """What waits for a second person."""
     return layout.answer(request, pages.list_page(request, request.query.tab))
 
 
 def show(
-    request: Request[RequestPagePath, PageQuery, Nothing], pages: ApprovalPages, layout: Layout
-) -> Response:
+    request: routing.Request[RequestPagePath, dashboard_layout.PageQuery, inputs.Nothing],
+    pages: ApprovalPages,
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """One request: what it changes, who asks, and who may decide."""
     return layout.answer(request, pages.page_of(request, request.path.request_id))
 
 
 def approve(
-    request: Request[Nothing, PageQuery, ApproveRequestForm],
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, ApproveRequestForm],
     requests: RequestOperations,
     pages: ApprovalPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Agree to a request; the last approval carries it out."""
     body = request.body
     run = partial(
@@ -168,44 +164,44 @@ def approve(
 
 
 def reject(
-    request: Request[Nothing, PageQuery, RejectRequestForm],
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, RejectRequestForm],
     requests: RequestOperations,
     pages: ApprovalPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Say no to a request."""
     run = partial(requests.reject, request.caller, request.body.request_id, request.body.reason)
     return _decide(request, run, "request rejected", pages, layout)
 
 
 def withdraw(
-    request: Request[Nothing, PageQuery, WithdrawRequestForm],
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, WithdrawRequestForm],
     requests: RequestOperations,
     pages: ApprovalPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Take your own request back."""
     run = partial(requests.withdraw, request.caller, request.body.request_id, request.body.reason)
     return _decide(request, run, "request withdrawn", pages, layout)
 
 
 def run(
-    request: Request[Nothing, PageQuery, RunRequestForm],
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, RunRequestForm],
     requests: RequestOperations,
     pages: ApprovalPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Carry out a request that enough people have approved."""
     run = partial(requests.run, request.caller, request.body.request_id, request.body.hosts)
     return _decide(request, run, "request carried out", pages, layout)
 
 
 def review(
-    request: Request[Nothing, PageQuery, ReviewForm],
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, ReviewForm],
     requests: RequestOperations,
     pages: ApprovalPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Say whether what another person did alone was right."""
     body = request.body
     run = partial(
@@ -215,25 +211,25 @@ def review(
 
 
 def _decide(
-    request: Request[Nothing, PageQuery, Any],
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, Any],
     run: Callable[[], RequestOutcome],
     done: str,
     pages: ApprovalPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Decide, and lead to the request; refused, show the request and say why."""
     request_id = request.body.request_id
     try:
         outcome = run()
     except TidegateError as error:
-        moved = error.facts["found"] if isinstance(error, RequestHostsMoved) else None
+        moved = error.facts["found"] if isinstance(error, refusals.RequestHostsMoved) else None
         hosts = moved if isinstance(moved, int) else None
         page = _shown(request, pages, request_id, hosts)
         return layout.answer(request, page, problem=error)
     if outcome.not_carried_out:
         page = pages.page_of(request, request_id, outcome.not_carried_out)
         return layout.answer(request, page)
-    if done == "request approved" and outcome.request.state is RequestState.EXECUTED:
+    if done == "request approved" and outcome.request.state is states.RequestState.EXECUTED:
         done = "request carried out"
     return layout.attempt(
         request,
@@ -245,11 +241,11 @@ def _decide(
 
 
 def _shown(
-    request: Request[Nothing, PageQuery, Any],
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, Any],
     pages: ApprovalPages,
     request_id: str,
     hosts: int | None,
-) -> PageView:
+) -> dashboard_layout.PageView:
     """The request, or the list for who may not see it."""
     try:
         return pages.page_of(request, request_id, hosts=hosts)
@@ -259,11 +255,15 @@ def _shown(
 
 # The operation asks on the request's channel.
 ROUTES = (
-    page_route("/approvals", approvals, requires_somewhere(Verb.READ)),
-    page_route("/approvals/{request_id}", show, requires_somewhere(Verb.READ)),
-    step_route("/approvals/approve", approve, steps.APPROVE_REQUEST, None),
-    step_route("/approvals/reject", reject, steps.REJECT_REQUEST, None),
-    step_route("/approvals/withdraw", withdraw, steps.WITHDRAW_REQUEST, None),
-    step_route("/approvals/run", run, steps.RUN_REQUEST, None),
-    step_route("/approvals/review", review, steps.REVIEW_REQUEST, None),
+    dashboard_layout.page_route(
+        "/approvals", approvals, routing.requires_somewhere(roles.Verb.READ)
+    ),
+    dashboard_layout.page_route(
+        "/approvals/{request_id}", show, routing.requires_somewhere(roles.Verb.READ)
+    ),
+    dashboard_layout.step_route("/approvals/approve", approve, steps.APPROVE_REQUEST, None),
+    dashboard_layout.step_route("/approvals/reject", reject, steps.REJECT_REQUEST, None),
+    dashboard_layout.step_route("/approvals/withdraw", withdraw, steps.WITHDRAW_REQUEST, None),
+    dashboard_layout.step_route("/approvals/run", run, steps.RUN_REQUEST, None),
+    dashboard_layout.step_route("/approvals/review", review, steps.REVIEW_REQUEST, None),
 )

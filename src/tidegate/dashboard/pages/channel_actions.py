@@ -11,34 +11,23 @@ from msgspec import Meta
 from tidegate.control.operations.channels import ChannelOperations
 from tidegate.control.operations.promotion import ChannelPromotion, PromotionOperations
 from tidegate.control.operations.quarantine import QuarantineOperations
-from tidegate.dashboard.forms import read_moment
-from tidegate.dashboard.layout import Layout, OptionalReason, PageQuery, Reason, step_route
+from tidegate.dashboard import forms, layout as dashboard_layout
 from tidegate.dashboard.pages.channels import Asked, ChannelPagePath, ChannelPages, scope_of
-from tidegate.domain.access.steps import (
-    DELETE_CHANNEL,
-    HOLD_CHANNEL,
-    LIFT_QUARANTINE,
-    PROMOTE,
-    PROTECT_CHANNEL,
-    ROLL_BACK,
-    UNHOLD_CHANNEL,
-)
-from tidegate.domain.channels.facts import ChannelProtection
-from tidegate.domain.channels.slices import APPROVALS_MAX, REQUEST_SECONDS_MAX
-from tidegate.web.inputs import Input
-from tidegate.web.routing import Request, Response
+from tidegate.domain.access import steps
+from tidegate.domain.channels import facts, slices
+from tidegate.web import inputs, routing
 
 
-class ChannelForm(Input, frozen=True, kw_only=True):
-    reason: Reason
+class ChannelForm(inputs.Input, frozen=True, kw_only=True):
+    reason: dashboard_layout.Reason
 
 
-class PromoteForm(Input, frozen=True, kw_only=True):
+class PromoteForm(inputs.Input, frozen=True, kw_only=True):
     release: Annotated[str, Meta(min_length=1, max_length=200)]
     display_name: Annotated[str, Meta(max_length=256)] = ""
     refresh: Literal["", "yes"] = ""
     start_at: Annotated[str, Meta(max_length=40)] = ""
-    reason: OptionalReason = ""
+    reason: dashboard_layout.OptionalReason = ""
 
 
 class RollbackForm(ChannelForm, frozen=True, kw_only=True):
@@ -47,8 +36,8 @@ class RollbackForm(ChannelForm, frozen=True, kw_only=True):
 
 
 class ProtectForm(ChannelForm, frozen=True, kw_only=True):
-    approvals: Annotated[int, Meta(ge=1, le=APPROVALS_MAX)] = 1
-    hours: Annotated[int, Meta(ge=1, le=REQUEST_SECONDS_MAX // 3_600)] = 24
+    approvals: Annotated[int, Meta(ge=1, le=slices.APPROVALS_MAX)] = 1
+    hours: Annotated[int, Meta(ge=1, le=slices.REQUEST_SECONDS_MAX // 3_600)] = 24
     emergency: bool = True
 
 
@@ -57,11 +46,11 @@ class LiftForm(ChannelForm, frozen=True, kw_only=True):
 
 
 def promote(
-    request: Request[ChannelPagePath, PageQuery, PromoteForm],
+    request: routing.Request[ChannelPagePath, dashboard_layout.PageQuery, PromoteForm],
     promotion: PromotionOperations,
     pages: ChannelPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Pin the channel to a release and roll it out."""
     body = request.body
 
@@ -73,18 +62,18 @@ def promote(
             reason=body.reason,
             display_name=body.display_name,
             refresh=body.refresh == "yes",
-            start_at=read_moment("start_at", body.start_at),
+            start_at=forms.read_moment("start_at", body.start_at),
         )
 
     return _lead_to_rollout(request, pages, layout, run, "promoted")
 
 
 def roll_back(
-    request: Request[ChannelPagePath, PageQuery, RollbackForm],
+    request: routing.Request[ChannelPagePath, dashboard_layout.PageQuery, RollbackForm],
     promotion: PromotionOperations,
     pages: ChannelPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Go back to a release that succeeded on the channel."""
     body = request.body
 
@@ -103,10 +92,10 @@ def roll_back(
 def _lead_to_rollout(
     request: Asked,
     pages: ChannelPages,
-    layout: Layout,
+    layout: dashboard_layout.Layout,
     do: Callable[[], ChannelPromotion],
     done: str,
-) -> Response:
+) -> routing.Response:
     """To the channel; if orders wait, to the rollout, whose page says for what."""
     return layout.attempt_and_lead(
         request,
@@ -121,8 +110,12 @@ def _lead_to_rollout(
 
 
 def _done(
-    request: Asked, pages: ChannelPages, layout: Layout, do: Callable[[], int], done: str
-) -> Response:
+    request: Asked,
+    pages: ChannelPages,
+    layout: dashboard_layout.Layout,
+    do: Callable[[], int],
+    done: str,
+) -> routing.Response:
     back = f"/channels/{request.path.channel}"
     return layout.attempt(
         request,
@@ -136,33 +129,33 @@ def _done(
 
 
 def hold(
-    request: Request[ChannelPagePath, PageQuery, ChannelForm],
+    request: routing.Request[ChannelPagePath, dashboard_layout.PageQuery, ChannelForm],
     channels: ChannelOperations,
     pages: ChannelPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """No promotion and no order on it, until it is let go."""
     run = partial(channels.hold, request.caller, request.path.channel, request.body.reason)
     return _done(request, pages, layout, run, "held")
 
 
 def unhold(
-    request: Request[ChannelPagePath, PageQuery, ChannelForm],
+    request: routing.Request[ChannelPagePath, dashboard_layout.PageQuery, ChannelForm],
     channels: ChannelOperations,
     pages: ChannelPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Let a held channel go."""
     run = partial(channels.unhold, request.caller, request.path.channel, request.body.reason)
     return _done(request, pages, layout, run, "unheld")
 
 
 def lift(
-    request: Request[ChannelPagePath, PageQuery, LiftForm],
+    request: routing.Request[ChannelPagePath, dashboard_layout.PageQuery, LiftForm],
     quarantine: QuarantineOperations,
     pages: ChannelPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Somebody looked: the content may be dispatched on the channel again."""
     body = request.body
     run = partial(
@@ -173,14 +166,14 @@ def lift(
 
 
 def protect(
-    request: Request[ChannelPagePath, PageQuery, ProtectForm],
+    request: routing.Request[ChannelPagePath, dashboard_layout.PageQuery, ProtectForm],
     channels: ChannelOperations,
     pages: ChannelPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Ask for a second person on the channel."""
     body = request.body
-    protection = ChannelProtection(
+    protection = facts.ChannelProtection(
         approvals=body.approvals,
         request_seconds=body.hours * 3_600,
         break_glass=body.emergency,
@@ -190,34 +183,44 @@ def protect(
 
 
 def unprotect(
-    request: Request[ChannelPagePath, PageQuery, ChannelForm],
+    request: routing.Request[ChannelPagePath, dashboard_layout.PageQuery, ChannelForm],
     channels: ChannelOperations,
     pages: ChannelPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Let one person do everything on the channel again."""
     run = partial(channels.protect, request.caller, request.path.channel, None, request.body.reason)
     return _done(request, pages, layout, run, "unprotected")
 
 
 def delete(
-    request: Request[ChannelPagePath, PageQuery, ChannelForm],
+    request: routing.Request[ChannelPagePath, dashboard_layout.PageQuery, ChannelForm],
     channels: ChannelOperations,
     pages: ChannelPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Remove a channel that nothing uses."""
     run = partial(channels.delete, request.caller, request.path.channel, request.body.reason)
     return layout.attempt(request, run, "/channels", "deleted", lambda: pages.page_of(request))
 
 
 ROUTES = (
-    step_route("/channels/{channel}/promote", promote, PROMOTE, scope_of),
-    step_route("/channels/{channel}/rollback", roll_back, ROLL_BACK, scope_of),
-    step_route("/channels/{channel}/hold", hold, HOLD_CHANNEL, scope_of),
-    step_route("/channels/{channel}/unhold", unhold, UNHOLD_CHANNEL, scope_of),
-    step_route("/channels/{channel}/delete", delete, DELETE_CHANNEL, scope_of),
-    step_route("/channels/{channel}/lift", lift, LIFT_QUARANTINE, scope_of),
-    step_route("/channels/{channel}/protect", protect, PROTECT_CHANNEL, scope_of),
-    step_route("/channels/{channel}/unprotect", unprotect, PROTECT_CHANNEL, scope_of),
+    dashboard_layout.step_route("/channels/{channel}/promote", promote, steps.PROMOTE, scope_of),
+    dashboard_layout.step_route(
+        "/channels/{channel}/rollback", roll_back, steps.ROLL_BACK, scope_of
+    ),
+    dashboard_layout.step_route("/channels/{channel}/hold", hold, steps.HOLD_CHANNEL, scope_of),
+    dashboard_layout.step_route(
+        "/channels/{channel}/unhold", unhold, steps.UNHOLD_CHANNEL, scope_of
+    ),
+    dashboard_layout.step_route(
+        "/channels/{channel}/delete", delete, steps.DELETE_CHANNEL, scope_of
+    ),
+    dashboard_layout.step_route("/channels/{channel}/lift", lift, steps.LIFT_QUARANTINE, scope_of),
+    dashboard_layout.step_route(
+        "/channels/{channel}/protect", protect, steps.PROTECT_CHANNEL, scope_of
+    ),
+    dashboard_layout.step_route(
+        "/channels/{channel}/unprotect", unprotect, steps.PROTECT_CHANNEL, scope_of
+    ),
 )

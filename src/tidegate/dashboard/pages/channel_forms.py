@@ -6,48 +6,37 @@ import json
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from msgspec import Meta
-from msgspec.structs import replace
+from msgspec import Meta, structs
 
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.channels import ChannelOperations
-from tidegate.control.queries.policies import check_document
+from tidegate.control.queries import policies, request_changes
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.control.queries.request_changes import RequestChange, describe_policy_changes
-from tidegate.dashboard.components import Chip, Field, Link, Option
-from tidegate.dashboard.forms import FormReader, Typed, fill, mark, send, typed_of
-from tidegate.dashboard.layout import Layout, PageQuery, PageView, page_route, step_route
+from tidegate.dashboard import (
+    components,
+    forms as dashboard_forms,
+    layout as dashboard_layout,
+    policy_text,
+    protected_verbs,
+    view_models,
+)
 from tidegate.dashboard.pages.channels import ChannelPagePath, scope_of
-from tidegate.dashboard.policy_text import describe_members, example_text, to_text
-from tidegate.dashboard.protected_verbs import break_glass_fields, describe_asking
-from tidegate.dashboard.view_models import FormPage, PlanFinding
-from tidegate.domain.access.roles import Verb
-from tidegate.domain.access.scopes import channel_scope, repository_scope
-from tidegate.domain.access.steps import CREATE_CHANNEL, EDIT_CHANNEL
-from tidegate.domain.channels.facts import ChannelPolicy
+from tidegate.domain.access import roles, scopes, steps
+from tidegate.domain.channels import facts, policy_document, refusals, rows as channel_rows
 from tidegate.domain.channels.policy import refuse
-from tidegate.domain.channels.policy_document import read_policy
-from tidegate.domain.channels.refusals import ChannelNotFound
-from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.packages.names import DEFAULT_REPOSITORY
 from tidegate.domain.packages.rows import PACKAGES
 from tidegate.errors import TidegateError
-from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import (
-    Request,
-    Response,
-    requires_somewhere,
-    requires_step,
-)
+from tidegate.web import inputs, routing
 
 POLICY_CHARS_MAX = 100_000
 PACKAGES_MAX = 200
-FAULT = Chip("cross", "bad", "Fault")
-WARNING = Chip("warning", "warn", "Warning")
-NOTE = Chip("info", "info", "Note")
+FAULT = components.Chip("cross", "bad", "Fault")
+WARNING = components.Chip("warning", "warn", "Warning")
+NOTE = components.Chip("info", "info", "Note")
 SUBMITS = (
-    Option("check", "Check and compare", "eye"),
-    Option("example", "Insert the example", "pencil"),
+    components.Option("check", "Check and compare", "eye"),
+    components.Option("example", "Insert the example", "pencil"),
 )
 PLACES = {
     "channel_exists": "channel",
@@ -61,23 +50,25 @@ PLACES = {
 PolicyText = Annotated[str, Meta(max_length=POLICY_CHARS_MAX)]
 
 
-class NewChannelForm(Input, frozen=True, kw_only=True):
-    channel: Typed
-    package: Typed
-    selector: Typed
+class NewChannelForm(inputs.Input, frozen=True, kw_only=True):
+    channel: dashboard_forms.Typed
+    package: dashboard_forms.Typed
+    selector: dashboard_forms.Typed
     policy: PolicyText = ""
-    do: Typed = "save"
+    do: dashboard_forms.Typed = "save"
 
 
-class EditChannelForm(Input, frozen=True, kw_only=True):
-    selector: Typed
+class EditChannelForm(inputs.Input, frozen=True, kw_only=True):
+    selector: dashboard_forms.Typed
     policy: PolicyText
     reason: Annotated[str, Meta(max_length=1_024)] = ""  # of the request, if it is protected
-    do: Typed = "save"
+    do: dashboard_forms.Typed = "save"
 
 
-def scope_of_new(request: Request[Nothing, PageQuery, NewChannelForm]) -> str:
-    return channel_scope(request.body.channel.strip())
+def scope_of_new(
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, NewChannelForm],
+) -> str:
+    return scopes.channel_scope(request.body.channel.strip())
 
 
 # ── create ────────────────────────────────────────────────────────────────────────────────────────
@@ -90,103 +81,111 @@ class ChannelForms:
     reads: Reads
     fleet_reader: FleetReader
 
-    def new(self, request: Request[Any, Any, Any]) -> FormPage:
+    def new(self, request: routing.Request[Any, Any, Any]) -> view_models.FormPage:
         packages = self.reads.range(PACKAGES, limit=PACKAGES_MAX)
         names = sorted(
             item.row.package.removeprefix(f"{DEFAULT_REPOSITORY}/")
             for item in packages
             if request.principal.may(
-                Verb.READ, repository_scope(item.row.package.partition("/")[0])
+                roles.Verb.READ, scopes.repository_scope(item.row.package.partition("/")[0])
             )
         )
-        return FormPage(
+        return view_models.FormPage(
             title="New channel",
             text="A channel carries one package to the hosts that match a selector.",
             action="/new/channel",
             back="/channels",
             fields=(
-                Field(
+                components.Field(
                     name="channel",
                     label="Name",
                     required=True,
                     placeholder="stable",
                     hint="Small letters, digits and dashes. It cannot be changed later.",
                 ),
-                Field(
+                components.Field(
                     name="package",
                     label="Package",
                     required=True,
                     placeholder="web",
-                    options=tuple(Option(name, name) for name in names),
+                    options=tuple(components.Option(name, name) for name in names),
                 ),
-                Field(
+                components.Field(
                     name="selector",
                     label="Hosts",
                     required=True,
                     placeholder="env=prod,app=web",
                     hint="A label selector. A host is in one channel of a package at most.",
                 ),
-                Field(
+                components.Field(
                     name="policy",
                     label="Rollout policy",
                     kind="code",
-                    value=example_text(),
+                    value=policy_text.example_text(),
                     hint="Empty: the default policy, which is this example.",
                 ),
             ),
-            submits=(Option("save", "Create", "check"), *SUBMITS),
-            members=describe_members(),
+            submits=(components.Option("save", "Create", "check"), *SUBMITS),
+            members=policy_text.describe_members(),
         )
 
-    def edit(self, request: Request[ChannelPagePath, Any, Any]) -> FormPage:
+    def edit(self, request: routing.Request[ChannelPagePath, Any, Any]) -> view_models.FormPage:
         """Raises: ChannelNotFound."""
         found = self.demand(request.path.channel)
         row = found.row
-        reason: tuple[Field, ...] = ()
+        reason: tuple[components.Field, ...] = ()
         if row.protection is not None:
-            reason = (Field(name="reason", label="Reason", kind="long", placeholder="Why"),)
-        return FormPage(
+            reason = (
+                components.Field(name="reason", label="Reason", kind="long", placeholder="Why"),
+            )
+        return view_models.FormPage(
             title=f"Edit {row.channel}",
             text="Rollouts that are open keep their plan. The next one follows what you save.",
             action=f"/channels/{row.channel}/edit",
             back=f"/channels/{row.channel}",
-            asks=describe_asking(row),
+            asks=protected_verbs.describe_asking(row),
             version=found.version,
             fields=(
-                Field(name="selector", label="Hosts", value=row.selector, required=True),
-                Field(
+                components.Field(name="selector", label="Hosts", value=row.selector, required=True),
+                components.Field(
                     name="policy",
                     label="Rollout policy",
                     kind="code",
-                    value=to_text(row.policy),
+                    value=policy_text.to_text(row.policy),
                     required=True,
                 ),
                 *reason,
-                *break_glass_fields(request.caller, row),
+                *protected_verbs.break_glass_fields(request.caller, row),
             ),
-            submits=(Option("save", "Save", "check"), *SUBMITS),
-            members=describe_members(),
+            submits=(components.Option("save", "Save", "check"), *SUBMITS),
+            members=policy_text.describe_members(),
         )
 
-    def demand(self, channel: str) -> Found[Channel]:
+    def demand(self, channel: str) -> Found[channel_rows.Channel]:
         """Raises: ChannelNotFound."""
-        return self.reads.demand(channel_key(channel), Channel, ChannelNotFound(channel))
+        return self.reads.demand(
+            channel_rows.channel_key(channel),
+            channel_rows.Channel,
+            refusals.ChannelNotFound(channel),
+        )
 
-    def check(self, form: FormPage, text: str, channel: str | None) -> FormPage:
+    def check(
+        self, form: view_models.FormPage, text: str, channel: str | None
+    ) -> view_models.FormPage:
         """The form with what there is to say about the policy, and what it would change."""
         try:
             document = read_document(text)
         except TidegateError as error:
-            return replace(form, fields=mark(form.fields, error, PLACES))
-        read, said, row = check_document(self.reads, self.fleet_reader, document, channel)
+            return structs.replace(form, fields=dashboard_forms.mark(form.fields, error, PLACES))
+        read, said, row = policies.check_document(self.reads, self.fleet_reader, document, channel)
         findings = [
-            PlanFinding(chip=chip, text=item.sentence)
+            view_models.PlanFinding(chip=chip, text=item.sentence)
             for chip, items in ((FAULT, said.faults), (WARNING, said.warnings), (NOTE, said.notes))
             for item in items
         ]
-        compared: tuple[RequestChange, ...] = ()
+        compared: tuple[request_changes.RequestChange, ...] = ()
         if row is not None and not said.faults:
-            compared = tuple(describe_policy_changes(row.policy, read.policy))
+            compared = tuple(request_changes.describe_policy_changes(row.policy, read.policy))
         if said.faults:
             found = "It would be refused"
         elif row is None:
@@ -195,7 +194,7 @@ class ChannelForms:
             count = len(compared)
             found = f"It would change {count} thing{'' if count == 1 else 's'}"
             found = found if count else "It changes nothing"
-        return replace(
+        return structs.replace(
             form,
             found=found,
             findings=tuple(findings),
@@ -205,7 +204,7 @@ class ChannelForms:
 
 def read_document(text: str) -> Any:
     """The JSON of a policy. Raises: InvalidRequest."""
-    reader = FormReader()
+    reader = dashboard_forms.FormReader()
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -214,50 +213,54 @@ def read_document(text: str) -> Any:
         raise AssertionError("it was refused") from None
 
 
-def read_text(text: str) -> ChannelPolicy:
+def read_text(text: str) -> facts.ChannelPolicy:
     """The policy that a person wrote. Raises: InvalidRequest, MalformedPolicy."""
-    read = read_policy(read_document(text))
+    read = policy_document.read_policy(read_document(text))
     refuse(read.faults)
     return read.policy
 
 
-def _page(form: FormPage, *crumbs: Link) -> PageView:
-    return PageView(
+def _page(form: view_models.FormPage, *crumbs: components.Link) -> dashboard_layout.PageView:
+    return dashboard_layout.PageView(
         template="form.html",
         title=form.title,
         here="/channels",
         view=form,
-        crumbs=(Link("Channels", "/channels"), *crumbs, Link(form.title)),
+        crumbs=(components.Link("Channels", "/channels"), *crumbs, components.Link(form.title)),
         still=True,
     )
 
 
 def show_new(
-    request: Request[Nothing, PageQuery, Nothing], forms: ChannelForms, layout: Layout
-) -> Response:
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, inputs.Nothing],
+    forms: ChannelForms,
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """The form of a new channel."""
     return layout.answer(request, _page(forms.new(request)))
 
 
 def create(
-    request: Request[Nothing, PageQuery, NewChannelForm],
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, NewChannelForm],
     channels: ChannelOperations,
     forms: ChannelForms,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Create a channel, or check its policy first."""
     body = request.body
     form = forms.new(request)
-    form = replace(form, fields=fill(form.fields, typed_of(request)))
+    form = structs.replace(
+        form, fields=dashboard_forms.fill(form.fields, dashboard_forms.typed_of(request))
+    )
     match body.do:
         case "check":
             return layout.answer(request, _page(forms.check(form, body.policy or "{}", None)))
         case "example":
-            fields = fill(form.fields, {"policy": example_text()})
-            return layout.answer(request, _page(replace(form, fields=fields)))
+            fields = dashboard_forms.fill(form.fields, {"policy": policy_text.example_text()})
+            return layout.answer(request, _page(structs.replace(form, fields=fields)))
 
     def run() -> int:
-        reader = FormReader()
+        reader = dashboard_forms.FormReader()
         channel = reader.text("channel", body.channel)
         package = reader.text("package", body.package)
         selector = reader.text("selector", body.selector)
@@ -267,13 +270,15 @@ def create(
             request.caller, channel, package=package, selector=selector, policy=policy
         )
 
-    return send(
+    return dashboard_forms.send(
         request,
         layout,
         run,
         back=f"/channels/{body.channel.strip()}",
         done="created",
-        page=lambda error: _page(replace(form, fields=mark(form.fields, error, PLACES))),
+        page=lambda error: _page(
+            structs.replace(form, fields=dashboard_forms.mark(form.fields, error, PLACES))
+        ),
     )
 
 
@@ -281,33 +286,41 @@ def create(
 
 
 def show_edit(
-    request: Request[ChannelPagePath, PageQuery, Nothing], forms: ChannelForms, layout: Layout
-) -> Response:
+    request: routing.Request[ChannelPagePath, dashboard_layout.PageQuery, inputs.Nothing],
+    forms: ChannelForms,
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """The form of a channel's hosts and policy."""
     name = request.path.channel
-    return layout.answer(request, _page(forms.edit(request), Link(name, f"/channels/{name}")))
+    return layout.answer(
+        request, _page(forms.edit(request), components.Link(name, f"/channels/{name}"))
+    )
 
 
 def edit(
-    request: Request[ChannelPagePath, PageQuery, EditChannelForm],
+    request: routing.Request[ChannelPagePath, dashboard_layout.PageQuery, EditChannelForm],
     channels: ChannelOperations,
     forms: ChannelForms,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Change the hosts or the policy of a channel, or check the policy first."""
     body, name = request.body, request.path.channel
-    crumb = Link(name, f"/channels/{name}")
+    crumb = components.Link(name, f"/channels/{name}")
     form = forms.edit(request)
-    form = replace(form, fields=fill(form.fields, typed_of(request)), version=request.version)
+    form = structs.replace(
+        form,
+        fields=dashboard_forms.fill(form.fields, dashboard_forms.typed_of(request)),
+        version=request.version,
+    )
     match body.do:
         case "check":
             return layout.answer(request, _page(forms.check(form, body.policy, name), crumb))
         case "example":
-            fields = fill(form.fields, {"policy": example_text()})
-            return layout.answer(request, _page(replace(form, fields=fields), crumb))
+            fields = dashboard_forms.fill(form.fields, {"policy": policy_text.example_text()})
+            return layout.answer(request, _page(structs.replace(form, fields=fields), crumb))
 
     def run() -> int:
-        reader = FormReader()
+        reader = dashboard_forms.FormReader()
         selector = reader.text("selector", body.selector)
         reader.check()
         policy = read_text(body.policy)
@@ -324,19 +337,25 @@ def edit(
             reason=body.reason,
         )
 
-    return send(
+    return dashboard_forms.send(
         request,
         layout,
         run,
         back=f"/channels/{name}",
         done="saved",
-        page=lambda error: _page(replace(form, fields=mark(form.fields, error, PLACES)), crumb),
+        page=lambda error: _page(
+            structs.replace(form, fields=dashboard_forms.mark(form.fields, error, PLACES)), crumb
+        ),
     )
 
 
 ROUTES = (
-    page_route("/new/channel", show_new, requires_somewhere(Verb.RELEASE)),
-    page_route("/channels/{channel}/edit", show_edit, requires_step(EDIT_CHANNEL, scope_of)),
-    step_route("/new/channel", create, CREATE_CHANNEL, scope_of_new),
-    step_route("/channels/{channel}/edit", edit, EDIT_CHANNEL, scope_of),
+    dashboard_layout.page_route(
+        "/new/channel", show_new, routing.requires_somewhere(roles.Verb.RELEASE)
+    ),
+    dashboard_layout.page_route(
+        "/channels/{channel}/edit", show_edit, routing.requires_step(steps.EDIT_CHANNEL, scope_of)
+    ),
+    dashboard_layout.step_route("/new/channel", create, steps.CREATE_CHANNEL, scope_of_new),
+    dashboard_layout.step_route("/channels/{channel}/edit", edit, steps.EDIT_CHANNEL, scope_of),
 )

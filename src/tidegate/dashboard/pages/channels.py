@@ -17,86 +17,39 @@ from tidegate.control.queries.fleet_picture import FleetPictures
 from tidegate.control.queries.ladder import read_ladder
 from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import state_labels
-from tidegate.dashboard.channel_map import lay_out
-from tidegate.dashboard.channel_verbs import sensible_verbs, verbs_of
-from tidegate.dashboard.components import Chip, Link, LinkButton, arrange
-from tidegate.dashboard.fleet_lines import channel_lines
+from tidegate.dashboard import (
+    channel_map,
+    channel_verbs,
+    components,
+    fleet_lines,
+    layout as dashboard_layout,
+    protected_verbs,
+    request_lines,
+    rollout_lines,
+    sorting,
+    state_labels,
+    view_models,
+    window_lines,
+)
 from tidegate.dashboard.html import seconds
-from tidegate.dashboard.layout import (
-    Layout,
-    PageQuery,
-    PageView,
-    SortWish,
-    UserDirectory,
-    page_route,
-    why_nowhere,
-)
 from tidegate.dashboard.pages.overview import quarantine
-from tidegate.dashboard.protected_verbs import describe_protection
-from tidegate.dashboard.request_lines import RequestLines
-from tidegate.dashboard.rollout_lines import summaries
-from tidegate.dashboard.sorting import SortColumn, SortColumns, list_page
-from tidegate.dashboard.view_models import (
-    AutomationLine,
-    ChannelLine,
-    ChannelPage,
-    ChannelRequestLine,
-    EvidenceLine,
-    GateLine,
-    OverrideLine,
-    PinChange,
-    Quarantine,
-    RungLine,
-)
-from tidegate.dashboard.window_lines import list_lines
-from tidegate.domain.access.roles import Verb as Right
-from tidegate.domain.access.scopes import channel_scope
-from tidegate.domain.access.steps import CREATE_CHANNEL, EDIT_CHANNEL
-from tidegate.domain.channels.facts import ChannelEdge, WaveSpec
+from tidegate.domain.access import roles, scopes, steps
+from tidegate.domain.channels import facts, refusals, rows as channel_rows
 from tidegate.domain.channels.ladder import JudgedRung
-from tidegate.domain.channels.refusals import ChannelNotFound
-from tidegate.domain.channels.rows import (
-    CHANNELS,
-    FREEZES,
-    QUARANTINE,
-    Channel,
-    Freeze,
-    channel_key,
-)
 from tidegate.domain.gates.automation import Automation
 from tidegate.domain.packages.names import DEFAULT_REPOSITORY
-from tidegate.domain.releases.rows import (
-    ACTUAL,
-    EVENTS,
-    Actual,
-    EventType,
-    KnownRelease,
-    actual_key,
-    known_key,
-    row_id,
-)
-from tidegate.domain.rollouts.rows import (
-    ROLLOUTS,
-    Rollout,
-    RolloutGates,
-    RolloutTally,
-    gates_key,
-    rollout_key,
-    tally_key,
-)
-from tidegate.domain.rollouts.states import OPEN, ORDERED, PolicyAction, RolloutState
+from tidegate.domain.releases import rows as release_rows
+from tidegate.domain.rollouts import rows as rollout_rows, states
 from tidegate.domain.windows.evaluation import covers_channel
-from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import Request, Response, requires, requires_somewhere
+from tidegate.web import inputs, routing
 
 CHANNELS_MAX = 500
 ROLLOUTS_SHOWN = 6
 HISTORY_MAX = 500
 HISTORY_SHOWN = 30
 BY_ITSELF = {
-    PolicyAction.AUTO_PROMOTE: "Promotes by itself",
-    PolicyAction.AUTO_ROLLBACK: "Rolls back by itself",
+    states.PolicyAction.AUTO_PROMOTE: "Promotes by itself",
+    states.PolicyAction.AUTO_ROLLBACK: "Rolls back by itself",
 }
 BECAUSE = {  # the reasons of `provenance.py`
     "operator_command_authority": "an operator promoted it",
@@ -105,24 +58,24 @@ BECAUSE = {  # the reasons of `provenance.py`
     "unique_submodule_pin_match": "one submodule pin names it",
     "succeeded_on_required_channels": "it succeeded on the channels before",
 }
-NO_ROLLOUT = Chip("ring", "none", "No rollout")
+NO_ROLLOUT = components.Chip("ring", "none", "No rollout")
 STEPS = {
-    EventType.REGISTERED: Chip("plus", "good", "Registered"),
-    EventType.PROMOTED: Chip("arrow", "info", "Promoted"),
-    EventType.CONFIRMED: Chip("check", "good", "Confirmed"),
-    EventType.RETIRED: Chip("moon", "gone", "Retired"),
+    release_rows.EventType.REGISTERED: components.Chip("plus", "good", "Registered"),
+    release_rows.EventType.PROMOTED: components.Chip("arrow", "info", "Promoted"),
+    release_rows.EventType.CONFIRMED: components.Chip("check", "good", "Confirmed"),
+    release_rows.EventType.RETIRED: components.Chip("moon", "gone", "Retired"),
 }
 
-COLUMNS: Final[SortColumns[ChannelLine]] = SortColumns(
+COLUMNS: Final[sorting.SortColumns[view_models.ChannelLine]] = sorting.SortColumns(
     "name",
-    SortColumn(label="Channel", name="name", key=lambda it: it.channel),
-    SortColumn(label="Wanted release", name="release", key=lambda it: it.release or None),
-    SortColumn(label="Evidence", classes="optional"),
-    SortColumn(label="Rollout", name="state", key=lambda it: it.state.word),
-    SortColumn(
+    sorting.SortColumn(label="Channel", name="name", key=lambda it: it.channel),
+    sorting.SortColumn(label="Wanted release", name="release", key=lambda it: it.release or None),
+    sorting.SortColumn(label="Evidence", classes="optional"),
+    sorting.SortColumn(label="Rollout", name="state", key=lambda it: it.state.word),
+    sorting.SortColumn(
         label="Waits for", name="waits", key=lambda it: it.waits or None, classes="optional"
     ),
-    SortColumn(
+    sorting.SortColumn(
         label="Changed",
         name="changed",
         key=lambda it: it.updated_at,
@@ -134,40 +87,42 @@ COLUMNS: Final[SortColumns[ChannelLine]] = SortColumns(
 ChannelName = Annotated[str, Meta(min_length=1, max_length=63, pattern="^[a-z0-9][a-z0-9-]*$")]
 
 
-class ChannelsQuery(PageQuery, frozen=True, kw_only=True):
-    sort: SortWish = ""
+class ChannelsQuery(dashboard_layout.PageQuery, frozen=True, kw_only=True):
+    sort: dashboard_layout.SortWish = ""
 
 
-class ChannelPagePath(Input, frozen=True):
+class ChannelPagePath(inputs.Input, frozen=True):
     channel: ChannelName
 
 
-Asked = Request[ChannelPagePath, PageQuery, Any]
+Asked = routing.Request[ChannelPagePath, dashboard_layout.PageQuery, Any]
 
 
 def scope_of(request: Asked) -> str:
-    return channel_scope(request.path.channel)
+    return scopes.channel_scope(request.path.channel)
 
 
 # ── the map ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def index(
-    request: Request[Nothing, ChannelsQuery, Nothing],
+    request: routing.Request[inputs.Nothing, ChannelsQuery, inputs.Nothing],
     reads: Reads,
     fleet_reader: FleetReader,
     clock: Clock,
     people_names: PeopleNames,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Every channel, and what waits for what."""
     rows = [
         item.row
-        for item in reads.range(CHANNELS, limit=CHANNELS_MAX)
-        if request.principal.may(Right.READ, channel_scope(item.row.channel))
+        for item in reads.range(channel_rows.CHANNELS, limit=CHANNELS_MAX)
+        if request.principal.may(roles.Verb.READ, scopes.channel_scope(item.row.channel))
     ]
-    pins = {item.row.scope: item.row for item in reads.range(ACTUAL, limit=CHANNELS_MAX)}
-    freezes = [item.row for item in reads.range(FREEZES, limit=CHANNELS_MAX)]
+    pins = {
+        item.row.scope: item.row for item in reads.range(release_rows.ACTUAL, limit=CHANNELS_MAX)
+    }
+    freezes = [item.row for item in reads.range(channel_rows.FREEZES, limit=CHANNELS_MAX)]
     named = people_names.name_in
     edges = [
         (edge.channel, row.channel, named(edge_block(reads, fleet_reader, clock, row, edge)))
@@ -177,42 +132,48 @@ def index(
     lines = tuple(_line(row, pins.get(row.channel), freezes, edges) for row in rows)
     hosts = {row.channel: _hosts(reads, row) for row in rows}
     order = COLUMNS.order(request.query.sort)
-    listed = list_page(lines, order, lambda it: it.channel, "", CHANNELS_MAX)
-    create = LinkButton(
+    listed = sorting.list_page(lines, order, lambda it: it.channel, "", CHANNELS_MAX)
+    create = components.LinkButton(
         id="create",
         label="New channel",
         icon="plus",
         href="/new/channel",
-        why=why_nowhere(request.principal, CREATE_CHANNEL),
+        why=dashboard_layout.why_nowhere(request.principal, steps.CREATE_CHANNEL),
         first=True,
     )
     view = structs.replace(
-        lay_out(lines, edges, hosts),
+        channel_map.lay_out(lines, edges, hosts),
         channels=listed.rows,
         headings=COLUMNS.headings(order, "/channels"),
         create=create,
     )
-    page = PageView(template="channels.html", title="Channels", here="/channels", view=view)
+    page = dashboard_layout.PageView(
+        template="channels.html", title="Channels", here="/channels", view=view
+    )
     return layout.answer(request, page)
 
 
 def edge_block(
-    reads: Reads, fleet_reader: FleetReader, clock: Clock, row: Channel, edge: ChannelEdge
+    reads: Reads,
+    fleet_reader: FleetReader,
+    clock: Clock,
+    row: channel_rows.Channel,
+    edge: facts.ChannelEdge,
 ) -> str:
     """Why an edge holds orders of the channel back; empty: it does not."""
-    pin = reads.find(actual_key(row.channel), Actual)
+    pin = reads.find(release_rows.actual_key(row.channel), release_rows.Actual)
     found = edge_of(fleet_reader, row, pin, edge, clock())
     return "" if found.passed else found.reason
 
 
 def _line(
-    row: Channel,
-    pin: Actual | None,
-    freezes: Sequence[Freeze],
+    row: channel_rows.Channel,
+    pin: release_rows.Actual | None,
+    freezes: Sequence[channel_rows.Freeze],
     edges: Sequence[tuple[str, str, str]],
-) -> ChannelLine:
+) -> view_models.ChannelLine:
     waits = [f"{first}: {why}" for first, then, why in edges if then == row.channel and why]
-    return ChannelLine(
+    return view_models.ChannelLine(
         channel=row.channel,
         package=row.package.removeprefix(f"{DEFAULT_REPOSITORY}/"),
         release="" if pin is None else pin.pinned_release_id,
@@ -226,14 +187,16 @@ def _line(
     )
 
 
-def state_of(row: Channel) -> Chip:
+def state_of(row: channel_rows.Channel) -> components.Chip:
     if row.newest_state is None:
         return NO_ROLLOUT
-    return state_labels.ROLLOUTS[RolloutState(row.newest_state)]
+    return state_labels.ROLLOUTS[states.RolloutState(row.newest_state)]
 
 
-def _marks(row: Channel, freezes: Sequence[Freeze]) -> tuple[Chip, ...]:
-    found: list[Chip] = []
+def _marks(
+    row: channel_rows.Channel, freezes: Sequence[channel_rows.Freeze]
+) -> tuple[components.Chip, ...]:
+    found: list[components.Chip] = []
     if row.held_at is not None:
         found.append(state_labels.HELD)
     if any(not freeze.channels or row.channel in freeze.channels for freeze in freezes):
@@ -241,16 +204,16 @@ def _marks(row: Channel, freezes: Sequence[Freeze]) -> tuple[Chip, ...]:
     return tuple(found)
 
 
-def _hosts(reads: Reads, row: Channel) -> str:
+def _hosts(reads: Reads, row: channel_rows.Channel) -> str:
     """How many hosts its newest rollout had: counted once, never by looking at the fleet."""
     if row.newest_rollout_id is None:
         return ""
-    (line,) = summaries(reads, _rollouts(reads, [row.newest_rollout_id])) or (None,)
+    (line,) = rollout_lines.summaries(reads, _rollouts(reads, [row.newest_rollout_id])) or (None,)
     return "" if line is None else f"{line.hosts:,} host{'' if line.hosts == 1 else 's'}"
 
 
-def _rollouts(reads: Reads, ids: Sequence[str]) -> list[Rollout]:
-    found = reads.find_all(*((rollout_key(id), Rollout) for id in ids))
+def _rollouts(reads: Reads, ids: Sequence[str]) -> list[rollout_rows.Rollout]:
+    found = reads.find_all(*((rollout_rows.rollout_key(id), rollout_rows.Rollout) for id in ids))
     return [item.row for item in found if item is not None]
 
 
@@ -258,8 +221,10 @@ def _rollouts(reads: Reads, ids: Sequence[str]) -> list[Rollout]:
 
 
 def show(
-    request: Request[ChannelPagePath, PageQuery, Nothing], pages: ChannelPages, layout: Layout
-) -> Response:
+    request: routing.Request[ChannelPagePath, dashboard_layout.PageQuery, inputs.Nothing],
+    pages: ChannelPages,
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """One channel."""
     return layout.answer(
         request,
@@ -275,7 +240,7 @@ class ChannelPages:
 
     reads: Reads
     fleet_reader: FleetReader
-    layout: Layout
+    layout: dashboard_layout.Layout
     clock: Clock
     pictures: FleetPictures
     guard: ProtectionGuard
@@ -285,23 +250,25 @@ class ChannelPages:
     def page_of(
         self,
         request: Asked,
-    ) -> PageView:
+    ) -> dashboard_layout.PageView:
         """Raises: ChannelNotFound."""
         name = request.path.channel
-        found = self.reads.find(channel_key(name), Channel)
+        found = self.reads.find(channel_rows.channel_key(name), channel_rows.Channel)
         if found is None:
-            raise ChannelNotFound(name)
+            raise refusals.ChannelNotFound(name)
         row = found.row
         people = self.layout.names(request)
-        pin = self.reads.find(actual_key(name), Actual)
+        pin = self.reads.find(release_rows.actual_key(name), release_rows.Actual)
         kept = _quarantine(self.reads, name)
-        freezes = [item.row for item in self.reads.range(FREEZES, limit=CHANNELS_MAX)]
+        freezes = [item.row for item in self.reads.range(channel_rows.FREEZES, limit=CHANNELS_MAX)]
         ladder = read_ladder(self.fleet_reader, name)
-        verbs = verbs_of(request, self.reads, row, pin, kept, ladder)
+        verbs = channel_verbs.verbs_of(request, self.reads, row, pin, kept, ladder)
         known = None
         if pin is not None:
-            known = self.reads.find(known_key(pin.row.pinned_release_id), KnownRelease)
-        view = ChannelPage(
+            known = self.reads.find(
+                release_rows.known_key(pin.row.pinned_release_id), release_rows.KnownRelease
+            )
+        view = view_models.ChannelPage(
             channel=name,
             package=row.package.removeprefix(f"{DEFAULT_REPOSITORY}/"),
             selector=row.selector,
@@ -313,7 +280,12 @@ class ChannelPages:
             previous="" if pin is None else pin.row.previous_release_id or "",
             since=None if pin is None else pin.row.updated_at,
             running=next(
-                iter(channel_lines(self.reads, self.pictures.look(), lambda it: it == name)), None
+                iter(
+                    fleet_lines.channel_lines(
+                        self.reads, self.pictures.look(), lambda it: it == name
+                    )
+                ),
+                None,
             ),
             confidence=None if pin is None else state_labels.confidence(pin.row.confidence.level),
             reasons="" if pin is None else "; ".join(map(_reason, pin.row.confidence.reasons)),
@@ -329,43 +301,49 @@ class ChannelPages:
             quarantine=kept,
             overrides=_overrides(self.reads, row, people),
             ladder=tuple(_rung(item, people) for item in ladder.rungs),
-            windows=list_lines(
+            windows=window_lines.list_lines(
                 self.reads, self.clock(), lambda it: covers_channel(it, name, row.package)
             ),
             verbs=verbs,
-            bar=arrange(verbs, sensible_verbs(row)),
+            bar=components.arrange(verbs, channel_verbs.sensible_verbs(row)),
             automation=tuple(map(self._automation, self.automation.show(row))),
-            protection="" if row.protection is None else describe_protection(row.protection),
+            protection=""
+            if row.protection is None
+            else protected_verbs.describe_protection(row.protection),
             requests=self._requests(request, people, name),
-            edit=LinkButton(
+            edit=components.LinkButton(
                 id="edit",
                 label="Edit",
                 icon="pencil",
                 href=f"/channels/{name}/edit",
-                why=request.caller.why_not(EDIT_CHANNEL, channel_scope(name)),
+                why=request.caller.why_not(steps.EDIT_CHANNEL, scopes.channel_scope(name)),
             ),
         )
-        return PageView(
+        return dashboard_layout.PageView(
             template="channel.html",
             title=name,
             here="/channels",
             view=view,
-            crumbs=(Link("Channels", "/channels"), Link(name)),
+            crumbs=(components.Link("Channels", "/channels"), components.Link(name)),
             verbs=verbs,
         )
 
-    def _automation(self, found: Automation) -> AutomationLine:
+    def _automation(self, found: Automation) -> view_models.AutomationLine:
         acts = found.release_id is not None
-        return AutomationLine(
-            chip=Chip(*(("play", "info") if acts else ("pause", "idle")), BY_ITSELF[found.action]),
+        return view_models.AutomationLine(
+            chip=components.Chip(
+                *(("play", "info") if acts else ("pause", "idle")), BY_ITSELF[found.action]
+            ),
             text=self.people_names.name_in(found.sentence),
             until=found.until,
         )
 
     def _requests(
-        self, request: Asked, people: UserDirectory, name: str
-    ) -> tuple[ChannelRequestLine, ...]:
-        lines = RequestLines(self.reads, self.guard, request.caller, people, self.clock())
+        self, request: Asked, people: dashboard_layout.UserDirectory, name: str
+    ) -> tuple[view_models.ChannelRequestLine, ...]:
+        lines = request_lines.RequestLines(
+            self.reads, self.guard, request.caller, people, self.clock()
+        )
         waiting = (*lines.list_to_review(), *lines.list_open())
         return tuple(line for line in waiting if line.channel == name)
 
@@ -374,7 +352,7 @@ def _reason(code: str) -> str:
     return BECAUSE.get(code, code.replace("_", " "))
 
 
-def describe_wave(wave: WaveSpec) -> str:
+def describe_wave(wave: facts.WaveSpec) -> str:
     size = "all the rest"
     if wave.percent is not None:
         size = f"{wave.percent} %"
@@ -393,20 +371,23 @@ def describe_wave(wave: WaveSpec) -> str:
     return ", ".join(said)
 
 
-def _newest(reads: Reads, row: Channel) -> tuple[Any, ...]:
-    found: list[Rollout] = []
-    for state in sorted(OPEN | ORDERED):
+def _newest(reads: Reads, row: channel_rows.Channel) -> tuple[Any, ...]:
+    found: list[rollout_rows.Rollout] = []
+    for state in sorted(states.OPEN | states.ORDERED):
         rows = reads.range(
-            ROLLOUTS, index="channel_state", of=(row.channel, str(state)), limit=CHANNELS_MAX
+            rollout_rows.ROLLOUTS,
+            index="channel_state",
+            of=(row.channel, str(state)),
+            limit=CHANNELS_MAX,
         )
         found += [item.row for item in rows]
     newest = sorted(found, key=lambda item: item.opened_at, reverse=True)[:ROLLOUTS_SHOWN]
-    return summaries(reads, newest)
+    return rollout_lines.summaries(reads, newest)
 
 
-def _evidence(pin: Actual) -> tuple[EvidenceLine, ...]:
+def _evidence(pin: release_rows.Actual) -> tuple[view_models.EvidenceLine, ...]:
     return tuple(
-        EvidenceLine(
+        view_models.EvidenceLine(
             kind=item.kind,
             source=item.source,
             ref=item.ref,
@@ -417,35 +398,41 @@ def _evidence(pin: Actual) -> tuple[EvidenceLine, ...]:
     )
 
 
-def _waits(reads: Reads, row: Channel, freezes: Sequence[Freeze]) -> tuple[GateLine, ...]:
-    lines: list[GateLine] = []
+def _waits(
+    reads: Reads, row: channel_rows.Channel, freezes: Sequence[channel_rows.Freeze]
+) -> tuple[view_models.GateLine, ...]:
+    lines: list[view_models.GateLine] = []
     if row.held_at is not None:
-        lines.append(GateLine(gate="hold", passed=False, reason=row.held_reason or ""))
+        lines.append(view_models.GateLine(gate="hold", passed=False, reason=row.held_reason or ""))
     lines += [
-        GateLine(gate="freeze", passed=False, reason=freeze.reason)
+        view_models.GateLine(gate="freeze", passed=False, reason=freeze.reason)
         for freeze in freezes
         if not freeze.channels or row.channel in freeze.channels
     ]
     if row.active_rollout_id is not None:
         gates, tally = reads.find_all(
-            (gates_key(row.active_rollout_id), RolloutGates),
-            (tally_key(row.active_rollout_id), RolloutTally),
+            (rollout_rows.gates_key(row.active_rollout_id), rollout_rows.RolloutGates),
+            (rollout_rows.tally_key(row.active_rollout_id), rollout_rows.RolloutTally),
         )
         if tally is not None and tally.row.halted_at is not None:
             said = f"{tally.row.halted_by or 'a host'} failed and halted {row.active_rollout_id}"
-            lines.append(GateLine(gate="halted", passed=False, reason=said))
+            lines.append(view_models.GateLine(gate="halted", passed=False, reason=said))
         lines += [
-            GateLine(gate=item.gate, passed=False, reason=item.reason)
+            view_models.GateLine(gate=item.gate, passed=False, reason=item.reason)
             for item in (() if gates is None else gates.row.blocked)
             if item.gate not in ("halted", "hold", "freeze")
         ]
     return tuple(lines)
 
 
-def _history(reads: Reads, name: str, people: UserDirectory) -> tuple[PinChange, ...]:
-    rows = reads.range(EVENTS, prefix=row_id(name, "EVENT#"), limit=HISTORY_MAX)
+def _history(
+    reads: Reads, name: str, people: dashboard_layout.UserDirectory
+) -> tuple[view_models.PinChange, ...]:
+    rows = reads.range(
+        release_rows.EVENTS, prefix=release_rows.row_id(name, "EVENT#"), limit=HISTORY_MAX
+    )
     return tuple(
-        PinChange(
+        view_models.PinChange(
             release=item.row.release_id,
             previous=item.row.previous_release_id or "",
             event=str(item.row.event_type),
@@ -458,31 +445,36 @@ def _history(reads: Reads, name: str, people: UserDirectory) -> tuple[PinChange,
     )
 
 
-def _overrides(reads: Reads, row: Channel, people: UserDirectory) -> tuple[OverrideLine, ...]:
+def _overrides(
+    reads: Reads, row: channel_rows.Channel, people: dashboard_layout.UserDirectory
+) -> tuple[view_models.OverrideLine, ...]:
     """What people let the channel's newest rollout pass."""
     if row.newest_rollout_id is None:
         return ()
-    tally = reads.find(tally_key(row.newest_rollout_id), RolloutTally)
+    tally = reads.find(rollout_rows.tally_key(row.newest_rollout_id), rollout_rows.RolloutTally)
     found = () if tally is None else tally.row.overrides
     return tuple(
-        OverrideLine(item.gate.value, people(item.operator), item.at, item.reason) for item in found
+        view_models.OverrideLine(item.gate.value, people(item.operator), item.at, item.reason)
+        for item in found
     )
 
 
-def _rung(item: JudgedRung, people: UserDirectory) -> RungLine:
+def _rung(item: JudgedRung, people: dashboard_layout.UserDirectory) -> view_models.RungLine:
     rung = item.rung
     skipped = item.skipped
     if rung.left_by:
         skipped = skipped.replace(rung.left_by, people(rung.left_by))
-    return RungLine(rung.release_id, rung.succeeded_at, rung.hosts, skipped)
+    return view_models.RungLine(rung.release_id, rung.succeeded_at, rung.hosts, skipped)
 
 
-def _quarantine(reads: Reads, name: str) -> tuple[Quarantine, ...]:
-    rows = reads.range(QUARANTINE, index="by_channel", of=(name,), limit=CHANNELS_MAX)
+def _quarantine(reads: Reads, name: str) -> tuple[view_models.Quarantine, ...]:
+    rows = reads.range(channel_rows.QUARANTINE, index="by_channel", of=(name,), limit=CHANNELS_MAX)
     return tuple(quarantine(item.row) for item in rows)
 
 
 ROUTES = (
-    page_route("/channels", index, requires_somewhere(Right.READ)),
-    page_route("/channels/{channel}", show, requires(Right.READ, scope_of)),
+    dashboard_layout.page_route("/channels", index, routing.requires_somewhere(roles.Verb.READ)),
+    dashboard_layout.page_route(
+        "/channels/{channel}", show, routing.requires(roles.Verb.READ, scope_of)
+    ),
 )

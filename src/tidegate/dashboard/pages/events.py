@@ -11,26 +11,18 @@ from msgspec import Meta, structs
 from tidegate.api.feed.tail import Tail
 from tidegate.clock import Clock
 from tidegate.control.queries.log_reader import LogReader
-from tidegate.dashboard.components import FormError, address
-from tidegate.dashboard.event_rate import rate_of
-from tidegate.dashboard.event_text import line, payload
-from tidegate.dashboard.html import render_part
-from tidegate.dashboard.layout import (
-    UTF8,
-    Layout,
-    PageQuery,
-    PageView,
-    UserDirectory,
-    page_route,
-    to_form_error,
+from tidegate.dashboard import (
+    components,
+    event_rate,
+    event_text,
+    layout as dashboard_layout,
+    view_models,
 )
-from tidegate.dashboard.view_models import EventLine, Events, NewEvents
+from tidegate.dashboard.html import render_part
 from tidegate.domain.access.roles import Verb
 from tidegate.errors import InvalidInput, TidegateError
 from tidegate.kernel.model import ANY, Clause, Event, Match, Position, Query
-from tidegate.web.authentication import SECURITY
-from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import Request, Response, requires
+from tidegate.web import authentication, inputs, routing
 
 SHOWN = 60
 WINDOWS = (4_096, 65_536)  # positions that are looked back where a filter leaves little
@@ -38,36 +30,38 @@ READ_MAX = 4_096  # events of one window that are looked at
 NEW_MAX = 500  # new events that are counted
 
 
-class EventsQuery(PageQuery, frozen=True, kw_only=True):
+class EventsQuery(dashboard_layout.PageQuery, frozen=True, kw_only=True):
     at: Annotated[int, Meta(ge=0, le=2**53 - 1)] | None = None
     time: Annotated[str, Meta(max_length=40)] = ""  # UTC, where no zone is named
     type: Annotated[str, Meta(max_length=128)] = ""
     tag: Annotated[str, Meta(max_length=256)] = ""
 
 
-class NewEventsQuery(Input, frozen=True, kw_only=True):
+class NewEventsQuery(inputs.Input, frozen=True, kw_only=True):
     after: Annotated[int, Meta(ge=0, le=2**53 - 1)]
     type: Annotated[str, Meta(max_length=128)] = ""
     tag: Annotated[str, Meta(max_length=256)] = ""
 
 
-Asked = Request[Nothing, EventsQuery, Nothing]
-Counted = Request[Nothing, NewEventsQuery, Nothing]
+Asked = routing.Request[inputs.Nothing, EventsQuery, inputs.Nothing]
+Counted = routing.Request[inputs.Nothing, NewEventsQuery, inputs.Nothing]
 
 
-def index(request: Asked, log: LogReader, tail: Tail, clock: Clock, layout: Layout) -> Response:
+def index(
+    request: Asked, log: LogReader, tail: Tail, clock: Clock, layout: dashboard_layout.Layout
+) -> routing.Response:
     """Events up to a position or a time, newest first, and their rate."""
     head = tail.position
     query = request.query
     people = layout.names(request)
-    fault: FormError | None = None
+    fault: components.FormError | None = None
     read = _Window((), False)
     at = head
     try:
         at = _position(query, log, head)
         read = before(request, log, at)
     except TidegateError as error:
-        fault = to_form_error(error)
+        fault = dashboard_layout.to_form_error(error)
     following = at >= head
     found = read.events[-SHOWN:]
     lines = tuple(
@@ -77,7 +71,7 @@ def index(request: Asked, log: LogReader, tail: Tail, clock: Clock, layout: Layo
     filters = {"type": query.type, "tag": query.tag}
     newest = found[-1].at if found else None
     older = found[0].position - 1 if len(found) == SHOWN else 0
-    view = Events(
+    view = view_models.Events(
         events=lines,
         types=_types(request, log),
         type=query.type,
@@ -85,21 +79,25 @@ def index(request: Asked, log: LogReader, tail: Tail, clock: Clock, layout: Layo
         at=at,
         head=head,
         following=following,
-        older=address("/events", at=str(older or ""), **filters) if older else "",
-        newer="" if following else address("/events", at=str(min(head, at + SHOWN)), **filters),
-        back=address("/events", **filters),
-        rate=rate_of(
+        older=components.address("/events", at=str(older or ""), **filters) if older else "",
+        newer=""
+        if following
+        else components.address("/events", at=str(min(head, at + SHOWN)), **filters),
+        back=components.address("/events", **filters),
+        rate=event_rate.rate_of(
             read.events,
             log.package_of,
             until=clock() if following else newest or clock(),
             cut=read.cut,
-            link=lambda time: address("/events", time=f"{time:%Y-%m-%dT%H:%M:%S}", **filters),
+            link=lambda time: components.address(
+                "/events", time=f"{time:%Y-%m-%dT%H:%M:%S}", **filters
+            ),
         ),
         new=_new_events(head, filters),
         at_time=newest,
         fault=fault,
     )
-    page = PageView(
+    page = dashboard_layout.PageView(
         template="events.html",
         title="Events",
         here="/events",
@@ -110,7 +108,7 @@ def index(request: Asked, log: LogReader, tail: Tail, clock: Clock, layout: Layo
     return layout.answer(request, page)
 
 
-def count_new(request: Counted, log: LogReader) -> Response:
+def count_new(request: Counted, log: LogReader) -> routing.Response:
     """How many events came since a page was drawn. A part of that page."""
     query = request.query
     found = _read(request, log, after=query.after, limit=NEW_MAX)
@@ -120,13 +118,13 @@ def count_new(request: Counted, log: LogReader) -> Response:
         count=len(found),
         is_more=len(found) == NEW_MAX,
     )
-    return Response(render_part("new_events.html", part), media=UTF8)
+    return routing.Response(render_part("new_events.html", part), media=dashboard_layout.UTF8)
 
 
-def _new_events(after: Position, filters: dict[str, str]) -> NewEvents:
-    return NewEvents(
-        ask=address("/events/new", after=str(after), **filters),
-        href=address("/events", **filters),
+def _new_events(after: Position, filters: dict[str, str]) -> view_models.NewEvents:
+    return view_models.NewEvents(
+        ask=components.address("/events/new", after=str(after), **filters),
+        href=components.address("/events", **filters),
     )
 
 
@@ -182,18 +180,24 @@ def _read(request: Asked | Counted, log: LogReader, *, after: Position, limit: i
         events = log.events(asked, after=after, limit=limit)
     else:
         events = log.feed(after=after, limit=limit)
-    return [event for event in events if audits or event.kind != SECURITY]
+    return [event for event in events if audits or event.kind != authentication.SECURITY]
 
 
 def _types(request: Asked, log: LogReader) -> tuple[str, ...]:
     audits = request.principal.may(Verb.AUDIT)
     types = log.vocabulary.types
-    return tuple(sorted(name for name, fact in types.items() if audits or fact.kind != SECURITY))
+    return tuple(
+        sorted(
+            name for name, fact in types.items() if audits or fact.kind != authentication.SECURITY
+        )
+    )
 
 
-def _line(log: LogReader, event: Event, people: UserDirectory, opened: bool) -> EventLine:
-    icon, tone, title, sub = line(log, event, people)
-    return EventLine(
+def _line(
+    log: LogReader, event: Event, people: dashboard_layout.UserDirectory, opened: bool
+) -> view_models.EventLine:
+    icon, tone, title, sub = event_text.line(log, event, people)
+    return view_models.EventLine(
         position=event.position,
         at=event.at,
         type=event.type,
@@ -203,13 +207,13 @@ def _line(log: LogReader, event: Event, people: UserDirectory, opened: bool) -> 
         told=f"{title} · {sub}" if sub else title,
         actor=people(event.meta.actor),
         tags=event.tags,
-        body=payload(event),
+        body=event_text.payload(event),
         request=event.meta.request,
         open=opened,
     )
 
 
 ROUTES = (
-    page_route("/events", index, requires(Verb.READ)),
-    page_route("/events/new", count_new, requires(Verb.READ)),
+    dashboard_layout.page_route("/events", index, routing.requires(Verb.READ)),
+    dashboard_layout.page_route("/events/new", count_new, routing.requires(Verb.READ)),
 )

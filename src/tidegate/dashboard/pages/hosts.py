@@ -14,66 +14,25 @@ from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.hosts import HostOperations
 from tidegate.control.queries.host_releases import HostRelease, host_releases
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.dashboard import state_labels
-from tidegate.dashboard.components import Chip, FormError, Link, Option, VerbButton, arrange
+from tidegate.dashboard import (
+    components,
+    layout as dashboard_layout,
+    sorting,
+    state_labels,
+    view_models,
+)
 from tidegate.dashboard.html import absolute, short
-from tidegate.dashboard.layout import (
-    REASON,
-    ROWS,
-    Layout,
-    ListQuery,
-    PageQuery,
-    PageView,
-    Reason,
-    SortWish,
-    Text,
-    page_route,
-    step_route,
-    to_form_error,
-)
 from tidegate.dashboard.pages.overview import why_failed
-from tidegate.dashboard.sorting import (
-    SortColumn,
-    SortColumns,
-    SortOrder,
-    cursor_at,
-    id_after,
-    list_page,
-)
-from tidegate.dashboard.view_models import (
-    GateLine,
-    HostPage,
-    HostRolloutLine,
-    HostRow,
-    Hosts,
-    ProbeLine,
-)
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.roles import EVERYWHERE
-from tidegate.domain.access.roles import Verb as Right
-from tidegate.domain.access.steps import RETIRE_HOST, REVOKE_HOST
-from tidegate.domain.fleet.agent_versions import AGENT_VERSION_MIN, is_too_old
-from tidegate.domain.fleet.refusals import HostNotFound
-from tidegate.domain.fleet.rows import (
-    HOSTS,
-    Fleet,
-    Host,
-    Liveness,
-    fleet_key,
-    host_key,
-    liveness_key,
-)
+from tidegate.domain.access import callers, steps
+from tidegate.domain.access.roles import EVERYWHERE, Verb as Right
+from tidegate.domain.fleet import agent_versions, refusals, rows as fleet_rows
 from tidegate.domain.fleet.selectors import Selector, parse
 from tidegate.domain.gates.explain import judge
-from tidegate.domain.hosts.rows import HOST_RECORDS, HostOrder, HostRecord, Probe, order_key
-from tidegate.domain.hosts.states import HostState, ProbeStatus
-from tidegate.domain.rollouts.rows import RolloutTally, tally_key
-from tidegate.domain.rollouts.states import OPEN
+from tidegate.domain.hosts import rows as host_rows, states as host_states
+from tidegate.domain.rollouts import rows as rollout_rows, states as rollout_states
 from tidegate.errors import TidegateError
 from tidegate.kernel.model import Position
-from tidegate.web.inputs import Input, Nothing
-from tidegate.web.paging import Cursors
-from tidegate.web.routing import Request, Response, requires
+from tidegate.web import inputs, paging, routing
 
 SCANNED_MAX = 5_000  # hosts that a selector is tried on for one page
 PAGE = 500
@@ -81,14 +40,18 @@ PASSAGES_MAX = 50
 GATES_HOSTS_MAX = 2_000
 FILTERS = ("all", "silent", "revoked", "retired")
 SORTED_MAX = 2_000  # hosts that are sorted at once; of more, a page is in the order of names
-COLUMNS: Final[SortColumns[HostRow]] = SortColumns(
+COLUMNS: Final[sorting.SortColumns[view_models.HostRow]] = sorting.SortColumns(
     "name",
-    SortColumn(label="Host", name="name", key=lambda it: it.host_id),
-    SortColumn(label="Status", name="status", key=lambda it: it.status.word),
-    SortColumn(label="Labels", classes="optional"),
-    SortColumn(label="Runs", name="runs", key=lambda it: it.runs or None, classes="optional"),
-    SortColumn(label="Order", name="order", key=lambda it: it.busy or None, classes="optional"),
-    SortColumn(
+    sorting.SortColumn(label="Host", name="name", key=lambda it: it.host_id),
+    sorting.SortColumn(label="Status", name="status", key=lambda it: it.status.word),
+    sorting.SortColumn(label="Labels", classes="optional"),
+    sorting.SortColumn(
+        label="Runs", name="runs", key=lambda it: it.runs or None, classes="optional"
+    ),
+    sorting.SortColumn(
+        label="Order", name="order", key=lambda it: it.busy or None, classes="optional"
+    ),
+    sorting.SortColumn(
         label="Last heard",
         name="heard",
         key=lambda it: it.seen_at,
@@ -99,42 +62,44 @@ COLUMNS: Final[SortColumns[HostRow]] = SortColumns(
 TOO_MANY = f"More than {SORTED_MAX:,} hosts: they are in the order of their names. "
 
 
-class HostsQuery(ListQuery, frozen=True, kw_only=True):
+class HostsQuery(dashboard_layout.ListQuery, frozen=True, kw_only=True):
     filter: Annotated[str, Meta(max_length=16)] = "all"
-    selector: Text = ""
-    sort: SortWish = ""
-    limit: Annotated[int, Meta(ge=1, le=500)] = ROWS
+    selector: dashboard_layout.Text = ""
+    sort: dashboard_layout.SortWish = ""
+    limit: Annotated[int, Meta(ge=1, le=500)] = dashboard_layout.ROWS
 
 
-class HostPagePath(Input, frozen=True):
+class HostPagePath(inputs.Input, frozen=True):
     host_id: Annotated[str, Meta(min_length=1, max_length=256)]
 
 
-class HostForm(Input, frozen=True, kw_only=True):
-    reason: Reason
+class HostForm(inputs.Input, frozen=True, kw_only=True):
+    reason: dashboard_layout.Reason
 
 
-Listing = Request[Nothing, HostsQuery, Nothing]
+Listing = routing.Request[inputs.Nothing, HostsQuery, inputs.Nothing]
 
 
 # ── the fleet ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def index(request: Listing, reads: Reads, cursors: Cursors, layout: Layout) -> Response:
+def index(
+    request: Listing, reads: Reads, cursors: paging.Cursors, layout: dashboard_layout.Layout
+) -> routing.Response:
     """Hosts that a filter and a selector leave."""
-    fleet = reads.find(fleet_key(), Fleet)
+    fleet = reads.find(fleet_rows.fleet_key(), fleet_rows.Fleet)
     query = request.query
     kind = query.filter if query.filter in FILTERS else "all"
     order = COLUMNS.order(query.sort)
-    fault: FormError | None = None
+    fault: components.FormError | None = None
     found = _HostsPage((), None)
     try:
         selector = parse(query.selector) if query.selector else None
         found = _list_hosts(request, reads, cursors, selector, order)
     except TidegateError as error:
-        fault = to_form_error(error)
+        fault = dashboard_layout.to_form_error(error)
     filters = {"filter": kind, "selector": query.selector, "sort": query.sort}
-    view = Hosts(
+    view = view_models.Hosts(
         total=0 if fleet is None else fleet.row.hosts,
         hosts=found.rows,
         headings=COLUMNS.headings(order, "/hosts", filter=kind, selector=query.selector),
@@ -145,14 +110,14 @@ def index(request: Listing, reads: Reads, cursors: Cursors, layout: Layout) -> R
         next=layout.next_page(request, "/hosts", found.last, **filters),
         fault=fault,
     )
-    page = PageView(template="hosts.html", title="Hosts", here="/hosts", view=view)
+    page = dashboard_layout.PageView(template="hosts.html", title="Hosts", here="/hosts", view=view)
     return layout.answer(request, page)
 
 
 class _HostsPage(NamedTuple):
     """A page of hosts; ``last``: where the next one starts."""
 
-    rows: tuple[HostRow, ...]
+    rows: tuple[view_models.HostRow, ...]
     last: str | None
     note: str = ""
 
@@ -160,9 +125,9 @@ class _HostsPage(NamedTuple):
 def _list_hosts(
     request: Listing,
     reads: Reads,
-    cursors: Cursors,
+    cursors: paging.Cursors,
     selector: Selector | None,
-    order: SortOrder[HostRow],
+    order: sorting.SortOrder[view_models.HostRow],
 ) -> _HostsPage:
     """A page of the hosts that a filter and a selector leave."""
     query = request.query
@@ -170,27 +135,31 @@ def _list_hosts(
     rows, further = _matching(reads, query.filter, selector, "", SORTED_MAX)
     if further is None:
         if order.column.name == "name":  # what the others need is read for one page only
-            names = list_page(rows, _by_name(order), lambda it: it.host_id, after, query.limit)
+            names = sorting.list_page(
+                rows, _by_name(order), lambda it: it.host_id, after, query.limit
+            )
             return _HostsPage(tuple(_host_rows(reads, names.rows)), names.last)
         lines = _host_rows(reads, rows)
-        page = list_page(lines, order, lambda it: it.host_id, after, query.limit)
+        page = sorting.list_page(lines, order, lambda it: it.host_id, after, query.limit)
         return _HostsPage(page.rows, page.last)
-    rows, last = _matching(reads, query.filter, selector, id_after(after), query.limit)
+    rows, last = _matching(reads, query.filter, selector, sorting.id_after(after), query.limit)
     return _HostsPage(
-        tuple(_host_rows(reads, rows)), None if last is None else cursor_at(last), TOO_MANY
+        tuple(_host_rows(reads, rows)), None if last is None else sorting.cursor_at(last), TOO_MANY
     )
 
 
-def _by_name(order: SortOrder[HostRow]) -> SortOrder[Host]:
-    column: SortColumn[Host] = SortColumn(label="Host", name="name", key=lambda it: it.host_id)
-    return SortOrder(column, order.descending)
+def _by_name(order: sorting.SortOrder[view_models.HostRow]) -> sorting.SortOrder[fleet_rows.Host]:
+    column: sorting.SortColumn[fleet_rows.Host] = sorting.SortColumn(
+        label="Host", name="name", key=lambda it: it.host_id
+    )
+    return sorting.SortOrder(column, order.descending)
 
 
 def _matching(
     reads: Reads, kind: str, selector: Selector | None, after: str, limit: int
-) -> tuple[list[Host], str | None]:
+) -> tuple[list[fleet_rows.Host], str | None]:
     """Hosts in the order of their ids, and after which one the next are; None: there are none."""
-    found: list[Host] = []
+    found: list[fleet_rows.Host] = []
     for _ in range(SCANNED_MAX // PAGE):
         page = _page(reads, kind, after)
         for item in page:
@@ -207,25 +176,31 @@ def _matching(
 def _page(reads: Reads, kind: str, after: str) -> list[Found[Any]]:
     match kind:
         case "silent":
-            return [] if after else reads.first(HOSTS, "by_silence", limit=PAGE - 1)
+            return [] if after else reads.first(fleet_rows.HOSTS, "by_silence", limit=PAGE - 1)
         case "revoked" | "retired":
-            return reads.range(HOSTS, index="by_status", of=(kind,), after=after, limit=PAGE)
-    return reads.range(HOSTS, after=after, limit=PAGE)
+            return reads.range(
+                fleet_rows.HOSTS, index="by_status", of=(kind,), after=after, limit=PAGE
+            )
+    return reads.range(fleet_rows.HOSTS, after=after, limit=PAGE)
 
 
-def _host_rows(reads: Reads, rows: Sequence[Host]) -> Iterator[HostRow]:
-    for start in range(0, len(rows), ROWS):
-        yield from _some_host_rows(reads, rows[start : start + ROWS])
+def _host_rows(reads: Reads, rows: Sequence[fleet_rows.Host]) -> Iterator[view_models.HostRow]:
+    for start in range(0, len(rows), dashboard_layout.ROWS):
+        yield from _some_host_rows(reads, rows[start : start + dashboard_layout.ROWS])
 
 
-def _some_host_rows(reads: Reads, rows: Sequence[Host]) -> Iterator[HostRow]:
-    liveness = reads.find_all(*((liveness_key(row.host_id), Liveness) for row in rows))
-    orders = reads.find_all(*((order_key(row.host_id), HostOrder) for row in rows))
+def _some_host_rows(reads: Reads, rows: Sequence[fleet_rows.Host]) -> Iterator[view_models.HostRow]:
+    liveness = reads.find_all(
+        *((fleet_rows.liveness_key(row.host_id), fleet_rows.Liveness) for row in rows)
+    )
+    orders = reads.find_all(
+        *((host_rows.order_key(row.host_id), host_rows.HostOrder) for row in rows)
+    )
     lives = [None if heard is None else heard.row for heard in liveness]
     running = host_releases(reads, list(zip(rows, lives, strict=True)))
     for row, heard, order, releases in zip(rows, liveness, orders, running, strict=True):
         silent = row.silent_since is not None and row.status == "enrolled"
-        yield HostRow(
+        yield view_models.HostRow(
             host_id=row.host_id,
             status=state_labels.SILENT if silent else state_labels.HOST_STATUS[row.status],
             labels=tuple(f"{key}={value}" for key, value in sorted(row.labels.items())),
@@ -239,17 +214,21 @@ def _some_host_rows(reads: Reads, rows: Sequence[Host]) -> Iterator[HostRow]:
 
 
 def _agent(version: str) -> str:
-    return f"{version} (too old: {AGENT_VERSION_MIN} or newer)" if is_too_old(version) else version
+    return (
+        f"{version} (too old: {agent_versions.AGENT_VERSION_MIN} or newer)"
+        if agent_versions.is_too_old(version)
+        else version
+    )
 
 
 # ── one host ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def show(
-    request: Request[HostPagePath, PageQuery, Nothing],
+    request: routing.Request[HostPagePath, dashboard_layout.PageQuery, inputs.Nothing],
     pages: HostPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """One host."""
     return layout.answer(request, pages.page_of(request, request.path.host_id))
 
@@ -264,31 +243,31 @@ class HostPages:
 
     def page_of(
         self,
-        request: Request[Any, Any, Any],
+        request: routing.Request[Any, Any, Any],
         host_id: str,
-    ) -> PageView:
+    ) -> dashboard_layout.PageView:
         """Raises: HostNotFound."""
-        found = self.reads.find(host_key(host_id), Host)
+        found = self.reads.find(fleet_rows.host_key(host_id), fleet_rows.Host)
         if found is None:
-            raise HostNotFound(host_id)
+            raise refusals.HostNotFound(host_id)
         (row,) = _host_rows(self.reads, [found.row])
         records = [
             item.row
             for item in self.reads.range(
-                HOST_RECORDS, index="by_host", of=(host_id,), limit=PASSAGES_MAX
+                host_rows.HOST_RECORDS, index="by_host", of=(host_id,), limit=PASSAGES_MAX
             )
         ]
         records.sort(key=lambda record: record.dispatched_at, reverse=True)
-        heard = self.reads.find(liveness_key(host_id), Liveness)
+        heard = self.reads.find(fleet_rows.liveness_key(host_id), fleet_rows.Liveness)
         (releases,) = host_releases(self.reads, [(found.row, None if heard is None else heard.row)])
         verbs = _verbs(request.caller, found.row)
-        view = HostPage(
+        view = view_models.HostPage(
             row=row,
             enrolled_at=found.row.enrolled_at,
             public_key=found.row.public_key,
             silent_since=found.row.silent_since,
             releases=tuple(
-                Option(item.digest or "", item.channel, _describe_release(item))
+                components.Option(item.digest or "", item.channel, _describe_release(item))
                 for item in releases
             ),
             facts=_facts(None if heard is None else heard.row),
@@ -296,14 +275,16 @@ class HostPages:
             probes=tuple(_probes(records[0])) if records else (),
             gates=_gates(self.reads, self.fleet_reader, self.clock, host_id, records),
             verbs=verbs,
-            bar=arrange(verbs, ()),  # both end something: nobody should hit them by chance
+            bar=components.arrange(
+                verbs, ()
+            ),  # both end something: nobody should hit them by chance
         )
-        return PageView(
+        return dashboard_layout.PageView(
             template="host.html",
             title=host_id,
             here="/hosts",
             view=view,
-            crumbs=(Link("Hosts", "/hosts"), Link(host_id)),
+            crumbs=(components.Link("Hosts", "/hosts"), components.Link(host_id)),
             verbs=verbs,
         )
 
@@ -316,7 +297,7 @@ def _describe_release(item: HostRelease) -> str:
     return runs if item.wanted in (None, item.runs) else f"{runs}, wants {item.wanted}"
 
 
-def _facts(live: Liveness | None) -> tuple[Option, ...]:
+def _facts(live: fleet_rows.Liveness | None) -> tuple[components.Option, ...]:
     """What the host says of its machine."""
     if live is None or live.facts is None:
         return ()
@@ -328,18 +309,18 @@ def _facts(live: Liveness | None) -> tuple[Option, ...]:
         ("Addresses", ", ".join(facts.addresses)),
         ("Facts refused", live.facts_refused),
     )
-    return tuple(Option(value, label) for label, value in pairs if value)
+    return tuple(components.Option(value, label) for label, value in pairs if value)
 
 
-def _passage(record: HostRecord) -> HostRolloutLine:
+def _passage(record: host_rows.HostRecord) -> view_models.HostRolloutLine:
     text = ""
-    if record.state in (HostState.FAILED, HostState.REVERTED):
+    if record.state in (host_states.HostState.FAILED, host_states.HostState.REVERTED):
         text = why_failed(record)
-    elif record.state is HostState.SOAKING and record.soak_due_at is not None:
+    elif record.state is host_states.HostState.SOAKING and record.soak_due_at is not None:
         text = f"soaks until {absolute(record.soak_due_at)}"
     elif record.left:
         text = f"{record.left}: it counts no more"
-    return HostRolloutLine(
+    return view_models.HostRolloutLine(
         rollout_id=record.rollout_id,
         state=state_labels.HOSTS[record.state],
         wave="late" if record.late else f"wave {record.wave + 1}",
@@ -349,9 +330,9 @@ def _passage(record: HostRecord) -> HostRolloutLine:
     )
 
 
-def _probes(record: HostRecord) -> Iterator[ProbeLine]:
+def _probes(record: host_rows.HostRecord) -> Iterator[view_models.ProbeLine]:
     for name, probe in sorted(record.probes.items()):
-        yield ProbeLine(
+        yield view_models.ProbeLine(
             name=name,
             mode=str(probe.mode),
             chip=_probe_chip(probe),
@@ -360,13 +341,13 @@ def _probes(record: HostRecord) -> Iterator[ProbeLine]:
         )
 
 
-def _probe_chip(probe: Probe) -> Chip:
+def _probe_chip(probe: host_rows.Probe) -> components.Chip:
     match probe.status:
-        case ProbeStatus.PASS:
-            return Chip("check", "good", "Pass")
-        case ProbeStatus.FAIL:
-            return Chip("cross", "bad", "Fail")
-    return Chip("dots", "idle", "Not seen yet")
+        case host_states.ProbeStatus.PASS:
+            return components.Chip("check", "good", "Pass")
+        case host_states.ProbeStatus.FAIL:
+            return components.Chip("cross", "bad", "Fail")
+    return components.Chip("dots", "idle", "Not seen yet")
 
 
 def _gates(
@@ -374,18 +355,18 @@ def _gates(
     fleet_reader: FleetReader,
     clock: Clock,
     host_id: str,
-    records: Sequence[HostRecord],
-) -> tuple[GateLine, ...]:
+    records: Sequence[host_rows.HostRecord],
+) -> tuple[view_models.GateLine, ...]:
     """What holds it back where its newest rollout is open, and small enough to be judged here."""
     for record in records[:1]:
-        tally = reads.find(tally_key(record.rollout_id), RolloutTally)
-        if tally is None or tally.row.state not in OPEN:
+        tally = reads.find(rollout_rows.tally_key(record.rollout_id), rollout_rows.RolloutTally)
+        if tally is None or tally.row.state not in rollout_states.OPEN:
             return ()
         if sum(wave.hosts for wave in tally.row.waves) > GATES_HOSTS_MAX:
             return ()
         state = fleet_reader.state([record.rollout_id], clock())
         return tuple(
-            GateLine(
+            view_models.GateLine(
                 gate=item.gate,
                 passed=item.passed,
                 reason=item.reason,
@@ -396,30 +377,32 @@ def _gates(
     return ()
 
 
-def _verbs(caller: Caller, row: Host) -> tuple[VerbButton, ...]:
-    revokes, retires = (caller.why_not(step, EVERYWHERE) for step in (REVOKE_HOST, RETIRE_HOST))
+def _verbs(caller: callers.Caller, row: fleet_rows.Host) -> tuple[components.VerbButton, ...]:
+    revokes, retires = (
+        caller.why_not(step, EVERYWHERE) for step in (steps.REVOKE_HOST, steps.RETIRE_HOST)
+    )
     gone = f"It is {row.status}."
     path = f"/hosts/{row.host_id}"
     return (
-        VerbButton(
+        components.VerbButton(
             id="revoke",
             label="Revoke key",
             icon="key",
             action=f"{path}/revoke",
             title=f"Revoke the key of {row.host_id}?",
             text="Requests of its agent are refused until it enrolls again.",
-            fields=(REASON,),
+            fields=(dashboard_layout.REASON,),
             danger=True,
             why=revokes or ("" if row.status == "enrolled" else gone),
         ),
-        VerbButton(
+        components.VerbButton(
             id="retire",
             label="Retire",
             icon="moon",
             action=f"{path}/retire",
             title=f"Retire {row.host_id}?",
             text="No plan includes it, and its agent is refused. `host re-enroll` brings it back.",
-            fields=(REASON,),
+            fields=(dashboard_layout.REASON,),
             danger=True,
             why=retires or ("" if row.status != "retired" else gone),
         ),
@@ -427,42 +410,42 @@ def _verbs(caller: Caller, row: Host) -> tuple[VerbButton, ...]:
 
 
 def revoke(
-    request: Request[HostPagePath, PageQuery, HostForm],
+    request: routing.Request[HostPagePath, dashboard_layout.PageQuery, HostForm],
     hosts: HostOperations,
     pages: HostPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Refuse the key of the host's agent."""
     run = partial(hosts.revoke, request.caller, request.path.host_id, request.body.reason)
     return _attempt(request, pages, layout, run, "revoked")
 
 
 def retire(
-    request: Request[HostPagePath, PageQuery, HostForm],
+    request: routing.Request[HostPagePath, dashboard_layout.PageQuery, HostForm],
     hosts: HostOperations,
     pages: HostPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Take the host out of the fleet for good."""
     run = partial(hosts.retire, request.caller, request.path.host_id, request.body.reason)
     return _attempt(request, pages, layout, run, "retired")
 
 
 def _attempt(
-    request: Request[HostPagePath, PageQuery, HostForm],
+    request: routing.Request[HostPagePath, dashboard_layout.PageQuery, HostForm],
     pages: HostPages,
-    layout: Layout,
+    layout: dashboard_layout.Layout,
     run: Callable[[], Position],
     done: str,
-) -> Response:
+) -> routing.Response:
     host_id = request.path.host_id
     page = partial(pages.page_of, request, host_id)
     return layout.attempt(request, run, f"/hosts/{host_id}", done, page)
 
 
 ROUTES = (
-    page_route("/hosts", index, requires(Right.READ)),
-    page_route("/hosts/{host_id}", show, requires(Right.READ)),
-    step_route("/hosts/{host_id}/revoke", revoke, REVOKE_HOST),
-    step_route("/hosts/{host_id}/retire", retire, RETIRE_HOST),
+    dashboard_layout.page_route("/hosts", index, routing.requires(Right.READ)),
+    dashboard_layout.page_route("/hosts/{host_id}", show, routing.requires(Right.READ)),
+    dashboard_layout.step_route("/hosts/{host_id}/revoke", revoke, steps.REVOKE_HOST),
+    dashboard_layout.step_route("/hosts/{host_id}/retire", retire, steps.RETIRE_HOST),
 )

@@ -7,40 +7,33 @@ from datetime import timedelta
 from functools import partial
 from typing import Annotated, Any, Final
 
-from msgspec import Meta
-from msgspec.structs import replace
+from msgspec import Meta, structs
 
 from tidegate.clock import Clock
 from tidegate.control.operations.join_tokens import JoinTokenOperations, MadeJoinToken
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard.components import Chip, Field, Link, LinkButton, Option, VerbButton
-from tidegate.dashboard.forms import FormReader, Typed, fill, mark, typed_of
-from tidegate.dashboard.layout import Layout, PageQuery, PageView, page_route, step_route
-from tidegate.dashboard.view_models import FormPage, JoinLine, Joins
-from tidegate.domain.access import steps
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.roles import EVERYWHERE, Verb
+from tidegate.dashboard import components, forms, layout as dashboard_layout, view_models
+from tidegate.domain.access import callers, roles, steps
 from tidegate.domain.fleet.joins import JOIN_HOSTS_MAX, JOIN_LIFE_MAX, JOIN_TOKENS, JoinToken
 from tidegate.errors import TidegateError
-from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import Request, Response, requires, requires_step
+from tidegate.web import inputs, routing
 
 HERE: Final = "/joins"
 TOKENS_MAX = 200
-CRUMBS = (Link("Hosts", "/hosts"), Link("Join tokens", HERE))
-USABLE = Chip("key", "good", "Usable")
-USED_UP = Chip("check", "gone", "Used up", "it enrolled as many hosts as it may")
-OVER = Chip("clock", "gone", "Over", "its time is over")
+CRUMBS = (components.Link("Hosts", "/hosts"), components.Link("Join tokens", HERE))
+USABLE = components.Chip("key", "good", "Usable")
+USED_UP = components.Chip("check", "gone", "Used up", "it enrolled as many hosts as it may")
+OVER = components.Chip("clock", "gone", "Over", "its time is over")
 
 
-class NewJoinForm(Input, frozen=True, kw_only=True):
-    limit: Typed
-    until: Typed
-    labels: Typed = ""
-    do: Typed = "save"
+class NewJoinForm(inputs.Input, frozen=True, kw_only=True):
+    limit: forms.Typed
+    until: forms.Typed
+    labels: forms.Typed = ""
+    do: forms.Typed = "save"
 
 
-class DeleteJoinForm(Input, frozen=True, kw_only=True):
+class DeleteJoinForm(inputs.Input, frozen=True, kw_only=True):
     join_id: Annotated[str, Meta(min_length=1, max_length=64)]
 
 
@@ -50,14 +43,16 @@ class JoinPages:
 
     reads: Reads
     clock: Clock
-    layout: Layout
+    layout: dashboard_layout.Layout
 
-    def page(self, request: Request[Any, Any, Any], made: MadeJoinToken | None = None) -> PageView:
+    def page(
+        self, request: routing.Request[Any, Any, Any], made: MadeJoinToken | None = None
+    ) -> dashboard_layout.PageView:
         people = self.layout.names(request)
         found = self.reads.range(JOIN_TOKENS, limit=TOKENS_MAX)
         rows = sorted((item.row for item in found), key=lambda row: row.created_at, reverse=True)
         lines = tuple(
-            JoinLine(
+            view_models.JoinLine(
                 join_id=row.join_id,
                 chip=self._chip(row),
                 labels=tuple(f"{key}={value}" for key, value in sorted(row.labels.items())),
@@ -69,19 +64,19 @@ class JoinPages:
             )
             for number, row in enumerate(rows)
         )
-        create = LinkButton(
+        create = components.LinkButton(
             id="create",
             label="New join token",
             icon="plus",
             href="/new/join",
-            why=request.caller.why_not(steps.CREATE_JOIN_TOKEN, EVERYWHERE),
+            why=request.caller.why_not(steps.CREATE_JOIN_TOKEN, roles.EVERYWHERE),
             first=True,
         )
-        return PageView(
+        return dashboard_layout.PageView(
             template="joins.html",
             title="Join tokens",
             here="/hosts",
-            view=Joins(
+            view=view_models.Joins(
                 lines=lines,
                 create=create,
                 secret="" if made is None else made.token,
@@ -92,27 +87,27 @@ class JoinPages:
             still=made is not None,
         )
 
-    def _chip(self, row: JoinToken) -> Chip:
+    def _chip(self, row: JoinToken) -> components.Chip:
         if row.until <= self.clock():
             return OVER
         return USABLE if row.enrolled < row.limit else USED_UP
 
-    def form(self) -> FormPage:
+    def form(self) -> view_models.FormPage:
         tomorrow = self.clock() + timedelta(days=1)
-        return FormPage(
+        return view_models.FormPage(
             title="New join token",
             text="Agents enroll new hosts with it, until it is used up or over. It never takes the "
             "name of a host that exists.",
             action="/new/join",
             back=HERE,
             fields=(
-                Field(
+                components.Field(
                     name="labels",
                     label="Labels of its hosts",
                     placeholder="env=prod, app=web",
                     hint="Selectors of channels match them.",
                 ),
-                Field(
+                components.Field(
                     name="limit",
                     label="Hosts at most",
                     kind="number",
@@ -120,7 +115,7 @@ class JoinPages:
                     required=True,
                     hint=f"1 to {JOIN_HOSTS_MAX:,}.",
                 ),
-                Field(
+                components.Field(
                     name="until",
                     label="Until, UTC",
                     kind="datetime-local",
@@ -129,36 +124,36 @@ class JoinPages:
                     hint=f"At most {JOIN_LIFE_MAX.days} days ahead.",
                 ),
             ),
-            submits=(Option("save", "Create", "key"),),
+            submits=(components.Option("save", "Create", "key"),),
         )
 
 
-def _delete(caller: Caller, row: JoinToken, number: int) -> VerbButton:
-    return VerbButton(
+def _delete(caller: callers.Caller, row: JoinToken, number: int) -> components.VerbButton:
+    return components.VerbButton(
         id=f"delete-join-{number}",
         label="Revoke",
         icon="trash",
         action="/joins/delete",
         title=f"Revoke {row.join_id}?",
         text="It enrolls no more hosts. Those that it enrolled stay.",
-        fields=(Field(name="join_id", kind="hidden", value=row.join_id),),
-        why=caller.why_not(steps.DELETE_JOIN_TOKEN, EVERYWHERE),
+        fields=(components.Field(name="join_id", kind="hidden", value=row.join_id),),
+        why=caller.why_not(steps.DELETE_JOIN_TOKEN, roles.EVERYWHERE),
         danger=True,
     )
 
 
-def _form_page(form: FormPage) -> PageView:
-    return PageView(
+def _form_page(form: view_models.FormPage) -> dashboard_layout.PageView:
+    return dashboard_layout.PageView(
         template="form.html",
         title=form.title,
         here="/hosts",
         view=form,
-        crumbs=(*CRUMBS, Link(form.title)),
+        crumbs=(*CRUMBS, components.Link(form.title)),
         still=True,
     )
 
 
-def _read_labels(reader: FormReader, text: str) -> dict[str, str]:
+def _read_labels(reader: forms.FormReader, text: str) -> dict[str, str]:
     labels: dict[str, str] = {}
     for part in reader.names(text):
         key, mark_, value = part.partition("=")
@@ -169,29 +164,33 @@ def _read_labels(reader: FormReader, text: str) -> dict[str, str]:
 
 
 def index(
-    request: Request[Nothing, PageQuery, Nothing], pages: JoinPages, layout: Layout
-) -> Response:
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, inputs.Nothing],
+    pages: JoinPages,
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """The join tokens, without their secrets."""
     return layout.answer(request, pages.page(request))
 
 
 def show_new_join(
-    request: Request[Nothing, PageQuery, Nothing], pages: JoinPages, layout: Layout
-) -> Response:
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, inputs.Nothing],
+    pages: JoinPages,
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """The form of a new join token."""
     return layout.answer(request, _form_page(pages.form()))
 
 
 def create_join(
-    request: Request[Nothing, PageQuery, NewJoinForm],
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, NewJoinForm],
     join_tokens: JoinTokenOperations,
     pages: JoinPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Make a join token. The page that answers shows it, once."""
     body = request.body
     try:
-        reader = FormReader()
+        reader = forms.FormReader()
         labels = _read_labels(reader, body.labels)
         limit = reader.number("limit", body.limit, 1, JOIN_HOSTS_MAX)
         until = reader.moment("until", body.until)
@@ -199,25 +198,31 @@ def create_join(
         made, _ = join_tokens.create(request.caller, labels, limit, until)
     except TidegateError as error:
         form = pages.form()
-        fields = mark(fill(form.fields, typed_of(request)), error, {"invalid_label": "labels"})
-        return layout.answer(request, _form_page(replace(form, fields=fields)), problem=error)
+        fields = forms.mark(
+            forms.fill(form.fields, forms.typed_of(request)), error, {"invalid_label": "labels"}
+        )
+        return layout.answer(
+            request, _form_page(structs.replace(form, fields=fields)), problem=error
+        )
     return layout.answer(request, pages.page(request, made))
 
 
 def delete(
-    request: Request[Nothing, PageQuery, DeleteJoinForm],
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, DeleteJoinForm],
     join_tokens: JoinTokenOperations,
     pages: JoinPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Let a join token enroll no more hosts."""
     run = partial(join_tokens.delete, request.caller, request.body.join_id)
     return layout.attempt(request, run, HERE, "join revoked", partial(pages.page, request))
 
 
 ROUTES = (
-    page_route(HERE, index, requires(Verb.READ)),
-    page_route("/new/join", show_new_join, requires_step(steps.CREATE_JOIN_TOKEN)),
-    step_route("/new/join", create_join, steps.CREATE_JOIN_TOKEN),
-    step_route("/joins/delete", delete, steps.DELETE_JOIN_TOKEN),
+    dashboard_layout.page_route(HERE, index, routing.requires(roles.Verb.READ)),
+    dashboard_layout.page_route(
+        "/new/join", show_new_join, routing.requires_step(steps.CREATE_JOIN_TOKEN)
+    ),
+    dashboard_layout.step_route("/new/join", create_join, steps.CREATE_JOIN_TOKEN),
+    dashboard_layout.step_route("/joins/delete", delete, steps.DELETE_JOIN_TOKEN),
 )

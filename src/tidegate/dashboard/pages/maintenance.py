@@ -15,53 +15,41 @@ from tidegate.control.operations.freezes import FreezeOperations, list_scopes
 from tidegate.control.operations.protection import ProtectionGuard
 from tidegate.control.operations.windows import WindowOperations
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.dashboard.components import Chip, Field, LinkButton, VerbButton
-from tidegate.dashboard.layout import (
-    REASON,
-    Layout,
-    PageQuery,
-    PageView,
-    Reason,
-    UserDirectory,
-    page_route,
-    step_route,
-    why_nowhere,
+from tidegate.dashboard import (
+    components,
+    layout as dashboard_layout,
+    protected_verbs,
+    view_models,
+    window_lines,
 )
-from tidegate.dashboard.protected_verbs import ask_if_protected
-from tidegate.dashboard.view_models import BudgetLine, FreezeLine, Maintenance, WindowLine
-from tidegate.dashboard.window_lines import WINDOWS_MAX, describe_scope, draw_openings
-from tidegate.domain.access import steps
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.roles import EVERYWHERE, Verb
+from tidegate.domain.access import callers, roles, steps
 from tidegate.domain.channels.rows import FREEZES, Freeze
 from tidegate.domain.fleet.rows import BUDGETS, Budget
-from tidegate.domain.windows.facts import WindowKind
-from tidegate.domain.windows.rows import WINDOWS, Window
-from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import Request, Response, requires_somewhere
+from tidegate.domain.windows import facts, rows
+from tidegate.web import inputs, routing
 
 HERE = "/maintenance"
 ROWS_MAX = 200
 OPENINGS = 3
 KINDS = {
-    WindowKind.ALLOW: Chip("check", "good", "Allow", "orders go out only then"),
-    WindowKind.DENY: Chip("ban", "bad", "Deny", "no order goes out then"),
+    facts.WindowKind.ALLOW: components.Chip("check", "good", "Allow", "orders go out only then"),
+    facts.WindowKind.DENY: components.Chip("ban", "bad", "Deny", "no order goes out then"),
 }
 
 Id = Annotated[str, Meta(min_length=1, max_length=63)]
 
 
-class DeleteWindowForm(Input, frozen=True, kw_only=True):
+class DeleteWindowForm(inputs.Input, frozen=True, kw_only=True):
     window_id: Id
-    reason: Reason
+    reason: dashboard_layout.Reason
 
 
-class EndFreezeForm(Input, frozen=True, kw_only=True):
+class EndFreezeForm(inputs.Input, frozen=True, kw_only=True):
     freeze_id: Id
-    reason: Reason
+    reason: dashboard_layout.Reason
 
 
-class RemoveBudgetForm(Input, frozen=True, kw_only=True):
+class RemoveBudgetForm(inputs.Input, frozen=True, kw_only=True):
     budget_id: Id
 
 
@@ -73,13 +61,15 @@ class MaintenancePages:
     clock: Clock
     windows: WindowOperations
     guard: ProtectionGuard
-    layout: Layout
+    layout: dashboard_layout.Layout
 
-    def page(self, request: Request[Any, Any, Any]) -> PageView:
+    def page(self, request: routing.Request[Any, Any, Any]) -> dashboard_layout.PageView:
         caller, people = request.caller, self.layout.names(request)
         windows = tuple(
             self._window(caller, item, number)
-            for number, item in enumerate(self.reads.range(WINDOWS, limit=WINDOWS_MAX))
+            for number, item in enumerate(
+                self.reads.range(rows.WINDOWS, limit=window_lines.WINDOWS_MAX)
+            )
             if _may_see(caller, item.row.channels)
         )
         freezes = tuple(
@@ -90,9 +80,9 @@ class MaintenancePages:
         budgets = tuple(
             self._budget(caller, item.row, number)
             for number, item in enumerate(self.reads.range(BUDGETS, limit=ROWS_MAX))
-            if not item.row.removed and caller.principal.may(Verb.READ)
+            if not item.row.removed and caller.principal.may(roles.Verb.READ)
         )
-        view = Maintenance(
+        view = view_models.Maintenance(
             windows=windows, freezes=freezes, budgets=budgets, create=tuple(_creates(caller))
         )
         verbs = (
@@ -100,39 +90,44 @@ class MaintenancePages:
             *(line.end for line in freezes),
             *(line.remove for line in budgets),
         )
-        return PageView(
+        return dashboard_layout.PageView(
             template="maintenance.html", title="Maintenance", here=HERE, view=view, verbs=verbs
         )
 
-    def _window(self, caller: Caller, found: Found[Window], number: int) -> WindowLine:
+    def _window(
+        self, caller: callers.Caller, found: Found[rows.Window], number: int
+    ) -> view_models.WindowLine:
         row = found.row
         name = row.window_id
         ahead = self.windows.list_next(name, OPENINGS)
-        return WindowLine(
+        return view_models.WindowLine(
             window_id=name,
             chip=KINDS[row.kind],
-            text=describe_scope(row),
+            text=window_lines.describe_scope(row),
             reason=row.reason,
-            openings=draw_openings(ahead, self.clock(), row.kind),
-            edit=LinkButton(
+            openings=window_lines.draw_openings(ahead, self.clock(), row.kind),
+            edit=components.LinkButton(
                 id=f"edit-window-{number}",
                 label="Edit",
                 icon="pencil",
                 href=f"/windows/{quote(name, safe='')}/edit",
                 why=_why_not(caller, steps.EDIT_WINDOW, row.channels),
             ),
-            delete=ask_if_protected(
-                VerbButton(
+            delete=protected_verbs.ask_if_protected(
+                components.VerbButton(
                     id=f"delete-window-{number}",
                     label="Delete",
                     icon="trash",
                     action="/maintenance/delete-window",
                     title=f"Delete the window {name}?",
                     text="Hosts that it covers get orders again as if it had never been."
-                    if row.kind is WindowKind.DENY
+                    if row.kind is facts.WindowKind.DENY
                     else "Hosts that it covers get orders at any time, if no other window holds "
                     "them.",
-                    fields=(Field(name="window_id", kind="hidden", value=name), REASON),
+                    fields=(
+                        components.Field(name="window_id", kind="hidden", value=name),
+                        dashboard_layout.REASON,
+                    ),
                     version=found.version,
                     why=_why_not(caller, steps.DELETE_WINDOW, row.channels),
                     danger=True,
@@ -144,134 +139,145 @@ class MaintenancePages:
         )
 
     def _freeze(
-        self, caller: Caller, row: Freeze, number: int, people: UserDirectory
-    ) -> FreezeLine:
+        self,
+        caller: callers.Caller,
+        row: Freeze,
+        number: int,
+        people: dashboard_layout.UserDirectory,
+    ) -> view_models.FreezeLine:
         own = row.operator == caller.id
-        end = VerbButton(
+        end = components.VerbButton(
             id=f"end-freeze-{number}",
             label="End",
             icon="play",
             action="/maintenance/end-freeze",
             title="End the freeze?",
             text="Orders go out again, if nothing else holds them back.",
-            fields=(Field(name="freeze_id", kind="hidden", value=row.freeze_id), REASON),
+            fields=(
+                components.Field(name="freeze_id", kind="hidden", value=row.freeze_id),
+                dashboard_layout.REASON,
+            ),
             why=_why_not(caller, steps.END_FREEZE, row.channels),
         )
         protected = [] if own else self.guard.list_protected(row.channels)
-        return FreezeLine(
+        return view_models.FreezeLine(
             freeze_id=row.freeze_id,
             channels=", ".join(row.channels) or "all channels",
             by=people(row.operator),
             reason=row.reason,
             at=row.started_at,
             until=row.until,
-            end=ask_if_protected(end, caller, protected),
+            end=protected_verbs.ask_if_protected(end, caller, protected),
         )
 
-    def _budget(self, caller: Caller, row: Budget, number: int) -> BudgetLine:
+    def _budget(self, caller: callers.Caller, row: Budget, number: int) -> view_models.BudgetLine:
         limits = [] if row.max_in_flight is None else [f"{row.max_in_flight:,} hosts"]
         limits += [] if row.max_in_flight_pct is None else [f"{row.max_in_flight_pct} %"]
-        remove = VerbButton(
+        remove = components.VerbButton(
             id=f"remove-budget-{number}",
             label="Delete",
             icon="trash",
             action="/maintenance/remove-budget",
             title=f"Delete the budget {row.budget_id}?",
             text="It no longer limits how many of these hosts are in flight at once.",
-            fields=(Field(name="budget_id", kind="hidden", value=row.budget_id),),
-            why=caller.why_not(steps.REMOVE_BUDGET, EVERYWHERE),
+            fields=(components.Field(name="budget_id", kind="hidden", value=row.budget_id),),
+            why=caller.why_not(steps.REMOVE_BUDGET, roles.EVERYWHERE),
             danger=True,
         )
-        return BudgetLine(
+        return view_models.BudgetLine(
             budget_id=row.budget_id,
             selector=row.selector,
             limit=" or ".join(limits) + (", the smaller one" if len(limits) > 1 else ""),
             in_flight=row.in_flight,
-            edit=LinkButton(
+            edit=components.LinkButton(
                 id=f"edit-budget-{number}",
                 label="Edit",
                 icon="pencil",
                 href=f"/budgets/{quote(row.budget_id, safe='')}/edit",
-                why=caller.why_not(steps.SET_BUDGET, EVERYWHERE),
+                why=caller.why_not(steps.SET_BUDGET, roles.EVERYWHERE),
             ),
-            remove=ask_if_protected(remove, caller, self.guard.list_protected(()), whole=False),
+            remove=protected_verbs.ask_if_protected(
+                remove, caller, self.guard.list_protected(()), whole=False
+            ),
         )
 
 
-def _creates(caller: Caller) -> list[LinkButton]:
+def _creates(caller: callers.Caller) -> list[components.LinkButton]:
     principal = caller.principal
     return [
-        LinkButton(
+        components.LinkButton(
             id="new-freeze",
             label="Freeze",
             icon="snow",
             href="/new/freeze",
-            why=why_nowhere(principal, steps.START_FREEZE),
+            why=dashboard_layout.why_nowhere(principal, steps.START_FREEZE),
         ),
-        LinkButton(
+        components.LinkButton(
             id="new-window",
             label="New window",
             icon="clock",
             href="/new/window",
-            why=why_nowhere(principal, steps.CREATE_WINDOW),
+            why=dashboard_layout.why_nowhere(principal, steps.CREATE_WINDOW),
         ),
-        LinkButton(
+        components.LinkButton(
             id="new-budget",
             label="New budget",
             icon="plus",
             href="/new/budget",
-            why=caller.why_not(steps.SET_BUDGET, EVERYWHERE),
+            why=caller.why_not(steps.SET_BUDGET, roles.EVERYWHERE),
         ),
     ]
 
 
-def _may_see(caller: Caller, channels: tuple[str, ...]) -> bool:
+def _may_see(caller: callers.Caller, channels: tuple[str, ...]) -> bool:
     """What covers all channels concerns everybody."""
     scopes = list_scopes(channels)
-    return not channels or any(caller.principal.may(Verb.READ, scope) for scope in scopes)
+    return not channels or any(caller.principal.may(roles.Verb.READ, scope) for scope in scopes)
 
 
-def _why_not(caller: Caller, step: steps.Step, channels: tuple[str, ...]) -> str:
+def _why_not(caller: callers.Caller, step: steps.Step, channels: tuple[str, ...]) -> str:
     """Why the caller may not take the step on all of these channels; empty: they may."""
     whys = (caller.why_not(step, scope) for scope in list_scopes(channels))
     return next(filter(None, whys), "")
 
 
 def maintenance(
-    request: Request[Nothing, PageQuery, Nothing], pages: MaintenancePages, layout: Layout
-) -> Response:
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, inputs.Nothing],
+    pages: MaintenancePages,
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Windows, freezes and budgets."""
     return layout.answer(request, pages.page(request))
 
 
 def delete_window(
-    request: Request[Nothing, PageQuery, DeleteWindowForm],
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, DeleteWindowForm],
     windows: WindowOperations,
     pages: MaintenancePages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Delete a window."""
     run = partial(windows.delete, request.caller, request.body.window_id, request.body.reason)
     return layout.attempt(request, run, HERE, "deleted", partial(pages.page, request))
 
 
 def end_freeze(
-    request: Request[Nothing, PageQuery, EndFreezeForm],
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, EndFreezeForm],
     freezes: FreezeOperations,
     pages: MaintenancePages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Let orders go out again."""
     run = partial(freezes.end, request.caller, request.body.freeze_id, request.body.reason)
     return layout.attempt(request, run, HERE, "freeze ended", partial(pages.page, request))
 
 
 def remove_budget(
-    request: Request[Nothing, PageQuery, RemoveBudgetForm],
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, RemoveBudgetForm],
     budgets: BudgetOperations,
     pages: MaintenancePages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Take a limit away."""
     run = partial(budgets.remove, request.caller, request.body.budget_id)
     return layout.attempt(request, run, HERE, "deleted", partial(pages.page, request))
@@ -279,8 +285,10 @@ def remove_budget(
 
 # The operation asks on each channel of a window or freeze.
 ROUTES = (
-    page_route(HERE, maintenance, requires_somewhere(Verb.READ)),
-    step_route("/maintenance/delete-window", delete_window, steps.DELETE_WINDOW, None),
-    step_route("/maintenance/end-freeze", end_freeze, steps.END_FREEZE, None),
-    step_route("/maintenance/remove-budget", remove_budget, steps.REMOVE_BUDGET),
+    dashboard_layout.page_route(HERE, maintenance, routing.requires_somewhere(roles.Verb.READ)),
+    dashboard_layout.step_route(
+        "/maintenance/delete-window", delete_window, steps.DELETE_WINDOW, None
+    ),
+    dashboard_layout.step_route("/maintenance/end-freeze", end_freeze, steps.END_FREEZE, None),
+    dashboard_layout.step_route("/maintenance/remove-budget", remove_budget, steps.REMOVE_BUDGET),
 )

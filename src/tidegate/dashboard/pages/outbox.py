@@ -11,68 +11,57 @@ from msgspec import Meta, structs
 from tidegate.control.operations.outbox import OutboxOperations
 from tidegate.control.queries.documents import OutboxReader
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import state_labels
-from tidegate.dashboard.components import Chip, Field, Option, VerbButton
-from tidegate.dashboard.layout import (
-    REASON,
-    ROWS,
-    Layout,
-    ListQuery,
-    PageQuery,
-    PageView,
-    SortWish,
-    page_route,
-    step_route,
+from tidegate.dashboard import (
+    components,
+    layout as dashboard_layout,
+    sorting,
+    state_labels,
+    view_models,
 )
-from tidegate.dashboard.sorting import SortColumn, SortColumns, SortOrder, list_page
-from tidegate.dashboard.view_models import DriftLine, Outbox, OutboxLine
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.principals import Principal
-from tidegate.domain.access.roles import Verb as Right
-from tidegate.domain.access.scopes import channel_scope
-from tidegate.domain.access.steps import CANCEL_INTENT, REDRIVE_INTENT, Step
+from tidegate.domain.access import callers, principals, roles, scopes, steps
+from tidegate.domain.outbox import names, rows as outbox_rows, states
 from tidegate.domain.outbox.documents import OutboxDocument
-from tidegate.domain.outbox.names import scope_of_intent
-from tidegate.domain.outbox.rows import DRIFTS
-from tidegate.domain.outbox.states import DriftState, IntentState
-from tidegate.web.inputs import Input, Nothing
-from tidegate.web.paging import Cursors
-from tidegate.web.routing import Request, Response, requires_somewhere
+from tidegate.web import inputs, paging, routing
 
 BACKLOG_MAX = 100
 SORTED_MAX = 500  # intents of a state, the newest, that are sorted
 TABS = {
-    "open": ("Pending and dead", (IntentState.DEAD, IntentState.PENDING)),
-    "done": ("Done", (IntentState.DONE,)),
-    "other": ("Superseded or cancelled", (IntentState.SUPERSEDED, IntentState.CANCELLED)),
+    "open": ("Pending and dead", (states.IntentState.DEAD, states.IntentState.PENDING)),
+    "done": ("Done", (states.IntentState.DONE,)),
+    "other": (
+        "Superseded or cancelled",
+        (states.IntentState.SUPERSEDED, states.IntentState.CANCELLED),
+    ),
 }
 DRIFT = {
-    DriftState.OPEN: Chip("warning", "warn", "Open"),
-    DriftState.REFUSED: Chip("ban", "bad", "Refused"),
-    DriftState.REPAIRED: Chip("check", "good", "Repaired"),
+    states.DriftState.OPEN: components.Chip("warning", "warn", "Open"),
+    states.DriftState.REFUSED: components.Chip("ban", "bad", "Refused"),
+    states.DriftState.REPAIRED: components.Chip("check", "good", "Repaired"),
 }
 
 
-COLUMNS: Final[SortColumns[OutboxDocument]] = SortColumns(
+COLUMNS: Final[sorting.SortColumns[OutboxDocument]] = sorting.SortColumns(
     "-changed",
-    SortColumn(label="Operation", name="operation", key=lambda it: it.operation),
-    SortColumn(label="State", name="state", key=lambda it: str(it.state)),
-    SortColumn(
+    sorting.SortColumn(label="Operation", name="operation", key=lambda it: it.operation),
+    sorting.SortColumn(label="State", name="state", key=lambda it: str(it.state)),
+    sorting.SortColumn(
         label="Release",
         name="release",
         key=lambda it: it.requested_state.release_id,
         classes="optional",
     ),
-    SortColumn(
+    sorting.SortColumn(
         label="Attempts",
         name="attempts",
         key=lambda it: it.attempts,
         newest_first=True,
         classes="right",
     ),
-    SortColumn(label="Last error", classes="optional"),
-    SortColumn(label="Next", name="next", key=lambda it: it.next_attempt_at, classes="right"),
-    SortColumn(
+    sorting.SortColumn(label="Last error", classes="optional"),
+    sorting.SortColumn(
+        label="Next", name="next", key=lambda it: it.next_attempt_at, classes="right"
+    ),
+    sorting.SortColumn(
         label="Changed",
         name="changed",
         key=lambda it: it.updated_at,
@@ -82,36 +71,36 @@ COLUMNS: Final[SortColumns[OutboxDocument]] = SortColumns(
 )
 
 
-class OutboxQuery(ListQuery, frozen=True, kw_only=True):
+class OutboxQuery(dashboard_layout.ListQuery, frozen=True, kw_only=True):
     tab: Annotated[str, Meta(max_length=16)] = "open"
-    sort: SortWish = ""
+    sort: dashboard_layout.SortWish = ""
 
 
-class IntentForm(Input, frozen=True, kw_only=True):
+class IntentForm(inputs.Input, frozen=True, kw_only=True):
     id: Annotated[str, Meta(min_length=1, max_length=512)]
     reason: Annotated[str, Meta(min_length=1, max_length=256)]
 
 
-Action = Request[Nothing, PageQuery, IntentForm]
+Action = routing.Request[inputs.Nothing, dashboard_layout.PageQuery, IntentForm]
 
 
-def backlog(outbox_reader: OutboxReader) -> tuple[OutboxLine, ...]:
+def backlog(outbox_reader: OutboxReader) -> tuple[view_models.OutboxLine, ...]:
     """What is still owed: given up first, then what is tried again, the longest first."""
     found = [
         item
-        for state in (IntentState.DEAD, IntentState.PENDING)
+        for state in (states.IntentState.DEAD, states.IntentState.PENDING)
         for item in outbox_reader.list_in_state(state, limit=BACKLOG_MAX)
     ]
     return tuple(map(_line, found))
 
 
 def outbox(
-    request: Request[Nothing, OutboxQuery, Nothing],
+    request: routing.Request[inputs.Nothing, OutboxQuery, inputs.Nothing],
     reads: Reads,
     outbox_reader: OutboxReader,
-    cursors: Cursors,
-    layout: Layout,
-) -> Response:
+    cursors: paging.Cursors,
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Intents by state, newest first."""
     query = request.query
     order = COLUMNS.order(query.sort)
@@ -119,7 +108,7 @@ def outbox(
     page, last = _page(request.principal, reads, outbox_reader, wanted)
     tab = query.tab if query.tab in TABS else "open"
     following = layout.next_page(request, "/outbox", last, tab=tab, sort=query.sort)
-    assert isinstance(page.view, Outbox)
+    assert isinstance(page.view, view_models.Outbox)
     page = replace(page, view=structs.replace(page.view, next=following))
     return layout.answer(request, page)
 
@@ -129,8 +118,8 @@ def redrive(
     outbox: OutboxOperations,
     reads: Reads,
     outbox_reader: OutboxReader,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Try a dead intent again."""
     intent_id, reason = request.body.id, request.body.reason
     run = partial(outbox.redrive, request.caller, intent_id, reason)
@@ -144,8 +133,8 @@ def cancel(
     outbox: OutboxOperations,
     reads: Reads,
     outbox_reader: OutboxReader,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Give an intent up."""
     intent_id, reason = request.body.id, request.body.reason
     run = partial(outbox.cancel, request.caller, intent_id, reason)
@@ -154,7 +143,7 @@ def cancel(
     )
 
 
-def _open(request: Action, reads: Reads, outbox_reader: OutboxReader) -> PageView:
+def _open(request: Action, reads: Reads, outbox_reader: OutboxReader) -> dashboard_layout.PageView:
     """The page of the verbs: only what is open has any."""
     wanted = _Wanted("open", COLUMNS.order(""))
     return _page(request.principal, reads, outbox_reader, wanted)[0]
@@ -164,31 +153,33 @@ class _Wanted(NamedTuple):
     """Which intents are shown, and from where on."""
 
     tab: str
-    order: SortOrder[OutboxDocument]
+    order: sorting.SortOrder[OutboxDocument]
     after: str = ""
 
 
 def _page(
-    principal: Principal, reads: Reads, outbox_reader: OutboxReader, wanted: _Wanted
-) -> tuple[PageView, str | None]:
+    principal: principals.Principal, reads: Reads, outbox_reader: OutboxReader, wanted: _Wanted
+) -> tuple[dashboard_layout.PageView, str | None]:
     """The page, and where the next one starts; None: there is none."""
     tab = wanted.tab if wanted.tab in TABS else "open"
     found = [
         item
         for state in TABS[tab][1]
         for item in outbox_reader.list_in_state(state, limit=SORTED_MAX, newest_first=True)
-        if principal.may(Right.READ, channel_scope(item.scope))
+        if principal.may(roles.Verb.READ, scopes.channel_scope(item.scope))
     ]
-    shown = list_page(found, wanted.order, lambda it: it.id, wanted.after, ROWS)
+    shown = sorting.list_page(
+        found, wanted.order, lambda it: it.id, wanted.after, dashboard_layout.ROWS
+    )
     lines = tuple(
         _line(item, _redrive(item, number, principal), _cancel(item, number, principal))
         for number, item in enumerate(shown.rows)
     )
     owed = len(found) if tab == "open" else 0
-    view = Outbox(
+    view = view_models.Outbox(
         tab=tab,
         tabs=tuple(
-            Option(name, label, str(owed) if name == "open" and owed else "")
+            components.Option(name, label, str(owed) if name == "open" and owed else "")
             for name, (label, _) in TABS.items()
         ),
         intents=lines,
@@ -199,14 +190,18 @@ def _page(
     verbs = tuple(
         verb for line in lines for verb in (line.redrive, line.cancel) if verb is not None
     )
-    page = PageView(template="outbox.html", title="Outbox", here="/outbox", view=view, verbs=verbs)
+    page = dashboard_layout.PageView(
+        template="outbox.html", title="Outbox", here="/outbox", view=view, verbs=verbs
+    )
     return page, shown.last
 
 
 def _line(
-    item: OutboxDocument, redrive: VerbButton | None = None, cancel: VerbButton | None = None
-) -> OutboxLine:
-    return OutboxLine(
+    item: OutboxDocument,
+    redrive: components.VerbButton | None = None,
+    cancel: components.VerbButton | None = None,
+) -> view_models.OutboxLine:
+    return view_models.OutboxLine(
         id=item.id,
         scope=item.scope,
         operation=item.operation,
@@ -222,45 +217,49 @@ def _line(
     )
 
 
-def _redrive(item: OutboxDocument, number: int, principal: Principal) -> VerbButton | None:
-    if item.state is not IntentState.DEAD:
+def _redrive(
+    item: OutboxDocument, number: int, principal: principals.Principal
+) -> components.VerbButton | None:
+    if item.state is not states.IntentState.DEAD:
         return None
-    return VerbButton(
+    return components.VerbButton(
         id=f"redrive-{number}",
         label="Redrive",
         icon="retry",
         action="/outbox/redrive",
         title=f"Try {item.operation} again?",
         text="Its attempts are forgiven; the worker takes it up at once, under the same key.",
-        fields=(Field(name="id", kind="hidden", value=item.id), REASON),
-        why=_why_not(REDRIVE_INTENT, item, principal),
+        fields=(components.Field(name="id", kind="hidden", value=item.id), dashboard_layout.REASON),
+        why=_why_not(steps.REDRIVE_INTENT, item, principal),
     )
 
 
-def _cancel(item: OutboxDocument, number: int, principal: Principal) -> VerbButton | None:
-    if item.state not in (IntentState.PENDING, IntentState.DEAD):
+def _cancel(
+    item: OutboxDocument, number: int, principal: principals.Principal
+) -> components.VerbButton | None:
+    if item.state not in (states.IntentState.PENDING, states.IntentState.DEAD):
         return None
-    return VerbButton(
+    return components.VerbButton(
         id=f"cancel-{number}",
         label="Give up",
         icon="ban",
         action="/outbox/cancel",
         title=f"Give {item.operation} up?",
         text="It is never attempted again. What an attempt did already stays done.",
-        fields=(Field(name="id", kind="hidden", value=item.id), REASON),
-        why=_why_not(CANCEL_INTENT, item, principal),
+        fields=(components.Field(name="id", kind="hidden", value=item.id), dashboard_layout.REASON),
+        why=_why_not(steps.CANCEL_INTENT, item, principal),
         danger=True,
     )
 
 
-def _why_not(step: Step, item: OutboxDocument, principal: Principal) -> str:
-    return Caller(principal=principal).why_not(step, channel_scope(item.scope))
+def _why_not(step: steps.Step, item: OutboxDocument, principal: principals.Principal) -> str:
+    return callers.Caller(principal=principal).why_not(step, scopes.channel_scope(item.scope))
 
 
-def _drifts(principal: Principal, reads: Reads) -> tuple[DriftLine, ...]:
-    rows = reads.range(DRIFTS, limit=BACKLOG_MAX)
+def _drifts(principal: principals.Principal, reads: Reads) -> tuple[view_models.DriftLine, ...]:
+    rows = reads.range(outbox_rows.DRIFTS, limit=BACKLOG_MAX)
     return tuple(
-        DriftLine(
+        view_models.DriftLine(
             scope=found.row.scope,
             subject=found.row.subject,
             chip=DRIFT[found.row.state],
@@ -268,17 +267,17 @@ def _drifts(principal: Principal, reads: Reads) -> tuple[DriftLine, ...]:
             at=found.row.updated_at,
         )
         for found in rows
-        if found.row.state is not DriftState.REPAIRED
-        and principal.may(Right.READ, channel_scope(found.row.scope))
+        if found.row.state is not states.DriftState.REPAIRED
+        and principal.may(roles.Verb.READ, scopes.channel_scope(found.row.scope))
     )
 
 
 def _scope(request: Action) -> str:
-    return channel_scope(scope_of_intent(request.body.id))
+    return scopes.channel_scope(names.scope_of_intent(request.body.id))
 
 
 ROUTES = (
-    page_route("/outbox", outbox, requires_somewhere(Right.READ)),
-    step_route("/outbox/redrive", redrive, REDRIVE_INTENT, _scope),
-    step_route("/outbox/cancel", cancel, CANCEL_INTENT, _scope),
+    dashboard_layout.page_route("/outbox", outbox, routing.requires_somewhere(roles.Verb.READ)),
+    dashboard_layout.step_route("/outbox/redrive", redrive, steps.REDRIVE_INTENT, _scope),
+    dashboard_layout.step_route("/outbox/cancel", cancel, steps.CANCEL_INTENT, _scope),
 )

@@ -6,42 +6,28 @@ from tidegate.api.feed.tail import Tail
 from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.protection import ProtectionGuard
-from tidegate.control.queries.documents import OutboxReader
-from tidegate.control.queries.first_steps import read_first_steps
-from tidegate.control.queries.fleet_picture import FleetPictures
-from tidegate.control.queries.log_reader import LogReader
+from tidegate.control.queries import documents, first_steps, fleet_picture, log_reader
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import state_labels
-from tidegate.dashboard.checklist import checklist
-from tidegate.dashboard.event_text import describe_all
-from tidegate.dashboard.fleet_lines import channel_lines, ended_within_a_day
-from tidegate.dashboard.grid_cache import GridCache
-from tidegate.dashboard.html import ago, short
-from tidegate.dashboard.layout import Layout, PageQuery, PageView, page_route
-from tidegate.dashboard.pages.outbox import backlog
-from tidegate.dashboard.pages.releases import list_pending_approvals
-from tidegate.dashboard.request_lines import RequestLines
-from tidegate.dashboard.rollout_lines import BAD, summaries
-from tidegate.dashboard.view_models import (
-    ChannelRequestLine,
-    OutboxLine,
-    Overview,
-    PendingApproval,
-    Quarantine,
-    RolloutLine,
-    Tile,
-    Trouble,
+from tidegate.dashboard import (
+    event_text,
+    fleet_lines,
+    grid_cache,
+    layout as dashboard_layout,
+    request_lines,
+    rollout_lines,
+    state_labels,
+    view_models,
 )
-from tidegate.domain.access.principals import Principal
-from tidegate.domain.access.roles import Verb
-from tidegate.domain.access.scopes import channel_scope
+from tidegate.dashboard.checklist import checklist
+from tidegate.dashboard.html import ago, short
+from tidegate.dashboard.pages import outbox, releases
+from tidegate.domain.access import principals, roles, scopes
 from tidegate.domain.channels.rows import QUARANTINE, Quarantined
 from tidegate.domain.fleet.rows import HOSTS
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord
 from tidegate.domain.rollouts.names import ref_of
 from tidegate.kernel.model import Clause, Event, Position, Query
-from tidegate.web.inputs import Nothing
-from tidegate.web.routing import Request, Response, requires_somewhere
+from tidegate.web import inputs, routing
 
 ROLLOUTS_MAX = 30
 TROUBLES_MAX = 12
@@ -64,36 +50,38 @@ NEWS = frozenset(
 
 
 def overview(
-    request: Request[Nothing, PageQuery, Nothing],
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, inputs.Nothing],
     reads: Reads,
-    log: LogReader,
-    outbox_reader: OutboxReader,
+    log: log_reader.LogReader,
+    outbox_reader: documents.OutboxReader,
     fleet_reader: FleetReader,
     clock: Clock,
     tail: Tail,
-    grids: GridCache,
-    pictures: FleetPictures,
+    grids: grid_cache.GridCache,
+    pictures: fleet_picture.FleetPictures,
     guard: ProtectionGuard,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Everything at a glance."""
     people = layout.names(request)
     sees = _Sees(request.principal)
     rollouts = fleet_reader.open_rollouts()
-    lines = summaries(reads, [item for item in rollouts if sees.channel(item.channel)])
-    asks = list_pending_approvals(request, reads, people)
-    of_channels = RequestLines(reads, guard, request.caller, people, clock())
+    lines = rollout_lines.summaries(
+        reads, [item for item in rollouts if sees.channel(item.channel)]
+    )
+    asks = releases.list_pending_approvals(request, reads, people)
+    of_channels = request_lines.RequestLines(reads, guard, request.caller, people, clock())
     requests, reviews = of_channels.list_open(), of_channels.list_to_review()
     failed = failed_hosts(reads, grids, lines, tail.position)
     silent = silent_hosts(reads) if sees.all else ()
     kept = list_quarantined(reads, request.principal)
-    owed = tuple(item for item in backlog(outbox_reader) if sees.channel(item.scope))
+    owed = tuple(item for item in outbox.backlog(outbox_reader) if sees.channel(item.scope))
     picture = pictures.look()
-    view = Overview(
+    view = view_models.Overview(
         tiles=_tiles(request, clock, lines, (*asks, *requests, *reviews), silent, kept, owed),
-        channels=channel_lines(reads, picture, sees.channel),
+        channels=fleet_lines.channel_lines(reads, picture, sees.channel),
         taken_at=picture.taken_at,
-        ended=ended_within_a_day(reads, clock(), lambda row: sees.channel(row.channel)),
+        ended=fleet_lines.ended_within_a_day(reads, clock(), lambda row: sees.channel(row.channel)),
         rollouts=lines[:ROLLOUTS_MAX],
         waiting=asks,
         requests=requests,
@@ -101,40 +89,42 @@ def overview(
         troubles=(*failed, *silent)[:TROUBLES_MAX],
         quarantine=kept,
         outbox=owed[:TROUBLES_MAX],
-        checklist=checklist(read_first_steps(reads)) if sees.all else (),
-        news=describe_all(log, news(request, log, tail), people) if sees.all else (),
+        checklist=checklist(first_steps.read_first_steps(reads)) if sees.all else (),
+        news=event_text.describe_all(log, news(request, log, tail), people) if sees.all else (),
     )
-    page = PageView(template="overview.html", title="Overview", here="/", view=view)
+    page = dashboard_layout.PageView(
+        template="overview.html", title="Overview", here="/", view=view
+    )
     return layout.answer(request, page)
 
 
 class _Sees:
     """What somebody may see here."""
 
-    def __init__(self, principal: Principal) -> None:
+    def __init__(self, principal: principals.Principal) -> None:
         self._principal = principal
-        self.all = principal.may(Verb.READ)
+        self.all = principal.may(roles.Verb.READ)
 
     def channel(self, name: str) -> bool:
-        return self.all or self._principal.may(Verb.READ, channel_scope(name))
+        return self.all or self._principal.may(roles.Verb.READ, scopes.channel_scope(name))
 
 
 def _tiles(
-    request: Request[Nothing, PageQuery, Nothing],
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, inputs.Nothing],
     clock: Clock,
-    lines: tuple[RolloutLine, ...],
-    asks: tuple[PendingApproval | ChannelRequestLine, ...],
-    silent: tuple[Trouble, ...],
-    kept: tuple[Quarantine, ...],
-    owed: tuple[OutboxLine, ...],
-) -> tuple[Tile, ...]:
+    lines: tuple[view_models.RolloutLine, ...],
+    asks: tuple[view_models.PendingApproval | view_models.ChannelRequestLine, ...],
+    silent: tuple[view_models.Trouble, ...],
+    kept: tuple[view_models.Quarantine, ...],
+    owed: tuple[view_models.OutboxLine, ...],
+) -> tuple[view_models.Tile, ...]:
     halted = sum(state_labels.HALTED in line.also for line in lines)
     paused = sum(state_labels.PAUSED in line.also for line in lines)
     said = [f"{halted} halted"] * bool(halted) + [f"{paused} paused"] * bool(paused)
     oldest = min((item.at for item in asks if item.at is not None), default=None)
     dead = sum(item.state.word == "Dead" for item in owed)
     return (
-        Tile(
+        view_models.Tile(
             label="Open rollouts",
             figure=len(lines),
             icon="rollouts",
@@ -142,7 +132,7 @@ def _tiles(
             href="/rollouts",
             note=", ".join(said),
         ),
-        Tile(
+        view_models.Tile(
             label="Waiting approvals",
             figure=len(asks),
             icon="clock",
@@ -150,22 +140,24 @@ def _tiles(
             href="/approvals",
             note="" if oldest is None else f"oldest {ago(oldest, clock())}",
         ),
-        Tile(
+        view_models.Tile(
             label="Failed hosts",
             figure=sum(line.failed for line in lines),
             icon="cross",
             tone="bad",
             href="/rollouts",
         ),
-        Tile(
+        view_models.Tile(
             label="Silent hosts",
             figure=len(silent),
             icon="silent",
             tone="warn",
             href="/hosts?filter=silent",
         ),
-        Tile(label="Quarantined", figure=len(kept), icon="ban", tone="bad", href="/channels"),
-        Tile(
+        view_models.Tile(
+            label="Quarantined", figure=len(kept), icon="ban", tone="bad", href="/channels"
+        ),
+        view_models.Tile(
             label="Outbox backlog",
             figure=len(owed),
             icon="outbox",
@@ -177,10 +169,13 @@ def _tiles(
 
 
 def failed_hosts(
-    reads: Reads, grids: GridCache, lines: tuple[RolloutLine, ...], head: Position
-) -> tuple[Trouble, ...]:
+    reads: Reads,
+    grids: grid_cache.GridCache,
+    lines: tuple[view_models.RolloutLine, ...],
+    head: Position,
+) -> tuple[view_models.Trouble, ...]:
     """Hosts that failed or rolled back in open rollouts; a rollout without any is not looked at."""
-    found: list[Trouble] = []
+    found: list[view_models.Trouble] = []
     for line in lines:
         if not line.failed:
             continue
@@ -190,17 +185,17 @@ def failed_hosts(
 
 
 def bad_records(
-    reads: Reads, grids: GridCache, rollout_id: str, hosts: int, head: Position
+    reads: Reads, grids: grid_cache.GridCache, rollout_id: str, hosts: int, head: Position
 ) -> list[HostRecord]:
     """Records of a rollout's hosts that failed or rolled back; of a large one, some."""
     if hosts > RECORDS_MAX:
         return grids.in_trouble(rollout_id, head, TROUBLES_MAX)
     rows = reads.range(HOST_RECORDS, prefix=f"{rollout_id}/", limit=RECORDS_MAX)
-    return [item.row for item in rows if item.row.state in BAD]
+    return [item.row for item in rows if item.row.state in rollout_lines.BAD]
 
 
-def _trouble(record: HostRecord) -> Trouble:
-    return Trouble(
+def _trouble(record: HostRecord) -> view_models.Trouble:
+    return view_models.Trouble(
         host_id=record.host_id,
         chip=state_labels.HOSTS[record.state],
         text=why_failed(record),
@@ -224,11 +219,11 @@ def why_failed(record: HostRecord) -> str:
     return "; ".join(said)
 
 
-def silent_hosts(reads: Reads) -> tuple[Trouble, ...]:
+def silent_hosts(reads: Reads) -> tuple[view_models.Trouble, ...]:
     """Enrolled hosts of which nothing is heard."""
     rows = reads.first(HOSTS, "by_silence", limit=SILENT_MAX)
     return tuple(
-        Trouble(
+        view_models.Trouble(
             host_id=found.row.host_id,
             chip=state_labels.SILENT,
             text="it does not report",
@@ -240,14 +235,16 @@ def silent_hosts(reads: Reads) -> tuple[Trouble, ...]:
     )
 
 
-def list_quarantined(reads: Reads, principal: Principal) -> tuple[Quarantine, ...]:
+def list_quarantined(
+    reads: Reads, principal: principals.Principal
+) -> tuple[view_models.Quarantine, ...]:
     sees = _Sees(principal)
     rows = reads.range(QUARANTINE, limit=TROUBLES_MAX)
     return tuple(quarantine(found.row) for found in rows if sees.channel(found.row.channel))
 
 
-def quarantine(row: Quarantined) -> Quarantine:
-    return Quarantine(
+def quarantine(row: Quarantined) -> view_models.Quarantine:
+    return view_models.Quarantine(
         channel=row.channel,
         closure_hash=row.closure_hash,
         release=ref_of(row.rollout_id),
@@ -259,7 +256,9 @@ def quarantine(row: Quarantined) -> Quarantine:
 
 
 def news(
-    request: Request[Nothing, PageQuery, Nothing], log: LogReader, tail: Tail
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, inputs.Nothing],
+    log: log_reader.LogReader,
+    tail: Tail,
 ) -> tuple[Event, ...]:
     """The last events that somebody would want to hear of, looking back a little further each
     time that there are too few.
@@ -275,4 +274,4 @@ def news(
     return found[-NEWS_MAX:]
 
 
-ROUTES = (page_route("/", overview, requires_somewhere(Verb.READ)),)
+ROUTES = (dashboard_layout.page_route("/", overview, routing.requires_somewhere(roles.Verb.READ)),)

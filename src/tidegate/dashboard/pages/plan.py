@@ -12,31 +12,23 @@ from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.promotion import PlannedPromotion, Promotions
 from tidegate.control.queries.forecasts import Forecaster, no_forecast, read_history
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import state_labels
-from tidegate.dashboard.channel_verbs import list_publishable
-from tidegate.dashboard.components import Chip, Option, bar
-from tidegate.dashboard.html import seconds
-from tidegate.dashboard.layout import Layout, PageQuery, PageView, page_route
-from tidegate.dashboard.rollout_lines import count_settled
-from tidegate.dashboard.simulation import (
-    HISTORY,
-    LUCK,
-    ForecastQuery,
-    address,
-    describe_history,
+from tidegate.dashboard import (
+    channel_verbs,
+    components,
+    layout as dashboard_layout,
+    rollout_lines,
+    simulation,
+    state_labels,
+    view_models,
 )
-from tidegate.dashboard.view_models import PlanFinding, PlanPage, PlanWaveLine
-from tidegate.domain.access.roles import Verb
-from tidegate.domain.access.scopes import channel_scope
-from tidegate.domain.channels.facts import EdgeRequires
-from tidegate.domain.channels.rows import CHANNELS, Channel, Quarantined, quarantine_key
+from tidegate.dashboard.html import seconds
+from tidegate.domain.access import roles, scopes
+from tidegate.domain.channels import facts, rows as channel_rows
 from tidegate.domain.gates.edges import WaitingRelease, judge_edge
 from tidegate.domain.releases.rows import KnownRelease, known_key
-from tidegate.domain.rollouts.rows import RolloutTally, tally_key
-from tidegate.domain.rollouts.states import OPEN
+from tidegate.domain.rollouts import rows as rollout_rows, states
 from tidegate.errors import TidegateError
-from tidegate.web.inputs import Nothing
-from tidegate.web.routing import Request, Response, requires_somewhere
+from tidegate.web import inputs, routing
 
 CHANNELS_MAX = 500
 SAMPLE = 3
@@ -44,7 +36,7 @@ NO_PLAN = "There is no plan that could be played."
 NO_SIMULATION = "This process has no simulator."
 
 
-class PlanQuery(PageQuery, frozen=True, kw_only=True):
+class PlanQuery(dashboard_layout.PageQuery, frozen=True, kw_only=True):
     channel: Annotated[str, Meta(max_length=63)] = ""
     release: Annotated[str, Meta(max_length=200)] = ""
     luck: Annotated[str, Meta(max_length=16)] = "none"
@@ -54,7 +46,7 @@ class PlanQuery(PageQuery, frozen=True, kw_only=True):
     simulate: bool = False
 
 
-Asked = Request[Nothing, PlanQuery, Nothing]
+Asked = routing.Request[inputs.Nothing, PlanQuery, inputs.Nothing]
 
 
 def show(
@@ -64,19 +56,19 @@ def show(
     fleet_reader: FleetReader,
     clock: Clock,
     promotions: Promotions,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """What a promotion would do, without doing it."""
     query = request.query
     channels = [
         item.row
-        for item in reads.range(CHANNELS, limit=CHANNELS_MAX)
-        if request.principal.may(Verb.READ, channel_scope(item.row.channel))
+        for item in reads.range(channel_rows.CHANNELS, limit=CHANNELS_MAX)
+        if request.principal.may(roles.Verb.READ, scopes.channel_scope(item.row.channel))
     ]
     chosen = next((row for row in channels if row.channel == query.channel), None)
     if chosen is None and channels:
         chosen = channels[0]
-    releases = () if chosen is None else list_publishable(reads, chosen.package)
+    releases = () if chosen is None else channel_verbs.list_publishable(reads, chosen.package)
     release = query.release if any(item.value == query.release for item in releases) else ""
     release = release or (releases[0].value if releases else "")
     planned: PlannedPromotion | None = None
@@ -93,12 +85,12 @@ def show(
     if forecast is no_forecast:
         cannot = NO_SIMULATION
     history = None if chosen is None else read_history(reads, chosen.channel)
-    lucks = {name: label for name, (label, _) in LUCK.items()}
+    lucks = {name: label for name, (label, _) in simulation.LUCK.items()}
     if history is not None and history.hosts:
-        lucks = {"none": lucks["none"], HISTORY: "As in its last rollouts", **lucks}
+        lucks = {"none": lucks["none"], simulation.HISTORY: "As in its last rollouts", **lucks}
     luck = query.luck if query.luck in lucks else "none"
-    asked = address(
-        ForecastQuery(
+    asked = simulation.address(
+        simulation.ForecastQuery(
             channel="" if chosen is None else chosen.channel,
             luck=luck,
             failing=query.failing,
@@ -106,17 +98,17 @@ def show(
             start_at=query.start_at,
         )
     )
-    view = PlanPage(
-        channels=tuple(Option(row.channel, row.channel) for row in channels),
+    view = view_models.PlanPage(
+        channels=tuple(components.Option(row.channel, row.channel) for row in channels),
         channel="" if chosen is None else chosen.channel,
         releases=releases,
         release=release,
         luck=luck,
-        lucks=tuple(Option(name, label) for name, label in lucks.items()),
+        lucks=tuple(components.Option(name, label) for name, label in lucks.items()),
         failing=query.failing,
         seed=query.seed,
         start_at=query.start_at,
-        history="" if history is None else describe_history(history),
+        history="" if history is None else simulation.describe_history(history),
         waves=waves,
         unstaged=0 if planned is None else len(planned.plan.unstaged),
         hosts=sum(wave.hosts for wave in waves),
@@ -130,22 +122,24 @@ def show(
         no_simulation=cannot,
         why=why,
     )
-    page = PageView(template="plan.html", title="Plan", here="/plan", view=view, still=True)
+    page = dashboard_layout.PageView(
+        template="plan.html", title="Plan", here="/plan", view=view, still=True
+    )
     return layout.answer(request, page)
 
 
-def _waves(planned: PlannedPromotion) -> tuple[PlanWaveLine, ...]:
+def _waves(planned: PlannedPromotion) -> tuple[view_models.PlanWaveLine, ...]:
     waves = planned.plan.waves
     most = max((len(wave.hosts) for wave in waves), default=1)
     return tuple(
-        PlanWaveLine(
+        view_models.PlanWaveLine(
             number=number,
             name=wave.name,
             hosts=len(wave.hosts),
             soak=seconds(wave.soak_seconds) if wave.soak_seconds else "none",
             failures_max=wave.failures_max,
             sample=wave.hosts[:SAMPLE],
-            bar=bar([("info", "hosts", len(wave.hosts))], of=[most]),
+            bar=components.bar([("info", "hosts", len(wave.hosts))], of=[most]),
         )
         for number, wave in enumerate(waves)
     )
@@ -155,34 +149,34 @@ def _findings(
     reads: Reads,
     fleet_reader: FleetReader,
     clock: Clock,
-    row: Channel,
+    row: channel_rows.Channel,
     planned: PlannedPromotion | None,
     release: str,
-) -> tuple[PlanFinding, ...]:
+) -> tuple[view_models.PlanFinding, ...]:
     """What would stop a promotion, or what it would end."""
-    found: list[PlanFinding] = []
+    found: list[view_models.PlanFinding] = []
 
     def say(icon: str, tone: str, word: str, text: str) -> None:
-        found.append(PlanFinding(chip=Chip(icon, tone, word), text=text))
+        found.append(view_models.PlanFinding(chip=components.Chip(icon, tone, word), text=text))
 
     if row.held_at is not None:
         say("lock", "bad", "The channel is held", row.held_reason or "")
     known = reads.find(known_key(release), KnownRelease) if release else None
     if known is not None:
-        key = quarantine_key(row.channel, known.row.digest)
-        kept = reads.find(key, Quarantined)
+        key = channel_rows.quarantine_key(row.channel, known.row.digest)
+        kept = reads.find(key, channel_rows.Quarantined)
         if kept is not None:
             say("ban", "bad", f"{release} is quarantined here", kept.row.reason)
     elif not release:
         say("info", "warn", "There is nothing to promote", f"Publish a revision of {row.package}.")
     if planned is not None and planned.supersedes:
-        tally = reads.find(tally_key(planned.supersedes), RolloutTally)
+        tally = reads.find(rollout_rows.tally_key(planned.supersedes), rollout_rows.RolloutTally)
         if tally is not None:
-            done = sum(map(count_settled, tally.row.waves))
+            done = sum(map(rollout_lines.count_settled, tally.row.waves))
             hosts = sum(wave.hosts for wave in tally.row.waves)
             word = state_labels.ROLLOUTS[tally.row.state].word.lower()
             text = f"It is {word}, {done:,} of {hosts:,} hosts done."
-            under_way = tally.row.state in OPEN
+            under_way = tally.row.state in states.OPEN
             look = ("warning", "warn") if under_way else ("info", "info")
             say(*look, f"It takes over from {planned.supersedes}", text)
     if planned is not None and planned.plan.unstaged:
@@ -192,7 +186,7 @@ def _findings(
     for name in () if planned is None else planned.plan.empty_waves:
         say("warning", "warn", f"Wave {name} takes no host now", "It is left out.")
     for edge in row.policy.edges:
-        if not release and edge.require is EdgeRequires.SUCCEEDED:
+        if not release and edge.require is facts.EdgeRequires.SUCCEEDED:
             continue
         digest = "" if known is None else known.row.digest
         seen = fleet_reader.preceding(edge, release, digest)
@@ -205,11 +199,13 @@ def _findings(
 
 def _windows(
     promotions: Promotions, planned: PlannedPromotion, now: datetime
-) -> tuple[PlanFinding, ...]:
+) -> tuple[view_models.PlanFinding, ...]:
     """Which waves wait for a maintenance window. It refuses no promotion."""
     return tuple(
-        PlanFinding(
-            chip=Chip("clock", "warn" if start.at else "bad", f"Wave {start.wave} will wait"),
+        view_models.PlanFinding(
+            chip=components.Chip(
+                "clock", "warn" if start.at else "bad", f"Wave {start.wave} will wait"
+            ),
             text=start.sentence,
         )
         for start in promotions.list_earliest(planned.plan, now)
@@ -217,4 +213,4 @@ def _windows(
     )
 
 
-ROUTES = (page_route("/plan", show, requires_somewhere(Verb.READ)),)
+ROUTES = (dashboard_layout.page_route("/plan", show, routing.requires_somewhere(roles.Verb.READ)),)

@@ -8,75 +8,48 @@ from typing import Annotated, Any, Final, NamedTuple
 from msgspec import Meta
 
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.dashboard import state_labels
-from tidegate.dashboard.components import Option
-from tidegate.dashboard.layout import (
-    ROWS,
-    Layout,
-    ListQuery,
-    PageView,
-    SortWish,
-    UserDirectory,
-    page_route,
+from tidegate.dashboard import (
+    components,
+    layout as dashboard_layout,
+    sorting,
+    state_labels,
+    view_models,
 )
-from tidegate.dashboard.sorting import (
-    SortColumn,
-    SortColumns,
-    SortOrder,
-    cursor_at,
-    id_after,
-    list_page,
-)
-from tidegate.dashboard.view_models import PendingApproval, Releases, RevisionLine
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.principals import Principal
-from tidegate.domain.access.roles import Verb
-from tidegate.domain.access.scopes import repository_scope
-from tidegate.domain.access.steps import APPROVE_REVISION
-from tidegate.domain.packages.rows import (
-    REVISIONS,
-    PackageRow,
-    Repository,
-    Revision,
-    package_key,
-    repository_key,
-)
-from tidegate.domain.packages.states import Lifecycle
-from tidegate.web.inputs import Nothing
-from tidegate.web.paging import Cursors
-from tidegate.web.routing import Request, Response, requires_somewhere
+from tidegate.domain.access import callers, principals, roles, scopes, steps
+from tidegate.domain.packages import rows as package_rows, states
+from tidegate.web import inputs, paging, routing
 
 TABS = {
-    "waiting": ("Waiting for approval", Lifecycle.PROPOSED),
-    "published": ("Published", Lifecycle.PUBLISHED),
-    "drafts": ("Drafts", Lifecycle.DRAFT),
-    "deletions": ("To be deleted", Lifecycle.DELETION_PROPOSED),
+    "waiting": ("Waiting for approval", states.Lifecycle.PROPOSED),
+    "published": ("Published", states.Lifecycle.PUBLISHED),
+    "drafts": ("Drafts", states.Lifecycle.DRAFT),
+    "deletions": ("To be deleted", states.Lifecycle.DELETION_PROPOSED),
     "all": ("All", None),
 }
 
 
 SORTED_MAX = 5_000  # revisions that are sorted at once; of more, a page is in the order of names
-COLUMNS: Final[SortColumns[Revision]] = SortColumns(
+COLUMNS: Final[sorting.SortColumns[package_rows.Revision]] = sorting.SortColumns(
     "-changed",
-    SortColumn(label="Package", name="package", key=lambda it: it.name),
-    SortColumn(label="State", name="state", key=lambda it: str(it.lifecycle)),
-    SortColumn(
+    sorting.SortColumn(label="Package", name="package", key=lambda it: it.name),
+    sorting.SortColumn(label="State", name="state", key=lambda it: str(it.lifecycle)),
+    sorting.SortColumn(
         label="Number",
         name="number",
         key=lambda it: it.number or None,
         newest_first=True,
         classes="right optional",
     ),
-    SortColumn(label="Content", classes="optional"),
-    SortColumn(
+    sorting.SortColumn(label="Content", classes="optional"),
+    sorting.SortColumn(
         label="Size",
         name="size",
         key=lambda it: it.content.total_bytes,
         newest_first=True,
         classes="right optional",
     ),
-    SortColumn(label="By", classes="optional"),
-    SortColumn(
+    sorting.SortColumn(label="By", classes="optional"),
+    sorting.SortColumn(
         label="Changed",
         name="changed",
         key=lambda it: changed_at(it),
@@ -86,23 +59,30 @@ COLUMNS: Final[SortColumns[Revision]] = SortColumns(
 )
 
 
-class ReleasesQuery(ListQuery, frozen=True, kw_only=True):
-    sort: SortWish = ""
+class ReleasesQuery(dashboard_layout.ListQuery, frozen=True, kw_only=True):
+    sort: dashboard_layout.SortWish = ""
     tab: Annotated[str, Meta(max_length=16)] = ""
-    limit: Annotated[int, Meta(ge=1, le=500)] = ROWS
+    limit: Annotated[int, Meta(ge=1, le=500)] = dashboard_layout.ROWS
 
 
 def list_pending_approvals(
-    request: Request[Any, Any, Any], reads: Reads, people: UserDirectory
-) -> tuple[PendingApproval, ...]:
+    request: routing.Request[Any, Any, Any], reads: Reads, people: dashboard_layout.UserDirectory
+) -> tuple[view_models.PendingApproval, ...]:
     """Proposals that this reader may see, the longest waiting first."""
-    found = reads.range(REVISIONS, index="by_lifecycle", of=(str(Lifecycle.PROPOSED),), limit=ROWS)
+    found = reads.range(
+        package_rows.REVISIONS,
+        index="by_lifecycle",
+        of=(str(states.Lifecycle.PROPOSED),),
+        limit=dashboard_layout.ROWS,
+    )
     rows = [item.row for item in found if may_see(request.principal, item.row)]
     repositories = {row.repository for row in rows}
     quorums = {name: quorum_of(reads, name) for name in repositories}
-    packages = reads.find_all(*((package_key(row.package), PackageRow) for row in rows))
+    packages = reads.find_all(
+        *((package_rows.package_key(row.package), package_rows.PackageRow) for row in rows)
+    )
     lines = [
-        PendingApproval(
+        view_models.PendingApproval(
             name=row.name,
             package=path_of(row),
             number=1 if package is None else package.row.last_number + 1,
@@ -118,22 +98,22 @@ def list_pending_approvals(
 
 
 def quorum_of(reads: Reads, repository: str) -> int:
-    found = reads.find(repository_key(repository), Repository)
+    found = reads.find(package_rows.repository_key(repository), package_rows.Repository)
     return 1 if found is None else found.row.quorum
 
 
-def may_see(principal: Principal, row: Revision) -> bool:
-    return principal.may(Verb.READ, repository_scope(row.repository))
+def may_see(principal: principals.Principal, row: package_rows.Revision) -> bool:
+    return principal.may(roles.Verb.READ, scopes.repository_scope(row.repository))
 
 
-def path_of(row: Revision) -> str:
+def path_of(row: package_rows.Revision) -> str:
     """The package's path within its repository."""
     return row.package.partition("/")[2] or row.package
 
 
-def why_not(caller: Caller, row: Revision, quorum: int) -> str:
+def why_not(caller: callers.Caller, row: package_rows.Revision, quorum: int) -> str:
     """Why this reader cannot approve; empty: they can."""
-    missing = caller.why_not(APPROVE_REVISION, repository_scope(row.repository))
+    missing = caller.why_not(steps.APPROVE_REVISION, scopes.repository_scope(row.repository))
     if missing:
         return missing
     if quorum and caller.id == row.proposed_by:
@@ -146,11 +126,11 @@ def why_not(caller: Caller, row: Revision, quorum: int) -> str:
 
 
 def releases(
-    request: Request[Nothing, ReleasesQuery, Nothing],
+    request: routing.Request[inputs.Nothing, ReleasesQuery, inputs.Nothing],
     reads: Reads,
-    cursors: Cursors,
-    layout: Layout,
-) -> Response:
+    cursors: paging.Cursors,
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Revisions by their lifecycle."""
     people = layout.names(request)
     asks = list_pending_approvals(request, reads, people)
@@ -162,10 +142,10 @@ def releases(
         found = _list_revisions(request, reads, cursors.after(request), order, TABS[tab][1])
     lines = tuple(revision_line(row, people) for row in found.rows)
     filters = {"tab": tab, "sort": request.query.sort}
-    view = Releases(
+    view = view_models.Releases(
         tab=tab,
         tabs=tuple(
-            Option(name, label, str(len(asks)) if name == "waiting" and asks else "")
+            components.Option(name, label, str(len(asks)) if name == "waiting" and asks else "")
             for name, (label, _) in TABS.items()
         ),
         waiting=asks,
@@ -174,54 +154,60 @@ def releases(
         note=found.note,
         next=layout.next_page(request, "/releases", found.last, **filters),
     )
-    page = PageView(template="releases.html", title="Releases", here="/releases", view=view)
+    page = dashboard_layout.PageView(
+        template="releases.html", title="Releases", here="/releases", view=view
+    )
     return layout.answer(request, page)
 
 
 class _RevisionsPage(NamedTuple):
     """A page of revisions; ``last``: where the next one starts."""
 
-    rows: tuple[Revision, ...]
+    rows: tuple[package_rows.Revision, ...]
     last: str | None
     note: str = ""
 
 
 def _list_revisions(
-    request: Request[Nothing, ReleasesQuery, Nothing],
+    request: routing.Request[inputs.Nothing, ReleasesQuery, inputs.Nothing],
     reads: Reads,
     after: str,
-    order: SortOrder[Revision],
-    lifecycle: Lifecycle | None,
+    order: sorting.SortOrder[package_rows.Revision],
+    lifecycle: states.Lifecycle | None,
 ) -> _RevisionsPage:
     """A page of the revisions in a state, as far as the reader may see them."""
     limit = request.query.limit
     found = _in_state(reads, lifecycle, "", SORTED_MAX + 1)
     if len(found) <= SORTED_MAX:
         rows = [item.row for item in found if may_see(request.principal, item.row)]
-        return _RevisionsPage(*list_page(rows, order, lambda it: it.name, after, limit))
-    found = _in_state(reads, lifecycle, id_after(after), limit)
+        return _RevisionsPage(*sorting.list_page(rows, order, lambda it: it.name, after, limit))
+    found = _in_state(reads, lifecycle, sorting.id_after(after), limit)
     rows = [item.row for item in found if may_see(request.principal, item.row)]
-    last = cursor_at(found[-1].id) if len(found) == limit else None
+    last = sorting.cursor_at(found[-1].id) if len(found) == limit else None
     note = f"More than {SORTED_MAX:,} revisions: they are in the order of their names."
     return _RevisionsPage(tuple(rows), last, note)
 
 
 def _in_state(
-    reads: Reads, lifecycle: Lifecycle | None, after: str, limit: int
+    reads: Reads, lifecycle: states.Lifecycle | None, after: str, limit: int
 ) -> list[Found[Any]]:
     if lifecycle is None:
-        return reads.range(REVISIONS, after=after, limit=limit)
+        return reads.range(package_rows.REVISIONS, after=after, limit=limit)
     of = (str(lifecycle),)
-    return reads.range(REVISIONS, index="by_lifecycle", of=of, after=after, limit=limit)
+    return reads.range(
+        package_rows.REVISIONS, index="by_lifecycle", of=of, after=after, limit=limit
+    )
 
 
-def changed_at(row: Revision) -> datetime | None:
+def changed_at(row: package_rows.Revision) -> datetime | None:
     """When its state changed last."""
     return row.published_at or row.proposed_at or row.created_at
 
 
-def revision_line(row: Revision, people: UserDirectory) -> RevisionLine:
-    return RevisionLine(
+def revision_line(
+    row: package_rows.Revision, people: dashboard_layout.UserDirectory
+) -> view_models.RevisionLine:
+    return view_models.RevisionLine(
         name=row.name,
         package=path_of(row),
         repository=row.repository,
@@ -236,4 +222,6 @@ def revision_line(row: Revision, people: UserDirectory) -> RevisionLine:
     )
 
 
-ROUTES = (page_route("/releases", releases, requires_somewhere(Verb.READ)),)
+ROUTES = (
+    dashboard_layout.page_route("/releases", releases, routing.requires_somewhere(roles.Verb.READ)),
+)

@@ -11,48 +11,20 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from tidegate.control.operations.revisions import RevisionOperations, RevisionOutcome
-from tidegate.control.queries.file_changes import FileChanged, diff_files
-from tidegate.control.queries.log_reader import LogReader
+from tidegate.control.queries import file_changes, log_reader
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.storage.blobs import Blobs
 from tidegate.control.storage.content_store import read_manifest
-from tidegate.dashboard.components import Chip, Field, Link, VerbButton
-from tidegate.dashboard.event_text import describe_all
+from tidegate.dashboard import components, event_text, layout as dashboard_layout, view_models
 from tidegate.dashboard.html import short, size
-from tidegate.dashboard.layout import (
-    REASON,
-    Layout,
-    OptionalReason,
-    PageQuery,
-    PageView,
-    Reason,
-    page_route,
-    step_route,
-)
 from tidegate.dashboard.pages.releases import path_of, quorum_of, revision_line, why_not
-from tidegate.dashboard.view_models import DiffLine, FileDiff, ReferenceLine, RevisionPage
-from tidegate.domain.access.roles import Verb as Right
+from tidegate.domain.access import roles, steps as access_steps
 from tidegate.domain.access.scopes import channel_scope, repository_scope
-from tidegate.domain.access.steps import (
-    APPROVE_REVISION,
-    PROPOSE_REVISION,
-    READ_REVISION,
-    REJECT_PROPOSAL,
-    WITHDRAW_PROPOSAL,
-)
 from tidegate.domain.channels.rows import Channel, channel_key
-from tidegate.domain.content.differences import FileChangeKind
-from tidegate.domain.content.digests import DIGEST_PREFIX
-from tidegate.domain.content.manifests import FileManifest
-from tidegate.domain.packages import history
-from tidegate.domain.packages.names import parse
-from tidegate.domain.packages.refusals import RevisionNotFound
-from tidegate.domain.packages.rows import PackageRow, Revision, package_key, revision_key
-from tidegate.domain.packages.states import Lifecycle
-from tidegate.domain.releases.from_packages import release_id_of
-from tidegate.domain.releases.rows import ACTUAL
-from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import Request, Response, requires_step
+from tidegate.domain.content import differences, digests, manifests
+from tidegate.domain.packages import history, names, refusals, rows as package_rows, states
+from tidegate.domain.releases import from_packages, rows as release_rows
+from tidegate.web import inputs, routing
 
 FILES_MAX = 100
 LINES_MAX = 2_000
@@ -62,43 +34,45 @@ REFERENCES_MAX = 50
 CHANNELS_MAX = 500
 
 CHANGES = {
-    FileChangeKind.ADDED: Chip("plus", "good", "Added"),
-    FileChangeKind.REMOVED: Chip("cross", "bad", "Removed"),
-    FileChangeKind.CHANGED: Chip("pencil", "info", "Changed"),
+    differences.FileChangeKind.ADDED: components.Chip("plus", "good", "Added"),
+    differences.FileChangeKind.REMOVED: components.Chip("cross", "bad", "Removed"),
+    differences.FileChangeKind.CHANGED: components.Chip("pencil", "info", "Changed"),
 }
-REMARK = Field(name="reason", label="Remark", kind="long", placeholder="Optional: why, for the log")
+REMARK = components.Field(
+    name="reason", label="Remark", kind="long", placeholder="Optional: why, for the log"
+)
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
 Digest = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
 
 
-class RevisionPagePath(Input, frozen=True):
+class RevisionPagePath(inputs.Input, frozen=True):
     name: Annotated[str, Meta(min_length=1, max_length=256)]
 
 
-def _scope(request: Request[RevisionPagePath, Any, Any]) -> str:
-    return repository_scope(parse(request.path.name).repository)
+def _scope(request: routing.Request[RevisionPagePath, Any, Any]) -> str:
+    return repository_scope(names.parse(request.path.name).repository)
 
 
-Shown = Request[RevisionPagePath, PageQuery, Nothing]
+Shown = routing.Request[RevisionPagePath, dashboard_layout.PageQuery, inputs.Nothing]
 
 
-class RemarkForm(Input, frozen=True, kw_only=True):
-    reason: OptionalReason = ""
+class RemarkForm(inputs.Input, frozen=True, kw_only=True):
+    reason: dashboard_layout.OptionalReason = ""
 
 
-class RejectForm(Input, frozen=True, kw_only=True):
-    reason: Reason
+class RejectForm(inputs.Input, frozen=True, kw_only=True):
+    reason: dashboard_layout.Reason
 
 
 class ApproveForm(RemarkForm, frozen=True, kw_only=True):
     digest: Digest  # of the content that was shown
 
 
-Remarked = Request[RevisionPagePath, PageQuery, RemarkForm]
+Remarked = routing.Request[RevisionPagePath, dashboard_layout.PageQuery, RemarkForm]
 
 
-def show(request: Shown, pages: RevisionPages, layout: Layout) -> Response:
+def show(request: Shown, pages: RevisionPages, layout: dashboard_layout.Layout) -> routing.Response:
     """A revision and what it changes."""
     return layout.answer(request, pages.page_of(request, request.path.name))
 
@@ -108,19 +82,19 @@ class RevisionPages:
     """The page of one revision."""
 
     reads: Reads
-    log: LogReader
+    log: log_reader.LogReader
     blobs: Blobs
-    layout: Layout
+    layout: dashboard_layout.Layout
 
     def page_of(
         self,
-        request: Request[Any, Any, Any],
+        request: routing.Request[Any, Any, Any],
         name: str,
-    ) -> PageView:
+    ) -> dashboard_layout.PageView:
         """Raises: RevisionNotFound, BlobMissing."""
-        found = self.reads.find(revision_key(name), Revision)
+        found = self.reads.find(package_rows.revision_key(name), package_rows.Revision)
         if found is None:
-            raise RevisionNotFound(name)
+            raise refusals.RevisionNotFound(name)
         row = found.row
         people = self.layout.names(request)
         quorum = quorum_of(self.reads, row.repository)
@@ -128,7 +102,7 @@ class RevisionPages:
         against, files, cut = _changes(self.reads, self.log, self.blobs, row, manifest)
         verbs = _verbs(request, found, quorum)
         steps = self.log.events(history.history_of(name), limit=HISTORY_MAX)
-        view = RevisionPage(
+        view = view_models.RevisionPage(
             line=revision_line(row, people),
             against=against,
             files=files,
@@ -146,52 +120,52 @@ class RevisionPages:
             tasks=tuple(type(task).__name__.lower() for task in row.tasks),
             version=found.version,
             verbs=verbs,
-            history=describe_all(self.log, steps, people),
+            history=event_text.describe_all(self.log, steps, people),
             pinned=_pinned(request, self.reads, row),
             references=_references(manifest),
             references_cut=max(0, len(manifest.references) - REFERENCES_MAX),
         )
         title = path_of(row) + (f" revision {row.number}" if row.number else "")
-        return PageView(
+        return dashboard_layout.PageView(
             template="revision.html",
             title=title,
             here="/releases",
             view=view,
-            crumbs=(Link("Releases", "/releases"), Link(title)),
+            crumbs=(components.Link("Releases", "/releases"), components.Link(title)),
             verbs=verbs,
             about=f"revision:{name}",
         )
 
 
 def _pinned(
-    request: Request[Any, Any, Any],
+    request: routing.Request[Any, Any, Any],
     reads: Reads,
-    row: Revision,
-) -> tuple[Link, ...]:
+    row: package_rows.Revision,
+) -> tuple[components.Link, ...]:
     """The scopes that are pinned to it; one that no channel was created for leads nowhere."""
     if not row.number:
         return ()
-    release = release_id_of(row.package, row.number)
-    rows = reads.range(ACTUAL, limit=CHANNELS_MAX)
+    release = from_packages.release_id_of(row.package, row.number)
+    rows = reads.range(release_rows.ACTUAL, limit=CHANNELS_MAX)
     scopes = [
         item.row.scope
         for item in rows
         if item.row.pinned_release_id == release
-        and request.principal.may(Right.READ, channel_scope(item.row.scope))
+        and request.principal.may(roles.Verb.READ, channel_scope(item.row.scope))
     ]
     found = reads.find_all(*((channel_key(scope), Channel) for scope in scopes))
     return tuple(
-        Link(scope, "" if channel is None else f"/channels/{scope}")
+        components.Link(scope, "" if channel is None else f"/channels/{scope}")
         for scope, channel in zip(scopes, found, strict=True)
     )
 
 
-def _references(manifest: FileManifest) -> tuple[ReferenceLine, ...]:
+def _references(manifest: manifests.FileManifest) -> tuple[view_models.ReferenceLine, ...]:
     return tuple(
-        ReferenceLine(
+        view_models.ReferenceLine(
             path=file.path,
             uri=file.uri or "",
-            digest=DIGEST_PREFIX + file.sha256,
+            digest=digests.DIGEST_PREFIX + file.sha256,
             bytes=file.bytes,
             executable=file.executable,
         )
@@ -203,27 +177,33 @@ def _references(manifest: FileManifest) -> tuple[ReferenceLine, ...]:
 
 
 def _changes(
-    reads: Reads, log: LogReader, blobs: Blobs, row: Revision, manifest: FileManifest
-) -> tuple[str, tuple[FileDiff, ...], int]:
+    reads: Reads,
+    log: log_reader.LogReader,
+    blobs: Blobs,
+    row: package_rows.Revision,
+    manifest: manifests.FileManifest,
+) -> tuple[str, tuple[view_models.FileDiff, ...], int]:
     """What it is compared with, how each file differs, and how many are not shown.
 
     A draft or proposal is compared with the latest published revision; a published one with the
     latest before it, if that is still known.
     """
     older = _older(reads, log, row)
-    old = FileManifest(())
+    old = manifests.FileManifest(())
     against = ""
     if older is not None:
         old = read_manifest(blobs, older.content)
         against = f"revision {older.number}" if older.number else older.name
-    found = diff_files(blobs, old, manifest)
+    found = file_changes.diff_files(blobs, old, manifest)
     files = tuple(
         _file(item, number < FILES_OPEN_MAX) for number, item in enumerate(found[:FILES_MAX])
     )
     return against, files, max(0, len(found) - FILES_MAX)
 
 
-def _older(reads: Reads, log: LogReader, row: Revision) -> Revision | None:
+def _older(
+    reads: Reads, log: log_reader.LogReader, row: package_rows.Revision
+) -> package_rows.Revision | None:
     name: str | None = None
     if row.number:
         for event in log.events(history.history_of(row.name), limit=HISTORY_MAX):
@@ -231,19 +211,19 @@ def _older(reads: Reads, log: LogReader, row: Revision) -> Revision | None:
                 latest = getattr(log.value(event), "older", None)
                 name = None if latest is None else latest.name
     else:
-        package = reads.find(package_key(row.package), PackageRow)
+        package = reads.find(package_rows.package_key(row.package), package_rows.PackageRow)
         latest = None if package is None else package.row.latest
         name = None if latest is None else latest.name
-    found = reads.find(revision_key(name), Revision) if name else None
+    found = reads.find(package_rows.revision_key(name), package_rows.Revision) if name else None
     return None if found is None else found.row
 
 
-def _file(item: FileChanged, opened: bool) -> FileDiff:
+def _file(item: file_changes.FileChanged, opened: bool) -> view_models.FileDiff:
     note = ""
-    lines: tuple[DiffLine, ...] = ()
+    lines: tuple[view_models.DiffLine, ...] = ()
     sides = (item.before, item.after)
     if any(side is not None and not side.is_kept for side in sides):
-        return FileDiff(
+        return view_models.FileDiff(
             path=item.path,
             change=CHANGES[item.what],
             added=0,
@@ -261,7 +241,7 @@ def _file(item: FileChanged, opened: bool) -> FileDiff:
         lines = tuple(_lines(item.patch))
         if None not in sides and not lines:
             note = "The bytes are the same"
-    return FileDiff(
+    return view_models.FileDiff(
         path=item.path,
         change=CHANGES[item.what],
         added=sum(line.kind == "add" for line in lines),
@@ -273,7 +253,7 @@ def _file(item: FileChanged, opened: bool) -> FileDiff:
     )
 
 
-def _mode(item: FileChanged) -> str:
+def _mode(item: file_changes.FileChanged) -> str:
     """What is to be said about its executable bit; empty: a plain file, before and after."""
     was = item.before is not None and item.before.executable
     now = item.after is not None and item.after.executable
@@ -282,37 +262,39 @@ def _mode(item: FileChanged) -> str:
     return "Now executable" if now else "No longer executable"
 
 
-def _places(item: FileChanged) -> Iterator[DiffLine]:
+def _places(item: file_changes.FileChanged) -> Iterator[view_models.DiffLine]:
     """Where each side's bytes are, in place of their lines: one of them is not kept here."""
     for kind, side in (("del", item.before), ("add", item.after)):
         if side is not None:
             if side.link is not None:
-                yield DiffLine(kind, "", "", f"link to {side.link}")
+                yield view_models.DiffLine(kind, "", "", f"link to {side.link}")
                 continue
             place = "kept here" if side.uri is None else f"by reference {side.uri}"
-            yield DiffLine(kind, "", "", place)
-            yield DiffLine(kind, "", "", f"{DIGEST_PREFIX}{side.sha256} {size(side.bytes)}")
+            yield view_models.DiffLine(kind, "", "", place)
+            yield view_models.DiffLine(
+                kind, "", "", f"{digests.DIGEST_PREFIX}{side.sha256} {size(side.bytes)}"
+            )
 
 
-def _lines(patch: str) -> Iterator[DiffLine]:
+def _lines(patch: str) -> Iterator[view_models.DiffLine]:
     """A unified diff as numbered lines, its two header lines left out."""
     old = new = 0
     for count, text in enumerate(patch.splitlines()[2:]):
         if count == LINES_MAX:
-            yield DiffLine("hunk", "", "", f"more than {LINES_MAX} lines")
+            yield view_models.DiffLine("hunk", "", "", f"more than {LINES_MAX} lines")
             return
         hunk = _HUNK.match(text)
         if hunk:
             old, new = int(hunk[1]), int(hunk[3])
-            yield DiffLine("hunk", "", "", text)
+            yield view_models.DiffLine("hunk", "", "", text)
         elif text.startswith("+"):
-            yield DiffLine("add", "", str(new), text[1:])
+            yield view_models.DiffLine("add", "", str(new), text[1:])
             new += 1
         elif text.startswith("-"):
-            yield DiffLine("del", str(old), "", text[1:])
+            yield view_models.DiffLine("del", str(old), "", text[1:])
             old += 1
         else:
-            yield DiffLine("same", str(old), str(new), text[1:])
+            yield view_models.DiffLine("same", str(old), str(new), text[1:])
             old, new = old + 1, new + 1
 
 
@@ -320,15 +302,15 @@ def _lines(patch: str) -> Iterator[DiffLine]:
 
 
 def _verbs(
-    request: Request[Any, Any, Any], found: Found[Revision], quorum: int
-) -> tuple[VerbButton, ...]:
+    request: routing.Request[Any, Any, Any], found: Found[package_rows.Revision], quorum: int
+) -> tuple[components.VerbButton, ...]:
     row = found.row
     caller = request.caller
     scope = repository_scope(row.repository)
     path = f"/revisions/{row.name}"
     match row.lifecycle:
-        case Lifecycle.DRAFT:
-            propose = VerbButton(
+        case states.Lifecycle.DRAFT:
+            propose = components.VerbButton(
                 id="propose",
                 label="Propose",
                 icon="clock",
@@ -337,14 +319,14 @@ def _verbs(
                 text="Its content is frozen until it is approved or rejected.",
                 version=found.version,
                 fields=(REMARK,),
-                why=caller.why_not(PROPOSE_REVISION, scope),
+                why=caller.why_not(access_steps.PROPOSE_REVISION, scope),
                 first=True,
             )
             return (propose,)
-        case Lifecycle.PROPOSED:
+        case states.Lifecycle.PROPOSED:
             return (
                 _approve(found, quorum, path, why_not(caller, row, quorum)),
-                VerbButton(
+                components.VerbButton(
                     id="reject",
                     label="Reject",
                     icon="cross",
@@ -352,11 +334,11 @@ def _verbs(
                     title=f"Reject {path_of(row)}?",
                     text="It becomes a draft again, and its author reads the reason.",
                     version=found.version,
-                    fields=(REASON,),
+                    fields=(dashboard_layout.REASON,),
                     danger=True,
-                    why=caller.why_not(REJECT_PROPOSAL, scope),
+                    why=caller.why_not(access_steps.REJECT_PROPOSAL, scope),
                 ),
-                VerbButton(
+                components.VerbButton(
                     id="withdraw",
                     label="Withdraw",
                     icon="undo",
@@ -365,20 +347,22 @@ def _verbs(
                     text="It becomes a draft again.",
                     version=found.version,
                     fields=(REMARK,),
-                    why=caller.why_not(WITHDRAW_PROPOSAL, scope)
+                    why=caller.why_not(access_steps.WITHDRAW_PROPOSAL, scope)
                     or ("" if caller.id == row.proposed_by else "Another person proposed it."),
                 ),
             )
     return ()
 
 
-def _approve(found: Found[Revision], quorum: int, path: str, why: str) -> VerbButton:
+def _approve(
+    found: Found[package_rows.Revision], quorum: int, path: str, why: str
+) -> components.VerbButton:
     row = found.row
     left = max(1, quorum) - len(row.approvals)
     becomes = "It is published with this approval, and immutable from then on."
     if left > 1:
         becomes = f"{left - 1} more approvals publish it."
-    return VerbButton(
+    return components.VerbButton(
         id="approve",
         label="Approve",
         icon="check",
@@ -387,8 +371,10 @@ def _approve(found: Found[Revision], quorum: int, path: str, why: str) -> VerbBu
         text=f"You approve the content {short(row.content.digest)}, as you see it here. {becomes}",
         version=found.version,
         fields=(
-            Field(name="digest", kind="hidden", value=row.content.digest),
-            Field(name="reason", label="Remark", kind="long", placeholder="What you looked at"),
+            components.Field(name="digest", kind="hidden", value=row.content.digest),
+            components.Field(
+                name="reason", label="Remark", kind="long", placeholder="What you looked at"
+            ),
         ),
         why=why[:1].upper() + why[1:] + "." if why else "",
         first=True,
@@ -399,8 +385,8 @@ def propose(
     request: Remarked,
     revisions: RevisionOperations,
     pages: RevisionPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Ask for approval."""
     name, reason = request.path.name, request.body.reason
     run = partial(revisions.propose, request.caller, name, reason)
@@ -411,8 +397,8 @@ def withdraw(
     request: Remarked,
     revisions: RevisionOperations,
     pages: RevisionPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Take one's own proposal back."""
     name, reason = request.path.name, request.body.reason
     run = partial(revisions.withdraw, request.caller, name, reason)
@@ -420,11 +406,11 @@ def withdraw(
 
 
 def approve(
-    request: Request[RevisionPagePath, PageQuery, ApproveForm],
+    request: routing.Request[RevisionPagePath, dashboard_layout.PageQuery, ApproveForm],
     revisions: RevisionOperations,
     pages: RevisionPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Approve the content that was looked at."""
     name, body = request.path.name, request.body
     run = partial(revisions.approve, request.caller, name, body.digest, body.reason)
@@ -432,11 +418,11 @@ def approve(
 
 
 def reject(
-    request: Request[RevisionPagePath, PageQuery, RejectForm],
+    request: routing.Request[RevisionPagePath, dashboard_layout.PageQuery, RejectForm],
     revisions: RevisionOperations,
     pages: RevisionPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Send a proposal back, with a reason."""
     name, reason = request.path.name, request.body.reason
     run = partial(revisions.reject, request.caller, name, reason)
@@ -444,21 +430,31 @@ def reject(
 
 
 def _attempt(
-    request: Request[RevisionPagePath, PageQuery, Any],
+    request: routing.Request[RevisionPagePath, dashboard_layout.PageQuery, Any],
     pages: RevisionPages,
-    layout: Layout,
+    layout: dashboard_layout.Layout,
     run: Callable[[], RevisionOutcome],
     done: str,
-) -> Response:
+) -> routing.Response:
     name = request.path.name
     page = partial(pages.page_of, request, name)
     return layout.attempt(request, lambda: run().position, f"/revisions/{name}", done, page)
 
 
 ROUTES = (
-    page_route("/revisions/{name}", show, requires_step(READ_REVISION, _scope)),
-    step_route("/revisions/{name}/approve", approve, APPROVE_REVISION, _scope),
-    step_route("/revisions/{name}/reject", reject, REJECT_PROPOSAL, _scope),
-    step_route("/revisions/{name}/propose", propose, PROPOSE_REVISION, _scope),
-    step_route("/revisions/{name}/withdraw", withdraw, WITHDRAW_PROPOSAL, _scope),
+    dashboard_layout.page_route(
+        "/revisions/{name}", show, routing.requires_step(access_steps.READ_REVISION, _scope)
+    ),
+    dashboard_layout.step_route(
+        "/revisions/{name}/approve", approve, access_steps.APPROVE_REVISION, _scope
+    ),
+    dashboard_layout.step_route(
+        "/revisions/{name}/reject", reject, access_steps.REJECT_PROPOSAL, _scope
+    ),
+    dashboard_layout.step_route(
+        "/revisions/{name}/propose", propose, access_steps.PROPOSE_REVISION, _scope
+    ),
+    dashboard_layout.step_route(
+        "/revisions/{name}/withdraw", withdraw, access_steps.WITHDRAW_PROPOSAL, _scope
+    ),
 )

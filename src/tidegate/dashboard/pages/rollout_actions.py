@@ -9,24 +9,12 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from tidegate.control.operations.rollouts import RolloutOperations
-from tidegate.dashboard.grid_encoding import RolloutPagePath, rollout_scope
-from tidegate.dashboard.layout import Layout, OptionalReason, PageQuery, Reason, step_route
+from tidegate.dashboard import grid_encoding, layout as dashboard_layout
 from tidegate.dashboard.pages.rollouts import RolloutPages
-from tidegate.domain.access.steps import (
-    ABORT_ROLLOUT,
-    CLEAR_ROLLOUT,
-    CONTINUE_ROLLOUT,
-    OVERRIDE_GATE,
-    PAUSE_ROLLOUT,
-    PROMOTE_ALL,
-    RESUME_ROLLOUT,
-    SKIP_HOST,
-    SKIP_WAVE,
-)
+from tidegate.domain.access import steps
 from tidegate.domain.rollouts.states import Clearance, OverridableGate
 from tidegate.kernel.model import Position
-from tidegate.web.inputs import Input
-from tidegate.web.routing import Request, Response
+from tidegate.web import inputs, routing
 
 CLEARED = {
     Clearance.RESUME: "cleared",
@@ -35,8 +23,8 @@ CLEARED = {
 }
 
 
-class RolloutForm(Input, frozen=True, kw_only=True):
-    reason: Reason
+class RolloutForm(inputs.Input, frozen=True, kw_only=True):
+    reason: dashboard_layout.Reason
 
 
 class ClearForm(RolloutForm, frozen=True, kw_only=True):
@@ -52,15 +40,15 @@ class SkipForm(RolloutForm, frozen=True, kw_only=True):
     host_id: Annotated[str, Meta(min_length=1, max_length=256)]
 
 
-class ContinueForm(Input, frozen=True, kw_only=True):
-    reason: OptionalReason = ""
+class ContinueForm(inputs.Input, frozen=True, kw_only=True):
+    reason: dashboard_layout.OptionalReason = ""
 
 
 class SkipWaveForm(RolloutForm, frozen=True, kw_only=True):
     wave: Annotated[str, Meta(min_length=1, max_length=63)]
 
 
-Action = Request[RolloutPagePath, PageQuery, RolloutForm]
+Action = routing.Request[grid_encoding.RolloutPagePath, dashboard_layout.PageQuery, RolloutForm]
 Verb = Callable[[], Position]
 
 
@@ -68,8 +56,8 @@ def pause(
     request: Action,
     rollouts: RolloutOperations,
     pages: RolloutPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Pause the rollout."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
     run = partial(rollouts.pause, request.caller, rollout_id, reason)
@@ -80,8 +68,8 @@ def resume(
     request: Action,
     rollouts: RolloutOperations,
     pages: RolloutPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Resume the rollout."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
     run = partial(rollouts.resume, request.caller, rollout_id, reason)
@@ -92,8 +80,8 @@ def abort(
     request: Action,
     rollouts: RolloutOperations,
     pages: RolloutPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """End the rollout where it is."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
     run = partial(rollouts.abort, request.caller, rollout_id, reason)
@@ -101,11 +89,11 @@ def abort(
 
 
 def clear(
-    request: Request[RolloutPagePath, PageQuery, ClearForm],
+    request: routing.Request[grid_encoding.RolloutPagePath, dashboard_layout.PageQuery, ClearForm],
     rollouts: RolloutOperations,
     pages: RolloutPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Clear a halted rollout: try again, waive hosts, or give it up."""
     body = request.body
     names = (name.strip() for name in body.hosts.split(","))
@@ -118,11 +106,11 @@ def clear(
 
 
 def skip(
-    request: Request[RolloutPagePath, PageQuery, SkipForm],
+    request: routing.Request[grid_encoding.RolloutPagePath, dashboard_layout.PageQuery, SkipForm],
     rollouts: RolloutOperations,
     pages: RolloutPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Continue without a host."""
     body = request.body
     run = partial(
@@ -133,11 +121,13 @@ def skip(
 
 
 def override(
-    request: Request[RolloutPagePath, PageQuery, OverrideForm],
+    request: routing.Request[
+        grid_encoding.RolloutPagePath, dashboard_layout.PageQuery, OverrideForm
+    ],
     rollouts: RolloutOperations,
     pages: RolloutPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Let the rollout pass a gate."""
     body = request.body
     run = partial(
@@ -148,11 +138,13 @@ def override(
 
 
 def continue_wave(
-    request: Request[RolloutPagePath, PageQuery, ContinueForm],
+    request: routing.Request[
+        grid_encoding.RolloutPagePath, dashboard_layout.PageQuery, ContinueForm
+    ],
     rollouts: RolloutOperations,
     pages: RolloutPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Let the next wave go."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
     run = partial(rollouts.continue_wave, request.caller, rollout_id, reason)
@@ -160,11 +152,13 @@ def continue_wave(
 
 
 def skip_wave(
-    request: Request[RolloutPagePath, PageQuery, SkipWaveForm],
+    request: routing.Request[
+        grid_encoding.RolloutPagePath, dashboard_layout.PageQuery, SkipWaveForm
+    ],
     rollouts: RolloutOperations,
     pages: RolloutPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Continue without a wave."""
     body = request.body
     run = partial(
@@ -178,8 +172,8 @@ def promote_all(
     request: Action,
     rollouts: RolloutOperations,
     pages: RolloutPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Let every wave go now."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
     run = partial(rollouts.promote_all, request.caller, rollout_id, reason)
@@ -187,25 +181,52 @@ def promote_all(
 
 
 def _attempt(
-    request: Request[RolloutPagePath, PageQuery, Any],
+    request: routing.Request[grid_encoding.RolloutPagePath, dashboard_layout.PageQuery, Any],
     pages: RolloutPages,
-    layout: Layout,
+    layout: dashboard_layout.Layout,
     run: Verb,
     done: str,
-) -> Response:
+) -> routing.Response:
     rollout_id = request.path.rollout_id
     page = partial(pages.page_of, request, rollout_id)
     return layout.attempt(request, run, f"/rollouts/{rollout_id}", done, page)
 
 
 ROUTES = (
-    step_route("/rollouts/{rollout_id}/pause", pause, PAUSE_ROLLOUT, rollout_scope),
-    step_route("/rollouts/{rollout_id}/resume", resume, RESUME_ROLLOUT, rollout_scope),
-    step_route("/rollouts/{rollout_id}/abort", abort, ABORT_ROLLOUT, rollout_scope),
-    step_route("/rollouts/{rollout_id}/clear", clear, CLEAR_ROLLOUT, rollout_scope),
-    step_route("/rollouts/{rollout_id}/override", override, OVERRIDE_GATE, rollout_scope),
-    step_route("/rollouts/{rollout_id}/skip", skip, SKIP_HOST, rollout_scope),
-    step_route("/rollouts/{rollout_id}/continue", continue_wave, CONTINUE_ROLLOUT, rollout_scope),
-    step_route("/rollouts/{rollout_id}/skip-wave", skip_wave, SKIP_WAVE, rollout_scope),
-    step_route("/rollouts/{rollout_id}/promote-all", promote_all, PROMOTE_ALL, rollout_scope),
+    dashboard_layout.step_route(
+        "/rollouts/{rollout_id}/pause", pause, steps.PAUSE_ROLLOUT, grid_encoding.rollout_scope
+    ),
+    dashboard_layout.step_route(
+        "/rollouts/{rollout_id}/resume", resume, steps.RESUME_ROLLOUT, grid_encoding.rollout_scope
+    ),
+    dashboard_layout.step_route(
+        "/rollouts/{rollout_id}/abort", abort, steps.ABORT_ROLLOUT, grid_encoding.rollout_scope
+    ),
+    dashboard_layout.step_route(
+        "/rollouts/{rollout_id}/clear", clear, steps.CLEAR_ROLLOUT, grid_encoding.rollout_scope
+    ),
+    dashboard_layout.step_route(
+        "/rollouts/{rollout_id}/override",
+        override,
+        steps.OVERRIDE_GATE,
+        grid_encoding.rollout_scope,
+    ),
+    dashboard_layout.step_route(
+        "/rollouts/{rollout_id}/skip", skip, steps.SKIP_HOST, grid_encoding.rollout_scope
+    ),
+    dashboard_layout.step_route(
+        "/rollouts/{rollout_id}/continue",
+        continue_wave,
+        steps.CONTINUE_ROLLOUT,
+        grid_encoding.rollout_scope,
+    ),
+    dashboard_layout.step_route(
+        "/rollouts/{rollout_id}/skip-wave", skip_wave, steps.SKIP_WAVE, grid_encoding.rollout_scope
+    ),
+    dashboard_layout.step_route(
+        "/rollouts/{rollout_id}/promote-all",
+        promote_all,
+        steps.PROMOTE_ALL,
+        grid_encoding.rollout_scope,
+    ),
 )

@@ -10,66 +10,29 @@ from msgspec import Meta, structs
 
 from tidegate.api.feed.tail import Tail
 from tidegate.control.fleet.reader import FleetReader
-from tidegate.control.queries.log_reader import LogReader
+from tidegate.control.queries import log_reader, rollout_lists
 from tidegate.control.queries.reads import Reads
-from tidegate.control.queries.rollout_lists import RolloutsWanted, newest_rollouts
-from tidegate.dashboard import state_labels
-from tidegate.dashboard.components import Chip, Link, Option, VerbButton, address, arrange
-from tidegate.dashboard.event_text import Names, describe_all
-from tidegate.dashboard.gate_panel import GateReports, panel_of
-from tidegate.dashboard.grid_cache import GridCache
-from tidegate.dashboard.grid_encoding import RolloutPagePath, rollout_scope
-from tidegate.dashboard.layout import (
-    ROWS,
-    Layout,
-    ListQuery,
-    PageQuery,
-    PageView,
-    SortWish,
-    UserDirectory,
-    page_route,
+from tidegate.dashboard import (
+    components,
+    event_text,
+    gate_panel,
+    grid_cache,
+    grid_encoding,
+    layout as dashboard_layout,
+    protected_verbs,
+    rollout_lines,
+    rollout_verbs,
+    sorting,
+    state_labels,
+    view_models,
 )
 from tidegate.dashboard.pages.overview import bad_records, why_failed
-from tidegate.dashboard.protected_verbs import ask_second_person
-from tidegate.dashboard.rollout_lines import (
-    BAD,
-    bar_place,
-    count_settled,
-    is_done,
-    marks,
-    state_chip,
-    summaries,
-    wave_bar,
-)
-from tidegate.dashboard.rollout_verbs import sensible_verbs, verbs_of
-from tidegate.dashboard.sorting import SortColumn, SortColumns, SortOrder, list_page
-from tidegate.dashboard.view_models import (
-    HostLine,
-    Legend,
-    RolloutLine,
-    RolloutPage,
-    Rollouts,
-    WaveView,
-)
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.roles import Verb
-from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.access import callers, roles, scopes
 from tidegate.domain.channels.rows import Channel, channel_key
-from tidegate.domain.hosts.refusals import RolloutUnknown
-from tidegate.domain.hosts.rows import PROBE_FAILURES, HostRecord, ProbeFailure
-from tidegate.domain.hosts.states import HostState
-from tidegate.domain.rollouts.rows import (
-    Rollout,
-    RolloutTally,
-    WaveTally,
-    rollout_key,
-    tally_key,
-)
-from tidegate.domain.rollouts.states import CLEARABLE, DISPATCHABLE, Outcome
+from tidegate.domain.hosts import refusals, rows as host_rows, states as host_states
+from tidegate.domain.rollouts import rows as rollout_rows, states as rollout_states
 from tidegate.kernel.model import Clause, Match, Position, Query
-from tidegate.web.inputs import Nothing
-from tidegate.web.paging import Cursors
-from tidegate.web.routing import Request, Response, requires, requires_somewhere
+from tidegate.web import inputs, paging, routing
 
 TROUBLED_MAX = 12
 MAY_ASK = ("retry", "override", "skip-wave", "promote-all", "clear")  # for a second person
@@ -87,29 +50,31 @@ TIMELINE = frozenset(
 
 
 SORTED_MAX = 2_000  # finished rollouts, the newest, that are sorted by another column
-COLUMNS: Final[SortColumns[RolloutLine]] = SortColumns(
+COLUMNS: Final[sorting.SortColumns[view_models.RolloutLine]] = sorting.SortColumns(
     "-opened",
-    SortColumn(label="Rollout", name="name", key=lambda it: it.rollout_id),
-    SortColumn(label="Outcome", name="outcome", key=lambda it: it.state.word),
-    SortColumn(
+    sorting.SortColumn(label="Rollout", name="name", key=lambda it: it.rollout_id),
+    sorting.SortColumn(label="Outcome", name="outcome", key=lambda it: it.state.word),
+    sorting.SortColumn(
         label="Hosts", name="hosts", key=lambda it: it.hosts, newest_first=True, classes="right"
     ),
-    SortColumn(
+    sorting.SortColumn(
         label="Failed or reverted",
         name="failed",
         key=lambda it: it.failed,
         newest_first=True,
         classes="right optional",
     ),
-    SortColumn(label="By", name="by", key=lambda it: it.opened_by or None, classes="optional"),
-    SortColumn(
+    sorting.SortColumn(
+        label="By", name="by", key=lambda it: it.opened_by or None, classes="optional"
+    ),
+    sorting.SortColumn(
         label="Took",
         name="took",
         key=lambda it: it.took_seconds,
         newest_first=True,
         classes="right optional",
     ),
-    SortColumn(
+    sorting.SortColumn(
         label="Opened",
         name="opened",
         key=lambda it: it.opened_at,
@@ -124,82 +89,90 @@ OUTCOME_FILTERS: Final = (
 )
 
 
-class RolloutsQuery(ListQuery, frozen=True, kw_only=True):
-    limit: int = ROWS
+class RolloutsQuery(dashboard_layout.ListQuery, frozen=True, kw_only=True):
+    limit: int = dashboard_layout.ROWS
     outcome: Annotated[str, Meta(max_length=16)] = ""
-    sort: SortWish = ""
+    sort: dashboard_layout.SortWish = ""
 
 
 def index(
-    request: Request[Nothing, RolloutsQuery, Nothing],
+    request: routing.Request[inputs.Nothing, RolloutsQuery, inputs.Nothing],
     reads: Reads,
     fleet_reader: FleetReader,
-    cursors: Cursors,
-    layout: Layout,
-) -> Response:
+    cursors: paging.Cursors,
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Open rollouts, then the others."""
 
-    def sees(rollout: Rollout) -> bool:
-        return request.principal.may(Verb.READ, channel_scope(rollout.channel))
+    def sees(rollout: rollout_rows.Rollout) -> bool:
+        return request.principal.may(roles.Verb.READ, scopes.channel_scope(rollout.channel))
 
     query = request.query
     people = layout.names(request)
-    outcome = query.outcome if query.outcome in {*Outcome} else ""
+    outcome = query.outcome if query.outcome in {*rollout_states.Outcome} else ""
     order = COLUMNS.order(query.sort)
     page = _finished(reads, people, order, outcome, sees, cursors.after(request))
-    view = Rollouts(
-        open=summaries(reads, filter(sees, fleet_reader.open_rollouts())),
+    view = view_models.Rollouts(
+        open=rollout_lines.summaries(reads, filter(sees, fleet_reader.open_rollouts())),
         past=page.rows,
         headings=COLUMNS.headings(order, "/rollouts", outcome=outcome),
         outcomes=tuple(
-            Option(value, label, address("/rollouts", outcome=value, sort=query.sort))
+            components.Option(
+                value, label, components.address("/rollouts", outcome=value, sort=query.sort)
+            )
             for value, label in OUTCOME_FILTERS
         ),
         outcome=outcome,
         note=page.note,
         next=layout.next_page(request, "/rollouts", page.last, outcome=outcome, sort=query.sort),
     )
-    shown = PageView(template="rollouts.html", title="Rollouts", here="/rollouts", view=view)
+    shown = dashboard_layout.PageView(
+        template="rollouts.html", title="Rollouts", here="/rollouts", view=view
+    )
     return layout.answer(request, shown)
 
 
 class _Finished(NamedTuple):
     """A page of finished rollouts; ``last``: where the next one starts."""
 
-    rows: tuple[RolloutLine, ...]
+    rows: tuple[view_models.RolloutLine, ...]
     last: str | None
     note: str = ""
 
 
 def _finished(
     reads: Reads,
-    people: UserDirectory,
-    order: SortOrder[RolloutLine],
+    people: dashboard_layout.UserDirectory,
+    order: sorting.SortOrder[view_models.RolloutLine],
     outcome: str,
-    sees: Callable[[Rollout], bool],
+    sees: Callable[[rollout_rows.Rollout], bool],
     after: str,
 ) -> _Finished:
     """In the order of opening, all of them by pages; by another column, the newest ones."""
-    wanted = RolloutsWanted(ended=True, outcomes=frozenset({Outcome(outcome)} if outcome else ()))
+    wanted = rollout_lists.RolloutsWanted(
+        ended=True, outcomes=frozenset({rollout_states.Outcome(outcome)} if outcome else ())
+    )
     by_opening = order.text == "-opened"
-    limit, start = (ROWS, after) if by_opening else (SORTED_MAX, "")
-    found, last = newest_rollouts(reads, wanted, sees, after=start, limit=limit)
+    limit, start = (dashboard_layout.ROWS, after) if by_opening else (SORTED_MAX, "")
+    found, last = rollout_lists.newest_rollouts(reads, wanted, sees, after=start, limit=limit)
     lines = tuple(
         structs.replace(line, opened_by=people(line.opened_by))
-        for line in summaries(reads, [item.rollout.row for item in found])
+        for line in rollout_lines.summaries(reads, [item.rollout.row for item in found])
     )
     if by_opening:
         return _Finished(lines, last)
-    page = list_page(lines, order, lambda it: it.rollout_id, after, ROWS)
+    page = sorting.list_page(lines, order, lambda it: it.rollout_id, after, dashboard_layout.ROWS)
     note = f"the newest {SORTED_MAX:,} are sorted" if last is not None else ""
     return _Finished(page.rows, page.last, note)
 
 
 def show(
-    request: Request[RolloutPagePath, PageQuery, Nothing],
+    request: routing.Request[
+        grid_encoding.RolloutPagePath, dashboard_layout.PageQuery, inputs.Nothing
+    ],
     pages: RolloutPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """One rollout."""
     return layout.answer(
         request,
@@ -212,69 +185,70 @@ class RolloutPages:
     """The page of one rollout."""
 
     reads: Reads
-    log: LogReader
+    log: log_reader.LogReader
     tail: Tail
-    layout: Layout
-    grids: GridCache
-    gate_reports: GateReports
+    layout: dashboard_layout.Layout
+    grids: grid_cache.GridCache
+    gate_reports: gate_panel.GateReports
 
     def page_of(
         self,
-        request: Request[Any, Any, Any],
+        request: routing.Request[Any, Any, Any],
         rollout_id: str,
-    ) -> PageView:
+    ) -> dashboard_layout.PageView:
         """Raises: RolloutUnknown."""
         rollout, tally = self.reads.find_all(
-            (rollout_key(rollout_id), Rollout), (tally_key(rollout_id), RolloutTally)
+            (rollout_rows.rollout_key(rollout_id), rollout_rows.Rollout),
+            (rollout_rows.tally_key(rollout_id), rollout_rows.RolloutTally),
         )
         if rollout is None or tally is None:
-            raise RolloutUnknown(rollout_id)
+            raise refusals.RolloutUnknown(rollout_id)
         people = self.layout.names(request)
         events = self.log.events(
             Query((Clause(TIMELINE, frozenset({f"rollout_id:{rollout_id}"}), Match.EXACT),)),
             limit=TIMELINE_MAX,
         )
-        row: RolloutTally = tally.row
+        row: rollout_rows.RolloutTally = tally.row
         hosts = sum(wave.hosts for wave in row.waves)
         troubled = _troubled(self.reads, self.grids, row, hosts, self.tail.position)
-        verbs = verbs_of(request.principal, rollout, row, troubled)
+        verbs = rollout_verbs.verbs_of(request.principal, rollout, row, troubled)
         channel = self.reads.find(channel_key(row.channel), Channel)
         if channel is not None:
             verbs = tuple(_as_protected(verb, request.caller, channel.row) for verb in verbs)
-        view = RolloutPage(
+        view = view_models.RolloutPage(
             rollout_id=rollout_id,
             display_name=rollout.row.display_name,
             channel=row.channel,
             target_ref=row.target_ref,
             target_closure=row.target_closure,
             previous_ref=rollout.row.previous_ref or "",
-            state=state_chip(rollout.row, row),
-            also=marks(row),
+            state=rollout_lines.state_chip(rollout.row, row),
+            also=rollout_lines.marks(row),
             opened_at=row.opened_at,
             opened_by=_opener(rollout.row, people),
             opened_reason=rollout.row.opened_reason,
             on_failure=str(row.on_failure),
             hosts=hosts,
-            settled=sum(map(count_settled, row.waves)),
+            settled=sum(map(rollout_lines.count_settled, row.waves)),
             waves=tuple(_wave(number, wave, row) for number, wave in enumerate(row.waves)),
-            gates=panel_of(self.reads, self.gate_reports, row),
+            gates=gate_panel.panel_of(self.reads, self.gate_reports, row),
             legend=_legend(row),
             troubled=troubled,
-            timeline=describe_all(self.log, events[-TIMELINE_SHOWN:], people),
+            timeline=event_text.describe_all(self.log, events[-TIMELINE_SHOWN:], people),
             verbs=verbs,
-            bar=arrange(verbs, sensible_verbs(row)),
+            bar=components.arrange(verbs, rollout_verbs.sensible_verbs(row)),
             attempt=row.attempt,
             late=sum(row.late.values()),
             plan_digest=row.plan_digest,
             current_wave=row.current_wave,
             version=rollout.version,
         )
-        return PageView(
+        return dashboard_layout.PageView(
             template="rollout.html",
             title=rollout_id,
             here="/rollouts",
             view=view,
-            crumbs=(Link("Rollouts", "/rollouts"), Link(rollout_id)),
+            crumbs=(components.Link("Rollouts", "/rollouts"), components.Link(rollout_id)),
             verbs=verbs,
             about=f"rollout_id:{rollout_id}",
         )
@@ -283,64 +257,77 @@ class RolloutPages:
 # ── waves ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _wave(number: int, wave: WaveTally, tally: RolloutTally) -> WaveView:
-    done = count_settled(wave)
+def _wave(
+    number: int, wave: rollout_rows.WaveTally, tally: rollout_rows.RolloutTally
+) -> view_models.WaveView:
+    done = rollout_lines.count_settled(wave)
     phase = "waiting" if number > tally.current_wave else "current"
-    over = tally.state not in DISPATCHABLE and tally.state not in CLEARABLE
+    over = (
+        tally.state not in rollout_states.DISPATCHABLE
+        and tally.state not in rollout_states.CLEARABLE
+    )
     if number < tally.current_wave or (done == wave.hosts and phase == "current") or over:
         phase = "done" if done == wave.hosts else phase
-    return WaveView(
+    return view_models.WaveView(
         name=wave.name or "all",
         number=number,
         phase=phase,
         hosts=wave.hosts,
         settled=done,
-        bar=wave_bar(wave),
+        bar=rollout_lines.wave_bar(wave),
         status=_status(number, wave, tally, phase),
         soak_seconds=wave.soak_seconds,
         failures_max=wave.failures_max,
-        soaking=wave.count(HostState.SOAKING),
+        soaking=wave.count(host_states.HostState.SOAKING),
     )
 
 
-def _status(number: int, wave: WaveTally, tally: RolloutTally, phase: str) -> Chip:
+def _status(
+    number: int, wave: rollout_rows.WaveTally, tally: rollout_rows.RolloutTally, phase: str
+) -> components.Chip:
     """Where a wave stands, in a few words."""
-    bad = wave.count(*BAD)
+    bad = wave.count(*rollout_lines.BAD)
     if bad:
-        return Chip("cross", "bad", f"{bad:,} failed or reverted")
+        return components.Chip("cross", "bad", f"{bad:,} failed or reverted")
     if phase == "done":
-        return Chip("check", "good", "done")
+        return components.Chip("check", "good", "done")
     if phase == "waiting":
-        return Chip("ring", "idle", f"after wave {number}")
+        return components.Chip("ring", "idle", f"after wave {number}")
     if tally.halted_at is not None:
         return state_labels.HALTED
     if tally.paused_at is not None:
         return state_labels.PAUSED
-    soaking, moving = wave.count(HostState.SOAKING), wave.count(HostState.ACTIVATING)
+    soaking, moving = (
+        wave.count(host_states.HostState.SOAKING),
+        wave.count(host_states.HostState.ACTIVATING),
+    )
     if soaking:
-        return Chip("hourglass", "soak", f"{soaking:,} soaking")
+        return components.Chip("hourglass", "soak", f"{soaking:,} soaking")
     if moving:
-        return Chip("gear", "info", f"{moving:,} activating")
-    if wave.count(HostState.PENDING):
-        return Chip("dots", "idle", "orders are out")
-    return Chip("clock", "idle", "waits for orders")
+        return components.Chip("gear", "info", f"{moving:,} activating")
+    if wave.count(host_states.HostState.PENDING):
+        return components.Chip("dots", "idle", "orders are out")
+    return components.Chip("clock", "idle", "waits for orders")
 
 
-def _opener(row: Rollout, people: Names) -> str:
+def _opener(row: rollout_rows.Rollout, people: event_text.Names) -> str:
     """Who opened it; of an automatic one, by what, and who switched that on."""
     name = people(row.opened_by) if row.opened_by else ""
     return f"{row.automatic}, which {name} switched on" if row.automatic else name
 
 
-def _legend(tally: RolloutTally) -> tuple[Legend, ...]:
+def _legend(tally: rollout_rows.RolloutTally) -> tuple[view_models.Legend, ...]:
     counts = {
-        str(state): sum(wave.states.get(state, 0) for wave in tally.waves) for state in HostState
+        str(state): sum(wave.states.get(state, 0) for wave in tally.waves)
+        for state in host_states.HostState
     }
     counts["left"] = sum(wave.left for wave in tally.waves)
     total = sum(wave.hosts for wave in tally.waves)
     counts["unordered"] = max(0, total - sum(counts.values()))
     return tuple(
-        Legend(name, chip, counts[name], bar_place(name), is_done(name))
+        view_models.Legend(
+            name, chip, counts[name], rollout_lines.bar_place(name), rollout_lines.is_done(name)
+        )
         for name, chip in state_labels.GRID
     )
 
@@ -349,26 +336,30 @@ def _legend(tally: RolloutTally) -> tuple[Legend, ...]:
 
 
 def _troubled(
-    reads: Reads, grids: GridCache, tally: RolloutTally, hosts: int, head: Position
-) -> tuple[HostLine, ...]:
+    reads: Reads,
+    grids: grid_cache.GridCache,
+    tally: rollout_rows.RolloutTally,
+    hosts: int,
+    head: Position,
+) -> tuple[view_models.HostLine, ...]:
     """Hosts that failed, rolled back, or whose enforced probes fail."""
     rollout_id = tally.rollout_id
-    lines: list[HostLine] = []
-    if any(wave.count(*BAD) for wave in tally.waves):
+    lines: list[view_models.HostLine] = []
+    if any(wave.count(*rollout_lines.BAD) for wave in tally.waves):
         records = bad_records(reads, grids, rollout_id, hosts, head)
         lines += [_line(record, tally) for record in records]
-    failing = reads.range(PROBE_FAILURES, prefix=f"{rollout_id}/", limit=TROUBLED_MAX)
+    failing = reads.range(host_rows.PROBE_FAILURES, prefix=f"{rollout_id}/", limit=TROUBLED_MAX)
     known = {line.host_id for line in lines}
     lines += [_probe_line(item.row, tally) for item in failing if item.row.host_id not in known]
     return tuple(lines[:TROUBLED_MAX])
 
 
-def _wave_name(number: int, tally: RolloutTally) -> str:
+def _wave_name(number: int, tally: rollout_rows.RolloutTally) -> str:
     return f"wave {number + 1} · {tally.waves[number].name}" if number < len(tally.waves) else ""
 
 
-def _line(record: HostRecord, tally: RolloutTally) -> HostLine:
-    return HostLine(
+def _line(record: host_rows.HostRecord, tally: rollout_rows.RolloutTally) -> view_models.HostLine:
+    return view_models.HostLine(
         host_id=record.host_id,
         state=state_labels.HOSTS[record.state],
         wave=_wave_name(record.wave, tally),
@@ -377,23 +368,31 @@ def _line(record: HostRecord, tally: RolloutTally) -> HostLine:
     )
 
 
-def _probe_line(failure: ProbeFailure, tally: RolloutTally) -> HostLine:
-    return HostLine(
+def _probe_line(
+    failure: host_rows.ProbeFailure, tally: rollout_rows.RolloutTally
+) -> view_models.HostLine:
+    return view_models.HostLine(
         host_id=failure.host_id,
-        state=Chip("eye", "warn", "Probe fails"),
+        state=components.Chip("eye", "warn", "Probe fails"),
         wave=_wave_name(failure.wave, tally),
         text=f"probe {failure.probe_name}: {failure.failure_reason or 'fails'}",
         at=failure.observed_at,
     )
 
 
-def _as_protected(verb: VerbButton, caller: Caller, channel: Channel) -> VerbButton:
+def _as_protected(
+    verb: components.VerbButton, caller: callers.Caller, channel: Channel
+) -> components.VerbButton:
     if verb.id not in MAY_ASK:
         return verb
-    return ask_second_person(verb, caller, channel, whole=verb.id != "clear")
+    return protected_verbs.ask_second_person(verb, caller, channel, whole=verb.id != "clear")
 
 
 ROUTES = (
-    page_route("/rollouts", index, requires_somewhere(Verb.READ)),
-    page_route("/rollouts/{rollout_id}", show, requires(Verb.READ, rollout_scope)),
+    dashboard_layout.page_route("/rollouts", index, routing.requires_somewhere(roles.Verb.READ)),
+    dashboard_layout.page_route(
+        "/rollouts/{rollout_id}",
+        show,
+        routing.requires(roles.Verb.READ, grid_encoding.rollout_scope),
+    ),
 )

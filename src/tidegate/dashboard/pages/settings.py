@@ -13,127 +13,102 @@ from msgspec import Meta
 from tidegate import __version__
 from tidegate.clock import Clock
 from tidegate.config import Settings
-from tidegate.control.operations.access import (
-    AccessOperations,
-    AddedUser,
-    ChangedUser,
-    reset_path,
+from tidegate.control.operations import (
+    access as operation_access,
+    accounts as operation_accounts,
+    freezes,
 )
-from tidegate.control.operations.accounts import (
-    PASSWORD_CHARS_MAX,
-    PASSWORD_CHARS_MIN,
-    Accounts,
-    PersonNames,
-)
-from tidegate.control.operations.freezes import list_scopes
 from tidegate.control.operations.repositories import RepositoryOperations
 from tidegate.control.operations.subscriptions import SubscriptionOperations
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard.components import Chip, Field, Option, VerbButton
-from tidegate.dashboard.layout import (
-    REASON,
-    Layout,
-    PageQuery,
-    PageView,
-    Reason,
-    describe_grants,
-    page_route,
-    see_other,
-    step_route,
+from tidegate.dashboard import components, layout as dashboard_layout, view_models, window_lines
+from tidegate.domain.access import (
+    callers,
+    roles as access_roles,
+    rows as access_rows,
+    slices,
+    steps,
 )
-from tidegate.dashboard.view_models import (
-    RepositoryLine,
-    SettingsPage,
-    SubscriptionLine,
-    TokenLine,
-    UserLine,
-)
-from tidegate.dashboard.window_lines import list_lines
-from tidegate.domain.access import steps
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.roles import EVERYWHERE, Grant, Role
 from tidegate.domain.access.roles import Verb as Right
-from tidegate.domain.access.rows import API_TOKENS, USERS, ApiToken, User, user_key
 from tidegate.domain.access.scopes import repository_scope
-from tidegate.domain.access.slices import REASON_BYTES_MAX, TOKEN_DAYS_MAX
 from tidegate.domain.epochs import LOG_IDS, LogId
 from tidegate.domain.notifications.rows import NoticeQueue, Subscription
 from tidegate.domain.packages.rows import REPOSITORIES
 from tidegate.domain.windows.rows import Window
 from tidegate.errors import TidegateError
 from tidegate.kernel.model import Key
-from tidegate.web.authentication import set_cookie
-from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import SIGNED_IN, Request, Response
+from tidegate.web import authentication, inputs, routing
 
 USERS_MAX = 200
 TOKENS_MAX = 100
-ENABLED = Chip("check", "good", "Enabled")
-DISABLED = Chip("ban", "warn", "Disabled")
-ERASED = Chip("trash", "gone", "Erased")
-VALID = Chip("check", "good", "Valid")
-EXPIRED = Chip("clock", "gone", "Expired")
-REVOKED = Chip("ban", "gone", "Revoked")
-WORKING = Chip("check", "good", "Works")
-FAILING = Chip("warning", "bad", "Failing")
-ENDED = Chip("ban", "gone", "Ended")  # with its parent, or by a change of password
+ENABLED = components.Chip("check", "good", "Enabled")
+DISABLED = components.Chip("ban", "warn", "Disabled")
+ERASED = components.Chip("trash", "gone", "Erased")
+VALID = components.Chip("check", "good", "Valid")
+EXPIRED = components.Chip("clock", "gone", "Expired")
+REVOKED = components.Chip("ban", "gone", "Revoked")
+WORKING = components.Chip("check", "good", "Works")
+FAILING = components.Chip("warning", "bad", "Failing")
+ENDED = components.Chip("ban", "gone", "Ended")  # with its parent, or by a change of password
 
 UserId = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[a-z0-9_]+$")]
 
 
-class NewTokenForm(Input, frozen=True, kw_only=True):
-    days: Annotated[int, Meta(ge=1, le=TOKEN_DAYS_MAX)] = 30
+class NewTokenForm(inputs.Input, frozen=True, kw_only=True):
+    days: Annotated[int, Meta(ge=1, le=slices.TOKEN_DAYS_MAX)] = 30
 
 
-class NewUserForm(Input, frozen=True, kw_only=True):
+class NewUserForm(inputs.Input, frozen=True, kw_only=True):
     login: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[!-~]+$")]
     name: Annotated[str, Meta(min_length=1, max_length=128)]
-    password: Annotated[str, Meta(max_length=PASSWORD_CHARS_MAX)] = ""  # empty: they choose it
-    role: Role = Role.VIEWER
+    password: Annotated[str, Meta(max_length=operation_accounts.PASSWORD_CHARS_MAX)] = (
+        ""  # empty: they choose it
+    )
+    role: access_roles.Role = access_roles.Role.VIEWER
 
 
-class OwnPasswordForm(Input, frozen=True, kw_only=True):
-    current: Annotated[str, Meta(max_length=PASSWORD_CHARS_MAX)]
-    password: Annotated[str, Meta(max_length=PASSWORD_CHARS_MAX)]
+class OwnPasswordForm(inputs.Input, frozen=True, kw_only=True):
+    current: Annotated[str, Meta(max_length=operation_accounts.PASSWORD_CHARS_MAX)]
+    password: Annotated[str, Meta(max_length=operation_accounts.PASSWORD_CHARS_MAX)]
 
 
-class GrantForm(Input, frozen=True, kw_only=True):
+class GrantForm(inputs.Input, frozen=True, kw_only=True):
     user_id: UserId
-    role: Role
-    scope: Annotated[str, Meta(max_length=80)] = EVERYWHERE
+    role: access_roles.Role
+    scope: Annotated[str, Meta(max_length=80)] = access_roles.EVERYWHERE
     take: bool = False
 
 
-class DisableForm(Input, frozen=True, kw_only=True):
+class DisableForm(inputs.Input, frozen=True, kw_only=True):
     user_id: UserId
-    reason: Annotated[str, Meta(max_length=REASON_BYTES_MAX // 4)] = ""
+    reason: Annotated[str, Meta(max_length=slices.REASON_BYTES_MAX // 4)] = ""
 
 
-class EnableForm(Input, frozen=True, kw_only=True):
-    user_id: UserId
-
-
-class ResetPasswordForm(Input, frozen=True, kw_only=True):
+class EnableForm(inputs.Input, frozen=True, kw_only=True):
     user_id: UserId
 
 
-class TokenForm(Input, frozen=True, kw_only=True):
+class ResetPasswordForm(inputs.Input, frozen=True, kw_only=True):
+    user_id: UserId
+
+
+class TokenForm(inputs.Input, frozen=True, kw_only=True):
     token_id: Annotated[str, Meta(min_length=1, max_length=64)]
 
 
-class RepositoryForm(Input, frozen=True, kw_only=True):
+class RepositoryForm(inputs.Input, frozen=True, kw_only=True):
     repository: Annotated[str, Meta(min_length=1, max_length=63)]
-    reason: Reason
+    reason: dashboard_layout.Reason
 
 
-Asked = Request[Nothing, PageQuery, Nothing]
+Asked = routing.Request[inputs.Nothing, dashboard_layout.PageQuery, inputs.Nothing]
 
 
 def show(
     request: Asked,
     pages: SettingsPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Who may do what here."""
     return layout.answer(
         request,
@@ -150,22 +125,22 @@ class SettingsPages:
     reads: Reads
     clock: Clock
     settings: Settings
-    accounts: Accounts
+    accounts: operation_accounts.Accounts
     subscriptions: SubscriptionOperations
 
     def page_of(
         self,
-        request: Request[Any, Any, Any],
+        request: routing.Request[Any, Any, Any],
         secret: str = "",
         link: str = "",
-    ) -> PageView:
+    ) -> dashboard_layout.PageView:
         users = (
             _users(request, self.reads, self.accounts) if request.principal.may(Right.AUDIT) else ()
         )
         tokens = _tokens(request, self.reads, self.clock, self.accounts)
         repositories = _repositories(request, self.reads)
         verbs = _verbs(request)
-        view = SettingsPage(
+        view = view_models.SettingsPage(
             me=request.principal.id,
             users=users,
             tokens=tokens,
@@ -174,7 +149,9 @@ class SettingsPages:
             secret=secret,
             link=link,
             facts=_facts(self.reads, self.settings),
-            windows=list_lines(self.reads, self.clock(), partial(_may_see_window, request)),
+            windows=window_lines.list_lines(
+                self.reads, self.clock(), partial(_may_see_window, request)
+            ),
             subscriptions=_subscriptions(request, self.subscriptions),
         )
         rows = [
@@ -182,7 +159,7 @@ class SettingsPages:
             *(verb for line in tokens for verb in line.verbs),
             *(line.delete for line in repositories),
         ]
-        return PageView(
+        return dashboard_layout.PageView(
             template="settings.html",
             title="Settings",
             here="/settings",
@@ -197,19 +174,19 @@ def _log_id(reads: Reads) -> str:
     return "none yet" if found is None else found.row.log_id
 
 
-def _facts(reads: Reads, settings: Settings) -> tuple[Option, ...]:
+def _facts(reads: Reads, settings: Settings) -> tuple[components.Option, ...]:
     kind = settings.store_url.partition(":")[0]
     return (
-        Option(__version__, "Version"),
-        Option(kind, "Log"),
-        Option(_log_id(reads), "Log id"),
-        Option("yes" if settings.is_secure else "loopback only", "TLS"),
+        components.Option(__version__, "Version"),
+        components.Option(kind, "Log"),
+        components.Option(_log_id(reads), "Log id"),
+        components.Option("yes" if settings.is_secure else "loopback only", "TLS"),
     )
 
 
 def _subscriptions(
-    request: Request[Any, Any, Any], subscriptions: SubscriptionOperations
-) -> tuple[SubscriptionLine, ...]:
+    request: routing.Request[Any, Any, Any], subscriptions: SubscriptionOperations
+) -> tuple[view_models.SubscriptionLine, ...]:
     lines = []
     for found in subscriptions.list_readable(request.caller):
         row, queue = found.row, subscriptions.queue(found.id)
@@ -218,7 +195,7 @@ def _subscriptions(
         dead = f" · {queue.dead:,} given up" if queue.dead else ""
         error = f" · {row.disabled_reason or queue.last_error}"
         lines.append(
-            SubscriptionLine(
+            view_models.SubscriptionLine(
                 name=row.name,
                 kind=str(row.kind),
                 chip=_subscription_chip(row, queue),
@@ -228,25 +205,25 @@ def _subscriptions(
     return tuple(lines)
 
 
-def _subscription_chip(row: Subscription, queue: NoticeQueue) -> Chip:
+def _subscription_chip(row: Subscription, queue: NoticeQueue) -> components.Chip:
     if row.disabled_at is not None:
         return DISABLED
     return FAILING if queue.failures else WORKING
 
 
-def _may_see_window(request: Request[Any, Any, Any], row: Window) -> bool:
+def _may_see_window(request: routing.Request[Any, Any, Any], row: Window) -> bool:
     """One of all channels concerns everybody."""
-    scopes = list_scopes(row.channels)
+    scopes = freezes.list_scopes(row.channels)
     return not row.channels or any(request.principal.may(Right.READ, it) for it in scopes)
 
 
 def _repositories(
-    request: Request[Any, Any, Any],
+    request: routing.Request[Any, Any, Any],
     reads: Reads,
-) -> tuple[RepositoryLine, ...]:
+) -> tuple[view_models.RepositoryLine, ...]:
     rows = [item.row for item in reads.range(REPOSITORIES, limit=USERS_MAX)]
     return tuple(
-        RepositoryLine(
+        view_models.RepositoryLine(
             name=row.name,
             text="one's own approval is enough"
             if row.quorum == 0
@@ -258,8 +235,8 @@ def _repositories(
     )
 
 
-def _delete_repository(caller: Caller, name: str, number: int) -> VerbButton:
-    return VerbButton(
+def _delete_repository(caller: callers.Caller, name: str, number: int) -> components.VerbButton:
+    return components.VerbButton(
         id=f"delete-repository-{number}",
         label="Delete",
         icon="trash",
@@ -267,7 +244,10 @@ def _delete_repository(caller: Caller, name: str, number: int) -> VerbButton:
         title=f"Delete the repository {name}?",
         text="It must have no packages, and no channel may carry one of it. The log keeps its "
         "history.",
-        fields=(Field(name="repository", kind="hidden", value=name), REASON),
+        fields=(
+            components.Field(name="repository", kind="hidden", value=name),
+            dashboard_layout.REASON,
+        ),
         why=caller.why_not(steps.DELETE_REPOSITORY, repository_scope(name)),
         danger=True,
     )
@@ -277,22 +257,22 @@ def _delete_repository(caller: Caller, name: str, number: int) -> VerbButton:
 
 
 def _users(
-    request: Request[Any, Any, Any],
+    request: routing.Request[Any, Any, Any],
     reads: Reads,
-    accounts: Accounts,
-) -> tuple[UserLine, ...]:
-    rows = [item.row for item in reads.range(USERS, limit=USERS_MAX)]
+    accounts: operation_accounts.Accounts,
+) -> tuple[view_models.UserLine, ...]:
+    rows = [item.row for item in reads.range(access_rows.USERS, limit=USERS_MAX)]
     administers = request.principal.may(Right.ADMINISTER)
-    lines: list[UserLine] = []
+    lines: list[view_models.UserLine] = []
     for number, row in enumerate(rows):
         called = accounts.called(row.user_id)
         name = "(erased)" if called is None and row.erased else row.user_id
         lines.append(
-            UserLine(
+            view_models.UserLine(
                 user_id=row.user_id,
                 name=name if called is None else called.name,
                 chip=ERASED if row.erased else ENABLED if row.enabled else DISABLED,
-                grants=tuple(describe_grants(row.grants)),
+                grants=tuple(dashboard_layout.describe_grants(row.grants)),
                 tokens=row.tokens,
                 added_at=row.added_at,
                 verbs=_user_verbs(request, row, number) if administers else (),
@@ -302,16 +282,16 @@ def _users(
 
 
 def _user_verbs(
-    request: Request[Any, Any, Any],
-    row: User,
+    request: routing.Request[Any, Any, Any],
+    row: access_rows.User,
     number: int,
-) -> tuple[VerbButton, ...]:
+) -> tuple[components.VerbButton, ...]:
     own = "Nobody changes their own access." if row.user_id == request.principal.id else ""
     gone = "The user is erased." if row.erased else ""
-    who = Field(name="user_id", kind="hidden", value=row.user_id)
-    roles = tuple(Option(str(role), str(role)) for role in Role)
+    who = components.Field(name="user_id", kind="hidden", value=row.user_id)
+    roles = tuple(components.Option(str(role), str(role)) for role in access_roles.Role)
     return (
-        VerbButton(
+        components.VerbButton(
             id=f"grant-{number}",
             label="Roles",
             icon="shield",
@@ -319,40 +299,40 @@ def _user_verbs(
             title="Grant or take a role",
             fields=(
                 who,
-                Field(name="role", label="Role", kind="select", options=roles),
-                Field(
+                components.Field(name="role", label="Role", kind="select", options=roles),
+                components.Field(
                     name="scope",
                     label="Where",
-                    value=EVERYWHERE,
+                    value=access_roles.EVERYWHERE,
                     hint="* everywhere, repository:<name> or channel:<name>",
                 ),
-                Field(
+                components.Field(
                     name="take",
                     label="What",
                     kind="choice",
                     value="false",
                     options=(
-                        Option("false", "Grant", "They may from now on."),
-                        Option("true", "Take", "They may no longer."),
+                        components.Option("false", "Grant", "They may from now on."),
+                        components.Option("true", "Take", "They may no longer."),
                     ),
                 ),
             ),
             why=own or gone,
         ),
-        VerbButton(
+        components.VerbButton(
             id=f"disable-{number}",
             label="Disable" if row.enabled else "Enable",
             icon="ban" if row.enabled else "check",
             action="/settings/disable" if row.enabled else "/settings/enable",
             title="Shut out?" if row.enabled else "Let in again?",
             text="All sessions and tokens stop counting at once." if row.enabled else "",
-            fields=(who, Field(name="reason", label="Reason", kind="long"))
+            fields=(who, components.Field(name="reason", label="Reason", kind="long"))
             if row.enabled
             else (who,),
             danger=row.enabled,
             why=own or gone,
         ),
-        VerbButton(
+        components.VerbButton(
             id=f"reset-{number}",
             label="Reset password",
             icon="key",
@@ -367,11 +347,11 @@ def _user_verbs(
     )
 
 
-def _verbs(request: Request) -> tuple[VerbButton, ...]:  # type: ignore[type-arg]
+def _verbs(request: routing.Request) -> tuple[components.VerbButton, ...]:  # type: ignore[type-arg]
     administers = request.principal.may(Right.ADMINISTER)
-    roles = tuple(Option(str(role), str(role)) for role in Role)
+    roles = tuple(components.Option(str(role), str(role)) for role in access_roles.Role)
     return (
-        VerbButton(
+        components.VerbButton(
             id="token",
             label="New token",
             icon="key",
@@ -379,17 +359,17 @@ def _verbs(request: Request) -> tuple[VerbButton, ...]:  # type: ignore[type-arg
             title="New API token",
             text="It acts in your name, may what you may, and is shown once.",
             fields=(
-                Field(
+                components.Field(
                     name="days",
                     label="Days until it expires",
                     kind="number",
                     value="30",
-                    hint=f"At most {TOKEN_DAYS_MAX}.",
+                    hint=f"At most {slices.TOKEN_DAYS_MAX}.",
                 ),
             ),
             first=True,
         ),
-        VerbButton(
+        components.VerbButton(
             id="password",
             label="Change password",
             icon="shield",
@@ -397,40 +377,40 @@ def _verbs(request: Request) -> tuple[VerbButton, ...]:  # type: ignore[type-arg
             title="Change your password",
             text="Your other sessions and all your API tokens end.",
             fields=(
-                Field(
+                components.Field(
                     name="current",
                     label="Current password",
                     kind="password",
                     required=True,
                     completes="current-password",
                 ),
-                Field(
+                components.Field(
                     name="password",
                     label="New password",
                     kind="password",
                     required=True,
                     completes="new-password",
-                    hint=f"At least {PASSWORD_CHARS_MIN} characters.",
+                    hint=f"At least {operation_accounts.PASSWORD_CHARS_MIN} characters.",
                 ),
             ),
         ),
-        VerbButton(
+        components.VerbButton(
             id="user",
             label="Add user",
             icon="user",
             action="/settings/users",
             title="Add a user",
             fields=(
-                Field(name="login", label="Sign-in name", required=True),
-                Field(name="name", label="Name", required=True),
-                Field(
+                components.Field(name="login", label="Sign-in name", required=True),
+                components.Field(name="name", label="Name", required=True),
+                components.Field(
                     name="password",
                     label="First password",
                     kind="password",
                     completes="new-password",
                     hint="Leave it empty for a person: you get a link with which they choose it.",
                 ),
-                Field(name="role", label="First role", kind="select", options=roles),
+                components.Field(name="role", label="First role", kind="select", options=roles),
             ),
             why="" if administers else "This needs the role security-admin.",
         ),
@@ -438,15 +418,18 @@ def _verbs(request: Request) -> tuple[VerbButton, ...]:  # type: ignore[type-arg
 
 
 def add(
-    request: Request[Nothing, PageQuery, NewUserForm],
-    access: AccessOperations,
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, NewUserForm],
+    access: operation_access.AccessOperations,
     pages: SettingsPages,
     settings: Settings,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Add a user with a role. The page that answers shows a link for them, and no page after."""
     body = request.body
-    called, grants = PersonNames(body.login, body.name), (Grant(body.role),)
+    called, grants = (
+        operation_accounts.PersonNames(body.login, body.name),
+        (access_roles.Grant(body.role),),
+    )
     run = partial(access.add_user, request.caller, called, body.password or None, grants)
     if body.password:
         return _change(request, pages, layout, run, "added")
@@ -454,19 +437,19 @@ def add(
         reset = run().reset
     except TidegateError as error:
         return layout.answer(request, pages.page_of(request), problem=error)
-    link = "" if reset is None else settings.public_url + reset_path(reset)
+    link = "" if reset is None else settings.public_url + operation_access.reset_path(reset)
     return layout.answer(request, pages.page_of(request, link=link))
 
 
 def grant(
-    request: Request[Nothing, PageQuery, GrantForm],
-    access: AccessOperations,
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, GrantForm],
+    access: operation_access.AccessOperations,
     pages: SettingsPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Give somebody else a role on a scope, or take it."""
     body = request.body
-    given = Grant(body.role, body.scope)
+    given = access_roles.Grant(body.role, body.scope)
     run = partial(access.revoke if body.take else access.grant, request.caller, body.user_id, given)
     return _change(
         request,
@@ -478,11 +461,11 @@ def grant(
 
 
 def disable(
-    request: Request[Nothing, PageQuery, DisableForm],
-    access: AccessOperations,
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, DisableForm],
+    access: operation_access.AccessOperations,
     pages: SettingsPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Shut somebody out, with all their sessions and tokens."""
     user_id, reason = request.body.user_id, request.body.reason
     run = partial(access.disable, request.caller, user_id, reason)
@@ -490,40 +473,41 @@ def disable(
 
 
 def enable(
-    request: Request[Nothing, PageQuery, EnableForm],
-    access: AccessOperations,
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, EnableForm],
+    access: operation_access.AccessOperations,
     pages: SettingsPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Enable a disabled user again."""
     run = partial(access.enable, request.caller, request.body.user_id)
     return _change(request, pages, layout, run, "enabled")
 
 
 def reset_password(
-    request: Request[Nothing, PageQuery, ResetPasswordForm],
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, ResetPasswordForm],
     pages: SettingsPages,
-    access: AccessOperations,
+    access: operation_access.AccessOperations,
     settings: Settings,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """End somebody's password. The page that answers shows a link for them, and no page after."""
     try:
         made = access.reset_password(request.caller, request.body.user_id)
     except TidegateError as error:
         return layout.answer(request, pages.page_of(request), problem=error)
     return layout.answer(
-        request, pages.page_of(request, link=settings.public_url + reset_path(made))
+        request,
+        pages.page_of(request, link=settings.public_url + operation_access.reset_path(made)),
     )
 
 
 def _change(
-    request: Request[Nothing, PageQuery, Any],
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, Any],
     pages: SettingsPages,
-    layout: Layout,
-    run: Callable[[], ChangedUser | AddedUser],
+    layout: dashboard_layout.Layout,
+    run: Callable[[], operation_access.ChangedUser | operation_access.AddedUser],
     done: str,
-) -> Response:
+) -> routing.Response:
     """Change a user, and lead back to the page."""
     page = partial(
         pages.page_of,
@@ -533,12 +517,12 @@ def _change(
 
 
 def change_password(
-    request: Request[Nothing, PageQuery, OwnPasswordForm],
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, OwnPasswordForm],
     pages: SettingsPages,
-    access: AccessOperations,
+    access: operation_access.AccessOperations,
     settings: Settings,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Change your own password. Every session ends but the new one that this opens."""
     body = request.body
     try:
@@ -552,44 +536,48 @@ def change_password(
             problem=error,
         )
     done = urlencode({"done": "password changed", "min_position": changed.position})
-    cookie = set_cookie(changed.session.cookie, settings)
-    return see_other(f"/settings?{done}", cookie)
+    cookie = authentication.set_cookie(changed.session.cookie, settings)
+    return dashboard_layout.see_other(f"/settings?{done}", cookie)
 
 
 # ── tokens ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _tokens(
-    request: Request[Any, Any, Any],
+    request: routing.Request[Any, Any, Any],
     reads: Reads,
     clock: Clock,
-    accounts: Accounts,
-) -> tuple[TokenLine, ...]:
+    accounts: operation_accounts.Accounts,
+) -> tuple[view_models.TokenLine, ...]:
     now = clock()
-    owner = reads.find(user_key(request.principal.id), User)
+    owner = reads.find(access_rows.user_key(request.principal.id), access_rows.User)
     assert owner is not None, "who is signed in has a row"
     is_good = accounts.is_token_valid
-    rows = reads.range(API_TOKENS, index="by_user", of=(request.principal.id,), limit=TOKENS_MAX)
-    lines: list[TokenLine] = []
+    rows = reads.range(
+        access_rows.API_TOKENS, index="by_user", of=(request.principal.id,), limit=TOKENS_MAX
+    )
+    lines: list[view_models.TokenLine] = []
     for number, item in enumerate(rows):
-        row: ApiToken = item.row
+        row: access_rows.ApiToken = item.row
         chip = REVOKED if row.revoked_at else EXPIRED if row.expires_at <= now else ENDED
         chip = VALID if is_good(row, owner.row) else chip
         may_what = (
-            "whatever you may" if row.grants is None else ", ".join(describe_grants(row.grants))
+            "whatever you may"
+            if row.grants is None
+            else ", ".join(dashboard_layout.describe_grants(row.grants))
         )
-        revoke = VerbButton(
+        revoke = components.VerbButton(
             id=f"revoke-{number}",
             label="Revoke",
             icon="ban",
             action="/settings/revoke",
             title="Revoke the token?",
             text="Whoever uses it is refused from the next request on.",
-            fields=(Field(name="token_id", kind="hidden", value=row.token_id),),
+            fields=(components.Field(name="token_id", kind="hidden", value=row.token_id),),
             danger=True,
         )
         lines.append(
-            TokenLine(
+            view_models.TokenLine(
                 token_id=row.token_id,
                 owner=row.user_id,
                 chip=chip,
@@ -603,11 +591,11 @@ def _tokens(
 
 
 def create(
-    request: Request[Nothing, PageQuery, NewTokenForm],
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, NewTokenForm],
     pages: SettingsPages,
-    access: AccessOperations,
-    layout: Layout,
-) -> Response:
+    access: operation_access.AccessOperations,
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Make a token of one's own. The page that answers shows it, and no page after it."""
     try:
         made = access.create_token(request.caller, request.body.days)
@@ -623,11 +611,11 @@ def create(
 
 
 def revoke(
-    request: Request[Nothing, PageQuery, TokenForm],
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, TokenForm],
     pages: SettingsPages,
-    access: AccessOperations,
-    layout: Layout,
-) -> Response:
+    access: operation_access.AccessOperations,
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Revoke a token: one's own, or, administering, anybody's."""
     run = partial(access.revoke_token, request.caller, request.body.token_id)
     page = partial(
@@ -638,34 +626,38 @@ def revoke(
 
 
 def delete_repository(
-    request: Request[Nothing, PageQuery, RepositoryForm],
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, RepositoryForm],
     repositories: RepositoryOperations,
     pages: SettingsPages,
-    layout: Layout,
-) -> Response:
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
     """Remove a repository that nothing uses."""
     run = partial(repositories.delete, request.caller, request.body.repository, request.body.reason)
     return layout.attempt(request, run, "/settings", "deleted", partial(pages.page_of, request))
 
 
-def _repository_scope(request: Request[Nothing, PageQuery, RepositoryForm]) -> str:
+def _repository_scope(
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, RepositoryForm],
+) -> str:
     return repository_scope(request.body.repository)
 
 
 ROUTES = (
-    page_route("/settings", show, SIGNED_IN),
-    step_route(
+    dashboard_layout.page_route("/settings", show, routing.SIGNED_IN),
+    dashboard_layout.step_route(
         "/settings/delete-repository",
         delete_repository,
         steps.DELETE_REPOSITORY,
         _repository_scope,
     ),
-    step_route("/settings/tokens", create, steps.CREATE_TOKEN),
-    step_route("/settings/revoke", revoke, steps.REVOKE_TOKEN),
-    step_route("/settings/password", change_password, steps.CHANGE_PASSWORD),
-    step_route("/settings/users", add, steps.ADD_USER),
-    step_route("/settings/grant", grant, steps.GRANT_ROLE),  # or take it: for the same people
-    step_route("/settings/disable", disable, steps.DISABLE_USER),
-    step_route("/settings/enable", enable, steps.ENABLE_USER),
-    step_route("/settings/reset-password", reset_password, steps.RESET_PASSWORD),
+    dashboard_layout.step_route("/settings/tokens", create, steps.CREATE_TOKEN),
+    dashboard_layout.step_route("/settings/revoke", revoke, steps.REVOKE_TOKEN),
+    dashboard_layout.step_route("/settings/password", change_password, steps.CHANGE_PASSWORD),
+    dashboard_layout.step_route("/settings/users", add, steps.ADD_USER),
+    dashboard_layout.step_route(
+        "/settings/grant", grant, steps.GRANT_ROLE
+    ),  # or take it: for the same people
+    dashboard_layout.step_route("/settings/disable", disable, steps.DISABLE_USER),
+    dashboard_layout.step_route("/settings/enable", enable, steps.ENABLE_USER),
+    dashboard_layout.step_route("/settings/reset-password", reset_password, steps.RESET_PASSWORD),
 )

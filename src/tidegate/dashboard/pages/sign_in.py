@@ -12,26 +12,11 @@ from tidegate.config import Settings
 from tidegate.control.operations.access import AccessOperations
 from tidegate.control.operations.accounts import PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN, PersonNames
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard.components import Field, Frame, Option
+from tidegate.dashboard import components, layout, view_models
 from tidegate.dashboard.html import render
-from tidegate.dashboard.layout import (
-    UTF8,
-    PageQuery,
-    action_route,
-    page_route,
-    see_other,
-    sign_in_fields,
-    step_route,
-    to_form_error,
-)
-from tidegate.dashboard.view_models import SignInPage
-from tidegate.domain.access.rows import InstallationRow, installation_key
-from tidegate.domain.access.steps import SIGN_OUT
+from tidegate.domain.access import rows, steps
 from tidegate.errors import TidegateError
-from tidegate.web import problems
-from tidegate.web.authentication import check_origin, set_cookie
-from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import PUBLIC, SIGN_IN_BYTES_MAX, Request, Response
+from tidegate.web import authentication, inputs, problems, routing
 
 START: Final = "/"
 
@@ -39,13 +24,13 @@ Line = Annotated[str, Meta(max_length=128)]
 Password = Annotated[str, Meta(max_length=PASSWORD_CHARS_MAX)]
 
 
-class SignInForm(Input, frozen=True, kw_only=True):
+class SignInForm(inputs.Input, frozen=True, kw_only=True):
     login: Annotated[str, Meta(max_length=64)]
     password: Password
     next: Annotated[str, Meta(max_length=1_024)] = START
 
 
-class SetUpForm(Input, frozen=True, kw_only=True):
+class SetUpForm(inputs.Input, frozen=True, kw_only=True):
     code: Annotated[str, Meta(max_length=64)]
     login: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[!-~]+$")]
     name: Annotated[str, Meta(min_length=1, max_length=128)]
@@ -53,44 +38,44 @@ class SetUpForm(Input, frozen=True, kw_only=True):
     alone: bool = False
 
 
-class ResetForm(Input, frozen=True, kw_only=True):
+class ResetForm(inputs.Input, frozen=True, kw_only=True):
     login: Annotated[str, Meta(max_length=64)]
     code: Annotated[str, Meta(max_length=64)]
     password: Password
 
 
-class ResetQuery(PageQuery, frozen=True, kw_only=True):
+class ResetQuery(layout.PageQuery, frozen=True, kw_only=True):
     login: Annotated[str, Meta(max_length=64)] = ""
     code: Annotated[str, Meta(max_length=64)] = ""
 
 
-Plain = Request[Nothing, PageQuery, Nothing]
+Plain = routing.Request[inputs.Nothing, layout.PageQuery, inputs.Nothing]
 
 
-def sign_in_page(request: Plain, reads: Reads, clock: Clock) -> Response:
+def sign_in_page(request: Plain, reads: Reads, clock: Clock) -> routing.Response:
     """Who are you?"""
-    if reads.find(installation_key(), InstallationRow) is None:
-        return see_other("/setup")
+    if reads.find(rows.installation_key(), rows.InstallationRow) is None:
+        return layout.see_other("/setup")
     return _door(request, clock, "Sign in", _sign_in(START))
 
 
 def sign_in(
-    request: Request[Nothing, Nothing, SignInForm],
+    request: routing.Request[inputs.Nothing, inputs.Nothing, SignInForm],
     access: AccessOperations,
     clock: Clock,
     settings: Settings,
-) -> Response:
+) -> routing.Response:
     """Open a session."""
     body = request.body
     onwards = body.next if _is_ours(body.next) else START
     try:
-        check_origin(request.arrived, settings)
+        authentication.check_origin(request.arrived, settings)
         session = access.sign_in(body.login, body.password, address=request.arrived.address)
     except TidegateError as error:
         if problems.conceal(error) is not error:
             raise  # the application says less about it
         return _door(request, clock, "Sign in", _sign_in(onwards, body.login, error), error)
-    return see_other(onwards, set_cookie(session.cookie, settings))
+    return layout.see_other(onwards, authentication.set_cookie(session.cookie, settings))
 
 
 def _is_ours(address: str) -> bool:
@@ -101,30 +86,32 @@ def _is_ours(address: str) -> bool:
 
 
 def sign_out(
-    request: Request[Nothing, Nothing, Nothing], access: AccessOperations, settings: Settings
-) -> Response:
+    request: routing.Request[inputs.Nothing, inputs.Nothing, inputs.Nothing],
+    access: AccessOperations,
+    settings: Settings,
+) -> routing.Response:
     """Close this session."""
     access.sign_out(request.caller)
-    return see_other("/signin", set_cookie("", settings))
+    return layout.see_other("/signin", authentication.set_cookie("", settings))
 
 
-def set_up_page(request: Plain, reads: Reads, clock: Clock) -> Response:
+def set_up_page(request: Plain, reads: Reads, clock: Clock) -> routing.Response:
     """The first start."""
-    if reads.find(installation_key(), InstallationRow) is not None:
-        return see_other("/signin")
+    if reads.find(rows.installation_key(), rows.InstallationRow) is not None:
+        return layout.see_other("/signin")
     return _door(request, clock, "First start", _set_up())
 
 
 def set_up(
-    request: Request[Nothing, Nothing, SetUpForm],
+    request: routing.Request[inputs.Nothing, inputs.Nothing, SetUpForm],
     access: AccessOperations,
     clock: Clock,
     settings: Settings,
-) -> Response:
+) -> routing.Response:
     """Make the first user, and sign them in."""
     body = request.body
     try:
-        check_origin(request.arrived, settings)
+        authentication.check_origin(request.arrived, settings)
         address = request.arrived.address
         called = PersonNames(body.login, body.name)
         access = access
@@ -134,25 +121,27 @@ def set_up(
         if problems.conceal(error) is not error:
             raise  # the application says less about it
         return _door(request, clock, "First start", _set_up(body, error), error)
-    return see_other(START, set_cookie(session.cookie, settings))
+    return layout.see_other(START, authentication.set_cookie(session.cookie, settings))
 
 
-def reset_page(request: Request[Nothing, ResetQuery, Nothing], clock: Clock) -> Response:
+def reset_page(
+    request: routing.Request[inputs.Nothing, ResetQuery, inputs.Nothing], clock: Clock
+) -> routing.Response:
     """Choose a new password."""
     query = request.query
     return _door(request, clock, "New password", _reset(query.login, query.code))
 
 
 def reset(
-    request: Request[Nothing, Nothing, ResetForm],
+    request: routing.Request[inputs.Nothing, inputs.Nothing, ResetForm],
     access: AccessOperations,
     clock: Clock,
     settings: Settings,
-) -> Response:
+) -> routing.Response:
     """Choose a new password with the one-time code of a reset."""
     body = request.body
     try:
-        check_origin(request.arrived, settings)
+        authentication.check_origin(request.arrived, settings)
         address = request.arrived.address
         access.redeem_reset(body.login, body.code, body.password, address=address)
     except TidegateError as error:
@@ -160,28 +149,34 @@ def reset(
             raise  # the application says less about it
         view = _reset(body.login, body.code, error)
         return _door(request, clock, "New password", view, error)
-    return see_other("/signin")
+    return layout.see_other("/signin")
 
 
 # ── forms ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _sign_in(onwards: str, login: str = "", error: TidegateError | None = None) -> SignInPage:
-    name, password = sign_in_fields()
+def _sign_in(
+    onwards: str, login: str = "", error: TidegateError | None = None
+) -> view_models.SignInPage:
+    name, password = layout.sign_in_fields()
     fields = (
-        Field(name="login", label=name.label, value=login, required=True, completes="username"),
+        components.Field(
+            name="login", label=name.label, value=login, required=True, completes="username"
+        ),
         password,
-        Field(name="next", kind="hidden", value=onwards),
+        components.Field(name="next", kind="hidden", value=onwards),
     )
-    fault = None if error is None else to_form_error(error)
-    return SignInPage(action="/signin", fields=fields, label="Sign in", fault=fault)
+    fault = None if error is None else layout.to_form_error(error)
+    return view_models.SignInPage(action="/signin", fields=fields, label="Sign in", fault=fault)
 
 
-def _reset(login: str, code: str, error: TidegateError | None = None) -> SignInPage:
+def _reset(login: str, code: str, error: TidegateError | None = None) -> view_models.SignInPage:
     fields = (
-        Field(name="login", label="Sign-in name", value=login, required=True, completes="username"),
-        Field(name="code", label="One-time code", value=code, required=True),
-        Field(
+        components.Field(
+            name="login", label="Sign-in name", value=login, required=True, completes="username"
+        ),
+        components.Field(name="code", label="One-time code", value=code, required=True),
+        components.Field(
             name="password",
             label="New password",
             kind="password",
@@ -190,27 +185,29 @@ def _reset(login: str, code: str, error: TidegateError | None = None) -> SignInP
             hint=f"At least {PASSWORD_CHARS_MIN} characters.",
         ),
     )
-    return SignInPage(
+    return view_models.SignInPage(
         action="/reset",
         fields=fields,
         label="Set the password",
-        fault=None if error is None else to_form_error(error),
+        fault=None if error is None else layout.to_form_error(error),
         note="An administrator reset your password and gave you the code.",
     )
 
 
-def _set_up(body: SetUpForm | None = None, error: TidegateError | None = None) -> SignInPage:
+def _set_up(
+    body: SetUpForm | None = None, error: TidegateError | None = None
+) -> view_models.SignInPage:
     known = body or SetUpForm(code="", login="x", name="x", password="")
     fields = (
-        Field(name="code", label="One-time code", required=True, value=known.code),
-        Field(
+        components.Field(name="code", label="One-time code", required=True, value=known.code),
+        components.Field(
             name="login",
             label="Sign-in name",
             required=True,
             value=known.login if body else "",
             completes="username",
         ),
-        Field(
+        components.Field(
             name="name",
             label="Your name",
             required=True,
@@ -218,7 +215,7 @@ def _set_up(body: SetUpForm | None = None, error: TidegateError | None = None) -
             completes="name",
             hint="It is kept apart from the log, and can be erased.",
         ),
-        Field(
+        components.Field(
             name="password",
             label="Password",
             kind="password",
@@ -226,45 +223,56 @@ def _set_up(body: SetUpForm | None = None, error: TidegateError | None = None) -
             completes="new-password",
             hint=f"At least {PASSWORD_CHARS_MIN} characters.",
         ),
-        Field(
+        components.Field(
             name="alone",
             label="Approval",
             kind="choice",
             value="true" if known.alone else "false",
             options=(
-                Option("false", "A team", "Another person approves each proposal."),
-                Option("true", "I work alone", "Publications say that they are self-approved."),
+                components.Option("false", "A team", "Another person approves each proposal."),
+                components.Option(
+                    "true", "I work alone", "Publications say that they are self-approved."
+                ),
             ),
         ),
     )
-    return SignInPage(
+    return view_models.SignInPage(
         action="/setup",
         fields=fields,
         label="Set up Tidegate",
-        fault=None if error is None else to_form_error(error),
+        fault=None if error is None else layout.to_form_error(error),
         note="The server printed a one-time code where it was started.",
     )
 
 
 def _door(
-    request: Request[Any, Any, Any],
+    request: routing.Request[Any, Any, Any],
     clock: Clock,
     title: str,
     view: Struct,
     error: TidegateError | None = None,
-) -> Response:
+) -> routing.Response:
     csrf = request.principal.csrf  # of somebody who is signed in, and signs in once more
-    frame = Frame(title=title, url="", now=clock(), head=0, csrf=csrf)
+    frame = components.Frame(title=title, url="", now=clock(), head=0, csrf=csrf)
     status = 200 if error is None else problems.status_of(type(error))
-    return Response(render("sign_in.html", frame, view), status=status, media=UTF8)
+    return routing.Response(render("sign_in.html", frame, view), status=status, media=layout.UTF8)
 
 
 ROUTES = (
-    page_route("/signin", sign_in_page, PUBLIC),
-    replace(action_route("/signin", sign_in, PUBLIC), body_bytes_max=SIGN_IN_BYTES_MAX),
-    page_route("/setup", set_up_page, PUBLIC),
-    replace(action_route("/setup", set_up, PUBLIC), body_bytes_max=SIGN_IN_BYTES_MAX),
-    page_route("/reset", reset_page, PUBLIC),
-    replace(action_route("/reset", reset, PUBLIC), body_bytes_max=SIGN_IN_BYTES_MAX),
-    step_route("/signout", sign_out, SIGN_OUT),
+    layout.page_route("/signin", sign_in_page, routing.PUBLIC),
+    replace(
+        layout.action_route("/signin", sign_in, routing.PUBLIC),
+        body_bytes_max=routing.SIGN_IN_BYTES_MAX,
+    ),
+    layout.page_route("/setup", set_up_page, routing.PUBLIC),
+    replace(
+        layout.action_route("/setup", set_up, routing.PUBLIC),
+        body_bytes_max=routing.SIGN_IN_BYTES_MAX,
+    ),
+    layout.page_route("/reset", reset_page, routing.PUBLIC),
+    replace(
+        layout.action_route("/reset", reset, routing.PUBLIC),
+        body_bytes_max=routing.SIGN_IN_BYTES_MAX,
+    ),
+    layout.step_route("/signout", sign_out, steps.SIGN_OUT),
 )

@@ -8,18 +8,17 @@ from typing import Annotated
 from msgspec import Struct
 
 from tidegate.domain.access.roles import Grant, Role
-from tidegate.kernel.tags import Partition, Tag, Untagged
-from tidegate.kernel.vocabulary import facts
+from tidegate.kernel import tags, vocabulary
 
-UserId = Annotated[str, Partition()]
-TokenId = Annotated[str, Tag()]
+UserId = Annotated[str, tags.Partition()]
+TokenId = Annotated[str, tags.Tag()]
 
 
 class InstallationSetUp(Struct, frozen=True):
     """Somebody with the setup code made the first user."""
 
-    installation: Annotated[str, Partition()]
-    user_id: Annotated[str, Untagged()]
+    installation: Annotated[str, tags.Partition()]
+    user_id: Annotated[str, tags.Untagged()]
     alone: bool  # one person: the default repository asks for nobody else's approval
 
 
@@ -47,7 +46,7 @@ class PasswordChanged(Struct, frozen=True):
 
     user_id: UserId
     by: str
-    credential_id: Annotated[str, Untagged()]
+    credential_id: Annotated[str, tags.Untagged()]
     replaces: str  # the row with the password of before, which goes
 
 
@@ -107,7 +106,7 @@ class SignInFailed(Struct, frozen=True):
     count: int
 
 
-FACTS = facts(
+FACTS = vocabulary.facts(
     "security",
     InstallationSetUp,
     UserAdded,

@@ -7,38 +7,15 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from tidegate.domain.access.facts import (
-    CredentialsVoided,
-    InstallationSetUp,
-    PasswordChanged,
-    RoleGranted,
-    RoleRevoked,
-    SignInFailed,
-    TokenCreated,
-    TokenRevoked,
-    UserAdded,
-    UserDisabled,
-    UserEnabled,
-    UserErased,
-)
-from tidegate.domain.access.roles import Grant
-from tidegate.domain.access.rows import (
-    API_TOKENS,
-    INSTALLATIONS,
-    USERS,
-    ApiToken,
-    InstallationRow,
-    User,
-)
-from tidegate.kernel.folds import Fold
-from tidegate.kernel.model import Clause, Query
+from tidegate.domain.access import facts, roles, rows
+from tidegate.kernel import folds, model
 
-installations = Fold(
-    collection=INSTALLATIONS,
+installations = folds.Fold(
+    collection=rows.INSTALLATIONS,
     number=1,
-    reads=(InstallationSetUp,),
+    reads=(facts.InstallationSetUp,),
     ids=lambda fact: (fact.installation,),
-    start=lambda id, fact: InstallationRow(fact.user_id, fact.alone),
+    start=lambda id, fact: rows.InstallationRow(fact.user_id, fact.alone),
     step=lambda row, fact, now: replace(row, set_up_at=now),
 )
 
@@ -46,90 +23,92 @@ installations = Fold(
 APPROVALS_BARRED: Final = timedelta(hours=24)  # after a reset by another person
 
 UserFact = (
-    UserAdded
-    | RoleGranted
-    | RoleRevoked
-    | PasswordChanged
-    | UserDisabled
-    | UserEnabled
-    | UserErased
-    | TokenCreated
-    | TokenRevoked
-    | SignInFailed
-    | CredentialsVoided
+    facts.UserAdded
+    | facts.RoleGranted
+    | facts.RoleRevoked
+    | facts.PasswordChanged
+    | facts.UserDisabled
+    | facts.UserEnabled
+    | facts.UserErased
+    | facts.TokenCreated
+    | facts.TokenRevoked
+    | facts.SignInFailed
+    | facts.CredentialsVoided
 )
 
 
-def step_user(row: User, fact: UserFact, now: datetime) -> User:
+def step_user(row: rows.User, fact: UserFact, now: datetime) -> rows.User:
     match fact:
-        case UserAdded():
+        case facts.UserAdded():
             return replace(row, added_at=now)
-        case RoleGranted(role=role, scope=scope):
-            return replace(row, grants=tuple(sorted({*row.grants, Grant(role, scope)})))
-        case RoleRevoked(role=role, scope=scope):
-            gone = Grant(role, scope)
+        case facts.RoleGranted(role=role, scope=scope):
+            return replace(row, grants=tuple(sorted({*row.grants, roles.Grant(role, scope)})))
+        case facts.RoleRevoked(role=role, scope=scope):
+            gone = roles.Grant(role, scope)
             return replace(row, grants=tuple(item for item in row.grants if item != gone))
-        case PasswordChanged(credential_id=credential_id, by=by):
+        case facts.PasswordChanged(credential_id=credential_id, by=by):
             changed = replace(row, password_changed_at=now, credential_id=credential_id)
             if by != row.user_id:  # who reset it knows it, and must not approve with it
                 changed = replace(changed, approvals_barred_until=now + APPROVALS_BARRED)
             return _end_credentials(changed)
-        case UserDisabled():
+        case facts.UserDisabled():
             return _end_credentials(replace(row, enabled=False))
-        case CredentialsVoided():
+        case facts.CredentialsVoided():
             return _end_credentials(row)
-        case UserEnabled():
+        case facts.UserEnabled():
             return replace(row, enabled=True)
-        case UserErased():
+        case facts.UserErased():
             return replace(row, enabled=False, erased=True, grants=())
-        case TokenCreated():
+        case facts.TokenCreated():
             return replace(row, tokens=row.tokens + 1)
-        case TokenRevoked():
+        case facts.TokenRevoked():
             return replace(row, tokens=row.tokens - 1)
-        case SignInFailed(count=count):
+        case facts.SignInFailed(count=count):
             return replace(row, sign_ins_failed=row.sign_ins_failed + count)
 
 
-def _end_credentials(row: User) -> User:
+def _end_credentials(row: rows.User) -> rows.User:
     return replace(row, tokens=0, credentials_version=row.credentials_version + 1)
 
 
-users = Fold(
-    collection=USERS,
+users = folds.Fold(
+    collection=rows.USERS,
     number=2,
     reads=(
-        UserAdded,
-        RoleGranted,
-        RoleRevoked,
-        PasswordChanged,
-        UserDisabled,
-        UserEnabled,
-        UserErased,
-        TokenCreated,
-        TokenRevoked,
-        SignInFailed,
-        CredentialsVoided,
+        facts.UserAdded,
+        facts.RoleGranted,
+        facts.RoleRevoked,
+        facts.PasswordChanged,
+        facts.UserDisabled,
+        facts.UserEnabled,
+        facts.UserErased,
+        facts.TokenCreated,
+        facts.TokenRevoked,
+        facts.SignInFailed,
+        facts.CredentialsVoided,
     ),
     ids=lambda fact: (fact.user_id,),
-    start=lambda id, fact: User(id, fact.by, credential_id=id),
+    start=lambda id, fact: rows.User(id, fact.by, credential_id=id),
     step=step_user,
 )
 
 
-def step_token(row: ApiToken, fact: TokenCreated | TokenRevoked, now: datetime) -> ApiToken:
+def step_token(
+    row: rows.ApiToken, fact: facts.TokenCreated | facts.TokenRevoked, now: datetime
+) -> rows.ApiToken:
     match fact:
-        case TokenCreated():
+        case facts.TokenCreated():
             return replace(row, created_at=now)
-        case TokenRevoked():
+        case facts.TokenRevoked():
             return replace(row, revoked_at=now)
 
 
-api_tokens = Fold(
-    collection=API_TOKENS,
+api_tokens = folds.Fold(
+    collection=rows.API_TOKENS,
     number=1,
-    reads=(TokenCreated, TokenRevoked),
+    reads=(facts.TokenCreated, facts.TokenRevoked),
     ids=lambda fact: (fact.token_id,),
-    start=lambda id, fact: ApiToken(
+    start=lambda id, fact: rows.ApiToken(
         id,
         fact.user_id,
         fact.by,
@@ -142,10 +121,10 @@ api_tokens = Fold(
 )
 
 
-def history_of_user(user_id: str) -> Query:
+def history_of_user(user_id: str) -> model.Query:
     """All that happened to a user's access."""
     types = frozenset(fact.__name__ for fact in users.reads)
-    return Query((Clause(types, frozenset({f"user_id:{user_id}"})),))
+    return model.Query((model.Clause(types, frozenset({f"user_id:{user_id}"})),))
 
 
 FOLDS = (installations, users, api_tokens)

@@ -7,8 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tidegate.domain.access.refusals import MissingPermission
-from tidegate.domain.access.roles import EVERYWHERE, VERBS, Grant, Role, Verb, allows
+from tidegate.domain.access import refusals, roles as access_roles
 
 
 class Principal(Struct, frozen=True):
@@ -16,28 +15,30 @@ class Principal(Struct, frozen=True):
 
     id: str  # user_…, host_… or empty
     method: str  # session, token, agent or none
-    grants: tuple[Grant, ...] = ()
-    narrowed: tuple[Grant, ...] | None = None
+    grants: tuple[access_roles.Grant, ...] = ()
+    narrowed: tuple[access_roles.Grant, ...] | None = None
     session: str = ""  # the id of its row, if it came by a cookie
     csrf: str = ""  # what forms of this session carry
     token_id: str = ""
     credentials_version: int = 0  # of a user's row, when the request was authenticated
     approvals_barred_until: datetime | None = None  # None: not barred at that moment
 
-    def may(self, verb: Verb, scope: str | None = EVERYWHERE) -> bool:
+    def may(self, verb: access_roles.Verb, scope: str | None = access_roles.EVERYWHERE) -> bool:
         """Whether the verb is allowed on this scope; None: on some scope."""
-        if not allows(self.grants, verb, scope):
+        if not access_roles.allows(self.grants, verb, scope):
             return False
-        return self.narrowed is None or allows(self.narrowed, verb, scope)
+        return self.narrowed is None or access_roles.allows(self.narrowed, verb, scope)
 
 
 NOBODY: Final = Principal("", "none")
 
 
-def demand_permission(principal: Principal, verbs: tuple[Verb, ...], scope: str | None) -> None:
+def demand_permission(
+    principal: Principal, verbs: tuple[access_roles.Verb, ...], scope: str | None
+) -> None:
     """That one of the verbs is allowed on this scope; None: on some. Raises: MissingPermission."""
     if not any(principal.may(verb, scope) for verb in verbs):
-        raise MissingPermission(
+        raise refusals.MissingPermission(
             describe_missing(principal, verbs, scope),
             verb=" or ".join(verbs),
             scope=scope or "any",
@@ -45,16 +46,20 @@ def demand_permission(principal: Principal, verbs: tuple[Verb, ...], scope: str 
         )
 
 
-def smallest_role(verbs: tuple[Verb, ...]) -> Role:
+def smallest_role(verbs: tuple[access_roles.Verb, ...]) -> access_roles.Role:
     """The role that allows one of the verbs and least besides."""
-    enough = [role for role, allowed in VERBS.items() if not allowed.isdisjoint(verbs)]
-    return min(enough, key=lambda role: len(VERBS[role]))
+    enough = [role for role, allowed in access_roles.VERBS.items() if not allowed.isdisjoint(verbs)]
+    return min(enough, key=lambda role: len(access_roles.VERBS[role]))
 
 
-def describe_missing(principal: Principal, verbs: tuple[Verb, ...], scope: str | None) -> str:
+def describe_missing(
+    principal: Principal, verbs: tuple[access_roles.Verb, ...], scope: str | None
+) -> str:
     """Which role would allow one of the verbs on this scope, and which roles the principal has."""
-    enough = (str(role) for role, allowed in VERBS.items() if not allowed.isdisjoint(verbs))
-    where = "" if scope in (None, EVERYWHERE) else f" on {scope}"
+    enough = (
+        str(role) for role, allowed in access_roles.VERBS.items() if not allowed.isdisjoint(verbs)
+    )
+    where = "" if scope in (None, access_roles.EVERYWHERE) else f" on {scope}"
     is_narrowed = principal.narrowed is not None
     held = principal.narrowed if principal.narrowed is not None else principal.grants
     owner = "Your token has" if is_narrowed else "You have"
@@ -62,6 +67,10 @@ def describe_missing(principal: Principal, verbs: tuple[Verb, ...], scope: str |
     return f"This needs the role {' or '.join(enough)}{where}. {owner} {roles}."
 
 
-def describe_grant(grant: Grant) -> str:
+def describe_grant(grant: access_roles.Grant) -> str:
     """A role, with its scope unless it is everywhere."""
-    return str(grant.role) if grant.scope == EVERYWHERE else f"{grant.role} on {grant.scope}"
+    return (
+        str(grant.role)
+        if grant.scope == access_roles.EVERYWHERE
+        else f"{grant.role} on {grant.scope}"
+    )

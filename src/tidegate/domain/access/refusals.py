@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from tidegate.errors import (
-    Conflict,
-    Forbidden,
-    Formatted,
-    Gone,
-    Invalid,
-    NotFound,
-    Refused,
-)
+from tidegate import errors
 
 SHOWN_CHARS_MAX = 80
 
 
-class InvalidScope(Invalid):
+class InvalidScope(errors.Invalid):
     """A scope is ``*``, ``repository:<name>`` or ``channel:<name>``."""
 
     code = "invalid_scope"
@@ -31,13 +23,13 @@ class InvalidScope(Invalid):
         )
 
 
-class InvalidAccess(Invalid):
+class InvalidAccess(errors.Invalid):
     """A member of a request about access is not of the form that it must have."""
 
     code = "invalid_access"
 
 
-class UserNotFound(Formatted, NotFound):
+class UserNotFound(errors.Formatted, errors.NotFound):
     """There is no user of this id."""
 
     code = "user_not_found"
@@ -45,7 +37,7 @@ class UserNotFound(Formatted, NotFound):
     user_id: str
 
 
-class TokenNotFound(Formatted, NotFound):
+class TokenNotFound(errors.Formatted, errors.NotFound):
     """There is no API token of this id."""
 
     code = "token_not_found"
@@ -53,19 +45,19 @@ class TokenNotFound(Formatted, NotFound):
     token_id: str
 
 
-class AlreadySetUp(Conflict):
+class AlreadySetUp(errors.Conflict):
     """The installation has its first user; others are added by who administers it."""
 
     code = "already_set_up"
 
 
-class UserExists(Conflict):
+class UserExists(errors.Conflict):
     """The user's id or sign-in name is taken."""
 
     code = "user_exists"
 
 
-class TokenExists(Formatted, Conflict):
+class TokenExists(errors.Formatted, errors.Conflict):
     """The token was made before and shown once; revoke it and make another."""
 
     code = "token_exists"
@@ -73,7 +65,7 @@ class TokenExists(Formatted, Conflict):
     token_id: str
 
 
-class UserGone(Formatted, Gone):
+class UserGone(errors.Formatted, errors.Gone):
     """The user was erased; nothing brings the person back."""
 
     code = "user_erased"
@@ -81,7 +73,7 @@ class UserGone(Formatted, Gone):
     user_id: str
 
 
-class UserIsDisabled(Formatted, Refused):
+class UserIsDisabled(errors.Formatted, errors.Refused):
     """The user is disabled; enable it first."""
 
     code = "user_disabled"
@@ -89,32 +81,32 @@ class UserIsDisabled(Formatted, Refused):
     user_id: str
 
 
-class OwnAccess(Forbidden):
+class OwnAccess(errors.Forbidden):
     """You cannot change your own roles, nor disable or erase yourself: another person must."""
 
     code = "own_access"
 
 
-class NotAdministrator(Forbidden):
+class NotAdministrator(errors.Forbidden):
     """The one who asks does not administer this installation, at the moment of the commit."""
 
     code = "not_administrator"
 
 
-class CredentialsEnded(Formatted, Refused):
+class CredentialsEnded(errors.Formatted, errors.Refused):
     """The session or token that asks ended while its request was on the way."""
 
     code = "credentials_ended"
     message = "The session or token of this request has ended. Sign in again."
 
 
-class NotOwner(Forbidden):
+class NotOwner(errors.Forbidden):
     """A password is changed by its owner, a token by its owner or an administrator."""
 
     code = "not_owner"
 
 
-class ApprovalsBarred(Refused):
+class ApprovalsBarred(errors.Refused):
     """Another person reset your password less than a day ago; until then you approve nothing."""
 
     code = "approvals_barred"
@@ -127,7 +119,7 @@ class ApprovalsBarred(Refused):
         )
 
 
-class MissingPermission(Forbidden):
+class MissingPermission(errors.Forbidden):
     """None of your roles allows this on this scope; ask an administrator for one that does."""
 
     code = "missing_permission"

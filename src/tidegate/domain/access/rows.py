@@ -12,8 +12,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from tidegate.domain.access.roles import Grant
-from tidegate.kernel.collections import Collection, Index, Nature, Writers
-from tidegate.kernel.model import Key
+from tidegate.kernel import collections as kernel_collections, model
 
 INSTALLATION = "main"  # there is one per log
 
@@ -26,8 +25,11 @@ class InstallationRow(Struct, frozen=True):
     set_up_at: datetime | None = None
 
 
-INSTALLATIONS = Collection(
-    "installations", InstallationRow, writers=Writers.FOLDED, nature=Nature.DERIVED
+INSTALLATIONS = kernel_collections.Collection(
+    "installations",
+    InstallationRow,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
 )
 
 # ── users ─────────────────────────────────────────────────────────────────────────────────────────
@@ -48,7 +50,12 @@ class User(Struct, frozen=True, omit_defaults=True):
     sign_ins_failed: int = 0  # ever
 
 
-USERS = Collection("users", User, writers=Writers.FOLDED, nature=Nature.DERIVED)
+USERS = kernel_collections.Collection(
+    "users",
+    User,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
+)
 
 
 # ── API tokens ────────────────────────────────────────────────────────────────────────────────────
@@ -66,26 +73,26 @@ class ApiToken(Struct, frozen=True, omit_defaults=True):
     credentials_version: int = 0  # of its owner, when it was made
 
 
-API_TOKENS = Collection(
+API_TOKENS = kernel_collections.Collection(
     "api_tokens",
     ApiToken,
-    writers=Writers.FOLDED,
-    nature=Nature.LOOKUP,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.LOOKUP,
     columns=("user_id",),
-    indexes=(Index("by_user", ("user_id",)),),
+    indexes=(kernel_collections.Index("by_user", ("user_id",)),),
 )
 
 
-def installation_key() -> Key:
-    return Key(INSTALLATIONS.name, INSTALLATION)
+def installation_key() -> model.Key:
+    return model.Key(INSTALLATIONS.name, INSTALLATION)
 
 
-def user_key(user_id: str) -> Key:
-    return Key(USERS.name, user_id)
+def user_key(user_id: str) -> model.Key:
+    return model.Key(USERS.name, user_id)
 
 
-def token_key(token_id: str) -> Key:
-    return Key(API_TOKENS.name, token_id)
+def token_key(token_id: str) -> model.Key:
+    return model.Key(API_TOKENS.name, token_id)
 
 
 COLLECTIONS = (INSTALLATIONS, USERS, API_TOKENS)

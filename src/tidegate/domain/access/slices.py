@@ -13,40 +13,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from tidegate.domain.access.facts import (
-    CredentialsVoided,
-    PasswordChanged,
-    RoleGranted,
-    RoleRevoked,
-    SignInFailed,
-    TokenCreated,
-    TokenRevoked,
-    UserAdded,
-    UserDisabled,
-    UserEnabled,
-    UserErased,
-)
-from tidegate.domain.access.refusals import (
-    CredentialsEnded,
-    InvalidAccess,
-    NotAdministrator,
-    NotOwner,
-    OwnAccess,
-    TokenNotFound,
-    UserExists,
-    UserGone,
-    UserIsDisabled,
-    UserNotFound,
-)
-from tidegate.domain.access.roles import EVERYWHERE, Grant, Verb, allows, check_scope
-from tidegate.domain.access.rows import (
-    ApiToken,
-    User,
-    token_key,
-    user_key,
-)
-from tidegate.kernel.model import Key, at_most
-from tidegate.kernel.slices import Slice
+from tidegate.domain.access import facts, refusals, roles, rows as access_rows
+from tidegate.kernel import model, slices
 
 TOKEN_ANCESTORS_MAX = 4  # a token makes a token makes a token: each is read at every request
 GRANTS_MAX = 64  # of a user or token
@@ -61,19 +29,19 @@ _TOKEN_ID = re.compile(r"[a-z0-9]{8,40}")
 class AddUser(Struct, frozen=True, kw_only=True):
     user_id: str
     by: str
-    grants: tuple[Grant, ...] = ()
+    grants: tuple[roles.Grant, ...] = ()
 
 
 class GrantRole(Struct, frozen=True, kw_only=True):
     user_id: str
     by: str
-    grant: Grant
+    grant: roles.Grant
 
 
 class RevokeRole(Struct, frozen=True, kw_only=True):
     user_id: str
     by: str
-    grant: Grant
+    grant: roles.Grant
 
 
 class DisableUser(Struct, frozen=True, kw_only=True):
@@ -122,7 +90,7 @@ class CreateToken(Struct, frozen=True, kw_only=True):
     user_id: str
     token_id: str
     days: int
-    grants: tuple[Grant, ...] | None = None
+    grants: tuple[roles.Grant, ...] | None = None
     parent_id: str = ""
     credentials_version: int | None = None
 
@@ -146,7 +114,7 @@ class RevokeToken(Struct, frozen=True, kw_only=True):
 
 
 def decide_addition(
-    rows: tuple[User | None, User | None], command: AddUser, now: datetime
+    rows: tuple[access_rows.User | None, access_rows.User | None], command: AddUser, now: datetime
 ) -> Sequence[Struct]:
     """Raises: NotAdministrator, UserExists, InvalidAccess, InvalidScope, LimitExceeded."""
     user, asker = rows
@@ -154,64 +122,74 @@ def decide_addition(
     check_user_id(command.user_id)
     _check_grants(command.grants)
     if user is not None:
-        raise UserExists(f"{command.user_id} exists", user_id=command.user_id)
+        raise refusals.UserExists(f"{command.user_id} exists", user_id=command.user_id)
     granted = (
-        RoleGranted(command.user_id, item.role, item.scope, command.by)
+        facts.RoleGranted(command.user_id, item.role, item.scope, command.by)
         for item in dict.fromkeys(command.grants)
     )
-    return (UserAdded(command.user_id, command.by), *granted)
+    return (facts.UserAdded(command.user_id, command.by), *granted)
 
 
 def decide_grant(
-    rows: tuple[User | None, User | None], command: GrantRole, now: datetime
+    rows: tuple[access_rows.User | None, access_rows.User | None], command: GrantRole, now: datetime
 ) -> Sequence[Struct]:
     user = _other(rows, command)
     _check_grants((command.grant,))
     if command.grant in user.grants:
         return ()
-    at_most("roles of a user", len(user.grants) + 1, GRANTS_MAX)
-    return (RoleGranted(user.user_id, command.grant.role, command.grant.scope, command.by),)
+    model.at_most("roles of a user", len(user.grants) + 1, GRANTS_MAX)
+    return (facts.RoleGranted(user.user_id, command.grant.role, command.grant.scope, command.by),)
 
 
 def decide_revocation(
-    rows: tuple[User | None, User | None], command: RevokeRole, now: datetime
+    rows: tuple[access_rows.User | None, access_rows.User | None],
+    command: RevokeRole,
+    now: datetime,
 ) -> Sequence[Struct]:
     user = _other(rows, command)
     if command.grant not in user.grants:
         return ()
-    return (RoleRevoked(user.user_id, command.grant.role, command.grant.scope, command.by),)
+    return (facts.RoleRevoked(user.user_id, command.grant.role, command.grant.scope, command.by),)
 
 
 def decide_disabling(
-    rows: tuple[User | None, User | None], command: DisableUser, now: datetime
+    rows: tuple[access_rows.User | None, access_rows.User | None],
+    command: DisableUser,
+    now: datetime,
 ) -> Sequence[Struct]:
     user = _other(rows, command)
-    at_most("bytes of a reason", len(command.reason.encode(errors="replace")), REASON_BYTES_MAX)
-    return (UserDisabled(user.user_id, command.by, command.reason),) if user.enabled else ()
+    model.at_most(
+        "bytes of a reason", len(command.reason.encode(errors="replace")), REASON_BYTES_MAX
+    )
+    return (facts.UserDisabled(user.user_id, command.by, command.reason),) if user.enabled else ()
 
 
 def decide_enabling(
-    rows: tuple[User | None, User | None], command: EnableUser, now: datetime
+    rows: tuple[access_rows.User | None, access_rows.User | None],
+    command: EnableUser,
+    now: datetime,
 ) -> Sequence[Struct]:
     user = _other(rows, command)
-    return () if user.enabled else (UserEnabled(user.user_id, command.by),)
+    return () if user.enabled else (facts.UserEnabled(user.user_id, command.by),)
 
 
 def decide_erasure(
-    rows: tuple[User | None, User | None], command: EraseUser, now: datetime
+    rows: tuple[access_rows.User | None, access_rows.User | None], command: EraseUser, now: datetime
 ) -> Sequence[Struct]:
     user, asker = rows
     _demand_administrator(asker)
     if user is None:
-        raise UserNotFound(command.user_id)
+        raise refusals.UserNotFound(command.user_id)
     if user.erased:
         return ()  # asked again, because the rows behind it may not all be gone
     _other(rows, command)
-    return (UserErased(user.user_id, command.by),)
+    return (facts.UserErased(user.user_id, command.by),)
 
 
 def decide_password(
-    rows: tuple[User | None, User | None], command: NotePassword, now: datetime
+    rows: tuple[access_rows.User | None, access_rows.User | None],
+    command: NotePassword,
+    now: datetime,
 ) -> Sequence[Struct]:
     user, asker = rows
     if command.by != command.user_id:
@@ -219,31 +197,33 @@ def decide_password(
     found = _standing(user, command.user_id)
     user_id, replaces = found.user_id, found.credential_id
     if command.replaces not in (None, replaces):
-        raise CredentialsEnded
-    return (PasswordChanged(user_id, command.by, command.credential_id, replaces),)
+        raise refusals.CredentialsEnded
+    return (facts.PasswordChanged(user_id, command.by, command.credential_id, replaces),)
 
 
 def decide_failed_sign_ins(
-    rows: tuple[User | None], command: NoteFailedSignIns, now: datetime
+    rows: tuple[access_rows.User | None], command: NoteFailedSignIns, now: datetime
 ) -> Sequence[Struct]:
     (user,) = rows
     if user is None or user.erased or command.count < 1:
         return ()
-    return (SignInFailed(user.user_id, command.count),)
+    return (facts.SignInFailed(user.user_id, command.count),)
 
 
 def decide_voiding(
-    rows: tuple[User | None], command: VoidCredentials, now: datetime
+    rows: tuple[access_rows.User | None], command: VoidCredentials, now: datetime
 ) -> Sequence[Struct]:
     """Raises: UserNotFound."""
     (user,) = rows
     if user is None:
-        raise UserNotFound(command.user_id)
-    return () if user.erased else (CredentialsVoided(user.user_id, command.by),)
+        raise refusals.UserNotFound(command.user_id)
+    return () if user.erased else (facts.CredentialsVoided(user.user_id, command.by),)
 
 
 def decide_token(
-    rows: tuple[User | None, ApiToken | None, ApiToken | None], command: CreateToken, now: datetime
+    rows: tuple[access_rows.User | None, access_rows.ApiToken | None, access_rows.ApiToken | None],
+    command: CreateToken,
+    now: datetime,
 ) -> Sequence[Struct]:
     """Raises: UserNotFound, UserIsDisabled, CredentialsEnded, InvalidAccess, InvalidScope,
     LimitExceeded.
@@ -252,29 +232,31 @@ def decide_token(
     """
     owner, token, parent = rows
     if not _TOKEN_ID.fullmatch(command.token_id) or token is not None:
-        raise InvalidAccess("a token's id is new, of 8 to 40 of a-z and 0-9", field="token_id")
+        raise refusals.InvalidAccess(
+            "a token's id is new, of 8 to 40 of a-z and 0-9", field="token_id"
+        )
     if not 1 <= command.days <= TOKEN_DAYS_MAX:
-        raise InvalidAccess(
+        raise refusals.InvalidAccess(
             f"a token is good for 1 to {TOKEN_DAYS_MAX} days, found {command.days}", field="days"
         )
     user = _standing(owner, command.user_id)
     if not user.enabled:
-        raise UserIsDisabled(user.user_id)
+        raise refusals.UserIsDisabled(user.user_id)
     if command.credentials_version not in (None, user.credentials_version):
-        raise CredentialsEnded
+        raise refusals.CredentialsEnded
     if command.grants is not None:
         _check_grants(command.grants)
-    at_most("tokens of a user", user.tokens + 1, TOKENS_MAX)
+    model.at_most("tokens of a user", user.tokens + 1, TOKENS_MAX)
     expires_at = now + timedelta(days=command.days)
     ancestors: tuple[str, ...] = ()
     if command.parent_id:
         if parent is None or not is_current(parent, user, now):
-            raise CredentialsEnded
+            raise refusals.CredentialsEnded
         ancestors = (*parent.ancestors, parent.token_id)
-        at_most("tokens that a token was made by", len(ancestors), TOKEN_ANCESTORS_MAX)
+        model.at_most("tokens that a token was made by", len(ancestors), TOKEN_ANCESTORS_MAX)
         expires_at = min(expires_at, parent.expires_at)
     return (
-        TokenCreated(
+        facts.TokenCreated(
             user.user_id,
             command.token_id,
             user.user_id,
@@ -287,28 +269,32 @@ def decide_token(
 
 
 def decide_token_revocation(
-    rows: tuple[ApiToken | None, User | None, User | None], command: RevokeToken, now: datetime
+    rows: tuple[access_rows.ApiToken | None, access_rows.User | None, access_rows.User | None],
+    command: RevokeToken,
+    now: datetime,
 ) -> Sequence[Struct]:
     """Raises: TokenNotFound, NotOwner."""
     token, owner, asker = rows
     if token is None or owner is None or token.user_id != command.user_id:
-        raise TokenNotFound(command.token_id)
+        raise refusals.TokenNotFound(command.token_id)
     is_own = command.by == token.user_id
     if not (is_own or (command.may_administer and _administers(asker))):
-        raise NotOwner(f"Token {command.token_id} belongs to another user", token_id=token.token_id)
+        raise refusals.NotOwner(
+            f"Token {command.token_id} belongs to another user", token_id=token.token_id
+        )
     of_itself = command.through in (token.token_id, *token.ancestors)
     if is_own and command.narrowed and not of_itself:
-        raise NotOwner(
+        raise refusals.NotOwner(
             f"The token that you use is narrowed. It revokes itself and tokens made with it, "
             f"and {command.token_id} is neither",
             token_id=token.token_id,
         )
     if token.revoked_at is not None or token.credentials_version != owner.credentials_version:
         return ()
-    return (TokenRevoked(token.user_id, token.token_id, command.by),)
+    return (facts.TokenRevoked(token.user_id, token.token_id, command.by),)
 
 
-def is_current(token: ApiToken, owner: User, now: datetime) -> bool:
+def is_current(token: access_rows.ApiToken, owner: access_rows.User, now: datetime) -> bool:
     """Whether the token itself is good; that its ancestors are is for the caller to ask."""
     return (
         owner.enabled
@@ -321,7 +307,9 @@ def is_current(token: ApiToken, owner: User, now: datetime) -> bool:
 # ── what must hold ────────────────────────────────────────────────────────────────────────────────
 
 
-def _other(rows: tuple[User | None, User | None], command: Any) -> User:
+def _other(
+    rows: tuple[access_rows.User | None, access_rows.User | None], command: Any
+) -> access_rows.User:
     """The user that somebody else, who administers, wants to change.
 
     Raises:
@@ -331,133 +319,133 @@ def _other(rows: tuple[User | None, User | None], command: Any) -> User:
     _demand_administrator(asker)
     found = _standing(user, command.user_id)
     if command.by == command.user_id:
-        raise OwnAccess(
+        raise refusals.OwnAccess(
             f"{command.by} cannot change their own access; another person must",
             user_id=command.user_id,
         )
     return found
 
 
-def _standing(user: User | None, user_id: str) -> User:
+def _standing(user: access_rows.User | None, user_id: str) -> access_rows.User:
     if user is None:
-        raise UserNotFound(user_id)
+        raise refusals.UserNotFound(user_id)
     if user.erased:
-        raise UserGone(user_id)
+        raise refusals.UserGone(user_id)
     return user
 
 
-def _administers(asker: User | None) -> bool:
+def _administers(asker: access_rows.User | None) -> bool:
     if asker is None or not asker.enabled:
         return False
-    return allows(asker.grants, Verb.ADMINISTER, EVERYWHERE)
+    return roles.allows(asker.grants, roles.Verb.ADMINISTER, roles.EVERYWHERE)
 
 
-def _demand_administrator(asker: User | None) -> None:
+def _demand_administrator(asker: access_rows.User | None) -> None:
     if not _administers(asker):
-        raise NotAdministrator("only a security-admin of * changes users and roles")
+        raise refusals.NotAdministrator("only a security-admin of * changes users and roles")
 
 
 def check_user_id(user_id: str) -> None:
     if not _USER_ID.fullmatch(user_id):
-        raise InvalidAccess(f"a user id is {_USER_ID.pattern}", field="user_id")
+        raise refusals.InvalidAccess(f"a user id is {_USER_ID.pattern}", field="user_id")
 
 
-def _check_grants(grants: Sequence[Grant]) -> None:
-    at_most("roles of a request", len(grants), GRANTS_MAX)
+def _check_grants(grants: Sequence[roles.Grant]) -> None:
+    model.at_most("roles of a request", len(grants), GRANTS_MAX)
     for grant in grants:
-        check_scope(grant.scope)
+        roles.check_scope(grant.scope)
 
 
 # ── slices ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _both(command: Any) -> tuple[Key, ...]:
+def _both(command: Any) -> tuple[model.Key, ...]:
     """The user and who asks; the same row once if they are one."""
-    return user_key(command.user_id), user_key(command.by)
+    return access_rows.user_key(command.user_id), access_rows.user_key(command.by)
 
 
-add_user = Slice(
+add_user = slices.Slice(
     name="add-user",
     command=AddUser,
-    writes=(UserAdded, RoleGranted),
+    writes=(facts.UserAdded, facts.RoleGranted),
     rows=_both,
     decide=decide_addition,
 )
-grant_role = Slice(
+grant_role = slices.Slice(
     name="grant-role",
     command=GrantRole,
-    writes=(RoleGranted,),
+    writes=(facts.RoleGranted,),
     rows=_both,
     decide=decide_grant,
 )
-revoke_role = Slice(
+revoke_role = slices.Slice(
     name="revoke-role",
     command=RevokeRole,
-    writes=(RoleRevoked,),
+    writes=(facts.RoleRevoked,),
     rows=_both,
     decide=decide_revocation,
 )
-disable_user = Slice(
+disable_user = slices.Slice(
     name="disable-user",
     command=DisableUser,
-    writes=(UserDisabled,),
+    writes=(facts.UserDisabled,),
     rows=_both,
     decide=decide_disabling,
 )
-enable_user = Slice(
+enable_user = slices.Slice(
     name="enable-user",
     command=EnableUser,
-    writes=(UserEnabled,),
+    writes=(facts.UserEnabled,),
     rows=_both,
     decide=decide_enabling,
 )
-erase_user = Slice(
+erase_user = slices.Slice(
     name="erase-user",
     command=EraseUser,
-    writes=(UserErased,),
+    writes=(facts.UserErased,),
     rows=_both,
     decide=decide_erasure,
 )
-note_password = Slice(
+note_password = slices.Slice(
     name="note-password",
     command=NotePassword,
-    writes=(PasswordChanged,),
+    writes=(facts.PasswordChanged,),
     rows=_both,
     decide=decide_password,
 )
-note_failed_sign_ins = Slice(
+note_failed_sign_ins = slices.Slice(
     name="note-failed-sign-ins",
     command=NoteFailedSignIns,
-    writes=(SignInFailed,),
-    rows=lambda command: (user_key(command.user_id),),
+    writes=(facts.SignInFailed,),
+    rows=lambda command: (access_rows.user_key(command.user_id),),
     decide=decide_failed_sign_ins,
 )
-void_credentials = Slice(
+void_credentials = slices.Slice(
     name="void-credentials",
     command=VoidCredentials,
-    writes=(CredentialsVoided,),
-    rows=lambda command: (user_key(command.user_id),),
+    writes=(facts.CredentialsVoided,),
+    rows=lambda command: (access_rows.user_key(command.user_id),),
     decide=decide_voiding,
 )
-create_token = Slice(
+create_token = slices.Slice(
     name="create-token",
     command=CreateToken,
-    writes=(TokenCreated,),
+    writes=(facts.TokenCreated,),
     rows=lambda command: (
-        user_key(command.user_id),
-        token_key(command.token_id),
-        token_key(command.parent_id or command.token_id),
+        access_rows.user_key(command.user_id),
+        access_rows.token_key(command.token_id),
+        access_rows.token_key(command.parent_id or command.token_id),
     ),
     decide=decide_token,
 )
-revoke_token = Slice(
+revoke_token = slices.Slice(
     name="revoke-token",
     command=RevokeToken,
-    writes=(TokenRevoked,),
+    writes=(facts.TokenRevoked,),
     rows=lambda command: (
-        token_key(command.token_id),
-        user_key(command.user_id),
-        user_key(command.by),
+        access_rows.token_key(command.token_id),
+        access_rows.user_key(command.user_id),
+        access_rows.user_key(command.by),
     ),
     decide=decide_token_revocation,
 )

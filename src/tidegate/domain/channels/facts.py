@@ -12,8 +12,7 @@ from typing import Annotated
 from msgspec import Struct
 
 from tidegate.domain.hosts.states import OnFailure
-from tidegate.kernel.tags import Partition, Untagged
-from tidegate.kernel.vocabulary import facts
+from tidegate.kernel import tags, vocabulary
 
 
 class WaveSpec(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -153,7 +152,7 @@ class ChannelPolicy(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class ChannelFact(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    channel: Annotated[str, Partition()]
+    channel: Annotated[str, tags.Partition()]
     operator: str
     at: datetime
 
@@ -219,20 +218,20 @@ class QuarantineLifted(ChannelFact, frozen=True, kw_only=True):
 class FreezeStarted(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Nothing is dispatched on these channels (none named: on all) for a while."""
 
-    freeze_id: Annotated[str, Partition()]
+    freeze_id: Annotated[str, tags.Partition()]
     operator: str
     reason: str
     at: datetime
-    channels: Annotated[tuple[str, ...], Untagged()] = ()
+    channels: Annotated[tuple[str, ...], tags.Untagged()] = ()
     until: datetime | None = None
 
 
 class FreezeEnded(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    freeze_id: Annotated[str, Partition()]
+    freeze_id: Annotated[str, tags.Partition()]
     operator: str
     reason: str
     at: datetime
-    channels: Annotated[tuple[str, ...], Untagged()] = ()  # those that it froze; none: all
+    channels: Annotated[tuple[str, ...], tags.Untagged()] = ()  # those that it froze; none: all
 
 
 class EdgeRequires(StrEnum):
@@ -265,7 +264,7 @@ class ChannelEdge(Struct, frozen=True):
     """
 
 
-FACTS = facts(
+FACTS = vocabulary.facts(
     "fleet",
     ChannelCreated,
     ChannelEdited,

@@ -13,15 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
-from tidegate.domain.channels.refusals import NotOnLadder
-from tidegate.domain.channels.rows import Channel, Quarantined, Rung
+from tidegate.domain.channels import refusals, rows
 from tidegate.domain.releases.facts import RollbackRungsChanged
-from tidegate.domain.rollouts.facts import RolloutConcluded, RolloutOpened
-from tidegate.domain.rollouts.names import ref_of
-from tidegate.domain.rollouts.states import Outcome
+from tidegate.domain.rollouts import facts, names, states
 
 RUNGS_MAX = 20  # of one channel: older successes are forgotten
 PROTECTED_MAX = 3  # rungs that are not deleted: a rollback may have to skip some of them
@@ -30,15 +26,17 @@ PROTECTED_MAX = 3  # rungs that are not deleted: a rollback may have to skip som
 class JudgedRung(Struct, frozen=True):
     """A rung, and why a rollback does not take it by itself; empty: it may."""
 
-    rung: Rung
+    rung: rows.Rung
     skipped: str
 
 
-def add_success(ladder: tuple[Rung, ...], fact: RolloutConcluded) -> tuple[Rung, ...]:
+def add_success(
+    ladder: tuple[rows.Rung, ...], fact: facts.RolloutConcluded
+) -> tuple[rows.Rung, ...]:
     """The ladder after a rollout ended. A success puts its release on top, whatever was before."""
-    if fact.outcome is not Outcome.SUCCEEDED:
+    if fact.outcome is not states.Outcome.SUCCEEDED:
         return ladder
-    rung = Rung(
+    rung = rows.Rung(
         release_id=fact.target_ref,
         digest=fact.target_closure,
         rollout_id=fact.rollout_id,
@@ -49,12 +47,12 @@ def add_success(ladder: tuple[Rung, ...], fact: RolloutConcluded) -> tuple[Rung,
     return (rung, *others)[:RUNGS_MAX]
 
 
-def mark_left(ladder: tuple[Rung, ...], fact: RolloutOpened) -> tuple[Rung, ...]:
+def mark_left(ladder: tuple[rows.Rung, ...], fact: facts.RolloutOpened) -> tuple[rows.Rung, ...]:
     """The ladder after a rollout opened: what a rollback goes away from is marked."""
     if fact.rollback_of is None:
         return ladder
     return tuple(
-        replace(
+        structs.replace(
             rung,
             left_at=fact.at,
             left_by=fact.automatic or fact.operator,
@@ -66,18 +64,18 @@ def mark_left(ladder: tuple[Rung, ...], fact: RolloutOpened) -> tuple[Rung, ...]
     )
 
 
-def list_protected(channel: Channel | None) -> tuple[str, ...]:
+def list_protected(channel: rows.Channel | None) -> tuple[str, ...]:
     """The releases that rollbacks of the channel would take next, quarantined or not."""
     if channel is None:
         return ()
     newest = channel.newest_rollout_id
-    wanted = None if newest is None else ref_of(newest)
+    wanted = None if newest is None else names.ref_of(newest)
     rungs = (rung for rung in channel.ladder if rung.left_at is None)
     return tuple(rung.release_id for rung in rungs if rung.release_id != wanted)[:PROTECTED_MAX]
 
 
 def changed_rungs(
-    before: Channel | None, after: Channel | None, at: datetime
+    before: rows.Channel | None, after: rows.Channel | None, at: datetime
 ) -> tuple[RollbackRungsChanged, ...]:
     """What to say when other releases than before are protected."""
     old, new = list_protected(before), list_protected(after)
@@ -93,7 +91,7 @@ def changed_rungs(
     return (changed,)
 
 
-def list_late_targets(channel: Channel) -> tuple[Rung | str, ...]:
+def list_late_targets(channel: rows.Channel) -> tuple[rows.Rung | str, ...]:
     """What hosts that come late may join, the best first: the rungs that nobody rolled back from;
     on a channel on which nothing succeeded yet, its newest rollout if that is through.
     """
@@ -103,14 +101,14 @@ def list_late_targets(channel: Channel) -> tuple[Rung | str, ...]:
     return () if newest is None or newest != channel.terminal_rollout_id else (newest,)
 
 
-def rung_of(channel: Channel, release_id: str) -> Rung | None:
+def rung_of(channel: rows.Channel, release_id: str) -> rows.Rung | None:
     return next((rung for rung in channel.ladder if rung.release_id == release_id), None)
 
 
 def judge_ladder(
-    channel: Channel,
+    channel: rows.Channel,
     wanted: str | None,
-    quarantined: Mapping[str, Quarantined],
+    quarantined: Mapping[str, rows.Quarantined],
     pinnable: Collection[str],
     name_of: Callable[[str], str | None] = lambda user_id: user_id,
 ) -> tuple[JudgedRung, ...]:
@@ -120,7 +118,7 @@ def judge_ladder(
     the releases of the ladder that still exist.
     """
 
-    def why(rung: Rung) -> str:
+    def why(rung: rows.Rung) -> str:
         if rung.release_id == wanted:
             return f"{rung.release_id} is what {channel.channel} wants now"
         if rung.left_at is not None:
@@ -135,19 +133,21 @@ def judge_ladder(
     return tuple(JudgedRung(rung, why(rung)) for rung in channel.ladder)
 
 
-def choose_rung(judged: tuple[JudgedRung, ...]) -> Rung | None:
+def choose_rung(judged: tuple[JudgedRung, ...]) -> rows.Rung | None:
     """What a rollback takes by itself."""
     return next((item.rung for item in judged if not item.skipped), None)
 
 
-def demand_rung(channel: Channel, wanted: str | None, release_id: str) -> Rung:
+def demand_rung(channel: rows.Channel, wanted: str | None, release_id: str) -> rows.Rung:
     """The rung that somebody names: any release with a success here, but what is wanted now.
 
     Raises:
         NotOnLadder.
     """
     if release_id == wanted:
-        raise NotOnLadder(channel.channel, release_id, f"it is what {channel.channel} wants now")
+        raise refusals.NotOnLadder(
+            channel.channel, release_id, f"it is what {channel.channel} wants now"
+        )
     rung = rung_of(channel, release_id)
     if rung is None:
         full = len(channel.ladder) >= RUNGS_MAX
@@ -156,7 +156,7 @@ def demand_rung(channel: Channel, wanted: str | None, release_id: str) -> Rung:
             if full
             else "it never succeeded there"
         )
-        raise NotOnLadder(channel.channel, release_id, why)
+        raise refusals.NotOnLadder(channel.channel, release_id, why)
     return rung
 
 

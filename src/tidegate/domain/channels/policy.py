@@ -15,8 +15,7 @@ from msgspec import Struct
 from tidegate.domain.channels.refusals import MalformedPolicy
 from tidegate.domain.fleet.rows import ChannelScope, Host
 from tidegate.domain.fleet.selectors import check_host_id, parse
-from tidegate.domain.releases.from_packages import release_id_of
-from tidegate.domain.releases.slices import check_operations
+from tidegate.domain.releases import from_packages, slices
 from tidegate.errors import TidegateError
 
 if TYPE_CHECKING:  # channels' slices ask this module, so it may not wait for them
@@ -72,7 +71,7 @@ def policy_faults(channel: str | None, policy: ChannelPolicy) -> Iterator[Policy
     if policy.auto_promote and not any(edge.require == "succeeded" for edge in policy.edges):
         yield PolicyFinding("auto_promote", "auto_promote needs an edge that asks for success.")
     yield from _host_edge_faults(policy)
-    yield from _refused("operations", check_operations, policy.operations)
+    yield from _refused("operations", slices.check_operations, policy.operations)
 
 
 def _host_edge_faults(policy: ChannelPolicy) -> Iterator[PolicyFinding]:
@@ -137,7 +136,7 @@ def edge_faults(
             )
         if found is None or edge.require == "idle":
             continue
-        if release_id_of(found.package, 1) != release_id_of(package, 1):
+        if from_packages.release_id_of(found.package, 1) != from_packages.release_id_of(package, 1):
             yield PolicyFinding(
                 f"edges[{place}]",
                 f"{channel} carries {package}, {edge.channel} carries {found.package}: an edge "

@@ -10,11 +10,9 @@ from difflib import get_close_matches
 from enum import Enum
 from typing import Any, Final, cast
 
-from msgspec import UNSET, Struct, inspect
-from msgspec.structs import fields
+from msgspec import UNSET, Struct, inspect, structs
 
-from tidegate.domain.channels.default_policy import DEFAULT_POLICY
-from tidegate.domain.channels.facts import ChannelPolicy
+from tidegate.domain.channels import default_policy, facts
 from tidegate.domain.channels.policy import FAULTS_MAX, PolicyFinding
 
 FOUND_CHARS_MAX = 60  # of a value that is shown as wrong
@@ -25,7 +23,7 @@ COMPLETED: Final = ("waves", "offline_grace_seconds")  # what DEFAULT_POLICY dec
 class PolicyRead(Struct, frozen=True):
     """A policy from a document, and what could not be read of it."""
 
-    policy: ChannelPolicy
+    policy: facts.ChannelPolicy
     faults: tuple[PolicyFinding, ...]
     completed: tuple[str, ...]  # members that were left out and got their value from the default
 
@@ -44,13 +42,13 @@ def read_policy(document: Any) -> PolicyRead:
     if isinstance(document, dict) and isinstance(document.get("edges"), list):
         edges = [{"channel": edge} if isinstance(edge, str) else edge for edge in document["edges"]]
         document = document | {"edges": edges}
-    read = _read(document, inspect.type_info(ChannelPolicy), "", faults)
+    read = _read(document, inspect.type_info(facts.ChannelPolicy), "", faults)
     given = document if isinstance(document, dict) else {}
-    policy = ChannelPolicy() if read is UNSET else cast(ChannelPolicy, read)
+    policy = facts.ChannelPolicy() if read is UNSET else cast(facts.ChannelPolicy, read)
     completed = tuple(name for name in COMPLETED if name not in given)
     members = {name: getattr(policy, name) for name in policy.__struct_fields__}
-    members |= {name: getattr(DEFAULT_POLICY, name) for name in completed}
-    return PolicyRead(ChannelPolicy(**members), tuple(faults[:FAULTS_MAX]), completed)
+    members |= {name: getattr(default_policy.DEFAULT_POLICY, name) for name in completed}
+    return PolicyRead(facts.ChannelPolicy(**members), tuple(faults[:FAULTS_MAX]), completed)
 
 
 def _read(found: Any, kind: inspect.Type, path: str, faults: list[PolicyFinding]) -> Any:
@@ -149,20 +147,20 @@ def _shown(found: Any) -> str:
 # ── written out, compared ─────────────────────────────────────────────────────────────────────────
 
 
-def write_out(policy: ChannelPolicy) -> dict[str, Any]:
+def write_out(policy: facts.ChannelPolicy) -> dict[str, Any]:
     """The policy as JSON with every member, also those that are at their default."""
     return cast(dict[str, Any], _written(policy))
 
 
 def _written(value: Any) -> Any:
     if isinstance(value, Struct):
-        return {item.name: _written(getattr(value, item.name)) for item in fields(value)}
+        return {item.name: _written(getattr(value, item.name)) for item in structs.fields(value)}
     if isinstance(value, tuple):
         return [_written(one) for one in value]
     return value.value if isinstance(value, Enum) else value
 
 
-def changes(before: ChannelPolicy, after: ChannelPolicy) -> tuple[PolicyChange, ...]:
+def changes(before: facts.ChannelPolicy, after: facts.ChannelPolicy) -> tuple[PolicyChange, ...]:
     """What differs between two policies, member by member."""
     return tuple(_changes(write_out(before), write_out(after), ""))
 

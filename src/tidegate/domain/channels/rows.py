@@ -6,10 +6,8 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from tidegate.domain.channels.facts import ChannelPolicy, ChannelProtection
-from tidegate.domain.channels.stops import CHANNEL_STOPS
-from tidegate.kernel.collections import Collection, Index, Nature, Writers
-from tidegate.kernel.model import Key
+from tidegate.domain.channels import facts, stops
+from tidegate.kernel import collections as kernel_collections, model
 
 
 class Rung(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -33,7 +31,7 @@ class Channel(Struct, frozen=True, omit_defaults=True, kw_only=True):
     channel: str
     package: str
     selector: str
-    policy: ChannelPolicy
+    policy: facts.ChannelPolicy
     created_at: datetime
     held_at: datetime | None = None
     held_by: str | None = None
@@ -45,7 +43,7 @@ class Channel(Struct, frozen=True, omit_defaults=True, kw_only=True):
     terminal_ref: str | None = None
     ladder: tuple[Rung, ...] = ()  # what succeeded on it; the newest success first
     outcomes: dict[str, int] = {}  # how many rollouts ended how
-    protection: ChannelProtection | None = None  # None: one person may do everything
+    protection: facts.ChannelProtection | None = None  # None: one person may do everything
     auto_promote_by: str | None = None  # who switched it on; None: it is off
     auto_rollback_by: str | None = None
 
@@ -77,44 +75,51 @@ class ProtectedChannels(Struct, frozen=True, omit_defaults=True):
     channels: tuple[str, ...] = ()
 
 
-CHANNELS = Collection(
+CHANNELS = kernel_collections.Collection(
     "channels",
     Channel,
-    writers=Writers.FOLDED,
-    nature=Nature.DERIVED,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
     columns=("channel", "package", "active_rollout_id", "newest_state"),
-    indexes=(Index("by_package", ("package",)),),
+    indexes=(kernel_collections.Index("by_package", ("package",)),),
 )
-INCARNATIONS = Collection(
+INCARNATIONS = kernel_collections.Collection(
     "rollout_incarnations",
     Incarnation,
-    writers=Writers.FOLDED,
-    nature=Nature.DERIVED,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
     columns=("channel", "target_ref", "count"),
 )
-FREEZES = Collection(
-    "freezes", Freeze, writers=Writers.FOLDED, nature=Nature.DERIVED, columns=("freeze_id",)
+FREEZES = kernel_collections.Collection(
+    "freezes",
+    Freeze,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
+    columns=("freeze_id",),
 )
 
-PROTECTED_CHANNELS = Collection(
-    "protected_channels", ProtectedChannels, writers=Writers.FOLDED, nature=Nature.DERIVED
+PROTECTED_CHANNELS = kernel_collections.Collection(
+    "protected_channels",
+    ProtectedChannels,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
 )
 
 
-def protected_channels_key() -> Key:
-    return Key(PROTECTED_CHANNELS.name, "all")
+def protected_channels_key() -> model.Key:
+    return model.Key(PROTECTED_CHANNELS.name, "all")
 
 
-def channel_key(channel: str) -> Key:
-    return Key(CHANNELS.name, channel)
+def channel_key(channel: str) -> model.Key:
+    return model.Key(CHANNELS.name, channel)
 
 
-def incarnation_key(channel: str, target_ref: str) -> Key:
-    return Key(INCARNATIONS.name, f"{channel}/{target_ref}")
+def incarnation_key(channel: str, target_ref: str) -> model.Key:
+    return model.Key(INCARNATIONS.name, f"{channel}/{target_ref}")
 
 
-def freeze_key(freeze_id: str) -> Key:
-    return Key(FREEZES.name, freeze_id)
+def freeze_key(freeze_id: str) -> model.Key:
+    return model.Key(FREEZES.name, freeze_id)
 
 
 class Quarantined(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -130,26 +135,26 @@ class Quarantined(Struct, frozen=True, omit_defaults=True, kw_only=True):
     reason: str
 
 
-QUARANTINE = Collection(
+QUARANTINE = kernel_collections.Collection(
     "quarantined_closures",
     Quarantined,
-    writers=Writers.FOLDED,
-    nature=Nature.DERIVED,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
     columns=("channel", "closure_hash", "quarantined_at"),
-    indexes=(Index("by_channel", ("channel",)),),
+    indexes=(kernel_collections.Index("by_channel", ("channel",)),),
     stamps={"triggering_event_log_seq": "born"},
 )
 
 
-def quarantine_key(channel: str, closure_hash: str) -> Key:
-    return Key(QUARANTINE.name, f"{channel}/{closure_hash}")
+def quarantine_key(channel: str, closure_hash: str) -> model.Key:
+    return model.Key(QUARANTINE.name, f"{channel}/{closure_hash}")
 
 
 COLLECTIONS = (
     CHANNELS,
     INCARNATIONS,
     FREEZES,
-    CHANNEL_STOPS,
+    stops.CHANNEL_STOPS,
     QUARANTINE,
     PROTECTED_CHANNELS,
 )

@@ -14,41 +14,12 @@ from typing import Final
 from msgspec import Struct
 
 from tidegate.domain.access.reasons import check_operator
-from tidegate.domain.channels.facts import (
-    ChannelCreated,
-    ChannelEdited,
-    ChannelHeld,
-    ChannelPolicy,
-    ChannelProtection,
-    ChannelProtectionSet,
-    ChannelUnheld,
-    FreezeEnded,
-    FreezeStarted,
-    QuarantineLifted,
-)
+from tidegate.domain.channels import facts, refusals, rows as channel_rows, stops
 from tidegate.domain.channels.policy import check_edges, check_policy
-from tidegate.domain.channels.refusals import (
-    ChannelExists,
-    ChannelNotFound,
-    FreezeExists,
-    FreezeNotFound,
-    ProtectionLoosened,
-    QuarantineNotFound,
-)
-from tidegate.domain.channels.rows import (
-    Channel,
-    Freeze,
-    Quarantined,
-    channel_key,
-    freeze_key,
-    quarantine_key,
-)
-from tidegate.domain.channels.stops import ChannelStops, own_stops_key
 from tidegate.domain.fleet.rows import Fleet, fleet_key
 from tidegate.domain.fleet.selectors import parse
 from tidegate.errors import InvalidInput
-from tidegate.kernel.model import Key, Position, at_most, check_text
-from tidegate.kernel.slices import Slice
+from tidegate.kernel import model, slices
 
 CHANNEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 FREEZE: Final = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
@@ -67,7 +38,7 @@ class CreateChannel(Struct, frozen=True, kw_only=True):
     package: str
     selector: str
     operator: str
-    policy: ChannelPolicy = ChannelPolicy()
+    policy: facts.ChannelPolicy = facts.ChannelPolicy()
     fleet_version: int = 0  # of the fleet's row, when no host was found in two channels
 
 
@@ -76,7 +47,7 @@ class EditChannel(Struct, frozen=True, kw_only=True):
 
     channel: str
     selector: str
-    policy: ChannelPolicy
+    policy: facts.ChannelPolicy
     operator: str
     fleet_version: int = 0
     expected_version: int | None = None  # of its row: what the operator changes
@@ -104,7 +75,7 @@ class ProtectChannel(Struct, frozen=True, kw_only=True):
     channel: str
     operator: str
     reason: str
-    protection: ChannelProtection | None
+    protection: facts.ChannelProtection | None
     tightens: bool = False  # refused if it asks for less than before
 
 
@@ -143,33 +114,33 @@ def check_channel(channel: str) -> None:
         )
 
 
-def demand_channel(row: Channel | None, channel: str) -> Channel:
+def demand_channel(row: channel_rows.Channel | None, channel: str) -> channel_rows.Channel:
     """Raises: ChannelNotFound."""
     if row is None:
-        raise ChannelNotFound(channel)
+        raise refusals.ChannelNotFound(channel)
     return row
 
 
 # ── creation ──────────────────────────────────────────────────────────────────────────────────────
 
-Claim = tuple[Channel | None, Fleet | None]
+Claim = tuple[channel_rows.Channel | None, Fleet | None]
 
 
-def rows_of_claim(command: CreateChannel | EditChannel) -> tuple[Key, ...]:
+def rows_of_claim(command: CreateChannel | EditChannel) -> tuple[model.Key, ...]:
     """Raises: InvalidInput, InvalidSelector, MalformedPolicy, LimitExceeded."""
     check_channel(command.channel)
     check_operator(command.operator, "an operator's word")
     parse(command.selector)
     check_policy(command.channel, command.policy)
     if isinstance(command, CreateChannel):
-        check_text("package", command.package, PACKAGE_BYTES_MAX)
-    return channel_key(command.channel), fleet_key()
+        model.check_text("package", command.package, PACKAGE_BYTES_MAX)
+    return channel_rows.channel_key(command.channel), fleet_key()
 
 
-def _claim_seen(command: CreateChannel | EditChannel) -> dict[Key, Position]:
+def _claim_seen(command: CreateChannel | EditChannel) -> dict[model.Key, model.Position]:
     seen = {fleet_key(): command.fleet_version}
     if isinstance(command, EditChannel) and command.expected_version is not None:
-        seen[channel_key(command.channel)] = command.expected_version
+        seen[channel_rows.channel_key(command.channel)] = command.expected_version
     return seen
 
 
@@ -177,7 +148,7 @@ def decide_creation(rows: Claim, command: CreateChannel, now: datetime) -> Seque
     row, fleet = rows
     scopes = () if fleet is None else fleet.channels
     check_edges(scopes, command.channel, command.package, command.policy.edges)
-    created = ChannelCreated(
+    created = facts.ChannelCreated(
         channel=command.channel,
         operator=command.operator,
         at=now,
@@ -193,7 +164,7 @@ def decide_creation(rows: Claim, command: CreateChannel, now: datetime) -> Seque
         command.policy,
     ):
         return ()
-    raise ChannelExists(command.channel)
+    raise refusals.ChannelExists(command.channel)
 
 
 def decide_edit(rows: Claim, command: EditChannel, now: datetime) -> Sequence[Struct]:
@@ -203,7 +174,7 @@ def decide_edit(rows: Claim, command: EditChannel, now: datetime) -> Sequence[St
     check_edges(scopes, command.channel, row.package, command.policy.edges)
     if (row.selector, row.policy) == (command.selector, command.policy):
         return ()
-    edited = ChannelEdited(
+    edited = facts.ChannelEdited(
         channel=command.channel,
         operator=command.operator,
         at=now,
@@ -216,30 +187,30 @@ def decide_edit(rows: Claim, command: EditChannel, now: datetime) -> Sequence[St
 # ── hold ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def rows_of_hold(command: HoldChannel | UnholdChannel) -> tuple[Key, ...]:
+def rows_of_hold(command: HoldChannel | UnholdChannel) -> tuple[model.Key, ...]:
     """Raises: InvalidInput, LimitExceeded."""
     check_channel(command.channel)
     check_operator(command.operator, command.reason)
-    return (channel_key(command.channel),)
+    return (channel_rows.channel_key(command.channel),)
 
 
 def decide_hold(
-    rows: tuple[Channel | None], command: HoldChannel, now: datetime
+    rows: tuple[channel_rows.Channel | None], command: HoldChannel, now: datetime
 ) -> Sequence[Struct]:
     if demand_channel(rows[0], command.channel).held_at is not None:
         return ()
-    held = ChannelHeld(
+    held = facts.ChannelHeld(
         channel=command.channel, operator=command.operator, at=now, reason=command.reason
     )
     return (held,)
 
 
 def decide_unhold(
-    rows: tuple[Channel | None], command: UnholdChannel, now: datetime
+    rows: tuple[channel_rows.Channel | None], command: UnholdChannel, now: datetime
 ) -> Sequence[Struct]:
     if demand_channel(rows[0], command.channel).held_at is None:
         return ()
-    unheld = ChannelUnheld(
+    unheld = facts.ChannelUnheld(
         channel=command.channel, operator=command.operator, at=now, reason=command.reason
     )
     return (unheld,)
@@ -248,7 +219,7 @@ def decide_unhold(
 # ── protection ────────────────────────────────────────────────────────────────────────────────────
 
 
-def rows_of_protection(command: ProtectChannel) -> tuple[Key, ...]:
+def rows_of_protection(command: ProtectChannel) -> tuple[model.Key, ...]:
     """Raises: InvalidInput, LimitExceeded."""
     check_channel(command.channel)
     check_operator(command.operator, command.reason)
@@ -266,19 +237,19 @@ def rows_of_protection(command: ProtectChannel) -> tuple[Key, ...]:
             f"found {given.request_seconds}",
             field="request_seconds",
         )
-    return (channel_key(command.channel),)
+    return (channel_rows.channel_key(command.channel),)
 
 
 def decide_protection(
-    rows: tuple[Channel | None], command: ProtectChannel, now: datetime
+    rows: tuple[channel_rows.Channel | None], command: ProtectChannel, now: datetime
 ) -> Sequence[Struct]:
     """Raises: ProtectionLoosened."""
     found = demand_channel(rows[0], command.channel).protection
     if found == command.protection:
         return ()
     if command.tightens and loosens(found, command.protection):
-        raise ProtectionLoosened(command.channel)
-    changed = ChannelProtectionSet(
+        raise refusals.ProtectionLoosened(command.channel)
+    changed = facts.ChannelProtectionSet(
         channel=command.channel,
         operator=command.operator,
         at=now,
@@ -288,7 +259,7 @@ def decide_protection(
     return (changed,)
 
 
-def loosens(old: ChannelProtection | None, new: ChannelProtection | None) -> bool:
+def loosens(old: facts.ChannelProtection | None, new: facts.ChannelProtection | None) -> bool:
     """Whether a change of the protection asks for less than before."""
     if old is None:
         return False
@@ -300,20 +271,20 @@ def loosens(old: ChannelProtection | None, new: ChannelProtection | None) -> boo
 # ── quarantine ────────────────────────────────────────────────────────────────────────────────────
 
 
-def rows_of_lifting(command: LiftQuarantine) -> tuple[Key, ...]:
+def rows_of_lifting(command: LiftQuarantine) -> tuple[model.Key, ...]:
     """Raises: InvalidInput, LimitExceeded."""
     check_channel(command.channel)
-    check_text("closure_hash", command.closure_hash, CLOSURE_BYTES_MAX)
+    model.check_text("closure_hash", command.closure_hash, CLOSURE_BYTES_MAX)
     check_operator(command.operator, command.reason)
-    return (quarantine_key(command.channel, command.closure_hash),)
+    return (channel_rows.quarantine_key(command.channel, command.closure_hash),)
 
 
 def decide_lifting(
-    rows: tuple[Quarantined | None], command: LiftQuarantine, now: datetime
+    rows: tuple[channel_rows.Quarantined | None], command: LiftQuarantine, now: datetime
 ) -> Sequence[Struct]:
     if rows[0] is None:
-        raise QuarantineNotFound(command.channel, command.closure_hash)
-    lifted = QuarantineLifted(
+        raise refusals.QuarantineNotFound(command.channel, command.closure_hash)
+    lifted = facts.QuarantineLifted(
         channel=command.channel,
         operator=command.operator,
         at=now,
@@ -335,27 +306,29 @@ def _check_freeze(command: StartFreeze | EndFreeze) -> None:
     check_operator(command.operator, command.reason)
 
 
-def rows_of_freeze(command: StartFreeze) -> tuple[Key, ...]:
+def rows_of_freeze(command: StartFreeze) -> tuple[model.Key, ...]:
     """Raises: InvalidInput, LimitExceeded."""
     _check_freeze(command)
-    at_most("channels of a freeze", len(command.channels), FROZEN_MAX)
+    model.at_most("channels of a freeze", len(command.channels), FROZEN_MAX)
     if len(set(command.channels)) != len(command.channels):
         raise InvalidInput("a freeze names each channel once", field="channels")
     for channel in command.channels:
         check_channel(channel)
-    return freeze_key(command.freeze_id), *map(own_stops_key, command.channels)
+    return channel_rows.freeze_key(command.freeze_id), *map(stops.own_stops_key, command.channels)
 
 
 def decide_freeze(
-    rows: tuple[Freeze | ChannelStops | None, ...], command: StartFreeze, now: datetime
+    rows: tuple[channel_rows.Freeze | stops.ChannelStops | None, ...],
+    command: StartFreeze,
+    now: datetime,
 ) -> Sequence[Struct]:
     freeze, *channels = rows
     for name, channel in zip(command.channels, channels, strict=True):
         if channel is None:
-            raise ChannelNotFound(name)
+            raise refusals.ChannelNotFound(name)
     if command.until is not None and command.until <= now:
         raise InvalidInput(f"a freeze until {command.until} is over already", field="until")
-    started = FreezeStarted(
+    started = facts.FreezeStarted(
         freeze_id=command.freeze_id,
         operator=command.operator,
         reason=command.reason,
@@ -365,22 +338,24 @@ def decide_freeze(
     )
     if freeze is None:
         return (started,)
-    assert isinstance(freeze, Freeze)
+    assert isinstance(freeze, channel_rows.Freeze)
     if (freeze.channels, freeze.until) == (command.channels, command.until):
         return ()
-    raise FreezeExists(command.freeze_id)
+    raise refusals.FreezeExists(command.freeze_id)
 
 
-def rows_of_thaw(command: EndFreeze) -> tuple[Key, ...]:
+def rows_of_thaw(command: EndFreeze) -> tuple[model.Key, ...]:
     """Raises: InvalidInput, LimitExceeded."""
     _check_freeze(command)
-    return (freeze_key(command.freeze_id),)
+    return (channel_rows.freeze_key(command.freeze_id),)
 
 
-def decide_thaw(rows: tuple[Freeze | None], command: EndFreeze, now: datetime) -> Sequence[Struct]:
+def decide_thaw(
+    rows: tuple[channel_rows.Freeze | None], command: EndFreeze, now: datetime
+) -> Sequence[Struct]:
     if rows[0] is None:
-        raise FreezeNotFound(command.freeze_id)
-    ended = FreezeEnded(
+        raise refusals.FreezeNotFound(command.freeze_id)
+    ended = facts.FreezeEnded(
         freeze_id=command.freeze_id,
         operator=command.operator,
         reason=command.reason,
@@ -390,61 +365,61 @@ def decide_thaw(rows: tuple[Freeze | None], command: EndFreeze, now: datetime) -
     return (ended,)
 
 
-create_channel = Slice(
+create_channel = slices.Slice(
     name="create-channel",
     command=CreateChannel,
-    writes=(ChannelCreated,),
+    writes=(facts.ChannelCreated,),
     rows=rows_of_claim,
     expects=_claim_seen,
     decide=decide_creation,
 )
-edit_channel = Slice(
+edit_channel = slices.Slice(
     name="edit-channel",
     command=EditChannel,
-    writes=(ChannelEdited,),
+    writes=(facts.ChannelEdited,),
     rows=rows_of_claim,
     expects=_claim_seen,
     decide=decide_edit,
 )
-hold_channel = Slice(
+hold_channel = slices.Slice(
     name="hold-channel",
     command=HoldChannel,
-    writes=(ChannelHeld,),
+    writes=(facts.ChannelHeld,),
     rows=rows_of_hold,
     decide=decide_hold,
 )
-unhold_channel = Slice(
+unhold_channel = slices.Slice(
     name="unhold-channel",
     command=UnholdChannel,
-    writes=(ChannelUnheld,),
+    writes=(facts.ChannelUnheld,),
     rows=rows_of_hold,
     decide=decide_unhold,
 )
-protect_channel = Slice(
+protect_channel = slices.Slice(
     name="protect-channel",
     command=ProtectChannel,
-    writes=(ChannelProtectionSet,),
+    writes=(facts.ChannelProtectionSet,),
     rows=rows_of_protection,
     decide=decide_protection,
 )
-lift_quarantine = Slice(
+lift_quarantine = slices.Slice(
     name="lift-quarantine",
     command=LiftQuarantine,
-    writes=(QuarantineLifted,),
+    writes=(facts.QuarantineLifted,),
     rows=rows_of_lifting,
     decide=decide_lifting,
 )
-start_freeze = Slice(
+start_freeze = slices.Slice(
     name="start-freeze",
     command=StartFreeze,
-    writes=(FreezeStarted,),
+    writes=(facts.FreezeStarted,),
     rows=rows_of_freeze,
     decide=decide_freeze,
 )
-end_freeze = Slice(
+end_freeze = slices.Slice(
     name="end-freeze",
     command=EndFreeze,
-    writes=(FreezeEnded,),
+    writes=(facts.FreezeEnded,),
     rows=rows_of_thaw,
     decide=decide_thaw,
 )

@@ -21,8 +21,7 @@ from msgspec import Struct
 from tidegate.domain.channels.refusals import ChannelFrozen, ChannelOnHold
 from tidegate.domain.rollouts.states import NONE_PASSED, OverridableGate
 from tidegate.domain.windows.facts import WindowSpec
-from tidegate.kernel.collections import Collection, Nature, Writers
-from tidegate.kernel.model import Key
+from tidegate.kernel import collections as kernel_collections, model
 
 COPIES: Final = 64  # a freeze of all channels writes each of them, in one commit of at most 100
 
@@ -45,25 +44,25 @@ class ChannelStops(Struct, frozen=True, omit_defaults=True, kw_only=True):
     windows: tuple[WindowSpec, ...] = ()  # by name
 
 
-CHANNEL_STOPS = Collection(
+CHANNEL_STOPS = kernel_collections.Collection(
     "channel_stops",
     ChannelStops,
-    writers=Writers.FOLDED,
-    nature=Nature.DERIVED,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
     columns=("scope",),
 )
 EVERYWHERE: Final = tuple(f"*{number:02}" for number in range(COPIES))
 
 
-def own_stops_key(channel: str) -> Key:
+def own_stops_key(channel: str) -> model.Key:
     """The row of the channel's own stops. It exists as long as the channel does."""
-    return Key(CHANNEL_STOPS.name, channel)
+    return model.Key(CHANNEL_STOPS.name, channel)
 
 
-def stops_keys(channel: str) -> tuple[Key, Key]:
+def stops_keys(channel: str) -> tuple[model.Key, model.Key]:
     """The rows that decide whether the channel is stopped."""
     copy = EVERYWHERE[crc32(channel.encode()) % COPIES]
-    return own_stops_key(channel), Key(CHANNEL_STOPS.name, copy)
+    return own_stops_key(channel), model.Key(CHANNEL_STOPS.name, copy)
 
 
 def windows_over(rows: Sequence[ChannelStops | None]) -> tuple[WindowSpec, ...]:

@@ -7,74 +7,64 @@ from typing import Final
 
 from msgspec import Struct
 
-from tidegate.domain.channels.facts import (
-    ChannelCreated,
-    ChannelDeleted,
-    ChannelEdited,
-    ChannelHeld,
-    ChannelProtectionSet,
-    ChannelUnheld,
-)
-from tidegate.domain.channels.states import ChannelState
-from tidegate.domain.rollouts.facts import (
-    RolloutConcluded,
-    RolloutOpened,
-    RolloutTransitioned,
-    SuccessorOpened,
-)
+from tidegate.domain.channels import facts, states
+from tidegate.domain.rollouts import facts as rollout_facts
 
 ChannelEvent = (
-    ChannelCreated
-    | ChannelEdited
-    | ChannelDeleted
-    | ChannelHeld
-    | ChannelUnheld
-    | ChannelProtectionSet
-    | RolloutOpened
-    | SuccessorOpened
-    | RolloutTransitioned
-    | RolloutConcluded
+    facts.ChannelCreated
+    | facts.ChannelEdited
+    | facts.ChannelDeleted
+    | facts.ChannelHeld
+    | facts.ChannelUnheld
+    | facts.ChannelProtectionSet
+    | rollout_facts.RolloutOpened
+    | rollout_facts.SuccessorOpened
+    | rollout_facts.RolloutTransitioned
+    | rollout_facts.RolloutConcluded
 )
 
 
-_IDLE = frozenset({ChannelState.IDLE})
+_IDLE = frozenset({states.ChannelState.IDLE})
 
 
-_BUSY = frozenset({ChannelState.BUSY})
+_BUSY = frozenset({states.ChannelState.BUSY})
 
 
 _EITHER = _IDLE | _BUSY
 
 
-_ABSENT = frozenset({ChannelState.ABSENT})
+_ABSENT = frozenset({states.ChannelState.ABSENT})
 
 
 # For each state the events that it accepts, and the states that may follow.
-TABLE: Final[Mapping[ChannelState, Mapping[type[Struct], frozenset[ChannelState]]]] = {
-    ChannelState.ABSENT: {
-        ChannelCreated: _IDLE,
-        RolloutTransitioned: _ABSENT,  # a rollout of a deleted channel is pruned
+TABLE: Final[
+    Mapping[states.ChannelState, Mapping[type[Struct], frozenset[states.ChannelState]]]
+] = {
+    states.ChannelState.ABSENT: {
+        facts.ChannelCreated: _IDLE,
+        rollout_facts.RolloutTransitioned: _ABSENT,  # a rollout of a deleted channel is pruned
     },
-    ChannelState.IDLE: {
-        ChannelEdited: _IDLE,
-        ChannelDeleted: _ABSENT,
-        ChannelHeld: _IDLE,
-        ChannelUnheld: _IDLE,
-        ChannelProtectionSet: _IDLE,
-        RolloutOpened: _BUSY,
-        SuccessorOpened: _IDLE,
-        RolloutTransitioned: _IDLE,  # an older rollout is pruned
-        RolloutConcluded: _IDLE,
+    states.ChannelState.IDLE: {
+        facts.ChannelEdited: _IDLE,
+        facts.ChannelDeleted: _ABSENT,
+        facts.ChannelHeld: _IDLE,
+        facts.ChannelUnheld: _IDLE,
+        facts.ChannelProtectionSet: _IDLE,
+        rollout_facts.RolloutOpened: _BUSY,
+        rollout_facts.SuccessorOpened: _IDLE,
+        rollout_facts.RolloutTransitioned: _IDLE,  # an older rollout is pruned
+        rollout_facts.RolloutConcluded: _IDLE,
     },
-    ChannelState.BUSY: {
-        ChannelEdited: _BUSY,
-        ChannelDeleted: _ABSENT,  # its newest rollout has ended
-        ChannelHeld: _BUSY,
-        ChannelUnheld: _BUSY,
-        ChannelProtectionSet: _BUSY,
-        RolloutOpened: _BUSY,  # the one that it has, once more; another is SupersessionExpected
-        SuccessorOpened: _EITHER,
-        RolloutTransitioned: _EITHER,
-        RolloutConcluded: _BUSY,
+    states.ChannelState.BUSY: {
+        facts.ChannelEdited: _BUSY,
+        facts.ChannelDeleted: _ABSENT,  # its newest rollout has ended
+        facts.ChannelHeld: _BUSY,
+        facts.ChannelUnheld: _BUSY,
+        facts.ChannelProtectionSet: _BUSY,
+        # the one that it has, once more; another is SupersessionExpected
+        rollout_facts.RolloutOpened: _BUSY,
+        rollout_facts.SuccessorOpened: _EITHER,
+        rollout_facts.RolloutTransitioned: _EITHER,
+        rollout_facts.RolloutConcluded: _BUSY,
     },
 }

@@ -10,8 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tidegate.domain.content.entries import File
-from tidegate.domain.content.manifests import FileManifest
+from tidegate.domain.content import entries, manifests
 
 STEPS_MAX: Final = 4_000_000  # some tenths of a second; a pair of long files took 40 s without it
 
@@ -29,11 +28,11 @@ class FileDifference(Struct, frozen=True):
 
     path: str
     what: FileChangeKind
-    before: File | None
-    after: File | None
+    before: entries.File | None
+    after: entries.File | None
 
 
-def diff(old: FileManifest, new: FileManifest) -> tuple[FileDifference, ...]:
+def diff(old: manifests.FileManifest, new: manifests.FileManifest) -> tuple[FileDifference, ...]:
     """The files that differ, in the order of their paths."""
     before, after = old.by_path, new.by_path
     found = []

@@ -20,15 +20,14 @@ from collections.abc import Iterable
 from hashlib import sha256
 from typing import Final
 
-from tidegate.domain.content.entries import File, is_hash
-from tidegate.domain.content.refusals import InvalidDigest
+from tidegate.domain.content import entries, refusals
 
 FORM: Final = b"tidegate.content.v2\n"
 LENGTH_BYTES: Final = 8
 DIGEST_PREFIX: Final = "sha256:"
 
 
-def encode(files: Iterable[File]) -> bytes:
+def encode(files: Iterable[entries.File]) -> bytes:
     """The bytes whose SHA-256 names these files. Their paths and hashes must have been checked."""
     ordered = sorted(files, key=lambda file: (file.path.encode(), file.type, file.sha256))
     return FORM + b"".join(map(_entry, ordered))
@@ -42,11 +41,11 @@ def digest_of(data: bytes) -> str:
 def check_digest(digest: str) -> None:
     """Raises: InvalidDigest."""
     hashed = digest.removeprefix(DIGEST_PREFIX)
-    if hashed == digest or not is_hash(hashed):
-        raise InvalidDigest("a digest is sha256: and 64 hexadecimal digits in lower case")
+    if hashed == digest or not entries.is_hash(hashed):
+        raise refusals.InvalidDigest("a digest is sha256: and 64 hexadecimal digits in lower case")
 
 
-def _entry(file: File) -> bytes:
+def _entry(file: entries.File) -> bytes:
     hashed = bytes.fromhex(file.sha256)
     return file.type.encode() + _prefixed(file.path.encode()) + _prefixed(hashed)
 

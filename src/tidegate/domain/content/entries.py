@@ -7,10 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tidegate.domain.content.links import check_target
-from tidegate.domain.content.paths import check_file_path
-from tidegate.domain.content.references import check_uri
-from tidegate.domain.content.refusals import ContentTooLarge, InvalidDigest, InvalidLink
+from tidegate.domain.content import links, paths, references, refusals
 
 CONTENT_BYTES_MAX = 2**40  # of a file or a revision; installations allow less: see limits
 HEX_CHARS: Final = 64
@@ -55,35 +52,35 @@ class File(Struct, frozen=True, order=True, omit_defaults=True):
 
 def check_file(file: File) -> None:
     """Raises: InvalidFilePath, InvalidDigest, ContentTooLarge, InvalidReference, InvalidLink."""
-    check_file_path(file.path)
+    paths.check_file_path(file.path)
     if not is_hash(file.sha256):
-        raise InvalidDigest(
+        raise refusals.InvalidDigest(
             "a file's sha256 is 64 hexadecimal digits in lower case", path=file.path
         )
     if not 0 <= file.bytes <= CONTENT_BYTES_MAX:
-        raise ContentTooLarge(
+        raise refusals.ContentTooLarge(
             f"{file.path} has {file.bytes} bytes, at most {CONTENT_BYTES_MAX} are allowed",
             found=file.bytes,
             allowed=CONTENT_BYTES_MAX,
         )
     if file.uri is not None:
-        check_uri(file.path, file.uri)
+        references.check_uri(file.path, file.uri)
     if file.link is not None:
         _check_link(file, file.link)
 
 
 def link_to(path: str, target: str) -> File:
     """A symbolic link. Raises: InvalidLink."""
-    check_target(path, target)
+    links.check_target(path, target)
     text = target.encode()
     return File(path, sha256(text).hexdigest(), len(text), link=target)
 
 
 def _check_link(file: File, target: str) -> None:
     if file.uri is not None or file.executable:
-        raise InvalidLink(file.path, target, "it is executable, or a reference, too")
+        raise refusals.InvalidLink(file.path, target, "it is executable, or a reference, too")
     if file != link_to(file.path, target):
-        raise InvalidLink(file.path, target, "its hash or size is not that of its target")
+        raise refusals.InvalidLink(file.path, target, "its hash or size is not that of its target")
 
 
 def is_hash(text: str) -> bool:

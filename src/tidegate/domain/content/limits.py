@@ -6,8 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tidegate.domain.content.manifests import FileManifest
-from tidegate.domain.content.refusals import ContentTooLarge
+from tidegate.domain.content import manifests, refusals
 
 MIB: Final = 1024 * 1024
 
@@ -23,7 +22,7 @@ class ContentLimits(Struct, frozen=True, kw_only=True):
     revision_files_max: int = 10_000  # references count
     references_bytes_max: int = 1024 * MIB  # of all files of a revision that lie elsewhere
 
-    def check(self, manifest: FileManifest) -> None:
+    def check(self, manifest: manifests.FileManifest) -> None:
         """Raises: ContentTooLarge: names the limit and its setting."""
         kept = tuple(file for file in manifest.files if file.is_kept)
         for file in kept:
@@ -47,10 +46,12 @@ class ContentLimits(Struct, frozen=True, kw_only=True):
             raise _too_large("The revision has", count, self, "revision_files_max")
 
 
-def _too_large(what: str, found: int, limits: ContentLimits, setting: str) -> ContentTooLarge:
+def _too_large(
+    what: str, found: int, limits: ContentLimits, setting: str
+) -> refusals.ContentTooLarge:
     allowed: int = getattr(limits, setting)
     unit = "files" if setting == "revision_files_max" else "bytes"
-    return ContentTooLarge(
+    return refusals.ContentTooLarge(
         f"{what} {found} {unit}, and this server allows {allowed}. An operator can raise the"
         f" setting {setting}.",
         found=found,

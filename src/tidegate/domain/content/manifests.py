@@ -13,11 +13,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from tidegate.domain.content.digests import digest_of, encode
-from tidegate.domain.content.entries import CONTENT_BYTES_MAX, IS_EXECUTABLE, LINK, File, check_file
+from tidegate.domain.content import digests, entries, paths, refusals
 from tidegate.domain.content.links import check_links
-from tidegate.domain.content.paths import find_clashes
-from tidegate.domain.content.refusals import ContentTooLarge, InvalidFilePath
 
 FILES_MAX = 50_000  # installations allow less: see limits
 REFERENCE_MARK: Final = "@"  # no type begins with it
@@ -45,26 +42,26 @@ class FileManifest:
         ContentTooLarge: more files or bytes than a revision may have.
     """
 
-    def __init__(self, files: Iterable[File]) -> None:
+    def __init__(self, files: Iterable[entries.File]) -> None:
         self.files = tuple(sorted(files, key=lambda file: file.path.encode(errors="surrogatepass")))
         if len(self.files) > FILES_MAX:
-            raise ContentTooLarge(
+            raise refusals.ContentTooLarge(
                 f"{len(self.files)} files, at most {FILES_MAX} are allowed",
                 found=len(self.files),
                 allowed=FILES_MAX,
             )
         for file in self.files:
-            check_file(file)
+            entries.check_file(file)
         self.total_bytes = sum(file.bytes for file in self.files)
-        if self.total_bytes > CONTENT_BYTES_MAX:
-            raise ContentTooLarge(
-                f"{self.total_bytes} bytes, at most {CONTENT_BYTES_MAX} are allowed",
+        if self.total_bytes > entries.CONTENT_BYTES_MAX:
+            raise refusals.ContentTooLarge(
+                f"{self.total_bytes} bytes, at most {entries.CONTENT_BYTES_MAX} are allowed",
                 found=self.total_bytes,
-                allowed=CONTENT_BYTES_MAX,
+                allowed=entries.CONTENT_BYTES_MAX,
             )
-        clash = find_clashes(file.path for file in self.files)
+        clash = paths.find_clashes(file.path for file in self.files)
         if clash:
-            raise InvalidFilePath(clash[0], "another file has this path, or lies below it")
+            raise refusals.InvalidFilePath(clash[0], "another file has this path, or lies below it")
         links = {file.path: file.link for file in self.files if file.link is not None}
         check_links((file.path for file in self.files), links)
 
@@ -74,7 +71,7 @@ class FileManifest:
 
         It names what hosts get, so a file has the same part in it stored and by reference.
         """
-        return digest_of(encode(self.files))
+        return digests.digest_of(digests.encode(self.files))
 
     @property
     def blob(self) -> bytes:
@@ -89,19 +86,19 @@ class FileManifest:
     def content(self) -> Content:
         return Content(
             self.digest,
-            digest_of(self.blob),
+            digests.digest_of(self.blob),
             len(self.files),
             self.total_bytes,
             len(self.references),
         )
 
     @property
-    def references(self) -> tuple[File, ...]:
+    def references(self) -> tuple[entries.File, ...]:
         """The files whose bytes lie elsewhere."""
         return tuple(file for file in self.files if file.uri is not None)
 
     @property
-    def by_path(self) -> dict[str, File]:
+    def by_path(self) -> dict[str, entries.File]:
         return {file.path: file for file in self.files}
 
     @classmethod
@@ -115,21 +112,23 @@ class FileManifest:
                 uri = address.removeprefix(REFERENCE_MARK)
             type_, hashed, size, path = line.split(" ", 3)
             link = None
-            if type_ == LINK:
+            if type_ == entries.LINK:
                 path, link = path.split(TARGET_MARK)
-            files.append(File(path, hashed, int(size), uri, IS_EXECUTABLE[type_], link))
+            files.append(
+                entries.File(path, hashed, int(size), uri, entries.IS_EXECUTABLE[type_], link)
+            )
         return cls(files)
 
     @classmethod
     def of(cls, files: Mapping[str, bytes], executables: Container[str] = ()) -> FileManifest:
         """The manifest of files whose bytes are at hand; ``executables`` are paths among them."""
         return cls(
-            File(path, sha256(data).hexdigest(), len(data), executable=path in executables)
+            entries.File(path, sha256(data).hexdigest(), len(data), executable=path in executables)
             for path, data in files.items()
         )
 
 
-def _line(file: File) -> str:
+def _line(file: entries.File) -> str:
     path = file.path if file.link is None else f"{file.path}{TARGET_MARK}{file.link}"
     line = f"{file.type} {file.sha256} {file.bytes} {path}\n"
     return line if file.uri is None else f"{REFERENCE_MARK}{file.uri} {line}"

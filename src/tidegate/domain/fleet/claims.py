@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tidegate.domain.fleet.refusals import SelectorOverlap
-from tidegate.domain.fleet.rows import ENROLLED, RETIRED, ChannelScope, Host
+from tidegate.domain.fleet import refusals, rows
 from tidegate.domain.fleet.selectors import parse, split_labels
 
 
-def claims(scopes: Iterable[ChannelScope], host_id: str, labels: Mapping[str, str]) -> list[str]:
+def claims(
+    scopes: Iterable[rows.ChannelScope], host_id: str, labels: Mapping[str, str]
+) -> list[str]:
     """The channels that claim a host with these labels, one of each package.
 
     Raises:
@@ -19,13 +20,15 @@ def claims(scopes: Iterable[ChannelScope], host_id: str, labels: Mapping[str, st
     for scope in scopes:
         if parse(scope.selector).matches(labels, host_id):
             if scope.package in found:
-                raise SelectorOverlap(host_id, scope.package, found[scope.package], scope.channel)
+                raise refusals.SelectorOverlap(
+                    host_id, scope.package, found[scope.package], scope.channel
+                )
             found[scope.package] = scope.channel
     return list(found.values())
 
 
 def list_left(
-    scopes: Iterable[ChannelScope], host: Host, labels: Mapping[str, str]
+    scopes: Iterable[rows.ChannelScope], host: rows.Host, labels: Mapping[str, str]
 ) -> tuple[str, ...]:
     """The channels that a host would leave if operators gave it these labels. What it says of
     itself it goes on saying.
@@ -39,7 +42,9 @@ def list_left(
     )
 
 
-def check_scope(scopes: Iterable[ChannelScope], scope: ChannelScope, hosts: Iterable[Host]) -> None:
+def check_scope(
+    scopes: Iterable[rows.ChannelScope], scope: rows.ChannelScope, hosts: Iterable[rows.Host]
+) -> None:
     """That a channel may claim what its selector matches, beside the other channels.
 
     Looks at every host, so whoever calls it pins the fleet's row, which each change of hosts and
@@ -56,15 +61,15 @@ def check_scope(scopes: Iterable[ChannelScope], scope: ChannelScope, hosts: Iter
     selector = parse(scope.selector)
     for host in hosts:
         # A revoked host may come back with its labels; a retired one is checked when it does.
-        if host.status != RETIRED and selector.matches(host.labels, host.host_id):
+        if host.status != rows.RETIRED and selector.matches(host.labels, host.host_id):
             claims((*rivals, scope), host.host_id, host.labels)
 
 
-def members(selector: str, hosts: Iterable[Host]) -> list[Host]:
+def members(selector: str, hosts: Iterable[rows.Host]) -> list[rows.Host]:
     """The enrolled hosts that a selector means. Raises: InvalidSelector."""
     parsed = parse(selector)
     return [
         host
         for host in hosts
-        if host.status == ENROLLED and parsed.matches(host.labels, host.host_id)
+        if host.status == rows.ENROLLED and parsed.matches(host.labels, host.host_id)
     ]

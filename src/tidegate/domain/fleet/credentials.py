@@ -15,25 +15,12 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
-from tidegate.domain.fleet.facts import HostEnrolled, HostRevoked
-from tidegate.domain.fleet.refusals import HostGone, KeyRevoked, TokenRefused, TokenReplayed
-from tidegate.domain.fleet.rows import (
-    ENROLLED,
-    RETIRED,
-    REVOKED,
-    Fleet,
-    Host,
-    fleet_key,
-    host_key,
-)
-from tidegate.domain.fleet.slices import EnrollHost, decide_enroll
+from tidegate.domain.fleet import facts as fleet_facts, refusals, rows as fleet_rows, slices
 from tidegate.errors import InvalidInput
+from tidegate.kernel import model, slices as kernel_slices
 from tidegate.kernel.collections import Collection, Nature
-from tidegate.kernel.model import Key
-from tidegate.kernel.slices import Slice
 
 TOKEN_LIFE: Final = timedelta(hours=24)
 ENROLLED_AGAIN: Final = "the host enrolled again with a new key"
@@ -87,24 +74,24 @@ CERT_REVOCATIONS = Collection(
 )
 
 
-def token_key(token_id: str) -> Key:
-    return Key(ENROLLMENT_TOKENS.name, token_id)
+def token_key(token_id: str) -> model.Key:
+    return model.Key(ENROLLMENT_TOKENS.name, token_id)
 
 
-def replay_key(token_id: str) -> Key:
-    return Key(TOKEN_REPLAY.name, token_id)
+def replay_key(token_id: str) -> model.Key:
+    return model.Key(TOKEN_REPLAY.name, token_id)
 
 
-def revocation_key(public_key: str) -> Key:
-    return Key(CERT_REVOCATIONS.name, public_key)
+def revocation_key(public_key: str) -> model.Key:
+    return model.Key(CERT_REVOCATIONS.name, public_key)
 
 
-def used_token_of(fact: HostEnrolled) -> UsedToken:
+def used_token_of(fact: fleet_facts.HostEnrolled) -> UsedToken:
     """The row that a trade leaves behind."""
     return UsedToken(fact.token_id, fact.host_id, fact.at)
 
 
-def revocation_of(fact: HostEnrolled) -> Revocation:
+def revocation_of(fact: fleet_facts.HostEnrolled) -> Revocation:
     """The row of the key that a new one replaced."""
     return Revocation(fact.replaces, fact.host_id, fact.at, fact.operator, ENROLLED_AGAIN)
 
@@ -121,14 +108,14 @@ class TradeToken(Struct, frozen=True, kw_only=True):
     replaces: str = ""  # as the token's row says
 
 
-def rows_of_trade(command: TradeToken) -> tuple[Key, ...]:
+def rows_of_trade(command: TradeToken) -> tuple[model.Key, ...]:
     """Raises: InvalidInput."""
     if not _TOKEN_ID.fullmatch(command.token_id):
         raise InvalidInput("no enrollment token looks like this", field="token")
     before = (command.replaces,) if command.replaces not in ("", command.public_key) else ()
     return (
-        host_key(command.host_id),
-        fleet_key(),
+        fleet_rows.host_key(command.host_id),
+        fleet_rows.fleet_key(),
         token_key(command.token_id),
         replay_key(command.token_id),
         revocation_key(command.public_key),
@@ -142,20 +129,22 @@ def decide_trade(rows: Sequence[Any], command: TradeToken, now: datetime) -> Seq
     Raises:
         TokenRefused, TokenReplayed, KeyRevoked, and what ``enroll_host`` raises.
     """
-    host: Host | None = rows[0]
-    fleet: Fleet | None = rows[1]
+    host: fleet_rows.Host | None = rows[0]
+    fleet: fleet_rows.Fleet | None = rows[1]
     token: EnrollmentToken | None = rows[2]
     replayed: UsedToken | None = rows[3]
     revoked: Revocation | None = rows[4]
     if token is None or (token.host_id, token.replaces) != (command.host_id, command.replaces):
-        raise TokenRefused("the enrollment token is unknown")
+        raise refusals.TokenRefused("the enrollment token is unknown")
     if replayed is not None:
-        raise TokenReplayed(token.host_id)
+        raise refusals.TokenReplayed(token.host_id)
     if now >= token.expires_at:
-        raise TokenRefused(f"the enrollment token expired at {token.expires_at.isoformat()}")
+        raise refusals.TokenRefused(
+            f"the enrollment token expired at {token.expires_at.isoformat()}"
+        )
     if revoked is not None:
-        raise KeyRevoked(token.host_id)
-    enroll = EnrollHost(
+        raise refusals.KeyRevoked(token.host_id)
+    enroll = slices.EnrollHost(
         host_id=token.host_id,
         public_key=command.public_key,
         labels=token.labels,
@@ -164,17 +153,17 @@ def decide_trade(rows: Sequence[Any], command: TradeToken, now: datetime) -> Seq
     if token.replaces:
         return _enroll_again(host, fleet, token, enroll, rows[5:] == (None,), now)
     return [
-        replace(fact, token_id=command.token_id)
-        for fact in decide_enroll((host, fleet), enroll, now)
-        if isinstance(fact, HostEnrolled)
+        structs.replace(fact, token_id=command.token_id)
+        for fact in slices.decide_enroll((host, fleet), enroll, now)
+        if isinstance(fact, fleet_facts.HostEnrolled)
     ]
 
 
 def _enroll_again(
-    host: Host | None,
-    fleet: Fleet | None,
+    host: fleet_rows.Host | None,
+    fleet: fleet_rows.Fleet | None,
     token: EnrollmentToken,
-    enroll: EnrollHost,
+    enroll: slices.EnrollHost,
     revokes: bool,
     now: datetime,
 ) -> Sequence[Struct]:
@@ -186,42 +175,44 @@ def _enroll_again(
         TokenRefused, HostGone, and what ``enroll_host`` raises.
     """
     if host is None or host.public_key != token.replaces:
-        raise TokenRefused(
+        raise refusals.TokenRefused(
             f"{token.host_id} enrolled with another key after this token was made; make another "
             f"with tidegate host re-enroll {token.host_id}"
         )
-    if host.status == RETIRED and not token.was_retired:
-        raise HostGone(token.host_id)
+    if host.status == fleet_rows.RETIRED and not token.was_retired:
+        raise refusals.HostGone(token.host_id)
     if enroll.public_key == host.public_key:
-        raise TokenRefused(
+        raise refusals.TokenRefused(
             f"this token replaces the key of {token.host_id}, but the agent sent the same key; "
             "start the agent with an empty state directory, so that it makes a new one"
         )
     facts: list[Struct] = []
-    if host.status == ENROLLED:
+    if host.status == fleet_rows.ENROLLED:
         reason = token.reason or ENROLLED_AGAIN
         facts.append(
-            HostRevoked(host_id=host.host_id, at=now, operator=token.operator, reason=reason)
+            fleet_facts.HostRevoked(
+                host_id=host.host_id, at=now, operator=token.operator, reason=reason
+            )
         )
-    free = replace(host, status=REVOKED)  # as it is after its key was revoked
+    free = structs.replace(host, status=fleet_rows.REVOKED)  # as it is after its key was revoked
     facts += [
-        replace(
+        structs.replace(
             fact,
             token_id=token.token_id,
             replaces=host.public_key,
             revokes=revokes,
-            returned=host.status == RETIRED,
+            returned=host.status == fleet_rows.RETIRED,
         )
-        for fact in decide_enroll((free, fleet), enroll, now)
-        if isinstance(fact, HostEnrolled)
+        for fact in slices.decide_enroll((free, fleet), enroll, now)
+        if isinstance(fact, fleet_facts.HostEnrolled)
     ]
     return facts
 
 
-trade_token = Slice(
+trade_token = kernel_slices.Slice(
     name="trade-token",
     command=TradeToken,
-    writes=(HostRevoked, HostEnrolled),
+    writes=(fleet_facts.HostRevoked, fleet_facts.HostEnrolled),
     rows=rows_of_trade,
     decide=decide_trade,
 )

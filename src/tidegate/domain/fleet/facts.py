@@ -7,12 +7,11 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from tidegate.kernel.tags import Partition, Untagged
-from tidegate.kernel.vocabulary import facts
+from tidegate.kernel import tags, vocabulary
 
 
 class FleetFact(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    host_id: Annotated[str, Partition()]
+    host_id: Annotated[str, tags.Partition()]
     at: datetime
 
 
@@ -23,17 +22,19 @@ class HostEnrolled(FleetFact, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     operator: str = ""
     again: bool = False  # it was known before
-    token_id: Annotated[str, Untagged()] = ""  # of the one-time token that its agent traded
-    replaces: Annotated[str, Untagged()] = ""  # the key before, if the token was made to replace it
+    token_id: Annotated[str, tags.Untagged()] = ""  # of the one-time token that its agent traded
+    replaces: Annotated[str, tags.Untagged()] = (
+        ""  # the key before, if the token was made to replace it
+    )
     revokes: bool = False  # the key before is revoked in this commit
     returned: bool = False  # it was retired before
-    join_id: Annotated[str, Untagged()] = ""  # of the join token that its agent used
+    join_id: Annotated[str, tags.Untagged()] = ""  # of the join token that its agent used
 
 
 class JoinTokenCreated(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A token that enrolls up to ``limit`` new hosts until its end."""
 
-    join_id: Annotated[str, Partition()]
+    join_id: Annotated[str, tags.Partition()]
     at: datetime
     operator: str
     limit: int
@@ -44,7 +45,7 @@ class JoinTokenCreated(Struct, frozen=True, omit_defaults=True, kw_only=True):
 class JoinTokenDeleted(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The token enrolls no more hosts."""
 
-    join_id: Annotated[str, Partition()]
+    join_id: Annotated[str, tags.Partition()]
     at: datetime
     operator: str
 
@@ -89,7 +90,7 @@ class HostHeard(FleetFact, frozen=True, kw_only=True):
 class BudgetSet(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """How many of these hosts may be in flight at once, over all rollouts. Neither: no bound."""
 
-    budget_id: Annotated[str, Partition()]
+    budget_id: Annotated[str, tags.Partition()]
     selector: str
     operator: str
     at: datetime
@@ -98,12 +99,12 @@ class BudgetSet(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class BudgetRemoved(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    budget_id: Annotated[str, Partition()]
+    budget_id: Annotated[str, tags.Partition()]
     operator: str
     at: datetime
 
 
-FACTS = facts(
+FACTS = vocabulary.facts(
     "fleet",
     HostEnrolled,
     HostLabelled,

@@ -16,122 +16,98 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from tidegate.domain.channels.facts import ChannelCreated, ChannelDeleted, ChannelEdited
+from tidegate.domain.fleet import credentials, facts, joins, refusals, rows as fleet_rows
 from tidegate.domain.fleet.budgets import current_bound
-from tidegate.domain.fleet.credentials import (
-    replay_key,
-    revocation_key,
-    revocation_of,
-    used_token_of,
-)
-from tidegate.domain.fleet.facts import (
-    BudgetRemoved,
-    BudgetSet,
-    HostEnrolled,
-    HostFactsNoted,
-    HostHeard,
-    HostLabelled,
-    HostRetired,
-    HostRevoked,
-    HostSilent,
-    JoinTokenCreated,
-    JoinTokenDeleted,
-)
-from tidegate.domain.fleet.joins import JOIN_TOKENS, JoinToken
-from tidegate.domain.fleet.refusals import BudgetExhausted
-from tidegate.domain.fleet.rows import (
-    BUDGETS,
-    FLEET,
-    FLEETS,
-    HOSTS,
-    RETIRED,
-    REVOKED,
-    Budget,
-    ChannelScope,
-    Fleet,
-    Host,
-)
 from tidegate.domain.fleet.selectors import fact_labels, split_labels
 from tidegate.domain.hosts.facts import BudgetSlot, DispatchReserved, HostStateChanged
 from tidegate.errors import IllegalTransition
-from tidegate.kernel.folds import Fold, Machine, WorkRow
-from tidegate.kernel.model import at_most
+from tidegate.kernel import folds, model
 
 CHANNELS_MAX = 400  # their claims are one row
 
 HostChange = (
-    HostEnrolled
-    | HostLabelled
-    | HostFactsNoted
-    | HostRevoked
-    | HostRetired
-    | HostSilent
-    | HostHeard
+    facts.HostEnrolled
+    | facts.HostLabelled
+    | facts.HostFactsNoted
+    | facts.HostRevoked
+    | facts.HostRetired
+    | facts.HostSilent
+    | facts.HostHeard
 )
 FleetChange = (
-    HostEnrolled
-    | HostLabelled
-    | HostFactsNoted
-    | HostRevoked
-    | HostRetired
+    facts.HostEnrolled
+    | facts.HostLabelled
+    | facts.HostFactsNoted
+    | facts.HostRevoked
+    | facts.HostRetired
     | ChannelCreated
     | ChannelEdited
     | ChannelDeleted
 )
-BudgetChange = BudgetSet | BudgetRemoved | DispatchReserved | HostStateChanged
+BudgetChange = facts.BudgetSet | facts.BudgetRemoved | DispatchReserved | HostStateChanged
 
 
 # ── hosts ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def step_host(host: Host | None, fact: HostChange, now: datetime) -> Host:
+def step_host(host: fleet_rows.Host | None, fact: HostChange, now: datetime) -> fleet_rows.Host:
     """Raises: IllegalTransition: not enrolled yet, or retired."""
     if host is None:
-        if not isinstance(fact, HostEnrolled):
+        if not isinstance(fact, facts.HostEnrolled):
             raise IllegalTransition("host", "unknown", type(fact).__name__)
-        host = Host(host_id=fact.host_id, enrolled_at=fact.at, public_key=fact.public_key)
-    if host.status == RETIRED and not (isinstance(fact, HostEnrolled) and fact.returned):
+        host = fleet_rows.Host(
+            host_id=fact.host_id, enrolled_at=fact.at, public_key=fact.public_key
+        )
+    if host.status == fleet_rows.RETIRED and not (
+        isinstance(fact, facts.HostEnrolled) and fact.returned
+    ):
         raise IllegalTransition("host", host.status, type(fact).__name__)
     match fact:
-        case HostEnrolled():
-            return Host(
+        case facts.HostEnrolled():
+            return fleet_rows.Host(
                 host_id=host.host_id,
                 enrolled_at=fact.at,
                 public_key=fact.public_key,
                 labels=fact.labels,
                 replaced_key=fact.replaces,
             )
-        case HostLabelled():
+        case facts.HostLabelled():
             _, said = split_labels(host.labels)
             return replace(host, labels={**fact.labels, **said})
-        case HostFactsNoted():
+        case facts.HostFactsNoted():
             given, _ = split_labels(host.labels)
             labels = {**given, **fact_labels(fact.facts)}
             return replace(host, labels=labels, facts_at=fact.at)
-        case HostRevoked():
-            return replace(host, status=REVOKED)
-        case HostRetired():
-            return replace(host, status=RETIRED)
-        case HostSilent():
+        case facts.HostRevoked():
+            return replace(host, status=fleet_rows.REVOKED)
+        case facts.HostRetired():
+            return replace(host, status=fleet_rows.RETIRED)
+        case facts.HostSilent():
             return replace(host, silent_since=fact.last_seen_at)
-        case HostHeard():
+        case facts.HostHeard():
             return replace(host, silent_since=None)
 
 
 # ── the fleet ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def step_fleet(fleet: Fleet, fact: FleetChange, now: datetime) -> Fleet:
+def step_fleet(fleet: fleet_rows.Fleet, fact: FleetChange, now: datetime) -> fleet_rows.Fleet:
     """Raises: LimitExceeded."""
     fleet = replace(fleet, changes=fleet.changes + 1)
     match fact:
-        case HostEnrolled(again=False) | HostEnrolled(returned=True):
+        case facts.HostEnrolled(again=False) | facts.HostEnrolled(returned=True):
             return replace(fleet, hosts=fleet.hosts + 1)
-        case HostRetired():
+        case facts.HostRetired():
             return replace(fleet, hosts=fleet.hosts - 1)
-        case HostEnrolled() | HostLabelled() | HostFactsNoted() | HostRevoked():
+        case (
+            facts.HostEnrolled()
+            | facts.HostLabelled()
+            | facts.HostFactsNoted()
+            | facts.HostRevoked()
+        ):
             return fleet
         case ChannelCreated():
-            at_most("channels of a fleet", len(fleet.channels) + 1, CHANNELS_MAX)
+            model.at_most("channels of a fleet", len(fleet.channels) + 1, CHANNELS_MAX)
             return _claiming(fleet, _scope(fact, fact.package))
         case ChannelDeleted():
             others = (scope for scope in fleet.channels if scope.channel != fact.channel)
@@ -143,12 +119,12 @@ def step_fleet(fleet: Fleet, fact: FleetChange, now: datetime) -> Fleet:
             return _claiming(fleet, _scope(fact, known[fact.channel]))
 
 
-def _scope(fact: ChannelCreated | ChannelEdited, package: str) -> ChannelScope:
+def _scope(fact: ChannelCreated | ChannelEdited, package: str) -> fleet_rows.ChannelScope:
     before = tuple(edge.channel for edge in fact.policy.edges)
-    return ChannelScope(fact.channel, package, fact.selector, before)
+    return fleet_rows.ChannelScope(fact.channel, package, fact.selector, before)
 
 
-def _claiming(fleet: Fleet, scope: ChannelScope) -> Fleet:
+def _claiming(fleet: fleet_rows.Fleet, scope: fleet_rows.ChannelScope) -> fleet_rows.Fleet:
     others = (other for other in fleet.channels if other.channel != scope.channel)
     ordered = sorted((*others, scope), key=lambda item: item.channel)
     return replace(fleet, channels=tuple(ordered))
@@ -159,7 +135,7 @@ def _claiming(fleet: Fleet, scope: ChannelScope) -> Fleet:
 
 def budget_ids(fact: BudgetChange) -> tuple[str, ...]:
     match fact:
-        case BudgetSet() | BudgetRemoved():
+        case facts.BudgetSet() | facts.BudgetRemoved():
             return (fact.budget_id,)
         case DispatchReserved():
             return tuple(slot.budget_id for slot in fact.budgets)
@@ -167,10 +143,10 @@ def budget_ids(fact: BudgetChange) -> tuple[str, ...]:
             return (*fact.budgets, *(slot.budget_id for slot in fact.slots))
 
 
-def step_budget(budget: Budget, fact: BudgetChange, now: datetime) -> Budget:
+def step_budget(budget: fleet_rows.Budget, fact: BudgetChange, now: datetime) -> fleet_rows.Budget:
     """Raises: BudgetExhausted."""
     match fact:
-        case BudgetSet():
+        case facts.BudgetSet():
             return replace(
                 budget,
                 selector=fact.selector,
@@ -178,7 +154,7 @@ def step_budget(budget: Budget, fact: BudgetChange, now: datetime) -> Budget:
                 max_in_flight_pct=fact.max_in_flight_pct,
                 removed=False,
             )
-        case BudgetRemoved():
+        case facts.BudgetRemoved():
             return replace(budget, removed=True)
         case DispatchReserved():
             return _reserved(budget, fact.budgets)
@@ -189,11 +165,11 @@ def step_budget(budget: Budget, fact: BudgetChange, now: datetime) -> Budget:
             return replace(budget, in_flight=budget.in_flight - 1)
 
 
-def _reserved(budget: Budget, slots: Iterable[BudgetSlot]) -> Budget:
+def _reserved(budget: fleet_rows.Budget, slots: Iterable[BudgetSlot]) -> fleet_rows.Budget:
     frozen = next(slot.slots for slot in slots if slot.budget_id == budget.budget_id)
     allowed = current_bound(budget, frozen)
     if allowed is not None and budget.in_flight >= allowed:
-        raise BudgetExhausted(budget.budget_id, allowed)
+        raise refusals.BudgetExhausted(budget.budget_id, allowed)
     return replace(budget, in_flight=budget.in_flight + 1)
 
 
@@ -201,11 +177,13 @@ def _reserved(budget: Budget, slots: Iterable[BudgetSlot]) -> Budget:
 
 
 def step_join_token(
-    token: JoinToken | None, fact: JoinTokenCreated | JoinTokenDeleted | HostEnrolled, now: datetime
-) -> JoinToken | None:
+    token: joins.JoinToken | None,
+    fact: facts.JoinTokenCreated | facts.JoinTokenDeleted | facts.HostEnrolled,
+    now: datetime,
+) -> joins.JoinToken | None:
     """Raises: IllegalTransition: it was never created, or is deleted."""
-    if isinstance(fact, JoinTokenCreated):
-        return JoinToken(
+    if isinstance(fact, facts.JoinTokenCreated):
+        return joins.JoinToken(
             join_id=fact.join_id,
             operator=fact.operator,
             created_at=fact.at,
@@ -213,62 +191,74 @@ def step_join_token(
             limit=fact.limit,
             labels=fact.labels,
         )
-    if token is None or (isinstance(fact, HostEnrolled) and token.enrolled >= token.limit):
+    if token is None or (isinstance(fact, facts.HostEnrolled) and token.enrolled >= token.limit):
         raise IllegalTransition("join token", "unknown or used up", type(fact).__name__)
-    if isinstance(fact, JoinTokenDeleted):
+    if isinstance(fact, facts.JoinTokenDeleted):
         return None
     return replace(token, enrolled=token.enrolled + 1)
 
 
 def _step_and_use(
-    host: Host | None, fact: HostChange, now: datetime
-) -> tuple[Host, tuple[WorkRow, ...]]:
+    host: fleet_rows.Host | None, fact: HostChange, now: datetime
+) -> tuple[fleet_rows.Host, tuple[folds.WorkRow, ...]]:
     """The host. The commit also uses up its agent's token, and revokes the key before."""
     stepped = step_host(host, fact, now)
-    if not isinstance(fact, HostEnrolled):
+    if not isinstance(fact, facts.HostEnrolled):
         return stepped, ()
     rows = []
     if fact.token_id:
-        rows.append(WorkRow(replay_key(fact.token_id), used_token_of(fact)))
+        rows.append(
+            folds.WorkRow(credentials.replay_key(fact.token_id), credentials.used_token_of(fact))
+        )
     if fact.revokes:
-        rows.append(WorkRow(revocation_key(fact.replaces), revocation_of(fact)))
+        rows.append(
+            folds.WorkRow(
+                credentials.revocation_key(fact.replaces), credentials.revocation_of(fact)
+            )
+        )
     return stepped, tuple(rows)
 
 
-hosts = Machine(
-    collection=HOSTS,
+hosts = folds.Machine(
+    collection=fleet_rows.HOSTS,
     number=2,
     reads=(
-        *(HostEnrolled, HostLabelled, HostFactsNoted),
-        *(HostRevoked, HostRetired, HostSilent, HostHeard),
+        *(facts.HostEnrolled, facts.HostLabelled, facts.HostFactsNoted),
+        *(facts.HostRevoked, facts.HostRetired, facts.HostSilent, facts.HostHeard),
     ),
     ids=lambda fact: (fact.host_id,),
     start=lambda id, fact: None,
     step=_step_and_use,
 )
-fleet = Fold(
-    collection=FLEETS,
+fleet = folds.Fold(
+    collection=fleet_rows.FLEETS,
     number=2,
     reads=(
-        *(HostEnrolled, HostLabelled, HostFactsNoted, HostRevoked, HostRetired),
+        *(
+            facts.HostEnrolled,
+            facts.HostLabelled,
+            facts.HostFactsNoted,
+            facts.HostRevoked,
+            facts.HostRetired,
+        ),
         *(ChannelCreated, ChannelEdited, ChannelDeleted),
     ),
-    ids=lambda fact: (FLEET,),
-    start=lambda id, fact: Fleet(),
+    ids=lambda fact: (fleet_rows.FLEET,),
+    start=lambda id, fact: fleet_rows.Fleet(),
     step=step_fleet,
 )
-budgets = Fold(
-    collection=BUDGETS,
+budgets = folds.Fold(
+    collection=fleet_rows.BUDGETS,
     number=1,
-    reads=(BudgetSet, BudgetRemoved, DispatchReserved, HostStateChanged),
+    reads=(facts.BudgetSet, facts.BudgetRemoved, DispatchReserved, HostStateChanged),
     ids=budget_ids,
-    start=lambda id, fact: Budget(budget_id=id),
+    start=lambda id, fact: fleet_rows.Budget(budget_id=id),
     step=step_budget,
 )
-join_tokens = Fold(
-    collection=JOIN_TOKENS,
+join_tokens = folds.Fold(
+    collection=joins.JOIN_TOKENS,
     number=1,
-    reads=(JoinTokenCreated, JoinTokenDeleted, HostEnrolled),
+    reads=(facts.JoinTokenCreated, facts.JoinTokenDeleted, facts.HostEnrolled),
     ids=lambda fact: (fact.join_id,) if fact.join_id else (),
     start=lambda id, fact: None,
     step=step_join_token,

@@ -13,24 +13,12 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
-from tidegate.domain.fleet.credentials import Revocation, revocation_key
-from tidegate.domain.fleet.facts import HostEnrolled, JoinTokenCreated, JoinTokenDeleted
-from tidegate.domain.fleet.refusals import (
-    HostExists,
-    JoinTokenNotFound,
-    KeyRevoked,
-    TokenRefused,
-)
-from tidegate.domain.fleet.rows import ENROLLED, Fleet, Host, fleet_key, host_key
+from tidegate.domain.fleet import credentials, facts, refusals, rows as fleet_rows, slices
 from tidegate.domain.fleet.selectors import check_labels
-from tidegate.domain.fleet.slices import EnrollHost, decide_enroll
 from tidegate.errors import IdempotencyMismatch, InvalidInput
-from tidegate.kernel.collections import Collection, Nature, Writers
-from tidegate.kernel.model import Key
-from tidegate.kernel.slices import Slice
+from tidegate.kernel import collections as kernel_collections, model, slices as kernel_slices
 
 JOIN_HOSTS_MAX: Final = 10_000
 JOIN_LIFE_MAX: Final = timedelta(days=90)
@@ -50,18 +38,18 @@ class JoinToken(Struct, frozen=True, omit_defaults=True, kw_only=True):
     enrolled: int = 0
 
 
-JOIN_TOKENS = Collection(
+JOIN_TOKENS = kernel_collections.Collection(
     "join_tokens",
     JoinToken,
-    writers=Writers.FOLDED,
-    nature=Nature.DERIVED,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
     columns=("join_id", "until"),
 )
 COLLECTIONS = (JOIN_TOKENS,)
 
 
-def join_key(join_id: str) -> Key:
-    return Key(JOIN_TOKENS.name, join_id)
+def join_key(join_id: str) -> model.Key:
+    return model.Key(JOIN_TOKENS.name, join_id)
 
 
 class CreateJoinToken(Struct, frozen=True, kw_only=True):
@@ -107,7 +95,7 @@ def decide_create(
             field="until",
         )
     return (
-        JoinTokenCreated(
+        facts.JoinTokenCreated(
             join_id=command.join_id,
             at=now,
             operator=command.operator,
@@ -123,24 +111,29 @@ def decide_delete(
 ) -> Sequence[Struct]:
     """Raises: JoinTokenNotFound."""
     if rows[0] is None:
-        raise JoinTokenNotFound(command.join_id)
-    return (JoinTokenDeleted(join_id=command.join_id, at=now, operator=command.operator),)
+        raise refusals.JoinTokenNotFound(command.join_id)
+    return (facts.JoinTokenDeleted(join_id=command.join_id, at=now, operator=command.operator),)
 
 
-def rows_of_join(command: JoinHost) -> tuple[Key, ...]:
+def rows_of_join(command: JoinHost) -> tuple[model.Key, ...]:
     """Raises: InvalidInput."""
     if not _JOIN_ID.fullmatch(command.join_id):
         raise InvalidInput("no join token looks like this", field="token")
     return (
-        host_key(command.host_id),
-        fleet_key(),
+        fleet_rows.host_key(command.host_id),
+        fleet_rows.fleet_key(),
         join_key(command.join_id),
-        revocation_key(command.public_key),
+        credentials.revocation_key(command.public_key),
     )
 
 
 def decide_join(
-    rows: tuple[Host | None, Fleet | None, JoinToken | None, Revocation | None],
+    rows: tuple[
+        fleet_rows.Host | None,
+        fleet_rows.Fleet | None,
+        JoinToken | None,
+        credentials.Revocation | None,
+    ],
     command: JoinHost,
     now: datetime,
 ) -> Sequence[Struct]:
@@ -152,52 +145,52 @@ def decide_join(
     """
     host, fleet, token, revoked = rows
     if token is None:
-        raise TokenRefused("the join token is unknown or was deleted")
+        raise refusals.TokenRefused("the join token is unknown or was deleted")
     if host is not None:
-        if host.status == ENROLLED and host.public_key == command.public_key:
+        if host.status == fleet_rows.ENROLLED and host.public_key == command.public_key:
             return ()
-        raise HostExists(command.host_id)
+        raise refusals.HostExists(command.host_id)
     if now >= token.until:
-        raise TokenRefused(f"the join token expired at {token.until.isoformat()}")
+        raise refusals.TokenRefused(f"the join token expired at {token.until.isoformat()}")
     if token.enrolled >= token.limit:
-        raise TokenRefused(f"the join token has enrolled all of its {token.limit} hosts")
+        raise refusals.TokenRefused(f"the join token has enrolled all of its {token.limit} hosts")
     if revoked is not None:
-        raise KeyRevoked(command.host_id)
-    enroll = EnrollHost(
+        raise refusals.KeyRevoked(command.host_id)
+    enroll = slices.EnrollHost(
         host_id=command.host_id,
         public_key=command.public_key,
         labels=token.labels,
         operator=token.operator,
     )
     return [
-        replace(fact, join_id=command.join_id)
-        for fact in decide_enroll((None, fleet), enroll, now)
-        if isinstance(fact, HostEnrolled)
+        structs.replace(fact, join_id=command.join_id)
+        for fact in slices.decide_enroll((None, fleet), enroll, now)
+        if isinstance(fact, facts.HostEnrolled)
     ]
 
 
-def _row(command: CreateJoinToken | DeleteJoinToken) -> tuple[Key, ...]:
+def _row(command: CreateJoinToken | DeleteJoinToken) -> tuple[model.Key, ...]:
     return (join_key(command.join_id),)
 
 
-create_join_token = Slice(
+create_join_token = kernel_slices.Slice(
     name="create-join-token",
     command=CreateJoinToken,
-    writes=(JoinTokenCreated,),
+    writes=(facts.JoinTokenCreated,),
     rows=_row,
     decide=decide_create,
 )
-delete_join_token = Slice(
+delete_join_token = kernel_slices.Slice(
     name="delete-join-token",
     command=DeleteJoinToken,
-    writes=(JoinTokenDeleted,),
+    writes=(facts.JoinTokenDeleted,),
     rows=_row,
     decide=decide_delete,
 )
-join_host = Slice(
+join_host = kernel_slices.Slice(
     name="join-host",
     command=JoinHost,
-    writes=(HostEnrolled,),
+    writes=(facts.HostEnrolled,),
     rows=rows_of_join,
     decide=decide_join,
 )

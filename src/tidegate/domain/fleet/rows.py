@@ -8,8 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from tidegate.domain.hosts.protocol import HostFacts
-from tidegate.kernel.collections import Collection, Index, Nature, Writers
-from tidegate.kernel.model import Key
+from tidegate.kernel import collections as kernel_collections, model
 
 FLEET = "fleet"  # the id of the one row that every change of hosts and channels steps
 
@@ -71,42 +70,54 @@ class Liveness(Struct, frozen=True, omit_defaults=True, kw_only=True):
     facts_refused: str = ""  # why those that selectors may use are not its labels
 
 
-HOSTS = Collection(
+HOSTS = kernel_collections.Collection(
     "hosts",
     Host,
-    writers=Writers.FOLDED,
-    nature=Nature.DERIVED,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
     columns=("host_id", "status", "silent_since"),
     allowed={"status": frozenset({ENROLLED, REVOKED, RETIRED})},
-    indexes=(Index("by_status", ("status",)), Index("by_silence", ("silent_since",))),
+    indexes=(
+        kernel_collections.Index("by_status", ("status",)),
+        kernel_collections.Index("by_silence", ("silent_since",)),
+    ),
 )
-FLEETS = Collection("fleet", Fleet, writers=Writers.FOLDED, nature=Nature.DERIVED)
-BUDGETS = Collection(
-    "budgets", Budget, writers=Writers.FOLDED, nature=Nature.DERIVED, columns=("budget_id",)
+FLEETS = kernel_collections.Collection(
+    "fleet",
+    Fleet,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
 )
-LIVENESS = Collection(
+BUDGETS = kernel_collections.Collection(
+    "budgets",
+    Budget,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
+    columns=("budget_id",),
+)
+LIVENESS = kernel_collections.Collection(
     "host_liveness",
     Liveness,
-    nature=Nature.KEPT,
+    nature=kernel_collections.Nature.KEPT,
     columns=("host_id", "last_seen_at"),
-    indexes=(Index("by_last_seen", ("last_seen_at",)),),
+    indexes=(kernel_collections.Index("by_last_seen", ("last_seen_at",)),),
 )
 
 
-def host_key(host_id: str) -> Key:
-    return Key(HOSTS.name, host_id)
+def host_key(host_id: str) -> model.Key:
+    return model.Key(HOSTS.name, host_id)
 
 
-def fleet_key() -> Key:
-    return Key(FLEETS.name, FLEET)
+def fleet_key() -> model.Key:
+    return model.Key(FLEETS.name, FLEET)
 
 
-def budget_key(budget_id: str) -> Key:
-    return Key(BUDGETS.name, budget_id)
+def budget_key(budget_id: str) -> model.Key:
+    return model.Key(BUDGETS.name, budget_id)
 
 
-def liveness_key(host_id: str) -> Key:
-    return Key(LIVENESS.name, host_id)
+def liveness_key(host_id: str) -> model.Key:
+    return model.Key(LIVENESS.name, host_id)
 
 
 COLLECTIONS = (HOSTS, FLEETS, BUDGETS, LIVENESS)

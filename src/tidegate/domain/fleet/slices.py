@@ -13,43 +13,15 @@ from typing import Final
 
 from msgspec import Struct
 
+from tidegate.domain.fleet import (
+    facts as fleet_facts,
+    refusals,
+    rows as fleet_rows,
+    selectors as fleet_selectors,
+)
 from tidegate.domain.fleet.claims import claims
-from tidegate.domain.fleet.facts import (
-    BudgetRemoved,
-    BudgetSet,
-    HostEnrolled,
-    HostFactsNoted,
-    HostHeard,
-    HostLabelled,
-    HostRetired,
-    HostRevoked,
-    HostSilent,
-)
-from tidegate.domain.fleet.refusals import BudgetNotFound, HostGone, HostIsEnrolled, HostNotFound
-from tidegate.domain.fleet.rows import (
-    ENROLLED,
-    RETIRED,
-    REVOKED,
-    Budget,
-    ChannelScope,
-    Fleet,
-    Host,
-    Liveness,
-    budget_key,
-    fleet_key,
-    host_key,
-    liveness_key,
-)
-from tidegate.domain.fleet.selectors import (
-    check_host_id,
-    check_labels,
-    fact_labels,
-    parse,
-    split_labels,
-)
 from tidegate.errors import InvalidInput
-from tidegate.kernel.model import Key, Position, check_text
-from tidegate.kernel.slices import Slice
+from tidegate.kernel import model, slices
 
 OPERATOR_BYTES_MAX = 128
 REASON_BYTES_MAX = 1_024
@@ -134,26 +106,26 @@ class RemoveBudget(Struct, frozen=True, kw_only=True):
 
 
 def decide_enroll(
-    rows: tuple[Host | None, Fleet | None], command: EnrollHost, now: datetime
+    rows: tuple[fleet_rows.Host | None, fleet_rows.Fleet | None], command: EnrollHost, now: datetime
 ) -> Sequence[Struct]:
     """Raises: InvalidLabel, InvalidInput, HostGone, HostIsEnrolled, SelectorOverlap."""
     host, fleet = rows
-    check_host_id(command.host_id)
+    fleet_selectors.check_host_id(command.host_id)
     if not _PUBLIC_KEY.fullmatch(command.public_key):
         raise InvalidInput("a public key is 64 hexadecimal digits", field="public_key")
     labels = command.labels
     if labels is None:
-        labels = {} if host is None else split_labels(host.labels)[0]
-    check_labels(labels)
-    if host is not None and host.status == RETIRED:
-        raise HostGone(command.host_id)
-    if host is not None and host.status == ENROLLED:
+        labels = {} if host is None else fleet_selectors.split_labels(host.labels)[0]
+    fleet_selectors.check_labels(labels)
+    if host is not None and host.status == fleet_rows.RETIRED:
+        raise refusals.HostGone(command.host_id)
+    if host is not None and host.status == fleet_rows.ENROLLED:
         if host.public_key != command.public_key:
-            raise HostIsEnrolled(command.host_id)
+            raise refusals.HostIsEnrolled(command.host_id)
         return ()
     claims(_scopes(fleet), command.host_id, labels)
     return (
-        HostEnrolled(
+        fleet_facts.HostEnrolled(
             host_id=command.host_id,
             at=now,
             public_key=command.public_key,
@@ -165,23 +137,27 @@ def decide_enroll(
 
 
 def decide_label(
-    rows: tuple[Host | None, Fleet | None], command: LabelHost, now: datetime
+    rows: tuple[fleet_rows.Host | None, fleet_rows.Fleet | None], command: LabelHost, now: datetime
 ) -> Sequence[Struct]:
     """Raises: HostNotFound, HostGone, InvalidLabel, SelectorOverlap."""
     host = demand_host(rows[0], command.host_id)
-    before, said = split_labels(host.labels)
+    before, said = fleet_selectors.split_labels(host.labels)
     # A client may send back what comes from the host, as it read it.
     given = {key: value for key, value in command.labels.items() if said.get(key) != value}
-    check_labels(given)
-    check_text("operator", command.operator, OPERATOR_BYTES_MAX)
+    fleet_selectors.check_labels(given)
+    model.check_text("operator", command.operator, OPERATOR_BYTES_MAX)
     if given == before:
         return ()
     claims(_scopes(rows[1]), command.host_id, {**given, **said})
-    return (HostLabelled(host_id=command.host_id, at=now, labels=given, operator=command.operator),)
+    return (
+        fleet_facts.HostLabelled(
+            host_id=command.host_id, at=now, labels=given, operator=command.operator
+        ),
+    )
 
 
 def decide_facts(
-    rows: tuple[Host | None, Fleet | None], command: NoteFacts, now: datetime
+    rows: tuple[fleet_rows.Host | None, fleet_rows.Fleet | None], command: NoteFacts, now: datetime
 ) -> Sequence[Struct]:
     """Nothing follows if its labels are these, or changed a moment ago; fewer are taken at once.
 
@@ -189,86 +165,98 @@ def decide_facts(
         SelectorOverlap.
     """
     host = rows[0]
-    if host is None or host.status == RETIRED:
+    if host is None or host.status == fleet_rows.RETIRED:
         return ()
-    given, before = split_labels(host.labels)
-    after = fact_labels(command.facts)
+    given, before = fleet_selectors.split_labels(host.labels)
+    after = fleet_selectors.fact_labels(command.facts)
     if after == before:
         return ()
     is_early = host.facts_at is not None and now - host.facts_at < FACTS_EVERY
     if is_early and not after.items() <= before.items():
         return ()
     claims(_scopes(rows[1]), command.host_id, {**given, **after})
-    return (HostFactsNoted(host_id=command.host_id, at=now, facts=command.facts),)
+    return (fleet_facts.HostFactsNoted(host_id=command.host_id, at=now, facts=command.facts),)
 
 
-def decide_revoke(rows: tuple[Host | None], command: RevokeHost, now: datetime) -> Sequence[Struct]:
+def decide_revoke(
+    rows: tuple[fleet_rows.Host | None], command: RevokeHost, now: datetime
+) -> Sequence[Struct]:
     """Raises: HostNotFound, HostGone."""
     host = demand_host(rows[0], command.host_id)
     _check_said(command.operator, command.reason)
-    if host.status == REVOKED:
+    if host.status == fleet_rows.REVOKED:
         return ()
     return (
-        HostRevoked(
+        fleet_facts.HostRevoked(
             host_id=command.host_id, at=now, operator=command.operator, reason=command.reason
         ),
     )
 
 
-def decide_retire(rows: tuple[Host | None], command: RetireHost, now: datetime) -> Sequence[Struct]:
+def decide_retire(
+    rows: tuple[fleet_rows.Host | None], command: RetireHost, now: datetime
+) -> Sequence[Struct]:
     """Raises: HostNotFound."""
     _check_said(command.operator, command.reason)
-    if rows[0] is not None and rows[0].status == RETIRED:
+    if rows[0] is not None and rows[0].status == fleet_rows.RETIRED:
         return ()
     demand_host(rows[0], command.host_id)
     return (
-        HostRetired(
+        fleet_facts.HostRetired(
             host_id=command.host_id, at=now, operator=command.operator, reason=command.reason
         ),
     )
 
 
 def decide_silence(
-    rows: tuple[Host | None, Liveness | None], command: NoteSilence, now: datetime
+    rows: tuple[fleet_rows.Host | None, fleet_rows.Liveness | None],
+    command: NoteSilence,
+    now: datetime,
 ) -> Sequence[Struct]:
     """Nothing follows if the host was heard meanwhile, is silent already, or is not expected."""
     host, liveness = rows
-    if host is None or host.status == RETIRED or host.silent_since is not None:
+    if host is None or host.status == fleet_rows.RETIRED or host.silent_since is not None:
         return ()
     if liveness is not None and liveness.last_seen_at > command.last_seen_at:
         return ()
-    return (HostSilent(host_id=command.host_id, at=now, last_seen_at=command.last_seen_at),)
+    return (
+        fleet_facts.HostSilent(host_id=command.host_id, at=now, last_seen_at=command.last_seen_at),
+    )
 
 
-def decide_heard(rows: tuple[Host | None], command: NoteHeard, now: datetime) -> Sequence[Struct]:
+def decide_heard(
+    rows: tuple[fleet_rows.Host | None], command: NoteHeard, now: datetime
+) -> Sequence[Struct]:
     """Nothing follows unless the host was silent."""
     host = rows[0]
-    if host is None or host.status == RETIRED or host.silent_since is None:
+    if host is None or host.status == fleet_rows.RETIRED or host.silent_since is None:
         return ()
-    return (HostHeard(host_id=command.host_id, at=now),)
+    return (fleet_facts.HostHeard(host_id=command.host_id, at=now),)
 
 
-def demand_host(host: Host | None, host_id: str) -> Host:
+def demand_host(host: fleet_rows.Host | None, host_id: str) -> fleet_rows.Host:
     """Raises: HostNotFound, HostGone."""
     if host is None:
-        raise HostNotFound(host_id)
-    if host.status == RETIRED:
-        raise HostGone(host_id)
+        raise refusals.HostNotFound(host_id)
+    if host.status == fleet_rows.RETIRED:
+        raise refusals.HostGone(host_id)
     return host
 
 
 # ── budgets ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def decide_set(rows: tuple[Budget | None], command: SetBudget, now: datetime) -> Sequence[Struct]:
+def decide_set(
+    rows: tuple[fleet_rows.Budget | None], command: SetBudget, now: datetime
+) -> Sequence[Struct]:
     """Raises: InvalidInput, InvalidSelector."""
     if not _BUDGET_ID.fullmatch(command.budget_id):
         raise InvalidInput(
             f"a budget is named by at most 63 of a-z 0-9 -, found {command.budget_id[:80]!r}",
             field="budget_id",
         )
-    parse(command.selector)
-    check_text("operator", command.operator, OPERATOR_BYTES_MAX)
+    fleet_selectors.parse(command.selector)
+    model.check_text("operator", command.operator, OPERATOR_BYTES_MAX)
     _check_bound("max_in_flight", command.max_in_flight, None)
     _check_bound("max_in_flight_pct", command.max_in_flight_pct, 100)
     asked = (command.selector, command.max_in_flight, command.max_in_flight_pct, False)
@@ -278,7 +266,7 @@ def decide_set(rows: tuple[Budget | None], command: SetBudget, now: datetime) ->
         if stands == asked:
             return ()
     return (
-        BudgetSet(
+        fleet_facts.BudgetSet(
             budget_id=command.budget_id,
             selector=command.selector,
             operator=command.operator,
@@ -289,7 +277,7 @@ def decide_set(rows: tuple[Budget | None], command: SetBudget, now: datetime) ->
     )
 
 
-def loosens_budget(found: Budget, command: SetBudget) -> bool:
+def loosens_budget(found: fleet_rows.Budget, command: SetBudget) -> bool:
     """Whether a budget limits other hosts than before, or allows more of them."""
     if command.selector != found.selector:
         return True
@@ -302,24 +290,26 @@ def loosens_budget(found: Budget, command: SetBudget) -> bool:
 
 
 def decide_remove(
-    rows: tuple[Budget | None], command: RemoveBudget, now: datetime
+    rows: tuple[fleet_rows.Budget | None], command: RemoveBudget, now: datetime
 ) -> Sequence[Struct]:
     """Raises: BudgetNotFound."""
-    check_text("operator", command.operator, OPERATOR_BYTES_MAX)
+    model.check_text("operator", command.operator, OPERATOR_BYTES_MAX)
     if rows[0] is None:
-        raise BudgetNotFound(command.budget_id)
+        raise refusals.BudgetNotFound(command.budget_id)
     if rows[0].removed:
         return ()
-    return (BudgetRemoved(budget_id=command.budget_id, operator=command.operator, at=now),)
+    return (
+        fleet_facts.BudgetRemoved(budget_id=command.budget_id, operator=command.operator, at=now),
+    )
 
 
-def _scopes(fleet: Fleet | None) -> tuple[ChannelScope, ...]:
+def _scopes(fleet: fleet_rows.Fleet | None) -> tuple[fleet_rows.ChannelScope, ...]:
     return () if fleet is None else fleet.channels
 
 
 def _check_said(operator: str, reason: str) -> None:
-    check_text("operator", operator, OPERATOR_BYTES_MAX)
-    check_text("a reason", reason.strip(), REASON_BYTES_MAX)
+    model.check_text("operator", operator, OPERATOR_BYTES_MAX)
+    model.check_text("a reason", reason.strip(), REASON_BYTES_MAX)
 
 
 def _check_bound(what: str, found: int | None, most: int | None) -> None:
@@ -328,82 +318,85 @@ def _check_bound(what: str, found: int | None, most: int | None) -> None:
         raise InvalidInput(f"{what} is {found}, allowed is {allowed}", field=what)
 
 
-def _host(command: RevokeHost | RetireHost | NoteHeard) -> tuple[Key, ...]:
-    return (host_key(command.host_id),)
+def _host(command: RevokeHost | RetireHost | NoteHeard) -> tuple[model.Key, ...]:
+    return (fleet_rows.host_key(command.host_id),)
 
 
-def _host_and_fleet(command: EnrollHost | LabelHost | NoteFacts) -> tuple[Key, ...]:
-    return host_key(command.host_id), fleet_key()
+def _host_and_fleet(command: EnrollHost | LabelHost | NoteFacts) -> tuple[model.Key, ...]:
+    return fleet_rows.host_key(command.host_id), fleet_rows.fleet_key()
 
 
-def _host_seen(command: LabelHost) -> dict[Key, Position]:
+def _host_seen(command: LabelHost) -> dict[model.Key, model.Position]:
     if command.expected_version is None:
         return {}
-    return {host_key(command.host_id): command.expected_version}
+    return {fleet_rows.host_key(command.host_id): command.expected_version}
 
 
-enroll_host = Slice(
+enroll_host = slices.Slice(
     name="enroll-host",
     command=EnrollHost,
-    writes=(HostEnrolled,),
+    writes=(fleet_facts.HostEnrolled,),
     rows=_host_and_fleet,
     decide=decide_enroll,
 )
-label_host = Slice(
+label_host = slices.Slice(
     name="label-host",
     command=LabelHost,
-    writes=(HostLabelled,),
+    writes=(fleet_facts.HostLabelled,),
     rows=_host_and_fleet,
     expects=_host_seen,
     decide=decide_label,
 )
-note_facts = Slice(
+note_facts = slices.Slice(
     name="note-facts",
     command=NoteFacts,
-    writes=(HostFactsNoted,),
+    writes=(fleet_facts.HostFactsNoted,),
     rows=_host_and_fleet,
     decide=decide_facts,
 )
-revoke_host = Slice(
+revoke_host = slices.Slice(
     name="revoke-host",
     command=RevokeHost,
-    writes=(HostRevoked,),
+    writes=(fleet_facts.HostRevoked,),
     rows=_host,
     decide=decide_revoke,
 )
-retire_host = Slice(
+retire_host = slices.Slice(
     name="retire-host",
     command=RetireHost,
-    writes=(HostRetired,),
+    writes=(fleet_facts.HostRetired,),
     rows=_host,
     decide=decide_retire,
 )
-note_silence = Slice(
+note_silence = slices.Slice(
     name="note-silence",
     command=NoteSilence,
-    writes=(HostSilent,),
-    rows=lambda command: (host_key(command.host_id), liveness_key(command.host_id)),
+    writes=(fleet_facts.HostSilent,),
+    rows=lambda command: (
+        fleet_rows.host_key(command.host_id),
+        fleet_rows.liveness_key(command.host_id),
+    ),
     decide=decide_silence,
 )
-note_heard = Slice(
+note_heard = slices.Slice(
     name="note-heard",
     command=NoteHeard,
-    writes=(HostHeard,),
+    writes=(fleet_facts.HostHeard,),
     rows=_host,
     decide=decide_heard,
 )
-set_budget = Slice(
+set_budget = slices.Slice(
     name="set-budget",
     command=SetBudget,
-    writes=(BudgetSet,),
-    rows=lambda command: (budget_key(command.budget_id),),
+    writes=(fleet_facts.BudgetSet,),
+    rows=lambda command: (fleet_rows.budget_key(command.budget_id),),
     decide=decide_set,
 )
-remove_budget = Slice(
+remove_budget = slices.Slice(
     name="remove-budget",
     command=RemoveBudget,
-    writes=(BudgetRemoved,),
-    rows=lambda command: (budget_key(command.budget_id),),
+    writes=(fleet_facts.BudgetRemoved,),
+    rows=lambda command: (fleet_rows.budget_key(command.budget_id),),
     decide=decide_remove,
 )
 SLICES = (

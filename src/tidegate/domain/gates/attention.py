@@ -12,17 +12,14 @@ from typing import Final
 from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires
 from tidegate.domain.gates.inputs import PrecedingChannel
 from tidegate.domain.hosts.states import HostState
-from tidegate.domain.rollouts.progress import name_wave
-from tidegate.domain.rollouts.rows import RolloutTally
-from tidegate.domain.rollouts.states import Word
-from tidegate.domain.rollouts.tallies import missing, reached, waits_for_person
+from tidegate.domain.rollouts import progress, rows, states, tallies
 
 ALWAYS: Final = frozenset({"halted", "paused", "hold", "quarantine", "freshness", "probe-failures"})
 
 Edges = Iterable[tuple[ChannelEdge, PrecedingChannel]]
 
 
-def needs_person(gate: str, tally: RolloutTally, edges: Edges) -> bool:
+def needs_person(gate: str, tally: rows.RolloutTally, edges: Edges) -> bool:
     """Whether a gate that is shut for this rollout stays shut until a person does something."""
     match gate:
         case "channel-edges":
@@ -43,22 +40,28 @@ def _opens_by_itself(edge: ChannelEdge, seen: PrecedingChannel) -> bool:
     if seen.standing is None or seen.quarantined is not None:
         return False
     standing = seen.standing.row
-    if standing.word is Word.GOOD:
+    if standing.word is states.Word.GOOD:
         has_soaked = standing.soaked_seconds >= edge.soak_seconds
         return standing.running_since is not None or has_soaked
     first = None if seen.tally is None else seen.tally.row
     return first is not None and first.halted_at is None and first.paused_at is None
 
 
-def describe_stuck_wave(tally: RolloutTally) -> str:
+def describe_stuck_wave(tally: rows.RolloutTally) -> str:
     """Why no wave goes until a person does something; empty: the waves go by themselves."""
-    if tally.waves and waits_for_person(tally.waves[0]):
-        return f"wave {name_wave(tally, 0)} waits for an operator to continue it"
+    if tally.waves and tallies.waits_for_person(tally.waves[0]):
+        return f"wave {progress.name_wave(tally, 0)} waits for an operator to continue it"
     last = len(tally.waves) - 1
-    for number, wave in enumerate(tally.waves[: min(reached(tally) + 1, last)]):
-        if missing(wave) > wave.hosts - wave.left - wave.count(HostState.CONVERGED):
-            return f"wave {name_wave(tally, number)} has too few hosts left that can converge"
+    for number, wave in enumerate(tally.waves[: min(tallies.reached(tally) + 1, last)]):
+        if tallies.missing(wave) > wave.hosts - wave.left - wave.count(HostState.CONVERGED):
+            return (
+                f"wave {progress.name_wave(tally, number)} has too few hosts left that can converge"
+            )
     number = tally.current_wave + 1
-    if tally.done_at is not None and number <= last and waits_for_person(tally.waves[number]):
-        return f"wave {name_wave(tally, number)} waits for an operator to continue it"
+    if (
+        tally.done_at is not None
+        and number <= last
+        and tallies.waits_for_person(tally.waves[number])
+    ):
+        return f"wave {progress.name_wave(tally, number)} waits for an operator to continue it"
     return ""

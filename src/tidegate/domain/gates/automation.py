@@ -16,21 +16,18 @@ from typing import Final
 
 from msgspec import Struct
 
-from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires
-from tidegate.domain.channels.rows import Channel, Rung
+from tidegate.domain.channels import facts, rows as channel_rows
 from tidegate.domain.gates.edges import EdgeVerdict
-from tidegate.domain.rollouts.rows import RolloutTally
-from tidegate.domain.rollouts.states import CLEARABLE, OPEN, Outcome, PolicyAction
+from tidegate.domain.rollouts import rows as rollout_rows, states
 from tidegate.errors import LeaseLost
-from tidegate.kernel.leases import Lease, leader_key
-from tidegate.kernel.slices import Slice
+from tidegate.kernel import leases, slices
 
 LEADER: Final = "automation"  # the job whose leader acts for channels
-GOOD: Final = frozenset({Outcome.SUCCEEDED, Outcome.EMPTY, Outcome.REPLACED})
+GOOD: Final = frozenset({states.Outcome.SUCCEEDED, states.Outcome.EMPTY, states.Outcome.REPLACED})
 _ENDED: Final = {
-    Outcome.FAILED: "failed",
-    Outcome.ROLLED_BACK: "was rolled back",
-    Outcome.ABORTED: "was aborted",
+    states.Outcome.FAILED: "failed",
+    states.Outcome.ROLLED_BACK: "was rolled back",
+    states.Outcome.ABORTED: "was aborted",
 }
 
 
@@ -46,7 +43,7 @@ class Promotable(Struct, frozen=True):
 class Automation(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a channel does by itself now, or why it does nothing."""
 
-    action: PolicyAction
+    action: states.PolicyAction
     sentence: str
     switched_on_by: str  # a user's id
     release_id: str | None = None  # what it promotes or goes back to with the next look
@@ -60,7 +57,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
     digest: str
     proved_by: str
     refusal: str  # why this channel does not take it, whatever the edges say; empty: it may
-    edges: tuple[tuple[ChannelEdge, EdgeVerdict], ...]
+    edges: tuple[tuple[facts.ChannelEdge, EdgeVerdict], ...]
 
 
 class AutoPromotion(Struct, frozen=True):
@@ -80,9 +77,9 @@ def number_of(release_id: str | None) -> int:
 
 
 def judge_promotion(
-    channel: Channel,
+    channel: channel_rows.Channel,
     pinned: str | None,
-    newest: RolloutTally | None,
+    newest: rollout_rows.RolloutTally | None,
     request_id: str | None,
     candidates: Sequence[Candidate],
 ) -> AutoPromotion:
@@ -109,7 +106,9 @@ def judge_promotion(
     return _told(channel, f"Auto-promotion on {channel.channel} waits: {why}", until)
 
 
-def describe_held(channel: Channel, newest: RolloutTally | None, request_id: str | None) -> str:
+def describe_held(
+    channel: channel_rows.Channel, newest: rollout_rows.RolloutTally | None, request_id: str | None
+) -> str:
     """Why the channel promotes nothing by itself, whatever there is; empty: it may."""
     name = channel.channel
     off = "" if newest is None else describe_off(channel, newest)
@@ -125,13 +124,13 @@ def describe_held(channel: Channel, newest: RolloutTally | None, request_id: str
     return ""
 
 
-def describe_off(channel: Channel, newest: RolloutTally) -> str:
+def describe_off(channel: channel_rows.Channel, newest: rollout_rows.RolloutTally) -> str:
     """What switched auto-promotion off until a person promotes; empty: nothing did."""
     if not channel.policy.auto_promote or newest.rollout_id != channel.newest_rollout_id:
         return ""
     if newest.rollback_of is not None:
         why = f"{channel.channel} was rolled back from {newest.rollback_of}"
-    elif newest.state in CLEARABLE:
+    elif newest.state in states.CLEARABLE:
         why = f"{newest.rollout_id} stopped"
     elif newest.outcome is not None and newest.outcome not in GOOD:
         why = f"{newest.rollout_id} {_ENDED[newest.outcome]}"
@@ -143,9 +142,11 @@ def describe_off(channel: Channel, newest: RolloutTally) -> str:
     )
 
 
-def _told(channel: Channel, sentence: str, until: datetime | None = None) -> AutoPromotion:
+def _told(
+    channel: channel_rows.Channel, sentence: str, until: datetime | None = None
+) -> AutoPromotion:
     told = Automation(
-        action=PolicyAction.AUTO_PROMOTE,
+        action=states.PolicyAction.AUTO_PROMOTE,
         sentence=sentence,
         switched_on_by=channel.auto_promote_by or "",
         until=until,
@@ -153,11 +154,11 @@ def _told(channel: Channel, sentence: str, until: datetime | None = None) -> Aut
     return AutoPromotion(told)
 
 
-def _chosen(channel: Channel, item: Candidate) -> AutoPromotion:
-    required = [edge for edge, _ in item.edges if edge.require is EdgeRequires.SUCCEEDED]
+def _chosen(channel: channel_rows.Channel, item: Candidate) -> AutoPromotion:
+    required = [edge for edge, _ in item.edges if edge.require is facts.EdgeRequires.SUCCEEDED]
     where = " and ".join(edge.channel for edge in required)
     told = Automation(
-        action=PolicyAction.AUTO_PROMOTE,
+        action=states.PolicyAction.AUTO_PROMOTE,
         sentence=f"Auto-promotion on {channel.channel} takes {item.release_id} now",
         switched_on_by=channel.auto_promote_by or "",
         release_id=item.release_id,
@@ -169,19 +170,22 @@ def _chosen(channel: Channel, item: Candidate) -> AutoPromotion:
 # ── roll back ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def may_roll_back(channel: Channel, newest: RolloutTally | None) -> bool:
+def may_roll_back(channel: channel_rows.Channel, newest: rollout_rows.RolloutTally | None) -> bool:
     """Whether the channel's newest rollout stopped and was opened to be rolled back by itself."""
     return (
         newest is not None
         and newest.rollout_id == channel.newest_rollout_id
-        and newest.state in CLEARABLE
+        and newest.state in states.CLEARABLE
         and newest.auto_rollback
         and channel.policy.auto_rollback
     )
 
 
 def judge_rollback(
-    channel: Channel, newest: RolloutTally | None, rung: Rung | None, skipped: Sequence[str]
+    channel: channel_rows.Channel,
+    newest: rollout_rows.RolloutTally | None,
+    rung: channel_rows.Rung | None,
+    skipped: Sequence[str],
 ) -> Automation:
     """What the channel does by itself about its newest rollout. ``rung`` is what a rollback takes,
     and ``skipped`` says why it takes none.
@@ -194,19 +198,19 @@ def judge_rollback(
     elif may_roll_back(channel, newest):
         why = f": {'; '.join(skipped)}" if skipped else ""
         sentence = f"Auto-rollback on {name} finds nothing to go back to{why}"
-    elif newest is not None and newest.state in OPEN:
+    elif newest is not None and newest.state in states.OPEN:
         sentence = describe_rollback(channel, newest)
     else:
         sentence = f"Auto-rollback on {name} is on: it acts when hosts of the next rollout fail"
     return Automation(
-        action=PolicyAction.AUTO_ROLLBACK,
+        action=states.PolicyAction.AUTO_ROLLBACK,
         sentence=sentence,
         switched_on_by=channel.auto_rollback_by or "",
         release_id=release_id,
     )
 
 
-def describe_rollback(channel: Channel, newest: RolloutTally) -> str:
+def describe_rollback(channel: channel_rows.Channel, newest: rollout_rows.RolloutTally) -> str:
     """What the channel would do by itself about this rollout, or why it does nothing; empty: its
     policy does not ask for it.
     """
@@ -235,16 +239,16 @@ class LeadAutomation(Struct, frozen=True):
 def _demand_term(rows: tuple[object], command: LeadAutomation, now: datetime) -> tuple[()]:
     """Raises: LeaseLost."""
     lease = rows[0]
-    if not isinstance(lease, Lease) or lease.lease_token != command.term:
+    if not isinstance(lease, leases.Lease) or lease.lease_token != command.term:
         raise LeaseLost("another process acts for channels now", id=LEADER)
     return ()
 
 
-lead_automation = Slice(
+lead_automation = slices.Slice(
     name="lead-automation",
     command=LeadAutomation,
     writes=(),
-    rows=lambda command: (leader_key(LEADER),),
+    rows=lambda command: (leases.leader_key(LEADER),),
     decide=_demand_term,
 )
 SLICES = (lead_automation,)

@@ -29,49 +29,19 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from tidegate.domain.channels.ladder import list_late_targets
-from tidegate.domain.channels.rows import CHANNELS, FREEZES, QUARANTINE, Freeze, quarantine_key
-from tidegate.domain.fleet.budgets import current_bound
-from tidegate.domain.fleet.rows import BUDGETS, ENROLLED, HOSTS
-from tidegate.domain.gates.edges import EdgeVerdict, WaitingRelease, judge_edge, time_text
-from tidegate.domain.gates.inputs import FleetState, GateEvidence, GateInput, Versioned
-from tidegate.domain.hosts.facts import BudgetSlot
-from tidegate.domain.hosts.rows import (
-    HOST_ORDERS,
-    HOST_RECORDS,
-    PROBE_FAILURES,
-    ProbeFailure,
-    probe_failure_id,
-    record_id,
-)
-from tidegate.domain.hosts.states import SETTLED, HostState, describe_host_state
+from tidegate.domain.channels import ladder, rows as channel_rows
+from tidegate.domain.fleet import budgets, rows as fleet_rows
+from tidegate.domain.gates import edges, inputs
+from tidegate.domain.hosts import facts, rows as host_rows, states as host_states
 from tidegate.domain.provenance import moment
 from tidegate.domain.releases.rows import ACTUAL, actual_key
-from tidegate.domain.rollouts.progress import name_wave
-from tidegate.domain.rollouts.rows import TALLIES, GateOverride, RolloutTally
-from tidegate.domain.rollouts.states import (
-    BAD,
-    DISPATCHABLE,
-    ORDERED,
-    OverridableGate,
-    describe_rollout_state,
+from tidegate.domain.rollouts import (
+    progress,
+    rows as rollout_rows,
+    states as rollout_states,
+    tallies,
 )
-from tidegate.domain.rollouts.tallies import (
-    is_unproved,
-    late_failures,
-    late_under_way,
-    list_passed,
-    may_go,
-    next_wave,
-    next_wave_at,
-    override_of,
-    reached,
-    waits_for_person,
-)
-from tidegate.domain.windows.demands import need_of
-from tidegate.domain.windows.evaluation import WindowVerdict, WindowView
-from tidegate.domain.windows.rows import WINDOWS
-from tidegate.domain.windows.sentences import shut_text, span_text
+from tidegate.domain.windows import demands, evaluation, rows as window_rows, sentences
 
 UNSTAGED = "wave-promotion-host-unstaged"
 
@@ -80,7 +50,7 @@ class Block(NamedTuple):
     """Why a gate is shut, and the row that says so."""
 
     reason: str
-    evidence: GateEvidence | None = None
+    evidence: inputs.GateEvidence | None = None
     gate: str = ""  # where it is told apart from the gate's own name
     until: datetime | None = None  # when it opens by itself
 
@@ -89,13 +59,17 @@ class Block(NamedTuple):
 class GateContext:
     """One pass's view of a rollout, and what it has handed out so far."""
 
-    state: FleetState
-    sight: GateInput
-    tally: RolloutTally = field(init=False)
+    state: inputs.FleetState
+    sight: inputs.GateInput
+    tally: rollout_rows.RolloutTally = field(init=False)
     reached: int = field(init=False)  # the last wave that gets orders
-    late: dict[str, tuple[BudgetSlot, ...]] = field(init=False)  # latecomer → its budgets
-    failing: Versioned[ProbeFailure] | None = field(init=False)  # of the earliest wave
-    windows: WindowView = field(init=False)  # of the channel; none if the rollout passes them
+    late: dict[str, tuple[facts.BudgetSlot, ...]] = field(init=False)  # latecomer → its budgets
+    failing: inputs.Versioned[host_rows.ProbeFailure] | None = field(
+        init=False
+    )  # of the earliest wave
+    windows: evaluation.WindowView = field(
+        init=False
+    )  # of the channel; none if the rollout passes them
     window_blocks: dict[int, Block] = field(default_factory=dict)  # by the id of a verdict
     needs: dict[int, timedelta] = field(default_factory=dict)  # by wave
     late_given: int = 0  # orders for late hosts, of this pass
@@ -105,12 +79,14 @@ class GateContext:
 
     def __post_init__(self) -> None:
         self.tally = self.sight.tally.row
-        self.reached = reached(self.tally)
+        self.reached = tallies.reached(self.tally)
         for host in self.state.rebooted.values():
             for slot in host.budgets:
                 self.claims[slot.budget_id] = self.claims.get(slot.budget_id, 0) + 1
-        passes = OverridableGate.WINDOW in list_passed(self.tally, self.state.at)
-        self.windows = WindowView(
+        passes = rollout_states.OverridableGate.WINDOW in tallies.list_passed(
+            self.tally, self.state.at
+        )
+        self.windows = evaluation.WindowView(
             [] if passes else [seen.row for seen in self.state.windows],
             self.tally.channel,
             self.sight.chart.plan.package,
@@ -134,35 +110,43 @@ class GateContext:
         wave = self.sight.chart.waves.get(host_id, max(len(plan.waves) - 1, 0))
         known = self.needs.get(wave)
         if known is None:
-            known = need_of(plan.host_policy(wave)) or timedelta()
+            known = demands.need_of(plan.host_policy(wave)) or timedelta()
             self.needs[wave] = known
         return known
 
-    def window_verdict(self, host_id: str) -> WindowVerdict:
+    def window_verdict(self, host_id: str) -> evaluation.WindowVerdict:
         """What the maintenance windows say of the host."""
         found = self.state.hosts.get(host_id)
         labels = {} if found is None else found.row.labels
         return self.windows.judge(host_id, labels, self.need(host_id))
 
-    def slots_of(self, host_id: str) -> tuple[BudgetSlot, ...]:
+    def slots_of(self, host_id: str) -> tuple[facts.BudgetSlot, ...]:
         """The budgets that an order for this host takes a slot of."""
         late = self.late.get(host_id)
         return self.sight.chart.slots_of(host_id) if late is None else late
 
-    def tallied(self) -> GateEvidence:
-        return GateEvidence(TALLIES.name, self.tally.rollout_id, self.sight.tally.version)
+    def tallied(self) -> inputs.GateEvidence:
+        return inputs.GateEvidence(
+            rollout_rows.TALLIES.name, self.tally.rollout_id, self.sight.tally.version
+        )
 
-    def recorded(self, host_id: str) -> GateEvidence | None:
+    def recorded(self, host_id: str) -> inputs.GateEvidence | None:
         found = self.sight.standings.get(host_id)
         if found is None:
             return None
-        return GateEvidence(
-            HOST_RECORDS.name, record_id(self.tally.rollout_id, host_id), found.version
+        return inputs.GateEvidence(
+            host_rows.HOST_RECORDS.name,
+            host_rows.record_id(self.tally.rollout_id, host_id),
+            found.version,
         )
 
-    def channelled(self, channel: str) -> GateEvidence | None:
+    def channelled(self, channel: str) -> inputs.GateEvidence | None:
         found = self.state.channels.get(channel)
-        return None if found is None else GateEvidence(CHANNELS.name, channel, found.version)
+        return (
+            None
+            if found is None
+            else inputs.GateEvidence(channel_rows.CHANNELS.name, channel, found.version)
+        )
 
     def _left(self, host_id: str) -> bool:
         found = self.sight.standings.get(host_id)
@@ -170,7 +154,7 @@ class GateContext:
 
 
 Blocks = Callable[[GateContext, str], Block | None]
-StandsOn = Callable[[GateContext, str], GateEvidence | None]
+StandsOn = Callable[[GateContext, str], inputs.GateEvidence | None]
 Adds = Callable[[GateContext, str], str]
 
 
@@ -202,13 +186,15 @@ def halted(look: GateContext, host_id: str) -> Block | None:
 def dispatchable(look: GateContext, host_id: str) -> Block | None:
     tally = look.tally
     if host_id not in look.late:
-        if not may_go(tally, host_id):
+        if not tallies.may_go(tally, host_id):
             tried = ", ".join(tally.retried)
             return Block(f"only hosts that failed are tried again now: {tried}", look.tallied())
-        if tally.state in DISPATCHABLE:
+        if tally.state in rollout_states.DISPATCHABLE:
             return None
-        return Block(f"the rollout {describe_rollout_state(tally.state)}", look.tallied())
-    if late_failures(tally):
+        return Block(
+            f"the rollout {rollout_states.describe_rollout_state(tally.state)}", look.tallied()
+        )
+    if tallies.late_failures(tally):
         return Block("a host that came late failed; it must be skipped first", look.tallied())
     return _late_blocked(look)
 
@@ -217,7 +203,7 @@ def _late_blocked(look: GateContext) -> Block | None:
     """Why no late host may join now."""
     tally = look.tally
     joins = look.state.channels.get(tally.channel)
-    targets = () if joins is None else list_late_targets(joins.row)
+    targets = () if joins is None else ladder.list_late_targets(joins.row)
     ids = [item if isinstance(item, str) else item.rollout_id for item in targets]
     if tally.rollout_id not in ids:
         newest = ids[0] if ids else "none yet"
@@ -225,14 +211,15 @@ def _late_blocked(look: GateContext) -> Block | None:
             f"a late host joins the channel's newest success, {newest}",
             look.channelled(tally.channel),
         )
-    if tally.outcome in BAD:
+    if tally.outcome in rollout_states.BAD:
         return Block("the rollout failed, a late host waits for a success", look.tallied())
-    if tally.terminal_at is None or tally.state not in ORDERED:
+    if tally.terminal_at is None or tally.state not in rollout_states.ORDERED:
         return Block(
-            f"the rollout {describe_rollout_state(tally.state)}, a late host waits for its end",
+            f"the rollout {rollout_states.describe_rollout_state(tally.state)}, "
+            "a late host waits for its end",
             look.tallied(),
         )
-    if is_unproved(tally) and (look.late_given or late_under_way(tally)):
+    if tallies.is_unproved(tally) and (look.late_given or tallies.late_under_way(tally)):
         return Block(
             f"no host ran {tally.target_ref} here yet; late hosts go one at a time until one "
             f"converged. To record a success: tidegate channel promote {tally.channel} "
@@ -255,12 +242,12 @@ def frozen(look: GateContext, host_id: str) -> Block | None:
             until = "" if freeze.until is None else f" until {freeze.until.isoformat()}"
             return Block(
                 f"freeze {freeze.freeze_id}{until}: {freeze.reason}",
-                GateEvidence(FREEZES.name, freeze.freeze_id, seen.version),
+                inputs.GateEvidence(channel_rows.FREEZES.name, freeze.freeze_id, seen.version),
             )
     return None
 
 
-def _covers(freeze: Freeze, look: GateContext) -> bool:
+def _covers(freeze: channel_rows.Freeze, look: GateContext) -> bool:
     ours = not freeze.channels or look.tally.channel in freeze.channels
     return ours and (freeze.until is None or look.state.at < freeze.until)
 
@@ -282,8 +269,10 @@ def quarantined(look: GateContext, host_id: str) -> Block | None:
     row = found.row
     return Block(
         f"{look.tally.target_ref} is quarantined on {row.channel}: {row.reason} on {row.host_id}",
-        GateEvidence(
-            QUARANTINE.name, quarantine_key(row.channel, row.closure_hash).id, found.version
+        inputs.GateEvidence(
+            channel_rows.QUARANTINE.name,
+            channel_rows.quarantine_key(row.channel, row.closure_hash).id,
+            found.version,
         ),
     )
 
@@ -296,10 +285,10 @@ def channel_edges(look: GateContext, host_id: str) -> Block | None:
     return None
 
 
-def _edge_verdicts(look: GateContext) -> Iterator[EdgeVerdict]:
-    waits = WaitingRelease(look.tally.channel, look.tally.target_ref)
+def _edge_verdicts(look: GateContext) -> Iterator[edges.EdgeVerdict]:
+    waits = edges.WaitingRelease(look.tally.channel, look.tally.target_ref)
     for edge in look.tally.edges:
-        yield judge_edge(edge, waits, look.sight.edges[edge.channel], look.state.at)
+        yield edges.judge_edge(edge, waits, look.sight.edges[edge.channel], look.state.at)
 
 
 def not_started(look: GateContext, host_id: str) -> Block | None:
@@ -309,7 +298,9 @@ def not_started(look: GateContext, host_id: str) -> Block | None:
     tally = look.tally
     if tally.start_at is None or look.state.at >= tally.start_at:
         return None
-    return Block(f"starts at {time_text(tally.start_at)}", look.tallied(), until=tally.start_at)
+    return Block(
+        f"starts at {edges.time_text(tally.start_at)}", look.tallied(), until=tally.start_at
+    )
 
 
 def window(look: GateContext, host_id: str) -> Block | None:
@@ -329,12 +320,14 @@ def window(look: GateContext, host_id: str) -> Block | None:
     return known
 
 
-def window_block(look: GateContext, host_id: str, verdict: WindowVerdict, scope: str = "") -> Block:
+def window_block(
+    look: GateContext, host_id: str, verdict: evaluation.WindowVerdict, scope: str = ""
+) -> Block:
     """What is said of a host whose windows are shut; with ``scope`` of all hosts like it."""
     assert verdict.by is not None
     id = verdict.by.window.window_id
     seen = next(item for item in look.state.windows if item.row.window_id == id)
-    said = shut_text(
+    said = sentences.shut_text(
         verdict,
         look.state.at,
         look.tally.channel,
@@ -343,7 +336,9 @@ def window_block(look: GateContext, host_id: str, verdict: WindowVerdict, scope:
         need=look.need(host_id),
         reason=seen.row.reason,
     )
-    return Block(said, GateEvidence(WINDOWS.name, id, seen.version), until=verdict.until)
+    return Block(
+        said, inputs.GateEvidence(window_rows.WINDOWS.name, id, seen.version), until=verdict.until
+    )
 
 
 def stale(look: GateContext, host_id: str) -> Block | None:
@@ -366,11 +361,11 @@ def stale(look: GateContext, host_id: str) -> Block | None:
     )
 
 
-def _pinned(look: GateContext, host_id: str) -> GateEvidence | None:
+def _pinned(look: GateContext, host_id: str) -> inputs.GateEvidence | None:
     pin = look.sight.pin
     if pin is None:
         return None
-    return GateEvidence(ACTUAL.name, actual_key(pin.row.scope).id, pin.version)
+    return inputs.GateEvidence(ACTUAL.name, actual_key(pin.row.scope).id, pin.version)
 
 
 # ── the host ──────────────────────────────────────────────────────────────────────────────────────
@@ -385,18 +380,18 @@ def wave_promotion(look: GateContext, host_id: str) -> Block | None:
     if host_id in look.late:
         return None
     if has_left_with_wave(look, host_id, number):
-        name = name_wave(look.tally, number)
+        name = progress.name_wave(look.tally, number)
         return Block(f"wave {name} was skipped, the host gets no order", look.tallied())
     if number <= look.reached:
         return None
     until = None
-    own = name_wave(look.tally, number)
-    reason = f"wave {own} waits for wave {name_wave(look.tally, max(look.reached, 0))}"
+    own = progress.name_wave(look.tally, number)
+    reason = f"wave {own} waits for wave {progress.name_wave(look.tally, max(look.reached, 0))}"
     if (going := next_to_go(look)) is not None:
-        is_manual = waits_for_person(look.tally.waves[going])
-        until = None if is_manual else next_wave_at(look.tally)
+        is_manual = tallies.waits_for_person(look.tally.waves[going])
+        until = None if is_manual else tallies.next_wave_at(look.tally)
         hold = describe_hold(look, going)
-        before = name_wave(look.tally, going)
+        before = progress.name_wave(look.tally, going)
         reason = hold if number == going else f"wave {own} waits for wave {before}: {hold}"
     return Block(reason, look.tallied(), until=until)
 
@@ -408,7 +403,7 @@ def has_left_with_wave(look: GateContext, host_id: str, number: int) -> bool:
     found = look.sight.standings.get(host_id)
     if found is None:
         return True
-    return found.row.state is HostState.PENDING and not found.row.busy
+    return found.row.state is host_states.HostState.PENDING and not found.row.busy
 
 
 def next_to_go(look: GateContext) -> int | None:
@@ -416,22 +411,26 @@ def next_to_go(look: GateContext) -> int | None:
     tally = look.tally
     if look.reached < 0:
         return 0
-    if next_wave(tally) is None or tally.done_at is None or look.reached < tally.current_wave:
+    if (
+        tallies.next_wave(tally) is None
+        or tally.done_at is None
+        or look.reached < tally.current_wave
+    ):
         return None
     return tally.current_wave + 1
 
 
 def describe_hold(look: GateContext, number: int) -> str:
     """Why a wave does not go though those before it are done."""
-    wave, name = look.tally.waves[number], name_wave(look.tally, number)
-    if waits_for_person(wave):
+    wave, name = look.tally.waves[number], progress.name_wave(look.tally, number)
+    if tallies.waits_for_person(wave):
         return f"wave {name} waits for an operator to continue it"
-    at = next_wave_at(look.tally)
+    at = tallies.next_wave_at(look.tally)
     if at is None:
         return f"wave {name} waits until the rollout resumes"
-    before = name_wave(look.tally, look.tally.current_wave)
-    after = span_text(timedelta(seconds=wave.delay_seconds))
-    return f"wave {name} starts at {time_text(at)}, {after} after wave {before} was done"
+    before = progress.name_wave(look.tally, look.tally.current_wave)
+    after = sentences.span_text(timedelta(seconds=wave.delay_seconds))
+    return f"wave {name} starts at {edges.time_text(at)}, {after} after wave {before} was done"
 
 
 def host_edge(look: GateContext, host_id: str) -> Block | None:
@@ -440,9 +439,9 @@ def host_edge(look: GateContext, host_id: str) -> Block | None:
         if found is None:
             return Block(f"waits for {before}, which has no order yet", look.tallied())
         # One that was waived or skipped left by an event: nobody waits for it any more.
-        if found.row.state not in SETTLED and found.row.left is None:
+        if found.row.state not in host_states.SETTLED and found.row.left is None:
             return Block(
-                f"waits for {before}, which {describe_host_state(found.row.state)}",
+                f"waits for {before}, which {host_states.describe_host_state(found.row.state)}",
                 look.recorded(before),
             )
     return None
@@ -452,14 +451,14 @@ def disruption_budget(look: GateContext, host_id: str) -> Block | None:
     for slot in look.slots_of(host_id):
         found = look.state.budgets.get(slot.budget_id)
         assert found is not None, f"the state lacks budget {slot.budget_id}"
-        allowed = current_bound(found.row, slot.slots)
+        allowed = budgets.current_bound(found.row, slot.slots)
         taken = found.row.in_flight + look.slots.get(slot.budget_id, 0)
         claimed = look.claims.get(slot.budget_id, 0)
         if allowed is not None and taken + claimed >= allowed:
             back = f"; {claimed} back from a reboot wait for a slot" if claimed else ""
             return Block(
                 f"budget {slot.budget_id}: {taken} of {allowed} in flight{back}",
-                GateEvidence(BUDGETS.name, slot.budget_id, found.version),
+                inputs.GateEvidence(fleet_rows.BUDGETS.name, slot.budget_id, found.version),
             )
     return None
 
@@ -473,10 +472,11 @@ def probe_failures(look: GateContext, host_id: str) -> Block | None:
         return None
     row = found.row
     return Block(
-        f"probe {row.probe_name} fails on {row.host_id}, of wave {name_wave(look.tally, row.wave)}",
-        GateEvidence(
-            PROBE_FAILURES.name,
-            probe_failure_id(row.rollout_id, row.host_id, row.probe_name),
+        f"probe {row.probe_name} fails on {row.host_id}, "
+        f"of wave {progress.name_wave(look.tally, row.wave)}",
+        inputs.GateEvidence(
+            host_rows.PROBE_FAILURES.name,
+            host_rows.probe_failure_id(row.rollout_id, row.host_id, row.probe_name),
             found.version,
         ),
     )
@@ -493,7 +493,7 @@ def busy(look: GateContext, host_id: str) -> Block | None:
         return None
     return Block(
         f"the host is busy with {found.row.rollout_id}",
-        GateEvidence(HOST_ORDERS.name, host_id, found.version),
+        inputs.GateEvidence(host_rows.HOST_ORDERS.name, host_id, found.version),
     )
 
 
@@ -501,7 +501,7 @@ def silent(look: GateContext, host_id: str) -> Block | None:
     found = look.state.hosts.get(host_id)
     if found is None:
         return Block("the fleet does not know the host")
-    if found.row.status != ENROLLED:
+    if found.row.status != fleet_rows.ENROLLED:
         return Block(f"the host is {found.row.status}", _enlisted(look, host_id))
     if found.row.silent_since is None:
         return None
@@ -512,15 +512,15 @@ def silent(look: GateContext, host_id: str) -> Block | None:
 # ── what open gates stand on ──────────────────────────────────────────────────────────────────────
 
 
-def _tallied(look: GateContext, host_id: str) -> GateEvidence | None:
+def _tallied(look: GateContext, host_id: str) -> inputs.GateEvidence | None:
     return look.tallied()
 
 
-def _channelled(look: GateContext, host_id: str) -> GateEvidence | None:
+def _channelled(look: GateContext, host_id: str) -> inputs.GateEvidence | None:
     return look.channelled(look.tally.channel)
 
 
-def _edged(look: GateContext, host_id: str) -> GateEvidence | None:
+def _edged(look: GateContext, host_id: str) -> inputs.GateEvidence | None:
     return next((found.evidence for found in _edge_verdicts(look)), None)
 
 
@@ -528,7 +528,7 @@ def _succeeded(look: GateContext, host_id: str) -> str:
     return "; ".join(found.reason for found in _edge_verdicts(look))
 
 
-def _preceded(look: GateContext, host_id: str) -> GateEvidence | None:
+def _preceded(look: GateContext, host_id: str) -> inputs.GateEvidence | None:
     before = look.sight.chart.before.get(host_id, ())
     return look.recorded(before[-1]) if before else None
 
@@ -543,65 +543,71 @@ def _idle(look: GateContext, host_id: str) -> str:
     return first if len(told) == 1 else f"{first}; so have {len(told) - 1} more"
 
 
-def _budgeted(look: GateContext, host_id: str) -> GateEvidence | None:
+def _budgeted(look: GateContext, host_id: str) -> inputs.GateEvidence | None:
     for slot in look.slots_of(host_id):
         if (found := look.state.budgets.get(slot.budget_id)) is not None:
-            return GateEvidence(BUDGETS.name, slot.budget_id, found.version)
+            return inputs.GateEvidence(fleet_rows.BUDGETS.name, slot.budget_id, found.version)
     return None
 
 
-def _enlisted(look: GateContext, host_id: str) -> GateEvidence | None:
+def _enlisted(look: GateContext, host_id: str) -> inputs.GateEvidence | None:
     found = look.state.hosts.get(host_id)
-    return None if found is None else GateEvidence(HOSTS.name, host_id, found.version)
+    return (
+        None
+        if found is None
+        else inputs.GateEvidence(fleet_rows.HOSTS.name, host_id, found.version)
+    )
 
 
-def _overridable(name: OverridableGate, gate: Gate) -> Gate:
+def _overridable(name: rollout_states.OverridableGate, gate: Gate) -> Gate:
     """The gate, open for a rollout that passes it; it then says who says so."""
 
     def blocks(look: GateContext, host_id: str) -> Block | None:
-        if name in list_passed(look.tally, look.state.at):
+        if name in tallies.list_passed(look.tally, look.state.at):
             return None
         return gate.blocks(look, host_id)
 
     def adds(look: GateContext, host_id: str) -> str:
-        if name not in list_passed(look.tally, look.state.at):
+        if name not in tallies.list_passed(look.tally, look.state.at):
             return gate.adds(look, host_id)
-        item = override_of(look.tally, name, look.state.at)
+        item = tallies.override_of(look.tally, name, look.state.at)
         return "an emergency rollback passes it" if item is None else describe_override(item)
 
     return replace(gate, blocks=blocks, adds=adds)
 
 
-def describe_override(item: GateOverride) -> str:
+def describe_override(item: rollout_rows.GateOverride) -> str:
     return (
-        f"overridden by {item.operator} at {time_text(item.at)} {_override_end(item)}: "
+        f"overridden by {item.operator} at {edges.time_text(item.at)} {_override_end(item)}: "
         f"{item.reason}"
     )
 
 
-def _override_end(item: GateOverride) -> str:
+def _override_end(item: rollout_rows.GateOverride) -> str:
     if item.until is None:
         return "until the rollout ends"
-    return f"until {time_text(item.until)}"
+    return f"until {edges.time_text(item.until)}"
 
 
 _OVERRIDDEN = {
-    OverridableGate.EDGES: "its edges",
-    OverridableGate.FREEZE: "freezes",
-    OverridableGate.HOLD: "the hold",
-    OverridableGate.WINDOW: "maintenance windows",
-    OverridableGate.START_AT: "its start time",
-    OverridableGate.FRESHNESS: "the age of its evidence",
+    rollout_states.OverridableGate.EDGES: "its edges",
+    rollout_states.OverridableGate.FREEZE: "freezes",
+    rollout_states.OverridableGate.HOLD: "the hold",
+    rollout_states.OverridableGate.WINDOW: "maintenance windows",
+    rollout_states.OverridableGate.START_AT: "its start time",
+    rollout_states.OverridableGate.FRESHNESS: "the age of its evidence",
 }
 
 
-def list_overrides(tally: RolloutTally, now: datetime) -> tuple[tuple[str, datetime | None], ...]:
+def list_overrides(
+    tally: rollout_rows.RolloutTally, now: datetime
+) -> tuple[tuple[str, datetime | None], ...]:
     """Each override by which the rollout passes a gate now: a sentence, and when it ends."""
-    found = [override_of(tally, gate, now) for gate in OverridableGate]
+    found = [tallies.override_of(tally, gate, now) for gate in rollout_states.OverridableGate]
     return tuple((_sentence(tally, item), item.until) for item in found if item is not None)
 
 
-def _sentence(tally: RolloutTally, item: GateOverride) -> str:
+def _sentence(tally: rollout_rows.RolloutTally, item: rollout_rows.GateOverride) -> str:
     what = f"{item.operator} overrode {_OVERRIDDEN[item.gate]} for {tally.target_ref}"
     return f"{what} {_override_end(item)}: {item.reason}"
 
@@ -611,15 +617,16 @@ GATES = (
     Gate("dispatchable", dispatchable, "the rollout gives out orders", True, _tallied),
     Gate("paused", paused, "not paused", stands_on=_tallied),
     _overridable(
-        OverridableGate.FREEZE, Gate("freeze", frozen, "no freeze holds the rollout back")
+        rollout_states.OverridableGate.FREEZE,
+        Gate("freeze", frozen, "no freeze holds the rollout back"),
     ),
     _overridable(
-        OverridableGate.HOLD,
+        rollout_states.OverridableGate.HOLD,
         Gate("hold", held, "no hold holds the rollout back", stands_on=_channelled),
     ),
     Gate("quarantine", quarantined, "the release is not quarantined here"),
     _overridable(
-        OverridableGate.EDGES,
+        rollout_states.OverridableGate.EDGES,
         Gate(
             "channel-edges",
             channel_edges,
@@ -629,11 +636,11 @@ GATES = (
         ),
     ),
     _overridable(
-        OverridableGate.START_AT,
+        rollout_states.OverridableGate.START_AT,
         Gate("start-at", not_started, "the rollout has started", stands_on=_tallied),
     ),
     _overridable(
-        OverridableGate.WINDOW,
+        rollout_states.OverridableGate.WINDOW,
         Gate("window", window, "no maintenance window is shut for the host", True),
     ),
     Gate("wave-promotion", wave_promotion, "the host's wave has come", True, _tallied),
@@ -641,7 +648,7 @@ GATES = (
     Gate("disruption-budget", disruption_budget, "its budgets have a slot", True, _budgeted),
     Gate("probe-failures", probe_failures, "no probe fails in an earlier wave", True),
     _overridable(
-        OverridableGate.FRESHNESS,
+        rollout_states.OverridableGate.FRESHNESS,
         Gate("freshness", stale, "the pin's evidence is fresh enough", stands_on=_pinned),
     ),
     Gate("host-busy", busy, "the host has no other order", True),

@@ -19,35 +19,16 @@ from msgspec.structs import replace
 
 from tidegate.domain.access.reasons import REASON_BYTES_MAX
 from tidegate.domain.channels.rows import Channel
+from tidegate.domain.fleet import claims, rows as fleet_rows
 from tidegate.domain.fleet.budgets import slots as slots_of
-from tidegate.domain.fleet.claims import members
-from tidegate.domain.fleet.rows import RETIRED, Budget, Host
-from tidegate.domain.gates.checks import (
-    GATES,
-    Block,
-    Blocks,
-    GateContext,
-    has_left_with_wave,
-    window,
-    window_block,
+from tidegate.domain.gates import checks, inputs
+from tidegate.domain.hosts import facts as host_facts, states as host_states
+from tidegate.domain.rollouts import (
+    facts as rollout_facts,
+    rows as rollout_rows,
+    states as rollout_states,
+    tallies,
 )
-from tidegate.domain.gates.inputs import (
-    BlockedHosts,
-    DueOrder,
-    FleetState,
-    GateInput,
-    HandedOut,
-    HostStanding,
-    Latecomer,
-    Skip,
-    Survey,
-)
-from tidegate.domain.hosts.facts import BudgetSlot
-from tidegate.domain.hosts.states import HostState
-from tidegate.domain.rollouts.facts import GateChanged
-from tidegate.domain.rollouts.rows import RolloutGates
-from tidegate.domain.rollouts.states import DISPATCHABLE, OPEN
-from tidegate.domain.rollouts.tallies import may_go, missing
 
 ORDERS_MAX = 10_000  # that one pass hands out
 
@@ -58,60 +39,63 @@ ASKED_AGAIN: Final = frozenset(
 
 WINDOW: Final = "window"  # the gate
 
-_TRIED = frozenset({HostState.FAILED, HostState.REVERTED})
-_OVER = _TRIED | {HostState.CONVERGED}
+_TRIED = frozenset({host_states.HostState.FAILED, host_states.HostState.REVERTED})
+_OVER = _TRIED | {host_states.HostState.CONVERGED}
 
 
 # ── who waits ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def attempt_of(standing: HostStanding | None, attempt: int) -> int | None:
+def attempt_of(standing: inputs.HostStanding | None, attempt: int) -> int | None:
     """Under which attempt the host would get its order; None: it has had it, or left."""
     if standing is None:
         return attempt
     if standing.left is not None or standing.busy:
         return None
-    if standing.cancelled_at is not None and standing.state is HostState.PENDING:
+    if standing.cancelled_at is not None and standing.state is host_states.HostState.PENDING:
         return max(attempt, standing.attempt + 1)  # an order of the same attempt is known
     return attempt if standing.state in _TRIED and standing.attempt < attempt else None
 
 
 def latecomers(
-    sight: GateInput, channel: Channel, hosts: Sequence[Host], budgets: Iterable[Budget]
-) -> tuple[Latecomer, ...]:
+    sight: inputs.GateInput,
+    channel: Channel,
+    hosts: Sequence[fleet_rows.Host],
+    budgets: Iterable[fleet_rows.Budget],
+) -> tuple[inputs.Latecomer, ...]:
     """The hosts that the channel claims now and this rollout's plan could not count, by name:
     they came after it, or were skipped. What no wave took then is left alone.
 
     ``hosts`` are those of the whole fleet. Raises: InvalidSelector.
     """
     unstaged = frozenset(sight.chart.plan.unstaged)
-    found = (host.host_id for host in members(channel.selector, hosts))
+    found = (host.host_id for host in claims.members(channel.selector, hosts))
     late = sorted(id for id in found if id not in unstaged and _is_late(sight, id))
-    slots: dict[str, list[BudgetSlot]] = {id: [] for id in late}
+    slots: dict[str, list[host_facts.BudgetSlot]] = {id: [] for id in late}
     for budget in sorted(budgets, key=lambda item: item.budget_id) if late else ():
-        meant = members(budget.selector, hosts)
+        meant = claims.members(budget.selector, hosts)
         allowed = slots_of(budget, len(meant))
         if allowed is None or budget.removed:
             continue
         for host in meant:
             if host.host_id in slots:
-                slots[host.host_id].append(BudgetSlot(budget.budget_id, allowed))
-    return tuple(Latecomer(id, tuple(taken)) for id, taken in slots.items())
+                slots[host.host_id].append(host_facts.BudgetSlot(budget.budget_id, allowed))
+    return tuple(inputs.Latecomer(id, tuple(taken)) for id, taken in slots.items())
 
 
-def _is_late(sight: GateInput, host_id: str) -> bool:
+def _is_late(sight: inputs.GateInput, host_id: str) -> bool:
     found = sight.standings.get(host_id)
     if found is None:
         return host_id not in sight.chart.waves
     row = found.row
-    if row.state is not HostState.PENDING or row.busy:
+    if row.state is not host_states.HostState.PENDING or row.busy:
         return False
     # Its order was taken back, or it was skipped before it could try; a failure that was allowed
     # for, or that nobody waited to see tried again, is not tried again by itself.
     return row.cancelled_at is not None if row.late else row.left == "skipped"
 
 
-def list_waiting(look: GateContext) -> Iterator[tuple[str, int, int]]:
+def list_waiting(look: checks.GateContext) -> Iterator[tuple[str, int, int]]:
     """Each host without an order, with its wave and the attempt: by wave, then by name."""
     standings = look.sight.standings
     attempt = look.tally.attempt
@@ -120,7 +104,9 @@ def list_waiting(look: GateContext) -> Iterator[tuple[str, int, int]]:
         for host_id in wave.hosts:
             found = standings.get(host_id)
             under = attempt_of(None if found is None else found.row, attempt)
-            if look.tally.waves[number].skipped and has_left_with_wave(look, host_id, number):
+            if look.tally.waves[number].skipped and checks.has_left_with_wave(
+                look, host_id, number
+            ):
                 continue
             if under is not None and host_id not in look.late:
                 yield host_id, number, under
@@ -131,42 +117,48 @@ def list_waiting(look: GateContext) -> Iterator[tuple[str, int, int]]:
         yield host_id, look.sight.chart.waves.get(host_id, last), under
 
 
-def is_ordered(standing: HostStanding) -> bool:
+def is_ordered(standing: inputs.HostStanding) -> bool:
     """Whether the host has an order that it has not acknowledged."""
-    return standing.busy and standing.state is HostState.PENDING
+    return standing.busy and standing.state is host_states.HostState.PENDING
 
 
-def list_staged(sight: GateInput) -> list[str]:
+def list_staged(sight: inputs.GateInput) -> list[str]:
     """The planned hosts whose order waits for a reboot."""
     return [
         host_id
         for host_id, found in sight.standings.items()
-        if found.row.state is HostState.DEFERRED and found.row.left is None and not found.row.late
+        if found.row.state is host_states.HostState.DEFERRED
+        and found.row.left is None
+        and not found.row.late
     ]
 
 
-def _ordered(look: GateContext) -> Iterator[str]:
+def _ordered(look: checks.GateContext) -> Iterator[str]:
     for host_id, found in look.sight.standings.items():
         if is_ordered(found.row):
             yield host_id
 
 
-def _outside_windows(look: GateContext, ordered: Iterable[str]) -> Iterator[BlockedHosts]:
+def _outside_windows(
+    look: checks.GateContext, ordered: Iterable[str]
+) -> Iterator[inputs.BlockedHosts]:
     """Of these hosts, those that may not use their order now: their windows are shut."""
     for host_id in ordered if look.windows else ():
-        block = window(look, host_id)
+        block = checks.window(look, host_id)
         if block is not None:
             yield _held(WINDOW, host_id, block)
 
 
-def _say_of_host(look: GateContext, gate: str, host_id: str, block: Block) -> Block:
+def _say_of_host(
+    look: checks.GateContext, gate: str, host_id: str, block: checks.Block
+) -> checks.Block:
     """The block, in words about this host and not about the first one like it."""
     if gate != WINDOW:
         return block
-    return window_block(look, host_id, look.window_verdict(host_id))
+    return checks.window_block(look, host_id, look.window_verdict(host_id))
 
 
-def list_outside_windows(state: FleetState, rollout_id: str) -> list[str]:
+def list_outside_windows(state: inputs.FleetState, rollout_id: str) -> list[str]:
     """The hosts that have not acknowledged their order and may not use it, because their windows
     are shut. Raises: NotFound.
     """
@@ -178,8 +170,11 @@ def list_outside_windows(state: FleetState, rollout_id: str) -> list[str]:
 
 
 def survey(
-    state: FleetState, rollout_id: str, given: HandedOut | None = None, orders_max: int = ORDERS_MAX
-) -> Survey:
+    state: inputs.FleetState,
+    rollout_id: str,
+    given: inputs.HandedOut | None = None,
+    orders_max: int = ORDERS_MAX,
+) -> inputs.Survey:
     """Ask every gate about every host that waits. ``given``: of passes on other rollouts before
     this one, over the same rows.
 
@@ -188,8 +183,8 @@ def survey(
     """
     look = _look(state, rollout_id, given)
     gates, shut = _asked(look)
-    orders: list[DueOrder] = []
-    held: dict[str, BlockedHosts] = {}
+    orders: list[inputs.DueOrder] = []
+    held: dict[str, inputs.BlockedHosts] = {}
     counts: dict[str, int] = {}
     waiting = 0
     for host_id, wave, attempt in list_waiting(look):
@@ -207,7 +202,7 @@ def survey(
     ordered = list(_ordered(look))
     if shut is not None:
         stopped = ordered if shut.gate in ASKED_AGAIN else []
-        if stopped or look.tally.state in DISPATCHABLE:
+        if stopped or look.tally.state in rollout_states.DISPATCHABLE:
             first = replace(shut, host_id=stopped[0]) if stopped else shut
             held.setdefault(shut.gate, first)
             counts[shut.gate] = counts.get(shut.gate, 0) + len(stopped)
@@ -215,17 +210,17 @@ def survey(
         for blocked in _outside_windows(look, ordered):
             held.setdefault(WINDOW, blocked)
             counts[WINDOW] = counts.get(WINDOW, 0) + 1
-    return Survey(
+    return inputs.Survey(
         rollout_id=rollout_id,
         orders=tuple(orders),
         waiting=waiting,
         ordered=len(ordered),
         held=tuple(replace(held[name], hosts=counts[name]) for name, _ in gates if name in held),
-        given=HandedOut(look.slots, frozenset(look.hosts)),
+        given=inputs.HandedOut(look.slots, frozenset(look.hosts)),
     )
 
 
-def survey_shared_gates(state: FleetState, rollout_id: str) -> Survey:
+def survey_shared_gates(state: inputs.FleetState, rollout_id: str) -> inputs.Survey:
     """Ask only the gates that are the same for all hosts, of a rollout of which nobody waits for
     an order. ``state`` need not hold any row of a host.
 
@@ -233,10 +228,10 @@ def survey_shared_gates(state: FleetState, rollout_id: str) -> Survey:
         NotFound: the state does not hold the rollout.
     """
     _, shut = _asked(_look(state, rollout_id, None))
-    return Survey(rollout_id=rollout_id, held=() if shut is None else (shut,), whole=False)
+    return inputs.Survey(rollout_id=rollout_id, held=() if shut is None else (shut,), whole=False)
 
 
-def list_blocked(state: FleetState, rollout_id: str) -> Iterator[BlockedHosts]:
+def list_blocked(state: inputs.FleetState, rollout_id: str) -> Iterator[inputs.BlockedHosts]:
     """Each host that stops at a gate, with that gate: those that wait, by wave, then by name, and
     those that may not use their order now. The same pass as ``survey`` makes, told host by host.
 
@@ -258,24 +253,27 @@ def list_blocked(state: FleetState, rollout_id: str) -> Iterator[BlockedHosts]:
     if shut is None:
         for item in _outside_windows(look, _ordered(look)):
             verdict = look.window_verdict(item.host_id)
-            yield _held(WINDOW, item.host_id, window_block(look, item.host_id, verdict))
+            yield _held(WINDOW, item.host_id, checks.window_block(look, item.host_id, verdict))
 
 
 def next_dispatches(
-    state: FleetState, rollout_id: str, given: HandedOut | None = None, orders_max: int = ORDERS_MAX
-) -> tuple[DueOrder, ...]:
+    state: inputs.FleetState,
+    rollout_id: str,
+    given: inputs.HandedOut | None = None,
+    orders_max: int = ORDERS_MAX,
+) -> tuple[inputs.DueOrder, ...]:
     """The orders that may go out now, by wave and name. Raises: NotFound."""
     return survey(state, rollout_id, given, orders_max).orders
 
 
-def next_skips(state: FleetState, rollout_id: str) -> tuple[Skip, ...]:
+def next_skips(state: inputs.FleetState, rollout_id: str) -> tuple[inputs.Skip, ...]:
     """The hosts that the waves so far need not wait for any longer: they left the fleet, or
     nothing was heard of them for longer than the policy's grace. While a failure halts the
     rollout, only those that left the fleet. Raises: NotFound.
     """
     sight = state.sight(rollout_id)
     tally = sight.tally.row
-    if tally.state not in OPEN:
+    if tally.state not in rollout_states.OPEN:
         return ()
     plan = sight.chart.plan
     is_halted = tally.halted_at is not None
@@ -287,7 +285,7 @@ def next_skips(state: FleetState, rollout_id: str) -> tuple[Skip, ...]:
         for host_id in wave.hosts:
             found = sight.standings.get(host_id)
             standing = None if found is None else found.row
-            going = attempt if may_go(tally, host_id) else 0
+            going = attempt if tallies.may_go(tally, host_id) else 0
             if standing is not None and not _is_waiting(standing, going):
                 continue
             if tally.waves[number].skipped and (standing is None or not standing.busy):
@@ -295,7 +293,7 @@ def next_skips(state: FleetState, rollout_id: str) -> tuple[Skip, ...]:
             reason = _unheard(state, host_id, standing, spared)
             if reason is not None:
                 skips.append(
-                    Skip(
+                    inputs.Skip(
                         rollout_id=rollout_id,
                         host_id=host_id,
                         wave=number,
@@ -306,40 +304,40 @@ def next_skips(state: FleetState, rollout_id: str) -> tuple[Skip, ...]:
     return tuple(skips)
 
 
-def can_spare_silent(state: FleetState, sight: GateInput, number: int) -> bool:
+def can_spare_silent(state: inputs.FleetState, sight: inputs.GateInput, number: int) -> bool:
     """Whether the wave comes to its minimum with the hosts that are heard alone."""
-    needed = missing(sight.tally.row.waves[number])
+    needed = tallies.missing(sight.tally.row.waves[number])
     heard = 0
     for host_id in sight.chart.plan.waves[number].hosts:
         if heard >= needed:
             break
         found, host = sight.standings.get(host_id), state.hosts.get(host_id)
         counts = found is None or (found.row.left is None and found.row.state not in _OVER)
-        present = host is not None and host.row.status != RETIRED
+        present = host is not None and host.row.status != fleet_rows.RETIRED
         heard += counts and present and host is not None and host.row.silent_since is None
     return heard >= needed
 
 
-def _is_waiting(standing: HostStanding, attempt: int) -> bool:
+def _is_waiting(standing: inputs.HostStanding, attempt: int) -> bool:
     """Whether the rollout waits for the host's next order, or its reboot; ``decide_skip`` decides
     again.
     """
     if standing.left is not None:
         return False
-    if standing.state in (HostState.FAILED, HostState.REVERTED):
+    if standing.state in (host_states.HostState.FAILED, host_states.HostState.REVERTED):
         return standing.attempt < attempt
-    return standing.state in (HostState.PENDING, HostState.DEFERRED)
+    return standing.state in (host_states.HostState.PENDING, host_states.HostState.DEFERRED)
 
 
 def _unheard(
-    state: FleetState, host_id: str, standing: HostStanding | None, grace: int | None
+    state: inputs.FleetState, host_id: str, standing: inputs.HostStanding | None, grace: int | None
 ) -> str | None:
     """Why the host, for which the rollout waits, need not be waited for; None: it must."""
     found = state.hosts.get(host_id)
-    if found is None or found.row.status == RETIRED:
+    if found is None or found.row.status == fleet_rows.RETIRED:
         return "the host was retired"
     since = found.row.silent_since
-    reboots = standing is not None and standing.state is HostState.DEFERRED
+    reboots = standing is not None and standing.state is host_states.HostState.DEFERRED
     if since is None or grace is None or reboots:
         return None
     if state.at - since < timedelta(seconds=grace):
@@ -347,20 +345,24 @@ def _unheard(
     return f"the host has not reported since {since.isoformat()}"
 
 
-def _look(state: FleetState, rollout_id: str, given: HandedOut | None) -> GateContext:
-    look = GateContext(state, state.sight(rollout_id))
+def _look(
+    state: inputs.FleetState, rollout_id: str, given: inputs.HandedOut | None
+) -> checks.GateContext:
+    look = checks.GateContext(state, state.sight(rollout_id))
     if given is not None:
         look.slots.update(given.slots)
         look.hosts.update(given.hosts)
     return look
 
 
-def _asked(look: GateContext) -> tuple[list[tuple[str, Blocks]], BlockedHosts | None]:
+def _asked(
+    look: checks.GateContext,
+) -> tuple[list[tuple[str, checks.Blocks]], inputs.BlockedHosts | None]:
     """The gates to ask for each host, and the first that is shut for all of them. One that is the
     same for all is asked here: open, it need not be asked again; shut, nothing after it need be.
     """
-    asked: list[tuple[str, Blocks]] = []
-    for gate in GATES:
+    asked: list[tuple[str, checks.Blocks]] = []
+    for gate in checks.GATES:
         if gate.per_host:
             asked.append((gate.name, gate.blocks))
         elif (block := gate.blocks(look, "")) is not None:
@@ -369,18 +371,18 @@ def _asked(look: GateContext) -> tuple[list[tuple[str, Blocks]], BlockedHosts | 
     return asked, None
 
 
-def _always(block: Block) -> Blocks:
+def _always(block: checks.Block) -> checks.Blocks:
     return lambda look, host_id: block
 
 
-def _order(look: GateContext, host_id: str, wave: int, attempt: int) -> DueOrder:
+def _order(look: checks.GateContext, host_id: str, wave: int, attempt: int) -> inputs.DueOrder:
     tally = look.tally
     slots = look.slots_of(host_id)
     for slot in slots:
         look.slots[slot.budget_id] = look.slots.get(slot.budget_id, 0) + 1
     look.hosts.add(host_id)
     look.late_given += host_id in look.late
-    return DueOrder(
+    return inputs.DueOrder(
         rollout_id=tally.rollout_id,
         host_id=host_id,
         channel=tally.channel,
@@ -393,8 +395,8 @@ def _order(look: GateContext, host_id: str, wave: int, attempt: int) -> DueOrder
     )
 
 
-def _held(gate: str, host_id: str, block: Block) -> BlockedHosts:
-    return BlockedHosts(
+def _held(gate: str, host_id: str, block: checks.Block) -> inputs.BlockedHosts:
+    return inputs.BlockedHosts(
         gate=gate,
         hosts=1,
         host_id=host_id,
@@ -408,8 +410,8 @@ def _held(gate: str, host_id: str, block: Block) -> BlockedHosts:
 
 
 def gate_changes(
-    known: RolloutGates | None, found: Survey, now: datetime
-) -> tuple[GateChanged, ...]:
+    known: rollout_rows.RolloutGates | None, found: inputs.Survey, now: datetime
+) -> tuple[rollout_facts.GateChanged, ...]:
     """What to say about gates that shut or opened since the last time anything was said. After a
     ``survey_shared_gates`` nothing is said of gates that it did not ask.
 
@@ -419,20 +421,20 @@ def gate_changes(
     said = {gate.gate: gate for gate in (() if known is None else known.blocked)}
     held = {gate.gate: gate for gate in found.held}
     changes = [
-        GateChanged(
+        rollout_facts.GateChanged(
             rollout_id=found.rollout_id,
             at=now,
             gate=name,
             blocked=name in held,
             reason=_told(held[name]) if name in held else "",
         )
-        for name in (gate.name for gate in GATES if found.whole or not gate.per_host)
+        for name in (gate.name for gate in checks.GATES if found.whole or not gate.per_host)
         if (name in held) != (name in said)
     ]
     return tuple(changes)
 
 
-def _told(held: BlockedHosts) -> str:
+def _told(held: inputs.BlockedHosts) -> str:
     """The reason, cut to what a fact may hold: it may quote probes and operators at length."""
     reason = f"{held.host_id}: {held.reason}" if held.host_id else held.reason
     cut = reason.encode()[:REASON_BYTES_MAX]

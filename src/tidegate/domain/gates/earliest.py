@@ -8,10 +8,7 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from tidegate.domain.planner import Plan
-from tidegate.domain.windows.demands import need_of
-from tidegate.domain.windows.evaluation import WindowView
-from tidegate.domain.windows.rows import Window
-from tidegate.domain.windows.sentences import shut_text
+from tidegate.domain.windows import demands, evaluation, rows, sentences
 
 
 class EarliestStart(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -26,7 +23,7 @@ class EarliestStart(Struct, frozen=True, omit_defaults=True, kw_only=True):
 def list_earliest_starts(
     plan: Plan,
     labels: Mapping[str, Mapping[str, str]],
-    windows: Sequence[Window],
+    windows: Sequence[rows.Window],
     now: datetime,
 ) -> tuple[EarliestStart, ...]:
     """One for each wave, until one never starts. A wave's turn comes when the one before could have
@@ -39,8 +36,8 @@ def list_earliest_starts(
             break
         if number:
             turn += timedelta(seconds=wave.delay_seconds)
-        view = WindowView(windows, plan.channel, plan.package, turn)
-        need = need_of(plan.host_policy(number))
+        view = evaluation.WindowView(windows, plan.channel, plan.package, turn)
+        need = demands.need_of(plan.host_policy(number))
         judged = {host: view.judge(host, labels.get(host, {}), need) for host in wave.hosts}
         shut = {host: verdict for host, verdict in judged.items() if not verdict.is_open}
         start: datetime | None = turn
@@ -52,8 +49,8 @@ def list_earliest_starts(
                 start = opens.get(first)
             by = shut[first].by
             assert by is not None
-            reason = by.window.reason if isinstance(by.window, Window) else ""
-            sentence = shut_text(
+            reason = by.window.reason if isinstance(by.window, rows.Window) else ""
+            sentence = sentences.shut_text(
                 shut[first],
                 turn,
                 plan.channel,

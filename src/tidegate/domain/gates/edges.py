@@ -14,22 +14,15 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires
-from tidegate.domain.channels.rows import CHANNELS, QUARANTINE, Channel, quarantine_key
+from tidegate.domain.channels import facts, rows as channel_rows
 from tidegate.domain.gates.inputs import GateEvidence, PrecedingChannel, Versioned
 from tidegate.domain.hosts.states import HostState
-from tidegate.domain.rollouts.rows import STANDINGS, ReleaseStanding, standing_key
-from tidegate.domain.rollouts.states import (
-    ORDERED,
-    Outcome,
-    RolloutState,
-    Word,
-    describe_rollout_state,
-)
-from tidegate.domain.rollouts.tallies import total
+from tidegate.domain.rollouts import rows as rollout_rows, states, tallies
 from tidegate.domain.windows.sentences import span_text
 
-RELEASING: Final = frozenset({*ORDERED, RolloutState.PRUNED})  # what ``idle`` waits for
+RELEASING: Final = frozenset(
+    {*states.ORDERED, states.RolloutState.PRUNED}
+)  # what ``idle`` waits for
 
 
 class EdgeVerdict(NamedTuple):
@@ -49,25 +42,25 @@ class WaitingRelease(Struct, frozen=True):
 
 
 def judge_edge(
-    edge: ChannelEdge, waits: WaitingRelease, seen: PrecedingChannel, now: datetime
+    edge: facts.ChannelEdge, waits: WaitingRelease, seen: PrecedingChannel, now: datetime
 ) -> EdgeVerdict:
     """Whether this edge lets the release through."""
     if seen.channel is None:
         return EdgeVerdict(False, f"{waits.channel} waits for {edge.channel}, which does not exist")
-    if edge.require is EdgeRequires.IDLE:
+    if edge.require is facts.EdgeRequires.IDLE:
         return _idle(waits, seen.channel)
     shut = _unproved(edge, waits, seen) or _quarantined(edge, waits, seen)
     return shut or _soaked(edge, waits, seen, now)
 
 
-def _idle(waits: WaitingRelease, found: Versioned[Channel]) -> EdgeVerdict:
+def _idle(waits: WaitingRelease, found: Versioned[channel_rows.Channel]) -> EdgeVerdict:
     row = found.row
-    evidence = GateEvidence(CHANNELS.name, row.channel, found.version)
+    evidence = GateEvidence(channel_rows.CHANNELS.name, row.channel, found.version)
     if row.newest_rollout_id is None:
         return EdgeVerdict(True, f"nothing was rolled out on {row.channel} yet", evidence)
     if row.newest_state in RELEASING:
         return EdgeVerdict(True, f"{row.channel} is idle", evidence)
-    state = describe_rollout_state(row.newest_state or RolloutState.OPENING)
+    state = states.describe_rollout_state(row.newest_state or states.RolloutState.OPENING)
     newest = f"{row.newest_rollout_id} {state}"
     return EdgeVerdict(
         False, f"{waits.channel} waits until {row.channel} is idle: {newest}", evidence
@@ -78,7 +71,7 @@ def _idle(waits: WaitingRelease, found: Versioned[Channel]) -> EdgeVerdict:
 
 
 def _unproved(
-    edge: ChannelEdge, waits: WaitingRelease, seen: PrecedingChannel
+    edge: facts.ChannelEdge, waits: WaitingRelease, seen: PrecedingChannel
 ) -> EdgeVerdict | None:
     """Why the last word on the release is not its success; None: it is."""
     release, there = waits.release_id, edge.channel
@@ -90,17 +83,19 @@ def _unproved(
             f"Promote it there first: tidegate channel promote {there} {release}",
             _channelled(seen),
         )
-    if standing.word is Word.GOOD:
+    if standing.word is states.Word.GOOD:
         return None
     return EdgeVerdict(False, _why(standing, waits, seen), _said(seen))
 
 
-def _why(standing: ReleaseStanding, waits: WaitingRelease, seen: PrecedingChannel) -> str:
+def _why(
+    standing: rollout_rows.ReleaseStanding, waits: WaitingRelease, seen: PrecedingChannel
+) -> str:
     release, there = standing.release_id, standing.channel
     tally = None if seen.tally is None else seen.tally.row
     if tally is not None and tally.halted_at is None:
         hosts = sum(wave.hosts for wave in tally.waves)
-        done = total(tally, HostState.CONVERGED)
+        done = tallies.total(tally, HostState.CONVERGED)
         return (
             f"{release} is still rolling out on {there} ({done:,} of {hosts:,} hosts); "
             f"{waits.channel} waits for its success"
@@ -116,47 +111,47 @@ def _why(standing: ReleaseStanding, waits: WaitingRelease, seen: PrecedingChanne
             f"{standing.operator} rolled {there} back from {release} at "
             f"{time_text(standing.said_at)}{why}. Promote it there again to clear this"
         )
-    if standing.word is Word.BAD:
+    if standing.word is states.Word.BAD:
         return (
             f"{release} failed on {there} at {time_text(standing.said_at)} "
             f"({_failure(standing, seen)}). Retry it there, or publish a fix"
         )
     match standing.outcome:
-        case Outcome.REPLACED:
+        case states.Outcome.REPLACED:
             by = standing.followed_by or "another release"
             return f"{release} was replaced by {by} on {there} before it succeeded"
-        case Outcome.EMPTY:
+        case states.Outcome.EMPTY:
             return f"No host ran {release} on {there}, so it has not succeeded there"
-        case Outcome.ABORTED:
+        case states.Outcome.ABORTED:
             return f"{release} was aborted on {there} before it succeeded"
         case _:
             return f"{release} has not succeeded on {there}"
 
 
-def _failure(standing: ReleaseStanding, seen: PrecedingChannel) -> str:
+def _failure(standing: rollout_rows.ReleaseStanding, seen: PrecedingChannel) -> str:
     if standing.host_id is None:
         return "its hosts failed"
     return f"{standing.host_id} failed{f', {seen.failure}' if seen.failure else ''}"
 
 
 def _quarantined(
-    edge: ChannelEdge, waits: WaitingRelease, seen: PrecedingChannel
+    edge: facts.ChannelEdge, waits: WaitingRelease, seen: PrecedingChannel
 ) -> EdgeVerdict | None:
     if seen.quarantined is None:
         return None
     row = seen.quarantined.row
-    key = quarantine_key(row.channel, row.closure_hash)
+    key = channel_rows.quarantine_key(row.channel, row.closure_hash)
     return EdgeVerdict(
         False,
         f"{waits.release_id} is quarantined on {edge.channel} since "
         f"{time_text(row.quarantined_at)} ({row.host_id}: {row.reason}). "
         f"To lift it: tidegate quarantine lift {edge.channel} {row.closure_hash}",
-        GateEvidence(QUARANTINE.name, key.id, seen.quarantined.version),
+        GateEvidence(channel_rows.QUARANTINE.name, key.id, seen.quarantined.version),
     )
 
 
 def _soaked(
-    edge: ChannelEdge, waits: WaitingRelease, seen: PrecedingChannel, now: datetime
+    edge: facts.ChannelEdge, waits: WaitingRelease, seen: PrecedingChannel, now: datetime
 ) -> EdgeVerdict:
     assert seen.standing is not None
     standing = seen.standing.row
@@ -191,15 +186,19 @@ def _soaked(
 
 def _channelled(seen: PrecedingChannel) -> GateEvidence | None:
     found = seen.channel
-    return None if found is None else GateEvidence(CHANNELS.name, found.row.channel, found.version)
+    return (
+        None
+        if found is None
+        else GateEvidence(channel_rows.CHANNELS.name, found.row.channel, found.version)
+    )
 
 
 def _said(seen: PrecedingChannel) -> GateEvidence | None:
     found = seen.standing
     if found is None:
         return None
-    id = standing_key(found.row.channel, found.row.release_id).id
-    return GateEvidence(STANDINGS.name, id, found.version)
+    id = rollout_rows.standing_key(found.row.channel, found.row.release_id).id
+    return GateEvidence(rollout_rows.STANDINGS.name, id, found.version)
 
 
 def time_text(moment: datetime | None) -> str:

@@ -4,32 +4,20 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tidegate.domain.gates.checks import GATES, Gate, GateContext
-from tidegate.domain.gates.dispatch_pass import (
-    ASKED_AGAIN,
-    WINDOW,
-    attempt_of,
-    is_ordered,
-    list_waiting,
-    survey,
-)
-from tidegate.domain.gates.inputs import (
-    Explanation,
-    FleetState,
-    GateFault,
-    GateVerdict,
-    Survey,
-    Wait,
-)
+from tidegate.domain.gates import checks, dispatch_pass, inputs
 from tidegate.domain.gates.waits import list_waits, wait_of_host
 from tidegate.domain.hosts.states import describe_host_state
 
 ASKED_MAX = 1_000  # hosts to which a gate says what it would say, behind the first shut one
-STOPS = ASKED_AGAIN - {WINDOW}  # windows may hold some hosts while others get orders
+STOPS = dispatch_pass.ASKED_AGAIN - {
+    dispatch_pass.WINDOW
+}  # windows may hold some hosts while others get orders
 READABLE = "plan-and-rows"  # no gate of its own: what all of them look at
 
 
-def judge(state: FleetState, rollout_id: str, host_id: str) -> tuple[GateVerdict, ...]:
+def judge(
+    state: inputs.FleetState, rollout_id: str, host_id: str
+) -> tuple[inputs.GateVerdict, ...]:
     """What every gate says of this host, in their order, also behind the first that is shut.
 
     Raises:
@@ -38,11 +26,13 @@ def judge(state: FleetState, rollout_id: str, host_id: str) -> tuple[GateVerdict
     fault = state.faults.get(rollout_id)
     if fault is not None:
         return (_left_out(fault),)
-    look = GateContext(state, state.sight(rollout_id))
-    return tuple(_verdict(gate, look, host_id) for gate in GATES)
+    look = checks.GateContext(state, state.sight(rollout_id))
+    return tuple(_verdict(gate, look, host_id) for gate in checks.GATES)
 
 
-def explain(state: FleetState, rollout_id: str, host_id: str | None = None) -> Explanation:
+def explain(
+    state: inputs.FleetState, rollout_id: str, host_id: str | None = None
+) -> inputs.Explanation:
     """Every gate with its verdict and what decides it: of a host, or of all that wait.
 
     Raises:
@@ -51,12 +41,12 @@ def explain(state: FleetState, rollout_id: str, host_id: str | None = None) -> E
     fault = state.faults.get(rollout_id)
     if fault is not None:
         answer = f"the dispatcher leaves the rollout out, {fault.code}: {fault.detail}"
-        return Explanation(
+        return inputs.Explanation(
             rollout_id=rollout_id,
             host_id=host_id,
             answer=answer,
             verdicts=(_left_out(fault),),
-            waits=(Wait(code="fault", sentence=answer, since=state.at),),
+            waits=(inputs.Wait(code="fault", sentence=answer, since=state.at),),
         )
     if host_id is None:
         return _of_rollout(state, rollout_id)
@@ -66,16 +56,21 @@ def explain(state: FleetState, rollout_id: str, host_id: str | None = None) -> E
     standing = None if found is None else found.row
     late = any(host.host_id == host_id for host in sight.latecomers)
     shut = next((verdict for verdict in verdicts if not verdict.passed), None)
-    if not late and attempt_of(standing, sight.tally.row.attempt) is None:
+    if not late and dispatch_pass.attempt_of(standing, sight.tally.row.attempt) is None:
         assert standing is not None
         answer = f"the host had its order and {describe_host_state(standing.state)}"
         doing = wait_of_host(state, rollout_id, host_id)
         if doing is not None:
             answer = f"{answer}: {doing.sentence}"
         stop = next(
-            (item for item in verdicts if not item.passed and item.gate in ASKED_AGAIN), None
+            (
+                item
+                for item in verdicts
+                if not item.passed and item.gate in dispatch_pass.ASKED_AGAIN
+            ),
+            None,
         )
-        if is_ordered(standing) and stop is not None:
+        if dispatch_pass.is_ordered(standing) and stop is not None:
             answer = f"{stop.gate}: {stop.reason}; the host has its order and may not use it now"
         if standing.left is not None:
             answer = f"the host was {standing.left} and is not waited for"
@@ -83,7 +78,7 @@ def explain(state: FleetState, rollout_id: str, host_id: str | None = None) -> E
         answer = f"{shut.gate}: {shut.reason}"
     else:
         answer = "nothing holds the host back: its order goes out with the next pass"
-    return Explanation(
+    return inputs.Explanation(
         rollout_id=rollout_id,
         host_id=host_id,
         answer=answer,
@@ -95,12 +90,12 @@ def explain(state: FleetState, rollout_id: str, host_id: str | None = None) -> E
 
 
 def _waits_of_host(
-    state: FleetState,
+    state: inputs.FleetState,
     rollout_id: str,
     host_id: str,
     answer: str,
-    verdicts: tuple[GateVerdict, ...],
-) -> tuple[Wait, ...]:
+    verdicts: tuple[inputs.GateVerdict, ...],
+) -> tuple[inputs.Wait, ...]:
     """What the host itself does, and what the rollout waits for with it."""
     own = wait_of_host(state, rollout_id, host_id)
     all_of_it = list_waits(state, rollout_id)
@@ -108,25 +103,25 @@ def _waits_of_host(
     told = [wait for wait in all_of_it if host_id in wait.some or wait.code in shut]
     found = ((own,) if own is not None else ()) + tuple(w for w in told if w != own)
     return found or (
-        Wait(code="nothing", sentence=answer, hosts=1, some=(host_id,), since=state.at),
+        inputs.Wait(code="nothing", sentence=answer, hosts=1, some=(host_id,), since=state.at),
     )
 
 
-def _left_out(fault: GateFault) -> GateVerdict:
+def _left_out(fault: inputs.GateFault) -> inputs.GateVerdict:
     """Before any gate is asked: what they look at cannot be read."""
-    return GateVerdict(gate=READABLE, passed=False, reason=fault.detail)
+    return inputs.GateVerdict(gate=READABLE, passed=False, reason=fault.detail)
 
 
-def _verdict(gate: Gate, look: GateContext, host_id: str) -> GateVerdict:
+def _verdict(gate: checks.Gate, look: checks.GateContext, host_id: str) -> inputs.GateVerdict:
     block = gate.blocks(look, host_id)
     if block is None:
-        return GateVerdict(
+        return inputs.GateVerdict(
             gate=gate.name,
             passed=True,
             reason=_with(gate.open, gate.adds(look, host_id)),
             evidence=gate.stands_on(look, host_id),
         )
-    return GateVerdict(
+    return inputs.GateVerdict(
         gate=block.gate or gate.name,
         passed=False,
         reason=block.reason,
@@ -135,11 +130,11 @@ def _verdict(gate: Gate, look: GateContext, host_id: str) -> GateVerdict:
     )
 
 
-def _of_rollout(state: FleetState, rollout_id: str) -> Explanation:
-    found = survey(state, rollout_id)
-    look = GateContext(state, state.sight(rollout_id))
-    asked = [host_id for host_id, _, _ in list_waiting(look)][:ASKED_MAX]
-    verdicts = tuple(_of_all(gate, look, found, asked) for gate in GATES)
+def _of_rollout(state: inputs.FleetState, rollout_id: str) -> inputs.Explanation:
+    found = dispatch_pass.survey(state, rollout_id)
+    look = checks.GateContext(state, state.sight(rollout_id))
+    asked = [host_id for host_id, _, _ in dispatch_pass.list_waiting(look)][:ASKED_MAX]
+    verdicts = tuple(_of_all(gate, look, found, asked) for gate in checks.GATES)
     ready = len(found.orders)
     waits = list_waits(state, rollout_id, [order.host_id for order in found.orders])
     stopped = next((item for item in found.held if item.gate in STOPS and item.hosts), None)
@@ -153,9 +148,9 @@ def _of_rollout(state: FleetState, rollout_id: str) -> Explanation:
     else:
         first = found.held[0]
         answer = f"{first.gate} holds {first.hosts} of {found.waiting} hosts: {first.reason}"
-        if first.gate == WINDOW:
-            answer = next(wait.sentence for wait in waits if wait.code == WINDOW)
-    return Explanation(
+        if first.gate == dispatch_pass.WINDOW:
+            answer = next(wait.sentence for wait in waits if wait.code == dispatch_pass.WINDOW)
+    return inputs.Explanation(
         rollout_id=rollout_id,
         answer=answer,
         waiting=found.waiting,
@@ -166,7 +161,9 @@ def _of_rollout(state: FleetState, rollout_id: str) -> Explanation:
     )
 
 
-def _of_all(gate: Gate, look: GateContext, found: Survey, asked: list[str]) -> GateVerdict:
+def _of_all(
+    gate: checks.Gate, look: checks.GateContext, found: inputs.Survey, asked: list[str]
+) -> inputs.GateVerdict:
     """A gate's verdict on all hosts that wait; each counts at the first gate that is shut for it.
     The gates after that say what they would say to the hosts that are asked.
     """
@@ -174,7 +171,7 @@ def _of_all(gate: Gate, look: GateContext, found: Survey, asked: list[str]) -> G
     if held is not None and not gate.per_host:
         return replace(_verdict(gate, look, ""), hosts=held.hosts)
     if held is not None:
-        return GateVerdict(
+        return inputs.GateVerdict(
             gate=gate.name,
             passed=False,
             reason=f"{held.host_id}: {held.reason}",
@@ -185,7 +182,7 @@ def _of_all(gate: Gate, look: GateContext, found: Survey, asked: list[str]) -> G
         for host_id in asked:
             block = gate.blocks(look, host_id)
             if block is not None:
-                return GateVerdict(
+                return inputs.GateVerdict(
                     gate=block.gate or gate.name,
                     passed=False,
                     reason=f"{host_id}: {block.reason}",
@@ -193,7 +190,7 @@ def _of_all(gate: Gate, look: GateContext, found: Survey, asked: list[str]) -> G
                     until=block.until,
                 )
         said = _with("holds no host", gate.adds(look, ""))
-        return GateVerdict(gate=gate.name, passed=True, reason=said)
+        return inputs.GateVerdict(gate=gate.name, passed=True, reason=said)
     return _verdict(gate, look, "")
 
 

@@ -17,16 +17,13 @@ from msgspec import Struct
 
 from tidegate.domain.channels.rows import Channel, Freeze, Quarantined
 from tidegate.domain.fleet.rows import ENROLLED, Budget
-from tidegate.domain.hosts.facts import BudgetSlot
-from tidegate.domain.hosts.rows import HostOrder, ProbeFailure
-from tidegate.domain.hosts.states import HostPolicy, HostState
+from tidegate.domain.hosts import facts, rows, states
 from tidegate.domain.planner import PlanByHost
 from tidegate.domain.releases.rows import Actual
 from tidegate.domain.rollouts.rows import ReleaseStanding, RolloutTally
 from tidegate.domain.windows.rows import Window
 from tidegate.errors import NotFound
-from tidegate.kernel import codec
-from tidegate.kernel.model import Position
+from tidegate.kernel import codec, model
 
 T = TypeVar("T")
 
@@ -35,14 +32,14 @@ class Versioned(Struct, Generic[T], frozen=True, gc=False):
     """A row, and its version: the position of the event that last wrote it."""
 
     row: T
-    version: Position
+    version: model.Position
 
 
 class HostStanding(Struct, frozen=True, gc=False):
     """What gates need of a host's record; the record's own bytes decode as one."""
 
     host_id: str
-    state: HostState
+    state: states.HostState
     wave: int = 0
     attempt: int = 1
     late: bool = False
@@ -75,7 +72,7 @@ class Latecomer(Struct, frozen=True):
     """A host that came after the plan, or was skipped. Budgets bound it as they stand now."""
 
     host_id: str
-    budgets: tuple[BudgetSlot, ...] = ()
+    budgets: tuple[facts.BudgetSlot, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +93,7 @@ class GateInput:
     tally: Versioned[RolloutTally]
     chart: PlanByHost
     standings: Mapping[str, Versioned[HostStanding]]  # of hosts that have a record
-    failures: tuple[Versioned[ProbeFailure], ...]  # open ones of this rollout
+    failures: tuple[Versioned[rows.ProbeFailure], ...]  # open ones of this rollout
     quarantined: Versioned[Quarantined] | None  # the row of its channel and closure
     pin: Versioned[Actual] | None  # the channel's row in the registry
     edges: Mapping[str, PrecedingChannel]  # by channel: what the rollout's edges look at
@@ -118,7 +115,7 @@ class RebootedHost(Struct, frozen=True):
 
     host_id: str
     rollout_id: str
-    budgets: tuple[BudgetSlot, ...] = ()
+    budgets: tuple[facts.BudgetSlot, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +126,7 @@ class FleetState:
     rollouts: Mapping[str, GateInput]
     channels: Mapping[str, Versioned[Channel]]  # those of the rollouts
     hosts: Mapping[str, Versioned[HostPresence]]
-    orders: Mapping[str, Versioned[HostOrder]]
+    orders: Mapping[str, Versioned[rows.HostOrder]]
     budgets: Mapping[str, Versioned[Budget]]
     freezes: tuple[Versioned[Freeze], ...]
     windows: tuple[Versioned[Window], ...]
@@ -149,7 +146,7 @@ class GateEvidence(Struct, frozen=True, omit_defaults=True):
 
     collection: str
     id: str
-    position: Position
+    position: model.Position
 
 
 class GateVerdict(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -194,7 +191,7 @@ class Explanation(Struct, frozen=True, omit_defaults=True, kw_only=True):
     waits: tuple[Wait, ...] = ()  # what it waits for, the most important first
     host_id: str | None = None
     wave: int | None = None
-    host_state: HostState | None = None
+    host_state: states.HostState | None = None
     waiting: int = 0  # hosts without an order, where the whole rollout was asked about
     ready: int = 0  # of these, hosts that nothing holds back
     unstaged: int = 0  # hosts of the channel that no wave of the plan takes
@@ -208,9 +205,9 @@ class DueOrder(Struct, frozen=True, omit_defaults=True, kw_only=True):
     channel: str
     target_closure: str
     wave: int
-    policy: HostPolicy
+    policy: states.HostPolicy
     attempt: int = 1
-    budgets: tuple[BudgetSlot, ...] = ()
+    budgets: tuple[facts.BudgetSlot, ...] = ()
     late: bool = False
 
 
@@ -254,4 +251,4 @@ class Skip(Struct, frozen=True, omit_defaults=True, kw_only=True):
     host_id: str
     wave: int
     reason: str
-    state: HostState | None = None
+    state: states.HostState | None = None

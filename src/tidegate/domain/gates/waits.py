@@ -15,22 +15,9 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from tidegate.domain.channels.rows import Freeze
-from tidegate.domain.gates.automation import describe_off, describe_rollback
-from tidegate.domain.gates.checks import GATES, GateContext, describe_hold, next_to_go, window_block
-from tidegate.domain.gates.dispatch_pass import WINDOW, can_spare_silent, list_blocked
-from tidegate.domain.gates.edges import time_text
-from tidegate.domain.gates.inputs import BlockedHosts, FleetState, HostStanding, Wait, WaitEnds
+from tidegate.domain.gates import automation, checks, dispatch_pass, edges, inputs
 from tidegate.domain.hosts.states import SETTLED, HostState, describe_host_state
-from tidegate.domain.rollouts.progress import name_wave
-from tidegate.domain.rollouts.states import CLEARABLE, OPEN, describe_rollout_state
-from tidegate.domain.rollouts.tallies import (
-    late_failures,
-    may_hasten,
-    missing,
-    next_wave_at,
-    total,
-    waits_for_person,
-)
+from tidegate.domain.rollouts import progress, states, tallies
 
 SOME_MAX = 5  # hosts that a wait names
 
@@ -48,15 +35,17 @@ class _Doing(NamedTuple):
     by_person: bool = False
 
 
-def list_waits(state: FleetState, rollout_id: str, ready: Sequence[str] = ()) -> tuple[Wait, ...]:
+def list_waits(
+    state: inputs.FleetState, rollout_id: str, ready: Sequence[str] = ()
+) -> tuple[inputs.Wait, ...]:
     """What the rollout waits for, the most important first. ``ready``: hosts whose order goes out
     with the next pass.
 
     Raises:
         NotFound: the state does not hold the rollout.
     """
-    look = GateContext(state, state.sight(rollout_id))
-    if look.tally.state not in OPEN:
+    look = checks.GateContext(state, state.sight(rollout_id))
+    if look.tally.state not in states.OPEN:
         return (_concluded(look), *_switched_off(look), *_late_failed(look), *_under_way(look))
     found = (
         *_stopped(look),
@@ -71,24 +60,24 @@ def list_waits(state: FleetState, rollout_id: str, ready: Sequence[str] = ()) ->
     if found:
         return found
     text = "Every host is done; the rollout moves on with the next pass"
-    return (Wait(code="ready", sentence=text, ends=WaitEnds.BY_ITSELF),)
+    return (inputs.Wait(code="ready", sentence=text, ends=inputs.WaitEnds.BY_ITSELF),)
 
 
-def _ready(host_ids: Sequence[str]) -> Wait:
+def _ready(host_ids: Sequence[str]) -> inputs.Wait:
     count = len(host_ids)
-    return Wait(
+    return inputs.Wait(
         code="ready",
         sentence=f"{count} {_hosts(count)} {'gets' if count == 1 else 'get'} an order with the "
         "next pass",
         hosts=count,
         some=tuple(host_ids[:SOME_MAX]),
-        ends=WaitEnds.BY_ITSELF,
+        ends=inputs.WaitEnds.BY_ITSELF,
     )
 
 
-def wait_of_host(state: FleetState, rollout_id: str, host_id: str) -> Wait | None:
+def wait_of_host(state: inputs.FleetState, rollout_id: str, host_id: str) -> inputs.Wait | None:
     """What a host that has a record waits for; None: it is through, or waits at a gate."""
-    look = GateContext(state, state.sight(rollout_id))
+    look = checks.GateContext(state, state.sight(rollout_id))
     found = look.sight.standings.get(host_id)
     doing = None if found is None else _doing(look, found.row)
     return None if found is None or doing is None else _wait(look, doing, [found.row])
@@ -97,45 +86,45 @@ def wait_of_host(state: FleetState, rollout_id: str, host_id: str) -> Wait | Non
 # ── the rollout ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _concluded(look: GateContext) -> Wait:
+def _concluded(look: checks.GateContext) -> inputs.Wait:
     tally = look.tally
     hosts = sum(wave.hosts for wave in tally.waves)
-    done = total(tally, HostState.CONVERGED)
-    how = str(tally.outcome or describe_rollout_state(tally.state)).replace("_", " ")
-    return Wait(
+    done = tallies.total(tally, HostState.CONVERGED)
+    how = str(tally.outcome or states.describe_rollout_state(tally.state)).replace("_", " ")
+    return inputs.Wait(
         code="concluded",
         sentence=f"{tally.rollout_id} ended: {how}, {done:,} of {hosts:,} hosts converged",
         since=tally.outcome_at or tally.opened_at,
-        ends=WaitEnds.NEVER,
+        ends=inputs.WaitEnds.NEVER,
         evidence=look.tallied(),
         verbs=(f"tidegate channel promote {tally.channel} RELEASE",),
     )
 
 
-def _switched_off(look: GateContext) -> Iterator[Wait]:
+def _switched_off(look: checks.GateContext) -> Iterator[inputs.Wait]:
     """That the channel promotes nothing by itself because of this rollout."""
     tally, seen = look.tally, look.state.channels.get(look.tally.channel)
-    sentence = "" if seen is None else describe_off(seen.row, tally)
+    sentence = "" if seen is None else automation.describe_off(seen.row, tally)
     if sentence:
-        yield Wait(
+        yield inputs.Wait(
             code="auto-promote",
             sentence=sentence,
             since=tally.outcome_at or tally.halted_at or tally.opened_at,
-            ends=WaitEnds.NEVER,
+            ends=inputs.WaitEnds.NEVER,
             evidence=look.tallied(),
             verbs=(f"tidegate channel promote {tally.channel} RELEASE",),
         )
 
 
-def _rolls_back_by_itself(look: GateContext) -> str:
+def _rolls_back_by_itself(look: checks.GateContext) -> str:
     seen = look.state.channels.get(look.tally.channel)
-    sentence = "" if seen is None else describe_rollback(seen.row, look.tally)
+    sentence = "" if seen is None else automation.describe_rollback(seen.row, look.tally)
     return f". {sentence}" if sentence else ""
 
 
-def _late_failed(look: GateContext) -> Iterator[Wait]:
+def _late_failed(look: checks.GateContext) -> Iterator[inputs.Wait]:
     tally = look.tally
-    if not late_failures(tally):
+    if not tallies.late_failures(tally):
         return
     bad = [
         seen.row
@@ -143,29 +132,29 @@ def _late_failed(look: GateContext) -> Iterator[Wait]:
         if seen.row.late and seen.row.left is None and seen.row.state in _ENDED_BADLY
     ]
     names = tuple(row.host_id for row in bad[:SOME_MAX])
-    yield Wait(
+    yield inputs.Wait(
         code="late-host-failed",
         sentence=f"{', '.join(names)} came late and failed; no further late host gets the release",
         hosts=len(bad),
         some=names,
         since=min((row.failed_at for row in bad if row.failed_at), default=tally.opened_at),
-        ends=WaitEnds.NEVER,
+        ends=inputs.WaitEnds.NEVER,
         evidence=look.tallied(),
         verbs=tuple(f"tidegate rollout skip {tally.rollout_id} {name}" for name in names),
     )
 
 
-def _stopped(look: GateContext) -> Iterator[Wait]:
+def _stopped(look: checks.GateContext) -> Iterator[inputs.Wait]:
     """A failure, which is told before everything else."""
     tally = look.tally
     if tally.halted_at is None:
         return
-    going = tally.state not in CLEARABLE
-    rest = total(tally, HostState.ACTIVATING, HostState.SOAKING)
+    going = tally.state not in states.CLEARABLE
+    rest = tallies.total(tally, HostState.ACTIVATING, HostState.SOAKING)
     back = [seen.row for seen in look.sight.standings.values() if _rolls_back(seen.row)]
     cause = look.sight.causes.get(tally.halted_by or "", "failed")
     what = f"{tally.halted_by or 'a host'} {cause}"
-    on_it = total(tally, HostState.CONVERGED)
+    on_it = tallies.total(tally, HostState.CONVERGED)
     if going:
         text = f"Halted: {what}. {rest} {_hosts(rest)} finish, {len(back)} roll back; then decide"
         text += _rolls_back_by_itself(look)
@@ -179,35 +168,35 @@ def _stopped(look: GateContext) -> Iterator[Wait]:
             f"tidegate rollout abort {tally.rollout_id}",
             f"tidegate channel rollback {tally.channel} --reason …",
         )
-    yield Wait(
+    yield inputs.Wait(
         code="halted" if going else "stopped",
         sentence=text,
         some=() if tally.halted_by is None else (tally.halted_by,),
         hosts=0 if tally.halted_by is None else 1,
         since=tally.halted_at,
-        ends=WaitEnds.NEVER,
+        ends=inputs.WaitEnds.NEVER,
         evidence=look.tallied(),
         verbs=verbs,
     )
 
 
-def _held_waves(look: GateContext) -> Iterator[Wait]:
+def _held_waves(look: checks.GateContext) -> Iterator[inputs.Wait]:
     """A wave that does not go though those before it are done: somebody must continue it, or its
     delay runs.
     """
-    number, tally = next_to_go(look), look.tally
+    number, tally = checks.next_to_go(look), look.tally
     if number is None or tally.halted_at is not None:
         return
-    by_hand = waits_for_person(tally.waves[number])
-    until = None if by_hand else next_wave_at(tally)
+    by_hand = tallies.waits_for_person(tally.waves[number])
+    until = None if by_hand else tallies.next_wave_at(tally)
     if not by_hand and until is None:
         return  # it is paused, or hosts are tried again: another wait tells
-    yield Wait(
+    yield inputs.Wait(
         code="manual" if by_hand else "delay",
-        sentence=_capital(describe_hold(look, number)),
+        sentence=_capital(checks.describe_hold(look, number)),
         since=tally.done_at or tally.opened_at,
         until=until,
-        ends=WaitEnds.NEVER if by_hand else WaitEnds.BY_ITSELF,
+        ends=inputs.WaitEnds.NEVER if by_hand else inputs.WaitEnds.BY_ITSELF,
         evidence=look.tallied(),
         verbs=(
             (f"tidegate rollout continue {tally.rollout_id}",)
@@ -217,11 +206,11 @@ def _held_waves(look: GateContext) -> Iterator[Wait]:
     )
 
 
-def _minimum(look: GateContext) -> Iterator[Wait]:
+def _minimum(look: checks.GateContext) -> Iterator[inputs.Wait]:
     """A wave of which too few hosts can still converge."""
     tally = look.tally
     for number, wave in enumerate(tally.waves[: look.reached + 1]):
-        needed = missing(wave)
+        needed = tallies.missing(wave)
         left = wave.hosts - wave.left - wave.count(HostState.CONVERGED)
         if needed == 0 or left >= needed or number + 1 >= len(tally.waves):
             continue
@@ -232,11 +221,11 @@ def _minimum(look: GateContext) -> Iterator[Wait]:
             said = (
                 f"has {found} converged {_hosts(found)} and {left} to wait for; it needs {wanted}"
             )
-        yield Wait(
+        yield inputs.Wait(
             code="minimum",
-            sentence=f"Wave {name_wave(tally, number)} {said}",
+            sentence=f"Wave {progress.name_wave(tally, number)} {said}",
             since=look.sight.blocked_since.get("wave-promotion", tally.opened_at),
-            ends=WaitEnds.NEVER,
+            ends=inputs.WaitEnds.NEVER,
             evidence=look.tallied(),
             verbs=(
                 f"tidegate rollout skip-wave {tally.rollout_id} {wave.name}",
@@ -250,13 +239,13 @@ def _minimum(look: GateContext) -> Iterator[Wait]:
 _ENDED_BADLY: Final = frozenset({HostState.FAILED, HostState.REVERTED})
 
 
-def _rolls_back(row: HostStanding) -> bool:
+def _rolls_back(row: inputs.HostStanding) -> bool:
     return row.state is HostState.FAILED and row.due_at is not None
 
 
-def _under_way(look: GateContext) -> Iterator[Wait]:
+def _under_way(look: checks.GateContext) -> Iterator[inputs.Wait]:
     """The hosts that have a record and are not through, those that do the same together."""
-    groups: dict[str, tuple[_Doing, list[HostStanding]]] = {}
+    groups: dict[str, tuple[_Doing, list[inputs.HostStanding]]] = {}
     for seen in look.sight.standings.values():
         doing = _doing(look, seen.row)
         if doing is not None:
@@ -265,35 +254,35 @@ def _under_way(look: GateContext) -> Iterator[Wait]:
         yield _wait(look, doing, rows)
 
 
-def _wait(look: GateContext, doing: _Doing, rows: list[HostStanding]) -> Wait:
+def _wait(look: checks.GateContext, doing: _Doing, rows: list[inputs.HostStanding]) -> inputs.Wait:
     names = tuple(row.host_id for row in rows[:SOME_MAX])
     more = f" (and {len(rows) - 1} more)" if len(rows) > 1 else ""
     untils = [row.due_at for row in rows if row.due_at is not None]
     until = doing.until if len(rows) == 1 or not untils else max(untils)
     started = [row.dispatched_at for row in rows if row.dispatched_at is not None]
-    ends = WaitEnds.WHEN if until is None else WaitEnds.BY_ITSELF
-    return Wait(
+    ends = inputs.WaitEnds.WHEN if until is None else inputs.WaitEnds.BY_ITSELF
+    return inputs.Wait(
         code=doing.code,
         sentence=f"{names[0]}{more} {doing.text}",
         hosts=len(rows),
         some=names,
         since=min(started, default=look.tally.opened_at),
         until=until,
-        ends=WaitEnds.NEVER if doing.by_person else ends,
+        ends=inputs.WaitEnds.NEVER if doing.by_person else ends,
         evidence=look.recorded(names[0]),
         verbs=doing.verbs,
     )
 
 
-def _doing(look: GateContext, row: HostStanding) -> _Doing | None:
+def _doing(look: checks.GateContext, row: inputs.HostStanding) -> _Doing | None:
     """What the host does, and when it ends; None: it is through, or waits for an order."""
     if row.left is not None:
         return None
     skip = (f"tidegate rollout skip {look.tally.rollout_id} {row.host_id}",)
-    by = "" if row.due_at is None else f" by {time_text(row.due_at)}"
+    by = "" if row.due_at is None else f" by {edges.time_text(row.due_at)}"
     host = look.state.hosts.get(row.host_id)
     silent = None if host is None else host.row.silent_since
-    heard = "" if silent is None else f"; it last reported at {time_text(silent)}"
+    heard = "" if silent is None else f"; it last reported at {edges.time_text(silent)}"
     match row.state:
         case HostState.PENDING if row.cancelled_at is None:
             skipped, at = ("", None) if row.late else _silence(look, row.host_id)
@@ -320,28 +309,28 @@ def _doing(look: GateContext, row: HostStanding) -> _Doing | None:
             return None
 
 
-def _soaking(look: GateContext, row: HostStanding, by: str) -> _Doing:
+def _soaking(look: checks.GateContext, row: inputs.HostStanding, by: str) -> _Doing:
     if row.topology_declared_at is None:
         text = f"runs the release; its probes must be declared{by}"
         return _Doing("undeclared", text, row.due_at)
     failing = [seen.row for seen in look.sight.failures if seen.row.host_id == row.host_id]
     probes = "".join(f"; probe {item.probe_name} fails" for item in failing)
     if row.soak_due_at is not None and look.state.at < row.soak_due_at:
-        text = f"soaks until {time_text(row.soak_due_at)}{probes}"
+        text = f"soaks until {edges.time_text(row.soak_due_at)}{probes}"
         return _Doing("soaking", text, row.soak_due_at)
     return _Doing("soaked", f"has soaked; its report is awaited{by}{probes}", row.due_at)
 
 
-def _how_failed(look: GateContext, row: HostStanding) -> str:
+def _how_failed(look: checks.GateContext, row: inputs.HostStanding) -> str:
     return look.sight.causes.get(row.host_id) or f"failed ({row.failure or 'unknown'})"
 
 
-def _ended_badly(look: GateContext, row: HostStanding) -> _Doing | None:
+def _ended_badly(look: checks.GateContext, row: inputs.HostStanding) -> _Doing | None:
     tally = look.tally
     reverted = row.state is HostState.REVERTED
     text = f"{_how_failed(look, row)} and {'rolled back' if reverted else 'stays as it is'}"
     code = "reverted" if reverted else "failed"
-    if tally.halted_at is None and row.attempt < tally.attempt and tally.state in OPEN:
+    if tally.halted_at is None and row.attempt < tally.attempt and tally.state in states.OPEN:
         return _Doing(code, f"{text}; it is tried again")
     verbs: tuple[str, ...] = (
         f"tidegate rollout retry {tally.rollout_id} {row.host_id}",
@@ -355,12 +344,14 @@ def _ended_badly(look: GateContext, row: HostStanding) -> _Doing | None:
 # ── hosts at a gate ───────────────────────────────────────────────────────────────────────────────
 
 
-def _at_gates(look: GateContext, state: FleetState, rollout_id: str) -> Iterator[Wait]:
+def _at_gates(
+    look: checks.GateContext, state: inputs.FleetState, rollout_id: str
+) -> Iterator[inputs.Wait]:
     """The hosts that a gate holds, and the gates of the rollout that are shut though nobody waits
     there now.
     """
-    held: dict[str, list[BlockedHosts]] = {}
-    for item in list_blocked(state, rollout_id):
+    held: dict[str, list[inputs.BlockedHosts]] = {}
+    for item in dispatch_pass.list_blocked(state, rollout_id):
         held.setdefault(item.gate, []).append(item)
     for gate in _shut_for_all(look):
         held.setdefault(gate.gate, [gate])
@@ -368,11 +359,11 @@ def _at_gates(look: GateContext, state: FleetState, rollout_id: str) -> Iterator
         yield _gate_wait(look, name, items)
 
 
-def _shut_for_all(look: GateContext) -> Iterator[BlockedHosts]:
-    for gate in GATES:
+def _shut_for_all(look: checks.GateContext) -> Iterator[inputs.BlockedHosts]:
+    for gate in checks.GATES:
         block = None if gate.per_host else gate.blocks(look, "")
         if block is not None:
-            yield BlockedHosts(
+            yield inputs.BlockedHosts(
                 gate=gate.name,
                 hosts=0,
                 host_id="",
@@ -382,8 +373,10 @@ def _shut_for_all(look: GateContext) -> Iterator[BlockedHosts]:
             )
 
 
-def _gate_wait(look: GateContext, name: str, items: list[BlockedHosts]) -> Wait:
-    if name == WINDOW:
+def _gate_wait(
+    look: checks.GateContext, name: str, items: list[inputs.BlockedHosts]
+) -> inputs.Wait:
+    if name == dispatch_pass.WINDOW:
         return _window_wait(look, items)
     names = tuple(item.host_id for item in items[:SOME_MAX] if item.host_id)
     count = sum(1 for item in items if item.host_id)
@@ -394,10 +387,10 @@ def _gate_wait(look: GateContext, name: str, items: list[BlockedHosts]) -> Wait:
     more, until = _gate_detail(look, name, first)
     until = first.until or until
     verbs = _gate_verbs(look, name, first)
-    ends = WaitEnds.WHEN if until is None else WaitEnds.BY_ITSELF
+    ends = inputs.WaitEnds.WHEN if until is None else inputs.WaitEnds.BY_ITSELF
     if until is None and (name in _NEEDS_PERSON or (name == "host-silent" and verbs)):
-        ends = WaitEnds.NEVER
-    return Wait(
+        ends = inputs.WaitEnds.NEVER
+    return inputs.Wait(
         code=name,
         sentence=f"{who}{first.reason}{more}",
         hosts=count,
@@ -410,26 +403,28 @@ def _gate_wait(look: GateContext, name: str, items: list[BlockedHosts]) -> Wait:
     )
 
 
-def _window_wait(look: GateContext, items: list[BlockedHosts]) -> Wait:
+def _window_wait(look: checks.GateContext, items: list[inputs.BlockedHosts]) -> inputs.Wait:
     """The hosts whose windows are shut, told by the one whose windows open first."""
     first = min(items, key=lambda item: (item.until is None, item.until or look.state.at))
     verdict = look.window_verdict(first.host_id)
     total_hosts = look.sight.chart.plan.hosts + len(look.late)
-    block = window_block(look, first.host_id, verdict, f" for {len(items)} of {total_hosts} hosts")
-    return Wait(
-        code=WINDOW,
+    block = checks.window_block(
+        look, first.host_id, verdict, f" for {len(items)} of {total_hosts} hosts"
+    )
+    return inputs.Wait(
+        code=dispatch_pass.WINDOW,
         sentence=block.reason,
         hosts=len(items),
         some=tuple(item.host_id for item in items[:SOME_MAX]),
-        since=_gate_since(look, WINDOW, first),
+        since=_gate_since(look, dispatch_pass.WINDOW, first),
         until=block.until,
-        ends=WaitEnds.NEVER if block.until is None else WaitEnds.BY_ITSELF,
+        ends=inputs.WaitEnds.NEVER if block.until is None else inputs.WaitEnds.BY_ITSELF,
         evidence=block.evidence,
-        verbs=_gate_verbs(look, WINDOW, first),
+        verbs=_gate_verbs(look, dispatch_pass.WINDOW, first),
     )
 
 
-def _gate_since(look: GateContext, name: str, first: BlockedHosts) -> datetime:
+def _gate_since(look: checks.GateContext, name: str, first: inputs.BlockedHosts) -> datetime:
     tally = look.tally
     channel = look.state.channels.get(tally.channel)
     host = look.state.hosts.get(first.host_id)
@@ -447,16 +442,18 @@ def _gate_since(look: GateContext, name: str, first: BlockedHosts) -> datetime:
     return own.get(name) or look.sight.blocked_since.get(name) or tally.opened_at
 
 
-def _freeze(look: GateContext, first: BlockedHosts) -> Freeze | None:
+def _freeze(look: checks.GateContext, first: inputs.BlockedHosts) -> Freeze | None:
     id = "" if first.evidence is None else first.evidence.id
     return next((seen.row for seen in look.state.freezes if seen.row.freeze_id == id), None)
 
 
-def _gate_detail(look: GateContext, name: str, first: BlockedHosts) -> tuple[str, datetime | None]:
+def _gate_detail(
+    look: checks.GateContext, name: str, first: inputs.BlockedHosts
+) -> tuple[str, datetime | None]:
     """What else is to be said at this gate, and when it opens by itself."""
     match name:
         case "wave-promotion":
-            return ("", None) if next_to_go(look) is not None else _missing_hosts(look)
+            return ("", None) if checks.next_to_go(look) is not None else _missing_hosts(look)
         case "disruption-budget":
             return _slot_holders(look, "" if first.evidence is None else first.evidence.id)
         case "freeze":
@@ -468,7 +465,7 @@ def _gate_detail(look: GateContext, name: str, first: BlockedHosts) -> tuple[str
             return "", None
 
 
-def _missing_hosts(look: GateContext) -> tuple[str, datetime | None]:
+def _missing_hosts(look: checks.GateContext) -> tuple[str, datetime | None]:
     """The hosts that the waves so far wait for."""
     told: list[str] = []
     untils: list[datetime] = []
@@ -484,7 +481,7 @@ def _missing_hosts(look: GateContext) -> tuple[str, datetime | None]:
                 untils.append(until)
             if len(told) < SOME_MAX:
                 state = "has no order" if seen is None else describe_host_state(seen.row.state)
-                by = "" if until is None else f" until {time_text(until)}"
+                by = "" if until is None else f" until {edges.time_text(until)}"
                 told.append(f"{host_id} {state}{by}")
     if not told:
         return "", None
@@ -492,7 +489,7 @@ def _missing_hosts(look: GateContext) -> tuple[str, datetime | None]:
     return f": {', '.join(told)}{more}", max(untils) if len(untils) == count else None
 
 
-def _slot_holders(look: GateContext, budget_id: str) -> tuple[str, datetime | None]:
+def _slot_holders(look: checks.GateContext, budget_id: str) -> tuple[str, datetime | None]:
     """Who has the slots of a budget, of this rollout by name."""
     budget = look.state.budgets.get(budget_id)
     holders = [
@@ -509,7 +506,7 @@ def _slot_holders(look: GateContext, budget_id: str) -> tuple[str, datetime | No
     return (f"; {', '.join(told)}" if told else ""), min(known) if known and not others else None
 
 
-def _silence(look: GateContext, host_id: str) -> tuple[str, datetime | None]:
+def _silence(look: checks.GateContext, host_id: str) -> tuple[str, datetime | None]:
     """When a silent host is skipped, or why it is not."""
     host = look.state.hosts.get(host_id)
     since = None if host is None else host.row.silent_since
@@ -519,14 +516,14 @@ def _silence(look: GateContext, host_id: str) -> tuple[str, datetime | None]:
         return "", None
     if grace is None:
         return "; the policy waits for silent hosts", None
-    if number is None or not can_spare_silent(look.state, look.sight, number):
-        name = "its wave" if number is None else f"wave {name_wave(look.tally, number)}"
+    if number is None or not dispatch_pass.can_spare_silent(look.state, look.sight, number):
+        name = "its wave" if number is None else f"wave {progress.name_wave(look.tally, number)}"
         return f"; it is not skipped: {name} needs it", None
     until = max(since + timedelta(seconds=grace), look.state.at)
-    return f"; it is skipped at {time_text(until)}", until
+    return f"; it is skipped at {edges.time_text(until)}", until
 
 
-def _gate_verbs(look: GateContext, name: str, first: BlockedHosts) -> tuple[str, ...]:
+def _gate_verbs(look: checks.GateContext, name: str, first: inputs.BlockedHosts) -> tuple[str, ...]:
     tally = look.tally
     rollout, channel = tally.rollout_id, tally.channel
     id = "" if first.evidence is None else first.evidence.id
@@ -560,9 +557,9 @@ def _gate_verbs(look: GateContext, name: str, first: BlockedHosts) -> tuple[str,
             return (f"tidegate rollout abort {rollout}",)
 
 
-def _hasten(look: GateContext) -> tuple[str, ...]:
+def _hasten(look: checks.GateContext) -> tuple[str, ...]:
     """The rollback that passes what holds this one; none: it is no rollback."""
-    if not may_hasten(look.tally):
+    if not tallies.may_hasten(look.tally):
         return ()
     return (f"tidegate channel rollback {look.tally.channel} --now --reason …",)
 

@@ -6,107 +6,109 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from tidegate.domain.hosts.effects import FireSwitch, ResetProbeCache
-from tidegate.domain.hosts.facts import (
-    ActivationCompleted,
-    ActivationDeferred,
-    ActivationFailed,
-    ActivationStarted,
-    DispatchAck,
-    DispatchReject,
-    HostEvent,
-    RecoveryActivationAssumed,
-)
-from tidegate.domain.hosts.orders import demand_order
-from tidegate.domain.hosts.refusals import HostInvariant
-from tidegate.domain.hosts.rows import HostRecord
-from tidegate.domain.hosts.states import HostState
-from tidegate.domain.hosts.transition_steps import (
-    NOTHING,
-    Stepped,
-    demand_closure,
-    due_in,
-    fail,
-    illegal_transition,
-    release_host,
-    reserve_again,
-    transition,
-)
+from tidegate.domain.hosts import effects, facts, orders, refusals, rows, states, transition_steps
 
 
-def acknowledge(record: HostRecord, event: DispatchAck, now: datetime) -> Stepped:
-    demand_order(record)
-    demand_closure(record, event.target_closure, record.target_closure)
+def acknowledge(
+    record: rows.HostRecord, event: facts.DispatchAck, now: datetime
+) -> transition_steps.Stepped:
+    orders.demand_order(record)
+    transition_steps.demand_closure(record, event.target_closure, record.target_closure)
     after = replace(
         record,
-        state=HostState.ACTIVATING,
+        state=states.HostState.ACTIVATING,
         current_closure_at_dispatch=event.current_closure_at_dispatch or None,
         current_closure=event.current_closure_at_dispatch or None,
         dispatch_acked_at=event.at,
-        due_at=due_in(now, record.policy.activation_seconds),
+        due_at=transition_steps.due_in(now, record.policy.activation_seconds),
     )
-    moved = transition(record, HostState.ACTIVATING, event.at)
-    return after, [moved, FireSwitch(record.target_closure)]
+    moved = transition_steps.transition(record, states.HostState.ACTIVATING, event.at)
+    return after, [moved, effects.FireSwitch(record.target_closure)]
 
 
-def reject(record: HostRecord, event: DispatchReject, now: datetime) -> Stepped:
-    demand_order(record)
-    return fail(record, "rejected", event.at, now)
+def reject(
+    record: rows.HostRecord, event: facts.DispatchReject, now: datetime
+) -> transition_steps.Stepped:
+    orders.demand_order(record)
+    return transition_steps.fail(record, "rejected", event.at, now)
 
 
-def _demand_activation(record: HostRecord, event: HostEvent) -> None:
+def _demand_activation(record: rows.HostRecord, event: facts.HostEvent) -> None:
     """In Soaking only what an assumption overtook is heard."""
-    if record.state is HostState.SOAKING and not record.activation_assumed:
-        raise illegal_transition(record, event)
+    if record.state is states.HostState.SOAKING and not record.activation_assumed:
+        raise transition_steps.illegal_transition(record, event)
 
 
-def start(record: HostRecord, event: ActivationStarted, now: datetime) -> Stepped:
+def start(
+    record: rows.HostRecord, event: facts.ActivationStarted, now: datetime
+) -> transition_steps.Stepped:
     _demand_activation(record, event)
-    return replace(record, activation_started_at=event.at), NOTHING
+    return replace(record, activation_started_at=event.at), transition_steps.NOTHING
 
 
-def complete(record: HostRecord, event: ActivationCompleted, now: datetime) -> Stepped:
+def complete(
+    record: rows.HostRecord, event: facts.ActivationCompleted, now: datetime
+) -> transition_steps.Stepped:
     _demand_activation(record, event)
-    demand_closure(record, event.observed_current_closure, record.target_closure)
+    transition_steps.demand_closure(record, event.observed_current_closure, record.target_closure)
     if event.exit_code != 0:
-        raise HostInvariant(record.state, f"an activation that ends with {event.exit_code} failed")
+        raise refusals.HostInvariant(
+            record.state, f"an activation that ends with {event.exit_code} failed"
+        )
     return _activated(record, event.at, now, assumed=False)
 
 
-def assume(record: HostRecord, event: RecoveryActivationAssumed, now: datetime) -> Stepped:
-    demand_closure(record, event.observed_current_closure, record.target_closure)
+def assume(
+    record: rows.HostRecord, event: facts.RecoveryActivationAssumed, now: datetime
+) -> transition_steps.Stepped:
+    transition_steps.demand_closure(record, event.observed_current_closure, record.target_closure)
     return _activated(record, event.at, now, assumed=True)
 
 
-def _activated(record: HostRecord, at: datetime, now: datetime, *, assumed: bool) -> Stepped:
+def _activated(
+    record: rows.HostRecord, at: datetime, now: datetime, *, assumed: bool
+) -> transition_steps.Stepped:
     """The target runs: the soak begins here, and nothing that probes said before counts."""
     after = replace(
-        reserve_again(record) if record.state is HostState.DEFERRED else record,
-        state=HostState.SOAKING,
+        transition_steps.reserve_again(record)
+        if record.state is states.HostState.DEFERRED
+        else record,
+        state=states.HostState.SOAKING,
         current_closure=record.target_closure,
         activation_completed_at=at,
         activation_assumed=assumed,
-        soak_due_at=due_in(at, record.policy.soak_seconds),
+        soak_due_at=transition_steps.due_in(at, record.policy.soak_seconds),
         topology_declared_at=None,
         probe_observed_first_at=None,
         probe_failure_first_at=None,
         probes={},
-        due_at=due_in(now, record.policy.topology_seconds),
+        due_at=transition_steps.due_in(now, record.policy.topology_seconds),
     )
-    if record.state is HostState.SOAKING:
-        return after, [ResetProbeCache()]
-    return after, [transition(record, HostState.SOAKING, at), ResetProbeCache()]
+    if record.state is states.HostState.SOAKING:
+        return after, [effects.ResetProbeCache()]
+    return after, [
+        transition_steps.transition(record, states.HostState.SOAKING, at),
+        effects.ResetProbeCache(),
+    ]
 
 
-def defer(record: HostRecord, event: ActivationDeferred, now: datetime) -> Stepped:
+def defer(
+    record: rows.HostRecord, event: facts.ActivationDeferred, now: datetime
+) -> transition_steps.Stepped:
     _demand_activation(record, event)
-    if record.state is HostState.SOAKING:
-        return record, NOTHING  # it was rebooted since: the target runs
-    due_at = due_in(now, record.policy.deferral_seconds)
-    after = replace(release_host(record), state=HostState.DEFERRED, due_at=due_at)
-    return after, [transition(record, HostState.DEFERRED, event.at)]
+    if record.state is states.HostState.SOAKING:
+        return record, transition_steps.NOTHING  # it was rebooted since: the target runs
+    due_at = transition_steps.due_in(now, record.policy.deferral_seconds)
+    after = replace(
+        transition_steps.release_host(record), state=states.HostState.DEFERRED, due_at=due_at
+    )
+    return after, [transition_steps.transition(record, states.HostState.DEFERRED, event.at)]
 
 
-def activation_failed(record: HostRecord, event: ActivationFailed, now: datetime) -> Stepped:
+def activation_failed(
+    record: rows.HostRecord, event: facts.ActivationFailed, now: datetime
+) -> transition_steps.Stepped:
     _demand_activation(record, event)
-    return fail(replace(record, activation_failed_at=event.at), "activation", event.at, now)
+    return transition_steps.fail(
+        replace(record, activation_failed_at=event.at), "activation", event.at, now
+    )

@@ -16,22 +16,14 @@ from typing import Annotated
 
 from msgspec import Struct, field
 
-from tidegate.domain.hosts.states import (
-    Deadline,
-    HostPolicy,
-    HostState,
-    OnFailure,
-    ProbeMode,
-    ProbeStatus,
-)
-from tidegate.kernel.tags import Partition
-from tidegate.kernel.vocabulary import facts
+from tidegate.domain.hosts import states
+from tidegate.kernel import tags, vocabulary
 
 
 class HostFact(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What all of them say: which host, in which rollout, when."""
 
-    rollout_id: Annotated[str, Partition()]
+    rollout_id: Annotated[str, tags.Partition()]
     host_id: str
     at: datetime
 
@@ -52,7 +44,7 @@ class DispatchReserved(HostFact, frozen=True, kw_only=True):
     channel: str
     target_closure: str
     wave: int
-    policy: HostPolicy
+    policy: states.HostPolicy
     attempt: int = 1
     budgets: tuple[BudgetSlot, ...] = ()
     late: bool = False  # it came after the plan: it is counted apart
@@ -116,7 +108,7 @@ class ProbeDeclared(Struct, frozen=True, omit_defaults=True):
 
     probe_name: str
     kind: str
-    mode: ProbeMode
+    mode: states.ProbeMode
 
 
 class ProbeTopologyDeclared(AgentFact, frozen=True, kw_only=True):
@@ -127,7 +119,7 @@ class ProbeTopologyDeclared(AgentFact, frozen=True, kw_only=True):
 
 class ProbeObservedFirst(AgentFact, frozen=True, kw_only=True):
     probe_name: str
-    mode: ProbeMode
+    mode: states.ProbeMode
 
 
 class ProbeResult(AgentFact, frozen=True, kw_only=True):
@@ -137,15 +129,15 @@ class ProbeResult(AgentFact, frozen=True, kw_only=True):
     """
 
     probe_name: str
-    mode: ProbeMode
-    status: ProbeStatus
+    mode: states.ProbeMode
+    status: states.ProbeStatus
     failure_reason: str | None = None
     wave: int = 0
 
 
 class ProbeFailureFirst(AgentFact, frozen=True, kw_only=True):
     probe_name: str
-    mode: ProbeMode
+    mode: states.ProbeMode
 
 
 class Failed(AgentFact, frozen=True, kw_only=True):
@@ -153,7 +145,7 @@ class Failed(AgentFact, frozen=True, kw_only=True):
 
     sustained_duration_secs: int
     failing_probes: tuple[str, ...]
-    policy_applied: OnFailure
+    policy_applied: states.OnFailure
 
 
 class RollbackComplete(AgentFact, frozen=True, kw_only=True):
@@ -204,7 +196,7 @@ AgentEvent = (
 class DeadlineExpired(HostFact, frozen=True, kw_only=True):
     """Nothing was heard in time. Silence is an event; it takes no number of the agent's."""
 
-    deadline: Deadline
+    deadline: states.Deadline
     channel: str = ""
     target_closure: str = ""
 
@@ -239,8 +231,8 @@ class HostStateChanged(HostFact, frozen=True, kw_only=True):
     With ``from`` = ``to`` only something about it changed: its rollback failed, or it is free.
     """
 
-    from_: HostState = field(name="from")
-    to: HostState
+    from_: states.HostState = field(name="from")
+    to: states.HostState
     wave: int
     attempt: int = 1
     late: bool = False
@@ -257,7 +249,7 @@ class HostSkipped(HostFact, frozen=True, kw_only=True):
     """A host leaves the rollout's count: nobody hears of it, or its failure was allowed for."""
 
     wave: int
-    state: HostState | None  # None: it never got an order
+    state: states.HostState | None  # None: it never got an order
     reason: str
     channel: str = ""
     target_closure: str = ""
@@ -277,8 +269,8 @@ HostEvent = (
 )
 
 FACTS = (
-    *facts("plan_action", DispatchReserved, DispatchCancelled),
-    *facts(
+    *vocabulary.facts("plan_action", DispatchReserved, DispatchCancelled),
+    *vocabulary.facts(
         "agent_event",
         DispatchAck,
         DispatchReject,
@@ -295,6 +287,6 @@ FACTS = (
         RollbackFailed,
         Converged,
     ),
-    *facts("host_event", DeadlineExpired, RecoveryActivationAssumed, HostRegressed),
-    *facts("rollout_event", HostJoined, HostStateChanged, HostSkipped),
+    *vocabulary.facts("host_event", DeadlineExpired, RecoveryActivationAssumed, HostRegressed),
+    *vocabulary.facts("rollout_event", HostJoined, HostStateChanged, HostSkipped),
 )

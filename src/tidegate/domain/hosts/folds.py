@@ -14,79 +14,71 @@ from typing import get_args
 
 from msgspec import Struct
 
-from tidegate.domain.hosts.effects import Effect, QueueDispatch, RecordTransition
-from tidegate.domain.hosts.facts import (
-    DispatchReserved,
-    HostEvent,
-    HostFact,
-    HostJoined,
-    HostStateChanged,
-    ProbeResult,
+from tidegate.domain.hosts import (
+    effects as host_effects,
+    facts,
+    machine,
+    probes,
+    refusals,
+    rows,
+    states,
 )
-from tidegate.domain.hosts.machine import step
-from tidegate.domain.hosts.probes import open_failures
-from tidegate.domain.hosts.refusals import HostBusy, OrderRepeated
-from tidegate.domain.hosts.rows import (
-    HOST_ORDERS,
-    HOST_RECORDS,
-    PROBE_FAILURES,
-    HostOrder,
-    HostRecord,
-    ProbeFailure,
-    QueuedDispatch,
-    dispatch_key,
-    probe_failure_id,
-    record_id,
-)
-from tidegate.domain.hosts.states import HostState, ProbeMode, ProbeStatus
 from tidegate.kernel.folds import Fold, Machine, WorkRow
 
 # ── records ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def step_record(
-    record: HostRecord | None, fact: HostEvent, now: datetime
-) -> tuple[HostRecord, Sequence[Struct]]:
+    record: rows.HostRecord | None, fact: facts.HostEvent, now: datetime
+) -> tuple[rows.HostRecord, Sequence[Struct]]:
     """The control plane's side of the machine.
 
     Raises:
         OrderRepeated: the order of a known attempt, whose slots would be taken twice.
         Refused: the machine says no.
     """
-    after, effects = step(record, fact, now)
-    if isinstance(fact, DispatchReserved) and after is record:
-        raise OrderRepeated(fact.rollout_id, fact.host_id, fact.attempt)
+    after, effects = machine.step(record, fact, now)
+    if isinstance(fact, facts.DispatchReserved) and after is record:
+        raise refusals.OrderRepeated(fact.rollout_id, fact.host_id, fact.attempt)
     return after, follow_ups(record, after, effects, now)
 
 
 def follow_ups(
-    before: HostRecord | None, after: HostRecord, effects: Sequence[Effect], now: datetime
+    before: rows.HostRecord | None,
+    after: rows.HostRecord,
+    effects: Sequence[host_effects.Effect],
+    now: datetime,
 ) -> tuple[Struct, ...]:
     """What the rollout hears of these effects, and the order for the agent; the rest is its own."""
     return tuple(_follow_ups(before, after, effects, now))
 
 
 def _follow_ups(
-    before: HostRecord | None, after: HostRecord, effects: Sequence[Effect], now: datetime
+    before: rows.HostRecord | None,
+    after: rows.HostRecord,
+    effects: Sequence[host_effects.Effect],
+    now: datetime,
 ) -> Iterator[Struct]:
     for effect in effects:
         match effect:
-            case RecordTransition() if before is not None:
+            case host_effects.RecordTransition() if before is not None:
                 yield _changed(before, after, effect)
-            case QueueDispatch():
-                key = dispatch_key(after.host_id, after.rollout_id, after.attempt)
+            case host_effects.QueueDispatch():
+                key = rows.dispatch_key(after.host_id, after.rollout_id, after.attempt)
                 yield WorkRow(key, _queued(after, now))
                 yield _joined(after)
 
 
-def _changed(before: HostRecord, after: HostRecord, effect: RecordTransition) -> HostStateChanged:
+def _changed(
+    before: rows.HostRecord, after: rows.HostRecord, effect: host_effects.RecordTransition
+) -> facts.HostStateChanged:
     freed = before.busy and not after.busy
-    retaken = before.state is HostState.DEFERRED and after.state is HostState.SOAKING
+    retaken = before.state is states.HostState.DEFERRED and after.state is states.HostState.SOAKING
     lost = after.rollback_failed and not before.rollback_failed
-    if after.state is not HostState.FAILED:
+    if after.state is not states.HostState.FAILED:
         lost = before.rollback_failed  # what the rollout counted is said again when it is over
-    still_open = open_failures(after) if after.left is None else ()
-    return HostStateChanged(
+    still_open = probes.open_failures(after) if after.left is None else ()
+    return facts.HostStateChanged(
         rollout_id=effect.rollout_id,
         host_id=effect.host_id,
         at=effect.at,
@@ -101,12 +93,14 @@ def _changed(before: HostRecord, after: HostRecord, effect: RecordTransition) ->
         budgets=before.budgets if freed else (),
         retaken=retaken,
         slots=after.slots if retaken else (),
-        cleared_probes=tuple([name for name in open_failures(before) if name not in still_open]),
+        cleared_probes=tuple(
+            [name for name in probes.open_failures(before) if name not in still_open]
+        ),
     )
 
 
-def _joined(after: HostRecord) -> HostJoined:
-    return HostJoined(
+def _joined(after: rows.HostRecord) -> facts.HostJoined:
+    return facts.HostJoined(
         rollout_id=after.rollout_id,
         host_id=after.host_id,
         at=after.dispatched_at,
@@ -116,8 +110,8 @@ def _joined(after: HostRecord) -> HostJoined:
     )
 
 
-def _queued(record: HostRecord, now: datetime) -> QueuedDispatch:
-    return QueuedDispatch(
+def _queued(record: rows.HostRecord, now: datetime) -> rows.QueuedDispatch:
+    return rows.QueuedDispatch(
         host_id=record.host_id,
         rollout_id=record.rollout_id,
         attempt=record.attempt,
@@ -130,20 +124,20 @@ def _queued(record: HostRecord, now: datetime) -> QueuedDispatch:
     )
 
 
-def _record_ids(fact: HostFact) -> tuple[str, ...]:
-    return (record_id(fact.rollout_id, fact.host_id),)
+def _record_ids(fact: facts.HostFact) -> tuple[str, ...]:
+    return (rows.record_id(fact.rollout_id, fact.host_id),)
 
 
 # ── open failures of probes ───────────────────────────────────────────────────────────────────────
 
 
 def step_probe_failure(
-    row: ProbeFailure | None, fact: ProbeResult | HostStateChanged, now: datetime
-) -> ProbeFailure | None:
+    row: rows.ProbeFailure | None, fact: facts.ProbeResult | facts.HostStateChanged, now: datetime
+) -> rows.ProbeFailure | None:
     """A failure opens the row, a pass removes it, and so does the end of what was probed."""
-    if isinstance(fact, HostStateChanged) or fact.status is ProbeStatus.PASS:
+    if isinstance(fact, facts.HostStateChanged) or fact.status is states.ProbeStatus.PASS:
         return None
-    return ProbeFailure(
+    return rows.ProbeFailure(
         rollout_id=fact.rollout_id,
         host_id=fact.host_id,
         probe_name=fact.probe_name,
@@ -153,32 +147,32 @@ def step_probe_failure(
     )
 
 
-def _probe_failure_ids(fact: ProbeResult | HostStateChanged) -> tuple[str, ...]:
-    if isinstance(fact, HostStateChanged):
+def _probe_failure_ids(fact: facts.ProbeResult | facts.HostStateChanged) -> tuple[str, ...]:
+    if isinstance(fact, facts.HostStateChanged):
         names = fact.cleared_probes
     else:
-        names = (fact.probe_name,) if fact.mode is ProbeMode.ENFORCE else ()
-    return tuple([probe_failure_id(fact.rollout_id, fact.host_id, name) for name in names])
+        names = (fact.probe_name,) if fact.mode is states.ProbeMode.ENFORCE else ()
+    return tuple([rows.probe_failure_id(fact.rollout_id, fact.host_id, name) for name in names])
 
 
 # ── which order a host is busy with ───────────────────────────────────────────────────────────────
 
 
 def step_order(
-    row: HostOrder | None, fact: DispatchReserved | HostStateChanged, now: datetime
-) -> HostOrder | None:
+    row: rows.HostOrder | None, fact: facts.DispatchReserved | facts.HostStateChanged, now: datetime
+) -> rows.HostOrder | None:
     """Raises: HostBusy: another order stands."""
-    if isinstance(fact, DispatchReserved) or fact.retaken:
+    if isinstance(fact, facts.DispatchReserved) or fact.retaken:
         if row is not None:
-            raise HostBusy(row.host_id, row.rollout_id)
-        return HostOrder(fact.host_id, fact.rollout_id, fact.attempt)
+            raise refusals.HostBusy(row.host_id, row.rollout_id)
+        return rows.HostOrder(fact.host_id, fact.rollout_id, fact.attempt)
     assert row is not None, f"{fact.host_id} is freed of an order that it does not have"
     assert row.rollout_id == fact.rollout_id, f"{fact.host_id} is busy with {row.rollout_id}"
     return None
 
 
-def _order_ids(fact: DispatchReserved | HostStateChanged) -> tuple[str, ...]:
-    if isinstance(fact, HostStateChanged) and not (fact.freed or fact.retaken):
+def _order_ids(fact: facts.DispatchReserved | facts.HostStateChanged) -> tuple[str, ...]:
+    if isinstance(fact, facts.HostStateChanged) and not (fact.freed or fact.retaken):
         return ()
     return (fact.host_id,)
 
@@ -188,25 +182,25 @@ def nothing(id: str, fact: Struct) -> None:
 
 
 RECORDS_FOLD = Machine(
-    collection=HOST_RECORDS,
+    collection=rows.HOST_RECORDS,
     number=1,
-    reads=get_args(HostEvent),
+    reads=get_args(facts.HostEvent),
     ids=_record_ids,
     start=nothing,
     step=step_record,
 )
 PROBE_FAILURES_FOLD = Fold(
-    collection=PROBE_FAILURES,
+    collection=rows.PROBE_FAILURES,
     number=1,
-    reads=(ProbeResult, HostStateChanged),
+    reads=(facts.ProbeResult, facts.HostStateChanged),
     ids=_probe_failure_ids,
     start=nothing,
     step=step_probe_failure,
 )
 ORDERS_FOLD = Fold(
-    collection=HOST_ORDERS,
+    collection=rows.HOST_ORDERS,
     number=1,
-    reads=(DispatchReserved, HostStateChanged),
+    reads=(facts.DispatchReserved, facts.HostStateChanged),
     ids=_order_ids,
     start=nothing,
     step=step_order,

@@ -7,42 +7,30 @@ from typing import Final
 
 from msgspec.structs import astuple, replace
 
-from tidegate.domain.hosts.effects import FireRollbackTo, QueueDispatch
-from tidegate.domain.hosts.facts import DispatchCancelled, DispatchReserved, HostEvent, HostSkipped
-from tidegate.domain.hosts.probes import open_failures
-from tidegate.domain.hosts.refusals import HostBusy, HostInvariant, HostNotInRollout, OrderCancelled
-from tidegate.domain.hosts.rows import HostRecord
-from tidegate.domain.hosts.states import HostPolicy, HostState
-from tidegate.domain.hosts.transition_steps import (
-    NOTHING,
-    Stepped,
-    due_in,
-    illegal_transition,
-    prior_closure,
-    release_host,
-    transition,
-)
+from tidegate.domain.hosts import effects, facts, probes, refusals, rows, states, transition_steps
 from tidegate.errors import InvalidInput
 
 WAIVED: Final = "waived"  # as the reason of HostSkipped: an operator let the host go
 SKIPPED: Final = "skipped"
 
 
-def begin(event: HostEvent, now: datetime) -> Stepped:
-    if isinstance(event, DispatchReserved):
+def begin(event: facts.HostEvent, now: datetime) -> transition_steps.Stepped:
+    if isinstance(event, facts.DispatchReserved):
         return _ordered(event, now)
-    if isinstance(event, HostSkipped) and event.state is None:
-        return _never_ordered(event), NOTHING
-    raise HostNotInRollout(event.rollout_id, event.host_id)
+    if isinstance(event, facts.HostSkipped) and event.state is None:
+        return _never_ordered(event), transition_steps.NOTHING
+    raise refusals.HostNotInRollout(event.rollout_id, event.host_id)
 
 
-def _ordered(event: DispatchReserved, now: datetime, before: HostRecord | None = None) -> Stepped:
+def _ordered(
+    event: facts.DispatchReserved, now: datetime, before: rows.HostRecord | None = None
+) -> transition_steps.Stepped:
     _check_policy(event.policy)
-    record = HostRecord(
+    record = rows.HostRecord(
         rollout_id=event.rollout_id,
         host_id=event.host_id,
         channel=event.channel,
-        state=HostState.PENDING,
+        state=states.HostState.PENDING,
         target_closure=event.target_closure,
         wave=event.wave,
         policy=event.policy,
@@ -53,27 +41,27 @@ def _ordered(event: DispatchReserved, now: datetime, before: HostRecord | None =
         budgets=tuple(slot.budget_id for slot in event.budgets),
         slots=event.budgets,
         last_event_seq=0 if before is None else before.last_event_seq,
-        due_at=due_in(now, event.policy.ack_seconds),
+        due_at=transition_steps.due_in(now, event.policy.ack_seconds),
     )
-    return record, [QueueDispatch(event.host_id, event.rollout_id, event.attempt)]
+    return record, [effects.QueueDispatch(event.host_id, event.rollout_id, event.attempt)]
 
 
-def _check_policy(policy: HostPolicy) -> None:
+def _check_policy(policy: states.HostPolicy) -> None:
     for name, value in zip(policy.__struct_fields__, astuple(policy), strict=True):
         if isinstance(value, int) and value < 0:
             raise InvalidInput(f"{name} counts seconds from 0 on, found {value}", field=name)
 
 
-def _never_ordered(event: HostSkipped) -> HostRecord:
+def _never_ordered(event: facts.HostSkipped) -> rows.HostRecord:
     """The record of a host that left before it had an order: so that it leaves once."""
-    return HostRecord(
+    return rows.HostRecord(
         rollout_id=event.rollout_id,
         host_id=event.host_id,
         channel=event.channel,
-        state=HostState.PENDING,
+        state=states.HostState.PENDING,
         target_closure=event.target_closure,
         wave=event.wave,
-        policy=HostPolicy(),
+        policy=states.HostPolicy(),
         dispatched_at=event.at,
         attempt=0,
         left=SKIPPED,
@@ -81,68 +69,86 @@ def _never_ordered(event: HostSkipped) -> HostRecord:
     )
 
 
-def reserve(record: HostRecord, event: DispatchReserved, now: datetime) -> Stepped:
+def reserve(
+    record: rows.HostRecord, event: facts.DispatchReserved, now: datetime
+) -> transition_steps.Stepped:
     """An order of a later attempt begins anew; that of the same one is known."""
     if event.attempt <= record.attempt:
-        return record, NOTHING
-    if record.busy or (record.state is HostState.FAILED and record.due_at is not None):
-        raise HostBusy(record.host_id, record.rollout_id)  # it runs the order, or goes back
-    ended = record.state in (HostState.FAILED, HostState.REVERTED)
-    runs = record.state in (HostState.SOAKING, HostState.CONVERGED)  # also if it was let go
+        return record, transition_steps.NOTHING
+    if record.busy or (record.state is states.HostState.FAILED and record.due_at is not None):
+        raise refusals.HostBusy(
+            record.host_id, record.rollout_id
+        )  # it runs the order, or goes back
+    ended = record.state in (states.HostState.FAILED, states.HostState.REVERTED)
+    runs = record.state in (
+        states.HostState.SOAKING,
+        states.HostState.CONVERGED,
+    )  # also if it was let go
     if runs or (not ended and record.left is None and record.cancelled_at is None):
-        raise illegal_transition(record, event)
+        raise transition_steps.illegal_transition(record, event)
     after, queued = _ordered(event, now, record)
-    if record.state is HostState.PENDING:
+    if record.state is states.HostState.PENDING:
         return after, queued
-    return after, [transition(record, HostState.PENDING, event.at), *queued]
+    return after, [transition_steps.transition(record, states.HostState.PENDING, event.at), *queued]
 
 
-def cancel(record: HostRecord, event: DispatchCancelled, now: datetime) -> Stepped:
+def cancel(
+    record: rows.HostRecord, event: facts.DispatchCancelled, now: datetime
+) -> transition_steps.Stepped:
     """The order is void. What waits for a reboot is removed, or gone back from if it runs."""
     demand_order(record)
     after = replace(
-        release_host(record), state=HostState.PENDING, cancelled_at=event.at, due_at=None
+        transition_steps.release_host(record),
+        state=states.HostState.PENDING,
+        cancelled_at=event.at,
+        due_at=None,
     )
-    moved = transition(record, HostState.PENDING, event.at)
-    prior = prior_closure(record)
-    if record.state is HostState.DEFERRED and prior is not None:
-        return after, [moved, FireRollbackTo(prior)]
+    moved = transition_steps.transition(record, states.HostState.PENDING, event.at)
+    prior = transition_steps.prior_closure(record)
+    if record.state is states.HostState.DEFERRED and prior is not None:
+        return after, [moved, effects.FireRollbackTo(prior)]
     return after, [moved]
 
 
-def demand_order(record: HostRecord) -> None:
+def demand_order(record: rows.HostRecord) -> None:
     if record.cancelled_at is not None:
-        raise OrderCancelled(record.rollout_id, record.host_id)
+        raise refusals.OrderCancelled(record.rollout_id, record.host_id)
 
 
-def counted_as(record: HostRecord) -> HostState | None:
+def counted_as(record: rows.HostRecord) -> states.HostState | None:
     """The state under which its wave counts the host; None: it has no order."""
     return None if record.cancelled_at is not None else record.state
 
 
-def skip(record: HostRecord, event: HostSkipped, now: datetime) -> Stepped:
+def skip(
+    record: rows.HostRecord, event: facts.HostSkipped, now: datetime
+) -> transition_steps.Stepped:
     if record.left is not None:
-        raise HostInvariant(record.state, f"it was {record.left} before")
+        raise refusals.HostInvariant(record.state, f"it was {record.left} before")
     if record.late and record.state not in _LATE_LEAVE:
-        raise HostInvariant(record.state, "it came after the plan, so no wave waits for it")
+        raise refusals.HostInvariant(
+            record.state, "it came after the plan, so no wave waits for it"
+        )
     if (event.wave, event.state) != (record.wave, counted_as(record)):
-        raise HostInvariant(
+        raise refusals.HostInvariant(
             record.state, f"it does not leave wave {event.wave} as {event.state or 'unordered'}"
         )
     return _leave(record, WAIVED if event.reason == WAIVED else SKIPPED, event.at)
 
 
-_LATE_LEAVE: Final = (HostState.FAILED, HostState.REVERTED, HostState.SOAKING)
+_LATE_LEAVE: Final = (states.HostState.FAILED, states.HostState.REVERTED, states.HostState.SOAKING)
 
 
-def _leave(record: HostRecord, why: str, at: datetime) -> Stepped:
+def _leave(record: rows.HostRecord, why: str, at: datetime) -> transition_steps.Stepped:
     """The host does not count any more. Its order is void, unless it is on its way back."""
     after = replace(record, left=why)
-    if record.state is HostState.PENDING:
+    if record.state is states.HostState.PENDING:
         after = replace(after, cancelled_at=record.cancelled_at or at, due_at=None)
-    if record.state is HostState.SOAKING:
+    if record.state is states.HostState.SOAKING:
         after = replace(after, due_at=None)
-    if record.due_at is None or record.state is not HostState.FAILED:
-        after = release_host(after)
-    told = record.busy != after.busy or bool(open_failures(record))
-    return after, [transition(record, record.state, at)] if told else NOTHING
+    if record.due_at is None or record.state is not states.HostState.FAILED:
+        after = transition_steps.release_host(after)
+    told = record.busy != after.busy or bool(probes.open_failures(record))
+    return after, [
+        transition_steps.transition(record, record.state, at)
+    ] if told else transition_steps.NOTHING

@@ -10,15 +10,7 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from tidegate.domain.hosts.facts import (
-    ProbeFailureFirst,
-    ProbeObservedFirst,
-    ProbeResult,
-    ProbeTopologyDeclared,
-)
-from tidegate.domain.hosts.refusals import HostInvariant, UndeclaredProbe
-from tidegate.domain.hosts.rows import HostRecord, Probe
-from tidegate.domain.hosts.states import HostState, ProbeMode, ProbeStatus
+from tidegate.domain.hosts import facts, refusals, rows, states
 from tidegate.errors import InvalidInput
 from tidegate.kernel.model import at_most, check_text
 
@@ -26,38 +18,41 @@ PROBES_MAX = 32  # of one host: its rows of open failures go in one commit
 PROBE_NAME_BYTES_MAX = 64
 
 
-def declare(record: HostRecord, event: ProbeTopologyDeclared) -> HostRecord:
+def declare(record: rows.HostRecord, event: facts.ProbeTopologyDeclared) -> rows.HostRecord:
     """The probes of this activation, none of them heard of yet. Once, and before any result.
 
     Raises:
         HostInvariant: it was declared already. InvalidInput, LimitExceeded: names, number.
     """
     if record.topology_declared_at is not None:
-        raise HostInvariant(record.state, "the topology of this activation is declared already")
+        raise refusals.HostInvariant(
+            record.state, "the topology of this activation is declared already"
+        )
     at_most("probes of a host", len(event.probes), PROBES_MAX)
-    probes: dict[str, Probe] = {}
+    probes: dict[str, rows.Probe] = {}
     for declared in event.probes:
         check_text("a probe's name", declared.probe_name, PROBE_NAME_BYTES_MAX)
         if declared.probe_name in probes:
             raise InvalidInput(f"probe {declared.probe_name!r} is declared twice", field="probes")
-        probes[declared.probe_name] = Probe(declared.mode, declared.kind)
+        probes[declared.probe_name] = rows.Probe(declared.mode, declared.kind)
     return replace(record, topology_declared_at=event.at, probes=probes)
 
 
 def _declared(
-    record: HostRecord, event: ProbeObservedFirst | ProbeResult | ProbeFailureFirst
-) -> Probe:
+    record: rows.HostRecord,
+    event: facts.ProbeObservedFirst | facts.ProbeResult | facts.ProbeFailureFirst,
+) -> rows.Probe:
     probe = record.probes.get(event.probe_name)
     if probe is None:
-        raise UndeclaredProbe(record.state, event.probe_name, "is not declared")
-    if probe.mode is ProbeMode.DISABLED:
-        raise UndeclaredProbe(record.state, event.probe_name, "is disabled")
+        raise refusals.UndeclaredProbe(record.state, event.probe_name, "is not declared")
+    if probe.mode is states.ProbeMode.DISABLED:
+        raise refusals.UndeclaredProbe(record.state, event.probe_name, "is disabled")
     if probe.mode is not event.mode:
         detail = f"is declared as {probe.mode}, not {event.mode}"
-        raise UndeclaredProbe(record.state, event.probe_name, detail)
+        raise refusals.UndeclaredProbe(record.state, event.probe_name, detail)
     completed = record.activation_completed_at
     if completed is not None and event.at < completed:
-        raise HostInvariant(
+        raise refusals.HostInvariant(
             record.state,
             f"probe {event.probe_name!r} was observed at {event.at.isoformat()}, "
             f"before the activation at {completed.isoformat()}",
@@ -65,25 +60,25 @@ def _declared(
     return probe
 
 
-def first_observed(record: HostRecord, event: ProbeObservedFirst) -> HostRecord:
+def first_observed(record: rows.HostRecord, event: facts.ProbeObservedFirst) -> rows.HostRecord:
     """Raises: UndeclaredProbe, HostInvariant."""
     _declared(record, event)
     return replace(record, probe_observed_first_at=record.probe_observed_first_at or event.at)
 
 
-def first_failed(record: HostRecord, event: ProbeFailureFirst) -> HostRecord:
+def first_failed(record: rows.HostRecord, event: facts.ProbeFailureFirst) -> rows.HostRecord:
     """When the first enforced probe failed, for the record. Raises: UndeclaredProbe, …"""
-    if _declared(record, event).mode is not ProbeMode.ENFORCE:
+    if _declared(record, event).mode is not states.ProbeMode.ENFORCE:
         return record
     return replace(record, probe_failure_first_at=record.probe_failure_first_at or event.at)
 
 
-def observe(record: HostRecord, event: ProbeResult) -> HostRecord:
+def observe(record: rows.HostRecord, event: facts.ProbeResult) -> rows.HostRecord:
     """Raises: UndeclaredProbe, HostInvariant."""
     probe = _declared(record, event)
-    passed = event.status is ProbeStatus.PASS
+    passed = event.status is states.ProbeStatus.PASS
     since = None
-    if not passed and probe.mode is ProbeMode.ENFORCE:
+    if not passed and probe.mode is states.ProbeMode.ENFORCE:
         since = probe.failing_since or event.at
     heard = replace(
         probe,
@@ -96,7 +91,7 @@ def observe(record: HostRecord, event: ProbeResult) -> HostRecord:
     return replace(record, probes={**record.probes, event.probe_name: heard})
 
 
-def missing_for_convergence(record: HostRecord, at: datetime) -> tuple[str, ...]:
+def missing_for_convergence(record: rows.HostRecord, at: datetime) -> tuple[str, ...]:
     """What still keeps the host from converging at this time, in words; nothing: it may."""
     missing = []
     due, completed = record.soak_due_at, record.activation_completed_at
@@ -105,21 +100,21 @@ def missing_for_convergence(record: HostRecord, at: datetime) -> tuple[str, ...]
     if record.topology_declared_at is None:
         missing.append("no probe topology since the activation")
     for name, probe in sorted(record.probes.items()):
-        if probe.mode is not ProbeMode.ENFORCE:
+        if probe.mode is not states.ProbeMode.ENFORCE:
             continue
         passed = probe.last_pass_at
         fresh = passed is not None and completed is not None and passed >= completed
-        if probe.status is not ProbeStatus.PASS or not fresh:
+        if probe.status is not states.ProbeStatus.PASS or not fresh:
             missing.append(f"no pass of probe {name}")
     return tuple(missing)
 
 
-def list_sustained(record: HostRecord, at: datetime) -> tuple[str, ...]:
+def list_sustained(record: rows.HostRecord, at: datetime) -> tuple[str, ...]:
     """The enforced probes that fail for so long by now that the host fails."""
     return tuple(name for name in sorted(record.probes) if _is_sustained(record, name, at))
 
 
-def why_unsustained(record: HostRecord, named: tuple[str, ...], at: datetime) -> str | None:
+def why_unsustained(record: rows.HostRecord, named: tuple[str, ...], at: datetime) -> str | None:
     """Why these probes do not fail the host at this time; None: they do."""
     if not named:
         return "no failing probe is named"
@@ -130,16 +125,16 @@ def why_unsustained(record: HostRecord, named: tuple[str, ...], at: datetime) ->
     return f"not enforced, or not failing for {seconds} s: {', '.join(wrong)}"
 
 
-def _is_sustained(record: HostRecord, name: str, at: datetime) -> bool:
+def _is_sustained(record: rows.HostRecord, name: str, at: datetime) -> bool:
     probe = record.probes.get(name)
-    if probe is None or probe.mode is not ProbeMode.ENFORCE or probe.failing_since is None:
+    if probe is None or probe.mode is not states.ProbeMode.ENFORCE or probe.failing_since is None:
         return False
     return at - probe.failing_since >= timedelta(seconds=record.policy.sustained_failure_seconds)
 
 
-def open_failures(record: HostRecord) -> tuple[str, ...]:
+def open_failures(record: rows.HostRecord) -> tuple[str, ...]:
     """The enforced probes that fail now: those that may have a row of ``probe_failures``."""
-    if not record.probes or record.state not in (HostState.SOAKING, HostState.FAILED):
+    if not record.probes or record.state not in (states.HostState.SOAKING, states.HostState.FAILED):
         return ()
     return tuple(name for name, p in sorted(record.probes.items()) if p.failing_since is not None)
 
@@ -147,12 +142,12 @@ def open_failures(record: HostRecord) -> tuple[str, ...]:
 # ── in words ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def failed_probe(record: HostRecord) -> tuple[str, str]:
+def failed_probe(record: rows.HostRecord) -> tuple[str, str]:
     """The first probe by name that failed, and what it said; empty if none did."""
     failing = (
         (name, probe.failure_reason or "")
         for name, probe in sorted(record.probes.items())
-        if probe.status is ProbeStatus.FAIL
+        if probe.status is states.ProbeStatus.FAIL
     )
     return next(failing, ("", ""))
 

@@ -6,24 +6,12 @@ from collections.abc import Mapping
 from typing import Any, Final, get_args
 
 from tidegate import decoders
-from tidegate.domain.hosts.facts import (
-    ActivationDeferred,
-    ActivationFailed,
-    ActivationStarted,
-    AgentEvent,
-    DispatchAck,
-    DispatchReject,
-    ProbeResult,
-    ProbeTopologyDeclared,
-    RollbackComplete,
-    RollbackFailed,
-)
+from tidegate.domain.hosts import facts
 from tidegate.errors import InvalidInput
-from tidegate.kernel import codec
-from tidegate.kernel.model import at_most
+from tidegate.kernel import codec, model
 
-KINDS: Final[Mapping[str, type[AgentEvent]]] = {
-    event.__name__: event for event in get_args(AgentEvent)
+KINDS: Final[Mapping[str, type[facts.AgentEvent]]] = {
+    event.__name__: event for event in get_args(facts.AgentEvent)
 }
 _REPORTED: Final = frozenset(KINDS.values())
 for _event in KINDS.values():
@@ -34,7 +22,7 @@ REASON_BYTES_MAX = 512
 STDERR_BYTES_MAX = 4_096
 
 
-def event_from_json(content: Mapping[str, Any]) -> AgentEvent:
+def event_from_json(content: Mapping[str, Any]) -> facts.AgentEvent:
     """The event of a decoded JSON object.
 
     Raises:
@@ -53,13 +41,13 @@ def event_from_json(content: Mapping[str, Any]) -> AgentEvent:
     return event
 
 
-def event_to_json(event: AgentEvent) -> dict[str, Any]:
+def event_to_json(event: facts.AgentEvent) -> dict[str, Any]:
     """The object that ``event_from_json`` reads, ready for JSON."""
     content = codec.decode(codec.encode(event), dict)
     return {"kind": type(event).__name__, **content}
 
 
-def check_event(event: AgentEvent) -> None:
+def check_event(event: facts.AgentEvent) -> None:
     """That it is a report, and no text of it is longer than a record or a log line may hold.
 
     Raises:
@@ -74,23 +62,23 @@ def check_event(event: AgentEvent) -> None:
         raise InvalidInput(f"reports are numbered from 1 on, found {event.seq}", field="seq")
     for what, name, allowed in _TEXTS.get(type(event), ()):
         _check_text(what, getattr(event, name), allowed)
-    if isinstance(event, ProbeTopologyDeclared):
+    if isinstance(event, facts.ProbeTopologyDeclared):
         for probe in event.probes:
             _check_text("a probe's kind", probe.kind, REASON_BYTES_MAX)
 
 
 def _check_text(what: str, text: str | None, allowed: int) -> None:
     if text:
-        at_most(f"bytes of {what}", len(text.encode()), allowed)
+        model.at_most(f"bytes of {what}", len(text.encode()), allowed)
 
 
-_TEXTS: Final[Mapping[type[AgentEvent], tuple[tuple[str, str, int], ...]]] = {
-    DispatchAck: (("a closure", "current_closure_at_dispatch", CLOSURE_BYTES_MAX),),
-    RollbackComplete: (("a closure", "reverted_to_closure", CLOSURE_BYTES_MAX),),
-    DispatchReject: (("a reason", "reason", REASON_BYTES_MAX),),
-    ActivationStarted: (("a switch method", "switch_method", REASON_BYTES_MAX),),
-    ActivationDeferred: (("a component", "component", REASON_BYTES_MAX),),
-    ActivationFailed: (("stderr_tail", "stderr_tail", STDERR_BYTES_MAX),),
-    ProbeResult: (("a failure_reason", "failure_reason", REASON_BYTES_MAX),),
-    RollbackFailed: (("a phase", "phase", REASON_BYTES_MAX),),
+_TEXTS: Final[Mapping[type[facts.AgentEvent], tuple[tuple[str, str, int], ...]]] = {
+    facts.DispatchAck: (("a closure", "current_closure_at_dispatch", CLOSURE_BYTES_MAX),),
+    facts.RollbackComplete: (("a closure", "reverted_to_closure", CLOSURE_BYTES_MAX),),
+    facts.DispatchReject: (("a reason", "reason", REASON_BYTES_MAX),),
+    facts.ActivationStarted: (("a switch method", "switch_method", REASON_BYTES_MAX),),
+    facts.ActivationDeferred: (("a component", "component", REASON_BYTES_MAX),),
+    facts.ActivationFailed: (("stderr_tail", "stderr_tail", STDERR_BYTES_MAX),),
+    facts.ProbeResult: (("a failure_reason", "failure_reason", REASON_BYTES_MAX),),
+    facts.RollbackFailed: (("a phase", "phase", REASON_BYTES_MAX),),
 }

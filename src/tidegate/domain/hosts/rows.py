@@ -6,18 +6,16 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from tidegate.domain.hosts.facts import BudgetSlot
-from tidegate.domain.hosts.states import HostPolicy, HostState, OnFailure, ProbeMode, ProbeStatus
-from tidegate.kernel.collections import Collection, Index, Nature, Writers
-from tidegate.kernel.model import Key
+from tidegate.domain.hosts import facts, states
+from tidegate.kernel import collections as kernel_collections, model
 
 
 class Probe(Struct, frozen=True, omit_defaults=True):
     """What is known of one probe since the last activation."""
 
-    mode: ProbeMode
+    mode: states.ProbeMode
     kind: str = ""
-    status: ProbeStatus | None = None  # None: declared, not heard of yet
+    status: states.ProbeStatus | None = None  # None: declared, not heard of yet
     last_observed_at: datetime | None = None
     last_pass_at: datetime | None = None
     failing_since: datetime | None = None  # enforced probes only; a pass clears it
@@ -33,17 +31,17 @@ class HostRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     rollout_id: str
     host_id: str
     channel: str
-    state: HostState
+    state: states.HostState
     target_closure: str
     wave: int
-    policy: HostPolicy
+    policy: states.HostPolicy
     dispatched_at: datetime
     attempt: int = 1
     late: bool = False
     left: str | None = None  # "waived" or "skipped": it does not count any more, and why
     busy: bool = False  # its order stands: it holds its slots, and gets no other order
     budgets: tuple[str, ...] = ()  # whose slots it holds; empty once it freed them
-    slots: tuple[BudgetSlot, ...] = ()  # of its order: taken again after a reboot
+    slots: tuple[facts.BudgetSlot, ...] = ()  # of its order: taken again after a reboot
     cancelled_at: datetime | None = None  # its order was taken back
     last_event_seq: int = 0
     due_at: datetime | None = None  # when its silence becomes an event
@@ -62,7 +60,7 @@ class HostRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     converged_at: datetime | None = None
     failed_at: datetime | None = None
     failure: str | None = None  # why it failed, in a word: probes, activation, a deadline's name
-    policy_applied: OnFailure | None = None
+    policy_applied: states.OnFailure | None = None
     reverted_at: datetime | None = None
     rollback_failed: bool = False
     regressed_at: datetime | None = None
@@ -99,7 +97,7 @@ class QueuedDispatch(Struct, frozen=True, omit_defaults=True, kw_only=True):
     channel: str
     target_closure: str
     wave: int
-    policy: HostPolicy
+    policy: states.HostPolicy
     enqueued_at: datetime
     last_event_seq: int = 0  # the agent's next report is the one after it, whatever it remembers
     delivered_at: datetime | None = None
@@ -107,33 +105,36 @@ class QueuedDispatch(Struct, frozen=True, omit_defaults=True, kw_only=True):
     deliveries: int = 0
 
 
-HOST_RECORDS = Collection(
+HOST_RECORDS = kernel_collections.Collection(
     "host_rollout_records",
     HostRecord,
-    writers=Writers.FOLDED,
-    nature=Nature.CACHE,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.CACHE,
     columns=("rollout_id", "host_id", "channel", "state", "wave", "due_at"),
-    allowed={"state": frozenset(HostState)},
-    indexes=(Index("by_due", ("due_at",)), Index("by_host", ("host_id",))),
+    allowed={"state": frozenset(states.HostState)},
+    indexes=(
+        kernel_collections.Index("by_due", ("due_at",)),
+        kernel_collections.Index("by_host", ("host_id",)),
+    ),
 )
-PROBE_FAILURES = Collection(
+PROBE_FAILURES = kernel_collections.Collection(
     "probe_failures",
     ProbeFailure,
-    writers=Writers.FOLDED,
-    nature=Nature.DERIVED,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
     columns=("rollout_id", "host_id", "probe_name", "control_id", "framework", "observed_at"),
 )
-HOST_ORDERS = Collection(
+HOST_ORDERS = kernel_collections.Collection(
     "host_orders",
     HostOrder,
-    writers=Writers.FOLDED,
-    nature=Nature.CACHE,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.CACHE,
     columns=("host_id", "rollout_id"),
 )
-DISPATCH_QUEUE = Collection(
+DISPATCH_QUEUE = kernel_collections.Collection(
     "dispatch_queue",
     QueuedDispatch,
-    nature=Nature.QUEUE,
+    nature=kernel_collections.Nature.QUEUE,
     columns=("host_id", "rollout_id", "target_closure", "enqueued_at"),
 )
 COLLECTIONS = (HOST_RECORDS, PROBE_FAILURES, HOST_ORDERS, DISPATCH_QUEUE)
@@ -143,17 +144,17 @@ def record_id(rollout_id: str, host_id: str) -> str:
     return f"{rollout_id}/{host_id}"
 
 
-def record_key(rollout_id: str, host_id: str) -> Key:
-    return Key(HOST_RECORDS.name, record_id(rollout_id, host_id))
+def record_key(rollout_id: str, host_id: str) -> model.Key:
+    return model.Key(HOST_RECORDS.name, record_id(rollout_id, host_id))
 
 
 def probe_failure_id(rollout_id: str, host_id: str, probe_name: str) -> str:
     return f"{rollout_id}/{host_id}/{probe_name}"
 
 
-def order_key(host_id: str) -> Key:
-    return Key(HOST_ORDERS.name, host_id)
+def order_key(host_id: str) -> model.Key:
+    return model.Key(HOST_ORDERS.name, host_id)
 
 
-def dispatch_key(host_id: str, rollout_id: str, attempt: int) -> Key:
-    return Key(DISPATCH_QUEUE.name, f"{host_id}/{rollout_id}/{attempt}")
+def dispatch_key(host_id: str, rollout_id: str, attempt: int) -> model.Key:
+    return model.Key(DISPATCH_QUEUE.name, f"{host_id}/{rollout_id}/{attempt}")

@@ -10,17 +10,12 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from tidegate.domain.hosts.facts import DeadlineExpired, DispatchCancelled
-from tidegate.domain.hosts.refusals import HostNotInRollout
-from tidegate.domain.hosts.rows import HostRecord, record_key
-from tidegate.domain.hosts.states import HostState
-from tidegate.domain.hosts.transition_steps import deadline_of
+from tidegate.domain.hosts import facts, refusals, rows as host_rows, states, transition_steps
 from tidegate.errors import IllegalTransition
-from tidegate.kernel.model import check_text
-from tidegate.kernel.slices import Slice
+from tidegate.kernel import model, slices
 
 REASON_BYTES_MAX = 512
-CANCELLABLE = frozenset({HostState.PENDING, HostState.DEFERRED})
+CANCELLABLE = frozenset({states.HostState.PENDING, states.HostState.DEFERRED})
 
 
 class CancelDispatch(Struct, frozen=True, kw_only=True):
@@ -40,28 +35,28 @@ class ExpireDeadline(Struct, frozen=True, kw_only=True):
 
 
 def decide_cancel(
-    rows: tuple[HostRecord | None], command: CancelDispatch, now: datetime
+    rows: tuple[host_rows.HostRecord | None], command: CancelDispatch, now: datetime
 ) -> Sequence[Struct]:
     """Raises: HostNotInRollout, IllegalTransition: the host runs the order. InvalidInput."""
-    check_text("a reason", command.reason, REASON_BYTES_MAX)
+    model.check_text("a reason", command.reason, REASON_BYTES_MAX)
     (record,) = rows
     if record is None:
-        raise HostNotInRollout(command.rollout_id, command.host_id)
+        raise refusals.HostNotInRollout(command.rollout_id, command.host_id)
     if record.state not in CANCELLABLE:
         raise IllegalTransition("host", record.state, "the cancellation of its order")
     if record.cancelled_at is not None or (
-        record.state is HostState.DEFERRED and record.left is not None
+        record.state is states.HostState.DEFERRED and record.left is not None
     ):
         return ()
     return (
-        DispatchCancelled(
+        facts.DispatchCancelled(
             rollout_id=command.rollout_id, host_id=command.host_id, at=now, reason=command.reason
         ),
     )
 
 
 def decide_expiry(
-    rows: tuple[HostRecord | None], command: ExpireDeadline, now: datetime
+    rows: tuple[host_rows.HostRecord | None], command: ExpireDeadline, now: datetime
 ) -> Sequence[Struct]:
     """Nothing, if the host was heard meanwhile: a timer that loses the race changes nothing.
 
@@ -70,13 +65,13 @@ def decide_expiry(
     """
     (record,) = rows
     if record is None:
-        raise HostNotInRollout(command.rollout_id, command.host_id)
-    deadline = deadline_of(record)
+        raise refusals.HostNotInRollout(command.rollout_id, command.host_id)
+    deadline = transition_steps.deadline_of(record)
     if deadline is None or record.due_at != command.due_at or now < command.due_at:
         return ()
     counts = record.left is None  # else it quarantines nothing
     return (
-        DeadlineExpired(
+        facts.DeadlineExpired(
             rollout_id=command.rollout_id,
             host_id=command.host_id,
             at=now,
@@ -87,18 +82,18 @@ def decide_expiry(
     )
 
 
-cancel_dispatch = Slice(
+cancel_dispatch = slices.Slice(
     name="cancel-dispatch",
     command=CancelDispatch,
-    writes=(DispatchCancelled,),
-    rows=lambda command: (record_key(command.rollout_id, command.host_id),),
+    writes=(facts.DispatchCancelled,),
+    rows=lambda command: (host_rows.record_key(command.rollout_id, command.host_id),),
     decide=decide_cancel,
 )
-expire_deadline = Slice(
+expire_deadline = slices.Slice(
     name="expire-deadline",
     command=ExpireDeadline,
-    writes=(DeadlineExpired,),
-    rows=lambda command: (record_key(command.rollout_id, command.host_id),),
+    writes=(facts.DeadlineExpired,),
+    rows=lambda command: (host_rows.record_key(command.rollout_id, command.host_id),),
     decide=decide_expiry,
 )
 SLICES = (cancel_dispatch, expire_deadline)

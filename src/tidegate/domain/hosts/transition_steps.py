@@ -8,82 +8,80 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from tidegate.domain.hosts.effects import Effect, FireRollbackTo, RecordTransition
-from tidegate.domain.hosts.facts import HostEvent
-from tidegate.domain.hosts.refusals import WrongClosure
-from tidegate.domain.hosts.rows import HostRecord
-from tidegate.domain.hosts.states import Deadline, HostState, OnFailure
+from tidegate.domain.hosts import effects as host_effects, facts, refusals, rows, states
 from tidegate.errors import IllegalTransition
 
-Stepped = tuple[HostRecord, Sequence[Effect]]
-NOTHING: Final[tuple[Effect, ...]] = ()
+Stepped = tuple[rows.HostRecord, Sequence[host_effects.Effect]]
+NOTHING: Final[tuple[host_effects.Effect, ...]] = ()
 
 
-def prior_closure(record: HostRecord) -> str | None:
+def prior_closure(record: rows.HostRecord) -> str | None:
     """What a rollback would return to; None where there is nothing, or only the target itself."""
     prior = record.current_closure_at_dispatch
     return prior if prior and prior != record.target_closure else None
 
 
-def rolls_back(record: HostRecord) -> bool:
+def rolls_back(record: rows.HostRecord) -> bool:
     """Whether this failed host was to go back to what ran before."""
-    return record.policy_applied is OnFailure.ROLLBACK and prior_closure(record) is not None
+    return record.policy_applied is states.OnFailure.ROLLBACK and prior_closure(record) is not None
 
 
-def deadline_of(record: HostRecord) -> Deadline | None:
+def deadline_of(record: rows.HostRecord) -> states.Deadline | None:
     """What the host's silence will mean when ``due_at`` passes; None: it may be silent."""
     if record.due_at is None:
         return None
-    if record.state is HostState.SOAKING and record.topology_declared_at is None:
-        return Deadline.TOPOLOGY
+    if record.state is states.HostState.SOAKING and record.topology_declared_at is None:
+        return states.Deadline.TOPOLOGY
     return _DEADLINES.get(record.state)
 
 
-_DEADLINES: Final[Mapping[HostState, Deadline]] = {
-    HostState.PENDING: Deadline.ACK,
-    HostState.ACTIVATING: Deadline.ACTIVATION,
-    HostState.DEFERRED: Deadline.DEFERRAL,
-    HostState.SOAKING: Deadline.CONVERGENCE,
-    HostState.FAILED: Deadline.ROLLBACK,
+_DEADLINES: Final[Mapping[states.HostState, states.Deadline]] = {
+    states.HostState.PENDING: states.Deadline.ACK,
+    states.HostState.ACTIVATING: states.Deadline.ACTIVATION,
+    states.HostState.DEFERRED: states.Deadline.DEFERRAL,
+    states.HostState.SOAKING: states.Deadline.CONVERGENCE,
+    states.HostState.FAILED: states.Deadline.ROLLBACK,
 }
 
 
-def illegal_transition(record: HostRecord, event: HostEvent) -> IllegalTransition:
+def illegal_transition(record: rows.HostRecord, event: facts.HostEvent) -> IllegalTransition:
     return IllegalTransition("host", record.state, type(event).__name__)
 
 
-def demand_closure(record: HostRecord, found: str, expected: str) -> None:
+def demand_closure(record: rows.HostRecord, found: str, expected: str) -> None:
     if found != expected:
-        raise WrongClosure(record.state, found, expected)
+        raise refusals.WrongClosure(record.state, found, expected)
 
 
 def due_in(now: datetime, seconds: int) -> datetime:
     return now + timedelta(seconds=seconds)
 
 
-def transition(record: HostRecord, to: HostState, at: datetime) -> RecordTransition:
-    return RecordTransition(record.host_id, record.rollout_id, record.state, to, at)
+def transition(
+    record: rows.HostRecord, to: states.HostState, at: datetime
+) -> host_effects.RecordTransition:
+    return host_effects.RecordTransition(record.host_id, record.rollout_id, record.state, to, at)
 
 
-def release_host(record: HostRecord) -> HostRecord:
+def release_host(record: rows.HostRecord) -> rows.HostRecord:
     return replace(record, busy=False, budgets=())
 
 
-def reserve_again(record: HostRecord) -> HostRecord:
+def reserve_again(record: rows.HostRecord) -> rows.HostRecord:
     """The host is back from its reboot: it takes its order and its slots again."""
     return replace(record, busy=True, budgets=tuple(slot.budget_id for slot in record.slots))
 
 
-def fail(record: HostRecord, why: str, at: datetime, now: datetime) -> Stepped:
+def fail(record: rows.HostRecord, why: str, at: datetime, now: datetime) -> Stepped:
     """The host failed: it goes back by itself if its policy says so and there is a way back."""
     policy = record.policy.on_failure
     after = replace(
-        record, state=HostState.FAILED, failed_at=at, failure=why, policy_applied=policy
+        record, state=states.HostState.FAILED, failed_at=at, failure=why, policy_applied=policy
     )
-    effects: list[Effect] = [transition(record, HostState.FAILED, at)]
+    effects: list[host_effects.Effect] = [transition(record, states.HostState.FAILED, at)]
     prior = prior_closure(after)
-    if policy is OnFailure.ROLLBACK and prior is not None:
-        effects.append(FireRollbackTo(prior))
+    if policy is states.OnFailure.ROLLBACK and prior is not None:
+        effects.append(host_effects.FireRollbackTo(prior))
         return replace(after, due_at=due_in(now, record.policy.rollback_seconds)), effects
-    lost = policy is OnFailure.ROLLBACK  # nothing to go back to: somebody must look at it
+    lost = policy is states.OnFailure.ROLLBACK  # nothing to go back to: somebody must look at it
     return replace(release_host(after), due_at=None, rollback_failed=lost), effects

@@ -12,97 +12,75 @@ from typing import Final
 
 from msgspec import Struct
 
-from tidegate.domain.hosts.facts import (
-    ActivationCompleted,
-    ActivationDeferred,
-    ActivationFailed,
-    ActivationStarted,
-    Converged,
-    DeadlineExpired,
-    DispatchAck,
-    DispatchCancelled,
-    DispatchReject,
-    DispatchReserved,
-    Failed,
-    HostRegressed,
-    HostSkipped,
-    ProbeFailureFirst,
-    ProbeObservedFirst,
-    ProbeResult,
-    ProbeTopologyDeclared,
-    RecoveryActivationAssumed,
-    RollbackComplete,
-    RollbackFailed,
-)
-from tidegate.domain.hosts.states import HostState
+from tidegate.domain.hosts import facts, states as host_states
 
-Targets = frozenset[HostState]
+Targets = frozenset[host_states.HostState]
 
 
-def _to(*states: HostState) -> Targets:
+def _to(*states: host_states.HostState) -> Targets:
     return frozenset(states)
 
 
-_PENDING, _ACTIVATING, _DEFERRED, _SOAKING, _CONVERGED, _FAILED, _REVERTED = HostState
+_PENDING, _ACTIVATING, _DEFERRED, _SOAKING, _CONVERGED, _FAILED, _REVERTED = host_states.HostState
 
-TABLE: Final[Mapping[HostState, Mapping[type[Struct], Targets]]] = MappingProxyType(
+TABLE: Final[Mapping[host_states.HostState, Mapping[type[Struct], Targets]]] = MappingProxyType(
     {
         _PENDING: {
-            DispatchReserved: _to(_PENDING),
-            DispatchCancelled: _to(_PENDING),
-            DispatchAck: _to(_ACTIVATING),
-            DispatchReject: _to(_FAILED),
-            DeadlineExpired: _to(_PENDING),
-            HostSkipped: _to(_PENDING),
+            facts.DispatchReserved: _to(_PENDING),
+            facts.DispatchCancelled: _to(_PENDING),
+            facts.DispatchAck: _to(_ACTIVATING),
+            facts.DispatchReject: _to(_FAILED),
+            facts.DeadlineExpired: _to(_PENDING),
+            facts.HostSkipped: _to(_PENDING),
         },
         _ACTIVATING: {
-            DispatchReserved: _to(_ACTIVATING),
-            ActivationStarted: _to(_ACTIVATING),
-            ActivationCompleted: _to(_SOAKING),
-            ActivationFailed: _to(_FAILED),
-            ActivationDeferred: _to(_DEFERRED),
-            DeadlineExpired: _to(_FAILED),
-            RecoveryActivationAssumed: _to(_SOAKING),
+            facts.DispatchReserved: _to(_ACTIVATING),
+            facts.ActivationStarted: _to(_ACTIVATING),
+            facts.ActivationCompleted: _to(_SOAKING),
+            facts.ActivationFailed: _to(_FAILED),
+            facts.ActivationDeferred: _to(_DEFERRED),
+            facts.DeadlineExpired: _to(_FAILED),
+            facts.RecoveryActivationAssumed: _to(_SOAKING),
         },
         _DEFERRED: {
-            DispatchReserved: _to(_DEFERRED, _PENDING),
-            DispatchCancelled: _to(_PENDING),
-            ActivationCompleted: _to(_SOAKING),
-            ActivationFailed: _to(_FAILED),
-            DeadlineExpired: _to(_FAILED),
-            RecoveryActivationAssumed: _to(_SOAKING),
-            HostSkipped: _to(_DEFERRED),
+            facts.DispatchReserved: _to(_DEFERRED, _PENDING),
+            facts.DispatchCancelled: _to(_PENDING),
+            facts.ActivationCompleted: _to(_SOAKING),
+            facts.ActivationFailed: _to(_FAILED),
+            facts.DeadlineExpired: _to(_FAILED),
+            facts.RecoveryActivationAssumed: _to(_SOAKING),
+            facts.HostSkipped: _to(_DEFERRED),
         },
         _SOAKING: {
-            DispatchReserved: _to(_SOAKING),
+            facts.DispatchReserved: _to(_SOAKING),
             # While the activation is only assumed, the agent's own words about it are on their way.
-            ActivationStarted: _to(_SOAKING),
-            ActivationDeferred: _to(_SOAKING),
-            ActivationCompleted: _to(_SOAKING),
-            ActivationFailed: _to(_FAILED),
-            ProbeTopologyDeclared: _to(_SOAKING),
-            ProbeObservedFirst: _to(_SOAKING),
-            ProbeResult: _to(_SOAKING),
-            ProbeFailureFirst: _to(_SOAKING),
-            Failed: _to(_FAILED),
-            Converged: _to(_CONVERGED),
-            DeadlineExpired: _to(_FAILED),
-            HostSkipped: _to(_SOAKING),  # an emergency rollback needs the host
+            facts.ActivationStarted: _to(_SOAKING),
+            facts.ActivationDeferred: _to(_SOAKING),
+            facts.ActivationCompleted: _to(_SOAKING),
+            facts.ActivationFailed: _to(_FAILED),
+            facts.ProbeTopologyDeclared: _to(_SOAKING),
+            facts.ProbeObservedFirst: _to(_SOAKING),
+            facts.ProbeResult: _to(_SOAKING),
+            facts.ProbeFailureFirst: _to(_SOAKING),
+            facts.Failed: _to(_FAILED),
+            facts.Converged: _to(_CONVERGED),
+            facts.DeadlineExpired: _to(_FAILED),
+            facts.HostSkipped: _to(_SOAKING),  # an emergency rollback needs the host
         },
         _CONVERGED: {
-            DispatchReserved: _to(_CONVERGED),
-            HostRegressed: _to(_CONVERGED),
+            facts.DispatchReserved: _to(_CONVERGED),
+            facts.HostRegressed: _to(_CONVERGED),
         },
         _FAILED: {
-            DispatchReserved: _to(_FAILED, _PENDING),
-            RollbackComplete: _to(_REVERTED),
-            RollbackFailed: _to(_FAILED),
-            DeadlineExpired: _to(_FAILED),
-            HostSkipped: _to(_FAILED),
+            facts.DispatchReserved: _to(_FAILED, _PENDING),
+            facts.RollbackComplete: _to(_REVERTED),
+            facts.RollbackFailed: _to(_FAILED),
+            facts.DeadlineExpired: _to(_FAILED),
+            facts.HostSkipped: _to(_FAILED),
         },
         _REVERTED: {
-            DispatchReserved: _to(_REVERTED, _PENDING),
-            HostSkipped: _to(_REVERTED),
+            facts.DispatchReserved: _to(_REVERTED, _PENDING),
+            facts.HostSkipped: _to(_REVERTED),
         },
     }
 )

@@ -20,22 +20,20 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from tidegate.domain.access.scopes import channel_scope
-from tidegate.domain.fleet.facts import HostHeard, HostRetired, HostRevoked, HostSilent
-from tidegate.domain.fleet.rows import Fleet, Host, fleet_key, host_key
+from tidegate.domain.fleet import facts as fleet_facts, rows as fleet_rows
 from tidegate.domain.fleet.selectors import parse
-from tidegate.domain.hosts.facts import HostRegressed, HostStateChanged
-from tidegate.domain.hosts.states import HostState
-from tidegate.domain.notifications.events import severity_of
-from tidegate.domain.notifications.facts import NoticeDied, SubscriptionDisabled
-from tidegate.domain.notifications.from_facts import FollowedFact, Rows
-from tidegate.domain.notifications.notices import HOSTS_NAMED_MAX, Notice, NoticeHosts
+from tidegate.domain.hosts import facts as host_facts, states
+from tidegate.domain.notifications import (
+    events,
+    facts as notification_facts,
+    from_facts,
+    notices as notification_notices,
+)
 from tidegate.domain.outbox.facts import IntentDied
-from tidegate.domain.rollouts.facts import GateChanged, RetentionExpired, RolloutConcluded
-from tidegate.domain.rollouts.names import channel_of, ref_of
+from tidegate.domain.rollouts import facts as rollout_facts, names
 from tidegate.kernel.model import Key, Position
 
 SOON: Final = timedelta(seconds=60)
@@ -114,7 +112,8 @@ class _Draft:
         self.gates = dict(state.gates)
         self.degraded = dict(state.degraded)
         self.silent = {
-            name: replace(found, named=dict(found.named)) for name, found in state.silent.items()
+            name: structs.replace(found, named=dict(found.named))
+            for name, found in state.silent.items()
         }
         self.piles = dict(state.piles)
 
@@ -133,7 +132,9 @@ def _newest(found: dict[str, Any]) -> dict[str, Any]:
     return dict(list(found.items())[-KEPT_MAX:])
 
 
-def advance(state: BurstState, facts: Iterable[FollowedFact], rows: Rows) -> BurstState:
+def advance(
+    state: BurstState, facts: Iterable[from_facts.FollowedFact], rows: from_facts.Rows
+) -> BurstState:
     """The state after these facts."""
     draft = _Draft(state)
     for followed in facts:
@@ -146,7 +147,12 @@ def advance(state: BurstState, facts: Iterable[FollowedFact], rows: Rows) -> Bur
 # ── facts in ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def _add_gate(draft: _Draft, followed: FollowedFact, fact: GateChanged, rows: Rows) -> None:
+def _add_gate(
+    draft: _Draft,
+    followed: from_facts.FollowedFact,
+    fact: rollout_facts.GateChanged,
+    rows: from_facts.Rows,
+) -> None:
     if fact.gate in UNTOLD_GATES:
         return
     key = f"{fact.rollout_id} {fact.gate}"
@@ -155,37 +161,60 @@ def _add_gate(draft: _Draft, followed: FollowedFact, fact: GateChanged, rows: Ro
         told = known is not None and known.is_told
         draft.gates[key] = WaitingGate(followed.at, fact.reason, is_told=told)
     elif known is not None and known.is_told:
-        draft.gates[key] = replace(known, is_open=True)
+        draft.gates[key] = structs.replace(known, is_open=True)
     else:
         draft.gates.pop(key, None)
 
 
-def _end_gates(draft: _Draft, followed: FollowedFact, fact: RolloutConcluded, rows: Rows) -> None:
+def _end_gates(
+    draft: _Draft,
+    followed: from_facts.FollowedFact,
+    fact: rollout_facts.RolloutConcluded,
+    rows: from_facts.Rows,
+) -> None:
     prefix = f"{fact.rollout_id} "
     for key in [key for key in draft.gates if key.startswith(prefix)]:
         del draft.gates[key]
 
 
-def _add_late(draft: _Draft, followed: FollowedFact, fact: HostStateChanged, rows: Rows) -> None:
-    if fact.late and fact.to in (HostState.FAILED, HostState.REVERTED):
+def _add_late(
+    draft: _Draft,
+    followed: from_facts.FollowedFact,
+    fact: host_facts.HostStateChanged,
+    rows: from_facts.Rows,
+) -> None:
+    if fact.late and fact.to in (states.HostState.FAILED, states.HostState.REVERTED):
         _add_degraded(draft, followed, fact, rows)
 
 
 def _add_degraded(
-    draft: _Draft, followed: FollowedFact, fact: HostStateChanged | HostRegressed, rows: Rows
+    draft: _Draft,
+    followed: from_facts.FollowedFact,
+    fact: host_facts.HostStateChanged | host_facts.HostRegressed,
+    rows: from_facts.Rows,
 ) -> None:
     found = draft.degraded.get(fact.rollout_id) or Degradation(followed.at)
     if fact.host_id not in found.some:
-        some = (*found.some, fact.host_id)[:HOSTS_NAMED_MAX]
-        found = replace(found, count=found.count + 1, some=some)
+        some = (*found.some, fact.host_id)[: notification_notices.HOSTS_NAMED_MAX]
+        found = structs.replace(found, count=found.count + 1, some=some)
     draft.degraded[fact.rollout_id] = found
 
 
-def _forget(draft: _Draft, followed: FollowedFact, fact: RetentionExpired, rows: Rows) -> None:
+def _forget(
+    draft: _Draft,
+    followed: from_facts.FollowedFact,
+    fact: rollout_facts.RetentionExpired,
+    rows: from_facts.Rows,
+) -> None:
     draft.degraded.pop(fact.rollout_id, None)
 
 
-def _add_silent(draft: _Draft, followed: FollowedFact, fact: HostSilent, rows: Rows) -> None:
+def _add_silent(
+    draft: _Draft,
+    followed: from_facts.FollowedFact,
+    fact: fleet_facts.HostSilent,
+    rows: from_facts.Rows,
+) -> None:
     for channel in _channels_of(fact.host_id, rows):
         found = draft.silent.get(channel) or SilentHosts(followed.at)
         if fact.host_id in found.named:
@@ -193,21 +222,26 @@ def _add_silent(draft: _Draft, followed: FollowedFact, fact: HostSilent, rows: R
         if len(found.named) < NAMED_MAX:
             found.named[fact.host_id] = fact.last_seen_at
         else:
-            found = replace(found, others=found.others + 1)
+            found = structs.replace(found, others=found.others + 1)
         draft.silent[channel] = found
 
 
-def _remove_silent(draft: _Draft, followed: FollowedFact, fact: HostHeard, rows: Rows) -> None:
+def _remove_silent(
+    draft: _Draft,
+    followed: from_facts.FollowedFact,
+    fact: fleet_facts.HostHeard,
+    rows: from_facts.Rows,
+) -> None:
     for channel, found in draft.silent.items():
         if fact.host_id in found.named:
             del found.named[fact.host_id]
         elif found.others and channel in _channels_of(fact.host_id, rows):
-            draft.silent[channel] = replace(found, others=found.others - 1)
+            draft.silent[channel] = structs.replace(found, others=found.others - 1)
 
 
-def _channels_of(host_id: str, rows: Rows) -> list[str]:
-    host, fleet = rows.get(host_key(host_id)), rows.get(fleet_key())
-    if not isinstance(host, Host) or not isinstance(fleet, Fleet):
+def _channels_of(host_id: str, rows: from_facts.Rows) -> list[str]:
+    host, fleet = rows.get(fleet_rows.host_key(host_id)), rows.get(fleet_rows.fleet_key())
+    if not isinstance(host, fleet_rows.Host) or not isinstance(fleet, fleet_rows.Fleet):
         return []
     return [
         scope.channel
@@ -218,30 +252,38 @@ def _channels_of(host_id: str, rows: Rows) -> list[str]:
 
 def _pile(
     event: str, subject: Callable[[Any], str], scopes: Callable[[Any], tuple[str, ...]]
-) -> Callable[[_Draft, FollowedFact, Any, Rows], None]:
-    def add(draft: _Draft, followed: FollowedFact, fact: Any, rows: Rows) -> None:
+) -> Callable[[_Draft, from_facts.FollowedFact, Any, from_facts.Rows], None]:
+    def add(
+        draft: _Draft, followed: from_facts.FollowedFact, fact: Any, rows: from_facts.Rows
+    ) -> None:
         key = f"{event} {subject(fact)}"
         found = draft.piles.get(key) or Pile(followed.at, scopes(fact), fact.reason)
-        draft.piles[key] = replace(found, count=found.count + 1, reason=fact.reason)
+        draft.piles[key] = structs.replace(found, count=found.count + 1, reason=fact.reason)
 
     return add
 
 
-_ADDS: Final[Mapping[type[Struct], Callable[[_Draft, FollowedFact, Any, Rows], None]]] = {
-    GateChanged: _add_gate,
-    RolloutConcluded: _end_gates,
-    RetentionExpired: _forget,
-    HostStateChanged: _add_late,
-    HostRegressed: _add_degraded,
-    HostSilent: _add_silent,
-    HostHeard: _remove_silent,
-    HostRetired: _remove_silent,
-    HostRevoked: _remove_silent,
+_ADDS: Final[
+    Mapping[type[Struct], Callable[[_Draft, from_facts.FollowedFact, Any, from_facts.Rows], None]]
+] = {
+    rollout_facts.GateChanged: _add_gate,
+    rollout_facts.RolloutConcluded: _end_gates,
+    rollout_facts.RetentionExpired: _forget,
+    host_facts.HostStateChanged: _add_late,
+    host_facts.HostRegressed: _add_degraded,
+    fleet_facts.HostSilent: _add_silent,
+    fleet_facts.HostHeard: _remove_silent,
+    fleet_facts.HostRetired: _remove_silent,
+    fleet_facts.HostRevoked: _remove_silent,
     IntentDied: _pile(
         "outbox.dead", lambda fact: fact.scope, lambda fact: (channel_scope(fact.scope),)
     ),
-    NoticeDied: _pile("notify.dead", lambda fact: fact.subscription, lambda fact: ()),
-    SubscriptionDisabled: _pile("target.disabled", lambda fact: fact.subscription, lambda fact: ()),
+    notification_facts.NoticeDied: _pile(
+        "notify.dead", lambda fact: fact.subscription, lambda fact: ()
+    ),
+    notification_facts.SubscriptionDisabled: _pile(
+        "target.disabled", lambda fact: fact.subscription, lambda fact: ()
+    ),
 }
 READS: Final = frozenset(fact_type.__name__ for fact_type in _ADDS)
 # Of these, most are about hosts on their way: only bodies with this text are looked at.
@@ -250,8 +292,14 @@ MARKS: Final = {"HostStateChanged": b'"late":true'}
 
 def rows_for(fact: Struct) -> tuple[Key, ...]:
     """The rows that say to which channels a host belongs."""
-    if isinstance(fact, HostSilent | HostHeard | HostRetired | HostRevoked):
-        return host_key(fact.host_id), fleet_key()
+    if isinstance(
+        fact,
+        fleet_facts.HostSilent
+        | fleet_facts.HostHeard
+        | fleet_facts.HostRetired
+        | fleet_facts.HostRevoked,
+    ):
+        return fleet_rows.host_key(fact.host_id), fleet_rows.fleet_key()
     return ()
 
 
@@ -260,7 +308,7 @@ def rows_for(fact: Struct) -> tuple[Key, ...]:
 
 def tell(
     state: BurstState, now: datetime, position: Position
-) -> tuple[BurstState, tuple[Notice, ...]]:
+) -> tuple[BurstState, tuple[notification_notices.Notice, ...]]:
     """What is due by now, and the state that remembers it. ``position``: of the newest fact."""
     draft = _Draft(state)
     found: list[dict[str, Any]] = []
@@ -270,9 +318,9 @@ def tell(
     _tell_piles(draft, now, found)
     ordinal = state.ordinal if position == state.position else ORDINAL_MIN
     notices = tuple(
-        Notice(
+        notification_notices.Notice(
             **item,
-            severity=severity_of(item["event"]),
+            severity=events.severity_of(item["event"]),
             at=now,
             position=position,
             ordinal=ordinal + number,
@@ -282,16 +330,16 @@ def tell(
     if not notices:
         return draft.state(state), ()
     ordinal += len(notices)
-    return replace(draft.state(state), position=position, ordinal=ordinal), notices
+    return structs.replace(draft.state(state), position=position, ordinal=ordinal), notices
 
 
 def _about(event: str, rollout_id: str, **more: Any) -> dict[str, Any]:
-    channel = channel_of(rollout_id)
+    channel = names.channel_of(rollout_id)
     return {
         "event": event,
         "scopes": (channel_scope(channel),),
         "channel": channel,
-        "release": ref_of(rollout_id),
+        "release": names.ref_of(rollout_id),
         "rollout_id": rollout_id,
         **more,
     }
@@ -303,7 +351,7 @@ def _tell_gates(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> No
         due = gate.since + (SOON if name in NEEDS_PERSON else LONG)
         if gate.is_told or now < due:
             continue
-        draft.gates[key] = replace(gate, is_told=True)
+        draft.gates[key] = structs.replace(gate, is_told=True)
         found.append(_about("rollout.waiting", rollout_id, gate=name, reason=gate.reason))
 
 
@@ -311,8 +359,8 @@ def _tell_degraded(draft: _Draft, now: datetime, found: list[dict[str, Any]]) ->
     for rollout_id, item in draft.degraded.items():
         if item.is_told or now < item.since + SOON:
             continue
-        draft.degraded[rollout_id] = replace(item, is_told=True)
-        hosts = NoticeHosts(item.count, item.some)
+        draft.degraded[rollout_id] = structs.replace(item, is_told=True)
+        hosts = notification_notices.NoticeHosts(item.count, item.some)
         found.append(_about("rollout.degraded", rollout_id, hosts=hosts))
 
 
@@ -325,13 +373,17 @@ def _tell_silent(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> N
                 found.append({"event": "hosts.heard", **about})
             continue
         if _is_silence_due(item, now):
-            item = replace(item, told=item.count, told_at=now)
-            hosts = NoticeHosts(item.count, tuple(item.named)[:HOSTS_NAMED_MAX])
+            item = structs.replace(item, told=item.count, told_at=now)
+            hosts = notification_notices.NoticeHosts(
+                item.count, tuple(item.named)[: notification_notices.HOSTS_NAMED_MAX]
+            )
             found.append({"event": "hosts.silent", "hosts": hosts, **about})
         lost = [host for host, since in item.named.items() if now - since >= LOST]
         if lost and (item.lost_at is None or now - item.lost_at >= LOST):
-            item = replace(item, lost_at=now)
-            hosts = NoticeHosts(len(lost), tuple(lost[:HOSTS_NAMED_MAX]))
+            item = structs.replace(item, lost_at=now)
+            hosts = notification_notices.NoticeHosts(
+                len(lost), tuple(lost[: notification_notices.HOSTS_NAMED_MAX])
+            )
             found.append({"event": "hosts.lost", "hosts": hosts, **about})
         draft.silent[channel] = item
 
@@ -352,7 +404,7 @@ def _tell_piles(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> No
             del draft.piles[key]
             continue
         event, _, subject = key.partition(" ")
-        draft.piles[key] = replace(item, since=now, count=0, is_told=True)
+        draft.piles[key] = structs.replace(item, since=now, count=0, is_told=True)
         found.append(
             {
                 "event": event,

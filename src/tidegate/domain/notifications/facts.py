@@ -10,16 +10,14 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from tidegate.domain.notifications.notices import Notice
-from tidegate.domain.notifications.states import Severity, TargetKind
-from tidegate.kernel.tags import Partition, Untagged
-from tidegate.kernel.vocabulary import facts
+from tidegate.domain.notifications import notices, states
+from tidegate.kernel import tags, vocabulary
 
 
 class SubscriptionFact(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What all of them say: of which subscription, when."""
 
-    subscription: Annotated[str, Partition()]
+    subscription: Annotated[str, tags.Partition()]
     at: datetime
 
 
@@ -27,11 +25,11 @@ class SubscriptionTerms(SubscriptionFact, frozen=True, kw_only=True):
     """Which events of which scopes go where."""
 
     operator: str
-    kind: TargetKind
+    kind: states.TargetKind
     events: tuple[str, ...]  # none: all of the severity
-    min_severity: Severity
+    min_severity: states.Severity
     scopes: tuple[str, ...]
-    address_id: Annotated[str, Untagged()]
+    address_id: Annotated[str, tags.Untagged()]
 
 
 class SubscriptionCreated(SubscriptionTerms, frozen=True, kw_only=True):
@@ -58,7 +56,7 @@ class NoticeQueued(SubscriptionFact, frozen=True, kw_only=True):
     """A notice waits to be sent, behind those with a lower number."""
 
     number: int
-    notice: Notice
+    notice: notices.Notice
     replayed: bool = False  # it may have been sent before
 
 
@@ -120,7 +118,7 @@ class ReplayFinished(SubscriptionFact, frozen=True, kw_only=True):
 
 Ended = NoticeDelivered | NoticeDied | NoticeSkipped | NoticesDropped
 
-FACTS = facts(
+FACTS = vocabulary.facts(
     "notification",
     SubscriptionCreated,
     SubscriptionEdited,

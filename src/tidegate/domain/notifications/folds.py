@@ -15,7 +15,6 @@ from typing import Any, get_args
 from msgspec.structs import replace
 
 from tidegate.domain.notifications import facts, rows
-from tidegate.domain.notifications.rows import DeadLetter, NoticeQueue, QueuedNotice, Subscription
 from tidegate.errors import IllegalTransition
 from tidegate.kernel.folds import Fold
 
@@ -25,17 +24,17 @@ Terms = facts.SubscriptionCreated | facts.SubscriptionEdited
 
 
 def step_subscription(
-    row: Subscription | None,
+    row: rows.Subscription | None,
     fact: Terms | facts.SubscriptionDeleted | facts.SubscriptionDisabled,
     now: datetime,
-) -> Subscription | None:
+) -> rows.Subscription | None:
     """Raises: IllegalTransition."""
     if (row is None) != isinstance(fact, facts.SubscriptionCreated):
         state = "absent" if row is None else "present"
         raise IllegalTransition("subscription", state, type(fact).__name__)
     match fact:
         case facts.SubscriptionCreated():
-            return Subscription(**_terms(fact), created_by=fact.operator, created_at=fact.at)
+            return rows.Subscription(**_terms(fact), created_by=fact.operator, created_at=fact.at)
         case facts.SubscriptionEdited():
             assert row is not None, "checked above"
             return replace(
@@ -73,12 +72,14 @@ Queueing = (
 )
 
 
-def step_queue(row: NoticeQueue | None, fact: Queueing, now: datetime) -> NoticeQueue | None:
+def step_queue(
+    row: rows.NoticeQueue | None, fact: Queueing, now: datetime
+) -> rows.NoticeQueue | None:
     """Raises: IllegalTransition: the fact is not about the first notice, or there is no queue."""
     if row is None:
         if not isinstance(fact, facts.SubscriptionCreated):
             raise IllegalTransition("notice queue", "absent", type(fact).__name__)
-        return NoticeQueue(name=fact.subscription)
+        return rows.NoticeQueue(name=fact.subscription)
     match fact:
         case facts.SubscriptionDeleted():
             return None
@@ -106,7 +107,7 @@ def step_queue(row: NoticeQueue | None, fact: Queueing, now: datetime) -> Notice
             return _ended(row, fact)
 
 
-def _queued(row: NoticeQueue, fact: facts.NoticeQueued) -> NoticeQueue:
+def _queued(row: rows.NoticeQueue, fact: facts.NoticeQueued) -> rows.NoticeQueue:
     if fact.number != row.next:
         raise IllegalTransition("notice queue", f"at {row.next}", f"notice {fact.number}")
     row = replace(row, next=row.next + 1)
@@ -116,13 +117,13 @@ def _queued(row: NoticeQueue, fact: facts.NoticeQueued) -> NoticeQueue:
     return replace(row, queued_position=notice.position, queued_ordinal=notice.ordinal)
 
 
-def _demand_first(row: NoticeQueue, fact: facts.NoticeFact) -> None:
+def _demand_first(row: rows.NoticeQueue, fact: facts.NoticeFact) -> None:
     if fact.number != row.first or row.waiting == 0:
         what = f"{type(fact).__name__} of notice {fact.number}"
         raise IllegalTransition("notice queue", f"at notice {row.first}", what)
 
 
-def _ended(row: NoticeQueue, fact: facts.Ended) -> NoticeQueue:
+def _ended(row: rows.NoticeQueue, fact: facts.Ended) -> rows.NoticeQueue:
     through = _last_of(fact)
     if not row.first <= through < row.next:
         raise IllegalTransition("notice queue", f"up to {row.next - 1}", f"through {through}")
@@ -139,7 +140,9 @@ def _ended(row: NoticeQueue, fact: facts.Ended) -> NoticeQueue:
             )
         case facts.NoticeDied() | facts.NoticeSkipped():
             event = fact.event if isinstance(fact, facts.NoticeDied) else "skipped"
-            letter = DeadLetter(number=fact.number, event=event, reason=fact.reason, at=fact.at)
+            letter = rows.DeadLetter(
+                number=fact.number, event=event, reason=fact.reason, at=fact.at
+            )
             letters = (*row.dead_letters, letter)[-rows.DEAD_LETTERS_MAX :]
             return replace(row, dead=row.dead + 1, dead_letters=letters, next_attempt_at=None)
         case facts.NoticesDropped():
@@ -162,10 +165,10 @@ def _notice_ids(fact: facts.NoticeQueued | facts.Ended) -> tuple[str, ...]:
 
 
 def step_notice(
-    row: QueuedNotice | None, fact: facts.NoticeQueued | facts.Ended, now: datetime
-) -> QueuedNotice | None:
+    row: rows.QueuedNotice | None, fact: facts.NoticeQueued | facts.Ended, now: datetime
+) -> rows.QueuedNotice | None:
     if isinstance(fact, facts.NoticeQueued):
-        return QueuedNotice(
+        return rows.QueuedNotice(
             name=fact.subscription,
             number=fact.number,
             notice=fact.notice,

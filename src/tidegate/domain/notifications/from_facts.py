@@ -12,34 +12,22 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from tidegate.domain.access.scopes import channel_scope, repository_scope
-from tidegate.domain.channels import facts as channels
-from tidegate.domain.channels.rows import Quarantined, quarantine_key
-from tidegate.domain.hosts.facts import DeadlineExpired, RollbackComplete, RollbackFailed
-from tidegate.domain.hosts.probes import failed_probe
-from tidegate.domain.hosts.rows import HostRecord, record_key
-from tidegate.domain.notifications.events import severity_of
-from tidegate.domain.notifications.notices import (
-    ALL_CHANNELS,
-    DETAIL_CHARS_MAX,
-    Notice,
-    NoticeCause,
-    NoticeHosts,
-    NoticeWave,
-)
+from tidegate.domain.channels import facts as channels, rows as channel_rows
+from tidegate.domain.hosts import facts, probes, rows as host_rows
+from tidegate.domain.notifications import events, notices
 from tidegate.domain.outbox.redaction import redact
 from tidegate.domain.packages import facts as packages
-from tidegate.domain.requests import facts as requests
-from tidegate.domain.requests.rows import ChannelRequest, request_key
-from tidegate.domain.requests.words import describe_request
-from tidegate.domain.rollouts import facts as rollouts
-from tidegate.domain.rollouts.names import channel_of, ref_of
-from tidegate.domain.rollouts.outcomes import counts_of
-from tidegate.domain.rollouts.rows import RolloutTally, tally_key
-from tidegate.domain.rollouts.states import CLEARABLE, Cause, Clearance
+from tidegate.domain.requests import facts as requests, rows as request_rows, words
+from tidegate.domain.rollouts import (
+    facts as rollouts,
+    names,
+    outcomes,
+    rows as rollout_rows,
+    states,
+)
 from tidegate.kernel.model import Key, Position
 
 Rows = Mapping[Key, Any]  # decoded; missing: there is no such row
@@ -64,7 +52,7 @@ def describe_event(followed: Followed, event: str, *scopes: str, **more: Any) ->
     """The members that every notice about a fact has."""
     return {
         "event": event,
-        "severity": severity_of(event),
+        "severity": events.severity_of(event),
         "at": followed.at,
         "position": followed.position,
         "scopes": scopes,
@@ -74,53 +62,55 @@ def describe_event(followed: Followed, event: str, *scopes: str, **more: Any) ->
 
 def describe_rollout(rollout_id: str, rows: Rows) -> dict[str, Any]:
     """The members about a rollout, as far as its row is known."""
-    channel = channel_of(rollout_id)
+    channel = names.channel_of(rollout_id)
     found: dict[str, Any] = {
         "channel": channel,
-        "release": ref_of(rollout_id),
+        "release": names.ref_of(rollout_id),
         "rollout_id": rollout_id,
     }
-    tally = rows.get(tally_key(rollout_id))
-    if isinstance(tally, RolloutTally):
+    tally = rows.get(rollout_rows.tally_key(rollout_id))
+    if isinstance(tally, rollout_rows.RolloutTally):
         found |= {
             "digest": tally.target_closure,
             "state": str(tally.state),
-            "counts": counts_of(tally),
+            "counts": outcomes.counts_of(tally),
             "wave": _wave(tally),
             "opened_at": tally.opened_at,
         }
     return found
 
 
-def _rollout(followed: Followed, event: str, rollout_id: str, rows: Rows, **more: Any) -> Notice:
-    scope = channel_scope(channel_of(rollout_id))
+def _rollout(
+    followed: Followed, event: str, rollout_id: str, rows: Rows, **more: Any
+) -> notices.Notice:
+    scope = channel_scope(names.channel_of(rollout_id))
     about = describe_rollout(rollout_id, rows)
-    return Notice(**describe_event(followed, event, scope), **(about | more))
+    return notices.Notice(**describe_event(followed, event, scope), **(about | more))
 
 
-def _wave(tally: RolloutTally) -> NoticeWave | None:
+def _wave(tally: rollout_rows.RolloutTally) -> notices.NoticeWave | None:
     if not tally.waves:
         return None
     name = tally.waves[tally.current_wave].name
-    return NoticeWave(tally.current_wave + 1, name, len(tally.waves))
+    return notices.NoticeWave(tally.current_wave + 1, name, len(tally.waves))
 
 
-def _cause(host_id: str, record: object, reason: str = "") -> NoticeCause:
-    if not isinstance(record, HostRecord):
-        return NoticeCause(host=host_id, detail=redact(reason)[:DETAIL_CHARS_MAX])
-    probe, detail = failed_probe(record)
-    return NoticeCause(
+def _cause(host_id: str, record: object, reason: str = "") -> notices.NoticeCause:
+    if not isinstance(record, host_rows.HostRecord):
+        return notices.NoticeCause(host=host_id, detail=redact(reason)[: notices.DETAIL_CHARS_MAX])
+    probe, detail = probes.failed_probe(record)
+    return notices.NoticeCause(
         host=host_id,
         failure=record.failure or "",
         probe=probe,
-        detail=redact(detail)[:DETAIL_CHARS_MAX],
+        detail=redact(detail)[: notices.DETAIL_CHARS_MAX],
     )
 
 
 # ── rollouts ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def _opened(followed: Followed, fact: rollouts.RolloutOpened, rows: Rows) -> Notice:
+def _opened(followed: Followed, fact: rollouts.RolloutOpened, rows: Rows) -> notices.Notice:
     return _rollout(
         followed,
         "rollout.opened",
@@ -134,27 +124,29 @@ def _opened(followed: Followed, fact: rollouts.RolloutOpened, rows: Rows) -> Not
     )
 
 
-def _halted(followed: Followed, fact: rollouts.RolloutHalted, rows: Rows) -> Notice:
-    record = rows.get(record_key(fact.rollout_id, fact.host_id))
+def _halted(followed: Followed, fact: rollouts.RolloutHalted, rows: Rows) -> notices.Notice:
+    record = rows.get(host_rows.record_key(fact.rollout_id, fact.host_id))
     return _rollout(
         followed,
         "rollout.halted",
         fact.rollout_id,
         rows,
-        hosts=NoticeHosts(1, (fact.host_id,)),
+        hosts=notices.NoticeHosts(1, (fact.host_id,)),
         cause=_cause(fact.host_id, record, fact.reason),
         reason=fact.reason,
     )
 
 
-def _stopped(followed: Followed, fact: rollouts.RolloutTransitioned, rows: Rows) -> Notice | None:
-    if fact.to not in CLEARABLE:
+def _stopped(
+    followed: Followed, fact: rollouts.RolloutTransitioned, rows: Rows
+) -> notices.Notice | None:
+    if fact.to not in states.CLEARABLE:
         return None
-    tally = rows.get(tally_key(fact.rollout_id))
-    if not isinstance(tally, RolloutTally):
+    tally = rows.get(rollout_rows.tally_key(fact.rollout_id))
+    if not isinstance(tally, rollout_rows.RolloutTally):
         return _rollout(followed, "rollout.stopped", fact.rollout_id, rows, state=str(fact.to))
     host = tally.halted_by or ""
-    record = rows.get(record_key(fact.rollout_id, host))
+    record = rows.get(host_rows.record_key(fact.rollout_id, host))
     return _rollout(
         followed,
         "rollout.stopped",
@@ -162,22 +154,22 @@ def _stopped(followed: Followed, fact: rollouts.RolloutTransitioned, rows: Rows)
         rows,
         state=str(fact.to),
         cause=_cause(host, record) if host else None,
-        quarantined=quarantine_key(tally.channel, tally.target_closure) in rows,
+        quarantined=channel_rows.quarantine_key(tally.channel, tally.target_closure) in rows,
     )
 
 
 def _more_of_stopped(fact: rollouts.RolloutTransitioned, rows: Rows) -> tuple[Key, ...]:
-    tally = rows.get(tally_key(fact.rollout_id))
-    if not isinstance(tally, RolloutTally):
+    tally = rows.get(rollout_rows.tally_key(fact.rollout_id))
+    if not isinstance(tally, rollout_rows.RolloutTally):
         return ()
-    quarantine = quarantine_key(tally.channel, tally.target_closure)
+    quarantine = channel_rows.quarantine_key(tally.channel, tally.target_closure)
     if tally.halted_by is None:
         return (quarantine,)
-    return quarantine, record_key(fact.rollout_id, tally.halted_by)
+    return quarantine, host_rows.record_key(fact.rollout_id, tally.halted_by)
 
 
-def _concluded(followed: Followed, fact: rollouts.RolloutConcluded, rows: Rows) -> Notice:
-    is_host, is_operator = fact.cause is Cause.HOST, fact.cause is Cause.OPERATOR
+def _concluded(followed: Followed, fact: rollouts.RolloutConcluded, rows: Rows) -> notices.Notice:
+    is_host, is_operator = fact.cause is states.Cause.HOST, fact.cause is states.Cause.OPERATOR
     return _rollout(
         followed,
         f"rollout.{fact.outcome}",
@@ -187,14 +179,16 @@ def _concluded(followed: Followed, fact: rollouts.RolloutConcluded, rows: Rows) 
         counts=fact.counts,
         digest=fact.target_closure,
         opened_at=fact.opened_at,
-        cause=NoticeCause(host=fact.cause_id) if is_host else None,
+        cause=notices.NoticeCause(host=fact.cause_id) if is_host else None,
         actor=fact.cause_id if is_operator else "",
-        subject=fact.cause_id if fact.cause is Cause.SUCCESSOR else "",
+        subject=fact.cause_id if fact.cause is states.Cause.SUCCESSOR else "",
     )
 
 
-def _cleared(followed: Followed, fact: rollouts.OperatorClearance, rows: Rows) -> Notice | None:
-    if fact.mode is Clearance.ABANDON:
+def _cleared(
+    followed: Followed, fact: rollouts.OperatorClearance, rows: Rows
+) -> notices.Notice | None:
+    if fact.mode is states.Clearance.ABANDON:
         return None  # its end is told
     return _resumed(followed, fact, rows)
 
@@ -206,7 +200,7 @@ def _resumed(
     | rollouts.WaveContinued
     | rollouts.GateOverridden,
     rows: Rows,
-) -> Notice:
+) -> notices.Notice:
     return _rollout(
         followed,
         "rollout.resumed",
@@ -220,7 +214,9 @@ def _resumed(
 # ── emergencies: told beside what the fact tells by itself ────────────────────────────────────────
 
 
-def _opened_now(followed: Followed, fact: rollouts.RolloutOpened, rows: Rows) -> Notice | None:
+def _opened_now(
+    followed: Followed, fact: rollouts.RolloutOpened, rows: Rows
+) -> notices.Notice | None:
     if not fact.emergency:
         return None
     return _rollout(
@@ -233,7 +229,7 @@ def _opened_now(followed: Followed, fact: rollouts.RolloutOpened, rows: Rows) ->
     )
 
 
-def _overridden(followed: Followed, fact: rollouts.GateOverridden, rows: Rows) -> Notice:
+def _overridden(followed: Followed, fact: rollouts.GateOverridden, rows: Rows) -> notices.Notice:
     return _rollout(
         followed,
         "emergency.used",
@@ -247,19 +243,19 @@ def _overridden(followed: Followed, fact: rollouts.GateOverridden, rows: Rows) -
 
 # ── releases ──────────────────────────────────────────────────────────────────────────────────────
 
-Shown = RollbackComplete | RollbackFailed | DeadlineExpired
+Shown = facts.RollbackComplete | facts.RollbackFailed | facts.DeadlineExpired
 
 
-def _quarantined(followed: Followed, fact: Shown, rows: Rows) -> Notice | None:
+def _quarantined(followed: Followed, fact: Shown, rows: Rows) -> notices.Notice | None:
     """Only where this fact made the row, and while no halt of the rollout tells it."""
-    row = rows.get(quarantine_key(fact.channel, fact.target_closure))
-    if not isinstance(row, Quarantined):
+    row = rows.get(channel_rows.quarantine_key(fact.channel, fact.target_closure))
+    if not isinstance(row, channel_rows.Quarantined):
         return None
     made = (row.rollout_id, row.host_id, row.quarantined_at)
     if made != (fact.rollout_id, fact.host_id, fact.at):
         return None
-    tally = rows.get(tally_key(fact.rollout_id))
-    if isinstance(tally, RolloutTally) and tally.halted_at is not None:
+    tally = rows.get(rollout_rows.tally_key(fact.rollout_id))
+    if isinstance(tally, rollout_rows.RolloutTally) and tally.halted_at is not None:
         return None
     return _rollout(
         followed,
@@ -267,24 +263,28 @@ def _quarantined(followed: Followed, fact: Shown, rows: Rows) -> Notice | None:
         fact.rollout_id,
         rows,
         digest=fact.target_closure,
-        cause=NoticeCause(host=fact.host_id, detail=redact(row.reason)[:DETAIL_CHARS_MAX]),
+        cause=notices.NoticeCause(
+            host=fact.host_id, detail=redact(row.reason)[: notices.DETAIL_CHARS_MAX]
+        ),
     )
 
 
 def _rows_of_shown(fact: Shown) -> tuple[Key, ...]:
     if not (fact.channel and fact.target_closure):
         return ()
-    return quarantine_key(fact.channel, fact.target_closure), tally_key(fact.rollout_id)
+    return channel_rows.quarantine_key(fact.channel, fact.target_closure), rollout_rows.tally_key(
+        fact.rollout_id
+    )
 
 
-def _lifted(followed: Followed, fact: channels.QuarantineLifted, rows: Rows) -> Notice:
+def _lifted(followed: Followed, fact: channels.QuarantineLifted, rows: Rows) -> notices.Notice:
     return _of_channel(followed, "release.quarantine_lifted", fact, digest=fact.closure_hash)
 
 
-def _of_revision(event: str) -> Callable[[Followed, Any, Rows], Notice]:
-    def notice(followed: Followed, fact: Any, rows: Rows) -> Notice:
+def _of_revision(event: str) -> Callable[[Followed, Any, Rows], notices.Notice]:
+    def notice(followed: Followed, fact: Any, rows: Rows) -> notices.Notice:
         repository = fact.package.partition("/")[0]
-        return Notice(
+        return notices.Notice(
             **describe_event(followed, event, repository_scope(repository)),
             revision=fact.name,
             subject=fact.package,
@@ -299,8 +299,8 @@ def _of_revision(event: str) -> Callable[[Followed, Any, Rows], Notice]:
 # ── channels ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def _of_channel(followed: Followed, event: str, fact: Any, **more: Any) -> Notice:
-    return Notice(
+def _of_channel(followed: Followed, event: str, fact: Any, **more: Any) -> notices.Notice:
+    return notices.Notice(
         **describe_event(followed, event, channel_scope(fact.channel)),
         channel=fact.channel,
         actor=fact.operator,
@@ -309,20 +309,20 @@ def _of_channel(followed: Followed, event: str, fact: Any, **more: Any) -> Notic
     )
 
 
-def _channel_rule(event: str) -> Callable[[Followed, Any, Rows], Notice]:
+def _channel_rule(event: str) -> Callable[[Followed, Any, Rows], notices.Notice]:
     return lambda followed, fact, rows: _of_channel(followed, event, fact)
 
 
 # ── requests on protected channels ────────────────────────────────────────────────────────────────
 
 
-def _went_past(followed: Followed, fact: requests.EmergencyUsed, rows: Rows) -> Notice:
+def _went_past(followed: Followed, fact: requests.EmergencyUsed, rows: Rows) -> notices.Notice:
     scopes = map(channel_scope, (fact.channel, *fact.also))
-    return Notice(
+    return notices.Notice(
         **describe_event(followed, "emergency.used", *scopes),
         channel=fact.channel,
         subject=fact.request_id,
-        asks=describe_request(fact.kind, fact.channel, fact.command),
+        asks=words.describe_request(fact.kind, fact.channel, fact.command),
         gate="approval",
         actor=fact.by,
         reason=fact.reason,
@@ -332,13 +332,13 @@ def _went_past(followed: Followed, fact: requests.EmergencyUsed, rows: Rows) -> 
 def _request_rule(event: str, *, is_by_person: bool = True) -> _Rule:
     """About a request: its row says what it asks for."""
 
-    def notice(followed: Followed, fact: Any, rows: Rows) -> Notice:
-        row = rows.get(request_key(fact.request_id))
+    def notice(followed: Followed, fact: Any, rows: Rows) -> notices.Notice:
+        row = rows.get(request_rows.request_key(fact.request_id))
         asks = ""
         also: tuple[str, ...] = ()
-        if isinstance(row, ChannelRequest):
-            asks, also = describe_request(row.kind, row.channel, row.command), row.also
-        return Notice(
+        if isinstance(row, request_rows.ChannelRequest):
+            asks, also = words.describe_request(row.kind, row.channel, row.command), row.also
+        return notices.Notice(
             **describe_event(followed, event, *map(channel_scope, (fact.channel, *also))),
             channel=fact.channel,
             subject=fact.request_id,
@@ -347,13 +347,13 @@ def _request_rule(event: str, *, is_by_person: bool = True) -> _Rule:
             reason=getattr(fact, "reason", ""),
         )
 
-    return _Rule(notice, lambda fact: (request_key(fact.request_id),))
+    return _Rule(notice, lambda fact: (request_rows.request_key(fact.request_id),))
 
 
-def _freeze_rule(event: str) -> Callable[[Followed, Any, Rows], Notice]:
-    def notice(followed: Followed, fact: Any, rows: Rows) -> Notice:
-        scopes = tuple(map(channel_scope, fact.channels)) or (ALL_CHANNELS,)
-        return Notice(
+def _freeze_rule(event: str) -> Callable[[Followed, Any, Rows], notices.Notice]:
+    def notice(followed: Followed, fact: Any, rows: Rows) -> notices.Notice:
+        scopes = tuple(map(channel_scope, fact.channels)) or (notices.ALL_CHANNELS,)
+        return notices.Notice(
             **describe_event(followed, event, *scopes),
             subject=fact.freeze_id,
             channel=fact.channels[0] if len(fact.channels) == 1 else "",
@@ -367,17 +367,19 @@ def _freeze_rule(event: str) -> Callable[[Followed, Any, Rows], Notice]:
 class _Rule(NamedTuple):
     """How facts of one type become a notice."""
 
-    notice: Callable[[Followed, Any, Rows], Notice | None]
+    notice: Callable[[Followed, Any, Rows], notices.Notice | None]
     rows: Callable[[Any], tuple[Key, ...]] = lambda fact: ()
     more: Callable[[Any, Rows], tuple[Key, ...]] = lambda fact, rows: ()  # found by the first rows
 
 
 def _tally(fact: Any) -> tuple[Key, ...]:
-    return (tally_key(fact.rollout_id),)
+    return (rollout_rows.tally_key(fact.rollout_id),)
 
 
 def _tally_and_record(fact: Any) -> tuple[Key, ...]:
-    return tally_key(fact.rollout_id), record_key(fact.rollout_id, fact.host_id)
+    return rollout_rows.tally_key(fact.rollout_id), host_rows.record_key(
+        fact.rollout_id, fact.host_id
+    )
 
 
 _RULES: Final[Mapping[type[Struct], _Rule]] = {
@@ -389,9 +391,9 @@ _RULES: Final[Mapping[type[Struct], _Rule]] = {
     rollouts.RolloutResumed: _Rule(_resumed, _tally),
     rollouts.WaveContinued: _Rule(_resumed, _tally),
     rollouts.GateOverridden: _Rule(_resumed, _tally),
-    RollbackComplete: _Rule(_quarantined, _rows_of_shown),
-    RollbackFailed: _Rule(_quarantined, _rows_of_shown),
-    DeadlineExpired: _Rule(_quarantined, _rows_of_shown),
+    facts.RollbackComplete: _Rule(_quarantined, _rows_of_shown),
+    facts.RollbackFailed: _Rule(_quarantined, _rows_of_shown),
+    facts.DeadlineExpired: _Rule(_quarantined, _rows_of_shown),
     channels.QuarantineLifted: _Rule(_lifted),
     channels.ChannelHeld: _Rule(_channel_rule("channel.held")),
     channels.ChannelUnheld: _Rule(_channel_rule("channel.released")),
@@ -412,7 +414,7 @@ _RULES: Final[Mapping[type[Struct], _Rule]] = {
     packages.ProposalRejected: _Rule(_of_revision("revision.rejected")),
     packages.RevisionPublished: _Rule(_of_revision("revision.published")),
 }
-_ALSO: Final[Mapping[type[Struct], Callable[[Followed, Any, Rows], Notice | None]]] = {
+_ALSO: Final[Mapping[type[Struct], Callable[[Followed, Any, Rows], notices.Notice | None]]] = {
     rollouts.RolloutOpened: _opened_now,
     rollouts.GateOverridden: _overridden,
 }
@@ -431,13 +433,13 @@ def more_rows_for(fact: Struct, rows: Rows) -> tuple[Key, ...]:
     return () if rule is None else rule.more(fact, rows)
 
 
-def notice_of(followed: Followed, rows: Rows) -> Notice | None:
+def notice_of(followed: Followed, rows: Rows) -> notices.Notice | None:
     """What there is to tell about a fact by itself; None: nothing."""
     rule = _RULES.get(type(followed.fact))
     return None if rule is None else rule.notice(followed, followed.fact, rows)
 
 
-def notices_of(page: Sequence[Followed], rows: Rows) -> list[Notice]:
+def notices_of(page: Sequence[Followed], rows: Rows) -> list[notices.Notice]:
     """What there is to tell about facts in the order of the log; no commit is cut in two.
 
     Where one commit both stops and halts a rollout, the halt is told: it comes behind the
@@ -460,5 +462,5 @@ def notices_of(page: Sequence[Followed], rows: Rows) -> list[Notice]:
             found.append(notice)
         also = _ALSO.get(type(fact))
         if also is not None and (second := also(item, fact, rows)) is not None:
-            found.append(replace(second, ordinal=1))
+            found.append(structs.replace(second, ordinal=1))
     return found

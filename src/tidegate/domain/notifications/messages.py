@@ -8,17 +8,8 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from tidegate.domain.notifications.events import DIGEST_EVENT
-from tidegate.domain.notifications.notices import (
-    Notice,
-    NoticeCause,
-    NoticeHosts,
-    NoticeWave,
-)
-from tidegate.domain.notifications.states import RANKS, Severity
-from tidegate.domain.notifications.texts import sentences_of, title_of, verbs_of
-from tidegate.domain.rollouts.facts import HostCounts
-from tidegate.domain.rollouts.states import Outcome
+from tidegate.domain.notifications import events, notices as notification_notices, states, texts
+from tidegate.domain.rollouts import facts, states as rollout_states
 
 FORMER_USER: Final = "a former user"
 DIGEST_NAMED_MAX: Final = 20
@@ -52,7 +43,7 @@ class MessagePayload(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a program gets: the ``data`` of a CloudEvent."""
 
     event: str
-    severity: Severity
+    severity: states.Severity
     at: datetime
     position: int
     installation: InstallationRef
@@ -65,16 +56,16 @@ class MessagePayload(Struct, frozen=True, omit_defaults=True, kw_only=True):
     revision: str = ""
     subject: str = ""
     state: str = ""
-    outcome: Outcome | None = None
+    outcome: rollout_states.Outcome | None = None
     opened_at: datetime | None = None
     gate: str = ""
     asks: str = ""
     quarantined: bool = False
     count: int = 1
-    wave: NoticeWave | None = None
-    counts: HostCounts | None = None
-    hosts: NoticeHosts | None = None
-    cause: NoticeCause | None = None
+    wave: notification_notices.NoticeWave | None = None
+    counts: facts.HostCounts | None = None
+    hosts: notification_notices.NoticeHosts | None = None
+    cause: notification_notices.NoticeCause | None = None
     automatic: str = ""
     actor: MessageActor | None = None
     reason: str = ""
@@ -90,13 +81,13 @@ class Message(Struct, frozen=True, kw_only=True):
     payload: MessagePayload
 
 
-def message_id(log_id: str, notice: Notice, subscription: str) -> str:
+def message_id(log_id: str, notice: notification_notices.Notice, subscription: str) -> str:
     """The id under which a receiver knows a message that it got before."""
     return f"{log_id}.{notice.key}.{subscription}"
 
 
 def to_message(
-    notice: Notice,
+    notice: notification_notices.Notice,
     subscription: str,
     installation: InstallationRef,
     name_of: NameOf,
@@ -114,27 +105,27 @@ def to_message(
     payload = MessagePayload(
         **shared,  # type: ignore[arg-type]
         installation=installation,
-        title=title_of(notice, by),
-        sentences=sentences_of(notice, by),
+        title=texts.title_of(notice, by),
+        sentences=texts.sentences_of(notice, by),
         actor=actor,
         links=links,
-        verbs=verbs_of(notice),
+        verbs=texts.verbs_of(notice),
         replayed=replayed,
     )
     return Message(id=message_id(installation.log_id, notice, subscription), payload=payload)
 
 
 def to_digest(
-    notices: Sequence[Notice], subscription: str, installation: InstallationRef
+    notices: Sequence[notification_notices.Notice], subscription: str, installation: InstallationRef
 ) -> Message:
     """One message about several notices, with the gravest of them in the order of the log."""
-    gravest = sorted(notices, key=lambda notice: -RANKS[notice.severity])[:DIGEST_NAMED_MAX]
+    gravest = sorted(notices, key=lambda notice: -states.RANKS[notice.severity])[:DIGEST_NAMED_MAX]
     named = [notice for notice in notices if notice in gravest]
     more = len(notices) - len(named)
-    lines = [title_of(notice) for notice in named]
+    lines = [texts.title_of(notice) for notice in named]
     first, last = notices[0], notices[-1]
     payload = MessagePayload(
-        event=DIGEST_EVENT,
+        event=events.DIGEST_EVENT,
         severity=gravest[0].severity,
         at=last.at,
         position=last.position,
@@ -149,7 +140,7 @@ def to_digest(
 
 
 _SHARED: Final = tuple(
-    {item.name for item in structs.fields(Notice)}
+    {item.name for item in structs.fields(notification_notices.Notice)}
     & {item.name for item in structs.fields(MessagePayload)} - {"actor"}
 )
 
@@ -158,7 +149,7 @@ def _actor(user_id: str, name_of: NameOf) -> MessageActor | None:
     return MessageActor(user_id, name_of(user_id) or FORMER_USER) if user_id else None
 
 
-def _page(notice: Notice) -> str:
+def _page(notice: notification_notices.Notice) -> str:
     if notice.rollout_id:
         return f"/rollouts/{notice.rollout_id}"
     if notice.revision:

@@ -8,8 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from tidegate.domain.notifications.states import Severity
-from tidegate.domain.rollouts.facts import HostCounts
-from tidegate.domain.rollouts.states import Outcome
+from tidegate.domain.rollouts import facts, states
 
 HOSTS_NAMED_MAX: Final = 10
 DETAIL_CHARS_MAX: Final = 200
@@ -56,14 +55,14 @@ class Notice(Struct, frozen=True, omit_defaults=True, kw_only=True):
     revision: str = ""
     subject: str = ""  # what else it is about: a freeze, an intent, a subscription
     state: str = ""
-    outcome: Outcome | None = None
+    outcome: states.Outcome | None = None
     opened_at: datetime | None = None
     gate: str = ""  # what a rollout waits for
     asks: str = ""  # what a request asks for, in words: promote web.4 on prod
     quarantined: bool = False
     count: int = 1  # of what happened; several become one message
     wave: NoticeWave | None = None
-    counts: HostCounts | None = None
+    counts: facts.HostCounts | None = None
     hosts: NoticeHosts | None = None
     cause: NoticeCause | None = None
     automatic: str = ""  # the member of the policy by which it happened; empty: a person did it

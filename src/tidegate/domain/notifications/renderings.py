@@ -12,9 +12,7 @@ from typing import Any, Final
 
 from msgspec import Struct, to_builtins
 
-from tidegate.domain.notifications.events import DIGEST_EVENT
-from tidegate.domain.notifications.messages import Message, MessagePayload
-from tidegate.domain.notifications.states import Severity
+from tidegate.domain.notifications import events, messages, states
 from tidegate.domain.rollouts.states import RolloutState
 
 SLACK_HEADER_CHARS_MAX: Final = 150
@@ -24,7 +22,7 @@ SUMMARY_CHARS_MAX: Final = 1_024  # of PagerDuty
 Json = dict[str, Any]
 
 
-def body_lines(payload: MessagePayload) -> list[str]:
+def body_lines(payload: messages.MessagePayload) -> list[str]:
     """The sentences of a message, and the command to run next."""
     return [*payload.sentences, *(f"Next: {verb}" for verb in payload.verbs)]
 
@@ -33,13 +31,13 @@ def _time(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _context(payload: MessagePayload) -> str:
+def _context(payload: messages.MessagePayload) -> str:
     again = " · replayed" if payload.replayed else ""
     name = payload.installation.name
     return f"{name} · {_time(payload.at)} · position {payload.position}{again}"
 
 
-def _page(payload: MessagePayload) -> str:
+def _page(payload: messages.MessagePayload) -> str:
     return "" if payload.links is None else payload.links.page
 
 
@@ -51,7 +49,7 @@ def escape_angles(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def render_slack(message: Message) -> Json:
+def render_slack(message: messages.Message) -> Json:
     """Blocks, and the title as the text that phones show."""
     payload = message.payload
     blocks: list[Json] = [
@@ -81,7 +79,7 @@ def escape_markdown(text: str) -> str:
     return _MARKDOWN.sub(r"\\\1", text)
 
 
-def render_teams(message: Message) -> Json:
+def render_teams(message: messages.Message) -> Json:
     """An Adaptive Card 1.4 in a message."""
     payload = message.payload
     lines = (escape_markdown(line) for line in body_lines(payload))
@@ -109,7 +107,7 @@ def render_teams(message: Message) -> Json:
     return {"type": "message", "attachments": [{"contentType": content, "content": card}]}
 
 
-def _facts(payload: MessagePayload) -> list[Json]:
+def _facts(payload: messages.MessagePayload) -> list[Json]:
     wave, counts, hosts = payload.wave, payload.counts, payload.hosts
     found = {
         "Channel": payload.channel,
@@ -132,7 +130,7 @@ RESOLVING: Final = frozenset(
 )
 
 
-def render_pagerduty(message: Message, routing_key: str) -> Json | None:
+def render_pagerduty(message: messages.Message, routing_key: str) -> Json | None:
     """An event of the Events API v2; None: nothing that PagerDuty is for.
 
     An end that somebody brought about resolves the alert of the halt before it.
@@ -143,7 +141,7 @@ def render_pagerduty(message: Message, routing_key: str) -> Json | None:
     event: Json = {"routing_key": routing_key, "dedup_key": key[:255]}
     if payload.event in RESOLVING or ended:
         return {**event, "event_action": "resolve"}
-    if payload.severity is not Severity.CRITICAL:
+    if payload.severity is not states.Severity.CRITICAL:
         return None
     event |= {
         "event_action": "trigger",
@@ -161,7 +159,7 @@ def render_pagerduty(message: Message, routing_key: str) -> Json | None:
     return event
 
 
-def _alert(payload: MessagePayload) -> str:
+def _alert(payload: messages.MessagePayload) -> str:
     """What an alert is about: what triggers it and what resolves it have this in common."""
     if payload.event.startswith("release."):
         return f"{payload.channel}/{payload.digest}"
@@ -173,7 +171,7 @@ def _alert(payload: MessagePayload) -> str:
 # ── Grafana ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def render_grafana(message: Message) -> Json:
+def render_grafana(message: messages.Message) -> Json:
     """An annotation: a region from the opening to the end of a rollout, else a moment."""
     payload = message.payload
     is_ended = payload.outcome is not None and payload.opened_at is not None
@@ -204,7 +202,7 @@ class Mail(Struct, frozen=True, kw_only=True):
     headers: dict[str, str]
 
 
-def render_mail(message: Message) -> Mail:
+def render_mail(message: messages.Message) -> Mail:
     """Plain text. All mails about one rollout are one thread."""
     payload = message.payload
     domain = payload.installation.name
@@ -213,7 +211,7 @@ def render_mail(message: Message) -> Mail:
         "Auto-Submitted": "auto-generated",
         "X-Tidegate-Event": payload.event,
     }
-    if payload.rollout_id and payload.event != DIGEST_EVENT:
+    if payload.rollout_id and payload.event != events.DIGEST_EVENT:
         rollout = payload.rollout_id.replace("@", ".")
         thread = f"<{payload.installation.log_id}.{rollout}@{domain}>"
         headers |= {"In-Reply-To": thread, "References": thread}

@@ -14,11 +14,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from tidegate.domain.notifications import notices, states
 from tidegate.domain.notifications.bursts import BurstState
-from tidegate.domain.notifications.notices import Notice
-from tidegate.domain.notifications.states import Severity, TargetKind
-from tidegate.kernel.collections import Collection, Nature, Writers
-from tidegate.kernel.model import Key
+from tidegate.kernel import collections as kernel_collections, model
 
 NUMBER_CHARS: Final = 12  # so that rows are in the order of their numbers
 DEAD_LETTERS_MAX: Final = 20  # that a queue's row shows; the log has all
@@ -28,9 +26,9 @@ class Subscription(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Which events of which scopes go to one target."""
 
     name: str
-    kind: TargetKind
+    kind: states.TargetKind
     events: tuple[str, ...]
-    min_severity: Severity
+    min_severity: states.Severity
     scopes: tuple[str, ...]
     address_id: str
     created_by: str
@@ -78,7 +76,7 @@ class QueuedNotice(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     name: str
     number: int
-    notice: Notice
+    notice: notices.Notice
     queued_at: datetime
     replayed: bool = False
 
@@ -97,33 +95,45 @@ class NotifierPosition(Struct, frozen=True, omit_defaults=True, kw_only=True):
     bursts: BurstState = BurstState()
 
 
-SUBSCRIPTIONS = Collection(
-    "subscriptions", Subscription, writers=Writers.FOLDED, nature=Nature.DERIVED, columns=("name",)
+SUBSCRIPTIONS = kernel_collections.Collection(
+    "subscriptions",
+    Subscription,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
+    columns=("name",),
 )
-QUEUES = Collection(
-    "notice_queues", NoticeQueue, writers=Writers.FOLDED, nature=Nature.DERIVED, columns=("name",)
+QUEUES = kernel_collections.Collection(
+    "notice_queues",
+    NoticeQueue,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
+    columns=("name",),
 )
-NOTICES = Collection(
-    "notices", QueuedNotice, writers=Writers.FOLDED, nature=Nature.QUEUE, columns=("name",)
+NOTICES = kernel_collections.Collection(
+    "notices",
+    QueuedNotice,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.QUEUE,
+    columns=("name",),
 )
-ADDRESSES = Collection("subscription_addresses", SealedAddress)
-POSITIONS = Collection("notifier_positions", NotifierPosition)
+ADDRESSES = kernel_collections.Collection("subscription_addresses", SealedAddress)
+POSITIONS = kernel_collections.Collection("notifier_positions", NotifierPosition)
 
 
-def subscription_key(name: str) -> Key:
-    return Key(SUBSCRIPTIONS.name, name)
+def subscription_key(name: str) -> model.Key:
+    return model.Key(SUBSCRIPTIONS.name, name)
 
 
-def queue_key(name: str) -> Key:
-    return Key(QUEUES.name, name)
+def queue_key(name: str) -> model.Key:
+    return model.Key(QUEUES.name, name)
 
 
-def notice_key(name: str, number: int) -> Key:
-    return Key(NOTICES.name, f"{name}/{number:0{NUMBER_CHARS}d}")
+def notice_key(name: str, number: int) -> model.Key:
+    return model.Key(NOTICES.name, f"{name}/{number:0{NUMBER_CHARS}d}")
 
 
-def position_key() -> Key:
-    return Key(POSITIONS.name, "notifier")
+def position_key() -> model.Key:
+    return model.Key(POSITIONS.name, "notifier")
 
 
 COLLECTIONS = (SUBSCRIPTIONS, QUEUES, NOTICES, ADDRESSES, POSITIONS)

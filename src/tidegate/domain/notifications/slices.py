@@ -18,25 +18,12 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from tidegate.domain.access.reasons import check_operator
-from tidegate.domain.access.roles import check_scope
-from tidegate.domain.notifications import facts, rows
+from tidegate.domain.access import reasons, roles
+from tidegate.domain.notifications import facts, notices, refusals, rows, states
 from tidegate.domain.notifications.events import EVENTS
-from tidegate.domain.notifications.notices import Notice
-from tidegate.domain.notifications.refusals import (
-    InvalidSubscription,
-    NothingWaits,
-    SubscriptionExists,
-    SubscriptionNotFound,
-)
-from tidegate.domain.notifications.rows import NoticeQueue, QueuedNotice, Subscription
-from tidegate.domain.notifications.states import Severity, TargetKind
-from tidegate.domain.outbox.redaction import redact
-from tidegate.domain.outbox.slices import back_off
+from tidegate.domain.outbox import redaction, slices as outbox_slices
 from tidegate.errors import LeaseLost
-from tidegate.kernel.leases import Lease, leader_key
-from tidegate.kernel.model import Key, Position, at_most
-from tidegate.kernel.slices import Slice
+from tidegate.kernel import leases, model, slices as kernel_slices
 
 NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 SCOPES_MAX = 20
@@ -57,9 +44,9 @@ class CreateSubscription(Struct, frozen=True, kw_only=True):
 
     name: str
     operator: str
-    kind: TargetKind
+    kind: states.TargetKind
     events: tuple[str, ...]
-    min_severity: Severity
+    min_severity: states.Severity
     scopes: tuple[str, ...]
     address_id: str
 
@@ -101,7 +88,7 @@ class AddressedNotice(Struct, frozen=True):
     """A notice for one subscription."""
 
     subscription: str
-    notice: Notice
+    notice: notices.Notice
 
 
 class QueueNotices(Struct, frozen=True, kw_only=True):
@@ -140,27 +127,29 @@ class RecordDelivery(Struct, frozen=True, kw_only=True):
 
 def check_terms(command: CreateSubscription) -> None:
     """Raises: InvalidSubscription, InvalidScope, LimitExceeded, InvalidInput."""
-    check_operator(command.operator, "an operator's word")
+    reasons.check_operator(command.operator, "an operator's word")
     if not NAME.fullmatch(command.name):
-        raise InvalidSubscription(
+        raise refusals.InvalidSubscription(
             "A subscription's name has 1 to 63 small letters, digits and dashes; "
             f"found {command.name[:80]!r}.",
             field="name",
         )
     unknown = [event for event in command.events if event not in EVENTS]
     if unknown:
-        raise InvalidSubscription(
+        raise refusals.InvalidSubscription(
             f"There is no event {unknown[0][:80]!r}. Events are: {', '.join(EVENTS)}.",
             field="events",
         )
     if not command.scopes:
-        raise InvalidSubscription("A subscription names a scope; for all, say *.", field="scopes")
-    at_most("scopes of a subscription", len(command.scopes), SCOPES_MAX)
+        raise refusals.InvalidSubscription(
+            "A subscription names a scope; for all, say *.", field="scopes"
+        )
+    model.at_most("scopes of a subscription", len(command.scopes), SCOPES_MAX)
     for scope in command.scopes:
-        check_scope(scope)
+        roles.check_scope(scope)
 
 
-def _rows_of_terms(command: CreateSubscription) -> tuple[Key, ...]:
+def _rows_of_terms(command: CreateSubscription) -> tuple[model.Key, ...]:
     check_terms(command)
     return (rows.subscription_key(command.name),)
 
@@ -178,13 +167,13 @@ def _said(command: CreateSubscription, now: datetime) -> dict[str, Any]:
     }
 
 
-def _same(row: Subscription, command: CreateSubscription) -> bool:
+def _same(row: rows.Subscription, command: CreateSubscription) -> bool:
     names = ("kind", "events", "min_severity", "scopes", "address_id")
     return all(getattr(row, name) == getattr(command, name) for name in names)
 
 
 def decide_creation(
-    found: tuple[Subscription | None], command: CreateSubscription, now: datetime
+    found: tuple[rows.Subscription | None], command: CreateSubscription, now: datetime
 ) -> Sequence[Struct]:
     """Raises: SubscriptionExists."""
     (row,) = found
@@ -192,11 +181,11 @@ def decide_creation(
         return (facts.SubscriptionCreated(**_said(command, now)),)
     if _same(row, command):
         return ()
-    raise SubscriptionExists(command.name)
+    raise refusals.SubscriptionExists(command.name)
 
 
 def decide_edit(
-    found: tuple[Subscription | None], command: EditSubscription, now: datetime
+    found: tuple[rows.Subscription | None], command: EditSubscription, now: datetime
 ) -> Sequence[Struct]:
     """Raises: SubscriptionNotFound."""
     row = demand_subscription(found[0], command.name)
@@ -205,21 +194,21 @@ def decide_edit(
     return (facts.SubscriptionEdited(**_said(command, now)),)
 
 
-def _edit_seen(command: EditSubscription) -> dict[Key, Position]:
+def _edit_seen(command: EditSubscription) -> dict[model.Key, model.Position]:
     if command.expected_version is None:
         return {}
     return {rows.subscription_key(command.name): command.expected_version}
 
 
-def demand_subscription(row: Subscription | None, name: str) -> Subscription:
+def demand_subscription(row: rows.Subscription | None, name: str) -> rows.Subscription:
     """Raises: SubscriptionNotFound."""
     if row is None:
-        raise SubscriptionNotFound(name)
+        raise refusals.SubscriptionNotFound(name)
     return row
 
 
 def decide_deletion(
-    found: tuple[Subscription | None, NoticeQueue | None],
+    found: tuple[rows.Subscription | None, rows.NoticeQueue | None],
     command: DeleteSubscription,
     now: datetime,
 ) -> Sequence[Struct]:
@@ -247,14 +236,16 @@ def decide_deletion(
 
 
 def decide_skip(
-    found: tuple[Subscription | None, NoticeQueue | None], command: SkipNotice, now: datetime
+    found: tuple[rows.Subscription | None, rows.NoticeQueue | None],
+    command: SkipNotice,
+    now: datetime,
 ) -> Sequence[Struct]:
     """Raises: SubscriptionNotFound, NothingWaits, InvalidInput, LimitExceeded."""
-    check_operator(command.operator, command.reason)
+    reasons.check_operator(command.operator, command.reason)
     demand_subscription(found[0], command.name)
     queue = found[1]
     if queue is None or not queue.waiting:
-        raise NothingWaits(command.name)
+        raise refusals.NothingWaits(command.name)
     skipped = facts.NoticeSkipped(
         subscription=command.name,
         at=now,
@@ -266,13 +257,15 @@ def decide_skip(
 
 
 def decide_replay(
-    found: tuple[Subscription | None, NoticeQueue | None], command: ReplayNotices, now: datetime
+    found: tuple[rows.Subscription | None, rows.NoticeQueue | None],
+    command: ReplayNotices,
+    now: datetime,
 ) -> Sequence[Struct]:
     """Raises: SubscriptionNotFound, InvalidSubscription."""
     demand_subscription(found[0], command.name)
     queue = found[1]
     if not 0 <= command.after < command.head:
-        raise InvalidSubscription(
+        raise refusals.InvalidSubscription(
             f"A replay begins after a position from 0 to {command.head - 1}; "
             f"found {command.after}.",
             field="after",
@@ -294,23 +287,23 @@ def decide_replay(
 
 def _demand_term(lease: object, term: str) -> None:
     """Raises: LeaseLost."""
-    if not isinstance(lease, Lease) or lease.lease_token != term:
+    if not isinstance(lease, leases.Lease) or lease.lease_token != term:
         raise LeaseLost("another process is the notifier now", id=LEADER)
 
 
-def _rows_of_queueing(command: QueueNotices) -> tuple[Key, ...]:
-    at_most("notices of a commit", len(command.items), QUEUED_MAX)
+def _rows_of_queueing(command: QueueNotices) -> tuple[model.Key, ...]:
+    model.at_most("notices of a commit", len(command.items), QUEUED_MAX)
     names = dict.fromkeys(item.subscription for item in command.items)
-    return leader_key(LEADER), *map(rows.queue_key, names)
+    return leases.leader_key(LEADER), *map(rows.queue_key, names)
 
 
 def decide_queueing(
-    found: tuple[Lease | NoticeQueue | None, ...], command: QueueNotices, now: datetime
+    found: tuple[leases.Lease | rows.NoticeQueue | None, ...], command: QueueNotices, now: datetime
 ) -> Sequence[Struct]:
     """Each notice once per subscription, in the order of the log. Raises: LeaseLost."""
     lease, *queues = found
     _demand_term(lease, command.term)
-    by_name = {queue.name: queue for queue in queues if isinstance(queue, NoticeQueue)}
+    by_name = {queue.name: queue for queue in queues if isinstance(queue, rows.NoticeQueue)}
     newest = {name: (row.queued_position, row.queued_ordinal) for name, row in by_name.items()}
     following = {name: row.next for name, row in by_name.items()}
     said = []
@@ -335,7 +328,7 @@ def decide_queueing(
 
 
 def decide_finished_replay(
-    found: tuple[Lease | None, NoticeQueue | None], command: FinishReplay, now: datetime
+    found: tuple[leases.Lease | None, rows.NoticeQueue | None], command: FinishReplay, now: datetime
 ) -> Sequence[Struct]:
     """Raises: LeaseLost."""
     _demand_term(found[0], command.term)
@@ -344,17 +337,19 @@ def decide_finished_replay(
     return (facts.ReplayFinished(subscription=command.name, at=now),)
 
 
-def _rows_of_delivery(command: RecordDelivery) -> tuple[Key, ...]:
-    at_most("notices of a delivery", command.through - command.number + 1, ENDED_MAX)
+def _rows_of_delivery(command: RecordDelivery) -> tuple[model.Key, ...]:
+    model.at_most("notices of a delivery", command.through - command.number + 1, ENDED_MAX)
     return (
-        leader_key(LEADER),
+        leases.leader_key(LEADER),
         rows.subscription_key(command.name),
         rows.queue_key(command.name),
         rows.notice_key(command.name, command.number),
     )
 
 
-Delivering = tuple[Lease | None, Subscription | None, NoticeQueue | None, QueuedNotice | None]
+Delivering = tuple[
+    leases.Lease | None, rows.Subscription | None, rows.NoticeQueue | None, rows.QueuedNotice | None
+]
 
 
 def decide_delivery(found: Delivering, command: RecordDelivery, now: datetime) -> Sequence[Struct]:
@@ -376,18 +371,18 @@ def decide_delivery(found: Delivering, command: RecordDelivery, now: datetime) -
 
 
 def _decide_failure(
-    row: QueuedNotice, queue: NoticeQueue, command: RecordDelivery, now: datetime
+    row: rows.QueuedNotice, queue: rows.NoticeQueue, command: RecordDelivery, now: datetime
 ) -> Sequence[Struct]:
     attempt = queue.failures + 1
     is_refused = command.status in REFUSED
-    error = redact(command.detail)
+    error = redaction.redact(command.detail)
     failed = facts.NoticeFailed(
         subscription=command.name,
         at=now,
         number=command.number,
         attempt=attempt,
         error=error,
-        next_attempt_at=now + back_off(attempt, command.jitter),
+        next_attempt_at=now + outbox_slices.back_off(attempt, command.jitter),
         refused=is_refused,
     )
     if command.status == GONE:
@@ -408,18 +403,18 @@ def _decide_failure(
     return failed, died
 
 
-def _both(command: DeleteSubscription | SkipNotice | ReplayNotices) -> tuple[Key, ...]:
+def _both(command: DeleteSubscription | SkipNotice | ReplayNotices) -> tuple[model.Key, ...]:
     return rows.subscription_key(command.name), rows.queue_key(command.name)
 
 
-create_subscription = Slice(
+create_subscription = kernel_slices.Slice(
     name="create-subscription",
     command=CreateSubscription,
     writes=(facts.SubscriptionCreated,),
     rows=_rows_of_terms,
     decide=decide_creation,
 )
-edit_subscription = Slice(
+edit_subscription = kernel_slices.Slice(
     name="edit-subscription",
     command=EditSubscription,
     writes=(facts.SubscriptionEdited,),
@@ -427,42 +422,42 @@ edit_subscription = Slice(
     expects=_edit_seen,
     decide=decide_edit,
 )
-delete_subscription = Slice(
+delete_subscription = kernel_slices.Slice(
     name="delete-subscription",
     command=DeleteSubscription,
     writes=(facts.NoticesDropped, facts.SubscriptionDeleted),
     rows=_both,
     decide=decide_deletion,
 )
-skip_notice = Slice(
+skip_notice = kernel_slices.Slice(
     name="skip-notice",
     command=SkipNotice,
     writes=(facts.NoticeSkipped,),
     rows=_both,
     decide=decide_skip,
 )
-replay_notices = Slice(
+replay_notices = kernel_slices.Slice(
     name="replay-notices",
     command=ReplayNotices,
     writes=(facts.ReplayRequested,),
     rows=_both,
     decide=decide_replay,
 )
-queue_notices = Slice(
+queue_notices = kernel_slices.Slice(
     name="queue-notices",
     command=QueueNotices,
     writes=(facts.NoticeQueued,),
     rows=_rows_of_queueing,
     decide=decide_queueing,
 )
-finish_replay = Slice(
+finish_replay = kernel_slices.Slice(
     name="finish-replay",
     command=FinishReplay,
     writes=(facts.ReplayFinished,),
-    rows=lambda command: (leader_key(LEADER), rows.queue_key(command.name)),
+    rows=lambda command: (leases.leader_key(LEADER), rows.queue_key(command.name)),
     decide=decide_finished_replay,
 )
-record_delivery = Slice(
+record_delivery = kernel_slices.Slice(
     name="record-delivery",
     command=RecordDelivery,
     writes=(

@@ -7,22 +7,20 @@ from datetime import timedelta
 from typing import Final
 
 from tidegate.domain.hosts.probes import failure_text
-from tidegate.domain.notifications.events import TEST_EVENT
-from tidegate.domain.notifications.notices import Notice
-from tidegate.domain.notifications.states import Severity
+from tidegate.domain.notifications import events, notices, states
 from tidegate.domain.rollouts.states import RolloutState
 
 MINUTE, HOUR, DAY = 60, 3_600, 86_400
 
 
-def title_of(notice: Notice, actor: str = "") -> str:
+def title_of(notice: notices.Notice, actor: str = "") -> str:
     """What happened, in one line: a sign, where, what. ``actor``: who asks for it, by name."""
     if notice.event == "request.made":
         return _of(notice, "?", f"{actor or 'an operator'} asks to {_asks(notice)}")
     return _TITLES[notice.event](notice)
 
 
-def sentences_of(notice: Notice, actor: str) -> tuple[str, ...]:
+def sentences_of(notice: notices.Notice, actor: str) -> tuple[str, ...]:
     """Why it happened, what it means, who did it. ``actor``: the name of who did it, or empty."""
     found = [*_why(notice), *_standing(notice)]
     if actor and notice.automatic:
@@ -33,10 +31,10 @@ def sentences_of(notice: Notice, actor: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def verbs_of(notice: Notice) -> tuple[str, ...]:
+def verbs_of(notice: notices.Notice) -> tuple[str, ...]:
     """What to run next."""
     if notice.rollout_id:
-        if notice.severity is Severity.INFO:
+        if notice.severity is states.Severity.INFO:
             return ()
         return (f"tidegate rollout explain {notice.rollout_id}",)
     if notice.event in ("emergency.used", "emergency.unreviewed"):
@@ -74,11 +72,11 @@ def duration_text(took: timedelta) -> str:
     return f"{seconds // DAY} d {seconds % DAY // HOUR} h"
 
 
-def _of(notice: Notice, sign: str, text: str) -> str:
+def _of(notice: notices.Notice, sign: str, text: str) -> str:
     return f"{sign} {notice.channel}: {text}"
 
 
-def _opened(notice: Notice) -> str:
+def _opened(notice: notices.Notice) -> str:
     hosts = "" if notice.counts is None else f" to {count_of(notice.counts.hosts, 'host')}"
     if notice.automatic and notice.subject:
         return _of(notice, "↩", f"rolls back by itself from {notice.subject} to {notice.release}")
@@ -86,26 +84,26 @@ def _opened(notice: Notice) -> str:
     return _of(notice, "▶", f"{notice.release} is rolling out{by_itself}{hosts}")
 
 
-def _halted(notice: Notice) -> str:
+def _halted(notice: notices.Notice) -> str:
     wave = notice.wave
     where = "" if wave is None else f" in wave {wave.number} of {wave.of}"
     return _of(notice, "✘", f"{notice.release} stopped{where}")
 
 
-def _stopped(notice: Notice) -> str:
+def _stopped(notice: notices.Notice) -> str:
     if notice.state == RolloutState.FAILED:
         return _of(notice, "✘", f"{notice.release} stopped, and a host did not roll back")
     return _of(notice, "✘", f"{notice.release} stopped, and every host is back")
 
 
-def _succeeded(notice: Notice) -> str:
+def _succeeded(notice: notices.Notice) -> str:
     counts = notice.counts
     hosts = "" if counts is None else f" on {count_of(counts.converged, 'host')}"
     took = "" if notice.opened_at is None else f" ({duration_text(notice.at - notice.opened_at)})"
     return _of(notice, "✔", f"{notice.release} succeeded{hosts}{took}")
 
 
-def _emergency(notice: Notice) -> str:
+def _emergency(notice: notices.Notice) -> str:
     if notice.gate == "approval":
         return _of(notice, "!", f"the approval to {_asks(notice)} was bypassed")
     if notice.gate:
@@ -113,26 +111,26 @@ def _emergency(notice: Notice) -> str:
     return _of(notice, "!", f"rolled back to {notice.release} at once")
 
 
-def _asks(notice: Notice) -> str:
+def _asks(notice: notices.Notice) -> str:
     """What a request asks for, where the channel is named before it."""
     asks = notice.asks or "do something"
     return asks.replace(f" on {notice.channel}", "", 1)
 
 
-def _about_request(sign: str, text: str) -> Callable[[Notice], str]:
+def _about_request(sign: str, text: str) -> Callable[[notices.Notice], str]:
     return lambda notice: _of(notice, sign, f"the request to {_asks(notice)} {text}")
 
 
-def _about_release(sign: str, text: str) -> Callable[[Notice], str]:
+def _about_release(sign: str, text: str) -> Callable[[notices.Notice], str]:
     return lambda notice: _of(notice, sign, text.format(release=notice.release))
 
 
-def _about_revision(sign: str, text: str) -> Callable[[Notice], str]:
+def _about_revision(sign: str, text: str) -> Callable[[notices.Notice], str]:
     return lambda notice: f"{sign} {notice.revision} {text}"
 
 
-def _about_hosts(sign: str, text: str) -> Callable[[Notice], str]:
-    def title(notice: Notice) -> str:
+def _about_hosts(sign: str, text: str) -> Callable[[notices.Notice], str]:
+    def title(notice: notices.Notice) -> str:
         number = 0 if notice.hosts is None else notice.hosts.count
         hosts = count_of(number, "host")
         return _of(notice, sign, text.format(hosts=hosts, release=notice.release))
@@ -140,18 +138,18 @@ def _about_hosts(sign: str, text: str) -> Callable[[Notice], str]:
     return title
 
 
-def _about_freeze(sign: str, text: str) -> Callable[[Notice], str]:
+def _about_freeze(sign: str, text: str) -> Callable[[notices.Notice], str]:
     return lambda notice: f"{sign} {notice.channel or 'Several channels'}: {text}"
 
 
-def _about_subject(text: str, noun: str = "") -> Callable[[Notice], str]:
-    def title(notice: Notice) -> str:
+def _about_subject(text: str, noun: str = "") -> Callable[[notices.Notice], str]:
+    def title(notice: notices.Notice) -> str:
         return text.format(subject=notice.subject, number=count_of(notice.count, noun))
 
     return title
 
 
-_TITLES: Final[Mapping[str, Callable[[Notice], str]]] = {
+_TITLES: Final[Mapping[str, Callable[[notices.Notice], str]]] = {
     "rollout.opened": _opened,
     "rollout.halted": _halted,
     "rollout.stopped": _stopped,
@@ -191,7 +189,7 @@ _TITLES: Final[Mapping[str, Callable[[Notice], str]]] = {
     "outbox.dead": _about_subject("✘ {subject}: {number} given up", "outbox intent"),
     "notify.dead": _about_subject("✘ {number} to {subject} given up", "message"),
     "target.disabled": _about_subject("✘ {subject} is disabled: its receiver is gone"),
-    TEST_EVENT: lambda notice: "✔ This is a test",
+    events.TEST_EVENT: lambda notice: "✔ This is a test",
 }
 
 
@@ -202,9 +200,9 @@ def _told(reason: str) -> str:
     return f": {reason}" if reason else ""
 
 
-def _why(notice: Notice) -> list[str]:
+def _why(notice: notices.Notice) -> list[str]:
     cause = notice.cause
-    if notice.event == TEST_EVENT:
+    if notice.event == events.TEST_EVENT:
         return ["Messages of this subscription arrive here."]
     if notice.event == "rollout.waiting":
         return [f"{notice.reason or notice.gate}."]
@@ -221,7 +219,7 @@ def _why(notice: Notice) -> list[str]:
     return []
 
 
-def _standing(notice: Notice) -> list[str]:
+def _standing(notice: notices.Notice) -> list[str]:
     counts, found = notice.counts, []
     if notice.event == "rollout.halted" and counts is not None and counts.converged:
         found.append(

@@ -6,13 +6,8 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from tidegate.domain.outbox.rows import (
-    Delivery,
-    Intent,
-)
-from tidegate.domain.outbox.states import IntentState, RequestedState
-from tidegate.kernel import codec
-from tidegate.kernel.model import Position, Record
+from tidegate.domain.outbox import rows, states
+from tidegate.kernel import codec, model
 
 
 class OutboxDocument(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
@@ -22,20 +17,20 @@ class OutboxDocument(Struct, frozen=True, omit_defaults=True, rename="camel", kw
     scope: str
     operation: str
     idempotency_key: str
-    requested_state: RequestedState
+    requested_state: states.RequestedState
     created_at: datetime
-    state: IntentState
+    state: states.IntentState
     attempts: int
     updated_at: datetime
-    version: Position  # of the delivery: where the last thing happened to it
+    version: model.Position  # of the delivery: where the last thing happened to it
     next_attempt_at: datetime | None = None
     last_error: str | None = None
     superseded_by: str | None = None
 
 
-def to_document(intent: Record, delivery: Record) -> OutboxDocument:
-    asked = codec.decode(intent.data, Intent)
-    became = codec.decode(delivery.data, Delivery)
+def to_document(intent: model.Record, delivery: model.Record) -> OutboxDocument:
+    asked = codec.decode(intent.data, rows.Intent)
+    became = codec.decode(delivery.data, rows.Delivery)
     return OutboxDocument(
         id=intent.key.id,
         scope=asked.scope,

@@ -7,18 +7,14 @@ from typing import Annotated, Any
 
 from msgspec import Struct
 
-from tidegate.domain.outbox.names import check_name, idempotency_key, intent_id
-from tidegate.domain.outbox.redaction import check_requested_state
-from tidegate.domain.outbox.states import ReconciliationFinding, RequestedState
-from tidegate.kernel.model import check_time
-from tidegate.kernel.tags import Partition, Untagged
-from tidegate.kernel.vocabulary import facts
+from tidegate.domain.outbox import names, redaction, states
+from tidegate.kernel import model, tags, vocabulary
 
 
 class OutboxFact(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What all of them say: in which scope."""
 
-    scope: Annotated[str, Partition()]
+    scope: Annotated[str, tags.Partition()]
 
 
 class IntentRequested(OutboxFact, frozen=True, kw_only=True):
@@ -28,28 +24,28 @@ class IntentRequested(OutboxFact, frozen=True, kw_only=True):
     """
 
     operation: str
-    release_id: Annotated[str, Untagged()]
-    command_id: Annotated[str, Untagged()]
+    release_id: Annotated[str, tags.Untagged()]
+    command_id: Annotated[str, tags.Untagged()]
     idempotency_key: str
-    requested_state: RequestedState
+    requested_state: states.RequestedState
     version: int  # of the registry's row: later intents of a scope have a higher one
     created_at: datetime
 
     @property
     def intent_id(self) -> str:
-        return intent_id(self.scope, self.operation, self.release_id, self.command_id)
+        return names.intent_id(self.scope, self.operation, self.release_id, self.command_id)
 
 
 class IntentFact(OutboxFact, frozen=True, kw_only=True):
     """Something became of an intent."""
 
-    intent_id: Annotated[str, Untagged()]
+    intent_id: Annotated[str, tags.Untagged()]
 
 
 class IntentSuperseded(IntentFact, frozen=True, kw_only=True):
     """A newer intent of the same operation came before this one was done."""
 
-    by_intent_id: Annotated[str, Untagged()]
+    by_intent_id: Annotated[str, tags.Untagged()]
 
 
 class AttemptSucceeded(IntentFact, frozen=True, kw_only=True):
@@ -97,7 +93,7 @@ class ReconciliationFact(OutboxFact, frozen=True, kw_only=True):
     """The world was looked at. None of these moves a pin or its confidence."""
 
     subject: str  # an operation, or ACTUAL: the registry's own row
-    finding: ReconciliationFinding
+    finding: states.ReconciliationFinding
     signature: str  # of what was seen: a second look at the same thing says nothing new
 
 
@@ -125,7 +121,7 @@ def request_intent(
     release_id: str,
     version: int,
     command_id: str,
-    state: RequestedState | dict[str, Any],
+    state: states.RequestedState | dict[str, Any],
     now: datetime,
 ) -> IntentRequested:
     """The intent to have ``operation`` done outside, for the commit of the change that owes it.
@@ -136,23 +132,23 @@ def request_intent(
     Raises:
         SecretRefused, InvalidInput, LimitExceeded.
     """
-    check_name("command_id", command_id)
-    check_time("the time of an intent", now)
-    key = idempotency_key(scope, release_id, operation, version)
+    names.check_name("command_id", command_id)
+    model.check_time("the time of an intent", now)
+    key = names.idempotency_key(scope, release_id, operation, version)
     return IntentRequested(
         scope=scope,
         operation=operation,
         release_id=release_id,
         command_id=command_id,
         idempotency_key=str(key),
-        requested_state=check_requested_state(state),
+        requested_state=redaction.check_requested_state(state),
         version=version,
         created_at=now,
     )
 
 
 FACTS = (
-    *facts("outbox", IntentRequested, IntentSuperseded, IntentRedriven, IntentCancelled),
-    *facts("outbox", DriftDetected, DriftRepaired, ReconciliationRefused),
-    *facts("effect", AttemptSucceeded, AttemptFailed, IntentDied),
+    *vocabulary.facts("outbox", IntentRequested, IntentSuperseded, IntentRedriven, IntentCancelled),
+    *vocabulary.facts("outbox", DriftDetected, DriftRepaired, ReconciliationRefused),
+    *vocabulary.facts("effect", AttemptSucceeded, AttemptFailed, IntentDied),
 )

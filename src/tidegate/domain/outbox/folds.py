@@ -16,48 +16,19 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from tidegate.domain.outbox.facts import (
-    AttemptFailed,
-    AttemptSucceeded,
-    DriftDetected,
-    DriftRepaired,
-    IntentCancelled,
-    IntentDied,
-    IntentRedriven,
-    IntentRequested,
-    IntentSuperseded,
-    Progress,
-    Reconciliation,
-    ReconciliationRefused,
-)
-from tidegate.domain.outbox.refusals import IntentExists
-from tidegate.domain.outbox.rows import (
-    DELIVERIES,
-    DRIFTS,
-    OUTBOX,
-    QUEUES,
-    Delivery,
-    Drift,
-    Intent,
-    Queue,
-    QueuedIntent,
-    drift_key,
-    queue_key,
-)
-from tidegate.domain.outbox.states import DriftState, IntentState
+from tidegate.domain.outbox import facts, refusals, rows, states
 from tidegate.errors import IllegalTransition
-from tidegate.kernel.folds import Fold, Machine
-from tidegate.kernel.model import at_most
+from tidegate.kernel import folds, model
 
 OPERATIONS_MAX = 32  # that one scope ever asks for; its queue holds at most one intent of each
 
 PROGRESS = (
-    IntentSuperseded,
-    AttemptSucceeded,
-    AttemptFailed,
-    IntentDied,
-    IntentRedriven,
-    IntentCancelled,
+    facts.IntentSuperseded,
+    facts.AttemptSucceeded,
+    facts.AttemptFailed,
+    facts.IntentDied,
+    facts.IntentRedriven,
+    facts.IntentCancelled,
 )
 
 
@@ -65,17 +36,19 @@ PROGRESS = (
 
 
 _STATES = {
-    DriftDetected: DriftState.OPEN,
-    DriftRepaired: DriftState.REPAIRED,
-    ReconciliationRefused: DriftState.REFUSED,
+    facts.DriftDetected: states.DriftState.OPEN,
+    facts.DriftRepaired: states.DriftState.REPAIRED,
+    facts.ReconciliationRefused: states.DriftState.REFUSED,
 }
 
 
-def step_intent(intent: Intent | None, fact: IntentRequested, now: datetime) -> Intent:
+def step_intent(
+    intent: rows.Intent | None, fact: facts.IntentRequested, now: datetime
+) -> rows.Intent:
     """Raises: IntentExists."""
     if intent is not None:
-        raise IntentExists(fact.intent_id)
-    return Intent(
+        raise refusals.IntentExists(fact.intent_id)
+    return rows.Intent(
         fact.scope,
         fact.operation,
         fact.release_id,
@@ -90,30 +63,33 @@ def step_intent(intent: Intent | None, fact: IntentRequested, now: datetime) -> 
 
 
 def step_delivery(
-    delivery: Delivery | None, fact: IntentRequested | Progress, now: datetime
-) -> Delivery:
+    delivery: rows.Delivery | None, fact: facts.IntentRequested | facts.Progress, now: datetime
+) -> rows.Delivery:
     """Raises: IllegalTransition."""
     if delivery is None:
-        if not isinstance(fact, IntentRequested):
+        if not isinstance(fact, facts.IntentRequested):
             raise IllegalTransition("intent", "absent", type(fact).__name__)
-        return Delivery(
+        return rows.Delivery(
             fact.scope,
             fact.operation,
-            IntentState.PENDING,
+            states.IntentState.PENDING,
             updated_at=fact.created_at,
             next_attempt_at=fact.created_at,
         )
     delivery = replace(delivery, updated_at=now)
     match delivery.state, fact:
-        case ((IntentState.PENDING | IntentState.DEAD), AttemptSucceeded(attempt=attempt)):
+        case (
+            (states.IntentState.PENDING | states.IntentState.DEAD),
+            facts.AttemptSucceeded(attempt=attempt),
+        ):
             return replace(
                 delivery,
-                state=IntentState.DONE,
+                state=states.IntentState.DONE,
                 attempts=attempt,
                 next_attempt_at=None,
                 last_error=None,
             )
-        case IntentState.PENDING, AttemptFailed():
+        case states.IntentState.PENDING, facts.AttemptFailed():
             return replace(
                 delivery,
                 attempts=fact.attempt,
@@ -122,22 +98,25 @@ def step_delivery(
             )
         # It happened while nobody wanted it any more: true, but it changes no state.
         case (
-            (IntentState.SUPERSEDED | IntentState.CANCELLED),
-            (AttemptSucceeded() | AttemptFailed()),
+            (states.IntentState.SUPERSEDED | states.IntentState.CANCELLED),
+            (facts.AttemptSucceeded() | facts.AttemptFailed()),
         ):
             return replace(delivery, attempts=fact.attempt)
-        case IntentState.PENDING, IntentDied():
-            return replace(delivery, state=IntentState.DEAD, next_attempt_at=None)
-        case ((IntentState.PENDING | IntentState.DEAD), IntentCancelled()):
-            return replace(delivery, state=IntentState.CANCELLED, next_attempt_at=None)
-        case IntentState.PENDING, IntentSuperseded(by_intent_id=newer):
-            return replace(
-                delivery, state=IntentState.SUPERSEDED, next_attempt_at=None, superseded_by=newer
-            )
-        case ((IntentState.DEAD | IntentState.DONE), IntentRedriven()):
+        case states.IntentState.PENDING, facts.IntentDied():
+            return replace(delivery, state=states.IntentState.DEAD, next_attempt_at=None)
+        case ((states.IntentState.PENDING | states.IntentState.DEAD), facts.IntentCancelled()):
+            return replace(delivery, state=states.IntentState.CANCELLED, next_attempt_at=None)
+        case states.IntentState.PENDING, facts.IntentSuperseded(by_intent_id=newer):
             return replace(
                 delivery,
-                state=IntentState.PENDING,
+                state=states.IntentState.SUPERSEDED,
+                next_attempt_at=None,
+                superseded_by=newer,
+            )
+        case ((states.IntentState.DEAD | states.IntentState.DONE), facts.IntentRedriven()):
+            return replace(
+                delivery,
+                state=states.IntentState.PENDING,
                 forgiven=delivery.attempts,
                 next_attempt_at=fact.next_attempt_at,
             )
@@ -149,42 +128,47 @@ def step_delivery(
 
 
 def step_queue(
-    queue: Queue, fact: IntentRequested | Progress, now: datetime
-) -> tuple[Queue, tuple[IntentSuperseded, ...]]:
+    queue: rows.Queue, fact: facts.IntentRequested | facts.Progress, now: datetime
+) -> tuple[rows.Queue, tuple[facts.IntentSuperseded, ...]]:
     """Raises: LimitExceeded, IllegalTransition."""
     match fact:
-        case IntentRequested():
+        case facts.IntentRequested():
             replaced = tuple(
-                IntentSuperseded(
+                facts.IntentSuperseded(
                     scope=queue.scope, intent_id=item.intent_id, by_intent_id=fact.intent_id
                 )
                 for item in queue.waiting
                 if item.operation == fact.operation
             )
             newest = queue.newest | {fact.operation: fact.intent_id}
-            at_most("operations of a scope", len(newest), OPERATIONS_MAX)
-            entry = QueuedIntent(fact.intent_id, fact.operation, fact.created_at)
+            model.at_most("operations of a scope", len(newest), OPERATIONS_MAX)
+            entry = rows.QueuedIntent(fact.intent_id, fact.operation, fact.created_at)
             return _ordered(replace(queue, newest=newest), (*queue.waiting, entry)), replaced
-        case IntentRedriven():
+        case facts.IntentRedriven():
             operations = [name for name, id in queue.newest.items() if id == fact.intent_id]
             if not operations:
                 raise IllegalTransition("queue", "moved on", type(fact).__name__)
-            entry = QueuedIntent(fact.intent_id, operations[0], fact.next_attempt_at)
+            entry = rows.QueuedIntent(fact.intent_id, operations[0], fact.next_attempt_at)
             return _ordered(queue, (*queue.waiting, entry)), ()
-        case AttemptFailed(next_attempt_at=datetime() as due):
+        case facts.AttemptFailed(next_attempt_at=datetime() as due):
             waiting = tuple(
                 replace(item, next_attempt_at=due) if item.intent_id == fact.intent_id else item
                 for item in queue.waiting
             )
             return _ordered(queue, waiting), ()
-        case AttemptFailed():
+        case facts.AttemptFailed():
             return queue, ()
-        case AttemptSucceeded() | IntentDied() | IntentSuperseded() | IntentCancelled():
+        case (
+            facts.AttemptSucceeded()
+            | facts.IntentDied()
+            | facts.IntentSuperseded()
+            | facts.IntentCancelled()
+        ):
             left = tuple(item for item in queue.waiting if item.intent_id != fact.intent_id)
             return _ordered(queue, left), ()
 
 
-def _ordered(queue: Queue, waiting: tuple[QueuedIntent, ...]) -> Queue:
+def _ordered(queue: rows.Queue, waiting: tuple[rows.QueuedIntent, ...]) -> rows.Queue:
     due = waiting[0].next_attempt_at if waiting else None
     return replace(queue, waiting=waiting, next_attempt_at=due)
 
@@ -192,39 +176,41 @@ def _ordered(queue: Queue, waiting: tuple[QueuedIntent, ...]) -> Queue:
 # ── drifts ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def step_drift(drift: Drift | None, fact: Reconciliation, now: datetime) -> Drift:
-    return Drift(fact.scope, fact.subject, _STATES[type(fact)], fact.finding, fact.signature, now)
+def step_drift(drift: rows.Drift | None, fact: facts.Reconciliation, now: datetime) -> rows.Drift:
+    return rows.Drift(
+        fact.scope, fact.subject, _STATES[type(fact)], fact.finding, fact.signature, now
+    )
 
 
-outbox = Fold(
-    collection=OUTBOX,
+outbox = folds.Fold(
+    collection=rows.OUTBOX,
     number=1,
-    reads=(IntentRequested,),
+    reads=(facts.IntentRequested,),
     ids=lambda fact: (fact.intent_id,),
     start=lambda id, fact: None,
     step=step_intent,
 )
-outbox_deliveries = Fold(
-    collection=DELIVERIES,
+outbox_deliveries = folds.Fold(
+    collection=rows.DELIVERIES,
     number=1,
-    reads=(IntentRequested, *PROGRESS),
+    reads=(facts.IntentRequested, *PROGRESS),
     ids=lambda fact: (fact.intent_id,),
     start=lambda id, fact: None,
     step=step_delivery,
 )
-outbox_queues = Machine(
-    collection=QUEUES,
+outbox_queues = folds.Machine(
+    collection=rows.QUEUES,
     number=1,
-    reads=(IntentRequested, *PROGRESS),
-    ids=lambda fact: (queue_key(fact.scope).id,),
-    start=lambda id, fact: Queue(id),
+    reads=(facts.IntentRequested, *PROGRESS),
+    ids=lambda fact: (rows.queue_key(fact.scope).id,),
+    start=lambda id, fact: rows.Queue(id),
     step=step_queue,
 )
-outbox_drifts = Fold(
-    collection=DRIFTS,
+outbox_drifts = folds.Fold(
+    collection=rows.DRIFTS,
     number=1,
     reads=tuple(_STATES),
-    ids=lambda fact: (drift_key(fact.scope, fact.subject).id,),
+    ids=lambda fact: (rows.drift_key(fact.scope, fact.subject).id,),
     start=lambda id, fact: None,
     step=step_drift,
 )

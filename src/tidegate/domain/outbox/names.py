@@ -16,8 +16,7 @@ from typing import Final
 from msgspec import Struct
 
 from tidegate.errors import InvalidInput, NotFound
-from tidegate.kernel.canonical_json import INTEGER_MAX
-from tidegate.kernel.model import check_text
+from tidegate.kernel import canonical_json, model
 
 NAME_BYTES_MAX = 128
 _NAMES: Final = {
@@ -42,7 +41,7 @@ class IdempotencyKey(Struct, frozen=True):
 
 def check_name(name: str, text: str) -> None:
     """Raises: InvalidInput, LimitExceeded: it cannot be part of an id, a key or a file name."""
-    check_text(name, text, NAME_BYTES_MAX)
+    model.check_text(name, text, NAME_BYTES_MAX)
     if not _NAMES[name].fullmatch(text):
         raise InvalidInput(f"{name} is {text!r}, allowed is {_NAMES[name].pattern}", field=name)
 
@@ -52,7 +51,7 @@ def idempotency_key(scope: str, release_id: str, operation: str, version: int) -
     check_name("scope", scope)
     check_name("release_id", release_id)
     check_name("operation", operation)
-    if not 0 <= version <= INTEGER_MAX:
+    if not 0 <= version <= canonical_json.INTEGER_MAX:
         raise InvalidInput(f"a registry row has no version {version}", field="version")
     return IdempotencyKey(scope, release_id, operation, version)
 

@@ -12,41 +12,18 @@ from hashlib import sha256
 from typing import Any
 
 import msgspec
-from msgspec import Struct, field
 
-from tidegate.domain.outbox.facts import (
-    AttemptSucceeded,
-    DriftDetected,
-    DriftRepaired,
-    IntentRedriven,
-    ReconciliationRefused,
-)
-from tidegate.domain.outbox.names import check_name, parse_key
-from tidegate.domain.outbox.redaction import MEMBERS, REDACTED, VALUE_BYTES_MAX, is_secret
-from tidegate.domain.outbox.rows import (
-    ACTUAL,
-    Delivery,
-    Drift,
-    Intent,
-    Queue,
-    delivery_key,
-    drift_key,
-    queue_key,
-)
-from tidegate.domain.outbox.slices import demand_delivery, is_newest
-from tidegate.domain.outbox.states import DriftState, IntentState, ReconciliationFinding
-from tidegate.kernel import codec
-from tidegate.kernel.model import Key
-from tidegate.kernel.slices import Slice
+from tidegate.domain.outbox import facts, names, redaction, rows as outbox_rows, slices, states
+from tidegate.kernel import codec, model, slices as kernel_slices
 
 RECONCILER = "reconciler"  # as the one who has an intent repeated
 
 
-class Observation(Struct, frozen=True):
+class Observation(msgspec.Struct, frozen=True):
     """What the external system says about one operation of a scope. Data, never authority."""
 
     idempotency_key: str = ""  # of the effect that it applied last; "": it knows of none
-    state: dict[str, str] = field(default_factory=dict)  # in the words of a requested state
+    state: dict[str, str] = msgspec.field(default_factory=dict)  # in the words of a requested state
 
     @property
     def signature(self) -> str:
@@ -56,7 +33,10 @@ class Observation(Struct, frozen=True):
 
 def redact_observation(observation: Observation) -> dict[str, Any]:
     """What of an observation may be kept: the members of a requested state, and no secret."""
-    state = {name: observation.state[name] for name in sorted(MEMBERS & observation.state.keys())}
+    state = {
+        name: observation.state[name]
+        for name in sorted(redaction.MEMBERS & observation.state.keys())
+    }
     return {
         "idempotencyKey": _plain(observation.idempotency_key),
         "state": {name: _plain(value) for name, value in state.items()},
@@ -65,41 +45,47 @@ def redact_observation(observation: Observation) -> dict[str, Any]:
 
 def _plain(text: str) -> str:
     """It came from outside, so it is held to what an outbox may hold."""
-    printable = text.isprintable() and len(text.encode(errors="replace")) <= VALUE_BYTES_MAX
-    return text if printable and not is_secret(text) else REDACTED
+    printable = (
+        text.isprintable() and len(text.encode(errors="replace")) <= redaction.VALUE_BYTES_MAX
+    )
+    return text if printable and not redaction.is_secret(text) else redaction.REDACTED
 
 
-def judge(intent: Intent, observation: Observation) -> ReconciliationFinding:
+def judge(intent: outbox_rows.Intent, observation: Observation) -> states.ReconciliationFinding:
     """How what was seen relates to the newest intent of its operation."""
     wanted = msgspec.to_builtins(intent.requested_state)
     differs = any(wanted.get(name, value) != value for name, value in observation.state.items())
     seen = observation.idempotency_key
     if seen == intent.idempotency_key or (not seen and observation.state):
-        return ReconciliationFinding.CONFLICTING if differs else ReconciliationFinding.CONFIRMED
+        return (
+            states.ReconciliationFinding.CONFLICTING
+            if differs
+            else states.ReconciliationFinding.CONFIRMED
+        )
     if not seen:
-        return ReconciliationFinding.MISSING
-    key = parse_key(seen)
+        return states.ReconciliationFinding.MISSING
+    key = names.parse_key(seen)
     ours = key is not None and (key.scope, key.operation) == (intent.scope, intent.operation)
     if key is None or not ours or key.version >= intent.version:
-        return ReconciliationFinding.CONFLICTING
-    return ReconciliationFinding.BEHIND
+        return states.ReconciliationFinding.CONFLICTING
+    return states.ReconciliationFinding.BEHIND
 
 
 # ── commands ──────────────────────────────────────────────────────────────────────────────────────
 
 
-class ReconcileEffect(Struct, frozen=True, kw_only=True):
+class ReconcileEffect(msgspec.Struct, frozen=True, kw_only=True):
     """Say what a look at the newest intent of an operation found."""
 
     scope: str
     operation: str
     intent_id: str
-    finding: ReconciliationFinding
+    finding: states.ReconciliationFinding
     signature: str
     repairable: bool  # the registry stands as its history says, and wants what the intent wants
 
 
-class ReconcileActual(Struct, frozen=True, kw_only=True):
+class ReconcileActual(msgspec.Struct, frozen=True, kw_only=True):
     """Say whether the registry's row of a scope is what its history says."""
 
     scope: str
@@ -109,24 +95,29 @@ class ReconcileActual(Struct, frozen=True, kw_only=True):
 
 # ── decisions ─────────────────────────────────────────────────────────────────────────────────────
 
-EffectRows = tuple[Drift | None, Queue | None, Delivery | None]
+EffectRows = tuple[outbox_rows.Drift | None, outbox_rows.Queue | None, outbox_rows.Delivery | None]
 
 
-def decide_effect(rows: EffectRows, command: ReconcileEffect, now: datetime) -> Sequence[Struct]:
+def decide_effect(
+    rows: EffectRows, command: ReconcileEffect, now: datetime
+) -> Sequence[msgspec.Struct]:
     """Raises: NotFound."""
     drift, queue, delivery = rows
-    delivery = demand_delivery(delivery, command.scope, command.intent_id)
-    if not is_newest(queue, command.operation, command.intent_id):
+    delivery = slices.demand_delivery(delivery, command.scope, command.intent_id)
+    if not slices.is_newest(queue, command.operation, command.intent_id):
         return ()  # something newer was asked for since the look: the next look is at that
-    if delivery.state is IntentState.CANCELLED:
+    if delivery.state is states.IntentState.CANCELLED:
         return ()  # nothing is wanted, so nothing that is there differs from it
     match command.finding, delivery.state:
-        case ReconciliationFinding.CONFIRMED, _:
+        case states.ReconciliationFinding.CONFIRMED, _:
             return (*_completed(delivery, command), *_repaired(drift, command))
-        case ((ReconciliationFinding.CONFLICTING | ReconciliationFinding.ROW_DIFFERS), _):
-            return _said(drift, command, ReconciliationRefused)
-        case _, IntentState.DONE:
-            detected = _said(drift, command, DriftDetected)
+        case (
+            (states.ReconciliationFinding.CONFLICTING | states.ReconciliationFinding.ROW_DIFFERS),
+            _,
+        ):
+            return _said(drift, command, facts.ReconciliationRefused)
+        case _, states.IntentState.DONE:
+            detected = _said(drift, command, facts.DriftDetected)
             if detected and command.repairable:
                 return (*detected, _redriven(command, now))
             return detected
@@ -134,10 +125,12 @@ def decide_effect(rows: EffectRows, command: ReconcileEffect, now: datetime) -> 
             return ()  # pending: the worker is at it; dead: it is shown as such
 
 
-def _completed(delivery: Delivery, command: ReconcileEffect) -> tuple[Struct, ...]:
-    if delivery.state not in (IntentState.PENDING, IntentState.DEAD):
+def _completed(
+    delivery: outbox_rows.Delivery, command: ReconcileEffect
+) -> tuple[msgspec.Struct, ...]:
+    if delivery.state not in (states.IntentState.PENDING, states.IntentState.DEAD):
         return ()
-    succeeded = AttemptSucceeded(
+    succeeded = facts.AttemptSucceeded(
         scope=command.scope,
         intent_id=command.intent_id,
         attempt=delivery.attempts,
@@ -146,8 +139,8 @@ def _completed(delivery: Delivery, command: ReconcileEffect) -> tuple[Struct, ..
     return (succeeded,)
 
 
-def _redriven(command: ReconcileEffect, now: datetime) -> IntentRedriven:
-    return IntentRedriven(
+def _redriven(command: ReconcileEffect, now: datetime) -> facts.IntentRedriven:
+    return facts.IntentRedriven(
         scope=command.scope,
         intent_id=command.intent_id,
         by=RECONCILER,
@@ -157,29 +150,31 @@ def _redriven(command: ReconcileEffect, now: datetime) -> IntentRedriven:
 
 
 def decide_actual(
-    rows: tuple[Drift | None], command: ReconcileActual, now: datetime
-) -> Sequence[Struct]:
+    rows: tuple[outbox_rows.Drift | None], command: ReconcileActual, now: datetime
+) -> Sequence[msgspec.Struct]:
     """Raises: InvalidInput, LimitExceeded."""
-    check_name("scope", command.scope)
+    names.check_name("scope", command.scope)
     (drift,) = rows
     if not command.differs:
-        return _closed(drift, command.scope, ACTUAL, command.signature)
+        return _closed(drift, command.scope, outbox_rows.ACTUAL, command.signature)
     if drift is not None and drift.says(command.signature):
         return ()
     return (
-        ReconciliationRefused(
+        facts.ReconciliationRefused(
             scope=command.scope,
-            subject=ACTUAL,
-            finding=ReconciliationFinding.ROW_DIFFERS,
+            subject=outbox_rows.ACTUAL,
+            finding=states.ReconciliationFinding.ROW_DIFFERS,
             signature=command.signature,
         ),
     )
 
 
-def _said(drift: Drift | None, command: ReconcileEffect, kind: Any) -> tuple[Struct, ...]:
+def _said(
+    drift: outbox_rows.Drift | None, command: ReconcileEffect, kind: Any
+) -> tuple[msgspec.Struct, ...]:
     if drift is not None and drift.says(command.signature):
         return ()
-    said: Struct = kind(
+    said: msgspec.Struct = kind(
         scope=command.scope,
         subject=command.operation,
         finding=command.finding,
@@ -188,41 +183,52 @@ def _said(drift: Drift | None, command: ReconcileEffect, kind: Any) -> tuple[Str
     return (said,)
 
 
-def _repaired(drift: Drift | None, command: ReconcileEffect) -> tuple[Struct, ...]:
+def _repaired(
+    drift: outbox_rows.Drift | None, command: ReconcileEffect
+) -> tuple[msgspec.Struct, ...]:
     return _closed(drift, command.scope, command.operation, command.signature)
 
 
 def _closed(
-    drift: Drift | None, scope: str, subject: str, signature: str
-) -> tuple[DriftRepaired, ...]:
-    if drift is None or drift.state is DriftState.REPAIRED:
+    drift: outbox_rows.Drift | None, scope: str, subject: str, signature: str
+) -> tuple[facts.DriftRepaired, ...]:
+    if drift is None or drift.state is states.DriftState.REPAIRED:
         return ()
-    repaired = DriftRepaired(
-        scope=scope, subject=subject, finding=ReconciliationFinding.CONFIRMED, signature=signature
+    repaired = facts.DriftRepaired(
+        scope=scope,
+        subject=subject,
+        finding=states.ReconciliationFinding.CONFIRMED,
+        signature=signature,
     )
     return (repaired,)
 
 
-def rows_of_effect(command: ReconcileEffect) -> tuple[Key, ...]:
+def rows_of_effect(command: ReconcileEffect) -> tuple[model.Key, ...]:
     return (
-        drift_key(command.scope, command.operation),
-        queue_key(command.scope),
-        delivery_key(command.intent_id),
+        outbox_rows.drift_key(command.scope, command.operation),
+        outbox_rows.queue_key(command.scope),
+        outbox_rows.delivery_key(command.intent_id),
     )
 
 
-reconcile_effect = Slice(
+reconcile_effect = kernel_slices.Slice(
     name="reconcile-effect",
     command=ReconcileEffect,
-    writes=(AttemptSucceeded, DriftDetected, DriftRepaired, ReconciliationRefused, IntentRedriven),
+    writes=(
+        facts.AttemptSucceeded,
+        facts.DriftDetected,
+        facts.DriftRepaired,
+        facts.ReconciliationRefused,
+        facts.IntentRedriven,
+    ),
     rows=rows_of_effect,
     decide=decide_effect,
 )
-reconcile_actual = Slice(
+reconcile_actual = kernel_slices.Slice(
     name="reconcile-actual",
     command=ReconcileActual,
-    writes=(DriftRepaired, ReconciliationRefused),
-    rows=lambda command: (drift_key(command.scope, ACTUAL),),
+    writes=(facts.DriftRepaired, facts.ReconciliationRefused),
+    rows=lambda command: (outbox_rows.drift_key(command.scope, outbox_rows.ACTUAL),),
     decide=decide_actual,
 )
 SLICES = (reconcile_effect, reconcile_actual)

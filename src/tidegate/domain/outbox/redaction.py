@@ -14,8 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from tidegate import decoders
-from tidegate.domain.outbox.refusals import SecretRefused
-from tidegate.domain.outbox.states import RequestedState
+from tidegate.domain.outbox import refusals, states
 from tidegate.errors import InvalidInput
 from tidegate.kernel.model import check_text
 
@@ -24,7 +23,9 @@ ERROR_CHARS_MAX = 500
 REDACTED = "[redacted]"
 
 
-MEMBERS: Final = frozenset(item.encode_name for item in msgspec.structs.fields(RequestedState))
+MEMBERS: Final = frozenset(
+    item.encode_name for item in msgspec.structs.fields(states.RequestedState)
+)
 
 
 # ── into the outbox ───────────────────────────────────────────────────────────────────────────────
@@ -107,10 +108,10 @@ def _dotted(text: str) -> Iterator[str]:
         before = part
 
 
-decoders.build(RequestedState)
+decoders.build(states.RequestedState)
 
 
-def check_requested_state(content: RequestedState | dict[str, Any]) -> RequestedState:
+def check_requested_state(content: states.RequestedState | dict[str, Any]) -> states.RequestedState:
     """The state, if all of it may be written.
 
     Raises:
@@ -120,7 +121,7 @@ def check_requested_state(content: RequestedState | dict[str, Any]) -> Requested
     if isinstance(content, dict):
         _check_members(content)
         try:
-            content = decoders.convert(content, RequestedState)
+            content = decoders.convert(content, states.RequestedState)
         except msgspec.ValidationError as error:
             raise InvalidInput(f"not a requested state: {error}", field="requestedState") from None
     for item in msgspec.structs.fields(content):
@@ -133,7 +134,7 @@ def _check_members(content: dict[str, Any]) -> None:
         if member in MEMBERS:
             continue
         if _SECRET_NAMES.search(str(member)):
-            raise SecretRefused(f"requestedState.{member}")
+            raise refusals.SecretRefused(f"requestedState.{member}")
         raise InvalidInput(
             f"a requested state has no member {member!r}; it has {sorted(MEMBERS)}",
             field="requestedState",
@@ -147,7 +148,7 @@ def _check_value(field: str, member: str, value: str) -> None:
     if field == "digest" and _DIGEST.fullmatch(value):
         return
     if is_secret(value):
-        raise SecretRefused(f"requestedState.{member}")
+        raise refusals.SecretRefused(f"requestedState.{member}")
     if field == "digest" or not _PLAIN.fullmatch(value):
         # Not echoed: what is not a name may be anything.
         raise InvalidInput(f"requestedState.{member} is not of its form", field=member)

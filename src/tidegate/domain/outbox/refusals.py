@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from tidegate.errors import (
-    ConditionFailed,
-    Invalid,
-    Refused,
-)
+from tidegate import errors
 
 
-class SecretRefused(Invalid):
+class SecretRefused(errors.Invalid):
     """An outbox holds no credentials, key material or decrypted values; name what is wanted."""
 
     code = "secret_refused"
@@ -18,13 +14,13 @@ class SecretRefused(Invalid):
         super().__init__(f"{member} looks like a secret; it was not written", field=member)
 
 
-class NewerIntent(Refused):
+class NewerIntent(errors.Refused):
     """A newer intent of this operation exists; to do the older one again would undo it."""
 
     code = "newer_intent"
 
 
-class IntentExists(ConditionFailed):
+class IntentExists(errors.ConditionFailed):
     """The outbox has this intent already; it is written once."""
 
     code = "intent_exists"

@@ -16,15 +16,8 @@ from datetime import datetime
 
 from msgspec import Struct, field
 
-from tidegate.domain.outbox.names import row_id
-from tidegate.domain.outbox.states import (
-    DriftState,
-    IntentState,
-    ReconciliationFinding,
-    RequestedState,
-)
-from tidegate.kernel.collections import Collection, Index, Nature, Writers
-from tidegate.kernel.model import Key
+from tidegate.domain.outbox import names, states
+from tidegate.kernel import collections as kernel_collections, model
 from tidegate.kernel.records.write_policy import WriteMode, WritePolicy
 
 ACTUAL = "ACTUAL"  # as the subject of a reconciliation: the registry's own row
@@ -37,7 +30,7 @@ class Intent(Struct, frozen=True, rename="camel"):
     operation: str
     release_id: str
     idempotency_key: str
-    requested_state: RequestedState
+    requested_state: states.RequestedState
     version: int
     created_at: datetime
 
@@ -47,7 +40,7 @@ class Delivery(Struct, frozen=True, omit_defaults=True, rename="camel"):
 
     scope: str
     operation: str
-    state: IntentState
+    state: states.IntentState
     updated_at: datetime
     attempts: int = 0
     forgiven: int = 0  # attempts before the last redrive, which do not count towards the limit
@@ -78,65 +71,68 @@ class Drift(Struct, frozen=True, rename="camel"):
 
     scope: str
     subject: str
-    state: DriftState
-    finding: ReconciliationFinding
+    state: states.DriftState
+    finding: states.ReconciliationFinding
     signature: str
     updated_at: datetime
 
     def says(self, signature: str) -> bool:
         """Whether exactly this was found before, and still stands open."""
-        return self.state is not DriftState.REPAIRED and self.signature == signature
+        return self.state is not states.DriftState.REPAIRED and self.signature == signature
 
 
-OUTBOX = Collection(
+OUTBOX = kernel_collections.Collection(
     "outbox",
     Intent,
-    writers=Writers.FOLDED,
-    nature=Nature.QUEUE,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.QUEUE,
     policy=WritePolicy(WriteMode.WRITE_ONCE),
     columns=("scope", "operation", "idempotencyKey"),
 )
-DELIVERIES = Collection(
+DELIVERIES = kernel_collections.Collection(
     "outbox_deliveries",
     Delivery,
-    writers=Writers.FOLDED,
-    nature=Nature.DERIVED,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
     columns=("scope", "operation", "state", "nextAttemptAt", "updatedAt"),
-    allowed={"state": frozenset(IntentState)},
-    indexes=(Index("by_state", ("state", "updatedAt")),),
+    allowed={"state": frozenset(states.IntentState)},
+    indexes=(kernel_collections.Index("by_state", ("state", "updatedAt")),),
 )
-QUEUES = Collection(
+QUEUES = kernel_collections.Collection(
     "outbox_queues",
     Queue,
-    writers=Writers.FOLDED,
-    nature=Nature.DERIVED,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
     columns=("scope", "nextAttemptAt"),
-    indexes=(Index("due", ("nextAttemptAt",)),),
+    indexes=(kernel_collections.Index("due", ("nextAttemptAt",)),),
 )
-DRIFTS = Collection(
+DRIFTS = kernel_collections.Collection(
     "outbox_drifts",
     Drift,
-    writers=Writers.FOLDED,
-    nature=Nature.DERIVED,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
     columns=("scope", "subject", "state", "finding"),
-    allowed={"state": frozenset(DriftState), "finding": frozenset(ReconciliationFinding)},
+    allowed={
+        "state": frozenset(states.DriftState),
+        "finding": frozenset(states.ReconciliationFinding),
+    },
 )
 
 
-def intent_key(intent_id: str) -> Key:
-    return Key(OUTBOX.name, intent_id)
+def intent_key(intent_id: str) -> model.Key:
+    return model.Key(OUTBOX.name, intent_id)
 
 
-def delivery_key(intent_id: str) -> Key:
-    return Key(DELIVERIES.name, intent_id)
+def delivery_key(intent_id: str) -> model.Key:
+    return model.Key(DELIVERIES.name, intent_id)
 
 
-def queue_key(scope: str) -> Key:
-    return Key(QUEUES.name, scope)
+def queue_key(scope: str) -> model.Key:
+    return model.Key(QUEUES.name, scope)
 
 
-def drift_key(scope: str, subject: str) -> Key:
-    return Key(DRIFTS.name, row_id(scope, f"DRIFT#{subject}"))
+def drift_key(scope: str, subject: str) -> model.Key:
+    return model.Key(DRIFTS.name, names.row_id(scope, f"DRIFT#{subject}"))
 
 
 COLLECTIONS = (OUTBOX, DELIVERIES, QUEUES, DRIFTS)

@@ -13,23 +13,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from tidegate.domain.outbox.facts import (
-    AttemptFailed,
-    AttemptSucceeded,
-    IntentCancelled,
-    IntentDied,
-    IntentRedriven,
-    IntentRequested,
-    request_intent,
-)
-from tidegate.domain.outbox.names import NAME_BYTES_MAX, intent_id
-from tidegate.domain.outbox.redaction import redact
-from tidegate.domain.outbox.refusals import IntentExists, NewerIntent
-from tidegate.domain.outbox.rows import Delivery, Intent, Queue, delivery_key, intent_key, queue_key
-from tidegate.domain.outbox.states import IntentState
+from tidegate.domain.outbox import facts, names, redaction, refusals, rows as outbox_rows, states
 from tidegate.errors import IllegalTransition, InvalidInput, NotFound
-from tidegate.kernel.model import Key, check_text
-from tidegate.kernel.slices import Slice
+from tidegate.kernel import model, slices
 
 ATTEMPTS_MAX = 12
 BACK_OFF_SECONDS = 1
@@ -37,7 +23,7 @@ BACK_OFF_SECONDS_MAX = 300
 DOUBLINGS_MAX = 16  # more would pass the longest wait anyway
 JITTER_MAX: Final = 1_000_000  # a share of the wait, in millionths: facts hold no floats
 REASON_BYTES_MAX = 1_024
-UNWANTED: Final = frozenset({IntentState.SUPERSEDED, IntentState.CANCELLED})
+UNWANTED: Final = frozenset({states.IntentState.SUPERSEDED, states.IntentState.CANCELLED})
 
 
 # ── commands ──────────────────────────────────────────────────────────────────────────────────────
@@ -101,17 +87,17 @@ def back_off(attempt: int, jitter: int) -> timedelta:
     return longest * jitter / JITTER_MAX
 
 
-def rows_of_request(command: RequestEffect) -> tuple[Key, ...]:
-    id = intent_id(command.scope, command.operation, command.release_id, command.command_id)
-    return (intent_key(id),)
+def rows_of_request(command: RequestEffect) -> tuple[model.Key, ...]:
+    id = names.intent_id(command.scope, command.operation, command.release_id, command.command_id)
+    return (outbox_rows.intent_key(id),)
 
 
 def decide_request(
-    rows: tuple[Intent | None], command: RequestEffect, now: datetime
+    rows: tuple[outbox_rows.Intent | None], command: RequestEffect, now: datetime
 ) -> Sequence[Struct]:
     """Raises: IntentExists, SecretRefused, InvalidInput, LimitExceeded."""
-    check_text("by", command.by, NAME_BYTES_MAX)
-    fact = request_intent(
+    model.check_text("by", command.by, names.NAME_BYTES_MAX)
+    fact = facts.request_intent(
         scope=command.scope,
         operation=command.operation,
         release_id=command.release_id,
@@ -125,12 +111,12 @@ def decide_request(
         return (fact,)
     same = (intent.idempotency_key, intent.requested_state)
     if same != (fact.idempotency_key, fact.requested_state):
-        raise IntentExists(fact.intent_id)
+        raise refusals.IntentExists(fact.intent_id)
     return ()
 
 
 def decide_record(
-    rows: tuple[Delivery | None], command: RecordAttempt, now: datetime
+    rows: tuple[outbox_rows.Delivery | None], command: RecordAttempt, now: datetime
 ) -> Sequence[Struct]:
     """What the outcome means for the intent. Raises: NotFound, InvalidInput.
 
@@ -139,28 +125,32 @@ def decide_record(
     """
     delivery = demand_delivery(rows[0], command.scope, command.intent_id)
     known = command.attempt <= delivery.attempts
-    if delivery.state is IntentState.DONE or (known and delivery.state in UNWANTED):
+    if delivery.state is states.IntentState.DONE or (known and delivery.state in UNWANTED):
         return ()
     attempt = max(command.attempt, delivery.attempts) if known else delivery.attempts + 1
-    said = redact(command.detail)
+    said = redaction.redact(command.detail)
     if command.succeeded:
         return (
-            AttemptSucceeded(
+            facts.AttemptSucceeded(
                 scope=command.scope, intent_id=command.intent_id, attempt=attempt, detail=said
             ),
         )
-    if known or delivery.state is IntentState.DEAD:
+    if known or delivery.state is states.IntentState.DEAD:
         return ()
     return _failed(delivery, command, attempt, said, now)
 
 
 def _failed(
-    delivery: Delivery, command: RecordAttempt, attempt: int, error: str, now: datetime
+    delivery: outbox_rows.Delivery, command: RecordAttempt, attempt: int, error: str, now: datetime
 ) -> Sequence[Struct]:
     counted = attempt - delivery.forgiven
     wait = back_off(counted, command.jitter)
-    again = command.retryable and counted < ATTEMPTS_MAX and delivery.state is IntentState.PENDING
-    failed = AttemptFailed(
+    again = (
+        command.retryable
+        and counted < ATTEMPTS_MAX
+        and delivery.state is states.IntentState.PENDING
+    )
+    failed = facts.AttemptFailed(
         scope=command.scope,
         intent_id=command.intent_id,
         attempt=attempt,
@@ -170,30 +160,32 @@ def _failed(
     if again or delivery.state in UNWANTED:
         return (failed,)
     reason = f"failed {counted} times" if command.retryable else "no repetition could mend it"
-    died = IntentDied(
+    died = facts.IntentDied(
         scope=command.scope, intent_id=command.intent_id, attempts=attempt, reason=reason
     )
     return failed, died
 
 
 def decide_redrive(
-    rows: tuple[Delivery | None, Queue | None], command: RedriveIntent, now: datetime
+    rows: tuple[outbox_rows.Delivery | None, outbox_rows.Queue | None],
+    command: RedriveIntent,
+    now: datetime,
 ) -> Sequence[Struct]:
     """Raises: NotFound, IllegalTransition, NewerIntent, InvalidInput, LimitExceeded."""
-    check_text("by", command.by, NAME_BYTES_MAX)
-    check_text("a reason", command.reason.strip(), REASON_BYTES_MAX)
+    model.check_text("by", command.by, names.NAME_BYTES_MAX)
+    model.check_text("a reason", command.reason.strip(), REASON_BYTES_MAX)
     delivery = demand_delivery(rows[0], command.scope, command.intent_id)
-    if delivery.state is IntentState.PENDING:
+    if delivery.state is states.IntentState.PENDING:
         return ()
     if not is_newest(rows[1], delivery.operation, command.intent_id):
-        raise NewerIntent(
+        raise refusals.NewerIntent(
             f"{command.intent_id} is not the newest {delivery.operation} of {command.scope}",
             intent_id=command.intent_id,
         )
-    if delivery.state is not IntentState.DEAD:
+    if delivery.state is not states.IntentState.DEAD:
         raise IllegalTransition("intent", delivery.state, "a redrive")
     return (
-        IntentRedriven(
+        facts.IntentRedriven(
             scope=command.scope,
             intent_id=command.intent_id,
             by=command.by,
@@ -204,18 +196,18 @@ def decide_redrive(
 
 
 def decide_cancel(
-    rows: tuple[Delivery | None], command: CancelIntent, now: datetime
+    rows: tuple[outbox_rows.Delivery | None], command: CancelIntent, now: datetime
 ) -> Sequence[Struct]:
     """Raises: NotFound, IllegalTransition, InvalidInput, LimitExceeded."""
-    check_text("by", command.by, NAME_BYTES_MAX)
-    check_text("a reason", command.reason.strip(), REASON_BYTES_MAX)
+    model.check_text("by", command.by, names.NAME_BYTES_MAX)
+    model.check_text("a reason", command.reason.strip(), REASON_BYTES_MAX)
     delivery = demand_delivery(rows[0], command.scope, command.intent_id)
-    if delivery.state is IntentState.CANCELLED:
+    if delivery.state is states.IntentState.CANCELLED:
         return ()
-    if delivery.state not in (IntentState.PENDING, IntentState.DEAD):
+    if delivery.state not in (states.IntentState.PENDING, states.IntentState.DEAD):
         raise IllegalTransition("intent", delivery.state, "a cancellation")
     return (
-        IntentCancelled(
+        facts.IntentCancelled(
             scope=command.scope,
             intent_id=command.intent_id,
             by=command.by,
@@ -224,44 +216,49 @@ def decide_cancel(
     )
 
 
-def demand_delivery(delivery: Delivery | None, scope: str, intent_id: str) -> Delivery:
+def demand_delivery(
+    delivery: outbox_rows.Delivery | None, scope: str, intent_id: str
+) -> outbox_rows.Delivery:
     """Raises: NotFound: there is no such intent in the scope."""
     if delivery is None or delivery.scope != scope:
         raise NotFound(f"{scope} has no intent {intent_id}", intent_id=intent_id)
     return delivery
 
 
-def is_newest(queue: Queue | None, operation: str, intent_id: str) -> bool:
+def is_newest(queue: outbox_rows.Queue | None, operation: str, intent_id: str) -> bool:
     """Whether nothing newer was asked of this operation."""
     return queue is not None and queue.newest.get(operation) == intent_id
 
 
-request_effect = Slice(
+request_effect = slices.Slice(
     name="request-effect",
     command=RequestEffect,
-    writes=(IntentRequested,),
+    writes=(facts.IntentRequested,),
     rows=rows_of_request,
     decide=decide_request,
 )
-record_attempt = Slice(
+record_attempt = slices.Slice(
     name="record-attempt",
     command=RecordAttempt,
-    writes=(AttemptSucceeded, AttemptFailed, IntentDied),
-    rows=lambda command: (delivery_key(command.intent_id),),
+    writes=(facts.AttemptSucceeded, facts.AttemptFailed, facts.IntentDied),
+    rows=lambda command: (outbox_rows.delivery_key(command.intent_id),),
     decide=decide_record,
 )
-redrive_intent = Slice(
+redrive_intent = slices.Slice(
     name="redrive-intent",
     command=RedriveIntent,
-    writes=(IntentRedriven,),
-    rows=lambda command: (delivery_key(command.intent_id), queue_key(command.scope)),
+    writes=(facts.IntentRedriven,),
+    rows=lambda command: (
+        outbox_rows.delivery_key(command.intent_id),
+        outbox_rows.queue_key(command.scope),
+    ),
     decide=decide_redrive,
 )
-cancel_intent = Slice(
+cancel_intent = slices.Slice(
     name="cancel-intent",
     command=CancelIntent,
-    writes=(IntentCancelled,),
-    rows=lambda command: (delivery_key(command.intent_id),),
+    writes=(facts.IntentCancelled,),
+    rows=lambda command: (outbox_rows.delivery_key(command.intent_id),),
     decide=decide_cancel,
 )
 SLICES = (request_effect, record_attempt, redrive_intent, cancel_intent)

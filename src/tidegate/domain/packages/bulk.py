@@ -15,51 +15,21 @@ from typing import cast
 
 from msgspec import Struct
 
-from tidegate.domain.content.entries import File
-from tidegate.domain.content.manifests import FileManifest
-from tidegate.domain.packages.deletions import demand_deletable, demand_unreferenced
-from tidegate.domain.packages.facts import (
-    IMPORT,
-    Init,
-    Metadata,
-    Numbered,
-    PackageEmptied,
-    PackageImported,
-    PackageStarted,
-    RevisionCreated,
-    RevisionDeleted,
-    RevisionProposed,
-    RevisionPublished,
+from tidegate.domain.content import entries, manifests
+from tidegate.domain.packages import (
+    deletions,
+    facts as package_facts,
+    lifecycle,
+    names as package_names,
+    origins,
+    refusals,
+    rows as package_rows,
+    slices,
+    states,
 )
-from tidegate.domain.packages.lifecycle import parse_stored
 from tidegate.domain.packages.metadata import check_metadata, check_uid
-from tidegate.domain.packages.names import Identity, check_path, check_user, identity, parse
-from tidegate.domain.packages.origins import Rows
-from tidegate.domain.packages.refusals import (
-    AlreadyExists,
-    DeletionPlanOutdated,
-    InvalidMember,
-    NumberUsed,
-    PackageNotDeletable,
-    PackageNotEmpty,
-    RepositoryNotFound,
-)
-from tidegate.domain.packages.rows import (
-    PackageRow,
-    Repository,
-    Revision,
-    RevisionLinks,
-    links_key,
-    package_key,
-    repository_key,
-    revision_key,
-)
-from tidegate.domain.packages.slices import demand_free, path_keys
-from tidegate.domain.packages.states import Lifecycle
 from tidegate.errors import Forbidden, NotFound
-from tidegate.kernel.canonical_json import INTEGER_MAX
-from tidegate.kernel.model import Key, Position, at_most, check_text
-from tidegate.kernel.slices import Slice
+from tidegate.kernel import canonical_json, model, slices as kernel_slices
 
 # What fits into one commit of 100 storage items, sixteen levels deep, with releases and their pins.
 PLANNED_MAX = 5
@@ -74,7 +44,7 @@ class PlannedDeletion(Struct, frozen=True):
     """A revision of a plan, at the version at which it was looked at."""
 
     name: str
-    version: Position
+    version: model.Position
 
 
 class DeletePackage(Struct, frozen=True, kw_only=True):
@@ -85,22 +55,24 @@ class DeletePackage(Struct, frozen=True, kw_only=True):
     revisions: tuple[PlannedDeletion, ...]
 
 
-def rows_of_deletion(command: DeletePackage) -> tuple[Key, ...]:
+def rows_of_deletion(command: DeletePackage) -> tuple[model.Key, ...]:
     """Raises: Invalid, LimitExceeded."""
-    check_user(command.by)
+    package_names.check_user(command.by)
     names = [planned.name for planned in command.revisions]
-    at_most("revisions of a package that is deleted at once", len(names), PLANNED_MAX)
+    model.at_most("revisions of a package that is deleted at once", len(names), PLANNED_MAX)
     if not names or len(set(names)) != len(names):
-        raise InvalidMember("a plan names each revision of the package, once")
-    places = [parse(name) for name in names]
+        raise refusals.InvalidMember("a plan names each revision of the package, once")
+    places = [package_names.parse(name) for name in names]
     for name, place in zip(names, places, strict=True):
         if place.package != command.package:
-            raise InvalidMember(f"{name} is no revision of {command.package}", revision=name)
+            raise refusals.InvalidMember(
+                f"{name} is no revision of {command.package}", revision=name
+            )
     return (
-        repository_key(command.package.partition("/")[0]),
-        package_key(command.package),
-        *map(revision_key, places),
-        *map(links_key, names),
+        package_rows.repository_key(command.package.partition("/")[0]),
+        package_rows.package_key(command.package),
+        *map(package_rows.revision_key, places),
+        *map(package_rows.links_key, names),
     )
 
 
@@ -108,10 +80,12 @@ def decide_deletion(
     rows: tuple[Struct | None, ...], command: DeletePackage, now: datetime
 ) -> Sequence[Struct]:
     """Raises: NotFound, PlanOutdated, PackageNotDeletable."""
-    repository, package = cast(tuple[Repository | None, PackageRow | None], rows[:2])
+    repository, package = cast(
+        tuple[package_rows.Repository | None, package_rows.PackageRow | None], rows[:2]
+    )
     count = len(command.revisions)
-    revisions = cast(tuple[Revision | None, ...], rows[2 : 2 + count])
-    links = cast(tuple[RevisionLinks | None, ...], rows[2 + count :])
+    revisions = cast(tuple[package_rows.Revision | None, ...], rows[2 : 2 + count])
+    links = cast(tuple[package_rows.RevisionLinks | None, ...], rows[2 + count :])
     if repository is None or package is None or not package.live:
         raise NotFound(f"there is no package {command.package}", package=command.package)
     found = [
@@ -120,7 +94,7 @@ def decide_deletion(
         if revision is not None and link is not None
     ]
     if len(found) != count or package.live != count:
-        raise DeletionPlanOutdated(
+        raise refusals.DeletionPlanOutdated(
             f"the plan names {count} revisions of {command.package}, which has {package.live}",
             planned=count,
             found=package.live,
@@ -131,19 +105,25 @@ def decide_deletion(
         for reason in _reasons(revision, link, repository, command.by)
     ]
     if reasons:
-        raise PackageNotDeletable(command.package, reasons)
-    return (*_deletions(found, command.by), PackageEmptied(command.package, command.by))
+        raise refusals.PackageNotDeletable(command.package, reasons)
+    return (
+        *_deletions(found, command.by),
+        package_facts.PackageEmptied(command.package, command.by),
+    )
 
 
 def _reasons(
-    revision: Revision, links: RevisionLinks, repository: Repository, by: str
+    revision: package_rows.Revision,
+    links: package_rows.RevisionLinks,
+    repository: package_rows.Repository,
+    by: str,
 ) -> Sequence[str]:
     """Why this revision may not go, as its own deletion would be refused."""
     reasons = []
-    state = parse_stored(revision.lifecycle)
+    state = lifecycle.parse_stored(revision.lifecycle)
     try:
-        demand_deletable(revision, state, repository, by)
-        demand_unreferenced(links)
+        deletions.demand_deletable(revision, state, repository, by)
+        deletions.demand_unreferenced(links)
     except Forbidden as refusal:
         reasons.append(refusal.detail)
     if revision.metadata.finalizers:
@@ -152,17 +132,17 @@ def _reasons(
 
 
 def _deletions(
-    found: Sequence[tuple[Revision, RevisionLinks]], by: str
-) -> Sequence[RevisionDeleted]:
+    found: Sequence[tuple[package_rows.Revision, package_rows.RevisionLinks]], by: str
+) -> Sequence[package_facts.RevisionDeleted]:
     """In the order of their numbers, so that each is the oldest when its turn comes."""
     ordered = sorted(found, key=lambda pair: pair[0].number)
     return [
-        RevisionDeleted(
+        package_facts.RevisionDeleted(
             revision.name,
             revision.package,
             revision.uid,
             by,
-            Lifecycle(revision.lifecycle),
+            states.Lifecycle(revision.lifecycle),
             revision.number,
             revision.content,
             revision.upstream,
@@ -174,8 +154,10 @@ def _deletions(
     ]
 
 
-def _expects(command: DeletePackage) -> dict[Key, Position]:
-    return {revision_key(planned.name): planned.version for planned in command.revisions}
+def _expects(command: DeletePackage) -> dict[model.Key, model.Position]:
+    return {
+        package_rows.revision_key(planned.name): planned.version for planned in command.revisions
+    }
 
 
 # ── importing ─────────────────────────────────────────────────────────────────────────────────────
@@ -187,9 +169,9 @@ class ImportedRevision(Struct, frozen=True, kw_only=True):
     workspace: str
     uid: str
     number: int
-    files: tuple[File, ...]
+    files: tuple[entries.File, ...]
     description: str = ""
-    metadata: Metadata = Metadata()
+    metadata: package_facts.Metadata = package_facts.Metadata()
 
 
 class ImportPackage(Struct, frozen=True, kw_only=True):
@@ -201,46 +183,49 @@ class ImportPackage(Struct, frozen=True, kw_only=True):
     source: str  # where they come from, for the audit trail
     revisions: tuple[ImportedRevision, ...]
 
-    def place(self, revision: ImportedRevision) -> Identity:
+    def place(self, revision: ImportedRevision) -> package_names.Identity:
         """Raises: InvalidName."""
-        return identity(self.repository, self.package, revision.workspace)
+        return package_names.identity(self.repository, self.package, revision.workspace)
 
     @property
     def whole(self) -> str:
         return f"{self.repository}/{self.package}"
 
 
-def rows_of_import(command: ImportPackage) -> tuple[Key, ...]:
+def rows_of_import(command: ImportPackage) -> tuple[model.Key, ...]:
     """Raises: Invalid, TooLarge."""
-    check_user(command.by)
-    check_path(command.package)
-    check_text("the source of an import", command.source, SOURCE_BYTES_MAX)
-    at_most("revisions of an import", len(command.revisions), IMPORTED_MAX)
+    package_names.check_user(command.by)
+    package_names.check_path(command.package)
+    model.check_text("the source of an import", command.source, SOURCE_BYTES_MAX)
+    model.at_most("revisions of an import", len(command.revisions), IMPORTED_MAX)
     for revision in command.revisions:
         check_uid(revision.uid)
         check_metadata(revision.metadata)
-        FileManifest(revision.files)
+        manifests.FileManifest(revision.files)
     _check_numbers([revision.number for revision in command.revisions])
     return _import_keys(command)
 
 
 def _check_numbers(numbers: Sequence[int]) -> None:
     if not numbers:
-        raise InvalidMember("an import brings at least one revision")
-    if list(numbers) != sorted(set(numbers)) or not 1 <= numbers[0] <= numbers[-1] <= INTEGER_MAX:
-        raise InvalidMember(
+        raise refusals.InvalidMember("an import brings at least one revision")
+    if (
+        list(numbers) != sorted(set(numbers))
+        or not 1 <= numbers[0] <= numbers[-1] <= canonical_json.INTEGER_MAX
+    ):
+        raise refusals.InvalidMember(
             "the numbers of an import begin at 1 or later and rise", member="number"
         )
 
 
-def _import_keys(command: ImportPackage) -> tuple[Key, ...]:
+def _import_keys(command: ImportPackage) -> tuple[model.Key, ...]:
     names = [command.place(revision).name for revision in command.revisions]
     if len(set(names)) != len(names):
-        raise InvalidMember("an import names each workspace once", member="workspace")
+        raise refusals.InvalidMember("an import names each workspace once", member="workspace")
     return (
-        repository_key(command.repository),
-        *path_keys(command.whole),
-        *map(revision_key, names),
+        package_rows.repository_key(command.repository),
+        *slices.path_keys(command.whole),
+        *map(package_rows.revision_key, names),
     )
 
 
@@ -248,63 +233,79 @@ def decide_import(
     rows: tuple[Struct | None, ...], command: ImportPackage, now: datetime
 ) -> Sequence[Struct]:
     """Raises: RepositoryNotFound, PackageNotEmpty, AlreadyExists, PathOverlap, NumberUsed."""
-    seen: Rows = dict(zip(_import_keys(command), rows, strict=True))
-    if seen[repository_key(command.repository)] is None:
-        raise RepositoryNotFound(command.repository)
-    package = cast(PackageRow | None, seen[package_key(command.whole)]) or PackageRow(command.whole)
+    seen: origins.Rows = dict(zip(_import_keys(command), rows, strict=True))
+    if seen[package_rows.repository_key(command.repository)] is None:
+        raise refusals.RepositoryNotFound(command.repository)
+    package = cast(
+        package_rows.PackageRow | None, seen[package_rows.package_key(command.whole)]
+    ) or package_rows.PackageRow(command.whole)
     if package.live and not package.imported:
-        raise PackageNotEmpty(
+        raise refusals.PackageNotEmpty(
             f"{command.whole} has {package.live} revisions, made here", package=command.whole
         )
     if not package.live:
-        demand_free(package, seen)
+        slices.demand_free(package, seen)
     if command.revisions[0].number <= package.last_number:
-        raise NumberUsed(
+        raise refusals.NumberUsed(
             f"{command.whole} gave out the numbers up to {package.last_number} already",
             number=command.revisions[0].number,
             last_number=package.last_number,
         )
-    started = () if package.live else (PackageStarted(command.whole, IMPORT),)
-    imported = PackageImported(command.whole, command.by, command.source, len(command.revisions))
+    started = (
+        () if package.live else (package_facts.PackageStarted(command.whole, package_facts.IMPORT),)
+    )
+    imported = package_facts.PackageImported(
+        command.whole, command.by, command.source, len(command.revisions)
+    )
     facts: list[Struct] = [*started, imported]
     older = package.latest
     for revision in command.revisions:
         place = command.place(revision)
-        if seen[revision_key(place)] is not None:
-            raise AlreadyExists(f"package revision {place.name} exists", revision=place.name)
+        if seen[package_rows.revision_key(place)] is not None:
+            raise refusals.AlreadyExists(
+                f"package revision {place.name} exists", revision=place.name
+            )
         facts += _published(place, revision, older)
-        older = Numbered(place.name, revision.number)
+        older = package_facts.Numbered(place.name, revision.number)
     return facts
 
 
 def _published(
-    place: Identity, revision: ImportedRevision, older: Numbered | None
+    place: package_names.Identity, revision: ImportedRevision, older: package_facts.Numbered | None
 ) -> Sequence[Struct]:
     """The life of a revision as far as it is known here: made, proposed, published."""
-    content = FileManifest(revision.files).content
+    content = manifests.FileManifest(revision.files).content
     name, package, uid = place.name, place.package, revision.uid
-    task = Init(revision.description)
+    task = package_facts.Init(revision.description)
     return (
-        RevisionCreated(name, package, uid, IMPORT, task, content, metadata=revision.metadata),
-        RevisionProposed(name, package, uid, IMPORT, content.digest),
-        RevisionPublished(
-            name, package, uid, IMPORT, revision.number, content.digest, False, older
+        package_facts.RevisionCreated(
+            name, package, uid, package_facts.IMPORT, task, content, metadata=revision.metadata
+        ),
+        package_facts.RevisionProposed(name, package, uid, package_facts.IMPORT, content.digest),
+        package_facts.RevisionPublished(
+            name, package, uid, package_facts.IMPORT, revision.number, content.digest, False, older
         ),
     )
 
 
-delete_package = Slice(
+delete_package = kernel_slices.Slice(
     name="delete-package",
     command=DeletePackage,
-    writes=(RevisionDeleted, PackageEmptied),
+    writes=(package_facts.RevisionDeleted, package_facts.PackageEmptied),
     rows=rows_of_deletion,
     expects=_expects,
     decide=decide_deletion,
 )
-import_package = Slice(
+import_package = kernel_slices.Slice(
     name="import-package",
     command=ImportPackage,
-    writes=(PackageStarted, PackageImported, RevisionCreated, RevisionProposed, RevisionPublished),
+    writes=(
+        package_facts.PackageStarted,
+        package_facts.PackageImported,
+        package_facts.RevisionCreated,
+        package_facts.RevisionProposed,
+        package_facts.RevisionPublished,
+    ),
     rows=rows_of_import,
     decide=decide_import,
 )

@@ -11,86 +11,64 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from tidegate.domain.packages.facts import (
-    PackageEmptied,
-    RevisionDeleted,
-    RevisionDeletionProposed,
-    RevisionDeletionRejected,
-    RevisionDeletionStarted,
+from tidegate.domain.packages import (
+    facts,
+    lifecycle,
+    names,
+    refusals,
+    revision_commands,
+    rows as package_rows,
+    states,
 )
-from tidegate.domain.packages.lifecycle import MUTABILITY, LifecycleVerb, Operation
-from tidegate.domain.packages.names import check_user, parse
-from tidegate.domain.packages.refusals import (
-    DeletionNotProposed,
-    ProposalProtected,
-    SelfDeletion,
-    StillReferenced,
-)
-from tidegate.domain.packages.revision_commands import (
-    RevisionCommand,
-    StepCommand,
-    demand_companion,
-    demand_revision,
-    expects,
-    step_decision,
-    step_rows,
-)
-from tidegate.domain.packages.rows import (
-    PackageRow,
-    Repository,
-    Revision,
-    RevisionLinks,
-    links_key,
-    package_key,
-    repository_key,
-    revision_key,
-)
-from tidegate.domain.packages.states import Lifecycle
-from tidegate.kernel.model import Key
-from tidegate.kernel.slices import Slice
+from tidegate.kernel import model, slices
 
 
-class ProposeDeletion(StepCommand, frozen=True, kw_only=True):
+class ProposeDeletion(revision_commands.StepCommand, frozen=True, kw_only=True):
     """Published → DeletionProposed."""
 
 
-class RejectDeletion(StepCommand, frozen=True, kw_only=True):
+class RejectDeletion(revision_commands.StepCommand, frozen=True, kw_only=True):
     """DeletionProposed → Published, with a reason."""
 
 
-class DeleteRevision(RevisionCommand, frozen=True, kw_only=True):
+class DeleteRevision(revision_commands.RevisionCommand, frozen=True, kw_only=True):
     """For good. The version is checked if it is given."""
 
 
-def rows_of_deletion(command: DeleteRevision) -> tuple[Key, ...]:
+def rows_of_deletion(command: DeleteRevision) -> tuple[model.Key, ...]:
     """Its links tell who descends from it, so a clone beside this is seen or conflicts."""
-    check_user(command.by)
-    place = parse(command.name)
+    names.check_user(command.by)
+    place = names.parse(command.name)
     return (
-        revision_key(place),
-        repository_key(place.repository),
-        package_key(place.package),
-        links_key(place.name),
+        package_rows.revision_key(place),
+        package_rows.repository_key(place.repository),
+        package_rows.package_key(place.package),
+        package_rows.links_key(place.name),
     )
 
 
 def decide_deletion(
-    rows: tuple[Revision | None, Repository | None, PackageRow | None, RevisionLinks | None],
+    rows: tuple[
+        package_rows.Revision | None,
+        package_rows.Repository | None,
+        package_rows.PackageRow | None,
+        package_rows.RevisionLinks | None,
+    ],
     command: DeleteRevision,
     now: datetime,
 ) -> Sequence[Struct]:
     """Raises: DeletionNotProposed, ProposalProtected, SelfDeletion, StillReferenced."""
-    revision, state = demand_revision(rows[0], command)
+    revision, state = revision_commands.demand_revision(rows[0], command)
     if revision.deletion_timestamp is not None:
         return ()  # under way: the timestamp stays what it is
-    repository = demand_companion(rows[1], revision.name)
-    package = demand_companion(rows[2], revision.name)
-    links = demand_companion(rows[3], revision.name)
+    repository = revision_commands.demand_companion(rows[1], revision.name)
+    package = revision_commands.demand_companion(rows[2], revision.name)
+    links = revision_commands.demand_companion(rows[3], revision.name)
     demand_deletable(revision, state, repository, command.by)
     demand_unreferenced(links)
     if revision.metadata.finalizers:
         return (
-            RevisionDeletionStarted(
+            facts.RevisionDeletionStarted(
                 revision.name, revision.package, revision.uid, command.by, state
             ),
         )
@@ -98,16 +76,19 @@ def decide_deletion(
 
 
 def deletion_facts(
-    revision: Revision, package: PackageRow, links: RevisionLinks, by: str
+    revision: package_rows.Revision,
+    package: package_rows.PackageRow,
+    links: package_rows.RevisionLinks,
+    by: str,
 ) -> Sequence[Struct]:
     """The facts of a deletion that nothing holds up. Raises: StillReferenced."""
     demand_unreferenced(links)
-    deleted = RevisionDeleted(
+    deleted = facts.RevisionDeleted(
         revision.name,
         revision.package,
         revision.uid,
         by,
-        Lifecycle(revision.lifecycle),
+        states.Lifecycle(revision.lifecycle),
         revision.number,
         revision.content,
         revision.upstream,
@@ -117,56 +98,65 @@ def deletion_facts(
     )
     if package.live > 1:
         return (deleted,)
-    return (deleted, PackageEmptied(revision.package, by))
+    return (deleted, facts.PackageEmptied(revision.package, by))
 
 
-def demand_deletable(revision: Revision, state: Lifecycle, repository: Repository, by: str) -> None:
+def demand_deletable(
+    revision: package_rows.Revision,
+    state: states.Lifecycle,
+    repository: package_rows.Repository,
+    by: str,
+) -> None:
     """Raises: DeletionNotProposed, ProposalProtected, SelfDeletion."""
-    if not MUTABILITY[Operation.DELETE, state]:
-        raise DeletionNotProposed(
+    if not lifecycle.MUTABILITY[lifecycle.Operation.DELETE, state]:
+        raise refusals.DeletionNotProposed(
             f"{revision.name} is {state}; propose its deletion first", revision=revision.name
         )
-    if state is Lifecycle.PROPOSED and repository.protect_proposed:
-        raise ProposalProtected(
+    if state is states.Lifecycle.PROPOSED and repository.protect_proposed:
+        raise refusals.ProposalProtected(
             f"{revision.name} is {state}; withdraw or reject it first", revision=revision.name
         )
     # Where one person works alone there is nobody else to ask.
     guarded = repository.deployment and repository.quorum > 0
-    if guarded and state is Lifecycle.DELETION_PROPOSED and by == revision.deletion_proposed_by:
-        raise SelfDeletion(
+    if (
+        guarded
+        and state is states.Lifecycle.DELETION_PROPOSED
+        and by == revision.deletion_proposed_by
+    ):
+        raise refusals.SelfDeletion(
             f"{by} proposed the deletion of {revision.name}; another person must carry it out",
             revision=revision.name,
         )
 
 
-def demand_unreferenced(links: RevisionLinks) -> None:
+def demand_unreferenced(links: package_rows.RevisionLinks) -> None:
     """Raises: StillReferenced."""
     if links.dependents:
-        raise StillReferenced(links.name, links.dependents, links.some_dependents)
+        raise refusals.StillReferenced(links.name, links.dependents, links.some_dependents)
 
 
-propose_deletion = Slice(
+propose_deletion = slices.Slice(
     name="propose-deletion",
     command=ProposeDeletion,
-    writes=(RevisionDeletionProposed,),
-    rows=step_rows(LifecycleVerb.PROPOSE_DELETION),
-    expects=expects,
-    decide=step_decision(LifecycleVerb.PROPOSE_DELETION),
+    writes=(facts.RevisionDeletionProposed,),
+    rows=revision_commands.step_rows(lifecycle.LifecycleVerb.PROPOSE_DELETION),
+    expects=revision_commands.expects,
+    decide=revision_commands.step_decision(lifecycle.LifecycleVerb.PROPOSE_DELETION),
 )
-reject_deletion = Slice(
+reject_deletion = slices.Slice(
     name="reject-deletion",
     command=RejectDeletion,
-    writes=(RevisionDeletionRejected,),
-    rows=step_rows(LifecycleVerb.REJECT_DELETION),
-    expects=expects,
-    decide=step_decision(LifecycleVerb.REJECT_DELETION),
+    writes=(facts.RevisionDeletionRejected,),
+    rows=revision_commands.step_rows(lifecycle.LifecycleVerb.REJECT_DELETION),
+    expects=revision_commands.expects,
+    decide=revision_commands.step_decision(lifecycle.LifecycleVerb.REJECT_DELETION),
 )
-delete_revision = Slice(
+delete_revision = slices.Slice(
     name="delete-revision",
     command=DeleteRevision,
-    writes=(RevisionDeletionStarted, RevisionDeleted, PackageEmptied),
+    writes=(facts.RevisionDeletionStarted, facts.RevisionDeleted, facts.PackageEmptied),
     rows=rows_of_deletion,
-    expects=expects,
+    expects=revision_commands.expects,
     decide=decide_deletion,
 )
 

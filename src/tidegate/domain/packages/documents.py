@@ -7,9 +7,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from tidegate.domain.content.manifests import Content
-from tidegate.domain.packages.facts import Condition, Lineage, OwnerReference, Task
-from tidegate.domain.packages.rows import PackageRow, Repository, Revision
-from tidegate.domain.packages.states import Lifecycle
+from tidegate.domain.packages import facts, rows, states
 from tidegate.kernel.model import Position
 
 
@@ -22,7 +20,7 @@ class MetadataPart(Struct, frozen=True, rename="camel"):
     labels: dict[str, str]
     annotations: dict[str, str]
     finalizers: tuple[str, ...]
-    owner_references: tuple[OwnerReference, ...]
+    owner_references: tuple[facts.OwnerReference, ...]
 
 
 class SpecPart(Struct, frozen=True, rename="camel"):
@@ -31,7 +29,7 @@ class SpecPart(Struct, frozen=True, rename="camel"):
     workspace_name: str
     revision: int  # 0 until it is published
     lifecycle: str
-    tasks: tuple[Task, ...]
+    tasks: tuple[facts.Task, ...]
     readiness_gates: tuple[str, ...]
 
 
@@ -48,8 +46,8 @@ class StatusPart(Struct, frozen=True, rename="camel"):
     deletion_proposed_at: datetime | None
     latest: bool
     content: Content
-    upstream: Lineage | None
-    conditions: tuple[Condition, ...]
+    upstream: facts.Lineage | None
+    conditions: tuple[facts.Condition, ...]
 
 
 class RevisionDocument(Struct, frozen=True):
@@ -59,10 +57,10 @@ class RevisionDocument(Struct, frozen=True):
 
 
 def to_document(
-    row: Revision,
+    row: rows.Revision,
     version: Position,
-    package: PackageRow | None,
-    repository: Repository | None = None,
+    package: rows.PackageRow | None,
+    repository: rows.Repository | None = None,
 ) -> RevisionDocument:
     """The revision at this version of its row.
 
@@ -96,7 +94,7 @@ def to_document(
             proposed_by=row.proposed_by or None,
             proposed_at=row.proposed_at,
             approved_by=row.approvals,
-            ready_to_publish=row.lifecycle == Lifecycle.PROPOSED and is_approved,
+            ready_to_publish=row.lifecycle == states.Lifecycle.PROPOSED and is_approved,
             published_by=row.published_by or None,
             published_at=row.published_at,
             self_approved=row.self_approved,

@@ -13,13 +13,12 @@ from msgspec import Struct
 
 from tidegate.domain.content.manifests import Content
 from tidegate.domain.packages.states import Lifecycle
-from tidegate.kernel.tags import Cross, Partition
-from tidegate.kernel.vocabulary import facts
+from tidegate.kernel import tags, vocabulary
 
 IMPORT = "import"  # as the one who did what an import brought
 
-Name = Annotated[str, Partition("revision")]
-Package = Annotated[str, Cross("package")]  # with its repository: blueprints/networking/vpc
+Name = Annotated[str, tags.Partition("revision")]
+Package = Annotated[str, tags.Cross("package")]  # with its repository: blueprints/networking/vpc
 
 
 # ── how a revision came to be ─────────────────────────────────────────────────────────────────────
@@ -126,7 +125,7 @@ class Numbered(Struct, frozen=True):
 
 
 class RepositoryCreated(Struct, frozen=True):
-    repository: Annotated[str, Partition()]
+    repository: Annotated[str, tags.Partition()]
     quorum: int
     deployment: bool
     protect_proposed: bool
@@ -134,7 +133,7 @@ class RepositoryCreated(Struct, frozen=True):
 
 
 class RepositoryChanged(Struct, frozen=True):
-    repository: Annotated[str, Partition()]
+    repository: Annotated[str, tags.Partition()]
     quorum: int
     deployment: bool
     protect_proposed: bool
@@ -142,7 +141,7 @@ class RepositoryChanged(Struct, frozen=True):
 
 
 class RepositoryDeleted(Struct, frozen=True):
-    repository: Annotated[str, Partition()]
+    repository: Annotated[str, tags.Partition()]
     by: str
     reason: str
 
@@ -153,7 +152,7 @@ class RepositoryDeleted(Struct, frozen=True):
 class PackageStarted(Struct, frozen=True):
     """The package has a revision now, so its path is taken."""
 
-    package: Annotated[str, Partition()]
+    package: Annotated[str, tags.Partition()]
     by: str
 
 
@@ -162,7 +161,7 @@ class PackageImported(Struct, frozen=True):
     tell of each.
     """
 
-    package: Annotated[str, Partition()]
+    package: Annotated[str, tags.Partition()]
     by: str  # whoever had them imported
     source: str  # where they were
     revisions: int
@@ -171,7 +170,7 @@ class PackageImported(Struct, frozen=True):
 class PackageEmptied(Struct, frozen=True):
     """Its last revision is gone: the path is free, its numbers stay used."""
 
-    package: Annotated[str, Partition()]
+    package: Annotated[str, tags.Partition()]
     by: str
 
 
@@ -322,7 +321,7 @@ class RevisionDeleted(Struct, frozen=True, omit_defaults=True):
     owners: tuple[OwnerReference, ...] = ()  # the last ones
 
 
-FACTS = facts(
+FACTS = vocabulary.facts(
     "package",
     RepositoryCreated,
     RepositoryChanged,

@@ -11,114 +11,85 @@ from typing import Any
 
 from msgspec import Struct
 
-from tidegate.domain.packages.facts import (
-    FACTS,
-    PackageEmptied,
-    PackageImported,
-    PackageStarted,
-    ProposalRejected,
-    ProposalWithdrawn,
-    RepositoryChanged,
-    RepositoryCreated,
-    RepositoryDeleted,
-    RevisionApproved,
-    RevisionConditionsChanged,
-    RevisionContentReplaced,
-    RevisionCreated,
-    RevisionDeleted,
-    RevisionDeletionProposed,
-    RevisionDeletionRejected,
-    RevisionDeletionStarted,
-    RevisionGatesChanged,
-    RevisionMetadataChanged,
-    RevisionProposed,
-    RevisionPublished,
-    RevisionTaskAdded,
-    Task,
-)
-from tidegate.domain.packages.rows import (
-    revision_key,
-)
-from tidegate.domain.packages.states import Lifecycle
-from tidegate.kernel.model import Clause, Event, Position, Query
-from tidegate.kernel.tags import tag_fields
+from tidegate.domain.packages import facts, rows, states
+from tidegate.kernel import model, tags
 from tidegate.kernel.vocabulary import Vocabulary
 
 # The words of the audit feed.
 ACTIONS: dict[type[Struct], str] = {
-    RepositoryCreated: "Create-repository",
-    RepositoryChanged: "Change-repository",
-    RepositoryDeleted: "Delete-repository",
-    PackageStarted: "Start-package",
-    PackageImported: "Import",
-    PackageEmptied: "Empty-package",
-    RevisionCreated: "Create",
-    RevisionContentReplaced: "Update",
-    RevisionTaskAdded: "Add-task",
-    RevisionGatesChanged: "Change-gates",
-    RevisionConditionsChanged: "Report-conditions",
-    RevisionMetadataChanged: "Update-metadata",
-    RevisionProposed: "Propose",
-    ProposalWithdrawn: "Withdraw",
-    ProposalRejected: "Reject",
-    RevisionApproved: "Approve",
-    RevisionPublished: "Publish",
-    RevisionDeletionProposed: "Propose-delete",
-    RevisionDeletionRejected: "Reject-deletion",
-    RevisionDeletionStarted: "Start-delete",
-    RevisionDeleted: "Delete",
+    facts.RepositoryCreated: "Create-repository",
+    facts.RepositoryChanged: "Change-repository",
+    facts.RepositoryDeleted: "Delete-repository",
+    facts.PackageStarted: "Start-package",
+    facts.PackageImported: "Import",
+    facts.PackageEmptied: "Empty-package",
+    facts.RevisionCreated: "Create",
+    facts.RevisionContentReplaced: "Update",
+    facts.RevisionTaskAdded: "Add-task",
+    facts.RevisionGatesChanged: "Change-gates",
+    facts.RevisionConditionsChanged: "Report-conditions",
+    facts.RevisionMetadataChanged: "Update-metadata",
+    facts.RevisionProposed: "Propose",
+    facts.ProposalWithdrawn: "Withdraw",
+    facts.ProposalRejected: "Reject",
+    facts.RevisionApproved: "Approve",
+    facts.RevisionPublished: "Publish",
+    facts.RevisionDeletionProposed: "Propose-delete",
+    facts.RevisionDeletionRejected: "Reject-deletion",
+    facts.RevisionDeletionStarted: "Start-delete",
+    facts.RevisionDeleted: "Delete",
 }
 
 # The state after a fact that does not tell it itself.
-_LIFECYCLES: dict[type[Struct], Lifecycle] = {
-    RevisionCreated: Lifecycle.DRAFT,
-    RevisionContentReplaced: Lifecycle.DRAFT,
-    RevisionTaskAdded: Lifecycle.DRAFT,
-    RevisionGatesChanged: Lifecycle.DRAFT,
-    RevisionProposed: Lifecycle.PROPOSED,
-    ProposalWithdrawn: Lifecycle.DRAFT,
-    ProposalRejected: Lifecycle.DRAFT,
-    RevisionApproved: Lifecycle.PROPOSED,
-    RevisionPublished: Lifecycle.PUBLISHED,
-    RevisionDeletionProposed: Lifecycle.DELETION_PROPOSED,
-    RevisionDeletionRejected: Lifecycle.PUBLISHED,
+_LIFECYCLES: dict[type[Struct], states.Lifecycle] = {
+    facts.RevisionCreated: states.Lifecycle.DRAFT,
+    facts.RevisionContentReplaced: states.Lifecycle.DRAFT,
+    facts.RevisionTaskAdded: states.Lifecycle.DRAFT,
+    facts.RevisionGatesChanged: states.Lifecycle.DRAFT,
+    facts.RevisionProposed: states.Lifecycle.PROPOSED,
+    facts.ProposalWithdrawn: states.Lifecycle.DRAFT,
+    facts.ProposalRejected: states.Lifecycle.DRAFT,
+    facts.RevisionApproved: states.Lifecycle.PROPOSED,
+    facts.RevisionPublished: states.Lifecycle.PUBLISHED,
+    facts.RevisionDeletionProposed: states.Lifecycle.DELETION_PROPOSED,
+    facts.RevisionDeletionRejected: states.Lifecycle.PUBLISHED,
 }
 
 
 class TimelineStep(Struct, frozen=True, rename="camel"):
     """One line of a timeline."""
 
-    position: Position
+    position: model.Position
     at: datetime
     by: str
     action: str
     name: str
     uid: str
     lifecycle: str | None  # after it; none for a package
-    task: Task | None = None
+    task: facts.Task | None = None
     revision: int | None = None
     digest: str | None = None
     reason: str | None = None
     warnings: tuple[str, ...] = ()
 
 
-def history_of(name: str) -> Query:
+def history_of(name: str) -> model.Query:
     """All that happened to a revision of this name, in all its incarnations."""
-    return _about("revision", revision_key(name).id)
+    return _about("revision", rows.revision_key(name).id)
 
 
-def history_of_package(package: str) -> Query:
+def history_of_package(package: str) -> model.Query:
     """The steps of the lifecycles of all revisions of a package."""
     return _about("package", package)
 
 
-def history_of_repository(name: str) -> Query:
+def history_of_repository(name: str) -> model.Query:
     """How a repository was set up and changed."""
     return _about("repository", name)
 
 
 def timeline(
-    vocabulary: Vocabulary, events: Iterable[Event], uid: str | None = None
+    vocabulary: Vocabulary, events: Iterable[model.Event], uid: str | None = None
 ) -> tuple[TimelineStep, ...]:
     """The events as steps, in order; those of one incarnation if its uid is given.
 
@@ -132,19 +103,23 @@ def approvers(steps: Iterable[TimelineStep]) -> tuple[str, ...]:
     """Who approved what was published: the approvals behind the last proposal."""
     found: list[str] = []
     for step in steps:
-        if step.action == ACTIONS[RevisionProposed]:
+        if step.action == ACTIONS[facts.RevisionProposed]:
             found = []
-        elif step.action == ACTIONS[RevisionApproved]:
+        elif step.action == ACTIONS[facts.RevisionApproved]:
             found.append(step.by)
     return tuple(found)
 
 
-def _about(key: str, value: str) -> Query:
-    types = (item for item in FACTS if key in {tag.key for tag in tag_fields(item.struct)})
-    return Query((Clause(frozenset(item.name for item in types), frozenset((f"{key}:{value}",))),))
+def _about(key: str, value: str) -> model.Query:
+    types = (
+        item for item in facts.FACTS if key in {tag.key for tag in tags.tag_fields(item.struct)}
+    )
+    return model.Query(
+        (model.Clause(frozenset(item.name for item in types), frozenset((f"{key}:{value}",))),)
+    )
 
 
-def _step(event: Event, fact: Any) -> TimelineStep:
+def _step(event: model.Event, fact: Any) -> TimelineStep:
     subjects = (getattr(fact, member, None) for member in ("name", "package", "repository"))
     content = getattr(fact, "content", None)
     return TimelineStep(

@@ -12,14 +12,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from tidegate.domain.packages.refusals import (
-    LifecycleInvalidCreate,
-    LifecycleInvalidDesired,
-    LifecycleInvalidOriginal,
-    LifecycleUnsupported,
-    TransitionRefused,
-)
-from tidegate.domain.packages.states import PUBLISHED_STATES, Lifecycle
+from tidegate.domain.packages import refusals, states
 
 
 class LifecycleVerb(StrEnum):
@@ -36,8 +29,8 @@ class LifecycleVerb(StrEnum):
 class LifecycleEdge(NamedTuple):
     """One step of the lifecycle."""
 
-    old: Lifecycle
-    new: Lifecycle
+    old: states.Lifecycle
+    new: states.Lifecycle
     verb: LifecycleVerb
     needs_reason: bool = False
     by_update: bool = True  # whether an update may ask for it; approval has a door of its own
@@ -47,7 +40,7 @@ class LifecycleEdge(NamedTuple):
         return f"revision.{self.verb}"
 
 
-_D, _P, _PUBLISHED, _DP = Lifecycle
+_D, _P, _PUBLISHED, _DP = states.Lifecycle
 
 # An update by the one who proposed is a withdrawal, by anybody else a rejection: see ``edge_of``.
 EDGES: Final = (
@@ -85,69 +78,69 @@ _RULINGS: Final[Mapping[Operation, tuple[bool, bool, bool, bool]]] = {
     Operation.LIFECYCLE: (True, True, True, True),  # along EDGES
     Operation.DELETE: (True, True, False, True),
 }
-MUTABILITY: Final[Mapping[tuple[Operation, Lifecycle], bool]] = MappingProxyType(
+MUTABILITY: Final[Mapping[tuple[Operation, states.Lifecycle], bool]] = MappingProxyType(
     {
         (operation, state): ruling
         for operation, rulings in _RULINGS.items()
-        for state, ruling in zip(Lifecycle, rulings, strict=True)
+        for state, ruling in zip(states.Lifecycle, rulings, strict=True)
     }
 )
 
 
-def parse_initial(value: str) -> Lifecycle:
+def parse_initial(value: str) -> states.Lifecycle:
     """The state that a new revision asks for; nothing said means Draft.
 
     Raises:
         LifecycleInvalidCreate, LifecycleUnsupported.
     """
-    if value in ("", Lifecycle.DRAFT):
-        return Lifecycle.DRAFT
-    if value in PUBLISHED_STATES:
-        raise LifecycleInvalidCreate("Final")  # the word for both: docs/design/packages.md
-    if value == Lifecycle.PROPOSED:
-        raise LifecycleInvalidCreate(value)
-    raise LifecycleUnsupported(value)
+    if value in ("", states.Lifecycle.DRAFT):
+        return states.Lifecycle.DRAFT
+    if value in states.PUBLISHED_STATES:
+        raise refusals.LifecycleInvalidCreate("Final")  # the word for both: docs/design/packages.md
+    if value == states.Lifecycle.PROPOSED:
+        raise refusals.LifecycleInvalidCreate(value)
+    raise refusals.LifecycleUnsupported(value)
 
 
-def parse_desired(value: str) -> Lifecycle:
+def parse_desired(value: str) -> states.Lifecycle:
     """The state that an update asks for. Raises: LifecycleInvalidDesired."""
     try:
-        return Lifecycle(value)
+        return states.Lifecycle(value)
     except ValueError:
-        raise LifecycleInvalidDesired(value) from None
+        raise refusals.LifecycleInvalidDesired(value) from None
 
 
-def parse_stored(value: str) -> Lifecycle:
+def parse_stored(value: str) -> states.Lifecycle:
     """The state that is stored. Raises: LifecycleInvalidOriginal."""
     try:
-        return Lifecycle(value)
+        return states.Lifecycle(value)
     except ValueError:
-        raise LifecycleInvalidOriginal(value) from None
+        raise refusals.LifecycleInvalidOriginal(value) from None
 
 
-def next_states(old: Lifecycle) -> tuple[Lifecycle, ...]:
+def next_states(old: states.Lifecycle) -> tuple[states.Lifecycle, ...]:
     """The states that can follow."""
     return tuple(dict.fromkeys(edge.new for edge in EDGES if edge.old is old))
 
 
-def edge_by_verb(old: Lifecycle, verb: LifecycleVerb) -> LifecycleEdge:
+def edge_by_verb(old: states.Lifecycle, verb: LifecycleVerb) -> LifecycleEdge:
     """The step that a verb takes from here. Raises: TransitionRefused."""
     edge = BY_VERB[verb]
     if edge.old is not old:
-        raise TransitionRefused(old, edge.new, next_states(old))
+        raise refusals.TransitionRefused(old, edge.new, next_states(old))
     return edge
 
 
-def edge_of(old: Lifecycle, new: Lifecycle, *, own: bool) -> LifecycleEdge:
+def edge_of(old: states.Lifecycle, new: states.Lifecycle, *, own: bool) -> LifecycleEdge:
     """The step that an update asks for by naming the next state.
 
     ``own``: it comes from the one whose proposal it would undo. Raises: TransitionRefused.
     """
     edges = [edge for edge in EDGES if (edge.old, edge.new) == (old, new)]
     if not edges:
-        raise TransitionRefused(old, new, next_states(old))
+        raise refusals.TransitionRefused(old, new, next_states(old))
     if not edges[0].by_update:
-        raise TransitionRefused(
+        raise refusals.TransitionRefused(
             old, new, (state for state in next_states(old) if state is not new), ", or be approved"
         )
     return edges[0] if own else edges[-1]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from tidegate.domain.packages.facts import Condition, Metadata
-from tidegate.domain.packages.refusals import InvalidMember, ReasonRequired
+from tidegate.domain.packages import facts, refusals
 from tidegate.kernel.model import at_most
 
 LABELS_MAX = 64
@@ -26,18 +25,20 @@ _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
 _UID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 
 
-def check_metadata(metadata: Metadata) -> None:
+def check_metadata(metadata: facts.Metadata) -> None:
     """Raises: InvalidMember, LimitExceeded."""
     at_most("labels of a revision", len(metadata.labels), LABELS_MAX)
     for key, value in metadata.labels.items():
         _check_key("a label", key)
         if key.startswith(RESERVED_PREFIX):
-            raise InvalidMember(
+            raise refusals.InvalidMember(
                 f"labels that begin with {RESERVED_PREFIX} are set by Tidegate; found {key}",
                 member=key,
             )
         if not _LABEL_VALUE.fullmatch(value):
-            raise InvalidMember(f"the value of label {key} is not one: {value[:80]!r}", member=key)
+            raise refusals.InvalidMember(
+                f"the value of label {key} is not one: {value[:80]!r}", member=key
+            )
     for key in metadata.annotations:
         _check_key("an annotation", key)
     size = _size(metadata.annotations)
@@ -48,9 +49,9 @@ def check_metadata(metadata: Metadata) -> None:
     for owner in metadata.owner_references:
         _check_key("the kind of an owner", owner.kind)
         if not 0 < len(owner.id) <= 253:
-            raise InvalidMember("the id of an owner has 1 to 253 characters")
+            raise refusals.InvalidMember("the id of an owner has 1 to 253 characters")
     if len(set(metadata.owner_references)) != len(metadata.owner_references):
-        raise InvalidMember("an owner is named twice")
+        raise refusals.InvalidMember("an owner is named twice")
 
 
 def check_gates(gates: tuple[str, ...]) -> None:
@@ -59,7 +60,7 @@ def check_gates(gates: tuple[str, ...]) -> None:
     _check_keys("a readiness gate", gates)
 
 
-def check_conditions(conditions: tuple[Condition, ...]) -> None:
+def check_conditions(conditions: tuple[facts.Condition, ...]) -> None:
     """Raises: InvalidMember, LimitExceeded."""
     at_most("conditions of a report", len(conditions), CONDITIONS_MAX)
     _check_keys("a condition", [condition.type for condition in conditions])
@@ -71,13 +72,13 @@ def check_conditions(conditions: tuple[Condition, ...]) -> None:
 def check_uid(uid: str) -> None:
     """Raises: InvalidMember."""
     if not _UID.fullmatch(uid):
-        raise InvalidMember("a uid has 1 to 64 letters, digits, - and _")
+        raise refusals.InvalidMember("a uid has 1 to 64 letters, digits, - and _")
 
 
 def check_reason(reason: str, *, needed: bool) -> None:
     """Raises: ReasonRequired, LimitExceeded."""
     if needed and not reason.strip():
-        raise ReasonRequired("say why: the reason is stored and shown to who proposed it")
+        raise refusals.ReasonRequired("say why: the reason is stored and shown to who proposed it")
     at_most("bytes of a reason", len(reason.encode(errors="replace")), REASON_BYTES_MAX)
 
 
@@ -86,13 +87,13 @@ def _check_keys(what: str, keys: Iterable[str]) -> None:
     for key in keys:
         _check_key(what, key)
         if key in seen:
-            raise InvalidMember(f"{what} is named twice: {key}", member=key)
+            raise refusals.InvalidMember(f"{what} is named twice: {key}", member=key)
         seen.add(key)
 
 
 def _check_key(what: str, key: str) -> None:
     if not _KEY.fullmatch(key):
-        raise InvalidMember(
+        raise refusals.InvalidMember(
             f"{what} is named by letters, digits, -, _ and ., with a domain and / before it if "
             f"wanted; found {key[:80]!r}"
         )

@@ -12,18 +12,15 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from tidegate.domain.content.manifests import Content
-from tidegate.domain.packages.facts import Clone, Edit, Init, Lineage, Strategy, Task, Upgrade
-from tidegate.domain.packages.lifecycle import parse_stored
-from tidegate.domain.packages.merging import WHOLE
-from tidegate.domain.packages.refusals import (
-    InvalidMember,
-    RevisionNotFound,
-    SourceMismatch,
-    SourceNotPublished,
+from tidegate.domain.packages import (
+    facts,
+    lifecycle,
+    merging,
+    refusals,
+    revision_commands,
+    rows as package_rows,
+    states,
 )
-from tidegate.domain.packages.revision_commands import demand_alive
-from tidegate.domain.packages.rows import Revision, revision_key
-from tidegate.domain.packages.states import PUBLISHED_STATES, Lifecycle
 from tidegate.kernel.model import Key
 
 Rows = Mapping[Key, Struct | None]
@@ -33,118 +30,124 @@ class Origin(Struct, frozen=True):
     """What a task gives a revision; no content where the command must bring it."""
 
     content: Content | None
-    upstream: Lineage | None
+    upstream: facts.Lineage | None
     warnings: tuple[str, ...] = ()
 
 
-def source_names(task: Task) -> tuple[str, ...]:
+def source_names(task: facts.Task) -> tuple[str, ...]:
     """The revisions that a task names."""
     match task:
-        case Init():
+        case facts.Init():
             return ()
-        case Clone(upstream=name) | Edit(source=name):
+        case facts.Clone(upstream=name) | facts.Edit(source=name):
             return (name,)
-        case Upgrade(old_upstream=old, new_upstream=new, local_package_revision=local):
+        case facts.Upgrade(old_upstream=old, new_upstream=new, local_package_revision=local):
             return (old, new, local)
 
 
-def source_keys(task: Task) -> tuple[Key, ...]:
+def source_keys(task: facts.Task) -> tuple[Key, ...]:
     """The rows of the revisions that a task names. Raises: InvalidName."""
-    return tuple(dict.fromkeys(map(revision_key, source_names(task))))
+    return tuple(dict.fromkeys(map(package_rows.revision_key, source_names(task))))
 
 
-def find_origin(task: Task, package: str, rows: Rows, draft: Revision | None = None) -> Origin:
+def find_origin(
+    task: facts.Task, package: str, rows: Rows, draft: package_rows.Revision | None = None
+) -> Origin:
     """What the task gives to a revision of this package; ``draft`` is that revision if it stands.
 
     Raises:
         RevisionNotFound, Terminating, SourceNotPublished, SourceMismatch.
     """
     match task:
-        case Init():
+        case facts.Init():
             return Origin(None, None)
-        case Clone(upstream=name):
+        case facts.Clone(upstream=name):
             upstream = _published(name, rows)
             return Origin(upstream.content, lineage(upstream), warnings(upstream))
-        case Edit(source=name):
+        case facts.Edit(source=name):
             source = _published(name, rows)
             _demand_package(source, package)
             return Origin(source.content, source.upstream)
-        case Upgrade():
+        case facts.Upgrade():
             return _upgrade(task, package, rows, draft)
 
 
-def _upgrade(task: Upgrade, package: str, rows: Rows, draft: Revision | None) -> Origin:
+def _upgrade(
+    task: facts.Upgrade, package: str, rows: Rows, draft: package_rows.Revision | None
+) -> Origin:
     old, new = _published(task.old_upstream, rows), _published(task.new_upstream, rows)
     itself = draft is not None and draft.name == task.local_package_revision
     local = draft if draft is not None and itself else _published(task.local_package_revision, rows)
     _demand_package(local, package)
     if local.upstream is None or local.upstream.name != old.name:
         descent = "nothing" if local.upstream is None else local.upstream.name
-        raise SourceMismatch(
+        raise refusals.SourceMismatch(
             f"{local.name} descends from {descent}, not from {old.name}", revision=local.name
         )
     if new.package != old.package:
-        raise SourceMismatch(
+        raise refusals.SourceMismatch(
             f"{new.name} is no revision of {old.package}, from which {local.name} descends",
             revision=new.name,
         )
-    if task.strategy is Strategy.FAST_FORWARD and local.content.digest != old.content.digest:
-        raise SourceMismatch(
+    if task.strategy is facts.Strategy.FAST_FORWARD and local.content.digest != old.content.digest:
+        raise refusals.SourceMismatch(
             f"{local.name} was changed since {old.name}; a fast-forward needs it as it was",
             revision=local.name,
         )
-    content = new.content if task.strategy in WHOLE else None
+    content = new.content if task.strategy in merging.WHOLE else None
     return Origin(content, lineage(new), warnings(new))
 
 
-def warnings(upstream: Revision) -> tuple[str, ...]:
+def warnings(upstream: package_rows.Revision) -> tuple[str, ...]:
     """What who descends from this from now on should know: they will keep it from being deleted."""
-    if parse_stored(upstream.lifecycle) is not Lifecycle.DELETION_PROPOSED:
+    if lifecycle.parse_stored(upstream.lifecycle) is not states.Lifecycle.DELETION_PROPOSED:
         return ()
     return (f"the deletion of {upstream.name} was proposed",)
 
 
-def lineage(revision: Revision) -> Lineage:
+def lineage(revision: package_rows.Revision) -> facts.Lineage:
     """The revision as what descends from it remembers it."""
-    return Lineage(revision.name, revision.uid, revision.number, revision.content.digest)
+    return facts.Lineage(revision.name, revision.uid, revision.number, revision.content.digest)
 
 
-def choose_content(origin: Origin, task: Task, content: Content | None) -> Content:
+def choose_content(origin: Origin, task: facts.Task, content: Content | None) -> Content:
     """The content of a new revision: what the command brings, else what the origin gives.
 
     Raises:
         InvalidMember: neither does, or the task leaves no choice.
     """
     if (
-        isinstance(task, Upgrade)
-        and task.strategy in WHOLE
+        isinstance(task, facts.Upgrade)
+        and task.strategy in merging.WHOLE
         and content not in (None, origin.content)
     ):
-        raise InvalidMember(f"a {task.strategy} upgrade takes the content of its new upstream")
+        raise refusals.InvalidMember(
+            f"a {task.strategy} upgrade takes the content of its new upstream"
+        )
     chosen = origin.content if content is None else content
     if chosen is None:
-        raise InvalidMember("this task needs the files that it results in")
+        raise refusals.InvalidMember("this task needs the files that it results in")
     return chosen
 
 
-def _published(name: str, rows: Rows) -> Revision:
-    row = rows[revision_key(name)]
+def _published(name: str, rows: Rows) -> package_rows.Revision:
+    row = rows[package_rows.revision_key(name)]
     if row is None:
-        raise RevisionNotFound(name)
-    assert isinstance(row, Revision)
-    if parse_stored(row.lifecycle) not in PUBLISHED_STATES:
-        raise SourceNotPublished(
+        raise refusals.RevisionNotFound(name)
+    assert isinstance(row, package_rows.Revision)
+    if lifecycle.parse_stored(row.lifecycle) not in states.PUBLISHED_STATES:
+        raise refusals.SourceNotPublished(
             f"{name} is {row.lifecycle}; what a revision is made from must be published",
             revision=name,
             lifecycle=row.lifecycle,
         )
-    demand_alive(row)
+    revision_commands.demand_alive(row)
     return row
 
 
-def _demand_package(source: Revision, package: str) -> None:
+def _demand_package(source: package_rows.Revision, package: str) -> None:
     if source.package != package:
-        raise SourceMismatch(
+        raise refusals.SourceMismatch(
             f"{source.name} belongs to package {source.package}, not to {package}",
             revision=source.name,
             package=package,

@@ -8,16 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tidegate.errors import (
-    Conflict,
-    Forbidden,
-    Formatted,
-    IllegalTransition,
-    Invalid,
-    NotFound,
-    Refused,
-    TidegateError,
-)
+from tidegate import errors
 
 SHOWN_CHARS_MAX = 200  # of a value that somebody sent
 DETAIL_CHARS_MAX = 1_000  # of a list in a sentence; the problem's own member has all of it
@@ -31,19 +22,19 @@ def listed(items: Iterable[str]) -> str:
 # ── fix the request ───────────────────────────────────────────────────────────────────────────────
 
 
-class InvalidName(Invalid):
+class InvalidName(errors.Invalid):
     """A name is not of the form that names have."""
 
     code = "invalid_argument"
 
 
-class InvalidMember(Invalid):
+class InvalidMember(errors.Invalid):
     """A member of the request is not of the form that it must have."""
 
     code = "invalid_argument"
 
 
-class LifecycleInvalidCreate(Formatted, Invalid):
+class LifecycleInvalidCreate(errors.Formatted, errors.Invalid):
     """A package revision is created as Draft; the other states are reached from there."""
 
     code = "lifecycle_invalid_create"
@@ -51,7 +42,7 @@ class LifecycleInvalidCreate(Formatted, Invalid):
     value: str
 
 
-class LifecycleUnsupported(Invalid):
+class LifecycleUnsupported(errors.Invalid):
     """There is no such lifecycle value."""
 
     code = "lifecycle_unsupported"
@@ -61,7 +52,7 @@ class LifecycleUnsupported(Invalid):
         super().__init__(f"unsupported lifecycle value: {value}", value=value)
 
 
-class LifecycleInvalidDesired(Invalid):
+class LifecycleInvalidDesired(errors.Invalid):
     """The lifecycle that the update asks for does not exist."""
 
     code = "lifecycle_invalid_desired"
@@ -71,13 +62,13 @@ class LifecycleInvalidDesired(Invalid):
         super().__init__(f"invalid desired lifecycle value: {value}", value=value)
 
 
-class TooManyTasks(Invalid):
+class TooManyTasks(errors.Invalid):
     """One task tells how a revision came to be; an update adds one at a time."""
 
     code = "too_many_tasks"
 
 
-class ReasonRequired(Invalid):
+class ReasonRequired(errors.Invalid):
     """To reject another person's proposal, give a reason that they can read."""
 
     code = "reason_required"
@@ -86,7 +77,7 @@ class ReasonRequired(Invalid):
 # ── check the name ────────────────────────────────────────────────────────────────────────────────
 
 
-class RepositoryInUse(Refused):
+class RepositoryInUse(errors.Refused):
     """Something still uses the repository."""
 
     code = "repository_in_use"
@@ -99,7 +90,7 @@ class RepositoryInUse(Refused):
         )
 
 
-class RepositoryNotFound(NotFound):
+class RepositoryNotFound(errors.NotFound):
     """There is no repository of this name."""
 
     code = "not_found"
@@ -108,7 +99,7 @@ class RepositoryNotFound(NotFound):
         super().__init__(f"there is no repository {name}", repository=name)
 
 
-class PackageNotFound(Formatted, NotFound):
+class PackageNotFound(errors.Formatted, errors.NotFound):
     """There is no package of this path, and there never was a published one."""
 
     code = "package_not_found"
@@ -116,7 +107,7 @@ class PackageNotFound(Formatted, NotFound):
     package: str
 
 
-class RevisionNotFound(NotFound):
+class RevisionNotFound(errors.NotFound):
     """There is no package revision of this name; a deleted one has a tombstone and a history."""
 
     code = "not_found"
@@ -125,7 +116,7 @@ class RevisionNotFound(NotFound):
         super().__init__(f"there is no package revision {name}", revision=name)
 
 
-class FileByReference(NotFound):
+class FileByReference(errors.NotFound):
     """The bytes of this file are not kept here; it says where they are, and their hash."""
 
     code = "file_by_reference"
@@ -143,25 +134,25 @@ class FileByReference(NotFound):
 # ── somebody was there before ─────────────────────────────────────────────────────────────────────
 
 
-class AlreadyExists(Conflict):
+class AlreadyExists(errors.Conflict):
     """Something of this name exists."""
 
     code = "already_exists"
 
 
-class PackageExists(Conflict):
+class PackageExists(errors.Conflict):
     """The package exists; a new revision of it is an edit or an upgrade of an existing one."""
 
     code = "package_exists"
 
 
-class PathOverlap(Conflict):
+class PathOverlap(errors.Conflict):
     """A package lies above or below this path; packages do not nest."""
 
     code = "path_overlap"
 
 
-class OwnerBusy(Formatted, Conflict):
+class OwnerBusy(errors.Formatted, errors.Conflict):
     """An owner has one open revision per package; finish or delete that one first."""
 
     code = "owner_busy"
@@ -170,25 +161,25 @@ class OwnerBusy(Formatted, Conflict):
     revision: str
 
 
-class DeletionPlanOutdated(Conflict):
+class DeletionPlanOutdated(errors.Conflict):
     """The package is not what the plan says; look at it again and make another plan."""
 
     code = "deletion_plan_outdated"
 
 
-class PackageNotEmpty(Conflict):
+class PackageNotEmpty(errors.Conflict):
     """An import is for a package of which nothing was made here."""
 
     code = "package_not_empty"
 
 
-class NumberUsed(Conflict):
+class NumberUsed(errors.Conflict):
     """Numbers rise and are never used twice, by an import neither."""
 
     code = "number_used"
 
 
-class Terminating(Conflict):
+class Terminating(errors.Conflict):
     """The revision is being deleted: only finalizers go, and labels and annotations change."""
 
     code = "terminating"
@@ -197,7 +188,7 @@ class Terminating(Conflict):
         super().__init__(f"{name} is being deleted and waits for its finalizers", revision=name)
 
 
-class DigestMismatch(Formatted, Conflict):
+class DigestMismatch(errors.Formatted, errors.Conflict):
     """The content is not the one that you looked at."""
 
     code = "digest_mismatch"
@@ -209,12 +200,12 @@ class DigestMismatch(Formatted, Conflict):
 # ── a rule says no in this state ──────────────────────────────────────────────────────────────────
 
 
-class TransitionRefused(IllegalTransition):
+class TransitionRefused(errors.IllegalTransition):
     """The lifecycle has no such step from here."""
 
     def __init__(self, old: str, new: str, allowed: Iterable[str], hint: str = "") -> None:
         allowed = listed(allowed)
-        Refused.__init__(
+        errors.Refused.__init__(
             self,
             f"a package revision does not go from {old} to {new}; "
             f"from {old} it may go to {allowed or 'no other state'}{hint}",
@@ -222,7 +213,7 @@ class TransitionRefused(IllegalTransition):
         )
 
 
-class NotDraft(Refused):
+class NotDraft(errors.Refused):
     """Content and tasks change in Draft only."""
 
     code = "not_draft"
@@ -241,25 +232,25 @@ class Immutable(NotDraft):
     code = "immutable"
 
 
-class OriginFixed(Refused):
+class OriginFixed(errors.Refused):
     """Tasks are history: the first is the origin, and none is changed or removed later."""
 
     code = "immutable"
 
 
-class SourceNotPublished(Refused):
+class SourceNotPublished(errors.Refused):
     """What a revision is made from must be published."""
 
     code = "source_not_published"
 
 
-class SourceMismatch(Refused):
+class SourceMismatch(errors.Refused):
     """The source does not belong to what is made from it."""
 
     code = "source_mismatch"
 
 
-class UpgradeConflict(Refused):
+class UpgradeConflict(errors.Refused):
     """Local changes meet those of the new upstream; nothing chooses for you."""
 
     code = "upgrade_conflict"
@@ -274,7 +265,7 @@ class UpgradeConflict(Refused):
         )
 
 
-class NotReady(Refused):
+class NotReady(errors.Refused):
     """A readiness gate has no condition of status True."""
 
     code = "not_ready"
@@ -287,7 +278,7 @@ class NotReady(Refused):
 # ── somebody else may ─────────────────────────────────────────────────────────────────────────────
 
 
-class ContentDamaged(Refused):
+class ContentDamaged(errors.Refused):
     """Stored bytes of this revision are lost or damaged, so they cannot be trusted."""
 
     code = "content_damaged"
@@ -303,25 +294,25 @@ class ContentDamaged(Refused):
         )
 
 
-class SelfApproval(Forbidden):
+class SelfApproval(errors.Forbidden):
     """Four eyes: who proposed a revision or changed it does not approve it."""
 
     code = "self_approval"
 
 
-class SelfDeletion(Forbidden):
+class SelfDeletion(errors.Forbidden):
     """Four eyes: in a deployment repository another person carries out a proposed deletion."""
 
     code = "self_deletion"
 
 
-class NotProposer(Forbidden):
+class NotProposer(errors.Forbidden):
     """Only the proposer withdraws a proposal; others reject it, with a reason."""
 
     code = "not_proposer"
 
 
-class PackageNotDeletable(Forbidden):
+class PackageNotDeletable(errors.Forbidden):
     """Something of the package may not be deleted yet, so nothing is; all reasons are listed."""
 
     code = "package_not_deletable"
@@ -336,19 +327,19 @@ class PackageNotDeletable(Forbidden):
         )
 
 
-class DeletionNotProposed(Forbidden):
+class DeletionNotProposed(errors.Forbidden):
     """A published revision is deleted only after its deletion was proposed."""
 
     code = "deletion_not_proposed"
 
 
-class ProposalProtected(Forbidden):
+class ProposalProtected(errors.Forbidden):
     """This repository keeps proposals from being deleted; withdraw or reject it first."""
 
     code = "proposal_protected"
 
 
-class StillReferenced(Forbidden):
+class StillReferenced(errors.Forbidden):
     """Other revisions descend from this one."""
 
     code = "still_referenced"
@@ -369,7 +360,7 @@ class StillReferenced(Forbidden):
 # ── the store is damaged ──────────────────────────────────────────────────────────────────────────
 
 
-class LifecycleInvalidOriginal(Formatted, TidegateError):
+class LifecycleInvalidOriginal(errors.Formatted, errors.TidegateError):
     """The stored lifecycle is none that exists: the row was damaged, nothing is decided on it."""
 
     code = "lifecycle_invalid_original"

@@ -13,29 +13,15 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from tidegate.domain.packages.facts import (
-    ConditionStatus,
-    ProposalRejected,
-    ProposalWithdrawn,
-    RevisionDeletionProposed,
-    RevisionDeletionRejected,
-    RevisionProposed,
+from tidegate.domain.packages import (
+    facts,
+    lifecycle,
+    metadata,
+    names,
+    refusals,
+    rows as package_rows,
+    states,
 )
-from tidegate.domain.packages.lifecycle import (
-    BY_VERB,
-    LifecycleEdge,
-    LifecycleVerb,
-    edge_by_verb,
-    parse_stored,
-)
-from tidegate.domain.packages.metadata import check_reason
-from tidegate.domain.packages.names import check_user
-from tidegate.domain.packages.refusals import NotProposer, NotReady, RevisionNotFound, Terminating
-from tidegate.domain.packages.rows import (
-    Revision,
-    revision_key,
-)
-from tidegate.domain.packages.states import Lifecycle
 from tidegate.errors import VersionRequired
 from tidegate.kernel.model import Key, Position
 
@@ -52,25 +38,29 @@ class RevisionCommand(Struct, frozen=True, kw_only=True):
 
 def own_row(command: RevisionCommand) -> tuple[Key, ...]:
     """The rows of a command that concerns the revision alone. Raises: InvalidName."""
-    check_user(command.by)
-    return (revision_key(command.name),)
+    names.check_user(command.by)
+    return (package_rows.revision_key(command.name),)
 
 
 def expects(command: RevisionCommand) -> dict[Key, Position]:
     """The version that the client saw. Without one ``demand_versioned`` asks for it."""
     if command.expected_version is None:
         return {}
-    return {revision_key(command.name): command.expected_version}
+    return {package_rows.revision_key(command.name): command.expected_version}
 
 
-def demand_revision(row: Revision | None, command: RevisionCommand) -> tuple[Revision, Lifecycle]:
+def demand_revision(
+    row: package_rows.Revision | None, command: RevisionCommand
+) -> tuple[package_rows.Revision, states.Lifecycle]:
     """The revision and its state. Raises: RevisionNotFound, LifecycleInvalidOriginal."""
     if row is None:
-        raise RevisionNotFound(command.name)
-    return row, parse_stored(row.lifecycle)
+        raise refusals.RevisionNotFound(command.name)
+    return row, lifecycle.parse_stored(row.lifecycle)
 
 
-def demand_versioned(row: Revision | None, command: RevisionCommand) -> tuple[Revision, Lifecycle]:
+def demand_versioned(
+    row: package_rows.Revision | None, command: RevisionCommand
+) -> tuple[package_rows.Revision, states.Lifecycle]:
     """As ``demand_revision``, for a command that must name a version. Raises: VersionRequired."""
     revision, state = demand_revision(row, command)
     if command.expected_version is None:
@@ -78,22 +68,22 @@ def demand_versioned(row: Revision | None, command: RevisionCommand) -> tuple[Re
     return revision, state
 
 
-def demand_alive(revision: Revision) -> None:
+def demand_alive(revision: package_rows.Revision) -> None:
     """Raises: Terminating."""
     if revision.deletion_timestamp is not None:
-        raise Terminating(revision.name)
+        raise refusals.Terminating(revision.name)
 
 
-def demand_ready(revision: Revision) -> None:
+def demand_ready(revision: package_rows.Revision) -> None:
     """That every readiness gate has a condition of status True. Raises: NotReady."""
     unmet = list_unmet(revision)
     if unmet:
-        raise NotReady(unmet)
+        raise refusals.NotReady(unmet)
 
 
-def list_unmet(revision: Revision) -> list[str]:
+def list_unmet(revision: package_rows.Revision) -> list[str]:
     """The readiness gates that no condition of status True meets."""
-    met = {item.type for item in revision.conditions if item.status is ConditionStatus.TRUE}
+    met = {item.type for item in revision.conditions if item.status is facts.ConditionStatus.TRUE}
     return [gate for gate in revision.gates if gate not in met]
 
 
@@ -105,38 +95,42 @@ def demand_companion(row: Row | None, name: str) -> Row:
         RevisionNotFound.
     """
     if row is None:
-        raise RevisionNotFound(name)
+        raise refusals.RevisionNotFound(name)
     return row
 
 
-def step_fact(revision: Revision, edge: LifecycleEdge, by: str, reason: str) -> Sequence[Struct]:
+def step_fact(
+    revision: package_rows.Revision, edge: lifecycle.LifecycleEdge, by: str, reason: str
+) -> Sequence[Struct]:
     """The fact of one step of the lifecycle; approval has a module of its own.
 
     Raises:
         ReasonRequired, NotProposer, NotReady.
     """
     name, package, uid = revision.name, revision.package, revision.uid
-    check_reason(reason, needed=edge.needs_reason)
+    metadata.check_reason(reason, needed=edge.needs_reason)
     match edge.verb:
-        case LifecycleVerb.PROPOSE:
+        case lifecycle.LifecycleVerb.PROPOSE:
             demand_ready(revision)
-            return (RevisionProposed(name, package, uid, by, revision.content.digest, reason),)
-        case LifecycleVerb.WITHDRAW:
+            return (
+                facts.RevisionProposed(name, package, uid, by, revision.content.digest, reason),
+            )
+        case lifecycle.LifecycleVerb.WITHDRAW:
             if by != revision.proposed_by:
-                raise NotProposer(
+                raise refusals.NotProposer(
                     f"{name} was proposed by {revision.proposed_by}; reject it instead, "
                     "with a reason",
                     proposed_by=revision.proposed_by,
                 )
-            return (ProposalWithdrawn(name, package, uid, by, reason),)
-        case LifecycleVerb.REJECT:
+            return (facts.ProposalWithdrawn(name, package, uid, by, reason),)
+        case lifecycle.LifecycleVerb.REJECT:
             digest = revision.content.digest
-            return (ProposalRejected(name, package, uid, by, digest, reason),)
-        case LifecycleVerb.PROPOSE_DELETION:
-            return (RevisionDeletionProposed(name, package, uid, by, reason),)
-        case LifecycleVerb.REJECT_DELETION:
-            return (RevisionDeletionRejected(name, package, uid, by, reason),)
-        case LifecycleVerb.APPROVE:
+            return (facts.ProposalRejected(name, package, uid, by, digest, reason),)
+        case lifecycle.LifecycleVerb.PROPOSE_DELETION:
+            return (facts.RevisionDeletionProposed(name, package, uid, by, reason),)
+        case lifecycle.LifecycleVerb.REJECT_DELETION:
+            return (facts.RevisionDeletionRejected(name, package, uid, by, reason),)
+        case lifecycle.LifecycleVerb.APPROVE:
             raise AssertionError("an approval publishes; see approvals")
 
 
@@ -146,25 +140,27 @@ class StepCommand(RevisionCommand, frozen=True, kw_only=True):
     reason: str = ""
 
 
-def step_rows(verb: LifecycleVerb) -> Callable[[Any], tuple[Key, ...]]:
+def step_rows(verb: lifecycle.LifecycleVerb) -> Callable[[Any], tuple[Key, ...]]:
     """The rows of the command of a verb, asked for after its form was checked."""
 
     def rows(command: StepCommand) -> tuple[Key, ...]:
-        check_reason(command.reason, needed=BY_VERB[verb].needs_reason)
+        metadata.check_reason(command.reason, needed=lifecycle.BY_VERB[verb].needs_reason)
         return own_row(command)
 
     return rows
 
 
-def step_decision(verb: LifecycleVerb) -> Callable[[Any, Any, datetime], Sequence[Struct]]:
+def step_decision(
+    verb: lifecycle.LifecycleVerb,
+) -> Callable[[Any, Any, datetime], Sequence[Struct]]:
     """How the command of a verb is decided that changes nothing but the lifecycle."""
 
     def decide(
-        rows: tuple[Revision | None], command: StepCommand, now: datetime
+        rows: tuple[package_rows.Revision | None], command: StepCommand, now: datetime
     ) -> Sequence[Struct]:
         revision, state = demand_versioned(rows[0], command)
         demand_alive(revision)
-        edge = edge_by_verb(state, verb)
+        edge = lifecycle.edge_by_verb(state, verb)
         return step_fact(revision, edge, command.by, command.reason)
 
     return decide

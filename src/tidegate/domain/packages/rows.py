@@ -16,17 +16,8 @@ from hashlib import sha256
 from msgspec import Struct
 
 from tidegate.domain.content.manifests import Content
-from tidegate.domain.packages.facts import (
-    Condition,
-    Lineage,
-    Metadata,
-    Numbered,
-    Task,
-)
-from tidegate.domain.packages.names import Identity, check_label, parse
-from tidegate.domain.packages.states import Lifecycle
-from tidegate.kernel.collections import Collection, Index, Nature, Writers
-from tidegate.kernel.model import Key
+from tidegate.domain.packages import facts, names, states
+from tidegate.kernel import collections as kernel_collections, model
 
 # ── repositories ──────────────────────────────────────────────────────────────────────────────────
 
@@ -38,7 +29,12 @@ class Repository(Struct, frozen=True):
     protect_proposed: bool  # a proposal must be withdrawn or rejected before it is deleted
 
 
-REPOSITORIES = Collection("repositories", Repository, writers=Writers.FOLDED, nature=Nature.DERIVED)
+REPOSITORIES = kernel_collections.Collection(
+    "repositories",
+    Repository,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
+)
 
 
 # ── packages ──────────────────────────────────────────────────────────────────────────────────────
@@ -51,12 +47,17 @@ class PackageRow(Struct, frozen=True, omit_defaults=True):
     live: int = 0  # revisions that exist
     below: int = 0  # packages that exist below this path
     last_number: int = 0
-    latest: Numbered | None = None  # the highest number that is published or DeletionProposed
+    latest: facts.Numbered | None = None  # the highest number that is published or DeletionProposed
     owned: dict[str, str] = {}  # owner → the open revision that was created in its name
     imported: bool = False  # all that is there came by an import, which may go on
 
 
-PACKAGES = Collection("packages", PackageRow, writers=Writers.FOLDED, nature=Nature.DERIVED)
+PACKAGES = kernel_collections.Collection(
+    "packages",
+    PackageRow,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
+)
 
 
 # ── revisions ─────────────────────────────────────────────────────────────────────────────────────
@@ -76,13 +77,13 @@ class Revision(Struct, frozen=True, omit_defaults=True):
     lifecycle: str
     number: int  # 0 until it is published
     content: Content
-    tasks: tuple[Task, ...]
+    tasks: tuple[facts.Task, ...]
     created_by: str
     created_at: datetime | None = None
-    upstream: Lineage | None = None
-    metadata: Metadata = Metadata()
+    upstream: facts.Lineage | None = None
+    metadata: facts.Metadata = facts.Metadata()
     gates: tuple[str, ...] = ()
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[facts.Condition, ...] = ()
     editors: tuple[str, ...] = ()  # everybody who changed what would be published
     approvals: tuple[str, ...] = ()  # of the standing proposal
     proposed_by: str = ""
@@ -95,16 +96,16 @@ class Revision(Struct, frozen=True, omit_defaults=True):
     deletion_timestamp: datetime | None = None
 
 
-REVISIONS = Collection(
+REVISIONS = kernel_collections.Collection(
     "revisions",
     Revision,
-    writers=Writers.FOLDED,
-    nature=Nature.DERIVED,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
     columns=("repository", "package", "workspace", "lifecycle", "number", "uid", "created_by"),
     indexes=(
-        Index("by_package", ("package",)),
-        Index("by_lifecycle", ("lifecycle",)),
-        Index("by_author", ("created_by",)),
+        kernel_collections.Index("by_package", ("package",)),
+        kernel_collections.Index("by_lifecycle", ("lifecycle",)),
+        kernel_collections.Index("by_author", ("created_by",)),
     ),
 )
 
@@ -117,12 +118,15 @@ class RevisionLinks(Struct, frozen=True, omit_defaults=True):
     name: str
     dependents: int = 0
     some_dependents: tuple[str, ...] = ()
-    older: Numbered | None = None
-    newer: Numbered | None = None
+    older: facts.Numbered | None = None
+    newer: facts.Numbered | None = None
 
 
-REVISION_LINKS = Collection(
-    "revision_links", RevisionLinks, writers=Writers.FOLDED, nature=Nature.DERIVED
+REVISION_LINKS = kernel_collections.Collection(
+    "revision_links",
+    RevisionLinks,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
 )
 
 
@@ -133,8 +137,11 @@ class RevisionDependent(Struct, frozen=True):
     dependent: str
 
 
-REVISION_DEPENDENTS = Collection(
-    "revision_dependents", RevisionDependent, writers=Writers.FOLDED, nature=Nature.DERIVED
+REVISION_DEPENDENTS = kernel_collections.Collection(
+    "revision_dependents",
+    RevisionDependent,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
 )
 
 
@@ -150,8 +157,11 @@ class RevisionOwner(Struct, frozen=True):
     revision: str
 
 
-REVISION_OWNERS = Collection(
-    "revision_owners", RevisionOwner, writers=Writers.FOLDED, nature=Nature.DERIVED
+REVISION_OWNERS = kernel_collections.Collection(
+    "revision_owners",
+    RevisionOwner,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
 )
 
 
@@ -166,21 +176,21 @@ class Tombstone(Struct, frozen=True, omit_defaults=True):
     name: str
     uid: str
     package: str
-    lifecycle: Lifecycle  # the last one
+    lifecycle: states.Lifecycle  # the last one
     number: int
     content: Content
     deleted_by: str
     deleted_at: datetime
-    upstream: Lineage | None = None
+    upstream: facts.Lineage | None = None
 
 
-REVISION_TOMBSTONES = Collection(
+REVISION_TOMBSTONES = kernel_collections.Collection(
     "revision_tombstones",
     Tombstone,
-    writers=Writers.FOLDED,
-    nature=Nature.DERIVED,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
     columns=("package", "number"),
-    indexes=(Index("by_package", ("package",)),),
+    indexes=(kernel_collections.Index("by_package", ("package",)),),
 )
 
 
@@ -189,23 +199,23 @@ def tombstone_id(name: str, uid: str) -> str:
     return f"{name}/{uid}"
 
 
-def revision_key(named: str | Identity) -> Key:
+def revision_key(named: str | names.Identity) -> model.Key:
     """The row of a revision, by its name or by what was parsed from it. Raises: InvalidName."""
-    place = parse(named) if isinstance(named, str) else named
-    return Key(REVISIONS.name, place.name)
+    place = names.parse(named) if isinstance(named, str) else named
+    return model.Key(REVISIONS.name, place.name)
 
 
-def package_key(package: str) -> Key:
-    return Key(PACKAGES.name, package)
+def package_key(package: str) -> model.Key:
+    return model.Key(PACKAGES.name, package)
 
 
-def links_key(name: str) -> Key:
-    return Key(REVISION_LINKS.name, name)
+def links_key(name: str) -> model.Key:
+    return model.Key(REVISION_LINKS.name, name)
 
 
-def repository_key(name: str) -> Key:
-    check_label("a repository", name)
-    return Key(REPOSITORIES.name, name)
+def repository_key(name: str) -> model.Key:
+    names.check_label("a repository", name)
+    return model.Key(REPOSITORIES.name, name)
 
 
 COLLECTIONS = (

@@ -8,49 +8,18 @@ from datetime import datetime
 from msgspec import Struct
 
 from tidegate.domain.access.reasons import check_operator
-from tidegate.domain.content.entries import File
-from tidegate.domain.content.manifests import Content, FileManifest
-from tidegate.domain.packages.facts import (
-    Clone,
-    Init,
-    Metadata,
-    PackageStarted,
-    RepositoryChanged,
-    RepositoryCreated,
-    RepositoryDeleted,
-    RevisionCreated,
-    Task,
+from tidegate.domain.content import entries, manifests
+from tidegate.domain.packages import (
+    facts,
+    metadata as package_metadata,
+    names,
+    origins,
+    refusals,
+    rows as package_rows,
 )
 from tidegate.domain.packages.lifecycle import parse_initial
-from tidegate.domain.packages.metadata import check_gates, check_metadata, check_uid
-from tidegate.domain.packages.names import (
-    DEFAULT_REPOSITORY,
-    Identity,
-    ancestors,
-    check_user,
-    identity,
-)
-from tidegate.domain.packages.origins import Rows, choose_content, find_origin, source_keys
-from tidegate.domain.packages.refusals import (
-    AlreadyExists,
-    InvalidMember,
-    OwnerBusy,
-    PackageExists,
-    PathOverlap,
-    RepositoryInUse,
-    RepositoryNotFound,
-    TooManyTasks,
-)
-from tidegate.domain.packages.rows import (
-    PackageRow,
-    Repository,
-    package_key,
-    repository_key,
-    revision_key,
-)
 from tidegate.errors import VersionRequired
-from tidegate.kernel.model import Key, Position, at_most
-from tidegate.kernel.slices import Slice
+from tidegate.kernel import model, slices
 
 OWNED_MAX = 64
 
@@ -68,42 +37,51 @@ class CreateRevision(Struct, frozen=True, kw_only=True):
     uid: str
     by: str
     lifecycle: str = ""
-    tasks: tuple[Task, ...] = ()
-    files: tuple[File, ...] | None = None
-    metadata: Metadata = Metadata()
+    tasks: tuple[facts.Task, ...] = ()
+    files: tuple[entries.File, ...] | None = None
+    metadata: facts.Metadata = facts.Metadata()
     readiness_gates: tuple[str, ...] = ()
 
     @property
-    def place(self) -> Identity:
+    def place(self) -> names.Identity:
         """Raises: InvalidName."""
-        return identity(self.repository, self.package, self.workspace)
+        return names.identity(self.repository, self.package, self.workspace)
 
     @property
-    def task(self) -> Task:
+    def task(self) -> facts.Task:
         """The one task that tells how it comes to be. Raises: TooManyTasks."""
         if len(self.tasks) > 1:
-            raise TooManyTasks(f"a revision is created by one task, found {len(self.tasks)}")
-        return self.tasks[0] if self.tasks else Init()
+            raise refusals.TooManyTasks(
+                f"a revision is created by one task, found {len(self.tasks)}"
+            )
+        return self.tasks[0] if self.tasks else facts.Init()
 
 
-def rows_of_revision(command: CreateRevision) -> tuple[Key, ...]:
+def rows_of_revision(command: CreateRevision) -> tuple[model.Key, ...]:
     """Raises: Invalid, TooLarge."""
     parse_initial(command.lifecycle)
     _check_form(command)
     return _keys(command)
 
 
-def _keys(command: CreateRevision) -> tuple[Key, ...]:
+def _keys(command: CreateRevision) -> tuple[model.Key, ...]:
     """A new package depends on what lies above it; what lies below is counted in its own row."""
     place = command.place
-    own = (repository_key(place.repository), revision_key(place), package_key(place.package))
+    own = (
+        package_rows.repository_key(place.repository),
+        package_rows.revision_key(place),
+        package_rows.package_key(place.package),
+    )
     paths = path_keys(place.package) if _starts_package(command.task) else ()
-    return tuple(dict.fromkeys((*own, *paths, *source_keys(command.task))))
+    return tuple(dict.fromkeys((*own, *paths, *origins.source_keys(command.task))))
 
 
-def path_keys(package: str) -> tuple[Key, ...]:
+def path_keys(package: str) -> tuple[model.Key, ...]:
     """The rows of a path and of those above it."""
-    return (package_key(package), *map(package_key, ancestors(package)))
+    return (
+        package_rows.package_key(package),
+        *map(package_rows.package_key, names.ancestors(package)),
+    )
 
 
 def decide_revision(
@@ -112,23 +90,23 @@ def decide_revision(
     """Raises: NotFound, Conflict and Refused leaves of ``refusals``."""
     content = _content(command)
     place, task = command.place, command.task
-    seen: Rows = dict(zip(_keys(command), rows, strict=True))
-    if seen[repository_key(place.repository)] is None:
-        raise RepositoryNotFound(place.repository)
-    if seen[revision_key(place)] is not None:
-        raise AlreadyExists(f"package revision {place.name} exists", revision=place.name)
+    seen: origins.Rows = dict(zip(_keys(command), rows, strict=True))
+    if seen[package_rows.repository_key(place.repository)] is None:
+        raise refusals.RepositoryNotFound(place.repository)
+    if seen[package_rows.revision_key(place)] is not None:
+        raise refusals.AlreadyExists(f"package revision {place.name} exists", revision=place.name)
     package = _package(seen, place.package)
     _demand_unowned(package, command.metadata)
     if _starts_package(task):
         demand_free(package, seen)
-    came = find_origin(task, place.package, seen)
-    created = RevisionCreated(
+    came = origins.find_origin(task, place.package, seen)
+    created = facts.RevisionCreated(
         place.name,
         place.package,
         command.uid,
         command.by,
         task,
-        choose_content(came, task, content),
+        origins.choose_content(came, task, content),
         came.upstream,
         command.metadata,
         command.readiness_gates,
@@ -136,71 +114,75 @@ def decide_revision(
     )
     if package.live:
         return (created,)
-    return (PackageStarted(place.package, command.by), created)
+    return (facts.PackageStarted(place.package, command.by), created)
 
 
 def _check_form(command: CreateRevision) -> None:
     """Raises: Invalid, TooLarge."""
-    check_user(command.by)
-    check_uid(command.uid)
-    check_metadata(command.metadata)
-    check_gates(command.readiness_gates)
+    names.check_user(command.by)
+    package_metadata.check_uid(command.uid)
+    package_metadata.check_metadata(command.metadata)
+    package_metadata.check_gates(command.readiness_gates)
     if command.files is not None:
-        FileManifest(command.files)
+        manifests.FileManifest(command.files)
 
 
-def _content(command: CreateRevision) -> Content | None:
+def _content(command: CreateRevision) -> manifests.Content | None:
     """The content that the command brings."""
     if command.files is not None:
-        return FileManifest(command.files).content
-    return FileManifest(()).content if isinstance(command.task, Init) else None
+        return manifests.FileManifest(command.files).content
+    return manifests.FileManifest(()).content if isinstance(command.task, facts.Init) else None
 
 
-def _starts_package(task: Task) -> bool:
-    return isinstance(task, Init | Clone)
+def _starts_package(task: facts.Task) -> bool:
+    return isinstance(task, facts.Init | facts.Clone)
 
 
-def _package(seen: Rows, package: str) -> PackageRow:
-    row = seen[package_key(package)]
-    assert row is None or isinstance(row, PackageRow)
-    return PackageRow(package) if row is None else row
+def _package(seen: origins.Rows, package: str) -> package_rows.PackageRow:
+    row = seen[package_rows.package_key(package)]
+    assert row is None or isinstance(row, package_rows.PackageRow)
+    return package_rows.PackageRow(package) if row is None else row
 
 
-def demand_free(package: PackageRow, seen: Rows) -> None:
+def demand_free(package: package_rows.PackageRow, seen: origins.Rows) -> None:
     """That a first revision can start here: several may be drafted until one is published.
 
     Raises:
         PackageExists, PathOverlap.
     """
     if package.latest is not None:
-        raise PackageExists(
+        raise refusals.PackageExists(
             f"package {package.package} exists, latest is {package.latest.name}; edit that",
             package=package.package,
         )
     if package.below:
-        raise PathOverlap(
+        raise refusals.PathOverlap(
             f"{package.below} packages lie below {package.package}", package=package.package
         )
-    for above in ancestors(package.package):
+    for above in names.ancestors(package.package):
         if _package(seen, above).live:
-            raise PathOverlap(f"{package.package} would lie inside package {above}", package=above)
+            raise refusals.PathOverlap(
+                f"{package.package} would lie inside package {above}", package=above
+            )
 
 
-def _demand_unowned(package: PackageRow, metadata: Metadata) -> None:
+def _demand_unowned(package: package_rows.PackageRow, metadata: facts.Metadata) -> None:
     """That nothing of the package is open in the name of the same owner: automation that forgets
     what it did must not fill the package with drafts. Raises: OwnerBusy, LimitExceeded.
     """
     owners = [owner.key for owner in metadata.owner_references]
     for owner in owners:
         if owner in package.owned:
-            raise OwnerBusy(owner, package.owned[owner])
-    at_most("owners of open revisions of a package", len(package.owned) + len(owners), OWNED_MAX)
+            raise refusals.OwnerBusy(owner, package.owned[owner])
+    model.at_most(
+        "owners of open revisions of a package", len(package.owned) + len(owners), OWNED_MAX
+    )
 
 
-create_revision = Slice(
+create_revision = slices.Slice(
     name="create-revision",
     command=CreateRevision,
-    writes=(PackageStarted, RevisionCreated),
+    writes=(facts.PackageStarted, facts.RevisionCreated),
     rows=rows_of_revision,
     decide=decide_revision,
 )
@@ -224,7 +206,7 @@ class ChangeRepository(Struct, frozen=True, kw_only=True):
 
     name: str
     by: str
-    expected_version: Position | None = None
+    expected_version: model.Position | None = None
     quorum: int | None = None
     deployment: bool | None = None
     protect_proposed: bool | None = None
@@ -240,7 +222,7 @@ class DeleteRepository(Struct, frozen=True, kw_only=True):
 
 
 def decide_repository_deletion(
-    rows: tuple[Repository | None], command: DeleteRepository, now: datetime
+    rows: tuple[package_rows.Repository | None], command: DeleteRepository, now: datetime
 ) -> Sequence[Struct]:
     """Raises: RepositoryNotFound, RepositoryInUse.
 
@@ -249,24 +231,24 @@ def decide_repository_deletion(
     """
     check_operator(command.by, command.reason)
     if rows[0] is None:
-        raise RepositoryNotFound(command.name)
-    if command.name == DEFAULT_REPOSITORY:
-        raise RepositoryInUse(command.name, ("every name without a repository",))
+        raise refusals.RepositoryNotFound(command.name)
+    if command.name == names.DEFAULT_REPOSITORY:
+        raise refusals.RepositoryInUse(command.name, ("every name without a repository",))
     if command.users:
-        raise RepositoryInUse(command.name, command.users)
-    return (RepositoryDeleted(command.name, command.by, command.reason),)
+        raise refusals.RepositoryInUse(command.name, command.users)
+    return (facts.RepositoryDeleted(command.name, command.by, command.reason),)
 
 
 def decide_repository(
-    rows: tuple[Repository | None], command: CreateRepository, now: datetime
+    rows: tuple[package_rows.Repository | None], command: CreateRepository, now: datetime
 ) -> Sequence[Struct]:
-    check_user(command.by)
+    names.check_user(command.by)
     _check_quorum(command.quorum)
     if rows[0] is not None:
-        raise AlreadyExists(f"repository {command.name} exists", repository=command.name)
+        raise refusals.AlreadyExists(f"repository {command.name} exists", repository=command.name)
     protect = command.protect_proposed
     return (
-        RepositoryCreated(
+        facts.RepositoryCreated(
             command.name,
             command.quorum,
             command.deployment,
@@ -277,15 +259,15 @@ def decide_repository(
 
 
 def decide_repository_change(
-    rows: tuple[Repository | None], command: ChangeRepository, now: datetime
+    rows: tuple[package_rows.Repository | None], command: ChangeRepository, now: datetime
 ) -> Sequence[Struct]:
-    check_user(command.by)
+    names.check_user(command.by)
     (row,) = rows
     if row is None:
-        raise RepositoryNotFound(command.name)
+        raise refusals.RepositoryNotFound(command.name)
     if command.expected_version is None:
         raise VersionRequired(f"say which version of repository {command.name} you saw")
-    wanted = Repository(
+    wanted = package_rows.Repository(
         row.name,
         row.quorum if command.quorum is None else command.quorum,
         row.deployment if command.deployment is None else command.deployment,
@@ -295,7 +277,7 @@ def decide_repository_change(
     if wanted == row:
         return ()
     return (
-        RepositoryChanged(
+        facts.RepositoryChanged(
             row.name, wanted.quorum, wanted.deployment, wanted.protect_proposed, command.by
         ),
     )
@@ -303,39 +285,41 @@ def decide_repository_change(
 
 def _check_quorum(quorum: int) -> None:
     if not 0 <= quorum <= QUORUM_MAX:
-        raise InvalidMember(f"a quorum is 0 to {QUORUM_MAX}, found {quorum}", quorum=quorum)
+        raise refusals.InvalidMember(
+            f"a quorum is 0 to {QUORUM_MAX}, found {quorum}", quorum=quorum
+        )
 
 
-def _expects_repository(command: ChangeRepository) -> dict[Key, Position]:
+def _expects_repository(command: ChangeRepository) -> dict[model.Key, model.Position]:
     if command.expected_version is None:
         return {}
-    return {repository_key(command.name): command.expected_version}
+    return {package_rows.repository_key(command.name): command.expected_version}
 
 
-create_repository = Slice(
+create_repository = slices.Slice(
     name="create-repository",
     command=CreateRepository,
-    writes=(RepositoryCreated,),
-    rows=lambda command: (repository_key(command.name),),
+    writes=(facts.RepositoryCreated,),
+    rows=lambda command: (package_rows.repository_key(command.name),),
     decide=decide_repository,
 )
 
 
-change_repository = Slice(
+change_repository = slices.Slice(
     name="change-repository",
     command=ChangeRepository,
-    writes=(RepositoryChanged,),
-    rows=lambda command: (repository_key(command.name),),
+    writes=(facts.RepositoryChanged,),
+    rows=lambda command: (package_rows.repository_key(command.name),),
     expects=_expects_repository,
     decide=decide_repository_change,
 )
 
 
-delete_repository = Slice(
+delete_repository = slices.Slice(
     name="delete-repository",
     command=DeleteRepository,
-    writes=(RepositoryDeleted,),
-    rows=lambda command: (repository_key(command.name),),
+    writes=(facts.RepositoryDeleted,),
+    rows=lambda command: (package_rows.repository_key(command.name),),
     decide=decide_repository_deletion,
 )
 

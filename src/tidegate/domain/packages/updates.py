@@ -12,69 +12,21 @@ from typing import TypeVar, cast
 
 from msgspec import Struct
 
-from tidegate.domain.content.digests import check_digest
-from tidegate.domain.content.entries import File
-from tidegate.domain.content.manifests import Content, FileManifest
-from tidegate.domain.packages.deletions import deletion_facts
-from tidegate.domain.packages.facts import (
-    Clone,
-    Condition,
-    Init,
-    Metadata,
-    OwnerReference,
-    PackageEmptied,
-    ProposalRejected,
-    ProposalWithdrawn,
-    RevisionConditionsChanged,
-    RevisionContentReplaced,
-    RevisionDeleted,
-    RevisionDeletionProposed,
-    RevisionDeletionRejected,
-    RevisionGatesChanged,
-    RevisionMetadataChanged,
-    RevisionProposed,
-    RevisionTaskAdded,
-    Task,
+from tidegate.domain.content import digests, entries, manifests
+from tidegate.domain.packages import (
+    deletions,
+    facts as package_facts,
+    folds,
+    lifecycle as package_lifecycle,
+    metadata as package_metadata,
+    names,
+    origins,
+    refusals,
+    revision_commands,
+    rows as package_rows,
+    states,
 )
-from tidegate.domain.packages.folds import RevisionFact, step_revision
-from tidegate.domain.packages.lifecycle import MUTABILITY, Operation, edge_of, parse_desired
-from tidegate.domain.packages.metadata import (
-    CONDITIONS_MAX,
-    check_conditions,
-    check_gates,
-    check_metadata,
-    check_reason,
-)
-from tidegate.domain.packages.names import check_user, parse
-from tidegate.domain.packages.origins import Rows, choose_content, find_origin, source_keys
-from tidegate.domain.packages.refusals import (
-    DigestMismatch,
-    Immutable,
-    NotDraft,
-    OriginFixed,
-    Terminating,
-    TooManyTasks,
-)
-from tidegate.domain.packages.revision_commands import (
-    RevisionCommand,
-    demand_alive,
-    demand_companion,
-    demand_versioned,
-    expects,
-    own_row,
-    step_fact,
-)
-from tidegate.domain.packages.rows import (
-    PackageRow,
-    Revision,
-    RevisionLinks,
-    links_key,
-    package_key,
-    revision_key,
-)
-from tidegate.domain.packages.states import Lifecycle
-from tidegate.kernel.model import Key, at_most
-from tidegate.kernel.slices import Slice
+from tidegate.kernel import model, slices
 
 TASKS_MAX = 32
 EDITORS_MAX = 64
@@ -82,50 +34,50 @@ EDITORS_MAX = 64
 Value = TypeVar("Value")
 
 
-class UpdateRevision(RevisionCommand, frozen=True, kw_only=True):
+class UpdateRevision(revision_commands.RevisionCommand, frozen=True, kw_only=True):
     """The revision as it shall be; None: as it is. Whole values replace whole values."""
 
-    files: tuple[File, ...] | None = None
-    tasks: tuple[Task, ...] | None = None
+    files: tuple[entries.File, ...] | None = None
+    tasks: tuple[package_facts.Task, ...] | None = None
     readiness_gates: tuple[str, ...] | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     finalizers: tuple[str, ...] | None = None
-    owner_references: tuple[OwnerReference, ...] | None = None
+    owner_references: tuple[package_facts.OwnerReference, ...] | None = None
     lifecycle: str | None = None
     reason: str = ""
 
 
-class ReplaceResources(RevisionCommand, frozen=True, kw_only=True):
+class ReplaceResources(revision_commands.RevisionCommand, frozen=True, kw_only=True):
     """These files instead of all that were there."""
 
-    files: tuple[File, ...]
+    files: tuple[entries.File, ...]
 
 
-class SetConditions(RevisionCommand, frozen=True, kw_only=True):
+class SetConditions(revision_commands.RevisionCommand, frozen=True, kw_only=True):
     """What was found out about the content of this digest; other conditions stay."""
 
     digest: str
-    conditions: tuple[Condition, ...]
+    conditions: tuple[package_facts.Condition, ...]
 
 
 class RevisionDiff(Struct, frozen=True):
     """What an update would make different, and only that."""
 
-    content: Content | None = None
-    tasks: tuple[Task, ...] | None = None
+    content: manifests.Content | None = None
+    tasks: tuple[package_facts.Task, ...] | None = None
     gates: tuple[str, ...] | None = None
-    metadata: Metadata | None = None
-    lifecycle: Lifecycle | None = None
+    metadata: package_facts.Metadata | None = None
+    lifecycle: states.Lifecycle | None = None
 
     @property
-    def operations(self) -> frozenset[Operation]:
+    def operations(self) -> frozenset[package_lifecycle.Operation]:
         wanted = {
-            Operation.RESOURCES: self.content,
-            Operation.TASKS: self.tasks,
-            Operation.GATES: self.gates,
-            Operation.METADATA: self.metadata,
-            Operation.LIFECYCLE: self.lifecycle,
+            package_lifecycle.Operation.RESOURCES: self.content,
+            package_lifecycle.Operation.TASKS: self.tasks,
+            package_lifecycle.Operation.GATES: self.gates,
+            package_lifecycle.Operation.METADATA: self.metadata,
+            package_lifecycle.Operation.LIFECYCLE: self.lifecycle,
         }
         return frozenset(item for item, value in wanted.items() if value is not None)
 
@@ -133,73 +85,88 @@ class RevisionDiff(Struct, frozen=True):
 # ── update ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def rows_of_update(command: UpdateRevision) -> tuple[Key, ...]:
+def rows_of_update(command: UpdateRevision) -> tuple[model.Key, ...]:
     """Raises: Invalid, TooLarge."""
     _check_form(command)
     return _keys(command)
 
 
-def _keys(command: UpdateRevision) -> tuple[Key, ...]:
+def _keys(command: UpdateRevision) -> tuple[model.Key, ...]:
     """An update that leaves no finalizer may delete; one with tasks may add its last one."""
-    place = parse(command.name)
-    keys = [revision_key(place)]
+    place = names.parse(command.name)
+    keys = [package_rows.revision_key(place)]
     if command.finalizers == ():
-        keys += [package_key(place.package), links_key(place.name)]
+        keys += [package_rows.package_key(place.package), package_rows.links_key(place.name)]
     if command.tasks:
-        keys += source_keys(command.tasks[-1])
+        keys += origins.source_keys(command.tasks[-1])
     return tuple(dict.fromkeys(keys))
 
 
 def _check_form(command: UpdateRevision) -> None:
     """What can be said without knowing the revision. Raises: Invalid, TooLarge."""
-    check_user(command.by)
-    check_reason(command.reason, needed=False)
-    check_metadata(
-        Metadata(
+    names.check_user(command.by)
+    package_metadata.check_reason(command.reason, needed=False)
+    package_metadata.check_metadata(
+        package_facts.Metadata(
             command.labels or {},
             command.annotations or {},
             command.finalizers or (),
             command.owner_references or (),
         )
     )
-    check_gates(command.readiness_gates or ())
+    package_metadata.check_gates(command.readiness_gates or ())
     if command.files is not None:
-        FileManifest(command.files)
+        manifests.FileManifest(command.files)
     if command.lifecycle is not None:
-        parse_desired(command.lifecycle)
+        package_lifecycle.parse_desired(command.lifecycle)
 
 
 def decide_update(
     rows: tuple[Struct | None, ...], command: UpdateRevision, now: datetime
 ) -> Sequence[Struct]:
     """Raises: Invalid, NotFound, Conflict, Refused and Forbidden leaves of ``refusals``."""
-    seen: Rows = dict(zip(_keys(command), rows, strict=True))
-    revision, state = demand_versioned(cast(Revision | None, rows[0]), command)
+    seen: origins.Rows = dict(zip(_keys(command), rows, strict=True))
+    revision, state = revision_commands.demand_versioned(
+        cast(package_rows.Revision | None, rows[0]), command
+    )
     change = change_of(revision, state, command)
     if revision.deletion_timestamp is not None:
         return _while_terminating(revision, change, command, seen)
     frozen = [
-        item for item in Operation if item in change.operations and not MUTABILITY[item, state]
+        item
+        for item in package_lifecycle.Operation
+        if item in change.operations and not package_lifecycle.MUTABILITY[item, state]
     ]
     if frozen:
-        raise Immutable(state, frozen)
+        raise refusals.Immutable(state, frozen)
     edits = _edits(revision, change, command, seen)
     if change.lifecycle is None:
         return edits
-    edge = edge_of(state, change.lifecycle, own=command.by == revision.proposed_by)
-    return (*edits, *step_fact(_after(revision, edits, now), edge, command.by, command.reason))
+    edge = package_lifecycle.edge_of(
+        state, change.lifecycle, own=command.by == revision.proposed_by
+    )
+    return (
+        *edits,
+        *revision_commands.step_fact(
+            _after(revision, edits, now), edge, command.by, command.reason
+        ),
+    )
 
 
-def change_of(revision: Revision, state: Lifecycle, command: UpdateRevision) -> RevisionDiff:
+def change_of(
+    revision: package_rows.Revision, state: states.Lifecycle, command: UpdateRevision
+) -> RevisionDiff:
     """What differs from what stands."""
-    metadata = Metadata(
+    metadata = package_facts.Metadata(
         _or(command.labels, revision.metadata.labels),
         _or(command.annotations, revision.metadata.annotations),
         _or(command.finalizers, revision.metadata.finalizers),
         _or(command.owner_references, revision.metadata.owner_references),
     )
-    content = None if command.files is None else FileManifest(command.files).content
-    lifecycle = None if command.lifecycle is None else parse_desired(command.lifecycle)
+    content = None if command.files is None else manifests.FileManifest(command.files).content
+    lifecycle = (
+        None if command.lifecycle is None else package_lifecycle.parse_desired(command.lifecycle)
+    )
     return RevisionDiff(
         content=_unless(content, revision.content),
         tasks=_unless(command.tasks, revision.tasks),
@@ -210,49 +177,69 @@ def change_of(revision: Revision, state: Lifecycle, command: UpdateRevision) -> 
 
 
 def _edits(
-    revision: Revision, change: RevisionDiff, command: UpdateRevision, seen: Rows
-) -> Sequence[RevisionFact]:
+    revision: package_rows.Revision,
+    change: RevisionDiff,
+    command: UpdateRevision,
+    seen: origins.Rows,
+) -> Sequence[folds.RevisionFact]:
     """The facts of all but the lifecycle."""
     name, uid, by = revision.name, revision.uid, command.by
-    facts: list[RevisionFact] = []
+    facts: list[folds.RevisionFact] = []
     content = change.content
-    if change.operations & {Operation.TASKS, Operation.RESOURCES, Operation.GATES}:
-        at_most("editors of a revision", len({*revision.editors, by}), EDITORS_MAX)
+    if change.operations & {
+        package_lifecycle.Operation.TASKS,
+        package_lifecycle.Operation.RESOURCES,
+        package_lifecycle.Operation.GATES,
+    }:
+        model.at_most("editors of a revision", len({*revision.editors, by}), EDITORS_MAX)
     if change.tasks is not None:
         task = _added(revision, change.tasks)
-        came = find_origin(task, revision.package, seen, revision)
+        came = origins.find_origin(task, revision.package, seen, revision)
         brought = None if command.files is None else content or revision.content
-        content = _unless(choose_content(came, task, brought), revision.content)
+        content = _unless(origins.choose_content(came, task, brought), revision.content)
         facts.append(
-            RevisionTaskAdded(name, uid, by, task, revision.upstream, came.upstream, came.warnings)
+            package_facts.RevisionTaskAdded(
+                name, uid, by, task, revision.upstream, came.upstream, came.warnings
+            )
         )
     if content is not None:
         before = revision.content.digest
-        facts.append(RevisionContentReplaced(name, uid, by, before, content))
+        facts.append(package_facts.RevisionContentReplaced(name, uid, by, before, content))
     if change.gates is not None:
-        facts.append(RevisionGatesChanged(name, uid, by, change.gates))
+        facts.append(package_facts.RevisionGatesChanged(name, uid, by, change.gates))
     if change.metadata is not None:
-        state = Lifecycle(revision.lifecycle)
+        state = states.Lifecycle(revision.lifecycle)
         former = revision.metadata.owner_references
-        facts.append(RevisionMetadataChanged(name, uid, by, state, change.metadata, former))
+        facts.append(
+            package_facts.RevisionMetadataChanged(name, uid, by, state, change.metadata, former)
+        )
     return facts
 
 
-def _added(revision: Revision, tasks: tuple[Task, ...]) -> Task:
+def _added(
+    revision: package_rows.Revision, tasks: tuple[package_facts.Task, ...]
+) -> package_facts.Task:
     """The task that an update appends. Raises: OriginFixed, TooManyTasks, LimitExceeded."""
     kept = len(revision.tasks)
     if tasks[:kept] != revision.tasks:
-        raise OriginFixed(f"the {kept} tasks of {revision.name} stay as they are; add behind them")
+        raise refusals.OriginFixed(
+            f"the {kept} tasks of {revision.name} stay as they are; add behind them"
+        )
     if len(tasks) > kept + 1:
-        raise TooManyTasks(f"an update adds one task, found {len(tasks) - kept}")
-    at_most("tasks of a revision", len(tasks), TASKS_MAX)
-    if isinstance(tasks[-1], Init | Clone):
-        raise OriginFixed(f"{revision.name} has its origin; only edit and upgrade come later")
+        raise refusals.TooManyTasks(f"an update adds one task, found {len(tasks) - kept}")
+    model.at_most("tasks of a revision", len(tasks), TASKS_MAX)
+    if isinstance(tasks[-1], package_facts.Init | package_facts.Clone):
+        raise refusals.OriginFixed(
+            f"{revision.name} has its origin; only edit and upgrade come later"
+        )
     return tasks[-1]
 
 
 def _while_terminating(
-    revision: Revision, change: RevisionDiff, command: UpdateRevision, seen: Rows
+    revision: package_rows.Revision,
+    change: RevisionDiff,
+    command: UpdateRevision,
+    seen: origins.Rows,
 ) -> Sequence[Struct]:
     """Labels and annotations change, finalizers go; with the last one the revision does.
 
@@ -261,39 +248,43 @@ def _while_terminating(
     """
     if not change.operations:
         return ()
-    if change.metadata is None or change.operations != {Operation.METADATA}:
-        raise Terminating(revision.name)
+    if change.metadata is None or change.operations != {package_lifecycle.Operation.METADATA}:
+        raise refusals.Terminating(revision.name)
     old, new = revision.metadata, change.metadata
     if not set(new.finalizers) <= set(old.finalizers):
-        raise Terminating(revision.name)
+        raise refusals.Terminating(revision.name)
     if new.owner_references != old.owner_references:
-        raise Terminating(revision.name)
+        raise refusals.Terminating(revision.name)
     facts: list[Struct] = [
-        RevisionMetadataChanged(
+        package_facts.RevisionMetadataChanged(
             revision.name,
             revision.uid,
             command.by,
-            Lifecycle(revision.lifecycle),
+            states.Lifecycle(revision.lifecycle),
             new,
             revision.metadata.owner_references,
         )
     ]
     if not new.finalizers:
-        package = cast(PackageRow | None, seen[package_key(revision.package)])
-        links = cast(RevisionLinks | None, seen[links_key(revision.name)])
-        facts += deletion_facts(
+        package = cast(
+            package_rows.PackageRow | None, seen[package_rows.package_key(revision.package)]
+        )
+        links = cast(package_rows.RevisionLinks | None, seen[package_rows.links_key(revision.name)])
+        facts += deletions.deletion_facts(
             revision,
-            demand_companion(package, revision.name),
-            demand_companion(links, revision.name),
+            revision_commands.demand_companion(package, revision.name),
+            revision_commands.demand_companion(links, revision.name),
             command.by,
         )
     return facts
 
 
-def _after(revision: Revision, facts: Sequence[RevisionFact], now: datetime) -> Revision:
+def _after(
+    revision: package_rows.Revision, facts: Sequence[folds.RevisionFact], now: datetime
+) -> package_rows.Revision:
     """The revision as these facts leave it, by the very function that will write it."""
     for fact in facts:
-        stepped = step_revision(revision, fact, now)
+        stepped = folds.step_revision(revision, fact, now)
         assert stepped is not None, "an edit deletes nothing"
         revision = stepped
     return revision
@@ -302,51 +293,55 @@ def _after(revision: Revision, facts: Sequence[RevisionFact], now: datetime) -> 
 # ── resources, conditions ─────────────────────────────────────────────────────────────────────────
 
 
-def rows_of_resources(command: ReplaceResources) -> tuple[Key, ...]:
+def rows_of_resources(command: ReplaceResources) -> tuple[model.Key, ...]:
     """Raises: Invalid, TooLarge."""
-    FileManifest(command.files)
-    return own_row(command)
+    manifests.FileManifest(command.files)
+    return revision_commands.own_row(command)
 
 
-def rows_of_conditions(command: SetConditions) -> tuple[Key, ...]:
+def rows_of_conditions(command: SetConditions) -> tuple[model.Key, ...]:
     """Raises: Invalid, TooLarge."""
-    check_conditions(command.conditions)
-    check_digest(command.digest)
-    return own_row(command)
+    package_metadata.check_conditions(command.conditions)
+    digests.check_digest(command.digest)
+    return revision_commands.own_row(command)
 
 
 def decide_resources(
-    rows: tuple[Revision | None], command: ReplaceResources, now: datetime
+    rows: tuple[package_rows.Revision | None], command: ReplaceResources, now: datetime
 ) -> Sequence[Struct]:
-    revision, state = demand_versioned(rows[0], command)
-    content = FileManifest(command.files).content
-    demand_alive(revision)
-    if not MUTABILITY[Operation.RESOURCES, state]:
-        raise NotDraft(state, (Operation.RESOURCES,))
+    revision, state = revision_commands.demand_versioned(rows[0], command)
+    content = manifests.FileManifest(command.files).content
+    revision_commands.demand_alive(revision)
+    if not package_lifecycle.MUTABILITY[package_lifecycle.Operation.RESOURCES, state]:
+        raise refusals.NotDraft(state, (package_lifecycle.Operation.RESOURCES,))
     if content == revision.content:
         return ()
-    at_most("editors of a revision", len({*revision.editors, command.by}), EDITORS_MAX)
+    model.at_most("editors of a revision", len({*revision.editors, command.by}), EDITORS_MAX)
     before = revision.content.digest
-    return (RevisionContentReplaced(revision.name, revision.uid, command.by, before, content),)
+    return (
+        package_facts.RevisionContentReplaced(
+            revision.name, revision.uid, command.by, before, content
+        ),
+    )
 
 
 def decide_conditions(
-    rows: tuple[Revision | None], command: SetConditions, now: datetime
+    rows: tuple[package_rows.Revision | None], command: SetConditions, now: datetime
 ) -> Sequence[Struct]:
-    revision, state = demand_versioned(rows[0], command)
-    demand_alive(revision)
-    if not MUTABILITY[Operation.CONDITIONS, state]:
-        raise Immutable(state, (Operation.CONDITIONS,))
+    revision, state = revision_commands.demand_versioned(rows[0], command)
+    revision_commands.demand_alive(revision)
+    if not package_lifecycle.MUTABILITY[package_lifecycle.Operation.CONDITIONS, state]:
+        raise refusals.Immutable(state, (package_lifecycle.Operation.CONDITIONS,))
     if command.digest != revision.content.digest:
-        raise DigestMismatch(command.digest, revision.content.digest)
+        raise refusals.DigestMismatch(command.digest, revision.content.digest)
     by_type = {condition.type: condition for condition in revision.conditions}
     by_type.update((condition.type, condition) for condition in command.conditions)
     conditions = tuple(by_type.values())
-    at_most("conditions of a revision", len(conditions), CONDITIONS_MAX)
+    model.at_most("conditions of a revision", len(conditions), package_metadata.CONDITIONS_MAX)
     if conditions == revision.conditions:
         return ()
     return (
-        RevisionConditionsChanged(
+        package_facts.RevisionConditionsChanged(
             revision.name, revision.uid, command.by, state, command.digest, conditions
         ),
     )
@@ -360,40 +355,40 @@ def _unless(wanted: Value | None, stored: Value) -> Value | None:
     return None if wanted == stored else wanted
 
 
-update_revision = Slice(
+update_revision = slices.Slice(
     name="update-revision",
     command=UpdateRevision,
     writes=(
-        RevisionTaskAdded,
-        RevisionContentReplaced,
-        RevisionGatesChanged,
-        RevisionMetadataChanged,
-        RevisionProposed,
-        ProposalWithdrawn,
-        ProposalRejected,
-        RevisionDeletionProposed,
-        RevisionDeletionRejected,
-        RevisionDeleted,
-        PackageEmptied,
+        package_facts.RevisionTaskAdded,
+        package_facts.RevisionContentReplaced,
+        package_facts.RevisionGatesChanged,
+        package_facts.RevisionMetadataChanged,
+        package_facts.RevisionProposed,
+        package_facts.ProposalWithdrawn,
+        package_facts.ProposalRejected,
+        package_facts.RevisionDeletionProposed,
+        package_facts.RevisionDeletionRejected,
+        package_facts.RevisionDeleted,
+        package_facts.PackageEmptied,
     ),
     rows=rows_of_update,
-    expects=expects,
+    expects=revision_commands.expects,
     decide=decide_update,
 )
-replace_resources = Slice(
+replace_resources = slices.Slice(
     name="replace-resources",
     command=ReplaceResources,
-    writes=(RevisionContentReplaced,),
+    writes=(package_facts.RevisionContentReplaced,),
     rows=rows_of_resources,
-    expects=expects,
+    expects=revision_commands.expects,
     decide=decide_resources,
 )
-set_conditions = Slice(
+set_conditions = slices.Slice(
     name="set-conditions",
     command=SetConditions,
-    writes=(RevisionConditionsChanged,),
+    writes=(package_facts.RevisionConditionsChanged,),
     rows=rows_of_conditions,
-    expects=expects,
+    expects=revision_commands.expects,
     decide=decide_conditions,
 )
 

@@ -15,19 +15,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from tidegate.domain.publication.facts import RowsCollected
-from tidegate.domain.publication.rows import (
-    VER,
-    Generation,
-    Pointer,
-    PublicationRequest,
-    is_past,
-    meta_key,
-    request_key,
-    version_key,
-)
-from tidegate.kernel.model import Key, at_most
-from tidegate.kernel.slices import Slice
+from tidegate.domain.publication import facts, rows as publication_rows
+from tidegate.kernel import model, slices
 
 COLLECTED_MAX = 16  # generations and requests in one commit
 
@@ -45,15 +34,15 @@ class CollectRows(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         named = len(self.version_ids) + len(self.requests)
-        at_most("rows that are collected at once", named, COLLECTED_MAX)
+        model.at_most("rows that are collected at once", named, COLLECTED_MAX)
 
 
-def _rows(command: CollectRows) -> tuple[Key, ...]:
+def _rows(command: CollectRows) -> tuple[model.Key, ...]:
     pk = command.publication
     return (
-        meta_key(pk),
-        *(version_key(pk, id) for id in command.version_ids),
-        *(request_key(pk, request) for request in command.requests),
+        publication_rows.meta_key(pk),
+        *(publication_rows.version_key(pk, id) for id in command.version_ids),
+        *(publication_rows.request_key(pk, request) for request in command.requests),
     )
 
 
@@ -63,29 +52,31 @@ def decide_collection(
     """META is part of what was read: who publishes meanwhile moves it, and nothing goes."""
     pk = command.publication
     seen = dict(zip(_rows(command), rows, strict=True))
-    pointer: Pointer | None = seen[meta_key(pk)]
-    ended = pointer is not None and is_past(pointer.ttl, now)
+    pointer: publication_rows.Pointer | None = seen[publication_rows.meta_key(pk)]
+    ended = pointer is not None and publication_rows.is_past(pointer.ttl, now)
     whole = ended and command.last
     generations: list[str] = []
     for id in command.version_ids:
-        generation: Generation | None = seen[version_key(pk, id)]
-        is_current = pointer is not None and pointer.current_sk == f"{VER}{id}"
+        generation: publication_rows.Generation | None = seen[publication_rows.version_key(pk, id)]
+        is_current = pointer is not None and pointer.current_sk == f"{publication_rows.VER}{id}"
         if generation is not None and ended and (whole or not is_current):
             generations.append(id)
     requests: list[str] = []
     for request in command.requests:
-        row: PublicationRequest | None = seen[request_key(pk, request)]
-        if row is not None and is_past(row.ttl, now):
+        row: publication_rows.PublicationRequest | None = seen[
+            publication_rows.request_key(pk, request)
+        ]
+        if row is not None and publication_rows.is_past(row.ttl, now):
             requests.append(request)
     if not (whole or generations or requests):
         return ()
-    return (RowsCollected(pk, whole, tuple(generations), tuple(requests)),)
+    return (facts.RowsCollected(pk, whole, tuple(generations), tuple(requests)),)
 
 
-collect_rows: Final = Slice(
+collect_rows: Final = slices.Slice(
     name="collect-publication-rows",
     command=CollectRows,
-    writes=(RowsCollected,),
+    writes=(facts.RowsCollected,),
     rows=_rows,
     decide=decide_collection,
 )

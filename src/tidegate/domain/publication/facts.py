@@ -7,21 +7,20 @@ from typing import Annotated, Final
 
 from msgspec import Struct
 
-from tidegate.kernel.tags import Partition, Untagged
-from tidegate.kernel.vocabulary import facts
+from tidegate.kernel import tags, vocabulary
 
 
 class GenerationPublished(Struct, frozen=True, omit_defaults=True):
     """A new body stands behind the pointer. Without a version_id it replaced the one before."""
 
-    publication: Annotated[str, Partition()]
+    publication: Annotated[str, tags.Partition()]
     cache_key: str
     s3_key: str
     generated_at: datetime
     revalidate_seconds: int
     etag: str = ""
     ttl: datetime | None = None
-    version_id: Annotated[str, Untagged()] = ""
+    version_id: Annotated[str, tags.Untagged()] = ""
     version: int = 0  # of the pointer, where there is a version_id
     request: str = ""
     by: str = ""
@@ -30,8 +29,8 @@ class GenerationPublished(Struct, frozen=True, omit_defaults=True):
 class PointerSwapped(Struct, frozen=True, omit_defaults=True):
     """The pointer was set to a generation that stood there before."""
 
-    publication: Annotated[str, Partition()]
-    version_id: Annotated[str, Untagged()]
+    publication: Annotated[str, tags.Partition()]
+    version_id: Annotated[str, tags.Untagged()]
     s3_key: str
     generated_at: datetime  # of the swap: what was rendered before it is older than it
     revalidate_seconds: int
@@ -43,14 +42,14 @@ class PointerSwapped(Struct, frozen=True, omit_defaults=True):
 class PublicationInvalidated(Struct, frozen=True, omit_defaults=True):
     """What stands behind the pointer is stale from now on; readers still get it."""
 
-    publication: Annotated[str, Partition()]
+    publication: Annotated[str, tags.Partition()]
     by: str = ""
 
 
 class RequestStarted(Struct, frozen=True, omit_defaults=True):
     """The holder of the lease works on this request."""
 
-    publication: Annotated[str, Partition()]
+    publication: Annotated[str, tags.Partition()]
     request: str
     request_hash: str
     ttl: datetime | None = None
@@ -59,20 +58,20 @@ class RequestStarted(Struct, frozen=True, omit_defaults=True):
 class RequestFailed(Struct, frozen=True, omit_defaults=True):
     """It came to nothing and may be tried again."""
 
-    publication: Annotated[str, Partition()]
+    publication: Annotated[str, tags.Partition()]
     request: str
 
 
 class RowsCollected(Struct, frozen=True, omit_defaults=True):
     """Rows whose ttl had passed are gone. What the publication was stays in the log."""
 
-    publication: Annotated[str, Partition()]
+    publication: Annotated[str, tags.Partition()]
     pointer: bool = False  # META itself, after the last of its generations
-    version_ids: Annotated[tuple[str, ...], Untagged()] = ()
+    version_ids: Annotated[tuple[str, ...], tags.Untagged()] = ()
     requests: tuple[str, ...] = ()
 
 
-FACTS: Final = facts(
+FACTS: Final = vocabulary.facts(
     "publication",
     GenerationPublished,
     PointerSwapped,

@@ -5,119 +5,116 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
-from tidegate.domain.publication.facts import (
-    GenerationPublished,
-    PointerSwapped,
-    PublicationInvalidated,
-    RequestFailed,
-    RequestStarted,
-    RowsCollected,
-)
-from tidegate.domain.publication.rows import (
-    GENERATIONS,
-    PUBLICATIONS,
-    REQUESTS,
-    VER,
-    Generation,
-    Pointer,
-    PublicationRequest,
-    RequestStatus,
-    meta_key,
-    request_key,
-    version_key,
-)
+from tidegate.domain.publication import facts, rows
 from tidegate.kernel.folds import Fold
 
 # ── folds ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def pointer_of(fact: GenerationPublished) -> Pointer:
+def pointer_of(fact: facts.GenerationPublished) -> rows.Pointer:
     """META as this fact leaves it."""
-    return Pointer(
+    return rows.Pointer(
         fact.s3_key,
         fact.generated_at,
         fact.revalidate_seconds,
         fact.etag,
         fact.ttl,
-        f"{VER}{fact.version_id}" if fact.version_id else "",
+        f"{rows.VER}{fact.version_id}" if fact.version_id else "",
         fact.version,
     )
 
 
 def step_pointer(
-    pointer: Pointer | None,
-    fact: GenerationPublished | PointerSwapped | PublicationInvalidated | RowsCollected,
+    pointer: rows.Pointer | None,
+    fact: facts.GenerationPublished
+    | facts.PointerSwapped
+    | facts.PublicationInvalidated
+    | facts.RowsCollected,
     now: datetime,
-) -> Pointer | None:
+) -> rows.Pointer | None:
     match fact:
-        case RowsCollected():
+        case facts.RowsCollected():
             return None
-        case GenerationPublished():
+        case facts.GenerationPublished():
             return pointer_of(fact)
-        case PointerSwapped():
+        case facts.PointerSwapped():
             assert pointer is not None, "only what was published is rolled back"
-            return replace(
+            return structs.replace(
                 pointer,
                 s3_key=fact.s3_key,
                 generated_at=fact.generated_at,
                 revalidate_seconds=fact.revalidate_seconds,
                 etag=fact.etag,
-                current_sk=f"{VER}{fact.version_id}",
+                current_sk=f"{rows.VER}{fact.version_id}",
                 version=fact.version,
             )
-        case PublicationInvalidated():
+        case facts.PublicationInvalidated():
             assert pointer is not None, "only what was published is invalidated"
-            return replace(pointer, revalidate_seconds=0)
+            return structs.replace(pointer, revalidate_seconds=0)
 
 
 def step_generation(
-    generation: Generation | None, fact: GenerationPublished | RowsCollected, now: datetime
-) -> Generation | None:
-    if isinstance(fact, RowsCollected):
+    generation: rows.Generation | None,
+    fact: facts.GenerationPublished | facts.RowsCollected,
+    now: datetime,
+) -> rows.Generation | None:
+    if isinstance(fact, facts.RowsCollected):
         return None
     assert generation is None, "an id is used once"
-    return Generation(fact.s3_key, fact.generated_at, fact.etag)
+    return rows.Generation(fact.s3_key, fact.generated_at, fact.etag)
 
 
 def step_request(
-    request: PublicationRequest | None,
-    fact: RequestStarted | RequestFailed | GenerationPublished | RowsCollected,
+    request: rows.PublicationRequest | None,
+    fact: facts.RequestStarted
+    | facts.RequestFailed
+    | facts.GenerationPublished
+    | facts.RowsCollected,
     now: datetime,
-) -> PublicationRequest | None:
+) -> rows.PublicationRequest | None:
     match fact:
-        case RowsCollected():
+        case facts.RowsCollected():
             return None
-        case RequestStarted():
-            return PublicationRequest(fact.request_hash, RequestStatus.STARTED, ttl=fact.ttl)
-        case RequestFailed():
+        case facts.RequestStarted():
+            return rows.PublicationRequest(
+                fact.request_hash, rows.RequestStatus.STARTED, ttl=fact.ttl
+            )
+        case facts.RequestFailed():
             assert request is not None, "what fails was started"
-            return replace(request, status=RequestStatus.FAILED)
-        case GenerationPublished():
+            return structs.replace(request, status=rows.RequestStatus.FAILED)
+        case facts.GenerationPublished():
             assert request is not None, "what is completed was started"
-            return replace(request, status=RequestStatus.COMPLETED, result_s3_key=fact.s3_key)
+            return structs.replace(
+                request, status=rows.RequestStatus.COMPLETED, result_s3_key=fact.s3_key
+            )
 
 
 def _pointer_ids(
-    fact: GenerationPublished | PointerSwapped | PublicationInvalidated | RowsCollected,
+    fact: facts.GenerationPublished
+    | facts.PointerSwapped
+    | facts.PublicationInvalidated
+    | facts.RowsCollected,
 ) -> tuple[str, ...]:
-    if isinstance(fact, RowsCollected) and not fact.pointer:
+    if isinstance(fact, facts.RowsCollected) and not fact.pointer:
         return ()
-    return (meta_key(fact.publication).id,)
+    return (rows.meta_key(fact.publication).id,)
 
 
-def _generation_ids(fact: GenerationPublished | RowsCollected) -> tuple[str, ...]:
-    named = fact.version_ids if isinstance(fact, RowsCollected) else (fact.version_id,)
-    return tuple(version_key(fact.publication, id).id for id in named if id)
+def _generation_ids(fact: facts.GenerationPublished | facts.RowsCollected) -> tuple[str, ...]:
+    named = fact.version_ids if isinstance(fact, facts.RowsCollected) else (fact.version_id,)
+    return tuple(rows.version_key(fact.publication, id).id for id in named if id)
 
 
 def _request_ids(
-    fact: RequestStarted | RequestFailed | GenerationPublished | RowsCollected,
+    fact: facts.RequestStarted
+    | facts.RequestFailed
+    | facts.GenerationPublished
+    | facts.RowsCollected,
 ) -> tuple[str, ...]:
-    named = fact.requests if isinstance(fact, RowsCollected) else (fact.request,)
-    return tuple(request_key(fact.publication, request).id for request in named if request)
+    named = fact.requests if isinstance(fact, facts.RowsCollected) else (fact.request,)
+    return tuple(rows.request_key(fact.publication, request).id for request in named if request)
 
 
 def _no_row(id: str, fact: Struct) -> None:
@@ -125,25 +122,35 @@ def _no_row(id: str, fact: Struct) -> None:
 
 
 publications: Final = Fold(
-    collection=PUBLICATIONS,
+    collection=rows.PUBLICATIONS,
     number=2,
-    reads=(GenerationPublished, PointerSwapped, PublicationInvalidated, RowsCollected),
+    reads=(
+        facts.GenerationPublished,
+        facts.PointerSwapped,
+        facts.PublicationInvalidated,
+        facts.RowsCollected,
+    ),
     ids=_pointer_ids,
     start=_no_row,
     step=step_pointer,
 )
 generations: Final = Fold(
-    collection=GENERATIONS,
+    collection=rows.GENERATIONS,
     number=1,
-    reads=(GenerationPublished, RowsCollected),
+    reads=(facts.GenerationPublished, facts.RowsCollected),
     ids=_generation_ids,
     start=_no_row,
     step=step_generation,
 )
 requests: Final = Fold(
-    collection=REQUESTS,
+    collection=rows.REQUESTS,
     number=2,
-    reads=(RequestStarted, RequestFailed, GenerationPublished, RowsCollected),
+    reads=(
+        facts.RequestStarted,
+        facts.RequestFailed,
+        facts.GenerationPublished,
+        facts.RowsCollected,
+    ),
     ids=_request_ids,
     start=_no_row,
     step=step_request,

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from tidegate.errors import (
-    ConditionFailed,
-    Refused,
-)
+from tidegate import errors
 
 
-class StaleGeneration(ConditionFailed):
+class StaleGeneration(errors.ConditionFailed):
     """A generation as new or newer is published already; yours stays unseen."""
 
     code = "stale_generation"
 
 
-class GenerationExists(ConditionFailed):
+class GenerationExists(errors.ConditionFailed):
     """The publication has a generation with this id; take another."""
 
     code = "generation_exists"
 
 
-class RecipeMixed(Refused):
+class RecipeMixed(errors.Refused):
     """A publication keeps to one recipe: in place, or versions behind a pointer."""
 
     code = "recipe_mixed"

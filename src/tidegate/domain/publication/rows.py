@@ -15,10 +15,7 @@ from typing import Annotated, Final
 
 from msgspec import Struct
 
-from tidegate.kernel.attributes import FieldRole
-from tidegate.kernel.collections import Collection, Index, Nature, Writers
-from tidegate.kernel.leases import LEASES
-from tidegate.kernel.model import Key, check_text
+from tidegate.kernel import attributes, collections as kernel_collections, leases, model
 
 CACHE_KEY_BYTES_MAX = 2_048
 
@@ -39,24 +36,24 @@ def pk_of(cache_key: str) -> str:
     Raises:
         InvalidInput, LimitExceeded.
     """
-    check_text("a cache key", cache_key, CACHE_KEY_BYTES_MAX)
+    model.check_text("a cache key", cache_key, CACHE_KEY_BYTES_MAX)
     return f"CACHE#{sha256(cache_key.encode()).hexdigest()}"
 
 
-def meta_key(pk: str) -> Key:
-    return Key(PUBLICATIONS.name, f"{pk}/{META}")
+def meta_key(pk: str) -> model.Key:
+    return model.Key(PUBLICATIONS.name, f"{pk}/{META}")
 
 
-def lock_key(pk: str) -> Key:
-    return Key(LEASES.name, f"{pk}/{LOCK}")
+def lock_key(pk: str) -> model.Key:
+    return model.Key(leases.LEASES.name, f"{pk}/{LOCK}")
 
 
-def version_key(pk: str, version_id: str) -> Key:
-    return Key(GENERATIONS.name, f"{pk}/{VER}{version_id}")
+def version_key(pk: str, version_id: str) -> model.Key:
+    return model.Key(GENERATIONS.name, f"{pk}/{VER}{version_id}")
 
 
-def request_key(pk: str, request: str) -> Key:
-    return Key(REQUESTS.name, f"{pk}/{REQ}{request}")
+def request_key(pk: str, request: str) -> model.Key:
+    return model.Key(REQUESTS.name, f"{pk}/{REQ}{request}")
 
 
 # ── rows: docs/design/publication.md ──────────────────────────────────────────────────────────────
@@ -69,7 +66,7 @@ class Pointer(Struct, frozen=True, omit_defaults=True):
     generated_at: datetime
     revalidate_seconds: int
     etag: str = ""
-    ttl: Annotated[datetime | None, FieldRole.TTL] = None
+    ttl: Annotated[datetime | None, attributes.FieldRole.TTL] = None
     current_sk: str = ""
     version: int = 0  # how often the pointer was set
 
@@ -94,27 +91,30 @@ class PublicationRequest(Struct, frozen=True, omit_defaults=True):
     request_hash: str
     status: RequestStatus
     result_s3_key: str = ""
-    ttl: Annotated[datetime | None, FieldRole.TTL] = None
+    ttl: Annotated[datetime | None, attributes.FieldRole.TTL] = None
 
 
-PUBLICATIONS: Final = Collection(
+PUBLICATIONS: Final = kernel_collections.Collection(
     "publications",
     Pointer,
-    writers=Writers.FOLDED,
-    nature=Nature.DERIVED,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
     columns=("ttl",),
-    indexes=(Index("by_ttl", ("ttl",)),),  # what has none is in no entry
+    indexes=(kernel_collections.Index("by_ttl", ("ttl",)),),  # what has none is in no entry
 )
-GENERATIONS: Final = Collection(
-    "generations", Generation, writers=Writers.FOLDED, nature=Nature.DERIVED
+GENERATIONS: Final = kernel_collections.Collection(
+    "generations",
+    Generation,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
 )
-REQUESTS: Final = Collection(
+REQUESTS: Final = kernel_collections.Collection(
     "publication_requests",
     PublicationRequest,
-    writers=Writers.FOLDED,
-    nature=Nature.DERIVED,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
     columns=("ttl",),
-    indexes=(Index("by_ttl", ("ttl",)),),
+    indexes=(kernel_collections.Index("by_ttl", ("ttl",)),),
 )
 
 

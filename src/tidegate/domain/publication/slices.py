@@ -19,39 +19,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from tidegate.domain.publication.facts import (
-    GenerationPublished,
-    PointerSwapped,
-    PublicationInvalidated,
-    RequestFailed,
-    RequestStarted,
-)
-from tidegate.domain.publication.refusals import GenerationExists, RecipeMixed, StaleGeneration
-from tidegate.domain.publication.rows import (
-    VER,
-    Generation,
-    Pointer,
-    PublicationRequest,
-    RequestStatus,
-    lock_key,
-    meta_key,
-    pk_of,
-    request_key,
-    version_key,
-)
-from tidegate.errors import (
-    IdempotencyMismatch,
-    IllegalTransition,
-    InvalidInput,
-    LeaseLost,
-    NotFound,
-    StaleVersion,
-    VersionRequired,
-)
-from tidegate.kernel import codec
-from tidegate.kernel.leases import TOKEN_BYTES_MAX, Lease
-from tidegate.kernel.model import ABSENT, Key, Position, check_text, check_time
-from tidegate.kernel.slices import Slice
+from tidegate import errors
+from tidegate.domain.publication import facts, refusals, rows as publication_rows
+from tidegate.kernel import codec, leases, model, slices
 
 POINTER_BYTES_MAX = 1_024
 ETAG_BYTES_MAX = 256
@@ -86,35 +56,35 @@ class LeasedCommand(Struct, frozen=True, kw_only=True):
 
     cache_key: str
     lease_token: str = ""
-    lease_number: Position | None = None
+    lease_number: model.Position | None = None
     by: str = ""
 
     @property
     def pk(self) -> str:
-        return pk_of(self.cache_key)
+        return publication_rows.pk_of(self.cache_key)
 
     @property
     def guards_of_lease(self) -> frozenset[PublishGuard]:
         return LEASE_GUARDS
 
     def __post_init__(self) -> None:
-        pk_of(self.cache_key)
+        publication_rows.pk_of(self.cache_key)
         if PublishGuard.TOKEN in self.guards_of_lease:
-            check_text("the token of a lease", self.lease_token, TOKEN_BYTES_MAX)
+            model.check_text("the token of a lease", self.lease_token, leases.TOKEN_BYTES_MAX)
 
 
-def _lock(command: LeasedCommand) -> tuple[Key, ...]:
-    return (lock_key(command.pk),) if command.guards_of_lease else ()
+def _lock(command: LeasedCommand) -> tuple[model.Key, ...]:
+    return (publication_rows.lock_key(command.pk),) if command.guards_of_lease else ()
 
 
-def _numbered(command: LeasedCommand) -> dict[Key, Position]:
+def _numbered(command: LeasedCommand) -> dict[model.Key, model.Position]:
     """The lease in the very acquisition that the command knows, if it knows one."""
     return (
         {} if command.lease_number is None else dict.fromkeys(_lock(command), command.lease_number)
     )
 
 
-def _demand_lease(lease: Lease | None, command: LeasedCommand, now: datetime) -> None:
+def _demand_lease(lease: leases.Lease | None, command: LeasedCommand, now: datetime) -> None:
     """Raises: LeaseLost. A row without an expiry counts as expired."""
     guards = command.guards_of_lease
     lost = lease is None
@@ -123,8 +93,10 @@ def _demand_lease(lease: Lease | None, command: LeasedCommand, now: datetime) ->
     if lease is not None and PublishGuard.EXPIRY in guards:
         lost = lost or lease.lease_expires_at is None or lease.lease_expires_at <= now
     if lost:
-        key = lock_key(command.pk)
-        raise LeaseLost(f"the lease {key} is not yours", collection=key.collection, id=key.id)
+        key = publication_rows.lock_key(command.pk)
+        raise errors.LeaseLost(
+            f"the lease {key} is not yours", collection=key.collection, id=key.id
+        )
 
 
 # ── publish ───────────────────────────────────────────────────────────────────────────────────────
@@ -140,7 +112,7 @@ class PublishGeneration(LeasedCommand, frozen=True, kw_only=True):
     ttl: datetime | None = None
     version_id: str = ""
     guards: frozenset[PublishGuard] = GUARDS
-    expected_version: Position | None = None  # of the row META; ABSENT: there is none
+    expected_version: model.Position | None = None  # of the row META; ABSENT: there is none
     request: str = ""
 
     @property
@@ -150,33 +122,35 @@ class PublishGeneration(LeasedCommand, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.guards:
-            raise InvalidInput("a publish without any guard would let every late writer through")
+            raise errors.InvalidInput(
+                "a publish without any guard would let every late writer through"
+            )
         if PublishGuard.VERSION in self.guards and self.expected_version is None:
-            raise VersionRequired("say which version of the pointer you saw")
-        check_text("a pointer", self.s3_key, POINTER_BYTES_MAX)
-        check_time("the time of a generation", self.generated_at)
+            raise errors.VersionRequired("say which version of the pointer you saw")
+        model.check_text("a pointer", self.s3_key, POINTER_BYTES_MAX)
+        model.check_time("the time of a generation", self.generated_at)
         _check_seconds(self.revalidate_seconds)
         if self.etag:
-            check_text("an etag", self.etag, ETAG_BYTES_MAX)
+            model.check_text("an etag", self.etag, ETAG_BYTES_MAX)
         if self.version_id:
-            check_text("the id of a generation", self.version_id, VERSION_ID_BYTES_MAX)
+            model.check_text("the id of a generation", self.version_id, VERSION_ID_BYTES_MAX)
         if self.request:
-            check_text("the key of a request", self.request, REQUEST_BYTES_MAX)
+            model.check_text("the key of a request", self.request, REQUEST_BYTES_MAX)
 
 
-def _publish_rows(command: PublishGeneration) -> tuple[Key, ...]:
-    keys = [meta_key(command.pk), *_lock(command)]
+def _publish_rows(command: PublishGeneration) -> tuple[model.Key, ...]:
+    keys = [publication_rows.meta_key(command.pk), *_lock(command)]
     if command.version_id:
-        keys.append(version_key(command.pk, command.version_id))
+        keys.append(publication_rows.version_key(command.pk, command.version_id))
     if command.request:
-        keys.append(request_key(command.pk, command.request))
+        keys.append(publication_rows.request_key(command.pk, command.request))
     return tuple(keys)
 
 
-def _publish_expects(command: PublishGeneration) -> dict[Key, Position]:
+def _publish_expects(command: PublishGeneration) -> dict[model.Key, model.Position]:
     expected = _numbered(command)
     if PublishGuard.VERSION in command.guards and command.expected_version is not None:
-        expected[meta_key(command.pk)] = command.expected_version
+        expected[publication_rows.meta_key(command.pk)] = command.expected_version
     return expected
 
 
@@ -187,15 +161,18 @@ def decide_publish(
     seen = dict(zip(_publish_rows(command), rows, strict=True))
     for key in _lock(command):
         _demand_lease(seen[key], command, now)
-    pointer: Pointer | None = seen[meta_key(command.pk)]
+    pointer: publication_rows.Pointer | None = seen[publication_rows.meta_key(command.pk)]
     _demand_pointer(pointer, command)
-    if command.version_id and seen[version_key(command.pk, command.version_id)] is not None:
-        raise GenerationExists(
+    if (
+        command.version_id
+        and seen[publication_rows.version_key(command.pk, command.version_id)] is not None
+    ):
+        raise refusals.GenerationExists(
             f"there is a generation {command.version_id}", version_id=command.version_id
         )
     if command.request:
-        _demand_started(seen[request_key(command.pk, command.request)], "complete")
-    published = GenerationPublished(
+        _demand_started(seen[publication_rows.request_key(command.pk, command.request)], "complete")
+    published = facts.GenerationPublished(
         command.pk,
         command.cache_key,
         command.s3_key,
@@ -211,29 +188,29 @@ def decide_publish(
     return (published,)
 
 
-def _next_version(pointer: Pointer | None) -> int:
+def _next_version(pointer: publication_rows.Pointer | None) -> int:
     return 1 if pointer is None else pointer.version + 1
 
 
-def _demand_pointer(pointer: Pointer | None, command: PublishGeneration) -> None:
+def _demand_pointer(pointer: publication_rows.Pointer | None, command: PublishGeneration) -> None:
     if pointer is None:
         if PublishGuard.VERSION in command.guards and command.expected_version:
-            raise StaleVersion(command.expected_version, ABSENT)
+            raise errors.StaleVersion(command.expected_version, model.ABSENT)
         return
     if bool(pointer.current_sk) != bool(command.version_id):
-        raise RecipeMixed(f"{command.cache_key} is published by the other recipe")
+        raise refusals.RecipeMixed(f"{command.cache_key} is published by the other recipe")
     if PublishGuard.MONOTONE in command.guards and pointer.generated_at >= command.generated_at:
-        raise StaleGeneration(
+        raise refusals.StaleGeneration(
             "the published generation is as new or newer",
             stored=codec.time_text(pointer.generated_at),
             offered=codec.time_text(command.generated_at),
         )
 
 
-publish_generation: Final = Slice(
+publish_generation: Final = slices.Slice(
     name="publish-generation",
     command=PublishGeneration,
-    writes=(GenerationPublished,),
+    writes=(facts.GenerationPublished,),
     rows=_publish_rows,
     expects=_publish_expects,
     spends=_lock,
@@ -252,7 +229,7 @@ class RollBackPublication(LeasedCommand, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_text("the id of a generation", self.version_id, VERSION_ID_BYTES_MAX)
+        model.check_text("the id of a generation", self.version_id, VERSION_ID_BYTES_MAX)
         _check_seconds(self.revalidate_seconds)
 
 
@@ -261,20 +238,22 @@ class Invalidate(LeasedCommand, frozen=True, kw_only=True):
 
 
 def decide_roll_back(
-    rows: tuple[Pointer | None, Lease | None, Generation | None],
+    rows: tuple[
+        publication_rows.Pointer | None, leases.Lease | None, publication_rows.Generation | None
+    ],
     command: RollBackPublication,
     now: datetime,
 ) -> Sequence[Struct]:
     pointer, lease, generation = rows
     _demand_lease(lease, command, now)
     if pointer is None or generation is None:
-        raise NotFound(
+        raise errors.NotFound(
             f"{command.cache_key} has no generation {command.version_id}",
             version_id=command.version_id,
         )
-    if pointer.current_sk == f"{VER}{command.version_id}":
+    if pointer.current_sk == f"{publication_rows.VER}{command.version_id}":
         return ()
-    swapped = PointerSwapped(
+    swapped = facts.PointerSwapped(
         command.pk,
         command.version_id,
         generation.s3_key,
@@ -288,33 +267,42 @@ def decide_roll_back(
 
 
 def decide_invalidate(
-    rows: tuple[Pointer | None, Lease | None], command: Invalidate, now: datetime
+    rows: tuple[publication_rows.Pointer | None, leases.Lease | None],
+    command: Invalidate,
+    now: datetime,
 ) -> Sequence[Struct]:
     pointer, lease = rows
     _demand_lease(lease, command, now)
     if pointer is None:
-        raise NotFound(f"nothing is published as {command.cache_key}")
-    return (PublicationInvalidated(command.pk, command.by),) if pointer.revalidate_seconds else ()
+        raise errors.NotFound(f"nothing is published as {command.cache_key}")
+    return (
+        (facts.PublicationInvalidated(command.pk, command.by),)
+        if pointer.revalidate_seconds
+        else ()
+    )
 
 
-roll_back: Final = Slice(
+roll_back: Final = slices.Slice(
     name="roll-back",
     command=RollBackPublication,
-    writes=(PointerSwapped,),
+    writes=(facts.PointerSwapped,),
     rows=lambda command: (
-        meta_key(command.pk),
-        lock_key(command.pk),
-        version_key(command.pk, command.version_id),
+        publication_rows.meta_key(command.pk),
+        publication_rows.lock_key(command.pk),
+        publication_rows.version_key(command.pk, command.version_id),
     ),
     expects=_numbered,
     spends=_lock,
     decide=decide_roll_back,
 )
-invalidate: Final = Slice(
+invalidate: Final = slices.Slice(
     name="invalidate-publication",
     command=Invalidate,
-    writes=(PublicationInvalidated,),
-    rows=lambda command: (meta_key(command.pk), lock_key(command.pk)),
+    writes=(facts.PublicationInvalidated,),
+    rows=lambda command: (
+        publication_rows.meta_key(command.pk),
+        publication_rows.lock_key(command.pk),
+    ),
     expects=_numbered,
     spends=_lock,
     decide=decide_invalidate,
@@ -332,8 +320,8 @@ class StartRequest(LeasedCommand, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_text("the key of a request", self.request, REQUEST_BYTES_MAX)
-        check_text("the hash of a request", self.request_hash, REQUEST_BYTES_MAX)
+        model.check_text("the key of a request", self.request, REQUEST_BYTES_MAX)
+        model.check_text("the hash of a request", self.request_hash, REQUEST_BYTES_MAX)
 
 
 class FailRequest(LeasedCommand, frozen=True, kw_only=True):
@@ -342,57 +330,63 @@ class FailRequest(LeasedCommand, frozen=True, kw_only=True):
     request: str
 
 
-def _request_rows(command: StartRequest | FailRequest) -> tuple[Key, Key]:
-    return request_key(command.pk, command.request), lock_key(command.pk)
+def _request_rows(command: StartRequest | FailRequest) -> tuple[model.Key, model.Key]:
+    return publication_rows.request_key(command.pk, command.request), publication_rows.lock_key(
+        command.pk
+    )
 
 
 def decide_start(
-    rows: tuple[PublicationRequest | None, Lease | None], command: StartRequest, now: datetime
+    rows: tuple[publication_rows.PublicationRequest | None, leases.Lease | None],
+    command: StartRequest,
+    now: datetime,
 ) -> Sequence[Struct]:
     """A request that somebody started and did not finish belongs to the next holder."""
     request, lease = rows
     _demand_lease(lease, command, now)
     if request is not None:
         demand_same(request, command.request, command.request_hash)
-        if request.status is not RequestStatus.FAILED:
+        if request.status is not publication_rows.RequestStatus.FAILED:
             return ()
     ttl = now + REQUEST_KEPT
-    return (RequestStarted(command.pk, command.request, command.request_hash, ttl),)
+    return (facts.RequestStarted(command.pk, command.request, command.request_hash, ttl),)
 
 
 def decide_fail(
-    rows: tuple[PublicationRequest | None, Lease | None], command: FailRequest, now: datetime
+    rows: tuple[publication_rows.PublicationRequest | None, leases.Lease | None],
+    command: FailRequest,
+    now: datetime,
 ) -> Sequence[Struct]:
     request, lease = rows
     _demand_lease(lease, command, now)
     _demand_started(request, "fail")
-    return (RequestFailed(command.pk, command.request),)
+    return (facts.RequestFailed(command.pk, command.request),)
 
 
-def demand_same(request: PublicationRequest, key: str, request_hash: str) -> None:
+def demand_same(request: publication_rows.PublicationRequest, key: str, request_hash: str) -> None:
     """Raises: IdempotencyMismatch: the key stands for another request."""
     if request.request_hash != request_hash:
-        raise IdempotencyMismatch(key)
+        raise errors.IdempotencyMismatch(key)
 
 
-def _demand_started(request: PublicationRequest | None, verb: str) -> None:
+def _demand_started(request: publication_rows.PublicationRequest | None, verb: str) -> None:
     status = "absent" if request is None else request.status
-    if status != RequestStatus.STARTED:
-        raise IllegalTransition("request", status, verb)
+    if status != publication_rows.RequestStatus.STARTED:
+        raise errors.IllegalTransition("request", status, verb)
 
 
-start_request: Final = Slice(
+start_request: Final = slices.Slice(
     name="start-request",
     command=StartRequest,
-    writes=(RequestStarted,),
+    writes=(facts.RequestStarted,),
     rows=_request_rows,
     expects=_numbered,
     decide=decide_start,
 )
-fail_request: Final = Slice(
+fail_request: Final = slices.Slice(
     name="fail-request",
     command=FailRequest,
-    writes=(RequestFailed,),
+    writes=(facts.RequestFailed,),
     rows=_request_rows,
     expects=_numbered,
     decide=decide_fail,
@@ -401,7 +395,7 @@ fail_request: Final = Slice(
 
 def _check_seconds(seconds: object) -> None:
     if type(seconds) is not int or not 1 <= seconds <= REVALIDATE_SECONDS_MAX:
-        raise InvalidInput(
+        raise errors.InvalidInput(
             f"a publication is fresh for 1 … {REVALIDATE_SECONDS_MAX} seconds, found {seconds!r}"
         )
 

@@ -15,15 +15,10 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from tidegate.domain.packages.refusals import DigestMismatch
-from tidegate.domain.releases.refusals import ReleaseNotPinnable
-from tidegate.domain.releases.rows import (
-    DigestMatches,
-    KnownRelease,
-)
+from tidegate.domain.releases import refusals, rows as release_rows
 from tidegate.errors import NotFound
 from tidegate.kernel.slices import Slice
 
@@ -35,7 +30,9 @@ PINNABLE = frozenset({PUBLISHED, DELETION_PROPOSED})
 ENDS = frozenset({DELETION_PROPOSED, TERMINATING, DELETED})  # what no pinned release comes to
 
 
-def demand_pinnable(release: KnownRelease | None, release_id: str, digest: str) -> None:
+def demand_pinnable(
+    release: release_rows.KnownRelease | None, release_id: str, digest: str
+) -> None:
     """That a scope may be pinned to the release now.
 
     Raises:
@@ -46,7 +43,7 @@ def demand_pinnable(release: KnownRelease | None, release_id: str, digest: str) 
     if release.digest != digest:
         raise DigestMismatch(digest, release.digest)
     if release.lifecycle not in PINNABLE:
-        raise ReleaseNotPinnable(
+        raise refusals.ReleaseNotPinnable(
             f"{release_id} is {release.lifecycle}; only {PUBLISHED} releases take a new pin",
             release_id=release_id,
             lifecycle=release.lifecycle,
@@ -61,10 +58,10 @@ def limit_to_visible(item: Slice, is_visible: Callable[[str], bool]) -> Slice:
 
     def seen(row: Struct | None) -> Struct | None:
         match row:
-            case KnownRelease(release_id=release_id):
+            case release_rows.KnownRelease(release_id=release_id):
                 return row if is_visible(release_id) else None
-            case DigestMatches(release_ids=release_ids):
-                return replace(row, release_ids=tuple(filter(is_visible, release_ids)))
+            case release_rows.DigestMatches(release_ids=release_ids):
+                return structs.replace(row, release_ids=tuple(filter(is_visible, release_ids)))
         return row
 
     def decide(rows: tuple[Struct | None, ...], command: Struct, now: datetime) -> Sequence[Struct]:

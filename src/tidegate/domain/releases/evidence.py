@@ -12,42 +12,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from tidegate.domain.provenance import (
-    FACTORY_MANIFEST,
-    HIGH,
-    TEXT_BYTES_MAX,
-    Mode,
-    RejectedEvidence,
-    Rules,
-    claim,
-    moment,
-)
-from tidegate.domain.releases.facts import EvidenceKept, PinStatus
-from tidegate.domain.releases.refusals import DuplicateEvent
-from tidegate.domain.releases.rows import (
-    Actual,
-    DigestMatches,
-    ExecutedCommand,
-    KeptEvidence,
-    actual_key,
-    command_key,
-    evidence_key,
-    matches_key,
-)
-from tidegate.domain.releases.slices import (
-    TransitionRelease,
-    check_names,
-    check_operations,
-    check_status,
-    demand_authority,
-    demand_version,
-    is_repeat,
-    request_of,
-    transition_facts,
-)
+from tidegate.domain import provenance as domain_provenance
+from tidegate.domain.releases import facts, refusals, rows as release_rows, slices
 from tidegate.errors import Invalid, InvalidInput, TooLarge
-from tidegate.kernel import codec
-from tidegate.kernel.model import Key, at_most, check_text
+from tidegate.kernel import codec, model
 
 FACTORY = "factory"
 DIGESTS_MAX = 16  # of one manifest
@@ -81,37 +49,37 @@ class ImportManifest(Struct, frozen=True, kw_only=True):
     by: str
     expected_version: int | None = None
     import_run_id: str | None = None
-    status: PinStatus = PinStatus.ACTIVE
+    status: facts.PinStatus = facts.PinStatus.ACTIVE
     operations: tuple[str, ...] = ()
 
 
 # ── keeping ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def rows_of_keeping(command: KeepEvidence) -> tuple[Key, ...]:
+def rows_of_keeping(command: KeepEvidence) -> tuple[model.Key, ...]:
     """Raises: InvalidInput, LimitExceeded."""
-    check_names(command)
-    at_most("bytes of an evidence document", len(codec.encode(command)), DOCUMENT_BYTES_MAX)
+    slices.check_names(command)
+    model.at_most("bytes of an evidence document", len(codec.encode(command)), DOCUMENT_BYTES_MAX)
     return (
-        command_key(command.scope, command.command_id),
-        evidence_key(command.scope, command.source, command.batch),
+        release_rows.command_key(command.scope, command.command_id),
+        release_rows.evidence_key(command.scope, command.source, command.batch),
     )
 
 
 def decide_keeping(
-    rows: tuple[ExecutedCommand | None, KeptEvidence | None],
+    rows: tuple[release_rows.ExecutedCommand | None, release_rows.KeptEvidence | None],
     command: KeepEvidence,
     now: datetime,
     *,
-    rules: Rules,
+    rules: domain_provenance.Rules,
 ) -> Sequence[Struct]:
     executed, kept = rows
-    if is_repeat(executed, command):
+    if slices.is_repeat(executed, command):
         return ()
-    evidence = EvidenceKept(
+    evidence = facts.EvidenceKept(
         scope=command.scope,
         command_id=command.command_id,
-        request=request_of(command),
+        request=slices.request_of(command),
         by=command.by,
         recorded_at=now,
         source=command.source,
@@ -122,18 +90,18 @@ def decide_keeping(
     return () if _stands(kept, evidence) else (evidence,)
 
 
-def _why_not(document: dict[str, Any], rules: Rules) -> str:
+def _why_not(document: dict[str, Any], rules: domain_provenance.Rules) -> str:
     """Why the document is no authority, for those who look at it later."""
     try:
-        authority = claim(document, rules)
-    except RejectedEvidence as refusal:
+        authority = domain_provenance.claim(document, rules)
+    except domain_provenance.RejectedEvidence as refusal:
         return refusal.detail
     except (Invalid, TooLarge) as fault:
         return f"malformed: {fault.detail}"
     return "it claims no authority" if authority is None else "it was kept, not used"
 
 
-def _stands(kept: KeptEvidence | None, evidence: EvidenceKept) -> bool:
+def _stands(kept: release_rows.KeptEvidence | None, evidence: facts.EvidenceKept) -> bool:
     """Whether the same evidence is kept already, by whatever command.
 
     Raises:
@@ -142,48 +110,50 @@ def _stands(kept: KeptEvidence | None, evidence: EvidenceKept) -> bool:
     if kept is None:
         return False
     if kept.document != evidence.document:
-        raise DuplicateEvent(evidence_key(evidence.scope, evidence.source, evidence.batch).id)
+        raise refusals.DuplicateEvent(
+            release_rows.evidence_key(evidence.scope, evidence.source, evidence.batch).id
+        )
     return True
 
 
 # ── importing ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def rows_of_import(command: ImportManifest) -> tuple[Key, ...]:
+def rows_of_import(command: ImportManifest) -> tuple[model.Key, ...]:
     """Raises: InvalidInput, LimitExceeded."""
-    check_names(command)
-    check_operations(command.operations)
-    check_status(command.status)
-    check_text("ref", command.ref, TEXT_BYTES_MAX)
-    moment(command.observed_at, "observed_at")
+    slices.check_names(command)
+    slices.check_operations(command.operations)
+    slices.check_status(command.status)
+    model.check_text("ref", command.ref, domain_provenance.TEXT_BYTES_MAX)
+    domain_provenance.moment(command.observed_at, "observed_at")
     if not command.digests or len(set(command.digests)) != len(command.digests):
         raise InvalidInput("a manifest names digests, each once", field="digests")
-    at_most("digests of a manifest", len(command.digests), DIGESTS_MAX)
+    model.at_most("digests of a manifest", len(command.digests), DIGESTS_MAX)
     for digest in command.digests:
-        check_text("a digest", digest, TEXT_BYTES_MAX // 8)
+        model.check_text("a digest", digest, domain_provenance.TEXT_BYTES_MAX // 8)
     return (
-        actual_key(command.scope),
-        command_key(command.scope, command.command_id),
-        evidence_key(command.scope, FACTORY, command.batch),
-        *(matches_key(digest) for digest in command.digests),
+        release_rows.actual_key(command.scope),
+        release_rows.command_key(command.scope, command.command_id),
+        release_rows.evidence_key(command.scope, FACTORY, command.batch),
+        *(release_rows.matches_key(digest) for digest in command.digests),
     )
 
 
 def decide_import(
-    rows: tuple[Any, ...], command: ImportManifest, now: datetime, *, rules: Rules
+    rows: tuple[Any, ...], command: ImportManifest, now: datetime, *, rules: domain_provenance.Rules
 ) -> Sequence[Struct]:
     actual, executed, kept, *matches = rows
-    if is_repeat(executed, command):
+    if slices.is_repeat(executed, command):
         return ()
     found = [row for row in matches if row is not None]
     releases = {release_id: row.digest for row in found for release_id in row.release_ids}
     if len(releases) == 1 and not any(row.crowded for row in found):
         ((release_id, digest),) = releases.items()
         return _promoted(actual, command, release_id, digest, now, rules)
-    evidence = EvidenceKept(
+    evidence = facts.EvidenceKept(
         scope=command.scope,
         command_id=command.command_id,
-        request=request_of(command),
+        request=slices.request_of(command),
         by=command.by,
         recorded_at=now,
         source=FACTORY,
@@ -195,7 +165,7 @@ def decide_import(
     return () if _stands(kept, evidence) else (evidence,)
 
 
-def _ambiguity(found: Sequence[DigestMatches], count: int) -> str:
+def _ambiguity(found: Sequence[release_rows.DigestMatches], count: int) -> str:
     more = " at least" if any(row.crowded for row in found) else ""
     return f"it matches{more} {count} releases, one would be authority"
 
@@ -213,18 +183,18 @@ def manifest_document(command: ImportManifest) -> dict[str, Any]:
 
 
 def _promoted(
-    actual: Actual | None,
+    actual: release_rows.Actual | None,
     command: ImportManifest,
     release_id: str,
     digest: str,
     now: datetime,
-    rules: Rules,
+    rules: domain_provenance.Rules,
 ) -> Sequence[Struct]:
     """The transition that a manifest with one match calls for, under all its guards.
 
     Only a published release is a match, and its row is part of what was read.
     """
-    transition = TransitionRelease(
+    transition = slices.TransitionRelease(
         scope=command.scope,
         release_id=release_id,
         digest=digest,
@@ -235,25 +205,32 @@ def _promoted(
         status=command.status,
         operations=command.operations,
     )
-    actual = demand_version(actual, command.scope, command.expected_version)
-    authority = demand_authority(transition, now, rules)
-    return transition_facts(actual, transition, request_of(command), authority, now)
+    actual = slices.demand_version(actual, command.scope, command.expected_version)
+    authority = slices.demand_authority(transition, now, rules)
+    return slices.transition_facts(actual, transition, slices.request_of(command), authority, now)
 
 
 def manifest_authority(command: ImportManifest, digest: str, now: datetime) -> dict[str, Any]:
     """The claim of a manifest that matches one release, by the built-in rule of its kind."""
     observed = {"ref": command.ref, "observed_at": command.observed_at, "digest": digest}
     provenance: dict[str, Any] = {
-        "mode": str(Mode.IMPORTED),
-        "system": FACTORY_MANIFEST.source,
-        "kind": FACTORY_MANIFEST.kind,
+        "mode": str(domain_provenance.Mode.IMPORTED),
+        "system": domain_provenance.FACTORY_MANIFEST.source,
+        "kind": domain_provenance.FACTORY_MANIFEST.kind,
         "recorded_at": codec.time_text(now),
         **observed,
         "evidence": [
-            {"kind": FACTORY_MANIFEST.kind, "source": FACTORY_MANIFEST.source, **observed}
+            {
+                "kind": domain_provenance.FACTORY_MANIFEST.kind,
+                "source": domain_provenance.FACTORY_MANIFEST.source,
+                **observed,
+            }
         ],
     }
     if command.import_run_id is not None:
         provenance["import_run_id"] = command.import_run_id
-    confidence = {"level": HIGH, "reasons": [FACTORY_MANIFEST.reason]}
+    confidence = {
+        "level": domain_provenance.HIGH,
+        "reasons": [domain_provenance.FACTORY_MANIFEST.reason],
+    }
     return {"provenance": provenance, "confidence": confidence}

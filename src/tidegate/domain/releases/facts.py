@@ -9,15 +9,14 @@ from typing import Annotated, Any
 from msgspec import Struct
 
 from tidegate.domain.provenance import Confidence, Provenance
-from tidegate.kernel.tags import Partition, Untagged
-from tidegate.kernel.vocabulary import facts
+from tidegate.kernel import tags, vocabulary
 
 
 class RegistryFact(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What all of them say: where, by whose command, and when it was decided."""
 
-    scope: Annotated[str, Partition()]
-    command_id: Annotated[str, Untagged()]
+    scope: Annotated[str, tags.Partition()]
+    command_id: Annotated[str, tags.Untagged()]
     request: str  # SHA-256 of the command, by which its repeat is known
     by: str
     recorded_at: datetime
@@ -26,7 +25,7 @@ class RegistryFact(Struct, frozen=True, omit_defaults=True, kw_only=True):
 class ReleaseRegistered(RegistryFact, frozen=True, kw_only=True):
     """A scope came into being with its first pin, at version 0."""
 
-    release_id: Annotated[str, Untagged()]
+    release_id: Annotated[str, tags.Untagged()]
     digest: str
     status: PinStatus
     provenance: Provenance
@@ -37,20 +36,20 @@ class ReleaseRegistered(RegistryFact, frozen=True, kw_only=True):
 class ReleaseTransitioned(RegistryFact, frozen=True, kw_only=True):
     """The pin moved or was confirmed, by accepted evidence."""
 
-    release_id: Annotated[str, Untagged()]
+    release_id: Annotated[str, tags.Untagged()]
     digest: str
     status: PinStatus
     version: int  # of the scope's row, after this
     provenance: Provenance
     confidence: Confidence
-    moved_from: Annotated[str | None, Untagged()] = None  # None: the pin stayed
+    moved_from: Annotated[str | None, tags.Untagged()] = None  # None: the pin stayed
     reason: str = ""
 
 
 class ReleaseRetired(RegistryFact, frozen=True, kw_only=True):
     """The scope takes no further release. Its row and history stay."""
 
-    release_id: Annotated[str, Untagged()]
+    release_id: Annotated[str, tags.Untagged()]
     version: int
     reason: str
 
@@ -79,22 +78,22 @@ class PinStatus(StrEnum):
 class RollbackRungsChanged(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Which releases a rollback of the channel would take next: these are not deleted."""
 
-    channel: Annotated[str, Partition()]
+    channel: Annotated[str, tags.Partition()]
     at: datetime
-    added: Annotated[tuple[str, ...], Untagged()] = ()
-    removed: Annotated[tuple[str, ...], Untagged()] = ()
+    added: Annotated[tuple[str, ...], tags.Untagged()] = ()
+    removed: Annotated[tuple[str, ...], tags.Untagged()] = ()
 
 
 class ReleaseOffered(Struct, frozen=True, omit_defaults=True):
     """A revision is published as this release, or moved on in its lifecycle."""
 
-    release_id: Annotated[str, Partition("release_id")]
+    release_id: Annotated[str, tags.Partition("release_id")]
     digest: str
     lifecycle: str
     revision: str = ""  # the name of what it is, where releases are revisions
 
 
-FACTS = facts(
+FACTS = vocabulary.facts(
     "release",
     ReleaseRegistered,
     ReleaseTransitioned,

@@ -6,48 +6,11 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from tidegate.domain.releases.catalog import DELETION_PROPOSED, ENDS, PINNABLE
-from tidegate.domain.releases.facts import (
-    EvidenceKept,
-    PinStatus,
-    RegistryChange,
-    ReleaseOffered,
-    ReleaseRegistered,
-    ReleaseRetired,
-    ReleaseTransitioned,
-    RollbackRungsChanged,
-)
-from tidegate.domain.releases.refusals import (
-    DuplicateEvent,
-    ReleaseTaken,
-    StillPinned,
-    StillRollbackTarget,
-)
-from tidegate.domain.releases.rows import (
-    ACTUAL,
-    COMMANDS,
-    EVENTS,
-    EVIDENCE,
-    KNOWN,
-    MATCHES,
-    PINS,
-    Actual,
-    DigestMatches,
-    EventType,
-    ExecutedCommand,
-    KeptEvidence,
-    KnownRelease,
-    ReleaseEvent,
-    ReleasePins,
-    actual_key,
-    command_key,
-    event_id,
-    evidence_key,
-)
+from tidegate.domain.releases import catalog, facts, refusals, rows
 from tidegate.errors import IllegalTransition
 from tidegate.kernel.folds import Fold
 
-CHANGES = (ReleaseRegistered, ReleaseTransitioned, ReleaseRetired)
+CHANGES = (facts.ReleaseRegistered, facts.ReleaseTransitioned, facts.ReleaseRetired)
 
 
 # ── what is current ───────────────────────────────────────────────────────────────────────────────
@@ -57,15 +20,17 @@ SCOPES_NAMED_MAX = 16  # of those that are pinned to one release
 MATCHES_MAX = 64  # releases of one content that are told apart; beyond it none is the one
 
 
-def step_actual(actual: Actual | None, fact: RegistryChange, now: datetime) -> Actual:
+def step_actual(
+    actual: rows.Actual | None, fact: facts.RegistryChange, now: datetime
+) -> rows.Actual:
     """The scope's row after a change.
 
     Raises:
         IllegalTransition: the fact does not follow from where the row stands.
     """
     match actual, fact:
-        case None, ReleaseRegistered():
-            return Actual(
+        case None, facts.ReleaseRegistered():
+            return rows.Actual(
                 scope=fact.scope,
                 status=fact.status,
                 pinned_release_id=fact.release_id,
@@ -75,7 +40,7 @@ def step_actual(actual: Actual | None, fact: RegistryChange, now: datetime) -> A
                 updated_at=fact.recorded_at,
                 version=0,
             )
-        case Actual(), ReleaseTransitioned() if _follows(actual, fact):
+        case rows.Actual(), facts.ReleaseTransitioned() if _follows(actual, fact):
             return replace(
                 actual,
                 status=fact.status,
@@ -87,57 +52,62 @@ def step_actual(actual: Actual | None, fact: RegistryChange, now: datetime) -> A
                 updated_at=fact.recorded_at,
                 version=fact.version,
             )
-        case Actual(), ReleaseRetired() if _follows(actual, fact):
+        case rows.Actual(), facts.ReleaseRetired() if _follows(actual, fact):
             return replace(
-                actual, status=PinStatus.RETIRED, updated_at=fact.recorded_at, version=fact.version
+                actual,
+                status=facts.PinStatus.RETIRED,
+                updated_at=fact.recorded_at,
+                version=fact.version,
             )
         case _:
             state = "absent" if actual is None else f"{actual.status} {actual.version}"
             raise IllegalTransition("release", state, type(fact).__name__)
 
 
-def _follows(actual: Actual, fact: ReleaseTransitioned | ReleaseRetired) -> bool:
-    return actual.status is not PinStatus.RETIRED and fact.version == actual.version + 1
+def _follows(actual: rows.Actual, fact: facts.ReleaseTransitioned | facts.ReleaseRetired) -> bool:
+    return actual.status is not facts.PinStatus.RETIRED and fact.version == actual.version + 1
 
 
 # ── what happened ─────────────────────────────────────────────────────────────────────────────────
 
 
-def event_of(fact: RegistryChange) -> str:
-    return event_id(fact.scope, fact.recorded_at, fact.release_id, fact.command_id)
+def event_of(fact: facts.RegistryChange) -> str:
+    return rows.event_id(fact.scope, fact.recorded_at, fact.release_id, fact.command_id)
 
 
-def step_event(event: ReleaseEvent | None, fact: RegistryChange, now: datetime) -> ReleaseEvent:
+def step_event(
+    event: rows.ReleaseEvent | None, fact: facts.RegistryChange, now: datetime
+) -> rows.ReleaseEvent:
     """Raises: DuplicateEvent."""
     if event is not None:
-        raise DuplicateEvent(event_of(fact))
-    said = ReleaseEvent(
+        raise refusals.DuplicateEvent(event_of(fact))
+    said = rows.ReleaseEvent(
         scope=fact.scope,
-        event_type=EventType.REGISTERED,
+        event_type=rows.EventType.REGISTERED,
         release_id=fact.release_id,
-        status=PinStatus.RETIRED,
+        status=facts.PinStatus.RETIRED,
         registry_version=0,
         recorded_at=fact.recorded_at,
         command_id=fact.command_id,
         by=fact.by,
     )
     match fact:
-        case ReleaseRetired():
+        case facts.ReleaseRetired():
             return replace(
                 said,
-                event_type=EventType.RETIRED,
+                event_type=rows.EventType.RETIRED,
                 registry_version=fact.version,
                 reason=fact.reason,
             )
-        case ReleaseTransitioned():
+        case facts.ReleaseTransitioned():
             moved = fact.moved_from is not None
             said = replace(
                 said,
-                event_type=EventType.PROMOTED if moved else EventType.CONFIRMED,
+                event_type=rows.EventType.PROMOTED if moved else rows.EventType.CONFIRMED,
                 registry_version=fact.version,
                 previous_release_id=fact.moved_from,
             )
-        case ReleaseRegistered():
+        case facts.ReleaseRegistered():
             pass
     return replace(
         said,
@@ -149,11 +119,13 @@ def step_event(event: ReleaseEvent | None, fact: RegistryChange, now: datetime) 
     )
 
 
-def step_evidence(row: KeptEvidence | None, fact: EvidenceKept, now: datetime) -> KeptEvidence:
+def step_evidence(
+    row: rows.KeptEvidence | None, fact: facts.EvidenceKept, now: datetime
+) -> rows.KeptEvidence:
     """Raises: DuplicateEvent."""
     if row is not None:
-        raise DuplicateEvent(evidence_key(fact.scope, fact.source, fact.batch).id)
-    return KeptEvidence(
+        raise refusals.DuplicateEvent(rows.evidence_key(fact.scope, fact.source, fact.batch).id)
+    return rows.KeptEvidence(
         scope=fact.scope,
         source=fact.source,
         batch=fact.batch,
@@ -168,33 +140,35 @@ def step_evidence(row: KeptEvidence | None, fact: EvidenceKept, now: datetime) -
 
 
 def step_command(
-    row: ExecutedCommand | None, fact: RegistryChange | EvidenceKept, now: datetime
-) -> ExecutedCommand:
+    row: rows.ExecutedCommand | None, fact: facts.RegistryChange | facts.EvidenceKept, now: datetime
+) -> rows.ExecutedCommand:
     """Raises: DuplicateEvent."""
     if row is not None:
-        raise DuplicateEvent(row.row)
+        raise refusals.DuplicateEvent(row.row)
     match fact:
-        case EvidenceKept():
-            kept = evidence_key(fact.scope, fact.source, fact.batch).id
-            return ExecutedCommand(request=fact.request, row=kept)
-        case ReleaseRegistered():
-            return ExecutedCommand(request=fact.request, row=event_of(fact), registry_version=0)
-        case ReleaseTransitioned() | ReleaseRetired():
-            return ExecutedCommand(
+        case facts.EvidenceKept():
+            kept = rows.evidence_key(fact.scope, fact.source, fact.batch).id
+            return rows.ExecutedCommand(request=fact.request, row=kept)
+        case facts.ReleaseRegistered():
+            return rows.ExecutedCommand(
+                request=fact.request, row=event_of(fact), registry_version=0
+            )
+        case facts.ReleaseTransitioned() | facts.ReleaseRetired():
+            return rows.ExecutedCommand(
                 request=fact.request, row=event_of(fact), registry_version=fact.version
             )
 
 
 release_actual = Fold(
-    collection=ACTUAL,
+    collection=rows.ACTUAL,
     number=1,
     reads=CHANGES,
-    ids=lambda fact: (actual_key(fact.scope).id,),
+    ids=lambda fact: (rows.actual_key(fact.scope).id,),
     start=lambda id, fact: None,
     step=step_actual,
 )
 release_events = Fold(
-    collection=EVENTS,
+    collection=rows.EVENTS,
     number=1,
     reads=CHANGES,
     ids=lambda fact: (event_of(fact),),
@@ -202,81 +176,89 @@ release_events = Fold(
     step=step_event,
 )
 release_evidence = Fold(
-    collection=EVIDENCE,
+    collection=rows.EVIDENCE,
     number=1,
-    reads=(EvidenceKept,),
-    ids=lambda fact: (evidence_key(fact.scope, fact.source, fact.batch).id,),
+    reads=(facts.EvidenceKept,),
+    ids=lambda fact: (rows.evidence_key(fact.scope, fact.source, fact.batch).id,),
     start=lambda id, fact: None,
     step=step_evidence,
 )
 release_commands = Fold(
-    collection=COMMANDS,
+    collection=rows.COMMANDS,
     number=1,
-    reads=(*CHANGES, EvidenceKept),
-    ids=lambda fact: (command_key(fact.scope, fact.command_id).id,),
+    reads=(*CHANGES, facts.EvidenceKept),
+    ids=lambda fact: (rows.command_key(fact.scope, fact.command_id).id,),
     start=lambda id, fact: None,
     step=step_command,
 )
 
 
 Pinned = (
-    ReleaseOffered | ReleaseRegistered | ReleaseTransitioned | ReleaseRetired | RollbackRungsChanged
+    facts.ReleaseOffered
+    | facts.ReleaseRegistered
+    | facts.ReleaseTransitioned
+    | facts.ReleaseRetired
+    | facts.RollbackRungsChanged
 )
 
 
-def step_known(row: KnownRelease | None, fact: ReleaseOffered, now: datetime) -> KnownRelease:
+def step_known(
+    row: rows.KnownRelease | None, fact: facts.ReleaseOffered, now: datetime
+) -> rows.KnownRelease:
     """Raises: ReleaseTaken: two revisions would be one release, and each other's lifecycle."""
     if row is not None and row.revision != fact.revision:
-        raise ReleaseTaken(fact.release_id, row.revision)
-    return KnownRelease(fact.release_id, fact.digest, fact.lifecycle, fact.revision)
+        raise refusals.ReleaseTaken(fact.release_id, row.revision)
+    return rows.KnownRelease(fact.release_id, fact.digest, fact.lifecycle, fact.revision)
 
 
 def pin_ids(fact: Pinned) -> tuple[str, ...]:
     """The releases whose pins a fact counts or asks for."""
     match fact:
-        case ReleaseTransitioned(moved_from=None):
+        case facts.ReleaseTransitioned(moved_from=None):
             return ()
-        case ReleaseTransitioned(moved_from=str(left)):
+        case facts.ReleaseTransitioned(moved_from=str(left)):
             return fact.release_id, left
-        case RollbackRungsChanged(added=added, removed=removed):
+        case facts.RollbackRungsChanged(added=added, removed=removed):
             return (*added, *removed)
         case _:
             return (fact.release_id,)
 
 
-def step_pins(row: ReleasePins, fact: Pinned, now: datetime) -> ReleasePins:
+def step_pins(row: rows.ReleasePins, fact: Pinned, now: datetime) -> rows.ReleasePins:
     """Raises: StillPinned, StillRollbackTarget."""
     match fact:
-        case ReleaseOffered(lifecycle=lifecycle):
-            if lifecycle not in ENDS:
+        case facts.ReleaseOffered(lifecycle=lifecycle):
+            if lifecycle not in catalog.ENDS:
                 return row
-            proposed = lifecycle == DELETION_PROPOSED
+            proposed = lifecycle == catalog.DELETION_PROPOSED
             if row.pins:
-                raise StillPinned(row.release_id, row.pins, row.scopes, proposed=proposed)
+                raise refusals.StillPinned(row.release_id, row.pins, row.scopes, proposed=proposed)
             if row.rungs:
-                raise StillRollbackTarget(
+                raise refusals.StillRollbackTarget(
                     row.release_id, row.rungs, row.channels, proposed=proposed
                 )
             return row
-        case ReleaseRetired():
+        case facts.ReleaseRetired():
             scopes = tuple(scope for scope in row.scopes if scope != fact.scope)
             return replace(row, pins=row.pins - 1, scopes=scopes)
-        case RollbackRungsChanged(channel=channel, added=added):
+        case facts.RollbackRungsChanged(channel=channel, added=added):
             others = tuple(name for name in row.channels if name != channel)
             if row.release_id not in added:
                 return replace(row, rungs=row.rungs - 1, channels=others)
             return replace(row, rungs=row.rungs + 1, channels=(*others, channel)[:SCOPES_NAMED_MAX])
-        case ReleaseTransitioned() if row.release_id != fact.release_id:
+        case facts.ReleaseTransitioned() if row.release_id != fact.release_id:
             scopes = tuple(scope for scope in row.scopes if scope != fact.scope)
             return replace(row, pins=row.pins - 1, scopes=scopes)
-        case ReleaseRegistered() | ReleaseTransitioned():
+        case facts.ReleaseRegistered() | facts.ReleaseTransitioned():
             scopes = (*row.scopes, fact.scope)[:SCOPES_NAMED_MAX]
             return replace(row, pins=row.pins + 1, scopes=scopes)
 
 
-def _match(row: DigestMatches, fact: ReleaseOffered, now: datetime) -> DigestMatches:
+def _match(
+    row: rows.DigestMatches, fact: facts.ReleaseOffered, now: datetime
+) -> rows.DigestMatches:
     others = tuple(found for found in row.release_ids if found != fact.release_id)
-    if fact.lifecycle not in PINNABLE:
+    if fact.lifecycle not in catalog.PINNABLE:
         return replace(row, release_ids=others)
     if len(others) >= MATCHES_MAX:
         return replace(row, crowded=True)
@@ -284,9 +266,9 @@ def _match(row: DigestMatches, fact: ReleaseOffered, now: datetime) -> DigestMat
 
 
 known_releases = Fold(
-    collection=KNOWN,
+    collection=rows.KNOWN,
     number=1,
-    reads=(ReleaseOffered,),
+    reads=(facts.ReleaseOffered,),
     ids=lambda fact: (fact.release_id,),
     start=lambda id, fact: None,
     step=step_known,
@@ -294,27 +276,27 @@ known_releases = Fold(
 
 
 release_pins = Fold(
-    collection=PINS,
+    collection=rows.PINS,
     number=3,  # since then it counts rollback targets
     reads=(
-        ReleaseOffered,
-        ReleaseRegistered,
-        ReleaseTransitioned,
-        ReleaseRetired,
-        RollbackRungsChanged,
+        facts.ReleaseOffered,
+        facts.ReleaseRegistered,
+        facts.ReleaseTransitioned,
+        facts.ReleaseRetired,
+        facts.RollbackRungsChanged,
     ),
     ids=pin_ids,
-    start=lambda id, fact: ReleasePins(id),
+    start=lambda id, fact: rows.ReleasePins(id),
     step=step_pins,
 )
 
 
 release_matches = Fold(
-    collection=MATCHES,
+    collection=rows.MATCHES,
     number=2,  # since then a release whose deletion is proposed is a match
-    reads=(ReleaseOffered,),
+    reads=(facts.ReleaseOffered,),
     ids=lambda fact: (fact.digest,),
-    start=lambda id, fact: DigestMatches(fact.digest),
+    start=lambda id, fact: rows.DigestMatches(fact.digest),
     step=_match,
 )
 

@@ -13,22 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
-from tidegate.domain.packages.facts import (
-    RevisionDeleted,
-    RevisionDeletionProposed,
-    RevisionDeletionRejected,
-    RevisionDeletionStarted,
-    RevisionPublished,
-)
-from tidegate.domain.packages.names import DEFAULT_REPOSITORY
-from tidegate.domain.packages.states import Lifecycle
-from tidegate.domain.releases.catalog import DELETED, TERMINATING
-from tidegate.domain.releases.facts import ReleaseOffered
-from tidegate.kernel.collections import Collection, Nature, Writers
-from tidegate.kernel.folds import Machine
+from tidegate.domain.packages import facts as package_facts, names, states
+from tidegate.domain.releases import catalog, facts
+from tidegate.kernel import collections as kernel_collections, folds
 
 
 class ReleaseOffer(Struct, frozen=True, omit_defaults=True):
@@ -40,20 +29,25 @@ class ReleaseOffer(Struct, frozen=True, omit_defaults=True):
     lifecycle: str = ""
 
 
-OFFERS = Collection("release_offers", ReleaseOffer, writers=Writers.FOLDED, nature=Nature.DERIVED)
+OFFERS = kernel_collections.Collection(
+    "release_offers",
+    ReleaseOffer,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
+)
 
 OfferFact = (
-    RevisionPublished
-    | RevisionDeletionProposed
-    | RevisionDeletionRejected
-    | RevisionDeletionStarted
-    | RevisionDeleted
+    package_facts.RevisionPublished
+    | package_facts.RevisionDeletionProposed
+    | package_facts.RevisionDeletionRejected
+    | package_facts.RevisionDeletionStarted
+    | package_facts.RevisionDeleted
 )
 
 
 def release_id_of(package: str, number: int) -> str:
     """``default/web``, 3 → ``web.3``; ``blueprints/web``, 3 → ``blueprints.web.3``."""
-    path = package.removeprefix(f"{DEFAULT_REPOSITORY}/")
+    path = package.removeprefix(f"{names.DEFAULT_REPOSITORY}/")
     return f"{path.replace('/', '.')}.{number}"
 
 
@@ -61,34 +55,34 @@ def step_offer(
     offer: ReleaseOffer, fact: OfferFact, now: datetime
 ) -> tuple[ReleaseOffer | None, Sequence[Struct]]:
     match fact:
-        case RevisionPublished(package=package, number=number, digest=digest):
+        case package_facts.RevisionPublished(package=package, number=number, digest=digest):
             release_id = release_id_of(package, number)
-            offer = replace(offer, release_id=release_id, digest=digest)
-            return _moved(offer, Lifecycle.PUBLISHED)
-        case RevisionDeletionProposed():
-            return _moved(offer, Lifecycle.DELETION_PROPOSED)
-        case RevisionDeletionRejected():
-            return _moved(offer, Lifecycle.PUBLISHED)
-        case RevisionDeletionStarted():
-            return _moved(offer, TERMINATING) if offer.release_id else (None, ())
-        case RevisionDeleted():
-            return None, _moved(offer, DELETED)[1] if offer.release_id else ()
+            offer = structs.replace(offer, release_id=release_id, digest=digest)
+            return _moved(offer, states.Lifecycle.PUBLISHED)
+        case package_facts.RevisionDeletionProposed():
+            return _moved(offer, states.Lifecycle.DELETION_PROPOSED)
+        case package_facts.RevisionDeletionRejected():
+            return _moved(offer, states.Lifecycle.PUBLISHED)
+        case package_facts.RevisionDeletionStarted():
+            return _moved(offer, catalog.TERMINATING) if offer.release_id else (None, ())
+        case package_facts.RevisionDeleted():
+            return None, _moved(offer, catalog.DELETED)[1] if offer.release_id else ()
 
 
 def _moved(offer: ReleaseOffer, lifecycle: str) -> tuple[ReleaseOffer, Sequence[Struct]]:
-    offered = ReleaseOffered(offer.release_id, offer.digest, str(lifecycle), offer.name)
-    return replace(offer, lifecycle=str(lifecycle)), (offered,)
+    offered = facts.ReleaseOffered(offer.release_id, offer.digest, str(lifecycle), offer.name)
+    return structs.replace(offer, lifecycle=str(lifecycle)), (offered,)
 
 
-release_offers = Machine(
+release_offers = folds.Machine(
     collection=OFFERS,
     number=1,
     reads=(
-        RevisionPublished,
-        RevisionDeletionProposed,
-        RevisionDeletionRejected,
-        RevisionDeletionStarted,
-        RevisionDeleted,
+        package_facts.RevisionPublished,
+        package_facts.RevisionDeletionProposed,
+        package_facts.RevisionDeletionRejected,
+        package_facts.RevisionDeletionStarted,
+        package_facts.RevisionDeleted,
     ),
     ids=lambda fact: (fact.name,),
     start=lambda id, fact: ReleaseOffer(id),

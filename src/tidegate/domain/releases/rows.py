@@ -18,12 +18,8 @@ from typing import Any
 from msgspec import Struct
 
 from tidegate.domain.provenance import Confidence, Provenance
-from tidegate.domain.releases.facts import (
-    PinStatus,
-)
-from tidegate.kernel import codec
-from tidegate.kernel.collections import Collection, Nature, Writers
-from tidegate.kernel.model import Key
+from tidegate.domain.releases import facts
+from tidegate.kernel import codec, collections as kernel_collections, model
 from tidegate.kernel.records.write_policy import WriteMode, WritePolicy
 
 
@@ -47,7 +43,7 @@ class Actual(
     """What is current in a scope, and by which authority. ``version`` counts 0, 1, 2 …"""
 
     scope: str
-    status: PinStatus
+    status: facts.PinStatus
     pinned_release_id: str
     digest: str
     provenance: Provenance
@@ -63,7 +59,7 @@ class ReleaseEvent(Struct, frozen=True, omit_defaults=True, rename="camel", kw_o
     scope: str
     event_type: EventType
     release_id: str
-    status: PinStatus
+    status: facts.PinStatus
     registry_version: int
     recorded_at: datetime
     command_id: str
@@ -100,34 +96,38 @@ class ExecutedCommand(Struct, frozen=True, omit_defaults=True, rename="camel", k
 
 _ONCE = WritePolicy(WriteMode.WRITE_ONCE)
 
-ACTUAL = Collection(
+ACTUAL = kernel_collections.Collection(
     "release_actual",
     Actual,
-    writers=Writers.FOLDED,
-    nature=Nature.DERIVED,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
     policy=WritePolicy(protected_attributes=("pinnedReleaseId",)),
     columns=("scope", "status", "pinnedReleaseId", "previousReleaseId"),
-    allowed={"status": frozenset(PinStatus)},
+    allowed={"status": frozenset(facts.PinStatus)},
 )
-EVENTS = Collection(
+EVENTS = kernel_collections.Collection(
     "release_events",
     ReleaseEvent,
-    writers=Writers.FOLDED,
-    nature=Nature.DERIVED,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
     policy=_ONCE,
     columns=("scope", "eventType", "releaseId"),
     allowed={"eventType": frozenset(EventType)},
 )
-EVIDENCE = Collection(
+EVIDENCE = kernel_collections.Collection(
     "release_evidence",
     KeptEvidence,
-    writers=Writers.FOLDED,
-    nature=Nature.DERIVED,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
     policy=_ONCE,
     columns=("scope", "source", "batch"),
 )
-COMMANDS = Collection(
-    "release_commands", ExecutedCommand, writers=Writers.FOLDED, nature=Nature.DERIVED, policy=_ONCE
+COMMANDS = kernel_collections.Collection(
+    "release_commands",
+    ExecutedCommand,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
+    policy=_ONCE,
 )
 
 
@@ -139,20 +139,20 @@ def row_id(scope: str, sort_key: str = "") -> str:
     return f"RELEASE#{scope}/{sort_key}"
 
 
-def actual_key(scope: str) -> Key:
-    return Key(ACTUAL.name, row_id(scope, "ACTUAL"))
+def actual_key(scope: str) -> model.Key:
+    return model.Key(ACTUAL.name, row_id(scope, "ACTUAL"))
 
 
 def event_id(scope: str, at: datetime, release_id: str, command_id: str) -> str:
     return row_id(scope, f"EVENT#{codec.time_text(at)}#{release_id}#{command_id}")
 
 
-def evidence_key(scope: str, source: str, batch: str) -> Key:
-    return Key(EVIDENCE.name, row_id(scope, f"EVIDENCE#{source}#{batch}"))
+def evidence_key(scope: str, source: str, batch: str) -> model.Key:
+    return model.Key(EVIDENCE.name, row_id(scope, f"EVIDENCE#{source}#{batch}"))
 
 
-def command_key(scope: str, command_id: str) -> Key:
-    return Key(COMMANDS.name, row_id(scope, f"COMMAND#{command_id}"))
+def command_key(scope: str, command_id: str) -> model.Key:
+    return model.Key(COMMANDS.name, row_id(scope, f"COMMAND#{command_id}"))
 
 
 class KnownRelease(Struct, frozen=True, omit_defaults=True):
@@ -184,43 +184,43 @@ class DigestMatches(Struct, frozen=True, omit_defaults=True):
     crowded: bool = False  # there were more than MATCHES_MAX: for good, none of them is the one
 
 
-KNOWN = Collection(
+KNOWN = kernel_collections.Collection(
     "known_releases",
     KnownRelease,
-    writers=Writers.FOLDED,
-    nature=Nature.DERIVED,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
     columns=("release_id", "digest", "lifecycle"),
 )
 
 
-PINS = Collection(
+PINS = kernel_collections.Collection(
     "release_pins",
     ReleasePins,
-    writers=Writers.FOLDED,
-    nature=Nature.DERIVED,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
     columns=("release_id", "pins"),
 )
 
 
-MATCHES = Collection(
+MATCHES = kernel_collections.Collection(
     "release_matches",
     DigestMatches,
-    writers=Writers.FOLDED,
-    nature=Nature.DERIVED,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
     columns=("digest",),
 )
 
 
-def known_key(release_id: str) -> Key:
-    return Key(KNOWN.name, release_id)
+def known_key(release_id: str) -> model.Key:
+    return model.Key(KNOWN.name, release_id)
 
 
-def pins_key(release_id: str) -> Key:
-    return Key(PINS.name, release_id)
+def pins_key(release_id: str) -> model.Key:
+    return model.Key(PINS.name, release_id)
 
 
-def matches_key(digest: str) -> Key:
-    return Key(MATCHES.name, digest)
+def matches_key(digest: str) -> model.Key:
+    return model.Key(MATCHES.name, digest)
 
 
 COLLECTIONS = (ACTUAL, EVENTS, EVIDENCE, COMMANDS, KNOWN, PINS, MATCHES)

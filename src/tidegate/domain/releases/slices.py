@@ -18,36 +18,11 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from tidegate.domain.outbox.facts import IntentRequested, request_intent
-from tidegate.domain.outbox.names import check_name
-from tidegate.domain.outbox.states import RequestedState
+from tidegate import errors
+from tidegate.domain.outbox import facts as outbox_facts, names, states
 from tidegate.domain.provenance import Authority, Rules, Subject, authority_for
-from tidegate.domain.releases.catalog import demand_pinnable
-from tidegate.domain.releases.facts import (
-    PinStatus,
-    ReleaseRegistered,
-    ReleaseRetired,
-    ReleaseTransitioned,
-)
-from tidegate.domain.releases.refusals import DuplicateEvent
-from tidegate.domain.releases.rows import (
-    Actual,
-    ExecutedCommand,
-    KnownRelease,
-    actual_key,
-    command_key,
-    known_key,
-)
-from tidegate.errors import (
-    ConditionFailed,
-    IllegalTransition,
-    InvalidInput,
-    NotFound,
-    StaleVersion,
-    VersionRequired,
-)
-from tidegate.kernel import codec
-from tidegate.kernel.model import Key, at_most, check_text
+from tidegate.domain.releases import catalog, facts, refusals, rows as release_rows
+from tidegate.kernel import codec, model
 
 NAME_BYTES_MAX = 128
 OPERATIONS_MAX = 8  # that one change owes
@@ -72,7 +47,7 @@ class RegisterRelease(Struct, frozen=True, kw_only=True):
     authority: Document
     command_id: str
     by: str
-    status: PinStatus = PinStatus.ACTIVE
+    status: facts.PinStatus = facts.PinStatus.ACTIVE
     operations: tuple[str, ...] = ()  # effects that are owed to the world
 
 
@@ -86,7 +61,7 @@ class TransitionRelease(Struct, frozen=True, kw_only=True):
     command_id: str
     by: str
     expected_version: int | None = None
-    status: PinStatus = PinStatus.ACTIVE
+    status: facts.PinStatus = facts.PinStatus.ACTIVE
     operations: tuple[str, ...] = ()
 
 
@@ -111,10 +86,12 @@ def check_names(command: Struct) -> None:
     for name, pattern in _NAMES.items():
         text = getattr(command, name, None)
         if text is not None:
-            check_text(name, text, NAME_BYTES_MAX)
+            model.check_text(name, text, NAME_BYTES_MAX)
             if not pattern.fullmatch(text):
-                raise InvalidInput(f"{name} is {text!r}, allowed is {pattern.pattern}", field=name)
-    check_text("by", getattr(command, "by", None), NAME_BYTES_MAX)
+                raise errors.InvalidInput(
+                    f"{name} is {text!r}, allowed is {pattern.pattern}", field=name
+                )
+    model.check_text("by", getattr(command, "by", None), NAME_BYTES_MAX)
 
 
 def request_of(command: Struct) -> str:
@@ -122,7 +99,7 @@ def request_of(command: Struct) -> str:
     return sha256(codec.encode(command)).hexdigest()
 
 
-def is_repeat(executed: ExecutedCommand | None, command: Struct) -> bool:
+def is_repeat(executed: release_rows.ExecutedCommand | None, command: Struct) -> bool:
     """Whether this very command was executed before.
 
     Raises:
@@ -131,24 +108,26 @@ def is_repeat(executed: ExecutedCommand | None, command: Struct) -> bool:
     if executed is None:
         return False
     if executed.request != request_of(command):
-        raise DuplicateEvent(executed.row)
+        raise refusals.DuplicateEvent(executed.row)
     return True
 
 
-def demand_version(actual: Actual | None, scope: str, expected: int | None) -> Actual:
+def demand_version(
+    actual: release_rows.Actual | None, scope: str, expected: int | None
+) -> release_rows.Actual:
     """The row, if the caller saw it as it is.
 
     Raises:
         VersionRequired, NotFound, StaleVersion. IllegalTransition: the scope is retired.
     """
     if expected is None:
-        raise VersionRequired(f"say which version of {scope} you saw", scope=scope)
+        raise errors.VersionRequired(f"say which version of {scope} you saw", scope=scope)
     if actual is None:
-        raise NotFound(f"{scope} is not registered", scope=scope)
+        raise errors.NotFound(f"{scope} is not registered", scope=scope)
     if actual.version != expected:
-        raise StaleVersion(expected, actual.version)
-    if actual.status is PinStatus.RETIRED:
-        raise IllegalTransition("release", actual.status, "a change")
+        raise errors.StaleVersion(expected, actual.version)
+    if actual.status is facts.PinStatus.RETIRED:
+        raise errors.IllegalTransition("release", actual.status, "a change")
     return actual
 
 
@@ -159,24 +138,24 @@ def demand_authority(command: Pinning, now: datetime, rules: Rules) -> Authority
     """
     unknown = sorted(set(command.authority) - {"provenance", "confidence"})
     if unknown:
-        raise InvalidInput(f"a registry row has no member {unknown[0]!r}", field=unknown[0])
+        raise errors.InvalidInput(f"a registry row has no member {unknown[0]!r}", field=unknown[0])
     subject = Subject(command.scope, command.release_id, command.digest)
     return authority_for(command.authority, subject, now, rules)
 
 
 def check_operations(operations: tuple[str, ...]) -> None:
     """Raises: InvalidInput, LimitExceeded."""
-    at_most("operations of a change", len(operations), OPERATIONS_MAX)
+    model.at_most("operations of a change", len(operations), OPERATIONS_MAX)
     if len(set(operations)) != len(operations):
-        raise InvalidInput(f"a change owes each operation once: {operations!r}")
+        raise errors.InvalidInput(f"a change owes each operation once: {operations!r}")
     for operation in operations:
-        check_name("operation", operation)
+        names.check_name("operation", operation)
 
 
 def check_status(status: str) -> None:
     """Raises: InvalidInput: no release is pinned so."""
-    if status not in (PinStatus.ACTIVE, PinStatus.WARMING):
-        raise InvalidInput(f"a release is not pinned as {status!r}", field="status")
+    if status not in (facts.PinStatus.ACTIVE, facts.PinStatus.WARMING):
+        raise errors.InvalidInput(f"a release is not pinned as {status!r}", field="status")
 
 
 def _check_pinning(command: Pinning) -> None:
@@ -187,16 +166,20 @@ def _check_pinning(command: Pinning) -> None:
 
 # ── decisions ─────────────────────────────────────────────────────────────────────────────────────
 
-PinningRows = tuple[Actual | None, ExecutedCommand | None, KnownRelease | None]
+PinningRows = tuple[
+    release_rows.Actual | None,
+    release_rows.ExecutedCommand | None,
+    release_rows.KnownRelease | None,
+]
 
 
-def rows_of_pinning(command: Pinning) -> tuple[Key, ...]:
+def rows_of_pinning(command: Pinning) -> tuple[model.Key, ...]:
     """What a change of the pin depends on. Raises: InvalidInput, LimitExceeded."""
     _check_pinning(command)
     return (
-        actual_key(command.scope),
-        command_key(command.scope, command.command_id),
-        known_key(command.release_id),
+        release_rows.actual_key(command.scope),
+        release_rows.command_key(command.scope, command.command_id),
+        release_rows.known_key(command.release_id),
     )
 
 
@@ -207,10 +190,10 @@ def decide_register(
     if is_repeat(executed, command):
         return ()
     if actual is not None:
-        raise ConditionFailed(f"{command.scope} is registered already", scope=command.scope)
-    demand_pinnable(release, command.release_id, command.digest)
+        raise errors.ConditionFailed(f"{command.scope} is registered already", scope=command.scope)
+    catalog.demand_pinnable(release, command.release_id, command.digest)
     authority = demand_authority(command, now, rules)
-    registered = ReleaseRegistered(
+    registered = facts.ReleaseRegistered(
         scope=command.scope,
         command_id=command.command_id,
         request=request_of(command),
@@ -232,17 +215,21 @@ def decide_transition(
     if is_repeat(executed, command):
         return ()
     actual = demand_version(actual, command.scope, command.expected_version)
-    demand_pinnable(release, command.release_id, command.digest)
+    catalog.demand_pinnable(release, command.release_id, command.digest)
     authority = demand_authority(command, now, rules)
     return transition_facts(actual, command, request_of(command), authority, now)
 
 
 def transition_facts(
-    actual: Actual, command: TransitionRelease, request: str, authority: Authority, now: datetime
+    actual: release_rows.Actual,
+    command: TransitionRelease,
+    request: str,
+    authority: Authority,
+    now: datetime,
 ) -> tuple[Struct, ...]:
     """The facts of a transition all of whose guards hold; ``request`` is of what was sent."""
     moves = command.release_id != actual.pinned_release_id
-    fact = ReleaseTransitioned(
+    fact = facts.ReleaseTransitioned(
         scope=command.scope,
         command_id=command.command_id,
         request=request,
@@ -260,12 +247,16 @@ def transition_facts(
 
 
 def intents_of(
-    fact: ReleaseRegistered | ReleaseTransitioned, version: int, operations: tuple[str, ...]
-) -> tuple[IntentRequested, ...]:
+    fact: facts.ReleaseRegistered | facts.ReleaseTransitioned,
+    version: int,
+    operations: tuple[str, ...],
+) -> tuple[outbox_facts.IntentRequested, ...]:
     """The intents that go into the commit of a change: what is wanted outside, never done here."""
-    state = RequestedState(release_id=fact.release_id, status=fact.status, digest=fact.digest)
+    state = states.RequestedState(
+        release_id=fact.release_id, status=fact.status, digest=fact.digest
+    )
     return tuple(
-        request_intent(
+        outbox_facts.request_intent(
             scope=fact.scope,
             operation=operation,
             release_id=fact.release_id,
@@ -278,21 +269,25 @@ def intents_of(
     )
 
 
-def rows_of_retirement(command: RetireRelease) -> tuple[Key, ...]:
+def rows_of_retirement(command: RetireRelease) -> tuple[model.Key, ...]:
     """Raises: InvalidInput, LimitExceeded."""
     check_names(command)
-    check_text("a reason", command.reason.strip(), REASON_BYTES_MAX)
-    return actual_key(command.scope), command_key(command.scope, command.command_id)
+    model.check_text("a reason", command.reason.strip(), REASON_BYTES_MAX)
+    return release_rows.actual_key(command.scope), release_rows.command_key(
+        command.scope, command.command_id
+    )
 
 
 def decide_retirement(
-    rows: tuple[Actual | None, ExecutedCommand | None], command: RetireRelease, now: datetime
+    rows: tuple[release_rows.Actual | None, release_rows.ExecutedCommand | None],
+    command: RetireRelease,
+    now: datetime,
 ) -> Sequence[Struct]:
     actual, executed = rows
     if is_repeat(executed, command):
         return ()
     actual = demand_version(actual, command.scope, command.expected_version)
-    retired = ReleaseRetired(
+    retired = facts.ReleaseRetired(
         scope=command.scope,
         command_id=command.command_id,
         request=request_of(command),

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 from msgspec import Struct
 
 from tidegate.domain.channels.facts import ChannelProtection
-from tidegate.kernel.tags import Partition, Untagged
-from tidegate.kernel.vocabulary import facts
+from tidegate.kernel import tags, vocabulary
 
 
 class SeenChannel(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -23,28 +22,30 @@ class SeenChannel(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class RequestFact(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    request_id: Annotated[str, Partition()]
-    channel: Annotated[str, Untagged()]
-    by: Annotated[str, Untagged()]
+    request_id: Annotated[str, tags.Partition()]
+    channel: Annotated[str, tags.Untagged()]
+    by: Annotated[str, tags.Untagged()]
     at: datetime
 
 
 class RequestMade(RequestFact, frozen=True, kw_only=True):
     """A person asks for something that needs another person."""
 
-    kind: Annotated[str, Untagged()]  # the step: channel.promote
+    kind: Annotated[str, tags.Untagged()]  # the step: channel.promote
     command: dict[str, Any]  # its arguments
-    digest: Annotated[str, Untagged()]  # of what is asked for and what was seen
-    seen: Annotated[SeenChannel, Untagged()]
+    digest: Annotated[str, tags.Untagged()]  # of what is asked for and what was seen
+    seen: Annotated[SeenChannel, tags.Untagged()]
     reason: str
     expires_at: datetime
-    also: Annotated[tuple[str, ...], Untagged()] = ()  # other protected channels that it concerns
+    also: Annotated[
+        tuple[str, ...], tags.Untagged()
+    ] = ()  # other protected channels that it concerns
 
 
 class RequestApproved(RequestFact, frozen=True, kw_only=True):
     """Another person agrees to what has this digest."""
 
-    digest: Annotated[str, Untagged()]
+    digest: Annotated[str, tags.Untagged()]
     reason: str = ""
 
 
@@ -73,10 +74,10 @@ class RequestVoided(RequestFact, frozen=True, kw_only=True):
 class EmergencyUsed(RequestFact, frozen=True, kw_only=True):
     """A person went past the approval. What they did is in the same commit."""
 
-    kind: Annotated[str, Untagged()]
+    kind: Annotated[str, tags.Untagged()]
     command: dict[str, Any]
     reason: str
-    also: Annotated[tuple[str, ...], Untagged()] = ()
+    also: Annotated[tuple[str, ...], tags.Untagged()] = ()
 
 
 class EmergencyUnreviewed(RequestFact, frozen=True, kw_only=True):
@@ -90,7 +91,7 @@ class RequestReviewed(RequestFact, frozen=True, kw_only=True):
     reason: str
 
 
-FACTS = facts(
+FACTS = vocabulary.facts(
     "fleet",
     RequestMade,
     RequestApproved,

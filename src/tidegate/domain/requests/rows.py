@@ -7,10 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from tidegate.domain.requests.facts import SeenChannel
-from tidegate.domain.requests.states import RequestState
-from tidegate.kernel.collections import Collection, Index, Nature, Writers
-from tidegate.kernel.model import Key
+from tidegate.domain.requests import facts, states
+from tidegate.kernel import collections as kernel_collections, model
 
 
 class ChannelRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -23,9 +21,9 @@ class ChannelRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
     by: str
     reason: str
     made_at: datetime
-    state: RequestState
+    state: states.RequestState
     digest: str = ""
-    seen: SeenChannel | None = None  # None: it was carried out with break-glass
+    seen: facts.SeenChannel | None = None  # None: it was carried out with break-glass
     expires_at: datetime | None = None
     approvals: tuple[str, ...] = ()
     ended_by: str = ""
@@ -45,18 +43,21 @@ class ChannelRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return 0 if self.seen is None else self.seen.protection.approvals
 
 
-REQUESTS = Collection(
+REQUESTS = kernel_collections.Collection(
     "requests",
     ChannelRequest,
-    writers=Writers.FOLDED,
-    nature=Nature.DERIVED,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
     columns=("request_id", "channel", "state", "made_at"),
-    indexes=(Index("by_making", ("made_at",)), Index("by_state", ("state", "made_at"))),
+    indexes=(
+        kernel_collections.Index("by_making", ("made_at",)),
+        kernel_collections.Index("by_state", ("state", "made_at")),
+    ),
 )
 
 
-def request_key(request_id: str) -> Key:
-    return Key(REQUESTS.name, request_id)
+def request_key(request_id: str) -> model.Key:
+    return model.Key(REQUESTS.name, request_id)
 
 
 COLLECTIONS = (REQUESTS,)

@@ -17,55 +17,14 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any, Final
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
-from tidegate.domain.access import steps
-from tidegate.domain.access.reasons import REASON_BYTES_MAX, check_operator
-from tidegate.domain.channels.rows import (
-    Channel,
-    Freeze,
-    ProtectedChannels,
-    channel_key,
-    freeze_key,
-    protected_channels_key,
-)
-from tidegate.domain.channels.slices import check_channel, demand_channel
+from tidegate.domain.access import reasons, steps
+from tidegate.domain.channels import rows as channel_rows, slices as channel_slices
 from tidegate.domain.releases.rows import Actual, actual_key
-from tidegate.domain.requests.facts import (
-    EmergencyUnreviewed,
-    EmergencyUsed,
-    RequestApproved,
-    RequestExecuted,
-    RequestExpired,
-    RequestMade,
-    RequestRejected,
-    RequestReviewed,
-    RequestVoided,
-    RequestWithdrawn,
-    SeenChannel,
-)
-from tidegate.domain.requests.refusals import (
-    ApprovalsMissing,
-    BreakGlassForbidden,
-    NotOwnRequest,
-    NotProtected,
-    OwnRequest,
-    ProtectionChanged,
-    RequestChanged,
-    RequestExpiredAt,
-    RequestHostsMoved,
-    RequestNotFound,
-    RequestOutdated,
-    RequestOver,
-)
-from tidegate.domain.requests.rows import ChannelRequest, request_key
-from tidegate.domain.requests.states import OPEN, RequestState
+from tidegate.domain.requests import facts, refusals, rows as request_rows, states
 from tidegate.errors import LeaseLost
-from tidegate.kernel import codec
-from tidegate.kernel.leases import Lease, leader_key
-from tidegate.kernel.model import Key, check_text
-from tidegate.kernel.slices import Slice
+from tidegate.kernel import codec, leases, model, slices as kernel_slices
 
 REQUEST_ID_BYTES_MAX = 64
 DIGEST_BYTES_MAX = 64
@@ -88,7 +47,7 @@ ABOUT_STOPS: Final = frozenset(
     )
 )
 
-Rows = tuple[ChannelRequest | None, Channel | None, Actual | None]
+Rows = tuple[request_rows.ChannelRequest | None, channel_rows.Channel | None, Actual | None]
 
 
 class RequestCommand(Struct, frozen=True, kw_only=True):
@@ -171,37 +130,37 @@ class _Digested(Struct, frozen=True, omit_defaults=True):
     kind: str
     channel: str
     command: dict[str, Any]
-    seen: SeenChannel
+    seen: facts.SeenChannel
     also: tuple[str, ...]
 
 
-def rows_of_request(command: RequestCommand) -> tuple[Key, ...]:
+def rows_of_request(command: RequestCommand) -> tuple[model.Key, ...]:
     """Raises: InvalidInput, LimitExceeded."""
-    check_text("request_id", command.request_id, REQUEST_ID_BYTES_MAX)
-    check_channel(command.channel)
-    check_operator(command.by, "an operator's word")
+    model.check_text("request_id", command.request_id, REQUEST_ID_BYTES_MAX)
+    channel_slices.check_channel(command.channel)
+    reasons.check_operator(command.by, "an operator's word")
     if command.reason:
-        check_text("reason", command.reason, REASON_BYTES_MAX)
+        model.check_text("reason", command.reason, reasons.REASON_BYTES_MAX)
     return (
-        request_key(command.request_id),
-        channel_key(command.channel),
+        request_rows.request_key(command.request_id),
+        channel_rows.channel_key(command.channel),
         actual_key(command.channel),
     )
 
 
-def _reasoned(command: RequestCommand) -> tuple[Key, ...]:
-    check_operator(command.by, command.reason)
+def _reasoned(command: RequestCommand) -> tuple[model.Key, ...]:
+    reasons.check_operator(command.by, command.reason)
     return rows_of_request(command)
 
 
 # ── making ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def see_channel(channel: Channel, pin: Actual | None) -> SeenChannel:
+def see_channel(channel: channel_rows.Channel, pin: Actual | None) -> facts.SeenChannel:
     """What a request is made of. Raises: NotProtected."""
     if channel.protection is None:
-        raise NotProtected(channel.channel)
-    return SeenChannel(
+        raise refusals.NotProtected(channel.channel)
+    return facts.SeenChannel(
         pin=None if pin is None else pin.pinned_release_id,
         policy_digest=sha256(codec.encode(channel.policy)).hexdigest(),
         selector=channel.selector,
@@ -212,14 +171,14 @@ def see_channel(channel: Channel, pin: Actual | None) -> SeenChannel:
 def decide_making(rows: Rows, command: MakeRequest, now: datetime) -> Sequence[Struct]:
     if rows[0] is not None:
         return ()  # a repeat: ids are not given twice
-    channel = demand_channel(rows[1], command.channel)
+    channel = channel_slices.demand_channel(rows[1], command.channel)
     seen = see_channel(channel, rows[2])
-    seen = replace(seen, hosts=command.hosts)
+    seen = structs.replace(seen, hosts=command.hosts)
     asked = _Digested(command.kind, command.channel, command.command, seen, command.also)
     seconds = seen.protection.request_seconds
     if command.emergency:
         seconds = min(seconds, EMERGENCY_SECONDS)
-    made = RequestMade(
+    made = facts.RequestMade(
         request_id=command.request_id,
         channel=command.channel,
         by=command.by,
@@ -238,7 +197,9 @@ def decide_making(rows: Rows, command: MakeRequest, now: datetime) -> Sequence[S
 # ── approving and carrying out ────────────────────────────────────────────────────────────────────
 
 
-def find_change(row: ChannelRequest, channel: Channel | None, pin: Actual | None) -> str:
+def find_change(
+    row: request_rows.ChannelRequest, channel: channel_rows.Channel | None, pin: Actual | None
+) -> str:
     """What changed since the request was made; empty: nothing that counts."""
     seen = row.seen
     assert seen is not None, "an open request has seen its channel"
@@ -263,44 +224,46 @@ def has_moved(seen: int | None, found: int | None) -> bool:
     return seen is not None and found is not None and abs(found - seen) * 10 > seen
 
 
-def _demand_open(rows: Rows, command: RequestCommand) -> ChannelRequest:
+def _demand_open(rows: Rows, command: RequestCommand) -> request_rows.ChannelRequest:
     row = rows[0]
     if row is None:
-        raise RequestNotFound(command.request_id)
-    if row.state not in OPEN:
-        raise RequestOver(row.request_id, row.state)
+        raise refusals.RequestNotFound(command.request_id)
+    if row.state not in states.OPEN:
+        raise refusals.RequestOver(row.request_id, row.state)
     return row
 
 
-def _demand_current(rows: Rows, command: RequestCommand, now: datetime) -> ChannelRequest:
+def _demand_current(
+    rows: Rows, command: RequestCommand, now: datetime
+) -> request_rows.ChannelRequest:
     """Raises: RequestNotFound, RequestOver, RequestExpiredAt, RequestOutdated."""
     row = _demand_open(rows, command)
     if row.expires_at is not None and row.expires_at <= now:
-        raise RequestExpiredAt(row.request_id, row.channel, row.expires_at)
+        raise refusals.RequestExpiredAt(row.request_id, row.channel, row.expires_at)
     changed = find_change(row, rows[1], rows[2])
     if changed:
-        raise RequestOutdated(row.request_id, row.channel, changed)
+        raise refusals.RequestOutdated(row.request_id, row.channel, changed)
     return row
 
 
 def _approved(
-    row: ChannelRequest, command: RequestCommand, digest: str, now: datetime
-) -> tuple[RequestApproved, ...]:
+    row: request_rows.ChannelRequest, command: RequestCommand, digest: str, now: datetime
+) -> tuple[facts.RequestApproved, ...]:
     """The approval; nothing if this person has approved before. Raises: as ``decide_approval``."""
     if command.by == row.by:
-        raise OwnRequest(row.request_id, "approve")
+        raise refusals.OwnRequest(row.request_id, "approve")
     if digest != row.digest:
-        raise RequestChanged(row.request_id, digest, row.digest)
+        raise refusals.RequestChanged(row.request_id, digest, row.digest)
     if command.by in row.approvals:
         return ()
-    if row.state is RequestState.APPROVED:
-        raise RequestOver(
+    if row.state is states.RequestState.APPROVED:
+        raise refusals.RequestOver(
             row.request_id,
             row.state,
             f"Enough people approved request {row.request_id}; "
             f"carry it out: tidegate request run {row.request_id}",
         )
-    approved = RequestApproved(
+    approved = facts.RequestApproved(
         request_id=row.request_id,
         channel=row.channel,
         by=command.by,
@@ -324,10 +287,10 @@ def decide_carrying(rows: Rows, command: CarryRequest, now: datetime) -> Sequenc
     approved = () if command.digest is None else _approved(row, command, command.digest, now)
     found = len(row.approvals) + len(approved)
     if found < row.approvals_needed:
-        raise ApprovalsMissing(row.request_id, found, row.approvals_needed)
+        raise refusals.ApprovalsMissing(row.request_id, found, row.approvals_needed)
     if confirmed is not None and command.hosts is not None and has_moved(confirmed, command.hosts):
-        raise RequestHostsMoved(row.request_id, row.channel, confirmed, command.hosts)
-    executed = RequestExecuted(
+        raise refusals.RequestHostsMoved(row.request_id, row.channel, confirmed, command.hosts)
+    executed = facts.RequestExecuted(
         request_id=row.request_id, channel=row.channel, by=command.by, at=now
     )
     return (*approved, executed)
@@ -338,7 +301,7 @@ def decide_carrying(rows: Rows, command: CarryRequest, now: datetime) -> Sequenc
 
 def decide_rejection(rows: Rows, command: RejectRequest, now: datetime) -> Sequence[Struct]:
     row = _demand_open(rows, command)
-    rejected = RequestRejected(
+    rejected = facts.RequestRejected(
         request_id=row.request_id,
         channel=row.channel,
         by=command.by,
@@ -351,8 +314,8 @@ def decide_rejection(rows: Rows, command: RejectRequest, now: datetime) -> Seque
 def decide_withdrawal(rows: Rows, command: WithdrawRequest, now: datetime) -> Sequence[Struct]:
     row = _demand_open(rows, command)
     if command.by != row.by:
-        raise NotOwnRequest(row.request_id)
-    withdrawn = RequestWithdrawn(
+        raise refusals.NotOwnRequest(row.request_id)
+    withdrawn = facts.RequestWithdrawn(
         request_id=row.request_id,
         channel=row.channel,
         by=command.by,
@@ -362,12 +325,12 @@ def decide_withdrawal(rows: Rows, command: WithdrawRequest, now: datetime) -> Se
     return (withdrawn,)
 
 
-def rows_of_end(command: EndRequest | RemindReview) -> tuple[Key, ...]:
+def rows_of_end(command: EndRequest | RemindReview) -> tuple[model.Key, ...]:
     """Raises: InvalidInput, LimitExceeded."""
-    return *rows_of_request(command), *((leader_key(LEADER),) if command.term else ())
+    return *rows_of_request(command), *((leases.leader_key(LEADER),) if command.term else ())
 
 
-def _demand_leader(lease: Lease | None, term: str) -> None:
+def _demand_leader(lease: leases.Lease | None, term: str) -> None:
     """Raises: LeaseLost."""
     if lease is None or lease.lease_token != term:
         raise LeaseLost("another process looks after requests now", id=LEADER)
@@ -381,11 +344,11 @@ def decide_end(rows: tuple[Any, ...], command: EndRequest, now: datetime) -> Seq
     members = {"request_id": command.request_id, "channel": command.channel, "by": command.by}
     try:
         _demand_current(rows, command, now)
-    except RequestExpiredAt:
-        return (RequestExpired(**members, at=now),)
-    except RequestOutdated as outdated:
-        return (RequestVoided(**members, at=now, reason=outdated.what),)
-    except RequestOver:
+    except refusals.RequestExpiredAt:
+        return (facts.RequestExpired(**members, at=now),)
+    except refusals.RequestOutdated as outdated:
+        return (facts.RequestVoided(**members, at=now, reason=outdated.what),)
+    except refusals.RequestOver:
         return ()
     return ()
 
@@ -394,13 +357,13 @@ def decide_reminder(
     rows: tuple[Any, ...], command: RemindReview, now: datetime
 ) -> Sequence[Struct]:
     """Nothing follows if somebody reviewed it, or people were told before. Raises: LeaseLost."""
-    row: ChannelRequest | None = rows[0]
+    row: request_rows.ChannelRequest | None = rows[0]
     _demand_leader(rows[3], command.term)
-    if row is None or row.state is not RequestState.TO_REVIEW or row.reminded_at is not None:
+    if row is None or row.state is not states.RequestState.TO_REVIEW or row.reminded_at is not None:
         return ()
     if now < row.made_at + timedelta(seconds=REVIEW_SECONDS):
         return ()
-    unreviewed = EmergencyUnreviewed(
+    unreviewed = facts.EmergencyUnreviewed(
         request_id=row.request_id, channel=row.channel, by=command.by, at=now
     )
     return (unreviewed,)
@@ -409,15 +372,17 @@ def decide_reminder(
 # ── alone ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def rows_of_acting(command: ActAlone) -> tuple[Key, ...]:
+def rows_of_acting(command: ActAlone) -> tuple[model.Key, ...]:
     return (
-        protected_channels_key(),
-        *((channel_key(command.own_hold),) if command.own_hold else ()),
-        *((freeze_key(command.own_freeze),) if command.own_freeze else ()),
+        channel_rows.protected_channels_key(),
+        *((channel_rows.channel_key(command.own_hold),) if command.own_hold else ()),
+        *((channel_rows.freeze_key(command.own_freeze),) if command.own_freeze else ()),
     )
 
 
-def list_protected(row: ProtectedChannels | None, channels: Collection[str]) -> tuple[str, ...]:
+def list_protected(
+    row: channel_rows.ProtectedChannels | None, channels: Collection[str]
+) -> tuple[str, ...]:
     """Those of the channels that are protected; none named: of all channels."""
     found = () if row is None else row.channels
     return tuple(name for name in found if not channels or name in channels)
@@ -427,23 +392,23 @@ def decide_acting(rows: tuple[Any, ...], command: ActAlone, now: datetime) -> Se
     """Raises: ProtectionChanged."""
     covered = list_protected(rows[0], command.channels)
     for row in rows[1:]:
-        if isinstance(row, Channel) and row.held_by in (None, command.by):
+        if isinstance(row, channel_rows.Channel) and row.held_by in (None, command.by):
             return ()
-        if isinstance(row, Freeze) and row.operator == command.by:
+        if isinstance(row, channel_rows.Freeze) and row.operator == command.by:
             return ()
     if covered:
-        raise ProtectionChanged(covered)
+        raise refusals.ProtectionChanged(covered)
     return ()
 
 
 def decide_emergency(rows: Rows, command: UseEmergency, now: datetime) -> Sequence[Struct]:
     """Raises: BreakGlassForbidden."""
-    channel = demand_channel(rows[1], command.channel)
+    channel = channel_slices.demand_channel(rows[1], command.channel)
     if channel.protection is None:
         return ()  # nothing was gone past
     if not channel.protection.break_glass:
-        raise BreakGlassForbidden(command.channel)
-    used = EmergencyUsed(
+        raise refusals.BreakGlassForbidden(command.channel)
+    used = facts.EmergencyUsed(
         request_id=command.request_id,
         channel=command.channel,
         by=command.by,
@@ -459,17 +424,17 @@ def decide_emergency(rows: Rows, command: UseEmergency, now: datetime) -> Sequen
 def decide_review(rows: Rows, command: ReviewRequest, now: datetime) -> Sequence[Struct]:
     row = rows[0]
     if row is None:
-        raise RequestNotFound(command.request_id)
-    if row.state is not RequestState.TO_REVIEW:
-        raise RequestOver(
+        raise refusals.RequestNotFound(command.request_id)
+    if row.state is not states.RequestState.TO_REVIEW:
+        raise refusals.RequestOver(
             row.request_id,
             row.state,
             f"Request {row.request_id} is {row.state}; only what was done with break-glass is "
             "reviewed, once.",
         )
     if command.by == row.by:
-        raise OwnRequest(row.request_id, "review")
-    reviewed = RequestReviewed(
+        raise refusals.OwnRequest(row.request_id, "review")
+    reviewed = facts.RequestReviewed(
         request_id=row.request_id,
         channel=row.channel,
         by=command.by,
@@ -480,73 +445,73 @@ def decide_review(rows: Rows, command: ReviewRequest, now: datetime) -> Sequence
     return (reviewed,)
 
 
-make_request = Slice(
+make_request = kernel_slices.Slice(
     name="make-request",
     command=MakeRequest,
-    writes=(RequestMade,),
+    writes=(facts.RequestMade,),
     rows=rows_of_request,
     decide=decide_making,
 )
-approve_request = Slice(
+approve_request = kernel_slices.Slice(
     name="approve-request",
     command=ApproveRequest,
-    writes=(RequestApproved,),
+    writes=(facts.RequestApproved,),
     rows=rows_of_request,
     decide=decide_approval,
 )
-carry_request = Slice(
+carry_request = kernel_slices.Slice(
     name="carry-request",
     command=CarryRequest,
-    writes=(RequestApproved, RequestExecuted),
+    writes=(facts.RequestApproved, facts.RequestExecuted),
     rows=rows_of_request,
     decide=decide_carrying,
 )
-reject_request = Slice(
+reject_request = kernel_slices.Slice(
     name="reject-request",
     command=RejectRequest,
-    writes=(RequestRejected,),
+    writes=(facts.RequestRejected,),
     rows=_reasoned,
     decide=decide_rejection,
 )
-withdraw_request = Slice(
+withdraw_request = kernel_slices.Slice(
     name="withdraw-request",
     command=WithdrawRequest,
-    writes=(RequestWithdrawn,),
+    writes=(facts.RequestWithdrawn,),
     rows=rows_of_request,
     decide=decide_withdrawal,
 )
-end_request = Slice(
+end_request = kernel_slices.Slice(
     name="end-request",
     command=EndRequest,
-    writes=(RequestExpired, RequestVoided),
+    writes=(facts.RequestExpired, facts.RequestVoided),
     rows=rows_of_end,
     decide=decide_end,
 )
-remind_review = Slice(
+remind_review = kernel_slices.Slice(
     name="remind-review",
     command=RemindReview,
-    writes=(EmergencyUnreviewed,),
+    writes=(facts.EmergencyUnreviewed,),
     rows=rows_of_end,
     decide=decide_reminder,
 )
-act_alone = Slice(
+act_alone = kernel_slices.Slice(
     name="act-alone",
     command=ActAlone,
     writes=(),
     rows=rows_of_acting,
     decide=decide_acting,
 )
-use_emergency = Slice(
+use_emergency = kernel_slices.Slice(
     name="use-emergency",
     command=UseEmergency,
-    writes=(EmergencyUsed,),
+    writes=(facts.EmergencyUsed,),
     rows=_reasoned,
     decide=decide_emergency,
 )
-review_request = Slice(
+review_request = kernel_slices.Slice(
     name="review-request",
     command=ReviewRequest,
-    writes=(RequestReviewed,),
+    writes=(facts.RequestReviewed,),
     rows=_reasoned,
     decide=decide_review,
 )

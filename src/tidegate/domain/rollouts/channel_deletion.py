@@ -13,18 +13,21 @@ from datetime import datetime
 from msgspec import Struct
 
 from tidegate.domain.access.reasons import check_operator
-from tidegate.domain.channels.facts import ChannelDeleted
-from tidegate.domain.channels.refusals import ChannelInUse
-from tidegate.domain.channels.rows import Channel, channel_key
-from tidegate.domain.channels.slices import check_channel, demand_channel
+from tidegate.domain.channels import (
+    facts as channel_facts,
+    refusals,
+    rows as channel_rows,
+    slices as channel_slices,
+)
 from tidegate.domain.channels.stops import ChannelStops, own_stops_key
 from tidegate.domain.fleet.rows import Fleet, fleet_key
-from tidegate.domain.releases.facts import PinStatus, ReleaseRetired
-from tidegate.domain.releases.rows import Actual, ExecutedCommand
-from tidegate.domain.releases.slices import RetireRelease, decide_retirement, rows_of_retirement
+from tidegate.domain.releases import (
+    facts as release_facts,
+    rows as release_rows,
+    slices as release_slices,
+)
 from tidegate.domain.rollouts.states import OPEN
-from tidegate.kernel.model import Key
-from tidegate.kernel.slices import Slice
+from tidegate.kernel import model, slices as kernel_slices
 
 
 class DeleteChannel(Struct, frozen=True, kw_only=True):
@@ -38,40 +41,46 @@ class DeleteChannel(Struct, frozen=True, kw_only=True):
 
 
 Rows = tuple[
-    Channel | None, Fleet | None, ChannelStops | None, Actual | None, ExecutedCommand | None
+    channel_rows.Channel | None,
+    Fleet | None,
+    ChannelStops | None,
+    release_rows.Actual | None,
+    release_rows.ExecutedCommand | None,
 ]
 
 
-def rows_of_deletion(command: DeleteChannel) -> tuple[Key, ...]:
+def rows_of_deletion(command: DeleteChannel) -> tuple[model.Key, ...]:
     """Raises: InvalidInput, LimitExceeded."""
-    check_channel(command.channel)
+    channel_slices.check_channel(command.channel)
     check_operator(command.operator, command.reason)
     return (
-        channel_key(command.channel),
+        channel_rows.channel_key(command.channel),
         fleet_key(),
         own_stops_key(command.channel),
-        *rows_of_retirement(_retirement(command, None)),
+        *release_slices.rows_of_retirement(_retirement(command, None)),
     )
 
 
 def decide_deletion(rows: Rows, command: DeleteChannel, now: datetime) -> Sequence[Struct]:
     """Raises: ChannelNotFound, ChannelInUse."""
     row, fleet, stops, actual, executed = rows
-    channel = demand_channel(row, command.channel)
+    channel = channel_slices.demand_channel(row, command.channel)
     users = [*list_users(channel, fleet, stops, now), *(f"{id} (open)" for id in command.waiting)]
     if users:
-        raise ChannelInUse(command.channel, users)
+        raise refusals.ChannelInUse(command.channel, users)
     retired: Sequence[Struct] = ()
-    if actual is not None and actual.status is not PinStatus.RETIRED:
-        retired = decide_retirement((actual, executed), _retirement(command, actual), now)
-    deleted = ChannelDeleted(
+    if actual is not None and actual.status is not release_facts.PinStatus.RETIRED:
+        retired = release_slices.decide_retirement(
+            (actual, executed), _retirement(command, actual), now
+        )
+    deleted = channel_facts.ChannelDeleted(
         channel=command.channel, operator=command.operator, at=now, reason=command.reason
     )
     return *retired, deleted
 
 
 def list_users(
-    channel: Channel, fleet: Fleet | None, stops: ChannelStops | None, now: datetime
+    channel: channel_rows.Channel, fleet: Fleet | None, stops: ChannelStops | None, now: datetime
 ) -> Iterator[str]:
     """What still uses the channel, by name."""
     if channel.newest_rollout_id is not None and channel.newest_state in OPEN:
@@ -88,8 +97,10 @@ def list_users(
         yield f"window {window.window_id}"
 
 
-def _retirement(command: DeleteChannel, actual: Actual | None) -> RetireRelease:
-    return RetireRelease(
+def _retirement(
+    command: DeleteChannel, actual: release_rows.Actual | None
+) -> release_slices.RetireRelease:
+    return release_slices.RetireRelease(
         scope=command.channel,
         reason=command.reason,
         command_id=command.command_id,
@@ -98,10 +109,10 @@ def _retirement(command: DeleteChannel, actual: Actual | None) -> RetireRelease:
     )
 
 
-delete_channel = Slice(
+delete_channel = kernel_slices.Slice(
     name="delete-channel",
     command=DeleteChannel,
-    writes=(ReleaseRetired, ChannelDeleted),
+    writes=(release_facts.ReleaseRetired, channel_facts.ChannelDeleted),
     rows=rows_of_deletion,
     decide=decide_deletion,
 )

@@ -15,24 +15,26 @@ from typing import Any
 from msgspec import Struct
 
 from tidegate.domain.access.reasons import check_operator
-from tidegate.domain.channels.facts import QuarantineLifted
-from tidegate.domain.channels.rows import quarantine_key
-from tidegate.domain.hosts.refusals import HostNotInRollout
-from tidegate.domain.hosts.rows import HostRecord, record_key
-from tidegate.domain.hosts.states import HostState
-from tidegate.domain.rollouts.facts import ClearedHost, OperatorClearance
-from tidegate.domain.rollouts.names import channel_of, check_rollout_id
-from tidegate.domain.rollouts.refusals import refuse_verb
-from tidegate.domain.rollouts.report_slices import demand_tally
-from tidegate.domain.rollouts.rows import RolloutTally, rollout_key, tally_key
-from tidegate.domain.rollouts.states import CLEARABLE, Clearance
+from tidegate.domain.channels import facts as channel_facts, rows as channel_rows
+from tidegate.domain.hosts import (
+    refusals as host_refusals,
+    rows as host_rows,
+    states as host_states,
+)
+from tidegate.domain.rollouts import (
+    facts,
+    names,
+    refusals,
+    report_slices,
+    rows as rollout_rows,
+    states,
+)
 from tidegate.errors import InvalidInput
-from tidegate.kernel.model import Key, Position, at_most, check_text
-from tidegate.kernel.slices import Slice
+from tidegate.kernel import model, slices
 
 WAIVED_MAX = 10  # at once: a host's record and its order are up to seven storage items
 HOST_BYTES_MAX = 256
-TROUBLED = frozenset({HostState.FAILED, HostState.REVERTED})
+TROUBLED = frozenset({host_states.HostState.FAILED, host_states.HostState.REVERTED})
 
 
 class ClearRollout(Struct, frozen=True, kw_only=True):
@@ -41,59 +43,66 @@ class ClearRollout(Struct, frozen=True, kw_only=True):
     rollout_id: str
     operator: str
     reason: str
-    mode: Clearance
+    mode: states.Clearance
     closure_hash: str = ""  # of its target: what resuming lifts from quarantine
     host_ids: tuple[str, ...] = ()  # that are waived, or alone tried again
     expected_version: int | None = None  # of its row: the last transition that the operator saw
 
 
-def rows_of_clearance(command: ClearRollout) -> tuple[Key, ...]:
+def rows_of_clearance(command: ClearRollout) -> tuple[model.Key, ...]:
     """Raises: InvalidInput, LimitExceeded."""
-    check_rollout_id(command.rollout_id)
+    names.check_rollout_id(command.rollout_id)
     check_operator(command.operator, command.reason)
-    rows = (tally_key(command.rollout_id), rollout_key(command.rollout_id))
+    rows = (
+        rollout_rows.tally_key(command.rollout_id),
+        rollout_rows.rollout_key(command.rollout_id),
+    )
     match command.mode:
-        case Clearance.RESUME:
-            check_text("closure_hash", command.closure_hash, HOST_BYTES_MAX)
-            channel = channel_of(command.rollout_id)
+        case states.Clearance.RESUME:
+            model.check_text("closure_hash", command.closure_hash, HOST_BYTES_MAX)
+            channel = names.channel_of(command.rollout_id)
             if command.host_ids:
                 _check_hosts(command.host_ids)
-            return (*rows, *_records(command), quarantine_key(channel, command.closure_hash))
-        case Clearance.WAIVE:
+            return (
+                *rows,
+                *_records(command),
+                channel_rows.quarantine_key(channel, command.closure_hash),
+            )
+        case states.Clearance.WAIVE:
             _check_hosts(command.host_ids)
             return (*rows, *_records(command))
-        case Clearance.ABANDON:
+        case states.Clearance.ABANDON:
             return rows
 
 
-def _records(command: ClearRollout) -> tuple[Key, ...]:
-    return tuple(record_key(command.rollout_id, host) for host in command.host_ids)
+def _records(command: ClearRollout) -> tuple[model.Key, ...]:
+    return tuple(host_rows.record_key(command.rollout_id, host) for host in command.host_ids)
 
 
 def _check_hosts(host_ids: tuple[str, ...]) -> None:
     if not host_ids or len(set(host_ids)) != len(host_ids):
         raise InvalidInput("a clearance names hosts, each once", field="host_ids")
-    at_most("hosts of a clearance", len(host_ids), WAIVED_MAX)
+    model.at_most("hosts of a clearance", len(host_ids), WAIVED_MAX)
     for host_id in host_ids:
-        check_text("a host id", host_id, HOST_BYTES_MAX)
+        model.check_text("a host id", host_id, HOST_BYTES_MAX)
 
 
 def decide_clearance(
     rows: tuple[Any, ...], command: ClearRollout, now: datetime
 ) -> Sequence[Struct]:
     """Raises: RolloutUnknown, IllegalTransition, HostNotInRollout, InvalidInput."""
-    tally = demand_tally(rows[0], command.rollout_id)
-    if tally.state not in CLEARABLE:
-        raise refuse_verb(tally, f"clearance ({command.mode})", "clear or retry it")
-    lifted: tuple[QuarantineLifted, ...] = ()
-    hosts: tuple[ClearedHost, ...] = ()
-    if command.mode is Clearance.RESUME:
+    tally = report_slices.demand_tally(rows[0], command.rollout_id)
+    if tally.state not in states.CLEARABLE:
+        raise refusals.refuse_verb(tally, f"clearance ({command.mode})", "clear or retry it")
+    lifted: tuple[channel_facts.QuarantineLifted, ...] = ()
+    hosts: tuple[facts.ClearedHost, ...] = ()
+    if command.mode is states.Clearance.RESUME:
         *records, quarantined = rows[2:]
         lifted = _lifted(tally, quarantined, command, now)
         hosts = tuple(map(_retried, records, command.host_ids, [tally] * len(records)))
-    if command.mode is Clearance.WAIVE:
+    if command.mode is states.Clearance.WAIVE:
         hosts = tuple(map(_waived, rows[2:], command.host_ids, [tally] * len(command.host_ids)))
-    clearance = OperatorClearance(
+    clearance = facts.OperatorClearance(
         rollout_id=command.rollout_id,
         at=now,
         operator=command.operator,
@@ -105,8 +114,8 @@ def decide_clearance(
 
 
 def _lifted(
-    tally: RolloutTally, quarantined: object, command: ClearRollout, now: datetime
-) -> tuple[QuarantineLifted, ...]:
+    tally: rollout_rows.RolloutTally, quarantined: object, command: ClearRollout, now: datetime
+) -> tuple[channel_facts.QuarantineLifted, ...]:
     if tally.target_closure != command.closure_hash:
         raise InvalidInput(
             f"{tally.rollout_id} is of {tally.target_closure}, not of {command.closure_hash}",
@@ -114,7 +123,7 @@ def _lifted(
         )
     if quarantined is None:
         return ()
-    lifted = QuarantineLifted(
+    lifted = channel_facts.QuarantineLifted(
         channel=tally.channel,
         operator=command.operator,
         at=now,
@@ -124,18 +133,22 @@ def _lifted(
     return (lifted,)
 
 
-def _waived(record: HostRecord | None, host_id: str, tally: RolloutTally) -> ClearedHost:
+def _waived(
+    record: host_rows.HostRecord | None, host_id: str, tally: rollout_rows.RolloutTally
+) -> facts.ClearedHost:
     """The host as it leaves the count."""
     if record is None:
-        raise HostNotInRollout(tally.rollout_id, host_id)
-    if record.left is not None or record.late or record.state is HostState.CONVERGED:
+        raise host_refusals.HostNotInRollout(tally.rollout_id, host_id)
+    if record.left is not None or record.late or record.state is host_states.HostState.CONVERGED:
         what = record.left or ("late" if record.late else record.state)
         raise InvalidInput(f"{host_id} is {what}: it holds nothing back", field="host_ids")
     state = None if record.cancelled_at is not None else record.state
-    return ClearedHost(host_id, record.wave, state, record.rollback_failed)
+    return facts.ClearedHost(host_id, record.wave, state, record.rollback_failed)
 
 
-def _retried(record: HostRecord | None, host_id: str, tally: RolloutTally) -> ClearedHost:
+def _retried(
+    record: host_rows.HostRecord | None, host_id: str, tally: rollout_rows.RolloutTally
+) -> facts.ClearedHost:
     """The host as it is tried again."""
     if record is None or record.left is not None or record.late or record.state not in TROUBLED:
         raise InvalidInput(
@@ -143,19 +156,19 @@ def _retried(record: HostRecord | None, host_id: str, tally: RolloutTally) -> Cl
             "again",
             field="host_ids",
         )
-    return ClearedHost(host_id, record.wave, record.state, record.rollback_failed)
+    return facts.ClearedHost(host_id, record.wave, record.state, record.rollback_failed)
 
 
-def _seen(command: ClearRollout) -> dict[Key, Position]:
+def _seen(command: ClearRollout) -> dict[model.Key, model.Position]:
     if command.expected_version is None:
         return {}
-    return {rollout_key(command.rollout_id): command.expected_version}
+    return {rollout_rows.rollout_key(command.rollout_id): command.expected_version}
 
 
-clear_rollout = Slice(
+clear_rollout = slices.Slice(
     name="clear-rollout",
     command=ClearRollout,
-    writes=(QuarantineLifted, OperatorClearance),
+    writes=(channel_facts.QuarantineLifted, facts.OperatorClearance),
     rows=rows_of_clearance,
     expects=_seen,
     decide=decide_clearance,

@@ -14,28 +14,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from tidegate.domain.hosts.facts import HostJoined, HostSkipped, HostStateChanged
-from tidegate.domain.rollouts.facts import (
-    OperatorClearance,
-    RolloutAborted,
-    RolloutTerminal,
-    RolloutTransitioned,
-    SuccessorOpened,
-)
-from tidegate.domain.rollouts.progress import name_wave
-from tidegate.domain.rollouts.rows import RolloutTally
-from tidegate.domain.rollouts.states import RolloutState
+from tidegate.domain.rollouts import facts, progress, rows, states
 
 
 class RecordRolloutTransition(Struct, frozen=True):
     """The rollout's state changed."""
 
     rollout_id: str
-    from_: RolloutState
-    to: RolloutState
+    from_: states.RolloutState
+    to: states.RolloutState
     at: datetime
 
 
@@ -67,8 +57,8 @@ RolloutEffect = (
 
 
 def apply_effects(
-    tally: RolloutTally, effects: Sequence[Struct], event: Struct, now: datetime
-) -> tuple[RolloutTally, tuple[Struct, ...]]:
+    tally: rows.RolloutTally, effects: Sequence[Struct], event: Struct, now: datetime
+) -> tuple[rows.RolloutTally, tuple[Struct, ...]]:
     """The tally and the follow-up facts that the effects of ``event`` come to."""
     if not effects:
         return tally, ()
@@ -77,7 +67,7 @@ def apply_effects(
     for effect in effects:
         match effect:
             case RecordRolloutTransition(rollout_id, from_, to, at):
-                transitioned = RolloutTransitioned(
+                transitioned = facts.RolloutTransitioned(
                     rollout_id=rollout_id,
                     at=at,
                     from_=from_,
@@ -88,17 +78,17 @@ def apply_effects(
                 )
                 follow_ups.append(transitioned)
             case SchedulePruning(delay=delay):
-                tally = replace(tally, due_at=now + delay)
+                tally = structs.replace(tally, due_at=now + delay)
             case UpdateCurrentWave(rollout_id, wave) if not moves:
                 # Hosts of the waves before are still under way: the state is the same, the row of
                 # the rollout must hear of the wave all the same.
-                transitioned = RolloutTransitioned(
+                transitioned = facts.RolloutTransitioned(
                     rollout_id=rollout_id,
                     at=now,
                     from_=tally.state,
                     to=tally.state,
                     current_wave=wave,
-                    reason=f"wave {name_wave(tally, wave)} goes",
+                    reason=f"wave {progress.name_wave(tally, wave)} goes",
                 )
                 follow_ups.append(transitioned)
             case UpdateCurrentWave() | InsertQuarantineFromRollout():
@@ -116,17 +106,17 @@ def _reason(event: Struct) -> str:
             return f"{host_id} {to}" + (", not rolled back" if failed else "")
         case HostSkipped(host_id=host_id, reason=reason):
             return f"{host_id} left: {reason}"
-        case RolloutTerminal(reason=reason):
+        case facts.RolloutTerminal(reason=reason):
             return reason
-        case OperatorClearance(mode=mode, reason=reason):
+        case facts.OperatorClearance(mode=mode, reason=reason):
             return f"{mode}: {reason}"
-        case RolloutAborted(reason=reason):
+        case facts.RolloutAborted(reason=reason):
             return f"aborted: {reason}"
-        case SuccessorOpened():
+        case facts.SuccessorOpened():
             return "superseded"
         case _:
             return ""
 
 
 def _successor(event: Struct) -> str | None:
-    return event.successor_rollout_id if isinstance(event, SuccessorOpened) else None
+    return event.successor_rollout_id if isinstance(event, facts.SuccessorOpened) else None

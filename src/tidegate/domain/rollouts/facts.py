@@ -14,22 +14,14 @@ from msgspec import Struct, field
 
 from tidegate.domain.channels.facts import ChannelEdge
 from tidegate.domain.hosts.states import HostState, OnFailure
-from tidegate.domain.rollouts.states import (
-    Cause,
-    Clearance,
-    Outcome,
-    OverridableGate,
-    PolicyAction,
-    RolloutState,
-)
-from tidegate.kernel.tags import Cross, Partition, Untagged
-from tidegate.kernel.vocabulary import facts
+from tidegate.domain.rollouts import states
+from tidegate.kernel import tags, vocabulary
 
 
 class RolloutFact(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What they say: which rollout, when."""
 
-    rollout_id: Annotated[str, Partition()]
+    rollout_id: Annotated[str, tags.Partition()]
     at: datetime
 
 
@@ -49,7 +41,7 @@ class OpenedWave(Struct, frozen=True, omit_defaults=True, kw_only=True):
 class RolloutOpened(RolloutFact, frozen=True, kw_only=True):
     """A release is to reach the channel's hosts, by a plan that is frozen from now on."""
 
-    channel: Annotated[str, Cross()]
+    channel: Annotated[str, tags.Cross()]
     target_ref: str
     target_closure: str  # the digest that hosts are to run
     plan_digest: str
@@ -65,7 +57,7 @@ class RolloutOpened(RolloutFact, frozen=True, kw_only=True):
     emergency: bool = False  # a rollback that reaches all hosts now, whatever gates say
     start_at: datetime | None = None  # no order before; None: at once
     auto_rollback: bool = False  # if hosts fail, the worker rolls the channel back, once
-    automatic: PolicyAction | None = None  # None: a person opened it
+    automatic: states.PolicyAction | None = None  # None: a person opened it
     display_name: str = ""
     operator: str = ""  # who opened it; of an automatic one: who switched that on
     reason: str = ""  # the operator's, for opening it
@@ -106,8 +98,8 @@ class RolloutTerminal(RolloutFact, frozen=True, kw_only=True):
 class SuccessorOpened(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The channel goes on with another rollout. This one ends, undelivered orders are void."""
 
-    superseded_rollout_id: Annotated[str, Partition("rollout_id")]
-    successor_rollout_id: Annotated[str, Untagged()]
+    superseded_rollout_id: Annotated[str, tags.Partition("rollout_id")]
+    successor_rollout_id: Annotated[str, tags.Untagged()]
     at: datetime
 
 
@@ -118,7 +110,7 @@ class RetentionExpired(RolloutFact, frozen=True, kw_only=True):
 class ClearedHost(Struct, frozen=True, omit_defaults=True):
     """A host that a clearance names, where it stood."""
 
-    host_id: Annotated[str, Untagged()]
+    host_id: Annotated[str, tags.Untagged()]
     wave: int
     state: HostState | None  # None: it had no order
     rollback_failed: bool = False
@@ -129,7 +121,7 @@ class OperatorClearance(RolloutFact, frozen=True, kw_only=True):
 
     operator: str
     reason: str
-    mode: Clearance
+    mode: states.Clearance
     hosts: tuple[ClearedHost, ...] = ()  # that leave the count, or alone are tried again
 
 
@@ -143,11 +135,11 @@ class RolloutAborted(RolloutFact, frozen=True, kw_only=True):
 class RolloutTransitioned(RolloutFact, frozen=True, kw_only=True):
     """The rollout's state changed: what the seed's RecordRolloutTransition asks to record."""
 
-    from_: RolloutState | None = field(name="from")  # None: it was opened
-    to: RolloutState
+    from_: states.RolloutState | None = field(name="from")  # None: it was opened
+    to: states.RolloutState
     current_wave: int
     reason: str = ""
-    successor_rollout_id: Annotated[str | None, Untagged()] = None
+    successor_rollout_id: Annotated[str | None, tags.Untagged()] = None
 
 
 class HostCounts(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -165,12 +157,14 @@ class HostCounts(Struct, frozen=True, omit_defaults=True, kw_only=True):
 class RolloutConcluded(RolloutFact, frozen=True, kw_only=True):
     """How a rollout ended: directly behind the transition that ended it, once."""
 
-    channel: Annotated[str, Cross()]
-    outcome: Outcome
+    channel: Annotated[str, tags.Cross()]
+    outcome: states.Outcome
     target_ref: str
     target_closure: str
-    cause: Cause
-    cause_id: Annotated[str, Untagged()]  # of that host, operator or rollout; of a plan: its digest
+    cause: states.Cause
+    cause_id: Annotated[
+        str, tags.Untagged()
+    ]  # of that host, operator or rollout; of a plan: its digest
     counts: HostCounts
     opened_at: datetime
     incarnation: int = 1
@@ -197,7 +191,7 @@ class RolloutResumed(RolloutFact, frozen=True, kw_only=True):
 class GateOverridden(RolloutFact, frozen=True, kw_only=True):
     """A person lets this rollout pass a gate, whatever it says, until a time or to its end."""
 
-    gate: OverridableGate
+    gate: states.OverridableGate
     operator: str
     reason: str
     until: datetime | None = None
@@ -212,7 +206,7 @@ class GateChanged(RolloutFact, frozen=True, kw_only=True):
 
 
 FACTS = (
-    *facts(
+    *vocabulary.facts(
         "rollout_event",
         RolloutOpened,
         WaveAdvanced,
@@ -230,5 +224,5 @@ FACTS = (
         RolloutResumed,
         GateOverridden,
     ),
-    *facts("gate_decision", GateChanged),
+    *vocabulary.facts("gate_decision", GateChanged),
 )

@@ -13,59 +13,33 @@ from __future__ import annotations
 from datetime import datetime
 from typing import get_args
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
-from tidegate.domain.rollouts.effects import apply_effects
-from tidegate.domain.rollouts.facts import (
-    GateChanged,
-    RolloutConcluded,
-    RolloutHalted,
-    RolloutOpened,
-    RolloutTransitioned,
-    SuccessorOpened,
+from tidegate.domain.rollouts import (
+    effects as rollout_effects,
+    facts,
+    machine,
+    names,
+    rows,
+    states,
+    transitions,
 )
-from tidegate.domain.rollouts.machine import step
-from tidegate.domain.rollouts.names import channel_of, ref_of
-from tidegate.domain.rollouts.rows import (
-    GATES,
-    ROLLOUTS,
-    STANDINGS,
-    TALLIES,
-    GateStatus,
-    ReleaseStanding,
-    Rollout,
-    RolloutGates,
-    RolloutTally,
-    standing_key,
-)
-from tidegate.domain.rollouts.states import (
-    BAD,
-    CLEARABLE,
-    DISPATCHABLE,
-    OPEN,
-    Outcome,
-    PolicyAction,
-    RolloutState,
-    Word,
-)
-from tidegate.domain.rollouts.transitions import RolloutEvent
 from tidegate.errors import IllegalTransition
 from tidegate.kernel.folds import Fold, Machine
 
-_TELLING = CLEARABLE | {RolloutState.SUPERSEDED}
+_TELLING = states.CLEARABLE | {states.RolloutState.SUPERSEDED}
 
 
 def step_tally(
-    tally: RolloutTally | None, event: RolloutEvent, now: datetime
-) -> tuple[RolloutTally, tuple[Struct, ...]]:
+    tally: rows.RolloutTally | None, event: transitions.RolloutEvent, now: datetime
+) -> tuple[rows.RolloutTally, tuple[Struct, ...]]:
     """The machine's step, with its effects as what they come to. Raises: as ``step``."""
-    stepped, effects = step(tally, event, now)
-    return apply_effects(stepped, effects, event, now)
+    stepped, effects = machine.step(tally, event, now)
+    return rollout_effects.apply_effects(stepped, effects, event, now)
 
 
-def _tally_ids(event: RolloutEvent) -> tuple[str, ...]:
-    if isinstance(event, SuccessorOpened):
+def _tally_ids(event: transitions.RolloutEvent) -> tuple[str, ...]:
+    if isinstance(event, facts.SuccessorOpened):
         return (event.superseded_rollout_id,)
     return (event.rollout_id,)
 
@@ -74,21 +48,21 @@ def _tally_ids(event: RolloutEvent) -> tuple[str, ...]:
 
 
 def step_rollout(
-    row: Rollout | None, fact: RolloutOpened | RolloutTransitioned, now: datetime
-) -> Rollout:
+    row: rows.Rollout | None, fact: facts.RolloutOpened | facts.RolloutTransitioned, now: datetime
+) -> rows.Rollout:
     """Raises: IllegalTransition: the fact does not follow from where the row stands."""
     match row, fact:
-        case None, RolloutOpened():
-            return Rollout(
+        case None, facts.RolloutOpened():
+            return rows.Rollout(
                 rollout_id=fact.rollout_id,
                 channel=fact.channel,
                 target_ref=fact.target_ref,
-                state=RolloutState.OPENING,
+                state=states.RolloutState.OPENING,
                 opened_at=fact.at,
                 plan_digest=fact.plan_digest,
                 target_closure=fact.target_closure,
                 current_wave=0,
-                in_flight=RolloutState.OPENING,
+                in_flight=states.RolloutState.OPENING,
                 incarnation=fact.incarnation,
                 display_name=fact.display_name,
                 previous_ref=fact.previous_ref,
@@ -96,34 +70,36 @@ def step_rollout(
                 opened_reason=fact.reason,
                 automatic=fact.automatic,
             )
-        case Rollout(), RolloutOpened():
+        case rows.Rollout(), facts.RolloutOpened():
             return row  # the same opening once more; another one was refused by the machine
-        case Rollout(), RolloutTransitioned() if row.state is fact.from_:
+        case rows.Rollout(), facts.RolloutTransitioned() if row.state is fact.from_:
             return _transitioned(row, fact)
         case _:
             state = "absent" if row is None else row.state
             raise IllegalTransition("rollout", state, type(fact).__name__)
 
 
-def _transitioned(row: Rollout, fact: RolloutTransitioned) -> Rollout:
-    row = replace(
+def _transitioned(row: rows.Rollout, fact: facts.RolloutTransitioned) -> rows.Rollout:
+    row = structs.replace(
         row,
         state=fact.to,
-        in_flight=fact.to if fact.to in OPEN else None,
+        in_flight=fact.to if fact.to in states.OPEN else None,
         current_wave=fact.current_wave,
         reason=fact.reason,
     )
     match fact.to:
-        case RolloutState.TERMINAL:
-            return replace(row, terminal_at=fact.at)
-        case RolloutState.REVERTED:
-            return replace(row, reverted_at=fact.at)
-        case RolloutState.FAILED:
-            return replace(row, failed_at=fact.at)
-        case RolloutState.SUPERSEDED:
-            return replace(row, superseded_at=fact.at, superseded_by=fact.successor_rollout_id)
-        case RolloutState.PRUNED:
-            return replace(row, pruned_at=fact.at)
+        case states.RolloutState.TERMINAL:
+            return structs.replace(row, terminal_at=fact.at)
+        case states.RolloutState.REVERTED:
+            return structs.replace(row, reverted_at=fact.at)
+        case states.RolloutState.FAILED:
+            return structs.replace(row, failed_at=fact.at)
+        case states.RolloutState.SUPERSEDED:
+            return structs.replace(
+                row, superseded_at=fact.at, superseded_by=fact.successor_rollout_id
+            )
+        case states.RolloutState.PRUNED:
+            return structs.replace(row, pruned_at=fact.at)
         case _:
             return row
 
@@ -132,103 +108,115 @@ def _transitioned(row: Rollout, fact: RolloutTransitioned) -> Rollout:
 
 
 def step_gates(
-    row: RolloutGates, fact: GateChanged | RolloutTransitioned, now: datetime
-) -> RolloutGates | None:
+    row: rows.RolloutGates, fact: facts.GateChanged | facts.RolloutTransitioned, now: datetime
+) -> rows.RolloutGates | None:
     """The gates that hold it back now; none: no row. Nothing holds back what is over."""
-    if isinstance(fact, RolloutTransitioned):
+    if isinstance(fact, facts.RolloutTransitioned):
         return None
     others = tuple(gate for gate in row.blocked if gate.gate != fact.gate)
-    blocked = (*others, GateStatus(fact.gate, fact.reason, fact.at)) if fact.blocked else others
+    blocked = (
+        (*others, rows.GateStatus(fact.gate, fact.reason, fact.at)) if fact.blocked else others
+    )
     ordered = tuple(sorted(blocked, key=lambda gate: gate.gate))
-    return replace(row, blocked=ordered) if ordered else None
+    return structs.replace(row, blocked=ordered) if ordered else None
 
 
-def _gate_ids(fact: GateChanged | RolloutTransitioned) -> tuple[str, ...]:
-    if isinstance(fact, RolloutTransitioned) and fact.to in DISPATCHABLE:
+def _gate_ids(fact: facts.GateChanged | facts.RolloutTransitioned) -> tuple[str, ...]:
+    if isinstance(fact, facts.RolloutTransitioned) and fact.to in states.DISPATCHABLE:
         return ()
     return (fact.rollout_id,)
 
 
 # ── what was last said of a release ───────────────────────────────────────────────────────────────
 
-Said = RolloutOpened | RolloutHalted | RolloutTransitioned | RolloutConcluded
+Said = (
+    facts.RolloutOpened | facts.RolloutHalted | facts.RolloutTransitioned | facts.RolloutConcluded
+)
 
 
 def _standing_ids(fact: Said) -> tuple[str, ...]:
     """The release of the rollout; with an opening, also the one that the channel leaves for it."""
     match fact:
-        case RolloutOpened(channel=channel, target_ref=target, previous_ref=previous):
-            ids = {standing_key(channel, target).id: None}
+        case facts.RolloutOpened(channel=channel, target_ref=target, previous_ref=previous):
+            ids = {rows.standing_key(channel, target).id: None}
             if previous is not None:
-                ids[standing_key(channel, previous).id] = None
+                ids[rows.standing_key(channel, previous).id] = None
             return tuple(ids)
-        case RolloutTransitioned(to=to) if to not in _TELLING:
+        case facts.RolloutTransitioned(to=to) if to not in _TELLING:
             return ()
         case _:
-            return (standing_key(channel_of(fact.rollout_id), ref_of(fact.rollout_id)).id,)
+            return (
+                rows.standing_key(
+                    names.channel_of(fact.rollout_id), names.ref_of(fact.rollout_id)
+                ).id,
+            )
 
 
-def _start_standing(id: str, fact: Said) -> ReleaseStanding:
+def _start_standing(id: str, fact: Said) -> rows.ReleaseStanding:
     channel, _, release_id = id.partition("/")
-    return ReleaseStanding(channel=channel, release_id=release_id)
+    return rows.ReleaseStanding(channel=channel, release_id=release_id)
 
 
-def step_standing(row: ReleaseStanding, fact: Said, now: datetime) -> ReleaseStanding:
+def step_standing(row: rows.ReleaseStanding, fact: Said, now: datetime) -> rows.ReleaseStanding:
     """Success says good; a halt, a bad outcome or a deliberate rollback says bad; nothing else
     says anything.
     """
     match fact:
-        case RolloutOpened() if fact.target_ref == row.release_id:
+        case facts.RolloutOpened() if fact.target_ref == row.release_id:
             if fact.rollout_id == row.rollout_id:
                 return row  # the same opening once more
-            return replace(
+            return structs.replace(
                 row, rollout_id=fact.rollout_id, outcome=None, outcome_at=None, followed_by=None
             )
-        case RolloutOpened():
+        case facts.RolloutOpened():
             row = _left(row, fact.at, fact.target_ref)
             if fact.rollback_of != row.release_id:
                 return row
             row = _bad(row, fact.rollout_id, fact.at)
-            by_itself = fact.automatic is PolicyAction.AUTO_ROLLBACK
-            return replace(
+            by_itself = fact.automatic is states.PolicyAction.AUTO_ROLLBACK
+            return structs.replace(
                 row,
                 host_id=None,
                 operator=fact.automatic or fact.operator,
                 reason=fact.reason,
                 auto_rolled_back=row.auto_rolled_back or by_itself,
             )
-        case RolloutHalted():
-            return replace(_bad(row, fact.rollout_id, fact.at), host_id=fact.host_id)
-        case RolloutTransitioned(to=RolloutState.SUPERSEDED):
+        case facts.RolloutHalted():
+            return structs.replace(_bad(row, fact.rollout_id, fact.at), host_id=fact.host_id)
+        case facts.RolloutTransitioned(to=states.RolloutState.SUPERSEDED):
             if fact.rollout_id != row.succeeded_in or fact.successor_rollout_id is None:
                 return row
-            return _left(row, fact.at, ref_of(fact.successor_rollout_id))
-        case RolloutTransitioned():
+            return _left(row, fact.at, names.ref_of(fact.successor_rollout_id))
+        case facts.RolloutTransitioned():
             return _bad(row, fact.rollout_id, fact.at)
-        case RolloutConcluded():
+        case facts.RolloutConcluded():
             return _ended(row, fact)
 
 
-def _ended(row: ReleaseStanding, fact: RolloutConcluded) -> ReleaseStanding:
+def _ended(row: rows.ReleaseStanding, fact: facts.RolloutConcluded) -> rows.ReleaseStanding:
     if fact.rollout_id == row.rollout_id:
-        row = replace(row, outcome=fact.outcome, outcome_at=fact.at)
-    if fact.outcome in BAD:
+        row = structs.replace(row, outcome=fact.outcome, outcome_at=fact.at)
+    if fact.outcome in states.BAD:
         return _bad(row, fact.rollout_id, fact.at)
-    if fact.outcome is not Outcome.SUCCEEDED:
+    if fact.outcome is not states.Outcome.SUCCEEDED:
         return row
-    if row.word is not Word.GOOD:
-        row = replace(row, word=Word.GOOD, said_at=fact.at, host_id=None, operator=None, reason="")
+    if row.word is not states.Word.GOOD:
+        row = structs.replace(
+            row, word=states.Word.GOOD, said_at=fact.at, host_id=None, operator=None, reason=""
+        )
     since = row.running_since or fact.at
-    return replace(row, said_in=fact.rollout_id, succeeded_in=fact.rollout_id, running_since=since)
+    return structs.replace(
+        row, said_in=fact.rollout_id, succeeded_in=fact.rollout_id, running_since=since
+    )
 
 
-def _bad(row: ReleaseStanding, rollout_id: str, at: datetime) -> ReleaseStanding:
+def _bad(row: rows.ReleaseStanding, rollout_id: str, at: datetime) -> rows.ReleaseStanding:
     """What a rollout says after its first bad word is the same word."""
-    if row.word is Word.BAD and row.said_in == rollout_id:
+    if row.word is states.Word.BAD and row.said_in == rollout_id:
         return row
-    return replace(
+    return structs.replace(
         row,
-        word=Word.BAD,
+        word=states.Word.BAD,
         said_at=at,
         said_in=rollout_id,
         host_id=None,
@@ -240,43 +228,48 @@ def _bad(row: ReleaseStanding, rollout_id: str, at: datetime) -> ReleaseStanding
     )
 
 
-def _left(row: ReleaseStanding, at: datetime, release_id: str) -> ReleaseStanding:
+def _left(row: rows.ReleaseStanding, at: datetime, release_id: str) -> rows.ReleaseStanding:
     """The channel goes on to another release: how long this one was its newest success, stays."""
-    row = replace(row, followed_by=release_id)
+    row = structs.replace(row, followed_by=release_id)
     if row.running_since is None:
         return row
     ran = int((at - row.running_since).total_seconds())
-    return replace(row, running_since=None, soaked_seconds=max(row.soaked_seconds, ran))
+    return structs.replace(row, running_since=None, soaked_seconds=max(row.soaked_seconds, ran))
 
 
 rollout_tallies = Machine(
-    collection=TALLIES,
+    collection=rows.TALLIES,
     number=5,
-    reads=get_args(RolloutEvent),
+    reads=get_args(transitions.RolloutEvent),
     ids=_tally_ids,
     start=lambda id, fact: None,
     step=step_tally,
 )
 rollouts = Fold(
-    collection=ROLLOUTS,
+    collection=rows.ROLLOUTS,
     number=3,
-    reads=(RolloutOpened, RolloutTransitioned),
+    reads=(facts.RolloutOpened, facts.RolloutTransitioned),
     ids=lambda fact: (fact.rollout_id,),
     start=lambda id, fact: None,
     step=step_rollout,
 )
 rollout_gates = Fold(
-    collection=GATES,
+    collection=rows.GATES,
     number=1,
-    reads=(GateChanged, RolloutTransitioned),
+    reads=(facts.GateChanged, facts.RolloutTransitioned),
     ids=_gate_ids,
-    start=lambda id, fact: RolloutGates(id),
+    start=lambda id, fact: rows.RolloutGates(id),
     step=step_gates,
 )
 release_standings = Fold(
-    collection=STANDINGS,
+    collection=rows.STANDINGS,
     number=2,
-    reads=(RolloutOpened, RolloutHalted, RolloutTransitioned, RolloutConcluded),
+    reads=(
+        facts.RolloutOpened,
+        facts.RolloutHalted,
+        facts.RolloutTransitioned,
+        facts.RolloutConcluded,
+    ),
     ids=_standing_ids,
     start=_start_standing,
     step=step_standing,

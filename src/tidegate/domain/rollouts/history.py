@@ -13,16 +13,14 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 import msgspec
-from msgspec import Struct
 
 from tidegate import decoders
-from tidegate.domain.rollouts.facts import RolloutOpened, RolloutTransitioned
-from tidegate.domain.rollouts.states import RolloutState
+from tidegate.domain.rollouts import facts, states as rollout_states
 from tidegate.errors import InvalidInput
 from tidegate.kernel import codec
 
 
-class ExportedEvent(Struct, frozen=True):
+class ExportedEvent(msgspec.Struct, frozen=True):
     """What an exported event must tell."""
 
     position: int
@@ -30,18 +28,18 @@ class ExportedEvent(Struct, frozen=True):
     body: msgspec.Raw
 
 
-class StateChange(Struct, frozen=True, kw_only=True):
+class StateChange(msgspec.Struct, frozen=True, kw_only=True):
     """A state that a rollout entered, and the event that says so."""
 
     position: int
     at: datetime
-    state: RolloutState
+    state: rollout_states.RolloutState
     current_wave: int
     reason: str = ""
-    before: RolloutState | None = None  # None: it was opened
+    before: rollout_states.RolloutState | None = None  # None: it was opened
 
 
-class History(Struct, frozen=True, kw_only=True):
+class History(msgspec.Struct, frozen=True, kw_only=True):
     """A rollout from its opening on."""
 
     rollout_id: str
@@ -59,8 +57,8 @@ class History(Struct, frozen=True, kw_only=True):
 
 
 _line = decoders.build(ExportedEvent)
-decoders.build(RolloutOpened)
-decoders.build(RolloutTransitioned)
+decoders.build(facts.RolloutOpened)
+decoders.build(facts.RolloutTransitioned)
 
 
 def histories(export: Iterable[bytes]) -> dict[str, History]:
@@ -76,20 +74,20 @@ def histories(export: Iterable[bytes]) -> dict[str, History]:
             line = _line.decode(text)
         except msgspec.DecodeError as error:
             raise InvalidInput(f"line {number} is no event of a log: {error}") from None
-        if line.type == RolloutOpened.__name__:
-            opened = codec.decode(bytes(line.body), RolloutOpened)
+        if line.type == facts.RolloutOpened.__name__:
+            opened = codec.decode(bytes(line.body), facts.RolloutOpened)
             found.setdefault(opened.rollout_id, _begun(line.position, opened))
-        elif line.type == RolloutTransitioned.__name__:
-            moved = codec.decode(bytes(line.body), RolloutTransitioned)
+        elif line.type == facts.RolloutTransitioned.__name__:
+            moved = codec.decode(bytes(line.body), facts.RolloutTransitioned)
             found[moved.rollout_id] = _gone_on(found.get(moved.rollout_id), line.position, moved)
     return found
 
 
-def _begun(position: int, opened: RolloutOpened) -> History:
+def _begun(position: int, opened: facts.RolloutOpened) -> History:
     first = StateChange(
         position=position,
         at=opened.at,
-        state=RolloutState.OPENING,
+        state=rollout_states.RolloutState.OPENING,
         current_wave=0,
         reason=opened.reason,
     )
@@ -101,7 +99,7 @@ def _begun(position: int, opened: RolloutOpened) -> History:
     )
 
 
-def _gone_on(history: History | None, position: int, moved: RolloutTransitioned) -> History:
+def _gone_on(history: History | None, position: int, moved: facts.RolloutTransitioned) -> History:
     if history is None or history.last.state is not moved.from_:
         stood = "was not opened" if history is None else f"was {history.last.state}"
         raise InvalidInput(

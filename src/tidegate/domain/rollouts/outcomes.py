@@ -12,56 +12,54 @@ from __future__ import annotations
 from datetime import datetime
 
 from tidegate.domain.hosts.states import HostState
-from tidegate.domain.rollouts import tallies
-from tidegate.domain.rollouts.facts import (
-    HostCounts,
-    OperatorClearance,
-    RolloutAborted,
-    RolloutConcluded,
-    SuccessorOpened,
-)
-from tidegate.domain.rollouts.rows import RolloutTally
-from tidegate.domain.rollouts.states import BAD, Cause, Outcome, RolloutState
-from tidegate.domain.rollouts.transitions import RolloutEvent
+from tidegate.domain.rollouts import facts, rows, states, tallies, transitions
 
-_ENDED = (RolloutState.TERMINAL, RolloutState.SUPERSEDED)
+_ENDED = (states.RolloutState.TERMINAL, states.RolloutState.SUPERSEDED)
 
 
-def outcome_of(before: RolloutTally, event: RolloutEvent, after: RolloutTally) -> Outcome | None:
+def outcome_of(
+    before: rows.RolloutTally, event: transitions.RolloutEvent, after: rows.RolloutTally
+) -> states.Outcome | None:
     """The outcome after ``event``. Once there is one, it stays."""
     if before.outcome is not None or after.state not in _ENDED:
         return before.outcome
-    if after.state is RolloutState.TERMINAL:
+    if after.state is states.RolloutState.TERMINAL:
         # Planned hosts; late ones come later. An emergency does not halt, so it counts who failed.
         failed = after.gave_up if after.emergency else 0
         if tallies.total(after, HostState.CONVERGED) > failed:
-            return Outcome.SUCCEEDED
-        return Outcome.FAILED if after.gave_up else Outcome.EMPTY
-    if before.state is RolloutState.REVERTED:
-        return Outcome.ROLLED_BACK
-    if before.state is RolloutState.FAILED or before.halted_at is not None:
-        return Outcome.FAILED  # halted, and not every host is back: the careful word
-    return Outcome.ABORTED if isinstance(event, RolloutAborted) else Outcome.REPLACED
+            return states.Outcome.SUCCEEDED
+        return states.Outcome.FAILED if after.gave_up else states.Outcome.EMPTY
+    if before.state is states.RolloutState.REVERTED:
+        return states.Outcome.ROLLED_BACK
+    if before.state is states.RolloutState.FAILED or before.halted_at is not None:
+        return states.Outcome.FAILED  # halted, and not every host is back: the careful word
+    return (
+        states.Outcome.ABORTED
+        if isinstance(event, facts.RolloutAborted)
+        else states.Outcome.REPLACED
+    )
 
 
-def _cause(tally: RolloutTally, outcome: Outcome, event: RolloutEvent) -> tuple[Cause, str]:
-    if outcome in BAD and tally.halted_by is not None:
-        return Cause.HOST, tally.halted_by
+def _cause(
+    tally: rows.RolloutTally, outcome: states.Outcome, event: transitions.RolloutEvent
+) -> tuple[states.Cause, str]:
+    if outcome in states.BAD and tally.halted_by is not None:
+        return states.Cause.HOST, tally.halted_by
     match event:
-        case RolloutAborted(operator=operator) | OperatorClearance(operator=operator):
-            return Cause.OPERATOR, operator
-        case SuccessorOpened(successor_rollout_id=successor):
-            return Cause.SUCCESSOR, successor
+        case facts.RolloutAborted(operator=operator) | facts.OperatorClearance(operator=operator):
+            return states.Cause.OPERATOR, operator
+        case facts.SuccessorOpened(successor_rollout_id=successor):
+            return states.Cause.SUCCESSOR, successor
         case _:
-            return Cause.PLAN, tally.plan_digest
+            return states.Cause.PLAN, tally.plan_digest
 
 
 def conclude(
-    tally: RolloutTally, outcome: Outcome, event: RolloutEvent, at: datetime
-) -> RolloutConcluded:
+    tally: rows.RolloutTally, outcome: states.Outcome, event: transitions.RolloutEvent, at: datetime
+) -> facts.RolloutConcluded:
     """The fact that says how the rollout ended, and by what."""
     cause, cause_id = _cause(tally, outcome, event)
-    return RolloutConcluded(
+    return facts.RolloutConcluded(
         rollout_id=tally.rollout_id,
         at=at,
         channel=tally.channel,
@@ -77,11 +75,11 @@ def conclude(
     )
 
 
-def counts_of(tally: RolloutTally) -> HostCounts:
+def counts_of(tally: rows.RolloutTally) -> facts.HostCounts:
     """The planned hosts in numbers."""
     tolerated = sum(wave.tolerated for wave in tally.waves)
     left = sum(wave.left for wave in tally.waves)
-    return HostCounts(
+    return facts.HostCounts(
         hosts=sum(wave.hosts for wave in tally.waves),
         converged=tallies.total(tally, HostState.CONVERGED),
         failed=tallies.total(tally, HostState.FAILED),

@@ -8,8 +8,7 @@ from msgspec import Struct
 
 from tidegate.domain.channels.policy import default_wave_name
 from tidegate.domain.hosts.states import SETTLED, HostState
-from tidegate.domain.rollouts.rows import RolloutTally
-from tidegate.domain.rollouts.tallies import next_wave_at, reached, waits_for_person
+from tidegate.domain.rollouts import rows, tallies
 
 
 class RolloutProgress(Struct, frozen=True, omit_defaults=True):
@@ -19,18 +18,20 @@ class RolloutProgress(Struct, frozen=True, omit_defaults=True):
     until: datetime | None = None  # None: nobody knows yet
 
 
-def name_wave(tally: RolloutTally, number: int) -> str:
+def name_wave(tally: rows.RolloutTally, number: int) -> str:
     """A wave by its name; one that the policy does not name by its place, counted from 1."""
     return _own_name(tally, number) or str(number + 1)
 
 
-def _own_name(tally: RolloutTally, number: int) -> str:
+def _own_name(tally: rows.RolloutTally, number: int) -> str:
     """What the policy calls the wave; empty: nothing, or the plan has no such wave."""
     name = tally.waves[number].name if number < len(tally.waves) else ""
     return "" if name == default_wave_name(number) else name
 
 
-def describe_progress(tally: RolloutTally, soaks_until: datetime | None) -> RolloutProgress | None:
+def describe_progress(
+    tally: rows.RolloutTally, soaks_until: datetime | None
+) -> RolloutProgress | None:
     """What the rollout does; None: it is over, stopped or paused. ``soaks_until``: when the last
     host that soaks is done.
     """
@@ -38,11 +39,15 @@ def describe_progress(tally: RolloutTally, soaks_until: datetime | None) -> Roll
     if tally.outcome is not None or stopped or not tally.waves:
         return None
     last = len(tally.waves) - 1
-    number = min(max(reached(tally), 0), last)
-    starts_at = next_wave_at(tally)
-    if waits_for_person(tally.waves[0]):
+    number = min(max(tallies.reached(tally), 0), last)
+    starts_at = tallies.next_wave_at(tally)
+    if tallies.waits_for_person(tally.waves[0]):
         return RolloutProgress(f"{_place(tally, 0)} waits for a person")
-    if tally.done_at is not None and number < last and waits_for_person(tally.waves[number + 1]):
+    if (
+        tally.done_at is not None
+        and number < last
+        and tallies.waits_for_person(tally.waves[number + 1])
+    ):
         return RolloutProgress(f"{_place(tally, number + 1)} waits for a person")
     if starts_at is not None and tally.waves[number + 1].delay_seconds:
         return RolloutProgress(f"{_place(tally, number + 1)} waits for its delay", starts_at)
@@ -54,6 +59,6 @@ def describe_progress(tally: RolloutTally, soaks_until: datetime | None) -> Roll
     return RolloutProgress(f"{_place(tally, number)}: {done}")
 
 
-def _place(tally: RolloutTally, number: int) -> str:
+def _place(tally: rows.RolloutTally, number: int) -> str:
     name = _own_name(tally, number)
     return f"wave {number + 1} of {len(tally.waves)}{f' ({name})' if name else ''}"

@@ -17,63 +17,34 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from tidegate import decoders
 from tidegate.domain.access.reasons import REASON_BYTES_MAX
-from tidegate.domain.channels.facts import QuarantineLifted
-from tidegate.domain.channels.ladder import demand_rung
+from tidegate.domain.channels import (
+    facts as channel_facts,
+    ladder,
+    refusals as channel_refusals,
+    rows as channel_rows,
+    slices as channel_slices,
+    stops as channel_stops,
+)
 from tidegate.domain.channels.policy import WAVES_MAX
-from tidegate.domain.channels.refusals import (
-    AlreadyPromoted,
-    ChannelOnHold,
-    PlanOutdated,
-    ReleaseNotPinned,
-    WrongPackage,
-)
-from tidegate.domain.channels.rows import (
-    Channel,
-    Incarnation,
-    Quarantined,
-    channel_key,
-    incarnation_key,
-    quarantine_key,
-)
-from tidegate.domain.channels.slices import check_channel, demand_channel
-from tidegate.domain.channels.stops import ChannelStops, freeze_over, stops_keys
 from tidegate.domain.fleet.rows import fleet_key
-from tidegate.domain.hosts.refusals import ClosureQuarantined
-from tidegate.domain.hosts.states import OnFailure
+from tidegate.domain.hosts import refusals as host_refusals, states as host_states
 from tidegate.domain.outbox.facts import IntentRequested
 from tidegate.domain.provenance import AUTO_PROMOTE_RULES, BUILT_IN_RULES, Rules
-from tidegate.domain.releases.facts import ReleaseRegistered, ReleaseTransitioned
-from tidegate.domain.releases.from_packages import release_id_of
-from tidegate.domain.releases.slices import (
-    Document,
-    Pinning,
-    RegisterRelease,
-    TransitionRelease,
-    decide_register,
-    decide_transition,
-    intents_of,
-    rows_of_pinning,
+from tidegate.domain.releases import facts as release_facts, from_packages, slices as release_slices
+from tidegate.domain.rollouts import (
+    facts as rollout_facts,
+    names,
+    rows as rollout_rows,
+    states,
+    tallies,
 )
-from tidegate.domain.rollouts.facts import (
-    GateOverridden,
-    OpenedWave,
-    RolloutOpened,
-    SuccessorOpened,
-)
-from tidegate.domain.rollouts.names import check_rollout_id, rollout_id
-from tidegate.domain.rollouts.rows import ReleaseStanding, RolloutTally, standing_key, tally_key
-from tidegate.domain.rollouts.states import Outcome, OverridableGate, PolicyAction
-from tidegate.domain.rollouts.tallies import may_hasten
 from tidegate.domain.windows.sentences import span_text
 from tidegate.errors import InvalidInput
-from tidegate.kernel import codec
-from tidegate.kernel.model import Key, Position, at_most, check_text
-from tidegate.kernel.slices import Slice
+from tidegate.kernel import codec, model, slices as kernel_slices
 
 DISPLAY_NAME_BYTES_MAX = 256
 START_AHEAD_MAX = timedelta(days=366)
@@ -86,11 +57,11 @@ class PromoteRelease(Struct, frozen=True, kw_only=True):
     channel: str
     release_id: str
     digest: str
-    authority: Document
+    authority: release_slices.Document
     command_id: str
     by: str
     plan_digest: str
-    waves: tuple[OpenedWave, ...]  # of the plan; none: there is no host
+    waves: tuple[rollout_facts.OpenedWave, ...]  # of the plan; none: there is no host
     empty_waves: tuple[str, ...] = ()  # that the plan left out
     expected_version: int | None = None  # of the registry's row; None: the channel's first pin
     supersedes: str | None = None  # the channel's rollout, as the planner saw it
@@ -100,9 +71,9 @@ class PromoteRelease(Struct, frozen=True, kw_only=True):
     lift_quarantine: bool = False  # of the release, on this channel
     channel_version: int | None = None  # of the channel's row, from which a rollback was chosen
     refresh: bool = False  # the pin stays, and no rollout opens: only its evidence is new
-    overrides: tuple[OverridableGate, ...] = ()  # gates that the rollout passes
+    overrides: tuple[states.OverridableGate, ...] = ()  # gates that the rollout passes
     start_at: datetime | None = None  # no order before; None: at once
-    automatic: PolicyAction | None = None  # None: a person asks for it
+    automatic: states.PolicyAction | None = None  # None: a person asks for it
     display_name: str = ""
     reason: str = ""  # for the history; nothing follows from it
 
@@ -118,14 +89,14 @@ class PromotionResult(Struct, frozen=True, omit_defaults=True):
 decoders.build(PromotionResult)
 
 
-def rows_of_promotion(command: PromoteRelease) -> tuple[Key, ...]:
+def rows_of_promotion(command: PromoteRelease) -> tuple[model.Key, ...]:
     """Raises: InvalidInput, LimitExceeded."""
-    check_channel(command.channel)
-    check_text("plan_digest", command.plan_digest, PLAN_DIGEST_BYTES_MAX)
+    channel_slices.check_channel(command.channel)
+    model.check_text("plan_digest", command.plan_digest, PLAN_DIGEST_BYTES_MAX)
     if command.display_name:
-        check_text("display_name", command.display_name, DISPLAY_NAME_BYTES_MAX)
+        model.check_text("display_name", command.display_name, DISPLAY_NAME_BYTES_MAX)
     if command.reason:
-        check_text("reason", command.reason, REASON_BYTES_MAX)
+        model.check_text("reason", command.reason, REASON_BYTES_MAX)
     if (command.overrides or command.emergency) and not command.reason.strip():
         what = "an emergency rollback" if command.emergency else "an override"
         raise InvalidInput(f"{what} needs a reason", field="reason")
@@ -135,30 +106,30 @@ def rows_of_promotion(command: PromoteRelease) -> tuple[Key, ...]:
         raise InvalidInput("each gate is overridden once", field="overrides")
     if command.start_at is not None and command.refresh:
         raise InvalidInput("a refresh opens no rollout; leave start_at out", field="start_at")
-    at_most("waves of a plan", len(command.waves), WAVES_MAX)
+    model.at_most("waves of a plan", len(command.waves), WAVES_MAX)
     if any(wave.hosts < 1 for wave in command.waves):
         raise InvalidInput("a wave of a plan has hosts; empty ones are dropped", field="waves")
     rows = (
-        *rows_of_pinning(_pinning(command)),
-        channel_key(command.channel),
+        *release_slices.rows_of_pinning(_pinning(command)),
+        channel_rows.channel_key(command.channel),
         fleet_key(),
-        quarantine_key(command.channel, command.digest),
-        incarnation_key(command.channel, command.release_id),
-        standing_key(command.channel, command.release_id),
-        *(stops_keys(command.channel) if command.emergency else ()),
+        channel_rows.quarantine_key(command.channel, command.digest),
+        channel_rows.incarnation_key(command.channel, command.release_id),
+        rollout_rows.standing_key(command.channel, command.release_id),
+        *(channel_stops.stops_keys(command.channel) if command.emergency else ()),
     )
     if command.supersedes is None:
         return rows
-    check_rollout_id(command.supersedes)
-    return (*rows, tally_key(command.supersedes))
+    names.check_rollout_id(command.supersedes)
+    return (*rows, rollout_rows.tally_key(command.supersedes))
 
 
-def _pinning(command: PromoteRelease) -> Pinning:
+def _pinning(command: PromoteRelease) -> release_slices.Pinning:
     """The registry's part. What is owed follows from the channel's own policy, so it is not part
     of the request by which a repeat is known.
     """
     if command.expected_version is None:
-        return RegisterRelease(
+        return release_slices.RegisterRelease(
             scope=command.channel,
             release_id=command.release_id,
             digest=command.digest,
@@ -166,7 +137,7 @@ def _pinning(command: PromoteRelease) -> Pinning:
             command_id=command.command_id,
             by=command.by,
         )
-    return TransitionRelease(
+    return release_slices.TransitionRelease(
         scope=command.channel,
         release_id=command.release_id,
         digest=command.digest,
@@ -188,37 +159,39 @@ def decide_promotion(
         PlanOutdated: plan again. Those of the registry: evidence, version, release.
     """
     pinning = _pinning(command)
-    if command.automatic is PolicyAction.AUTO_PROMOTE:
+    if command.automatic is states.PolicyAction.AUTO_PROMOTE:
         rules = AUTO_PROMOTE_RULES
     pinned = _pinned(rows[:3], pinning, now, rules)
     if not pinned:
         return ()  # a repeat
     channel, _, quarantined, incarnation, standing, *rest = rows[3:]
     stops, active = (rest[:2], rest[2:]) if command.emergency else ([], rest)
-    channel = demand_channel(channel, command.channel)
+    channel = channel_slices.demand_channel(channel, command.channel)
     if command.refresh:
         _demand_pinned(rows[0], command)
         (change,) = pinned
-        return (replace(change, reason=command.reason),)
+        return (structs.replace(change, reason=command.reason),)
     check_start(command.start_at, now)
     _demand_free(channel, command, active[0] if active else None)
     if quarantined is not None and not command.lift_quarantine:
         raise refuse_quarantined(command.release_id, quarantined)
     (change,) = pinned
-    version = change.version if isinstance(change, ReleaseTransitioned) else 0
+    version = change.version if isinstance(change, release_facts.ReleaseTransitioned) else 0
     opened = _opened(channel, command, incarnation, rows[0], now)
-    opened = replace(opened, auto_rollback=_may_roll_back(channel, command, standing))
+    opened = structs.replace(opened, auto_rollback=_may_roll_back(channel, command, standing))
     if command.rollback:
         hastened = _hastened(command, active[0] if active else None)
         if hastened is not None:  # the channel left another release, and goes on to leave that one
-            opened = replace(opened, rollback_of=hastened)
-        demand_rung(channel, opened.rollback_of, command.release_id)
+            opened = structs.replace(opened, rollback_of=hastened)
+        ladder.demand_rung(channel, opened.rollback_of, command.release_id)
         # It succeeded here before, so it waits for no edge. A host that fails stays as it is: what
         # it ran before is the release that the operator leaves.
-        opened = replace(opened, edges=(), on_failure=OnFailure.HALT, emergency=command.emergency)
+        opened = structs.replace(
+            opened, edges=(), on_failure=host_states.OnFailure.HALT, emergency=command.emergency
+        )
     return (
-        replace(change, reason=command.reason),
-        *intents_of(change, version, channel.policy.operations),
+        structs.replace(change, reason=command.reason),
+        *release_slices.intents_of(change, version, channel.policy.operations),
         *(_lifted(command, now) if quarantined is not None else ()),
         *_ended(command, opened.rollout_id, now),
         opened,
@@ -227,7 +200,9 @@ def decide_promotion(
 
 
 def _may_roll_back(
-    channel: Channel, command: PromoteRelease, standing: ReleaseStanding | None
+    channel: channel_rows.Channel,
+    command: PromoteRelease,
+    standing: rollout_rows.ReleaseStanding | None,
 ) -> bool:
     """Whether the worker rolls the channel back if hosts fail: once for a release, and never back
     from a rollback.
@@ -237,19 +212,19 @@ def _may_roll_back(
 
 
 def _shut(
-    channel: Channel, stops: Sequence[ChannelStops | None], now: datetime
-) -> Iterator[OverridableGate]:
+    channel: channel_rows.Channel, stops: Sequence[channel_stops.ChannelStops | None], now: datetime
+) -> Iterator[states.OverridableGate]:
     """What an emergency passes that stops the channel now."""
     if not stops:
         return
-    if freeze_over(stops, now) is not None:
-        yield OverridableGate.FREEZE
+    if channel_stops.freeze_over(stops, now) is not None:
+        yield states.OverridableGate.FREEZE
     if channel.held_at is not None:
-        yield OverridableGate.HOLD
+        yield states.OverridableGate.HOLD
 
 
-def _lifted(command: PromoteRelease, now: datetime) -> tuple[QuarantineLifted, ...]:
-    lifted = QuarantineLifted(
+def _lifted(command: PromoteRelease, now: datetime) -> tuple[channel_facts.QuarantineLifted, ...]:
+    lifted = channel_facts.QuarantineLifted(
         channel=command.channel,
         operator=command.by,
         at=now,
@@ -261,17 +236,17 @@ def _lifted(command: PromoteRelease, now: datetime) -> tuple[QuarantineLifted, .
 
 def _overridden(
     command: PromoteRelease,
-    opened: RolloutOpened,
-    gates: Sequence[OverridableGate],
+    opened: rollout_facts.RolloutOpened,
+    gates: Sequence[states.OverridableGate],
     now: datetime,
-) -> tuple[GateOverridden, ...]:
+) -> tuple[rollout_facts.GateOverridden, ...]:
     """The overrides that were asked for. Without a host the rollout is over at once, and there is
     no gate to pass.
     """
     if not any(wave.hosts for wave in opened.waves):
         return ()
     return tuple(
-        GateOverridden(
+        rollout_facts.GateOverridden(
             rollout_id=opened.rollout_id,
             at=now,
             gate=gate,
@@ -307,33 +282,37 @@ def _demand_pinned(actual: Any, command: PromoteRelease) -> None:
     """Raises: ReleaseNotPinned."""
     pinned = None if actual is None else actual.pinned_release_id
     if pinned != command.release_id:
-        raise ReleaseNotPinned(command.channel, pinned, command.release_id)
+        raise channel_refusals.ReleaseNotPinned(command.channel, pinned, command.release_id)
 
 
 def _pinned(
-    rows: tuple[Any, ...], pinning: Pinning, now: datetime, rules: Rules
-) -> tuple[ReleaseRegistered | ReleaseTransitioned, ...]:
+    rows: tuple[Any, ...], pinning: release_slices.Pinning, now: datetime, rules: Rules
+) -> tuple[release_facts.ReleaseRegistered | release_facts.ReleaseTransitioned, ...]:
     """The change of the pin, or nothing if this very command made it before."""
     actual, executed, known = rows
-    if isinstance(pinning, RegisterRelease):
-        facts = decide_register((actual, executed, known), pinning, now, rules=rules)
+    if isinstance(pinning, release_slices.RegisterRelease):
+        facts = release_slices.decide_register((actual, executed, known), pinning, now, rules=rules)
     else:
-        facts = decide_transition((actual, executed, known), pinning, now, rules=rules)
-    changes = (ReleaseRegistered, ReleaseTransitioned)
+        facts = release_slices.decide_transition(
+            (actual, executed, known), pinning, now, rules=rules
+        )
+    changes = (release_facts.ReleaseRegistered, release_facts.ReleaseTransitioned)
     return tuple(fact for fact in facts if isinstance(fact, changes))
 
 
-def demand_package(channel: Channel, release_id: str) -> None:
+def demand_package(channel: channel_rows.Channel, release_id: str) -> None:
     """That the release is one of the channel's package, by its id alone: the answer does not tell
     whether another repository has such a release. Raises: WrongPackage.
     """
     if not is_of_package(release_id, channel.package):
-        raise WrongPackage(channel.channel, channel.package, release_id)
+        raise channel_refusals.WrongPackage(channel.channel, channel.package, release_id)
 
 
-def refuse_quarantined(release_id: str, found: Quarantined) -> ClosureQuarantined:
+def refuse_quarantined(
+    release_id: str, found: channel_rows.Quarantined
+) -> host_refusals.ClosureQuarantined:
     """The refusal of a release that is quarantined on the channel."""
-    return ClosureQuarantined(
+    return host_refusals.ClosureQuarantined(
         f"{release_id} is quarantined on {found.channel}: {found.reason}. "
         f"To lift it: tidegate quarantine lift {found.channel} {release_id} --reason …",
         channel=found.channel,
@@ -346,52 +325,58 @@ def is_of_package(release_id: str, package: str) -> bool:
     """Whether a release of this id is one of the package."""
     number = release_id.rpartition(".")[2]
     fits = number.isascii() and number.isdigit()
-    return fits and release_id_of(package, int(number)) == release_id
+    return fits and from_packages.release_id_of(package, int(number)) == release_id
 
 
-def _hastened(command: PromoteRelease, active: RolloutTally | None) -> str | None:
+def _hastened(command: PromoteRelease, active: rollout_rows.RolloutTally | None) -> str | None:
     """What the rollback leaves that an emergency speeds up; None: it is another rollback."""
-    if active is None or not command.emergency or not may_hasten(active):
+    if active is None or not command.emergency or not tallies.may_hasten(active):
         return None
     return active.rollback_of if active.target_ref == command.release_id else None
 
 
-def _demand_free(channel: Channel, command: PromoteRelease, active: RolloutTally | None) -> None:
+def _demand_free(
+    channel: channel_rows.Channel, command: PromoteRelease, active: rollout_rows.RolloutTally | None
+) -> None:
     """That the channel takes this release now, and is as the planner saw it."""
     demand_package(channel, command.release_id)
     if channel.held_at is not None and not command.rollback:
-        raise ChannelOnHold(channel.channel, channel.held_by, channel.held_reason)
+        raise channel_refusals.ChannelOnHold(channel.channel, channel.held_by, channel.held_reason)
     if channel.active_rollout_id != command.supersedes:
-        raise PlanOutdated(channel.channel, command.supersedes, channel.active_rollout_id)
+        raise channel_refusals.PlanOutdated(
+            channel.channel, command.supersedes, channel.active_rollout_id
+        )
     if active is None or active.target_ref != command.release_id or active.halted_at is not None:
         return
     if _hastened(command, active) is not None:
         return
-    if active.outcome in (None, Outcome.SUCCEEDED):  # else it may be tried again
-        raise AlreadyPromoted(active.rollout_id, active.state)
+    if active.outcome in (None, states.Outcome.SUCCEEDED):  # else it may be tried again
+        raise channel_refusals.AlreadyPromoted(active.rollout_id, active.state)
 
 
-def _ended(command: PromoteRelease, successor: str, now: datetime) -> tuple[SuccessorOpened, ...]:
+def _ended(
+    command: PromoteRelease, successor: str, now: datetime
+) -> tuple[rollout_facts.SuccessorOpened, ...]:
     if command.supersedes is None:
         return ()
-    ended = SuccessorOpened(
+    ended = rollout_facts.SuccessorOpened(
         superseded_rollout_id=command.supersedes, successor_rollout_id=successor, at=now
     )
     return (ended,)
 
 
 def _opened(
-    channel: Channel,
+    channel: channel_rows.Channel,
     command: PromoteRelease,
-    incarnation: Incarnation | None,
+    incarnation: channel_rows.Incarnation | None,
     actual: Any,
     now: datetime,
-) -> RolloutOpened:
+) -> rollout_facts.RolloutOpened:
     count = 1 if incarnation is None else incarnation.count + 1
     policy = channel.policy
     previous = None if actual is None else actual.pinned_release_id
-    return RolloutOpened(
-        rollout_id=rollout_id(channel.channel, command.release_id, count),
+    return rollout_facts.RolloutOpened(
+        rollout_id=names.rollout_id(channel.channel, command.release_id, count),
         at=now,
         channel=channel.channel,
         target_ref=command.release_id,
@@ -414,12 +399,12 @@ def _opened(
     )
 
 
-def _seen(command: PromoteRelease) -> dict[Key, Position]:
+def _seen(command: PromoteRelease) -> dict[model.Key, model.Position]:
     if command.refresh:
         return {}
     seen = {fleet_key(): command.fleet_version}
     if command.channel_version is not None:
-        seen[channel_key(command.channel)] = command.channel_version
+        seen[channel_rows.channel_key(command.channel)] = command.channel_version
     return seen
 
 
@@ -427,26 +412,26 @@ def _answer(facts: Sequence[Any]) -> bytes:
     promoted = PromotionResult()
     for fact in facts:
         match fact:
-            case RolloutOpened(rollout_id=opened, empty_waves=empty):
-                promoted = replace(promoted, rollout_id=opened, empty_waves=empty)
-            case SuccessorOpened(superseded_rollout_id=ended):
-                promoted = replace(promoted, superseded_rollout_id=ended)
+            case rollout_facts.RolloutOpened(rollout_id=opened, empty_waves=empty):
+                promoted = structs.replace(promoted, rollout_id=opened, empty_waves=empty)
+            case rollout_facts.SuccessorOpened(superseded_rollout_id=ended):
+                promoted = structs.replace(promoted, superseded_rollout_id=ended)
     return codec.encode(promoted)
 
 
-def promotion_slice(rules: Rules) -> Slice:
+def promotion_slice(rules: Rules) -> kernel_slices.Slice:
     """The verb for an installation that adds evidence triples of its own."""
-    return Slice(
+    return kernel_slices.Slice(
         name="promote-release",
         command=PromoteRelease,
         writes=(
-            ReleaseRegistered,
-            ReleaseTransitioned,
+            release_facts.ReleaseRegistered,
+            release_facts.ReleaseTransitioned,
             IntentRequested,
-            QuarantineLifted,
-            SuccessorOpened,
-            RolloutOpened,
-            GateOverridden,
+            channel_facts.QuarantineLifted,
+            rollout_facts.SuccessorOpened,
+            rollout_facts.RolloutOpened,
+            rollout_facts.GateOverridden,
         ),
         rows=rows_of_promotion,
         expects=_seen,

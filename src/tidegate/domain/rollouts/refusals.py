@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidegate.domain.rollouts.rows import RolloutTally
-from tidegate.domain.rollouts.states import Outcome, describe_rollout_state
+from tidegate.domain.rollouts import rows, states
 from tidegate.errors import Formatted, IllegalTransition, NotFound, Refused
 
 _ENDED: Final = {
-    Outcome.SUCCEEDED: "has succeeded",
-    Outcome.EMPTY: "ended without a host",
-    Outcome.FAILED: "has failed",
-    Outcome.ROLLED_BACK: "was rolled back",
-    Outcome.ABORTED: "was aborted",
-    Outcome.REPLACED: "was replaced",
+    states.Outcome.SUCCEEDED: "has succeeded",
+    states.Outcome.EMPTY: "ended without a host",
+    states.Outcome.FAILED: "has failed",
+    states.Outcome.ROLLED_BACK: "was rolled back",
+    states.Outcome.ABORTED: "was aborted",
+    states.Outcome.REPLACED: "was replaced",
 }
 
 
@@ -75,14 +74,14 @@ class WavePassed(Formatted, Refused):
     current: str
 
 
-def refuse_verb(tally: RolloutTally, verb: str, what: str = "") -> IllegalTransition:
+def refuse_verb(tally: rows.RolloutTally, verb: str, what: str = "") -> IllegalTransition:
     """That an operator's verb is not possible now, and why. ``what``: the verb in a sentence."""
     if tally.outcome is not None:
         why = _ENDED[tally.outcome]
     elif tally.halted_at is not None:
         why = "is halted"
     else:
-        why = describe_rollout_state(tally.state)
+        why = states.describe_rollout_state(tally.state)
     state = f"{tally.state}, halted" if tally.halted_at is not None else str(tally.state)
     says = f"{tally.rollout_id} {why}, so you can't {what or f'{verb} it'}"
     return IllegalTransition("rollout", state, verb, says)

@@ -16,17 +16,8 @@ from msgspec import Struct
 
 from tidegate.domain.channels.facts import ChannelEdge
 from tidegate.domain.hosts.states import HostState, OnFailure
-from tidegate.domain.rollouts.states import (
-    OPEN,
-    Cause,
-    Outcome,
-    OverridableGate,
-    PolicyAction,
-    RolloutState,
-    Word,
-)
-from tidegate.kernel.collections import Collection, Index, Nature, Writers
-from tidegate.kernel.model import Key
+from tidegate.domain.rollouts import states as rollout_states
+from tidegate.kernel import collections as kernel_collections, model
 
 
 class Rollout(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -35,7 +26,7 @@ class Rollout(Struct, frozen=True, omit_defaults=True, kw_only=True):
     rollout_id: str
     channel: str
     target_ref: str
-    state: RolloutState
+    state: rollout_states.RolloutState
     opened_at: datetime
     plan_digest: str
     target_closure: str
@@ -46,7 +37,9 @@ class Rollout(Struct, frozen=True, omit_defaults=True, kw_only=True):
     previous_ref: str | None = None
     opened_by: str = ""
     opened_reason: str = ""
-    automatic: PolicyAction | None = None  # by which the worker opened it; None: a person did
+    automatic: rollout_states.PolicyAction | None = (
+        None  # by which the worker opened it; None: a person did
+    )
     reason: str = ""  # of the last transition
     terminal_at: datetime | None = None
     reverted_at: datetime | None = None
@@ -88,7 +81,7 @@ class WaveTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
 class GateOverride(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A gate that the rollout passes, and who says so."""
 
-    gate: OverridableGate
+    gate: rollout_states.OverridableGate
     operator: str
     reason: str
     at: datetime
@@ -106,7 +99,7 @@ class RolloutTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
     opened_at: datetime
     retention_seconds: int
     plan_digest: str
-    state: RolloutState = RolloutState.OPENING
+    state: rollout_states.RolloutState = rollout_states.RolloutState.OPENING
     current_wave: int = 0
     waves: tuple[WaveTally, ...] = ()
     attempt: int = 1  # grows with each resume: hosts of an earlier one are tried again
@@ -133,9 +126,9 @@ class RolloutTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
     due_at: datetime | None = None  # when its next wave may go; after its end: its retention ends
     terminal_at: datetime | None = None
     superseded_at: datetime | None = None
-    outcome: Outcome | None = None  # set once, with the end
+    outcome: rollout_states.Outcome | None = None  # set once, with the end
     outcome_at: datetime | None = None
-    cause: Cause | None = None
+    cause: rollout_states.Cause | None = None
     cause_id: str | None = None
     overrides: tuple[GateOverride, ...] = ()  # one per gate, the newest
 
@@ -160,14 +153,14 @@ class ReleaseStanding(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     channel: str
     release_id: str
-    word: Word | None = None  # None: nothing that counts was said
+    word: rollout_states.Word | None = None  # None: nothing that counts was said
     said_at: datetime | None = None  # since when the word holds
     said_in: str | None = None  # the rollout that said it
     host_id: str | None = None  # whose failure says bad
     operator: str | None = None  # who says bad, by rolling the channel back from it
     reason: str = ""  # the operator's
     rollout_id: str | None = None  # its newest rollout here
-    outcome: Outcome | None = None  # of that one
+    outcome: rollout_states.Outcome | None = None  # of that one
     outcome_at: datetime | None = None
     followed_by: str | None = None  # the release that the channel went on to
     succeeded_in: str | None = None  # the rollout of its newest success
@@ -176,11 +169,11 @@ class ReleaseStanding(Struct, frozen=True, omit_defaults=True, kw_only=True):
     auto_rolled_back: bool = False  # the worker rolled the channel back from it, at some time
 
 
-ROLLOUTS = Collection(
+ROLLOUTS = kernel_collections.Collection(
     "rollouts",
     Rollout,
-    writers=Writers.FOLDED,
-    nature=Nature.DERIVED,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
     columns=(
         "rollout_id",
         "channel",
@@ -193,56 +186,59 @@ ROLLOUTS = Collection(
         "superseded_at",
     ),
     required=("rollout_id", "channel", "target_ref", "state", "current_wave", "opened_at"),
-    allowed={"state": frozenset(RolloutState), "in_flight": frozenset(OPEN)},
+    allowed={
+        "state": frozenset(rollout_states.RolloutState),
+        "in_flight": frozenset(rollout_states.OPEN),
+    },
     indexes=(
-        Index("channel_state", ("channel", "state")),
-        Index("by_state", ("state",)),
-        Index("by_in_flight", ("in_flight",)),
-        Index("by_opening", ("opened_at",)),
-        Index("channel_opening", ("channel", "opened_at")),
+        kernel_collections.Index("channel_state", ("channel", "state")),
+        kernel_collections.Index("by_state", ("state",)),
+        kernel_collections.Index("by_in_flight", ("in_flight",)),
+        kernel_collections.Index("by_opening", ("opened_at",)),
+        kernel_collections.Index("channel_opening", ("channel", "opened_at")),
     ),
     stamps={"opened_event_log_seq": "born", "last_transition_event_log_seq": "version"},
 )
-TALLIES = Collection(
+TALLIES = kernel_collections.Collection(
     "rollout_tallies",
     RolloutTally,
-    writers=Writers.FOLDED,
-    nature=Nature.CACHE,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.CACHE,
     columns=("rollout_id", "channel", "state", "due_at"),
-    allowed={"state": frozenset(RolloutState)},
-    indexes=(Index("by_due", ("due_at",)),),
+    allowed={"state": frozenset(rollout_states.RolloutState)},
+    indexes=(kernel_collections.Index("by_due", ("due_at",)),),
 )
-GATES = Collection(
+GATES = kernel_collections.Collection(
     "rollout_gates",
     RolloutGates,
-    writers=Writers.FOLDED,
-    nature=Nature.DERIVED,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
     columns=("rollout_id",),
 )
-STANDINGS = Collection(
+STANDINGS = kernel_collections.Collection(
     "release_standings",
     ReleaseStanding,
-    writers=Writers.FOLDED,
-    nature=Nature.DERIVED,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
     columns=("channel", "release_id", "word"),
-    allowed={"word": frozenset(Word)},
+    allowed={"word": frozenset(rollout_states.Word)},
 )
 
 
-def rollout_key(rollout_id: str) -> Key:
-    return Key(ROLLOUTS.name, rollout_id)
+def rollout_key(rollout_id: str) -> model.Key:
+    return model.Key(ROLLOUTS.name, rollout_id)
 
 
-def tally_key(rollout_id: str) -> Key:
-    return Key(TALLIES.name, rollout_id)
+def tally_key(rollout_id: str) -> model.Key:
+    return model.Key(TALLIES.name, rollout_id)
 
 
-def gates_key(rollout_id: str) -> Key:
-    return Key(GATES.name, rollout_id)
+def gates_key(rollout_id: str) -> model.Key:
+    return model.Key(GATES.name, rollout_id)
 
 
-def standing_key(channel: str, release_id: str) -> Key:
-    return Key(STANDINGS.name, f"{channel}/{release_id}")
+def standing_key(channel: str, release_id: str) -> model.Key:
+    return model.Key(STANDINGS.name, f"{channel}/{release_id}")
 
 
 COLLECTIONS = (ROLLOUTS, TALLIES, GATES, STANDINGS)

@@ -13,39 +13,17 @@ from msgspec import Struct
 
 from tidegate.domain.access.reasons import REASON_BYTES_MAX, check_operator
 from tidegate.domain.hosts.refusals import RolloutUnknown
-from tidegate.domain.rollouts.facts import (
-    GateChanged,
-    GateOverridden,
-    OperatorClearance,
-    RetentionExpired,
-    RolloutAborted,
-    RolloutPaused,
-    RolloutResumed,
+from tidegate.domain.rollouts import (
+    facts,
+    refusals,
+    report_slices,
+    rows as rollout_rows,
+    states,
+    tallies,
 )
 from tidegate.domain.rollouts.names import check_rollout_id
-from tidegate.domain.rollouts.refusals import refuse_verb
-from tidegate.domain.rollouts.report_slices import EDGES, demand_tally
-from tidegate.domain.rollouts.rows import (
-    Rollout,
-    RolloutGates,
-    RolloutTally,
-    gates_key,
-    rollout_key,
-    tally_key,
-)
-from tidegate.domain.rollouts.states import (
-    CLEARABLE,
-    DISPATCHABLE,
-    OPEN,
-    ORDERED,
-    Clearance,
-    OverridableGate,
-    RolloutState,
-)
-from tidegate.domain.rollouts.tallies import override_of, under_way
 from tidegate.errors import InvalidInput
-from tidegate.kernel.model import Key, Position, at_most, check_text
-from tidegate.kernel.slices import Slice
+from tidegate.kernel import model, slices
 
 GATES_MAX = 32  # that one look at a rollout speaks of
 GATE_BYTES_MAX = 64
@@ -82,7 +60,7 @@ class OverrideGate(Struct, frozen=True, kw_only=True):
     """Let a rollout pass one gate, whatever it says."""
 
     rollout_id: str
-    gate: OverridableGate
+    gate: states.OverridableGate
     operator: str
     reason: str
     until: datetime | None = None  # None: to the end of the rollout
@@ -114,43 +92,43 @@ class ChangeGates(Struct, frozen=True, kw_only=True):
 Steering = PauseRollout | ResumeRollout | AbortRollout | OverrideGate
 
 
-def expected_of(command: Steering) -> dict[Key, Position]:
+def expected_of(command: Steering) -> dict[model.Key, model.Position]:
     if command.expected_version is None:
         return {}
-    return {rollout_key(command.rollout_id): command.expected_version}
+    return {rollout_rows.rollout_key(command.rollout_id): command.expected_version}
 
 
 # ── pause, resume, abort ──────────────────────────────────────────────────────────────────────────
 
-Seen = tuple[RolloutTally | None, Rollout | None]
+Seen = tuple[rollout_rows.RolloutTally | None, rollout_rows.Rollout | None]
 
 
-def rows_of_steering(command: Steering) -> tuple[Key, ...]:
+def rows_of_steering(command: Steering) -> tuple[model.Key, ...]:
     """Raises: InvalidInput, LimitExceeded."""
     check_rollout_id(command.rollout_id)
     check_operator(command.operator, command.reason)
-    return tally_key(command.rollout_id), rollout_key(command.rollout_id)
+    return rollout_rows.tally_key(command.rollout_id), rollout_rows.rollout_key(command.rollout_id)
 
 
 def decide_pause(rows: Seen, command: PauseRollout, now: datetime) -> Sequence[Struct]:
-    tally = demand_tally(rows[0], command.rollout_id)
-    if tally.state not in DISPATCHABLE:
-        raise refuse_verb(tally, "pause")
+    tally = report_slices.demand_tally(rows[0], command.rollout_id)
+    if tally.state not in states.DISPATCHABLE:
+        raise refusals.refuse_verb(tally, "pause")
     if tally.paused_at is not None:
         return ()
-    paused = RolloutPaused(
+    paused = facts.RolloutPaused(
         rollout_id=command.rollout_id, at=now, operator=command.operator, reason=command.reason
     )
     return (paused,)
 
 
 def decide_resume(rows: Seen, command: ResumeRollout, now: datetime) -> Sequence[Struct]:
-    tally = demand_tally(rows[0], command.rollout_id)
-    if tally.state not in OPEN:
-        raise refuse_verb(tally, "resume")
+    tally = report_slices.demand_tally(rows[0], command.rollout_id)
+    if tally.state not in states.OPEN:
+        raise refusals.refuse_verb(tally, "resume")
     if tally.paused_at is None:
         return ()
-    resumed = RolloutResumed(
+    resumed = facts.RolloutResumed(
         rollout_id=command.rollout_id, at=now, operator=command.operator, reason=command.reason
     )
     return (resumed,)
@@ -158,35 +136,35 @@ def decide_resume(rows: Seen, command: ResumeRollout, now: datetime) -> Sequence
 
 def decide_abort(rows: Seen, command: AbortRollout, now: datetime) -> Sequence[Struct]:
     """One that is going is aborted; one that stopped is cleared, by giving it up."""
-    tally = demand_tally(rows[0], command.rollout_id)
-    if tally.state in DISPATCHABLE:
-        aborted = RolloutAborted(
+    tally = report_slices.demand_tally(rows[0], command.rollout_id)
+    if tally.state in states.DISPATCHABLE:
+        aborted = facts.RolloutAborted(
             rollout_id=command.rollout_id, at=now, operator=command.operator, reason=command.reason
         )
         return (aborted,)
-    if tally.state in CLEARABLE:
-        given_up = OperatorClearance(
+    if tally.state in states.CLEARABLE:
+        given_up = facts.OperatorClearance(
             rollout_id=command.rollout_id,
             at=now,
             operator=command.operator,
             reason=command.reason,
-            mode=Clearance.ABANDON,
+            mode=states.Clearance.ABANDON,
         )
         return (given_up,)
-    raise refuse_verb(tally, "abort")
+    raise refusals.refuse_verb(tally, "abort")
 
 
 def decide_override(rows: Seen, command: OverrideGate, now: datetime) -> Sequence[Struct]:
     """Raises: IllegalTransition: the rollout has ended. InvalidInput: the time is over already."""
-    tally = demand_tally(rows[0], command.rollout_id)
-    if tally.state not in OPEN:
-        raise refuse_verb(tally, "override", "override a gate of it")
+    tally = report_slices.demand_tally(rows[0], command.rollout_id)
+    if tally.state not in states.OPEN:
+        raise refusals.refuse_verb(tally, "override", "override a gate of it")
     if command.until is not None and command.until <= now:
         raise InvalidInput(f"an override until {command.until} is over already", field="until")
-    known = override_of(tally, command.gate, now)
+    known = tallies.override_of(tally, command.gate, now)
     if known is not None and known.until == command.until:
         return ()
-    overridden = GateOverridden(
+    overridden = facts.GateOverridden(
         rollout_id=command.rollout_id,
         at=now,
         gate=command.gate,
@@ -201,7 +179,7 @@ def decide_override(rows: Seen, command: OverrideGate, now: datetime) -> Sequenc
 
 
 def decide_retention(
-    rows: tuple[RolloutTally | None], command: ExpireRetention, now: datetime
+    rows: tuple[rollout_rows.RolloutTally | None], command: ExpireRetention, now: datetime
 ) -> Sequence[Struct]:
     """No facts where the rollout moved on since the worker looked, or hosts are still under way:
     their deadlines bound the wait.
@@ -211,42 +189,44 @@ def decide_retention(
         raise RolloutUnknown(command.rollout_id)
     if tally.due_at is None or tally.due_at != command.due_at or now < tally.due_at:
         return ()
-    if tally.state in OPEN or under_way(tally):
+    if tally.state in states.OPEN or tallies.under_way(tally):
         return ()
-    assert tally.state in (RolloutState.TERMINAL, RolloutState.SUPERSEDED)
-    return (RetentionExpired(rollout_id=command.rollout_id, at=now),)
+    assert tally.state in (states.RolloutState.TERMINAL, states.RolloutState.SUPERSEDED)
+    return (facts.RetentionExpired(rollout_id=command.rollout_id, at=now),)
 
 
 # ── gates ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def rows_of_gates(command: ChangeGates) -> tuple[Key, ...]:
+def rows_of_gates(command: ChangeGates) -> tuple[model.Key, ...]:
     """Raises: InvalidInput, LimitExceeded."""
     check_rollout_id(command.rollout_id)
-    at_most("gates of a rollout", len(command.findings), GATES_MAX)
+    model.at_most("gates of a rollout", len(command.findings), GATES_MAX)
     names = [finding.gate for finding in command.findings]
     if len(set(names)) != len(names):
         raise InvalidInput(f"each gate is found once, found {sorted(names)}", field="findings")
     for finding in command.findings:
-        check_text("gate", finding.gate, GATE_BYTES_MAX)
+        model.check_text("gate", finding.gate, GATE_BYTES_MAX)
         if finding.reason:
-            check_text("reason", finding.reason, REASON_BYTES_MAX)
-    return tally_key(command.rollout_id), gates_key(command.rollout_id)
+            model.check_text("reason", finding.reason, REASON_BYTES_MAX)
+    return rollout_rows.tally_key(command.rollout_id), rollout_rows.gates_key(command.rollout_id)
 
 
 def decide_gates(
-    rows: tuple[RolloutTally | None, RolloutGates | None], command: ChangeGates, now: datetime
+    rows: tuple[rollout_rows.RolloutTally | None, rollout_rows.RolloutGates | None],
+    command: ChangeGates,
+    now: datetime,
 ) -> Sequence[Struct]:
     tally, gates = rows
-    tally = demand_tally(tally, command.rollout_id)
+    tally = report_slices.demand_tally(tally, command.rollout_id)
     findings = command.findings
-    if tally.state not in DISPATCHABLE:
+    if tally.state not in states.DISPATCHABLE:
         # It is over or halted. Late hosts of one that is over are still held by its edges.
-        is_over = tally.terminal_at is not None and tally.state in ORDERED
-        findings = tuple(item for item in findings if is_over and item.gate == EDGES)
+        is_over = tally.terminal_at is not None and tally.state in states.ORDERED
+        findings = tuple(item for item in findings if is_over and item.gate == report_slices.EDGES)
     known = {} if gates is None else {gate.gate: gate.reason for gate in gates.blocked}
     return tuple(
-        GateChanged(
+        facts.GateChanged(
             rollout_id=command.rollout_id,
             at=now,
             gate=finding.gate,
@@ -264,49 +244,49 @@ def _is_news(finding: GateFinding, known: dict[str, str]) -> bool:
     return known.get(finding.gate) != finding.reason
 
 
-pause_rollout = Slice(
+pause_rollout = slices.Slice(
     name="pause-rollout",
     command=PauseRollout,
-    writes=(RolloutPaused,),
+    writes=(facts.RolloutPaused,),
     rows=rows_of_steering,
     expects=expected_of,
     decide=decide_pause,
 )
-resume_rollout = Slice(
+resume_rollout = slices.Slice(
     name="resume-rollout",
     command=ResumeRollout,
-    writes=(RolloutResumed,),
+    writes=(facts.RolloutResumed,),
     rows=rows_of_steering,
     expects=expected_of,
     decide=decide_resume,
 )
-abort_rollout = Slice(
+abort_rollout = slices.Slice(
     name="abort-rollout",
     command=AbortRollout,
-    writes=(RolloutAborted, OperatorClearance),
+    writes=(facts.RolloutAborted, facts.OperatorClearance),
     rows=rows_of_steering,
     expects=expected_of,
     decide=decide_abort,
 )
-override_gate = Slice(
+override_gate = slices.Slice(
     name="override-gate",
     command=OverrideGate,
-    writes=(GateOverridden,),
+    writes=(facts.GateOverridden,),
     rows=rows_of_steering,
     expects=expected_of,
     decide=decide_override,
 )
-expire_retention = Slice(
+expire_retention = slices.Slice(
     name="expire-retention",
     command=ExpireRetention,
-    writes=(RetentionExpired,),
-    rows=lambda command: (tally_key(command.rollout_id),),
+    writes=(facts.RetentionExpired,),
+    rows=lambda command: (rollout_rows.tally_key(command.rollout_id),),
     decide=decide_retention,
 )
-change_gates = Slice(
+change_gates = slices.Slice(
     name="change-gates",
     command=ChangeGates,
-    writes=(GateChanged,),
+    writes=(facts.GateChanged,),
     rows=rows_of_gates,
     decide=decide_gates,
 )

@@ -18,15 +18,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from tidegate.domain.hosts.states import SETTLED, HostState, OnFailure
-from tidegate.domain.rollouts.refusals import RolloutInvariant
-from tidegate.domain.rollouts.rows import GateOverride, RolloutTally, WaveTally
-from tidegate.domain.rollouts.states import (
-    ALL_PASSED,
-    DISPATCHABLE,
-    NONE_PASSED,
-    Outcome,
-    OverridableGate,
-)
+from tidegate.domain.rollouts import refusals, rows, states as rollout_states
 
 # Not Deferred: nothing runs there, and halting takes the order back.
 ON_TARGET = (HostState.ACTIVATING, HostState.SOAKING)
@@ -34,21 +26,21 @@ _TRIED = (HostState.FAILED, HostState.REVERTED)
 UNDER_WAY = (HostState.PENDING, *ON_TARGET, HostState.DEFERRED)
 
 
-def wave_of(tally: RolloutTally, wave: int) -> WaveTally:
+def wave_of(tally: rows.RolloutTally, wave: int) -> rows.WaveTally:
     """Raises: RolloutInvariant: the plan has no such wave."""
     if not 0 <= wave < len(tally.waves):
         raise broken(tally, f"there is no wave {wave}, the plan has {len(tally.waves)}")
     return tally.waves[wave]
 
 
-def broken(tally: RolloutTally, what: str) -> RolloutInvariant:
-    return RolloutInvariant(tally.rollout_id, tally.state, what)
+def broken(tally: rows.RolloutTally, what: str) -> refusals.RolloutInvariant:
+    return refusals.RolloutInvariant(tally.rollout_id, tally.state, what)
 
 
 # ── hosts come, move and go ───────────────────────────────────────────────────────────────────────
 
 
-def joined(tally: RolloutTally, wave: int) -> RolloutTally:
+def joined(tally: rows.RolloutTally, wave: int) -> rows.RolloutTally:
     """Raises: RolloutInvariant: the wave's hosts all have their order."""
     counts = wave_of(tally, wave)
     if counts.joined + counts.left >= counts.hosts:
@@ -57,7 +49,9 @@ def joined(tally: RolloutTally, wave: int) -> RolloutTally:
     return _with(tally, wave, replace(counts, states=_added(counts.states, HostState.PENDING)))
 
 
-def moved(tally: RolloutTally, wave: int, from_: HostState, to: HostState) -> RolloutTally:
+def moved(
+    tally: rows.RolloutTally, wave: int, from_: HostState, to: HostState
+) -> rows.RolloutTally:
     """One host of the wave goes on; to Pending it only goes away, until it joins again.
 
     Raises:
@@ -71,8 +65,8 @@ def moved(tally: RolloutTally, wave: int, from_: HostState, to: HostState) -> Ro
 
 
 def left(
-    tally: RolloutTally, wave: int, state: HostState | None, *, tolerated: bool = False
-) -> RolloutTally:
+    tally: rows.RolloutTally, wave: int, state: HostState | None, *, tolerated: bool = False
+) -> rows.RolloutTally:
     """One host of the wave does not count any more; without a state it never joined.
 
     Raises:
@@ -91,65 +85,65 @@ def left(
     return _with(replace(tally, gave_up=tally.gave_up + gave_up), wave, counts)
 
 
-def skipped(tally: RolloutTally, wave: int) -> RolloutTally:
+def skipped(tally: rows.RolloutTally, wave: int) -> rows.RolloutTally:
     """The wave is not waited for; its hosts without an order leave. Raises: RolloutInvariant."""
     counts = wave_of(tally, wave)
     return _with(tally, wave, replace(counts, skipped=True, left=counts.hosts - counts.joined))
 
 
-def marked(tally: RolloutTally, wave: int, **marks: bool) -> RolloutTally:
+def marked(tally: rows.RolloutTally, wave: int, **marks: bool) -> rows.RolloutTally:
     """The wave continued or forced by an operator. Raises: RolloutInvariant: there is none."""
     return _with(tally, wave, replace(wave_of(tally, wave), **marks))
 
 
-def joined_late(tally: RolloutTally) -> RolloutTally:
+def joined_late(tally: rows.RolloutTally) -> rows.RolloutTally:
     """A host that came after the plan joins."""
     return replace(tally, late=_added(tally.late, HostState.PENDING), busy=tally.busy + 1)
 
 
-def freed(tally: RolloutTally) -> RolloutTally:
+def freed(tally: rows.RolloutTally) -> rows.RolloutTally:
     """One host is through with its order. Raises: RolloutInvariant: none has one."""
     if tally.busy < 1:
         raise broken(tally, "no host has an order of it")
     return replace(tally, busy=tally.busy - 1)
 
 
-def moved_late(tally: RolloutTally, from_: HostState, to: HostState) -> RolloutTally:
+def moved_late(tally: rows.RolloutTally, from_: HostState, to: HostState) -> rows.RolloutTally:
     """A host that came after the plan moves. Raises: RolloutInvariant: none is counted there."""
     return replace(tally, late=_moved(tally, tally.late, from_, to))
 
 
-def left_late(tally: RolloutTally, state: HostState | None) -> RolloutTally:
+def left_late(tally: rows.RolloutTally, state: HostState | None) -> rows.RolloutTally:
     """A late host that failed holds nobody back any more. Raises: RolloutInvariant."""
     if state is None:
         raise broken(tally, "a late host without an order is not skipped")
     return replace(tally, late=_taken(tally, tally.late, state))
 
 
-def late_failures(tally: RolloutTally) -> int:
+def late_failures(tally: rows.RolloutTally) -> int:
     """Late hosts that failed or rolled back, and were not skipped since."""
     return tally.late.get(HostState.FAILED, 0) + tally.late.get(HostState.REVERTED, 0)
 
 
-def is_unproved(tally: RolloutTally) -> bool:
+def is_unproved(tally: rows.RolloutTally) -> bool:
     """Whether no host ran the release when the rollout ended, and no late one converged since: then
     late hosts go one at a time.
     """
-    return tally.outcome is Outcome.EMPTY and not tally.late.get(HostState.CONVERGED)
+    return tally.outcome is rollout_states.Outcome.EMPTY and not tally.late.get(HostState.CONVERGED)
 
 
-def late_under_way(tally: RolloutTally) -> int:
+def late_under_way(tally: rows.RolloutTally) -> int:
     """Late hosts that have an order, or wait for their reboot."""
     return sum(tally.late.get(state, 0) for state in UNDER_WAY)
 
 
-def _with(tally: RolloutTally, wave: int, counts: WaveTally) -> RolloutTally:
+def _with(tally: rows.RolloutTally, wave: int, counts: rows.WaveTally) -> rows.RolloutTally:
     waves = (*tally.waves[:wave], counts, *tally.waves[wave + 1 :])
     return replace(tally, waves=waves)
 
 
 def _moved(
-    tally: RolloutTally, states: dict[HostState, int], from_: HostState, to: HostState
+    tally: rows.RolloutTally, states: dict[HostState, int], from_: HostState, to: HostState
 ) -> dict[HostState, int]:
     taken = _taken(tally, states, from_)
     return taken if to is HostState.PENDING else _added(taken, to)
@@ -160,7 +154,7 @@ def _added(states: dict[HostState, int], state: HostState) -> dict[HostState, in
 
 
 def _taken(
-    tally: RolloutTally, states: dict[HostState, int], state: HostState
+    tally: rows.RolloutTally, states: dict[HostState, int], state: HostState
 ) -> dict[HostState, int]:
     if not states.get(state):
         raise broken(tally, f"no host is counted as {state}")
@@ -172,28 +166,28 @@ def _taken(
 # ── what the counts say ───────────────────────────────────────────────────────────────────────────
 
 
-def total(tally: RolloutTally, *states: HostState) -> int:
+def total(tally: rows.RolloutTally, *states: HostState) -> int:
     """Hosts of all waves in these states."""
     return sum([wave.count(*states) for wave in tally.waves])
 
 
-def due_are_settled(tally: RolloutTally) -> bool:
+def due_are_settled(tally: rows.RolloutTally) -> bool:
     """Whether every host that may go is Converged, waits for its reboot, or left, and every wave
     so far is done.
     """
     return all(_is_settled(wave) and is_done(wave) for wave in _due(tally))
 
 
-def due_are_done(tally: RolloutTally) -> bool:
+def due_are_done(tally: rows.RolloutTally) -> bool:
     """Whether every wave so far is done; hosts of them may still be under way."""
     return all(map(is_done, _due(tally)))
 
 
-def _due(tally: RolloutTally) -> tuple[WaveTally, ...]:
+def _due(tally: rows.RolloutTally) -> tuple[rows.WaveTally, ...]:
     return tally.waves[: tally.current_wave + 1]
 
 
-def reached(tally: RolloutTally) -> int:
+def reached(tally: rows.RolloutTally) -> int:
     """The last wave that gets orders now: all before it are done. -1: the first one waits for an
     operator.
 
@@ -208,7 +202,7 @@ def reached(tally: RolloutTally) -> int:
     return tally.current_wave
 
 
-def is_done(wave: WaveTally) -> bool:
+def is_done(wave: rows.WaveTally) -> bool:
     """Whether the next wave need not wait for this one any longer. The one predicate of waves:
     the cursor, the orders and ``explain`` all ask it.
     """
@@ -219,33 +213,38 @@ def is_done(wave: WaveTally) -> bool:
     return missing(wave) == 0 and wave.count(*SETTLED) >= wanted
 
 
-def _is_settled(wave: WaveTally) -> bool:
+def _is_settled(wave: rows.WaveTally) -> bool:
     return wave.count(*SETTLED) + wave.left == wave.hosts
 
 
-def waits_for_person(wave: WaveTally) -> bool:
+def waits_for_person(wave: rows.WaveTally) -> bool:
     """Whether an operator must let the wave go."""
     return wave.manual and not (wave.continued or wave.skipped or wave.forced)
 
 
-def next_wave(tally: RolloutTally) -> WaveTally | None:
+def next_wave(tally: rows.RolloutTally) -> rows.WaveTally | None:
     """The wave that the cursor moves to next."""
     number = tally.current_wave + 1
     return tally.waves[number] if number < len(tally.waves) else None
 
 
-def next_wave_at(tally: RolloutTally) -> datetime | None:
+def next_wave_at(tally: rows.RolloutTally) -> datetime | None:
     """When the next wave may go, if everything stays as it is; None: something else is missing."""
     wave = next_wave(tally)
     stopped = tally.halted_at is not None or tally.paused_at is not None or bool(tally.retried)
-    if wave is None or tally.done_at is None or stopped or tally.state not in DISPATCHABLE:
+    if (
+        wave is None
+        or tally.done_at is None
+        or stopped
+        or tally.state not in rollout_states.DISPATCHABLE
+    ):
         return None
     if waits_for_person(wave) or waits_for_person(tally.waves[0]):
         return None
     return tally.done_at + timedelta(seconds=0 if wave.skipped else wave.delay_seconds)
 
 
-def timed(tally: RolloutTally, at: datetime) -> RolloutTally:
+def timed(tally: rows.RolloutTally, at: datetime) -> rows.RolloutTally:
     """The tally of an open rollout with its times: since when the waves so far are done, and when
     a timer must look whether the next one may go.
     """
@@ -255,13 +254,13 @@ def timed(tally: RolloutTally, at: datetime) -> RolloutTally:
     return replace(tally, due_at=due_at) if due_at is not None and due_at > at else tally
 
 
-def may_advance(tally: RolloutTally, now: datetime) -> bool:
+def may_advance(tally: rows.RolloutTally, now: datetime) -> bool:
     """Whether the cursor moves to the next wave now."""
     due_at = next_wave_at(tally)
     return due_at is not None and now >= due_at
 
 
-def missing(wave: WaveTally) -> int:
+def missing(wave: rows.WaveTally) -> int:
     """How many hosts of the wave have yet to converge before the next wave starts."""
     if wave.skipped or wave.forced:
         return 0
@@ -269,41 +268,41 @@ def missing(wave: WaveTally) -> int:
     return max(0, wanted - wave.count(HostState.CONVERGED))
 
 
-def all_converged(tally: RolloutTally) -> bool:
+def all_converged(tally: rows.RolloutTally) -> bool:
     """Whether every planned host is Converged or left."""
     return all(wave.count(HostState.CONVERGED) + wave.left == wave.hosts for wave in tally.waves)
 
 
-def rolling_back(tally: RolloutTally) -> int:
+def rolling_back(tally: rows.RolloutTally) -> int:
     """Failed hosts of which a rollback, or the word that it failed, is still to come."""
     if tally.on_failure is not OnFailure.ROLLBACK:
         return 0
     return total(tally, HostState.FAILED) - tally.rollback_failed
 
 
-def on_target(tally: RolloutTally) -> int:
+def on_target(tally: rows.RolloutTally) -> int:
     """Hosts that run the target or may come to. A halted rollout's Pending hosts may not: their
     acknowledgement is refused.
     """
     return total(tally, *ON_TARGET) + rolling_back(tally)
 
 
-def stuck(tally: RolloutTally) -> int:
+def stuck(tally: rows.RolloutTally) -> int:
     """Failed hosts that nothing will bring back."""
     return total(tally, HostState.FAILED) - rolling_back(tally)
 
 
-def troubled(tally: RolloutTally) -> bool:
+def troubled(tally: rows.RolloutTally) -> bool:
     """Whether some host failed or rolled back, and still counts."""
     return total(tally, HostState.FAILED, HostState.REVERTED) > 0
 
 
-def may_go(tally: RolloutTally, host_id: str) -> bool:
+def may_go(tally: rows.RolloutTally, host_id: str) -> bool:
     """Whether the host may take an order: not while an operator has others tried again."""
     return not tally.retried or host_id in tally.retried
 
 
-def under_way(tally: RolloutTally) -> int:
+def under_way(tally: rows.RolloutTally) -> int:
     """Hosts of which something is still to be heard: late ones too, and those that left on their
     way back.
     """
@@ -311,17 +310,19 @@ def under_way(tally: RolloutTally) -> int:
     return max(tally.busy, total(tally, *UNDER_WAY) + rolling_back(tally) + late)
 
 
-def is_started(tally: RolloutTally, now: datetime) -> bool:
+def is_started(tally: rows.RolloutTally, now: datetime) -> bool:
     """Whether the time has come at which the rollout may start, or it passes that gate."""
     if tally.start_at is None or now >= tally.start_at:
         return True
-    return override_of(tally, OverridableGate.START_AT, now) is not None
+    return override_of(tally, rollout_states.OverridableGate.START_AT, now) is not None
 
 
 # ── overrides ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def override_of(tally: RolloutTally, gate: OverridableGate, now: datetime) -> GateOverride | None:
+def override_of(
+    tally: rows.RolloutTally, gate: rollout_states.OverridableGate, now: datetime
+) -> rows.GateOverride | None:
     """The override by which the rollout passes the gate now. It ends with the rollout: hosts that
     come late are not what the person had in mind.
     """
@@ -333,16 +334,20 @@ def override_of(tally: RolloutTally, gate: OverridableGate, now: datetime) -> Ga
     return None
 
 
-def list_passed(tally: RolloutTally, now: datetime) -> frozenset[OverridableGate]:
+def list_passed(
+    tally: rows.RolloutTally, now: datetime
+) -> frozenset[rollout_states.OverridableGate]:
     """The gates that the rollout passes now, whatever they say."""
     if tally.emergency and tally.outcome is None:
-        return ALL_PASSED
+        return rollout_states.ALL_PASSED
     if not tally.overrides:
-        return NONE_PASSED
-    return frozenset(gate for gate in OverridableGate if override_of(tally, gate, now) is not None)
+        return rollout_states.NONE_PASSED
+    return frozenset(
+        gate for gate in rollout_states.OverridableGate if override_of(tally, gate, now) is not None
+    )
 
 
-def may_hasten(tally: RolloutTally) -> bool:
+def may_hasten(tally: rows.RolloutTally) -> bool:
     """Whether the rollout is a rollback under way that an emergency would speed up. Once a host
     failed in it, an emergency goes further back instead.
     """

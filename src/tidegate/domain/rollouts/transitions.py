@@ -13,152 +13,140 @@ from typing import Final
 from msgspec import Struct
 
 from tidegate.domain.hosts.facts import HostJoined, HostRegressed, HostSkipped, HostStateChanged
-from tidegate.domain.rollouts.facts import (
-    GateOverridden,
-    OperatorClearance,
-    RetentionExpired,
-    RolloutAborted,
-    RolloutConcluded,
-    RolloutHalted,
-    RolloutOpened,
-    RolloutPaused,
-    RolloutResumed,
-    RolloutTerminal,
-    SuccessorOpened,
-    WaveAdvanced,
-    WaveContinued,
-    WaveSkipped,
-)
-from tidegate.domain.rollouts.states import RolloutState
+from tidegate.domain.rollouts import facts, states as rollout_states
 
 RolloutEvent = (
-    RolloutOpened
+    facts.RolloutOpened
     | HostJoined
     | HostStateChanged
     | HostSkipped
     | HostRegressed
-    | WaveAdvanced
-    | WaveContinued
-    | WaveSkipped
-    | RolloutTerminal
-    | RolloutHalted
-    | RolloutPaused
-    | RolloutResumed
-    | SuccessorOpened
-    | RetentionExpired
-    | OperatorClearance
-    | RolloutAborted
-    | RolloutConcluded
-    | GateOverridden
+    | facts.WaveAdvanced
+    | facts.WaveContinued
+    | facts.WaveSkipped
+    | facts.RolloutTerminal
+    | facts.RolloutHalted
+    | facts.RolloutPaused
+    | facts.RolloutResumed
+    | facts.SuccessorOpened
+    | facts.RetentionExpired
+    | facts.OperatorClearance
+    | facts.RolloutAborted
+    | facts.RolloutConcluded
+    | facts.GateOverridden
 )
 
-_OPENING, _ACTIVE, _CONVERGING, _TERMINAL, _REVERTED, _FAILED, _SUPERSEDED, _PRUNED = RolloutState
+_OPENING, _ACTIVE, _CONVERGING, _TERMINAL, _REVERTED, _FAILED, _SUPERSEDED, _PRUNED = (
+    rollout_states.RolloutState
+)
 
 
-def _to(*states: RolloutState) -> frozenset[RolloutState]:
+def _to(*states: rollout_states.RolloutState) -> frozenset[rollout_states.RolloutState]:
     return frozenset(states)
 
 
-TABLE: Final[Mapping[RolloutState, Mapping[type[Struct], frozenset[RolloutState]]]] = (
-    MappingProxyType(
-        {
-            _OPENING: {
-                RolloutOpened: _to(_OPENING),
-                GateOverridden: _to(_OPENING),
-                HostJoined: _to(_ACTIVE),
-                HostSkipped: _to(_OPENING, _CONVERGING),
-                WaveAdvanced: _to(_OPENING, _CONVERGING),  # forced ones only
-                WaveContinued: _to(_OPENING),
-                WaveSkipped: _to(_OPENING, _CONVERGING),
-                RolloutTerminal: _to(_TERMINAL),
-                RolloutPaused: _to(_OPENING),
-                RolloutResumed: _to(_OPENING),
-                RolloutAborted: _to(_SUPERSEDED),
-                SuccessorOpened: _to(_SUPERSEDED),
-            },
-            _ACTIVE: {
-                RolloutOpened: _to(_ACTIVE),
-                GateOverridden: _to(_ACTIVE),
-                HostJoined: _to(_ACTIVE),
-                HostStateChanged: _to(_ACTIVE, _CONVERGING, _REVERTED, _FAILED),
-                HostSkipped: _to(_ACTIVE, _CONVERGING, _REVERTED, _FAILED),
-                HostRegressed: _to(_ACTIVE),
-                WaveAdvanced: _to(_ACTIVE, _CONVERGING),
-                WaveContinued: _to(_ACTIVE),
-                WaveSkipped: _to(_ACTIVE, _CONVERGING),
-                RolloutHalted: _to(_ACTIVE),
-                RolloutPaused: _to(_ACTIVE),
-                RolloutResumed: _to(_ACTIVE),
-                RolloutAborted: _to(_SUPERSEDED),
-                SuccessorOpened: _to(_SUPERSEDED),
-            },
-            _CONVERGING: {
-                RolloutOpened: _to(_CONVERGING),
-                GateOverridden: _to(_CONVERGING),
-                HostJoined: _to(_ACTIVE),
-                HostStateChanged: _to(_ACTIVE, _CONVERGING, _FAILED),
-                HostSkipped: _to(_CONVERGING),
-                HostRegressed: _to(_CONVERGING),
-                WaveAdvanced: _to(_ACTIVE, _CONVERGING),
-                WaveContinued: _to(_CONVERGING),
-                WaveSkipped: _to(_CONVERGING),
-                RolloutTerminal: _to(_TERMINAL),
-                RolloutHalted: _to(_CONVERGING),
-                RolloutPaused: _to(_CONVERGING),
-                RolloutResumed: _to(_CONVERGING),
-                RolloutAborted: _to(_SUPERSEDED),
-                SuccessorOpened: _to(_SUPERSEDED),
-            },
-            _TERMINAL: {
-                RolloutOpened: _to(_TERMINAL),
-                HostJoined: _to(_TERMINAL),  # late ones only
-                HostSkipped: _to(_TERMINAL),  # late ones only
-                HostStateChanged: _to(_TERMINAL),
-                HostRegressed: _to(_TERMINAL),
-                RolloutTerminal: _to(_TERMINAL),
-                RolloutConcluded: _to(_TERMINAL),
-                SuccessorOpened: _to(_SUPERSEDED),
-                RetentionExpired: _to(_PRUNED),
-            },
-            _REVERTED: {
-                RolloutOpened: _to(_REVERTED),
-                GateOverridden: _to(_REVERTED),
-                HostStateChanged: _to(_REVERTED, _FAILED),
-                HostSkipped: _to(_REVERTED),
-                HostRegressed: _to(_REVERTED),
-                WaveAdvanced: _to(_REVERTED),
-                RolloutTerminal: _to(_REVERTED),
-                RolloutHalted: _to(_REVERTED),  # said of a host that was not tried again
-                RolloutResumed: _to(_REVERTED),
-                SuccessorOpened: _to(_SUPERSEDED),
-                OperatorClearance: _to(_ACTIVE, _CONVERGING, _REVERTED, _SUPERSEDED),
-            },
-            _FAILED: {
-                RolloutOpened: _to(_FAILED),
-                GateOverridden: _to(_FAILED),
-                HostStateChanged: _to(_FAILED),
-                HostSkipped: _to(_FAILED),
-                HostRegressed: _to(_FAILED),
-                WaveAdvanced: _to(_FAILED),
-                RolloutTerminal: _to(_FAILED),
-                RolloutHalted: _to(_FAILED),  # said of the failure that led here
-                RolloutResumed: _to(_FAILED),
-                SuccessorOpened: _to(_SUPERSEDED),
-                OperatorClearance: _to(_ACTIVE, _CONVERGING, _REVERTED, _FAILED, _SUPERSEDED),
-            },
-            _SUPERSEDED: {
-                RolloutOpened: _to(_SUPERSEDED),
-                HostJoined: _to(_SUPERSEDED),  # late ones only
-                HostStateChanged: _to(_SUPERSEDED),
-                HostSkipped: _to(_SUPERSEDED),
-                HostRegressed: _to(_SUPERSEDED),
-                WaveAdvanced: _to(_SUPERSEDED),
-                RolloutTerminal: _to(_SUPERSEDED),
-                RolloutConcluded: _to(_SUPERSEDED),
-                SuccessorOpened: _to(_SUPERSEDED),
-                RetentionExpired: _to(_PRUNED),
-            },
-            _PRUNED: {},
-        }
-    )
+TABLE: Final[
+    Mapping[
+        rollout_states.RolloutState, Mapping[type[Struct], frozenset[rollout_states.RolloutState]]
+    ]
+] = MappingProxyType(
+    {
+        _OPENING: {
+            facts.RolloutOpened: _to(_OPENING),
+            facts.GateOverridden: _to(_OPENING),
+            HostJoined: _to(_ACTIVE),
+            HostSkipped: _to(_OPENING, _CONVERGING),
+            facts.WaveAdvanced: _to(_OPENING, _CONVERGING),  # forced ones only
+            facts.WaveContinued: _to(_OPENING),
+            facts.WaveSkipped: _to(_OPENING, _CONVERGING),
+            facts.RolloutTerminal: _to(_TERMINAL),
+            facts.RolloutPaused: _to(_OPENING),
+            facts.RolloutResumed: _to(_OPENING),
+            facts.RolloutAborted: _to(_SUPERSEDED),
+            facts.SuccessorOpened: _to(_SUPERSEDED),
+        },
+        _ACTIVE: {
+            facts.RolloutOpened: _to(_ACTIVE),
+            facts.GateOverridden: _to(_ACTIVE),
+            HostJoined: _to(_ACTIVE),
+            HostStateChanged: _to(_ACTIVE, _CONVERGING, _REVERTED, _FAILED),
+            HostSkipped: _to(_ACTIVE, _CONVERGING, _REVERTED, _FAILED),
+            HostRegressed: _to(_ACTIVE),
+            facts.WaveAdvanced: _to(_ACTIVE, _CONVERGING),
+            facts.WaveContinued: _to(_ACTIVE),
+            facts.WaveSkipped: _to(_ACTIVE, _CONVERGING),
+            facts.RolloutHalted: _to(_ACTIVE),
+            facts.RolloutPaused: _to(_ACTIVE),
+            facts.RolloutResumed: _to(_ACTIVE),
+            facts.RolloutAborted: _to(_SUPERSEDED),
+            facts.SuccessorOpened: _to(_SUPERSEDED),
+        },
+        _CONVERGING: {
+            facts.RolloutOpened: _to(_CONVERGING),
+            facts.GateOverridden: _to(_CONVERGING),
+            HostJoined: _to(_ACTIVE),
+            HostStateChanged: _to(_ACTIVE, _CONVERGING, _FAILED),
+            HostSkipped: _to(_CONVERGING),
+            HostRegressed: _to(_CONVERGING),
+            facts.WaveAdvanced: _to(_ACTIVE, _CONVERGING),
+            facts.WaveContinued: _to(_CONVERGING),
+            facts.WaveSkipped: _to(_CONVERGING),
+            facts.RolloutTerminal: _to(_TERMINAL),
+            facts.RolloutHalted: _to(_CONVERGING),
+            facts.RolloutPaused: _to(_CONVERGING),
+            facts.RolloutResumed: _to(_CONVERGING),
+            facts.RolloutAborted: _to(_SUPERSEDED),
+            facts.SuccessorOpened: _to(_SUPERSEDED),
+        },
+        _TERMINAL: {
+            facts.RolloutOpened: _to(_TERMINAL),
+            HostJoined: _to(_TERMINAL),  # late ones only
+            HostSkipped: _to(_TERMINAL),  # late ones only
+            HostStateChanged: _to(_TERMINAL),
+            HostRegressed: _to(_TERMINAL),
+            facts.RolloutTerminal: _to(_TERMINAL),
+            facts.RolloutConcluded: _to(_TERMINAL),
+            facts.SuccessorOpened: _to(_SUPERSEDED),
+            facts.RetentionExpired: _to(_PRUNED),
+        },
+        _REVERTED: {
+            facts.RolloutOpened: _to(_REVERTED),
+            facts.GateOverridden: _to(_REVERTED),
+            HostStateChanged: _to(_REVERTED, _FAILED),
+            HostSkipped: _to(_REVERTED),
+            HostRegressed: _to(_REVERTED),
+            facts.WaveAdvanced: _to(_REVERTED),
+            facts.RolloutTerminal: _to(_REVERTED),
+            facts.RolloutHalted: _to(_REVERTED),  # said of a host that was not tried again
+            facts.RolloutResumed: _to(_REVERTED),
+            facts.SuccessorOpened: _to(_SUPERSEDED),
+            facts.OperatorClearance: _to(_ACTIVE, _CONVERGING, _REVERTED, _SUPERSEDED),
+        },
+        _FAILED: {
+            facts.RolloutOpened: _to(_FAILED),
+            facts.GateOverridden: _to(_FAILED),
+            HostStateChanged: _to(_FAILED),
+            HostSkipped: _to(_FAILED),
+            HostRegressed: _to(_FAILED),
+            facts.WaveAdvanced: _to(_FAILED),
+            facts.RolloutTerminal: _to(_FAILED),
+            facts.RolloutHalted: _to(_FAILED),  # said of the failure that led here
+            facts.RolloutResumed: _to(_FAILED),
+            facts.SuccessorOpened: _to(_SUPERSEDED),
+            facts.OperatorClearance: _to(_ACTIVE, _CONVERGING, _REVERTED, _FAILED, _SUPERSEDED),
+        },
+        _SUPERSEDED: {
+            facts.RolloutOpened: _to(_SUPERSEDED),
+            HostJoined: _to(_SUPERSEDED),  # late ones only
+            HostStateChanged: _to(_SUPERSEDED),
+            HostSkipped: _to(_SUPERSEDED),
+            HostRegressed: _to(_SUPERSEDED),
+            facts.WaveAdvanced: _to(_SUPERSEDED),
+            facts.RolloutTerminal: _to(_SUPERSEDED),
+            facts.RolloutConcluded: _to(_SUPERSEDED),
+            facts.SuccessorOpened: _to(_SUPERSEDED),
+            facts.RetentionExpired: _to(_PRUNED),
+        },
+        _PRUNED: {},
+    }
 )

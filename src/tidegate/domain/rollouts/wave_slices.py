@@ -17,21 +17,17 @@ from datetime import datetime
 from msgspec import Struct
 
 from tidegate.domain.access.reasons import REASON_BYTES_MAX, check_operator
-from tidegate.domain.rollouts import tallies
-from tidegate.domain.rollouts.facts import WaveAdvanced, WaveContinued, WaveSkipped
-from tidegate.domain.rollouts.machine import step
-from tidegate.domain.rollouts.names import check_rollout_id
-from tidegate.domain.rollouts.refusals import (
-    NothingToContinue,
-    WaveNotFound,
-    WavePassed,
-    refuse_verb,
+from tidegate.domain.rollouts import (
+    facts as rollout_facts,
+    machine,
+    refusals,
+    report_slices,
+    rows as rollout_rows,
+    states,
+    tallies,
 )
-from tidegate.domain.rollouts.report_slices import demand_tally
-from tidegate.domain.rollouts.rows import Rollout, RolloutTally, rollout_key, tally_key
-from tidegate.domain.rollouts.states import DISPATCHABLE
-from tidegate.kernel.model import Key, Position, check_text
-from tidegate.kernel.slices import Slice
+from tidegate.domain.rollouts.names import check_rollout_id
+from tidegate.kernel import model, slices
 
 WAVE_BYTES_MAX = 256
 
@@ -72,27 +68,27 @@ class PromoteAll(Struct, frozen=True, kw_only=True):
 
 
 Passing = ContinueRollout | SkipWave | PromoteAll
-Seen = tuple[RolloutTally | None, Rollout | None]
+Seen = tuple[rollout_rows.RolloutTally | None, rollout_rows.Rollout | None]
 
 
-def rows_of_passing(command: Passing) -> tuple[Key, ...]:
+def rows_of_passing(command: Passing) -> tuple[model.Key, ...]:
     """Raises: InvalidInput, LimitExceeded."""
     check_rollout_id(command.rollout_id)
     if isinstance(command, ContinueRollout):
         check_operator(command.operator, "an operator's word")
         if command.reason:
-            check_text("reason", command.reason, REASON_BYTES_MAX)
+            model.check_text("reason", command.reason, REASON_BYTES_MAX)
     else:
         check_operator(command.operator, command.reason)
     if isinstance(command, SkipWave):
-        check_text("wave", command.wave, WAVE_BYTES_MAX)
-    return tally_key(command.rollout_id), rollout_key(command.rollout_id)
+        model.check_text("wave", command.wave, WAVE_BYTES_MAX)
+    return rollout_rows.tally_key(command.rollout_id), rollout_rows.rollout_key(command.rollout_id)
 
 
-def _expected(command: Passing) -> dict[Key, Position]:
+def _expected(command: Passing) -> dict[model.Key, model.Position]:
     if command.expected_version is None:
         return {}
-    return {rollout_key(command.rollout_id): command.expected_version}
+    return {rollout_rows.rollout_key(command.rollout_id): command.expected_version}
 
 
 _VERBS = {
@@ -102,23 +98,27 @@ _VERBS = {
 }
 
 
-def _demand_going(rows: Seen, command: Passing, verb: str) -> RolloutTally:
+def _demand_going(rows: Seen, command: Passing, verb: str) -> rollout_rows.RolloutTally:
     """Raises: RolloutUnknown, RolloutIsPruned, IllegalTransition: it is over, or halted."""
-    tally = demand_tally(rows[0], command.rollout_id)
-    if tally.state not in DISPATCHABLE or tally.halted_at is not None:
-        raise refuse_verb(tally, verb, _VERBS[verb])
+    tally = report_slices.demand_tally(rows[0], command.rollout_id)
+    if tally.state not in states.DISPATCHABLE or tally.halted_at is not None:
+        raise refusals.refuse_verb(tally, verb, _VERBS[verb])
     return tally
 
 
 def decide_due_wave(
-    rows: tuple[RolloutTally | None], command: StartDueWave, now: datetime
+    rows: tuple[rollout_rows.RolloutTally | None], command: StartDueWave, now: datetime
 ) -> Sequence[Struct]:
     """No facts where the rollout moved on since the worker looked."""
-    tally = demand_tally(rows[0], command.rollout_id)
+    tally = report_slices.demand_tally(rows[0], command.rollout_id)
     if tally.due_at != command.due_at or not tallies.may_advance(tally, now):
         return ()
     wave = tally.current_wave
-    return (WaveAdvanced(rollout_id=tally.rollout_id, at=now, from_wave=wave, to_wave=wave + 1),)
+    return (
+        rollout_facts.WaveAdvanced(
+            rollout_id=tally.rollout_id, at=now, from_wave=wave, to_wave=wave + 1
+        ),
+    )
 
 
 def decide_continue(rows: Seen, command: ContinueRollout, now: datetime) -> Sequence[Struct]:
@@ -130,7 +130,7 @@ def decide_continue(rows: Seen, command: ContinueRollout, now: datetime) -> Sequ
     for number in (0, cursor + 1):
         if number < len(waves) and tallies.waits_for_person(waves[number]):
             return (
-                WaveContinued(
+                rollout_facts.WaveContinued(
                     rollout_id=tally.rollout_id,
                     at=now,
                     wave=number,
@@ -141,7 +141,7 @@ def decide_continue(rows: Seen, command: ContinueRollout, now: datetime) -> Sequ
     if any(wave.continued for wave in waves[cursor : cursor + 2]):
         return ()
     later = [wave.name for wave in waves[cursor + 1 :] if tallies.waits_for_person(wave)]
-    raise NothingToContinue(tally.rollout_id, later[0] if later else None)
+    raise refusals.NothingToContinue(tally.rollout_id, later[0] if later else None)
 
 
 def decide_skip_wave(rows: Seen, command: SkipWave, now: datetime) -> Sequence[Struct]:
@@ -153,13 +153,13 @@ def decide_skip_wave(rows: Seen, command: SkipWave, now: datetime) -> Sequence[S
     if command.wave in names:
         number = names.index(command.wave)
     if not 0 <= number < len(names):
-        raise WaveNotFound(tally.rollout_id, command.wave, tuple(names))
+        raise refusals.WaveNotFound(tally.rollout_id, command.wave, tuple(names))
     if tally.waves[number].skipped:
         return ()
     if number < tally.current_wave:
-        raise WavePassed(tally.rollout_id, names[number], names[tally.current_wave])
+        raise refusals.WavePassed(tally.rollout_id, names[number], names[tally.current_wave])
     return (
-        WaveSkipped(
+        rollout_facts.WaveSkipped(
             rollout_id=tally.rollout_id,
             at=now,
             wave=number,
@@ -176,11 +176,11 @@ def decide_promote_all(rows: Seen, command: PromoteAll, now: datetime) -> Sequen
     tally = _demand_going(rows, command, "promote-all")
     said = {"operator": command.operator, "reason": command.reason}
     if len(tally.waves) == 1 and tallies.waits_for_person(tally.waves[0]):
-        return (WaveContinued(rollout_id=tally.rollout_id, at=now, wave=0, **said),)
-    facts: list[WaveAdvanced] = []
+        return (rollout_facts.WaveContinued(rollout_id=tally.rollout_id, at=now, wave=0, **said),)
+    facts: list[rollout_facts.WaveAdvanced] = []
     while tallies.next_wave(tally) is not None:
         wave = tally.current_wave
-        forced = WaveAdvanced(
+        forced = rollout_facts.WaveAdvanced(
             rollout_id=tally.rollout_id,
             at=now,
             from_wave=wave,
@@ -193,42 +193,44 @@ def decide_promote_all(rows: Seen, command: PromoteAll, now: datetime) -> Sequen
     return tuple(facts)
 
 
-def _stepped(tally: RolloutTally, event: WaveAdvanced, now: datetime) -> RolloutTally:
+def _stepped(
+    tally: rollout_rows.RolloutTally, event: rollout_facts.WaveAdvanced, now: datetime
+) -> rollout_rows.RolloutTally:
     """The tally after the event, and after the waves that follow from it by themselves."""
-    tally, caused = step(tally, event, now)
+    tally, caused = machine.step(tally, event, now)
     for fact in caused:
-        if isinstance(fact, WaveAdvanced):
+        if isinstance(fact, rollout_facts.WaveAdvanced):
             tally = _stepped(tally, fact, now)
     return tally
 
 
-start_due_wave = Slice(
+start_due_wave = slices.Slice(
     name="start-due-wave",
     command=StartDueWave,
-    writes=(WaveAdvanced,),
-    rows=lambda command: (tally_key(command.rollout_id),),
+    writes=(rollout_facts.WaveAdvanced,),
+    rows=lambda command: (rollout_rows.tally_key(command.rollout_id),),
     decide=decide_due_wave,
 )
-continue_rollout = Slice(
+continue_rollout = slices.Slice(
     name="continue-rollout",
     command=ContinueRollout,
-    writes=(WaveContinued,),
+    writes=(rollout_facts.WaveContinued,),
     rows=rows_of_passing,
     expects=_expected,
     decide=decide_continue,
 )
-skip_wave = Slice(
+skip_wave = slices.Slice(
     name="skip-wave",
     command=SkipWave,
-    writes=(WaveSkipped,),
+    writes=(rollout_facts.WaveSkipped,),
     rows=rows_of_passing,
     expects=_expected,
     decide=decide_skip_wave,
 )
-promote_all = Slice(
+promote_all = slices.Slice(
     name="promote-all",
     command=PromoteAll,
-    writes=(WaveAdvanced, WaveContinued),
+    writes=(rollout_facts.WaveAdvanced, rollout_facts.WaveContinued),
     rows=rows_of_passing,
     expects=_expected,
     decide=decide_promote_all,

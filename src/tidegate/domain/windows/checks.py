@@ -9,11 +9,7 @@ from typing import Final
 
 from tidegate.domain.fleet.refusals import InvalidSelector
 from tidegate.domain.fleet.selectors import LABEL_KEY_CHARS_MAX, parse
-from tidegate.domain.windows.facts import LABEL, WindowSpec
-from tidegate.domain.windows.occurrences import read_start
-from tidegate.domain.windows.refusals import MalformedWindow
-from tidegate.domain.windows.rules import Rule, RuleFault, local_starts, parse_rule
-from tidegate.domain.windows.zones import is_zone
+from tidegate.domain.windows import facts, occurrences, refusals, rules, zones
 from tidegate.errors import LimitExceeded
 
 DURATION_MIN = 300
@@ -30,14 +26,14 @@ _START = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}")
 _YEARS: Final = range(2000, 2200)
 
 
-def check_window(window: WindowSpec) -> None:
+def check_window(window: facts.WindowSpec) -> None:
     """Raises: MalformedWindow."""
     faults = list(_faults(window))
     if faults:
-        raise MalformedWindow(faults)
+        raise refusals.MalformedWindow(faults)
 
 
-def _faults(window: WindowSpec) -> Iterator[str]:
+def _faults(window: facts.WindowSpec) -> Iterator[str]:
     if not WINDOW.fullmatch(window.window_id):
         yield (
             f"window_id is {window.window_id[:80]!r}; allowed are at most 63 of a-z 0-9 . _ -, "
@@ -69,14 +65,14 @@ def _check_names(member: str, names: Sequence[str], most: int) -> Iterator[str]:
         yield f"{member} names {twice[0]} twice"
 
 
-def _check_zones(window: WindowSpec) -> Iterator[str]:
-    if window.zone.startswith(LABEL):
-        if not _KEY.fullmatch(window.zone.removeprefix(LABEL)):
+def _check_zones(window: facts.WindowSpec) -> Iterator[str]:
+    if window.zone.startswith(facts.LABEL):
+        if not _KEY.fullmatch(window.zone.removeprefix(facts.LABEL)):
             yield f"zone is {window.zone[:80]!r}; after label: comes the key of a label: label:tz"
-        if window.zone_default is not None and not is_zone(window.zone_default):
+        if window.zone_default is not None and not zones.is_zone(window.zone_default):
             yield f"zone_default is {window.zone_default[:80]!r}, which is not a time zone"
         return
-    if not is_zone(window.zone):
+    if not zones.is_zone(window.zone):
         yield (
             f"zone is {window.zone[:80]!r}, which is not a time zone; "
             "write one such as Europe/Berlin, or label:tz"
@@ -85,13 +81,13 @@ def _check_zones(window: WindowSpec) -> Iterator[str]:
         yield "zone_default is only for a zone that a label names: zone is label:tz"
 
 
-def _check_times(window: WindowSpec) -> Iterator[str]:
+def _check_times(window: facts.WindowSpec) -> Iterator[str]:
     start: datetime | None = None
-    rule: Rule | None = None
+    rule: rules.Rule | None = None
     try:
         if not _START.fullmatch(window.start):
             raise ValueError
-        start = read_start(window.start)
+        start = occurrences.read_start(window.start)
         if start.year not in _YEARS:
             raise ValueError
     except ValueError:
@@ -102,8 +98,8 @@ def _check_times(window: WindowSpec) -> Iterator[str]:
         )
     broken = False
     try:
-        rule = parse_rule(window.rule) if window.rule else None
-    except RuleFault as fault:
+        rule = rules.parse_rule(window.rule) if window.rule else None
+    except rules.RuleFault as fault:
         broken = True
         yield str(fault)
     dates = window.except_dates
@@ -125,11 +121,11 @@ def _is_date(text: str) -> bool:
         return False
 
 
-def _occurs(window: WindowSpec, start: datetime, rule: Rule | None) -> bool:
+def _occurs(window: facts.WindowSpec, start: datetime, rule: rules.Rule | None) -> bool:
     skipped = set(window.except_dates)
     until = None if rule is None or rule.until is None else rule.until.replace(tzinfo=None)
     upper = start + timedelta(days=366 * YEARS_AHEAD)
     if until is not None:
         upper = min(upper, until + timedelta(hours=14))  # in the zone that is furthest ahead
-    found = local_starts(rule, start, start, upper)
+    found = rules.local_starts(rule, start, start, upper)
     return any(local.date().isoformat() not in skipped for local in found)

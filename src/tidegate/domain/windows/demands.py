@@ -8,9 +8,7 @@ from datetime import datetime, timedelta
 from tidegate.domain.channels.stops import ChannelStops, windows_over
 from tidegate.domain.fleet.rows import Host
 from tidegate.domain.hosts.states import HostPolicy
-from tidegate.domain.windows.evaluation import WindowVerdict, covers_channel, judge, list_windows
-from tidegate.domain.windows.refusals import WindowClosed
-from tidegate.domain.windows.sentences import shut_text
+from tidegate.domain.windows import evaluation, refusals, sentences
 
 
 def need_of(policy: HostPolicy) -> timedelta | None:
@@ -26,15 +24,17 @@ def judge_stops(
     host: Host | None,
     policy: HostPolicy,
     now: datetime,
-) -> WindowVerdict | None:
+) -> evaluation.WindowVerdict | None:
     """What the windows in these rows say of the host; None: none covers the channel."""
     package = next((row.package for row in stops if row is not None and row.package), "")
-    windows = [item for item in windows_over(stops) if covers_channel(item, channel, package)]
+    windows = [
+        item for item in windows_over(stops) if evaluation.covers_channel(item, channel, package)
+    ]
     if not windows:
         return None
     host_id, labels = ("", {}) if host is None else (host.host_id, host.labels)
     windows.sort(key=lambda item: item.window_id)
-    return judge(list_windows(windows, labels, host_id), now, need_of(policy))
+    return evaluation.judge(evaluation.list_windows(windows, labels, host_id), now, need_of(policy))
 
 
 def demand_window(
@@ -50,5 +50,7 @@ def demand_window(
         return
     assert verdict.by is not None
     host_id = "" if host is None else host.host_id
-    detail = shut_text(verdict, now, channel, host_id, need=need_of(policy))
-    raise WindowClosed(channel, host_id, verdict.by.window.window_id, detail, verdict.until)
+    detail = sentences.shut_text(verdict, now, channel, host_id, need=need_of(policy))
+    raise refusals.WindowClosed(
+        channel, host_id, verdict.by.window.window_id, detail, verdict.until
+    )

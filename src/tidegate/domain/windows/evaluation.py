@@ -15,14 +15,7 @@ from typing import Final, NamedTuple
 
 from tidegate.domain.fleet.selectors import HOST, parse
 from tidegate.domain.packages.names import DEFAULT_REPOSITORY
-from tidegate.domain.windows.facts import LABEL, WindowKind, WindowSpec
-from tidegate.domain.windows.occurrences import (
-    HORIZON,
-    end_of_stretch,
-    last_start,
-    next_start,
-    starts_between,
-)
+from tidegate.domain.windows import facts, occurrences
 from tidegate.domain.windows.zones import is_zone
 
 STEPS_MAX = 4_096  # boundaries that one search for an opening walks over
@@ -31,7 +24,7 @@ STEPS_MAX = 4_096  # boundaries that one search for an opening walks over
 class HostWindow(NamedTuple):
     """A window that covers a host, in that host's zone."""
 
-    window: WindowSpec
+    window: facts.WindowSpec
     zone: str | None  # None: the host has no valid label, and the window no default
 
 
@@ -57,23 +50,23 @@ def repository_of(package: str) -> str:
     return repository if mark else DEFAULT_REPOSITORY
 
 
-def covers_channel(window: WindowSpec, channel: str, package: str) -> bool:
+def covers_channel(window: facts.WindowSpec, channel: str, package: str) -> bool:
     """Whether the window covers hosts of this channel, those of its selector at least."""
     if window.channels and channel not in window.channels:
         return False
     return not window.repositories or repository_of(package) in window.repositories
 
 
-def zone_of(window: WindowSpec, labels: Mapping[str, str]) -> str | None:
+def zone_of(window: facts.WindowSpec, labels: Mapping[str, str]) -> str | None:
     """The zone in which the window is read for a host with these labels; None: there is none."""
-    if not window.zone.startswith(LABEL):
+    if not window.zone.startswith(facts.LABEL):
         return window.zone
-    named = labels.get(window.zone.removeprefix(LABEL))
+    named = labels.get(window.zone.removeprefix(facts.LABEL))
     return named if named is not None and is_zone(named) else window.zone_default
 
 
 def list_windows(
-    windows: Iterable[WindowSpec], labels: Mapping[str, str], host_id: str
+    windows: Iterable[facts.WindowSpec], labels: Mapping[str, str], host_id: str
 ) -> tuple[HostWindow, ...]:
     """Those of the windows of a channel that cover this host."""
     return tuple(
@@ -91,25 +84,25 @@ def lasts(found: HostWindow, at: datetime) -> bool:
     never.
     """
     if found.zone is None:
-        return found.window.kind is WindowKind.DENY
-    return last_start(found.window, found.zone, at) is not None
+        return found.window.kind is facts.WindowKind.DENY
+    return occurrences.last_start(found.window, found.zone, at) is not None
 
 
 def _end(found: HostWindow, at: datetime) -> datetime | None:
-    return None if found.zone is None else end_of_stretch(found.window, found.zone, at)
+    return None if found.zone is None else occurrences.end_of_stretch(found.window, found.zone, at)
 
 
 def _next(found: HostWindow, after: datetime) -> datetime | None:
-    return None if found.zone is None else next_start(found.window, found.zone, after)
+    return None if found.zone is None else occurrences.next_start(found.window, found.zone, after)
 
 
 def next_occurrences(
-    window: WindowSpec, zone: str, at: datetime, count: int
+    window: facts.WindowSpec, zone: str, at: datetime, count: int
 ) -> tuple[tuple[datetime, datetime], ...]:
     """The occurrences, starts and ends, that last at this time or begin after it."""
     duration = timedelta(seconds=window.duration_seconds)
     found: list[tuple[datetime, datetime]] = []
-    for start in starts_between(window, zone, at - duration, at + HORIZON):
+    for start in occurrences.starts_between(window, zone, at - duration, at + occurrences.HORIZON):
         if len(found) == count:
             break
         if start + duration > at:
@@ -138,8 +131,8 @@ def judge(
 
 
 def _by_kind(found: Sequence[HostWindow]) -> tuple[list[HostWindow], list[HostWindow]]:
-    allows = [item for item in found if item.window.kind is WindowKind.ALLOW]
-    return allows, [item for item in found if item.window.kind is WindowKind.DENY]
+    allows = [item for item in found if item.window.kind is facts.WindowKind.ALLOW]
+    return allows, [item for item in found if item.window.kind is facts.WindowKind.DENY]
 
 
 def _shut_by(
@@ -174,7 +167,7 @@ def _end_of_allows(allows: Sequence[HostWindow], at: datetime) -> datetime | Non
         if not lasting:
             return end if allows else None
         ends = [_end(item, end) for item in lasting]
-        if any(found is None for found in ends) or end > at + HORIZON:
+        if any(found is None for found in ends) or end > at + occurrences.HORIZON:
             return None
         end = max(found for found in ends if found is not None)
     return None
@@ -200,7 +193,7 @@ def _next_opening(
     """The first time from here at which a host may start; None: not within HORIZON."""
     at = after
     for _ in range(STEPS_MAX):
-        if at > after + HORIZON:
+        if at > after + occurrences.HORIZON:
             return None
         denying = next((item for item in denies if lasts(item, at)), None)
         if denying is not None:
@@ -228,14 +221,14 @@ class WindowView:
     __slots__ = ("_answers", "_at", "_keys", "_windows")
 
     def __init__(
-        self, windows: Iterable[WindowSpec], channel: str, package: str, at: datetime
+        self, windows: Iterable[facts.WindowSpec], channel: str, package: str, at: datetime
     ) -> None:
         covering = [window for window in windows if covers_channel(window, channel, package)]
         self._windows = tuple(sorted(covering, key=lambda window: window.window_id))
         self._at = at
         keys = {term.key for window in self._windows for term in parse(window.hosts).terms}
-        zones = {window.zone for window in self._windows if window.zone.startswith(LABEL)}
-        self._keys = tuple(sorted(keys | {zone.removeprefix(LABEL) for zone in zones}))
+        zones = {window.zone for window in self._windows if window.zone.startswith(facts.LABEL)}
+        self._keys = tuple(sorted(keys | {zone.removeprefix(facts.LABEL) for zone in zones}))
         self._answers: dict[tuple[object, ...], WindowVerdict] = {}
 
     def __bool__(self) -> bool:
@@ -243,7 +236,7 @@ class WindowView:
         return bool(self._windows)
 
     @property
-    def windows(self) -> tuple[WindowSpec, ...]:
+    def windows(self) -> tuple[facts.WindowSpec, ...]:
         return self._windows
 
     def of_host(self, host_id: str, labels: Mapping[str, str]) -> tuple[HostWindow, ...]:

@@ -11,8 +11,7 @@ from typing import Annotated, Final
 
 from msgspec import Struct
 
-from tidegate.kernel.tags import Partition, Untagged
-from tidegate.kernel.vocabulary import facts
+from tidegate.kernel import tags, vocabulary
 
 LABEL: Final = "label:"  # what a zone begins with that is taken from a host's label
 
@@ -66,23 +65,23 @@ class WindowSpec(WindowTimes, frozen=True, omit_defaults=True, kw_only=True):
 class WindowSet(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A window was created or edited; this is all of it."""
 
-    window_id: Annotated[str, Partition()]
+    window_id: Annotated[str, tags.Partition()]
     operator: str
     reason: str
     at: datetime
-    window: Annotated[WindowSpec, Untagged()]
-    left_channels: Annotated[tuple[str, ...], Untagged()] = ()  # that it named before, not now
+    window: Annotated[WindowSpec, tags.Untagged()]
+    left_channels: Annotated[tuple[str, ...], tags.Untagged()] = ()  # that it named before, not now
     left_all: bool = False  # whether it covered all channels before, and names some now
 
 
 class WindowDeleted(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The window is gone."""
 
-    window_id: Annotated[str, Partition()]
+    window_id: Annotated[str, tags.Partition()]
     operator: str
     reason: str
     at: datetime
-    channels: Annotated[tuple[str, ...], Untagged()] = ()  # those that it named; none: all
+    channels: Annotated[tuple[str, ...], tags.Untagged()] = ()  # those that it named; none: all
 
 
-FACTS = facts("fleet", WindowSet, WindowDeleted)
+FACTS = vocabulary.facts("fleet", WindowSet, WindowDeleted)

@@ -6,48 +6,45 @@ from datetime import datetime
 
 from msgspec.structs import asdict
 
-from tidegate.domain.windows.facts import WindowDeleted, WindowSet
-from tidegate.domain.windows.rows import (
-    WINDOW_NAMES,
-    WINDOWS,
-    Window,
-    WindowNames,
-    window_names_key,
-)
+from tidegate.domain.windows import facts, rows
 from tidegate.kernel.folds import Fold
 
 
 def step_window(
-    row: Window | None, fact: WindowSet | WindowDeleted, now: datetime
-) -> Window | None:
-    if isinstance(fact, WindowDeleted):
+    row: rows.Window | None, fact: facts.WindowSet | facts.WindowDeleted, now: datetime
+) -> rows.Window | None:
+    if isinstance(fact, facts.WindowDeleted):
         return None
-    return Window(**asdict(fact.window), reason=fact.reason, operator=fact.operator, set_at=fact.at)
+    return rows.Window(
+        **asdict(fact.window), reason=fact.reason, operator=fact.operator, set_at=fact.at
+    )
 
 
 windows = Fold(
-    collection=WINDOWS,
+    collection=rows.WINDOWS,
     number=1,
-    reads=(WindowSet, WindowDeleted),
+    reads=(facts.WindowSet, facts.WindowDeleted),
     ids=lambda fact: (fact.window_id,),
     start=lambda id, fact: None,
     step=step_window,
 )
 
 
-def step_names(row: WindowNames, fact: WindowSet | WindowDeleted, now: datetime) -> WindowNames:
+def step_names(
+    row: rows.WindowNames, fact: facts.WindowSet | facts.WindowDeleted, now: datetime
+) -> rows.WindowNames:
     named = {*row.window_ids, fact.window_id}
-    if isinstance(fact, WindowDeleted):
+    if isinstance(fact, facts.WindowDeleted):
         named.discard(fact.window_id)
-    return WindowNames(tuple(sorted(named)))
+    return rows.WindowNames(tuple(sorted(named)))
 
 
 window_names = Fold(
-    collection=WINDOW_NAMES,
+    collection=rows.WINDOW_NAMES,
     number=1,
-    reads=(WindowSet, WindowDeleted),
-    ids=lambda fact: (window_names_key().id,),
-    start=lambda id, fact: WindowNames(),
+    reads=(facts.WindowSet, facts.WindowDeleted),
+    ids=lambda fact: (rows.window_names_key().id,),
+    start=lambda id, fact: rows.WindowNames(),
     step=step_names,
 )
 

@@ -15,9 +15,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
-from tidegate.domain.windows.facts import WindowTimes
-from tidegate.domain.windows.rules import Rule, local_starts, parse_rule
-from tidegate.domain.windows.zones import find_zone
+from tidegate.domain.windows import facts, rules, zones
 
 HORIZON: Final = timedelta(days=400)  # how far ahead anything is looked for
 CHUNK: Final = timedelta(days=16)
@@ -35,15 +33,15 @@ def read_start(text: str) -> datetime:
 
 def to_utc(local: datetime, zone: str) -> datetime:
     """The moment of a local time: before a gap, and the first of two."""
-    return local.replace(tzinfo=find_zone(zone), fold=0).astimezone(UTC)
+    return local.replace(tzinfo=zones.find_zone(zone), fold=0).astimezone(UTC)
 
 
-def rule_of(times: WindowTimes) -> Rule | None:
-    return parse_rule(times.rule) if times.rule else None
+def rule_of(times: facts.WindowTimes) -> rules.Rule | None:
+    return rules.parse_rule(times.rule) if times.rule else None
 
 
 def starts_between(
-    times: WindowTimes, zone: str, lower: datetime, upper: datetime
+    times: facts.WindowTimes, zone: str, lower: datetime, upper: datetime
 ) -> Iterator[datetime]:
     """The starts in [lower, upper), ascending, each once."""
     number = (lower - _EPOCH) // CHUNK
@@ -54,7 +52,7 @@ def starts_between(
         number += 1
 
 
-def last_start(times: WindowTimes, zone: str, at: datetime) -> datetime | None:
+def last_start(times: facts.WindowTimes, zone: str, at: datetime) -> datetime | None:
     """The start of the occurrence that lasts at this time; of several, of the last one."""
     number = (at - _EPOCH) // CHUNK
     for chunk in (number, number - 1):  # an occurrence is shorter than a chunk
@@ -66,13 +64,13 @@ def last_start(times: WindowTimes, zone: str, at: datetime) -> datetime | None:
     return None
 
 
-def next_start(times: WindowTimes, zone: str, after: datetime) -> datetime | None:
+def next_start(times: facts.WindowTimes, zone: str, after: datetime) -> datetime | None:
     """The first start after this time, within ``HORIZON``."""
     step = timedelta(microseconds=1)
     return next(starts_between(times, zone, after + step, after + HORIZON), None)
 
 
-def end_of_stretch(times: WindowTimes, zone: str, at: datetime) -> datetime | None:
+def end_of_stretch(times: facts.WindowTimes, zone: str, at: datetime) -> datetime | None:
     """When the window, which lasts at this time, is over: occurrences that overlap or touch are
     one stretch. None: not within ``HORIZON``.
     """
@@ -88,7 +86,7 @@ def end_of_stretch(times: WindowTimes, zone: str, at: datetime) -> datetime | No
 
 
 @lru_cache(CHUNKS_MAX)
-def _chunk(times: WindowTimes, zone: str, number: int) -> tuple[datetime, ...]:
+def _chunk(times: facts.WindowTimes, zone: str, number: int) -> tuple[datetime, ...]:
     """The starts in one chunk of days, ascending."""
     lower = _EPOCH + number * CHUNK
     upper = lower + CHUNK
@@ -97,7 +95,7 @@ def _chunk(times: WindowTimes, zone: str, number: int) -> tuple[datetime, ...]:
     skipped = {date.fromisoformat(text) for text in times.except_dates}
     found = {
         start
-        for local in local_starts(
+        for local in rules.local_starts(
             rule,
             read_start(times.start),
             (lower - _MARGIN).replace(tzinfo=None),

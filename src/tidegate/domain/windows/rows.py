@@ -7,8 +7,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from tidegate.domain.windows.facts import WindowSpec
-from tidegate.kernel.collections import Collection, Nature, Writers
-from tidegate.kernel.model import Key
+from tidegate.kernel import collections as kernel_collections, model
 
 
 class Window(WindowSpec, frozen=True, omit_defaults=True, kw_only=True):
@@ -27,22 +26,29 @@ class WindowNames(Struct, frozen=True, omit_defaults=True):
     window_ids: tuple[str, ...] = ()
 
 
-WINDOWS = Collection(
-    "windows", Window, writers=Writers.FOLDED, nature=Nature.DERIVED, columns=("window_id",)
+WINDOWS = kernel_collections.Collection(
+    "windows",
+    Window,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
+    columns=("window_id",),
 )
 
 
-WINDOW_NAMES = Collection(
-    "window_names", WindowNames, writers=Writers.FOLDED, nature=Nature.DERIVED
+WINDOW_NAMES = kernel_collections.Collection(
+    "window_names",
+    WindowNames,
+    writers=kernel_collections.Writers.FOLDED,
+    nature=kernel_collections.Nature.DERIVED,
 )
 
 
-def window_names_key() -> Key:
-    return Key(WINDOW_NAMES.name, "all")
+def window_names_key() -> model.Key:
+    return model.Key(WINDOW_NAMES.name, "all")
 
 
-def window_key(window_id: str) -> Key:
-    return Key(WINDOWS.name, window_id)
+def window_key(window_id: str) -> model.Key:
+    return model.Key(WINDOWS.name, window_id)
 
 
 COLLECTIONS = (WINDOWS, WINDOW_NAMES)

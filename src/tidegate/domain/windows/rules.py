@@ -16,8 +16,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 RULE_BYTES_MAX = 512
 INTERVAL_MAX = 366
@@ -122,11 +121,13 @@ def _fill_in(rule: Rule, start: datetime) -> Rule:
         case Frequency.DAILY:
             return rule
         case Frequency.WEEKLY:
-            return replace(rule, days=((start.weekday(), 0),))
+            return structs.replace(rule, days=((start.weekday(), 0),))
         case Frequency.MONTHLY:
-            return replace(rule, month_days=(start.day,))
+            return structs.replace(rule, month_days=(start.day,))
         case Frequency.YEARLY:
-            return replace(rule, month_days=(start.day,), months=rule.months or (start.month,))
+            return structs.replace(
+                rule, month_days=(start.day,), months=rule.months or (start.month,)
+            )
 
 
 def _is_due(rule: Rule, first: date, day: date) -> bool:

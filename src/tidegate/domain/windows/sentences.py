@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from tidegate.domain.windows.evaluation import HostWindow, WindowVerdict
-from tidegate.domain.windows.facts import LABEL, WindowKind, WindowSpec
-from tidegate.domain.windows.occurrences import (
-    HORIZON,
-    end_of_stretch,
-    read_start,
-    rule_of,
-    to_utc,
-)
-from tidegate.domain.windows.zones import find_zone
+from tidegate.domain.windows import evaluation, facts, occurrences, zones
 
 
 def span_text(span: timedelta) -> str:
@@ -29,14 +20,14 @@ def span_text(span: timedelta) -> str:
 
 def local_text(at: datetime, zone: str | None) -> str:
     """Tue 17 Nov 02:00 CET. A zone without letters is written as an offset."""
-    local = at.astimezone(find_zone(zone or "UTC"))
+    local = at.astimezone(zones.find_zone(zone or "UTC"))
     name = local.tzname() or ""
     shown = name if name[:1].isalpha() else f"UTC{local:%z}"
     return f"{local:%a} {local.day} {local:%b} {local:%H:%M} {shown}"
 
 
 def shut_text(
-    verdict: WindowVerdict,
+    verdict: evaluation.WindowVerdict,
     at: datetime,
     channel: str,
     host_id: str,
@@ -53,16 +44,16 @@ def shut_text(
     if verdict.closes_at is not None and need is not None:
         left = span_text(verdict.closes_at - at)
         again = _again(verdict, at, by)
-        closes = "closes" if window.kind is WindowKind.ALLOW else "begins"
-        kind = "Window" if window.kind is WindowKind.ALLOW else "Deny window"
+        closes = "closes" if window.kind is facts.WindowKind.ALLOW else "begins"
+        kind = "Window" if window.kind is facts.WindowKind.ALLOW else "Deny window"
         return f"{kind} {name} {closes} in {left}, {host_id} needs up to {span_text(need)}{again}"
     if by.zone is None:
-        label = window.zone.removeprefix(LABEL)
-        held = "holds" if window.kind is WindowKind.DENY else "is closed for"
-        kind = "Deny window" if window.kind is WindowKind.DENY else "Window"
+        label = window.zone.removeprefix(facts.LABEL)
+        held = "holds" if window.kind is facts.WindowKind.DENY else "is closed for"
+        kind = "Deny window" if window.kind is facts.WindowKind.DENY else "Window"
         return f"{kind} {name} {held} {host_id}, which has no valid label {label}"
     whose = "" if scope else _whose(by)
-    if window.kind is WindowKind.DENY:
+    if window.kind is facts.WindowKind.DENY:
         why = f": {reason}" if reason else ""
         return f"Deny window {name} holds {channel}{scope}{_deny_end(verdict, at, by)}{whose}{why}"
     if verdict.until is None:
@@ -72,33 +63,37 @@ def shut_text(
     return f"Window {name} is closed{scope}; it opens {opens} for {length}{whose}"
 
 
-def _whose(by: HostWindow) -> str:
-    if not by.window.zone.startswith(LABEL):
+def _whose(by: evaluation.HostWindow) -> str:
+    if not by.window.zone.startswith(facts.LABEL):
         return ""
-    return f" ({by.zone}, label {by.window.zone.removeprefix(LABEL)})"
+    return f" ({by.zone}, label {by.window.zone.removeprefix(facts.LABEL)})"
 
 
-def _deny_end(verdict: WindowVerdict, at: datetime, by: HostWindow) -> str:
+def _deny_end(verdict: evaluation.WindowVerdict, at: datetime, by: evaluation.HostWindow) -> str:
     assert by.zone is not None
-    end = end_of_stretch(by.window, by.zone, at)
+    end = occurrences.end_of_stretch(by.window, by.zone, at)
     if end is None:
-        return f" for at least {HORIZON.days} days"
+        return f" for at least {occurrences.HORIZON.days} days"
     then = ""
     if verdict.until is not None and verdict.until > end:
         then = f", and other windows until {local_text(verdict.until, by.zone)}"
     return f" until {local_text(end, by.zone)}{then}"
 
 
-def _again(verdict: WindowVerdict, at: datetime, by: HostWindow) -> str:
+def _again(verdict: evaluation.WindowVerdict, at: datetime, by: evaluation.HostWindow) -> str:
     if verdict.until is None:
-        return f"; no opening in the next {HORIZON.days} days is long enough"
+        return f"; no opening in the next {occurrences.HORIZON.days} days is long enough"
     return f"; the next opening that is long enough is {local_text(verdict.until, by.zone)}"
 
 
-def _never(window: WindowSpec, at: datetime, zone: str) -> str:
+def _never(window: facts.WindowSpec, at: datetime, zone: str) -> str:
     """Why no opening was found: the last one is over, or the next one is too far away."""
-    rule = rule_of(window)
-    last = to_utc(read_start(window.start), zone) if rule is None else rule.until
-    if last is not None and last < at + HORIZON:
+    rule = occurrences.rule_of(window)
+    last = (
+        occurrences.to_utc(occurrences.read_start(window.start), zone)
+        if rule is None
+        else rule.until
+    )
+    if last is not None and last < at + occurrences.HORIZON:
         return "never opens again"
-    return f"does not open in the next {HORIZON.days} days"
+    return f"does not open in the next {occurrences.HORIZON.days} days"

@@ -10,29 +10,19 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, cast
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from tidegate.domain.access.reasons import check_operator
-from tidegate.domain.channels.refusals import ChannelNotFound
-from tidegate.domain.channels.stops import ChannelStops, own_stops_key
-from tidegate.domain.windows.checks import WINDOW, check_window
-from tidegate.domain.windows.facts import WindowDeleted, WindowKind, WindowSet, WindowSpec
-from tidegate.domain.windows.refusals import (
-    MalformedWindow,
-    WindowExists,
-    WindowNotFound,
-)
-from tidegate.domain.windows.rows import Window, WindowNames, window_key, window_names_key
+from tidegate.domain.channels import refusals as channel_refusals, stops
+from tidegate.domain.windows import checks, facts, refusals, rows as window_rows
 from tidegate.errors import LimitExceeded
-from tidegate.kernel.model import Key, Position
-from tidegate.kernel.slices import Slice
+from tidegate.kernel import model, slices
 
 
 class CreateWindow(Struct, frozen=True, kw_only=True):
     """Allow orders only at some times, or deny them."""
 
-    window: WindowSpec
+    window: facts.WindowSpec
     operator: str
     reason: str
 
@@ -40,7 +30,7 @@ class CreateWindow(Struct, frozen=True, kw_only=True):
 class EditWindow(Struct, frozen=True, kw_only=True):
     """Replace all members of a window."""
 
-    window: WindowSpec
+    window: facts.WindowSpec
     operator: str
     reason: str
     expected_version: int | None = None  # of its row: what the operator changes
@@ -57,40 +47,42 @@ class DeleteWindow(Struct, frozen=True, kw_only=True):
 
 WINDOWS_MAX: Final = 64  # of an installation
 
-Rows = tuple[Window | ChannelStops | None, ...]
-NewRows = tuple[WindowNames | Window | ChannelStops | None, ...]
+Rows = tuple[window_rows.Window | stops.ChannelStops | None, ...]
+NewRows = tuple[window_rows.WindowNames | window_rows.Window | stops.ChannelStops | None, ...]
 
 
-def rows_of_creation(command: CreateWindow) -> tuple[Key, ...]:
+def rows_of_creation(command: CreateWindow) -> tuple[model.Key, ...]:
     """Raises: MalformedWindow, InvalidInput, LimitExceeded."""
-    return window_names_key(), *rows_of_window(command)
+    return window_rows.window_names_key(), *rows_of_window(command)
 
 
-def rows_of_window(command: CreateWindow | EditWindow) -> tuple[Key, ...]:
-    """Raises: MalformedWindow, InvalidInput, LimitExceeded."""
-    check_operator(command.operator, command.reason)
-    check_window(command.window)
-    return window_key(command.window.window_id), *map(own_stops_key, command.window.channels)
-
-
-def rows_of_deletion(command: DeleteWindow) -> tuple[Key, ...]:
+def rows_of_window(command: CreateWindow | EditWindow) -> tuple[model.Key, ...]:
     """Raises: MalformedWindow, InvalidInput, LimitExceeded."""
     check_operator(command.operator, command.reason)
-    if not WINDOW.fullmatch(command.window_id):
-        raise MalformedWindow([f"window_id is {command.window_id[:80]!r}"])
-    return (window_key(command.window_id),)
+    checks.check_window(command.window)
+    return window_rows.window_key(command.window.window_id), *map(
+        stops.own_stops_key, command.window.channels
+    )
 
 
-def _window_seen(command: EditWindow) -> dict[Key, Position]:
+def rows_of_deletion(command: DeleteWindow) -> tuple[model.Key, ...]:
+    """Raises: MalformedWindow, InvalidInput, LimitExceeded."""
+    check_operator(command.operator, command.reason)
+    if not checks.WINDOW.fullmatch(command.window_id):
+        raise refusals.MalformedWindow([f"window_id is {command.window_id[:80]!r}"])
+    return (window_rows.window_key(command.window_id),)
+
+
+def _window_seen(command: EditWindow) -> dict[model.Key, model.Position]:
     if command.expected_version is None:
         return {}
-    return {window_key(command.window.window_id): command.expected_version}
+    return {window_rows.window_key(command.window.window_id): command.expected_version}
 
 
-def _deletion_seen(command: DeleteWindow) -> dict[Key, Position]:
+def _deletion_seen(command: DeleteWindow) -> dict[model.Key, model.Position]:
     if command.expected_version is None:
         return {}
-    return {window_key(command.window_id): command.expected_version}
+    return {window_rows.window_key(command.window_id): command.expected_version}
 
 
 def decide_creation(rows: NewRows, command: CreateWindow, now: datetime) -> Sequence[Struct]:
@@ -98,11 +90,11 @@ def decide_creation(rows: NewRows, command: CreateWindow, now: datetime) -> Sequ
     names, *own = rows
     found = _demand_channels(cast(Rows, tuple(own)), command.window)
     if found is None:
-        _demand_room(names.window_ids if isinstance(names, WindowNames) else ())
+        _demand_room(names.window_ids if isinstance(names, window_rows.WindowNames) else ())
         return (_set(command, now),)
     if spec_of(found) == command.window:
         return ()
-    raise WindowExists(command.window.window_id)
+    raise refusals.WindowExists(command.window.window_id)
 
 
 def _demand_room(window_ids: tuple[str, ...]) -> None:
@@ -121,19 +113,19 @@ def decide_edit(rows: Rows, command: EditWindow, now: datetime) -> Sequence[Stru
     """Raises: ChannelNotFound, WindowNotFound."""
     found = _demand_channels(rows, command.window)
     if found is None:
-        raise WindowNotFound(command.window.window_id)
+        raise refusals.WindowNotFound(command.window.window_id)
     if spec_of(found) == command.window and found.reason == command.reason:
         return ()
     return (_set(command, now, found),)
 
 
 def decide_deletion(
-    rows: tuple[Window | None], command: DeleteWindow, now: datetime
+    rows: tuple[window_rows.Window | None], command: DeleteWindow, now: datetime
 ) -> Sequence[Struct]:
     """Raises: WindowNotFound."""
     if rows[0] is None:
-        raise WindowNotFound(command.window_id)
-    deleted = WindowDeleted(
+        raise refusals.WindowNotFound(command.window_id)
+    deleted = facts.WindowDeleted(
         window_id=command.window_id,
         operator=command.operator,
         reason=command.reason,
@@ -143,38 +135,40 @@ def decide_deletion(
     return (deleted,)
 
 
-def spec_of(row: Window) -> WindowSpec:
+def spec_of(row: window_rows.Window) -> facts.WindowSpec:
     """The window without who set it: what it is compared and evaluated by."""
-    return WindowSpec(**{name: getattr(row, name) for name in WindowSpec.__struct_fields__})
+    return facts.WindowSpec(
+        **{name: getattr(row, name) for name in facts.WindowSpec.__struct_fields__}
+    )
 
 
-def loosens(before: WindowSpec, after: WindowSpec) -> bool:
+def loosens(before: facts.WindowSpec, after: facts.WindowSpec) -> bool:
     """Whether an edit may let orders go out at times or to hosts that the window kept from them.
     Only a longer deny window, or a shorter allow window, surely does not.
     """
-    if replace(after, duration_seconds=before.duration_seconds) != before:
+    if structs.replace(after, duration_seconds=before.duration_seconds) != before:
         return True
-    if before.kind is WindowKind.DENY:
+    if before.kind is facts.WindowKind.DENY:
         return after.duration_seconds < before.duration_seconds
     return after.duration_seconds > before.duration_seconds
 
 
-def _demand_channels(rows: Rows, window: WindowSpec) -> Window | None:
+def _demand_channels(rows: Rows, window: facts.WindowSpec) -> window_rows.Window | None:
     """The window's row. Raises: ChannelNotFound: it names a channel that does not exist."""
     found, *channels = rows
     for name, channel in zip(window.channels, channels, strict=True):
         if channel is None:
-            raise ChannelNotFound(name)
-    assert found is None or isinstance(found, Window)
+            raise channel_refusals.ChannelNotFound(name)
+    assert found is None or isinstance(found, window_rows.Window)
     return found
 
 
 def _set(
-    command: CreateWindow | EditWindow, now: datetime, before: Window | None = None
-) -> WindowSet:
+    command: CreateWindow | EditWindow, now: datetime, before: window_rows.Window | None = None
+) -> facts.WindowSet:
     window = command.window
     left = () if before is None else before.channels
-    return WindowSet(
+    return facts.WindowSet(
         window_id=window.window_id,
         operator=command.operator,
         reason=command.reason,
@@ -185,25 +179,25 @@ def _set(
     )
 
 
-create_window = Slice(
+create_window = slices.Slice(
     name="create-window",
     command=CreateWindow,
-    writes=(WindowSet,),
+    writes=(facts.WindowSet,),
     rows=rows_of_creation,
     decide=decide_creation,
 )
-edit_window = Slice(
+edit_window = slices.Slice(
     name="edit-window",
     command=EditWindow,
-    writes=(WindowSet,),
+    writes=(facts.WindowSet,),
     rows=rows_of_window,
     expects=_window_seen,
     decide=decide_edit,
 )
-delete_window = Slice(
+delete_window = slices.Slice(
     name="delete-window",
     command=DeleteWindow,
-    writes=(WindowDeleted,),
+    writes=(facts.WindowDeleted,),
     rows=rows_of_deletion,
     expects=_deletion_seen,
     decide=decide_deletion,

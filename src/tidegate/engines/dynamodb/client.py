@@ -20,27 +20,8 @@ from botocore.exceptions import (
     ProxyConnectionError,
 )
 
+from tidegate.engines.dynamodb import transport
 from tidegate.engines.dynamodb.pace import RetryPace
-from tidegate.engines.dynamodb.transport import (
-    EXPIRES,
-    ITEMS_MAX,
-    PK,
-    SK,
-    Action,
-    AddItem,
-    AnswerLost,
-    Busy,
-    CancellationReason,
-    Cancelled,
-    Item,
-    ItemKey,
-    ItemPage,
-    RemoveItem,
-    ReplaceItem,
-    UpdateItem,
-    Value,
-    key_of_item,
-)
 from tidegate.errors import StoreRefused, StoreUnavailable
 
 USER_AGENT = "tidegate"
@@ -59,7 +40,10 @@ _BUSY = frozenset(
         "TransactionConflictException",
     }
 )
-_KEYS = [{"AttributeName": PK, "KeyType": "HASH"}, {"AttributeName": SK, "KeyType": "RANGE"}]
+_KEYS = [
+    {"AttributeName": transport.PK, "KeyType": "HASH"},
+    {"AttributeName": transport.SK, "KeyType": "RANGE"},
+]
 
 
 _session_lock = Lock()  # clients may be shared by threads, the session that makes them may not
@@ -89,32 +73,36 @@ class BotoTransport:
                 "dynamodb", region_name=region, endpoint_url=endpoint, config=config
             )
 
-    def get(self, places: Sequence[ItemKey], *, together: bool = False) -> dict[ItemKey, Item]:
+    def get(
+        self, places: Sequence[transport.ItemKey], *, together: bool = False
+    ) -> dict[transport.ItemKey, transport.Item]:
         if together:
             return self._cut(places)
-        found: dict[ItemKey, Item] = {}
-        for start in range(0, len(places), ITEMS_MAX):
-            asked = {"Keys": [_key(place) for place in places[start : start + ITEMS_MAX]]}
+        found: dict[transport.ItemKey, transport.Item] = {}
+        for start in range(0, len(places), transport.ITEMS_MAX):
+            asked = {"Keys": [_key(place) for place in places[start : start + transport.ITEMS_MAX]]}
             while asked:  # the service may leave keys over; each answer holds at least one
                 answer = self._call(
                     self._client.batch_get_item,
                     RequestItems={self._table: {**asked, "ConsistentRead": True}},
                 )
                 items = [_plain(raw) for raw in answer["Responses"].get(self._table, ())]
-                found.update((key_of_item(item), item) for item in items)
+                found.update((transport.key_of_item(item), item) for item in items)
                 asked = answer.get("UnprocessedKeys", {}).get(self._table)
                 if asked and not items:
-                    raise Busy("every key was left over")
+                    raise transport.Busy("every key was left over")
         return found
 
-    def _cut(self, places: Sequence[ItemKey]) -> dict[ItemKey, Item]:
+    def _cut(self, places: Sequence[transport.ItemKey]) -> dict[transport.ItemKey, transport.Item]:
         gets = [{"Get": {"TableName": self._table, "Key": _key(place)}} for place in places]
         try:
             answer = self._call(self._client.transact_get_items, TransactItems=gets)
-        except Cancelled as conflict:
-            raise Busy(str(conflict)) from conflict  # a transaction is writing one of them
+        except transport.Cancelled as conflict:
+            raise transport.Busy(
+                str(conflict)
+            ) from conflict  # a transaction is writing one of them
         items = [_plain(one["Item"]) for one in answer["Responses"] if one.get("Item")]
-        return {key_of_item(item): item for item in items}
+        return {transport.key_of_item(item): item for item in items}
 
     def query(
         self,
@@ -125,19 +113,19 @@ class BotoTransport:
         start: str | None = None,
         limit: int | None = None,
         descending: bool = False,
-    ) -> ItemPage:
-        condition, values = f"{PK} = :pk", {":pk": {"S": pk}}
+    ) -> transport.ItemPage:
+        condition, values = f"{transport.PK} = :pk", {":pk": {"S": pk}}
         bounds = {":low": low or None, ":high": high}  # an empty text is no bound and no key
         values |= {name: {"S": bound} for name, bound in bounds.items() if bound is not None}
         if low and high is not None:
-            condition += f" AND {SK} BETWEEN :low AND :high"
+            condition += f" AND {transport.SK} BETWEEN :low AND :high"
         elif low:
-            condition += f" AND {SK} >= :low"
+            condition += f" AND {transport.SK} >= :low"
         elif high is not None:
-            condition += f" AND {SK} <= :high"
+            condition += f" AND {transport.SK} <= :high"
         options: dict[str, Any] = {} if limit is None else {"Limit": limit}
         if start is not None:
-            options["ExclusiveStartKey"] = _key(ItemKey(pk, start))
+            options["ExclusiveStartKey"] = _key(transport.ItemKey(pk, start))
         answer = self._call(
             self._client.query,
             TableName=self._table,
@@ -148,26 +136,28 @@ class BotoTransport:
             **options,
         )
         last = answer.get("LastEvaluatedKey")
-        return ItemPage([_plain(raw) for raw in answer["Items"]], last[SK]["S"] if last else None)
+        return transport.ItemPage(
+            [_plain(raw) for raw in answer["Items"]], last[transport.SK]["S"] if last else None
+        )
 
     def increment(
-        self, place: ItemKey, attribute: str, equal: Mapping[str, Value | None]
+        self, place: transport.ItemKey, attribute: str, equal: Mapping[str, transport.Value | None]
     ) -> int | None:
-        change = self._change(UpdateItem(place, equal, adds={attribute: 1}))
+        change = self._change(transport.UpdateItem(place, equal, adds={attribute: 1}))
         try:
             answer = self._call(self._client.update_item, **change, ReturnValues="UPDATED_NEW")
         except _ConditionFailed:
             return None
         return int(answer["Attributes"][attribute]["N"])
 
-    def put_absent(self, item: Item) -> Item | None:
+    def put_absent(self, item: transport.Item) -> transport.Item | None:
         try:
             self._call(self._client.put_item, **self._add(item))
         except _ConditionFailed as refusal:
             return refusal.item
         return None
 
-    def transact(self, actions: Sequence[Action], token: str) -> None:
+    def transact(self, actions: Sequence[transport.Action], token: str) -> None:
         self._call(
             self._client.transact_write_items,
             TransactItems=[self._rendered(action) for action in actions],
@@ -193,32 +183,32 @@ class BotoTransport:
         except ClientError as error:
             raise _meaning(error) from error
         except (ConnectTimeoutError, EndpointConnectionError, ProxyConnectionError) as error:
-            raise Busy(str(error)) from error  # the request was never sent
+            raise transport.Busy(str(error)) from error  # the request was never sent
         except HTTPClientError as error:
-            raise AnswerLost(str(error)) from error
+            raise transport.AnswerLost(str(error)) from error
         except BotoCoreError as error:
             raise StoreRefused(f"DynamoDB cannot be asked: {error}") from error
 
-    def _rendered(self, action: Action) -> dict[str, Any]:
+    def _rendered(self, action: transport.Action) -> dict[str, Any]:
         match action:
-            case AddItem(item):
+            case transport.AddItem(item):
                 return {"Put": self._add(item)}
-            case ReplaceItem(item):
+            case transport.ReplaceItem(item):
                 return {"Put": {"TableName": self._table, "Item": _typed(item)}}
-            case RemoveItem(place):
+            case transport.RemoveItem(place):
                 return {"Delete": {"TableName": self._table, "Key": _key(place)}}
-            case UpdateItem():
+            case transport.UpdateItem():
                 return {"Update": self._change(action)}
 
-    def _add(self, item: Item) -> dict[str, Any]:
+    def _add(self, item: transport.Item) -> dict[str, Any]:
         return {
             "TableName": self._table,
             "Item": _typed(item),
-            "ConditionExpression": f"attribute_not_exists({PK})",
+            "ConditionExpression": f"attribute_not_exists({transport.PK})",
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
 
-    def _change(self, change: UpdateItem) -> dict[str, Any]:
+    def _change(self, change: transport.UpdateItem) -> dict[str, Any]:
         words = _Words()
         demands = [
             f"attribute_not_exists({words.name(attribute)})"
@@ -259,7 +249,9 @@ class BotoTransport:
                 pace.persist(self._create)
                 made = True
             elif found["KeySchema"] != _KEYS:
-                raise StoreRefused(f"table {self._table} has other keys than {PK} and {SK}")
+                raise StoreRefused(
+                    f"table {self._table} has other keys than {transport.PK} and {transport.SK}"
+                )
             elif found["TableStatus"] in ("ACTIVE", "UPDATING"):
                 if made:
                     pace.persist(self._sweep_expired)
@@ -273,7 +265,7 @@ class BotoTransport:
             self._call(
                 self._client.update_time_to_live,
                 TableName=self._table,
-                TimeToLiveSpecification={"Enabled": True, "AttributeName": EXPIRES},
+                TimeToLiveSpecification={"Enabled": True, "AttributeName": transport.EXPIRES},
             )
         except StoreRefused as error:
             if error.facts.get("reason") != "ValidationException":
@@ -296,7 +288,8 @@ class BotoTransport:
                 TableName=self._table,
                 KeySchema=_KEYS,
                 AttributeDefinitions=[
-                    {"AttributeName": name, "AttributeType": "S"} for name in (PK, SK)
+                    {"AttributeName": name, "AttributeType": "S"}
+                    for name in (transport.PK, transport.SK)
                 ],
                 BillingMode="PAY_PER_REQUEST",
             )
@@ -306,7 +299,7 @@ class BotoTransport:
 
 
 class _ConditionFailed(Exception):
-    def __init__(self, item: Item) -> None:
+    def __init__(self, item: transport.Item) -> None:
         super().__init__("the condition failed")
         self.item = item
 
@@ -316,20 +309,22 @@ def _meaning(error: ClientError) -> Exception:
     code = answer["Error"]["Code"]
     if code == "TransactionCanceledException":
         reasons = [_reason(raw) for raw in answer.get("CancellationReasons", ())]
-        return Cancelled(reasons)
+        return transport.Cancelled(reasons)
     if code == "ConditionalCheckFailedException":
         return _ConditionFailed(_plain(answer.get("Item", {})))
     if code in _BUSY:
-        return Busy(code)
+        return transport.Busy(code)
     status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if status >= 500 or code == "TransactionInProgressException":
-        return AnswerLost(code)
+        return transport.AnswerLost(code)
     return StoreRefused(f"DynamoDB refuses: {error}", reason=code)
 
 
-def _reason(raw: Mapping[str, Any]) -> CancellationReason:
+def _reason(raw: Mapping[str, Any]) -> transport.CancellationReason:
     code = raw.get("Code")
-    return CancellationReason(None if code == "None" else code, _plain(raw.get("Item", {})))
+    return transport.CancellationReason(
+        None if code == "None" else code, _plain(raw.get("Item", {}))
+    )
 
 
 class _Words:
@@ -346,28 +341,28 @@ class _Words:
     def name(self, attribute: str) -> str:
         return self._known.setdefault(attribute, f"#{len(self._known)}")
 
-    def value(self, value: Value) -> str:
+    def value(self, value: transport.Value) -> str:
         placeholder = f":{len(self.values)}"
         self.values[placeholder] = _tagged(value)
         return placeholder
 
 
-def _key(place: ItemKey) -> dict[str, Any]:
-    return {PK: {"S": place.pk}, SK: {"S": place.sk}}
+def _key(place: transport.ItemKey) -> dict[str, Any]:
+    return {transport.PK: {"S": place.pk}, transport.SK: {"S": place.sk}}
 
 
-def _typed(item: Item) -> dict[str, Any]:
+def _typed(item: transport.Item) -> dict[str, Any]:
     return {name: _tagged(value) for name, value in item.items()}
 
 
-def _tagged(value: Value) -> dict[str, Any]:
+def _tagged(value: transport.Value) -> dict[str, Any]:
     if isinstance(value, str):
         return {"S": value}
     return {"N": str(value)} if isinstance(value, int) else {"B": value}
 
 
-def _plain(raw: Mapping[str, Any]) -> Item:
-    item: Item = {}
+def _plain(raw: Mapping[str, Any]) -> transport.Item:
+    item: transport.Item = {}
     for name, tagged in raw.items():
         ((kind, value),) = tagged.items()
         item[name] = int(value) if kind == "N" else value

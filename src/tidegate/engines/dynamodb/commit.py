@@ -12,53 +12,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from tidegate import errors
+from tidegate.engines.dynamodb import items, pack as dynamodb_pack, transport as dynamodb_transport
 from tidegate.engines.dynamodb.draft import Drafter
 from tidegate.engines.dynamodb.hints import FenceHints
-from tidegate.engines.dynamodb.items import (
-    COUNT_ATTRIBUTE,
-    COUNTER,
-    ERA,
-    blob,
-    fence_place,
-    integer,
-    once_place,
-    once_receipt,
-    position_attribute,
-    slot_place,
-    slot_transaction,
-    void_slot,
-)
 from tidegate.engines.dynamodb.pace import RetryPace
-from tidegate.engines.dynamodb.pack import ActionPurpose, CommitDraft, Pack, PackedAction, next_pack
-from tidegate.engines.dynamodb.transport import (
-    CONTENDED,
-    FAILED,
-    ITEMS_MAX,
-    AnswerLost,
-    Busy,
-    CancellationReason,
-    Cancelled,
-    Item,
-    ItemKey,
-    Transport,
-    in_another_era,
-)
-from tidegate.errors import (
-    IdempotencyMismatch,
-    OutcomeUnknown,
-    StoreRefused,
-    StoreUnavailable,
-    TidegateError,
-)
-from tidegate.kernel.model import Commit, Receipt
-from tidegate.kernel.store import Schema
+from tidegate.kernel import model, store
 
 COMMIT_SECONDS_MAX = 10.0  # then what has not landed is unavailable
 SETTLE_SECONDS_MAX = 10.0  # then what is in flight is unknown
 SENDS_MAX = 1_000  # transactions of one call
 
-Answer = Receipt | TidegateError
-Group = tuple[tuple[CommitDraft, ...], int]  # drafts to send together, and how often they waited
+Answer = model.Receipt | errors.TidegateError
+Group = tuple[
+    tuple[dynamodb_pack.CommitDraft, ...], int
+]  # drafts to send together, and how often they waited
 
 
 @dataclass(slots=True)
@@ -66,14 +34,19 @@ class Number:
     """A number of the log that is ours, and every transaction that was sent under it."""
 
     n: int
-    sent: dict[str, Pack] = field(default_factory=dict)
+    sent: dict[str, dynamodb_pack.Pack] = field(default_factory=dict)
 
 
 class DynamoWriter:
     """The write side of a store. Keeps nothing between calls but hints."""
 
     def __init__(
-        self, transport: Transport, schema: Schema, pace: RetryPace, hints: FenceHints, era: int
+        self,
+        transport: dynamodb_transport.Transport,
+        schema: store.Schema,
+        pace: RetryPace,
+        hints: FenceHints,
+        era: int,
     ) -> None:
         self.transport = transport
         self.schema = schema
@@ -82,10 +55,12 @@ class DynamoWriter:
         self.era = era
         self.drafter = Drafter(schema)
 
-    def commit(self, commits: Sequence[Commit]) -> tuple[Answer, ...]:
+    def commit(self, commits: Sequence[model.Commit]) -> tuple[Answer, ...]:
         return CommitAttempt(self).run(commits)
 
-    def fetched(self, places: Sequence[ItemKey]) -> dict[ItemKey, Item]:
+    def fetched(
+        self, places: Sequence[dynamodb_transport.ItemKey]
+    ) -> dict[dynamodb_transport.ItemKey, dynamodb_transport.Item]:
         """Items by strong reads; an empty one where there is nothing. Raises: StoreUnavailable."""
         if not places:
             return {}
@@ -93,16 +68,16 @@ class DynamoWriter:
         found = self.pace.persist(lambda: self.transport.get(distinct))
         return {place: found.get(place, {}) for place in distinct}
 
-    def replay(self, commits: Iterable[Commit]) -> dict[str, Item]:
+    def replay(self, commits: Iterable[model.Commit]) -> dict[str, dynamodb_transport.Item]:
         """The items of those keys that were used before, by key, ordered with transactions.
 
         A plain read could miss the key of a copy of ours that is just landing (its own event may
         be the conflict that we are about to report). Raises: StoreUnavailable.
         """
-        keys = {once_place(c.once.key): c.once.key for c in commits if c.once is not None}
-        places, found = list(keys), dict[ItemKey, Item]()
-        for start in range(0, len(places), ITEMS_MAX):
-            asked = places[start : start + ITEMS_MAX]
+        keys = {items.once_place(c.once.key): c.once.key for c in commits if c.once is not None}
+        places, found = list(keys), dict[dynamodb_transport.ItemKey, dynamodb_transport.Item]()
+        for start in range(0, len(places), dynamodb_transport.ITEMS_MAX):
+            asked = places[start : start + dynamodb_transport.ITEMS_MAX]
             found |= self.pace.persist(partial(self.transport.get, asked, together=True))
         return {keys[place]: item for place, item in found.items()}
 
@@ -116,48 +91,53 @@ class CommitAttempt:
         self._transport = writer.transport
         self._drafter = writer.drafter
         self._deadline = writer.pace.now() + COMMIT_SECONDS_MAX
-        self._answers: dict[CommitDraft, Answer] = {}
+        self._answers: dict[dynamodb_pack.CommitDraft, Answer] = {}
         self._number: Number | None = None
 
-    def run(self, commits: Sequence[Commit]) -> tuple[Answer, ...]:
+    def run(self, commits: Sequence[model.Commit]) -> tuple[Answer, ...]:
         prepared = self._prepared(commits)
-        waiting = [draft for draft in prepared if isinstance(draft, CommitDraft)]
+        waiting = [draft for draft in prepared if isinstance(draft, dynamodb_pack.CommitDraft)]
         while waiting:
-            pack = next_pack(waiting)
+            pack = dynamodb_pack.next_pack(waiting)
             self._land(pack)
             waiting = waiting[len(pack.drafts) :]
         self._give_back()
         return tuple(
-            self._answers[one] if isinstance(one, CommitDraft) else one for one in prepared
+            self._answers[one] if isinstance(one, dynamodb_pack.CommitDraft) else one
+            for one in prepared
         )
 
-    def _prepared(self, commits: Sequence[Commit]) -> list[CommitDraft | TidegateError]:
+    def _prepared(
+        self, commits: Sequence[model.Commit]
+    ) -> list[dynamodb_pack.CommitDraft | errors.TidegateError]:
         """Every commit checked before any I/O, then drafted with the rows that it replaces."""
-        prepared: list[Commit | CommitDraft | TidegateError] = [
+        prepared: list[model.Commit | dynamodb_pack.CommitDraft | errors.TidegateError] = [
             self._checked(one) for one in commits
         ]
-        sound = [one for one in prepared if isinstance(one, Commit)]
+        sound = [one for one in prepared if isinstance(one, model.Commit)]
         try:
             old = self._writer.fetched([p for one in sound for p in self._drafter.old_rows(one)])
-        except (StoreUnavailable, StoreRefused) as error:
-            return [error if isinstance(one, Commit) else one for one in prepared]
-        drafts: list[CommitDraft | TidegateError] = []
+        except (errors.StoreUnavailable, errors.StoreRefused) as error:
+            return [error if isinstance(one, model.Commit) else one for one in prepared]
+        drafts: list[dynamodb_pack.CommitDraft | errors.TidegateError] = []
         for one in prepared:
             try:
-                drafts.append(self._drafter.draft(one, old) if isinstance(one, Commit) else one)
-            except TidegateError as error:
+                drafts.append(
+                    self._drafter.draft(one, old) if isinstance(one, model.Commit) else one
+                )
+            except errors.TidegateError as error:
                 drafts.append(error)
         return drafts
 
-    def _checked(self, commit: Commit) -> Commit | TidegateError:
+    def _checked(self, commit: model.Commit) -> model.Commit | errors.TidegateError:
         try:
-            self._writer.schema.check(commit, ITEMS_MAX)
+            self._writer.schema.check(commit, dynamodb_transport.ITEMS_MAX)
             self._drafter.check_seen(commit)
-        except TidegateError as error:
+        except errors.TidegateError as error:
             return error
         return commit
 
-    def _land(self, pack: Pack) -> None:
+    def _land(self, pack: dynamodb_pack.Pack) -> None:
         """Send the pack until every draft of it has its answer."""
         groups: deque[Group] = deque([(pack.drafts, 0)])
         for _ in range(SENDS_MAX):
@@ -170,16 +150,20 @@ class CommitAttempt:
                 if possible := self._possible(drafts):
                     self._demand_time()
                     groups.extend(self._send(possible, waits))
-            except (StoreUnavailable, StoreRefused) as error:
+            except (errors.StoreUnavailable, errors.StoreRefused) as error:
                 self._answer_all(drafts, error)
         for drafts, _ in groups:
-            self._answer_all(drafts, StoreUnavailable(f"not landed after {SENDS_MAX} sends"))
+            self._answer_all(drafts, errors.StoreUnavailable(f"not landed after {SENDS_MAX} sends"))
 
     def _demand_time(self) -> None:
         if self._pace.now() >= self._deadline:
-            raise StoreUnavailable(f"not landed within {COMMIT_SECONDS_MAX:g} s; nothing applied")
+            raise errors.StoreUnavailable(
+                f"not landed within {COMMIT_SECONDS_MAX:g} s; nothing applied"
+            )
 
-    def _possible(self, drafts: Sequence[CommitDraft]) -> tuple[CommitDraft, ...]:
+    def _possible(
+        self, drafts: Sequence[dynamodb_pack.CommitDraft]
+    ) -> tuple[dynamodb_pack.CommitDraft, ...]:
         """Those that still want an answer and may land; the doomed get theirs without a number."""
         wanted = [draft for draft in drafts if draft not in self._answers]
         doomed = [draft for draft in wanted if draft.doubtful or self._outdated(draft)]
@@ -192,29 +176,30 @@ class CommitAttempt:
                     draft.doubtful = False
         return tuple(draft for draft in wanted if draft not in self._answers)
 
-    def _outdated(self, draft: CommitDraft) -> bool:
+    def _outdated(self, draft: dynamodb_pack.CommitDraft) -> bool:
         return any(
             self._writer.hints.outdated(
-                fence_place(index), {position_attribute(name): at for name, at in seen.items()}
+                items.fence_place(index),
+                {items.position_attribute(name): at for name, at in seen.items()},
             )
             for index, seen in draft.consumed.items()
         )
 
     # ── one transaction ──
 
-    def _send(self, drafts: tuple[CommitDraft, ...], waits: int) -> list[Group]:
+    def _send(self, drafts: tuple[dynamodb_pack.CommitDraft, ...], waits: int) -> list[Group]:
         """Send these once, and say what is to be sent next."""
         number = self._taken()
         tx = self._pace.fresh()
-        number.sent[tx] = Pack(drafts)
+        number.sent[tx] = dynamodb_pack.Pack(drafts)
         steps = number.sent[tx].steps(number.n, tx, self._transport.now())
         try:
             self._transport.transact([step.action for step in steps], self._pace.fresh())
-        except Busy:
+        except dynamodb_transport.Busy:
             return [(drafts, waits + 1)]
-        except AnswerLost:
+        except dynamodb_transport.AnswerLost:
             return self._settled(drafts, waits)
-        except Cancelled as refusal:
+        except dynamodb_transport.Cancelled as refusal:
             return self._sorted_out(drafts, waits, steps, refusal.reasons)
         self._landed(tx)
         return []
@@ -226,13 +211,13 @@ class CommitAttempt:
             StoreRefused: it is another era. StoreUnavailable.
         """
         if self._number is None:
-            equal = {ERA: self._writer.era or None}
+            equal = {items.ERA: self._writer.era or None}
             n = self._pace.persist(
-                lambda: self._transport.increment(COUNTER, COUNT_ATTRIBUTE, equal),
+                lambda: self._transport.increment(items.COUNTER, items.COUNT_ATTRIBUTE, equal),
                 max(0.0, self._deadline - self._pace.now()),
             )
             if n is None:
-                raise in_another_era()
+                raise dynamodb_transport.in_another_era()
             self._number = Number(n)
         return self._number
 
@@ -246,25 +231,30 @@ class CommitAttempt:
         for change, _ in pack.changes(number.n):
             self._writer.hints.note(change.place, change.sets)
 
-    def _settled(self, drafts: tuple[CommitDraft, ...], waits: int) -> list[Group]:
+    def _settled(self, drafts: tuple[dynamodb_pack.CommitDraft, ...], waits: int) -> list[Group]:
         """Resolve an unknown outcome: close the slot, or learn that it is filled."""
         number = self._number
         assert number is not None
         try:
             standing = self._pace.persist(
-                lambda: self._transport.put_absent(void_slot(number.n)), SETTLE_SECONDS_MAX
+                lambda: self._transport.put_absent(items.void_slot(number.n)), SETTLE_SECONDS_MAX
             )
-        except (StoreUnavailable, StoreRefused) as error:
+        except (errors.StoreUnavailable, errors.StoreRefused) as error:
             self._number = None  # a reader of the feed will close it
-            unknown = OutcomeUnknown(f"in flight as number {number.n}: {error.detail}")
+            unknown = errors.OutcomeUnknown(f"in flight as number {number.n}: {error.detail}")
             self._answer_all(drafts, unknown)
             return []
         return self._filled(standing or {}, drafts, waits)
 
-    def _filled(self, slot: Item, drafts: tuple[CommitDraft, ...], waits: int) -> list[Group]:
+    def _filled(
+        self,
+        slot: dynamodb_transport.Item,
+        drafts: tuple[dynamodb_pack.CommitDraft, ...],
+        waits: int,
+    ) -> list[Group]:
         """Go on from what stands in our slot: one of our transactions, or VOID."""
         assert self._number is not None
-        tx = slot_transaction(slot)
+        tx = items.slot_transaction(slot)
         if tx is None:
             self._number = None
         else:
@@ -276,10 +266,10 @@ class CommitAttempt:
 
     def _sorted_out(
         self,
-        drafts: tuple[CommitDraft, ...],
+        drafts: tuple[dynamodb_pack.CommitDraft, ...],
         waits: int,
-        steps: Sequence[PackedAction],
-        reasons: Sequence[CancellationReason],
+        steps: Sequence[dynamodb_pack.PackedAction],
+        reasons: Sequence[dynamodb_transport.CancellationReason],
     ) -> list[Group]:
         """Answer who met a conflict, and group the rest, by the reasons given.
 
@@ -291,11 +281,12 @@ class CommitAttempt:
         if not found and not held:
             untold = [step.action.place for step in steps]
         found |= self._writer.fetched(untold)
-        slot = found.get(slot_place(self._number.n), {})
+        slot = found.get(items.slot_place(self._number.n), {})
         if slot:
             return self._filled(slot, drafts, waits)
         if any(
-            step.role is ActionPurpose.EVENTS and found.get(step.action.place) for step in steps
+            step.role is dynamodb_pack.ActionPurpose.EVENTS and found.get(step.action.place)
+            for step in steps
         ):
             return self._settled(drafts, waits)  # only our own transaction can have put it there
         for place, item in found.items():
@@ -304,7 +295,7 @@ class CommitAttempt:
         verdicts = {draft: self._drafter.judge(draft, found) for draft in drafts}
         self._refuse(verdicts)
         rest = [draft for draft in drafts if draft not in self._answers]
-        outrun = any(integer(item, "high") >= self._number.n for item in found.values())
+        outrun = any(items.integer(item, "high") >= self._number.n for item in found.values())
         if outrun:
             self._give_back()
         waiting = tuple(d for owner, d in enumerate(drafts) if owner in held and d in rest)
@@ -314,13 +305,19 @@ class CommitAttempt:
         groups = [(ready, waits), (waiting, waits + 1)]
         return [group for group in groups if group[0]]
 
-    def _replay(self, drafts: Iterable[CommitDraft], found: Mapping[ItemKey, Item]) -> None:
+    def _replay(
+        self,
+        drafts: Iterable[dynamodb_pack.CommitDraft],
+        found: Mapping[dynamodb_transport.ItemKey, dynamodb_transport.Item],
+    ) -> None:
         for draft in drafts:
             once = draft.commit.once
-            if once is not None and (item := found.get(once_place(once.key))):
+            if once is not None and (item := found.get(items.once_place(once.key))):
                 self._answers[draft] = receipt_of_repeat(draft.commit, item)
 
-    def _refuse(self, verdicts: Mapping[CommitDraft, TidegateError | None]) -> None:
+    def _refuse(
+        self, verdicts: Mapping[dynamodb_pack.CommitDraft, errors.TidegateError | None]
+    ) -> None:
         """Answer conflicts, each only after its key was looked up: its own earlier copy may have
         landed and be what it conflicts with.
         """
@@ -335,7 +332,9 @@ class CommitAttempt:
             item = None if once is None else used.get(once.key)
             self._answers[draft] = error if item is None else receipt_of_repeat(draft.commit, item)
 
-    def _answer_all(self, drafts: Iterable[CommitDraft], error: TidegateError) -> None:
+    def _answer_all(
+        self, drafts: Iterable[dynamodb_pack.CommitDraft], error: errors.TidegateError
+    ) -> None:
         for draft in drafts:
             self._answers.setdefault(draft, error)
 
@@ -344,34 +343,35 @@ class CommitAttempt:
         number, self._number = self._number, None
         if number is not None:
             try:
-                self._transport.put_absent(void_slot(number.n))
-            except (Busy, AnswerLost, StoreRefused):
+                self._transport.put_absent(items.void_slot(number.n))
+            except (dynamodb_transport.Busy, dynamodb_transport.AnswerLost, errors.StoreRefused):
                 return
 
 
 def _read(
-    steps: Sequence[PackedAction], reasons: Sequence[CancellationReason]
-) -> tuple[dict[ItemKey, Item], frozenset[int]]:
+    steps: Sequence[dynamodb_pack.PackedAction],
+    reasons: Sequence[dynamodb_transport.CancellationReason],
+) -> tuple[dict[dynamodb_transport.ItemKey, dynamodb_transport.Item], frozenset[int]]:
     """The items found where a condition failed, and the drafts whose items are contended.
 
     Raises:
         StoreRefused: an action is refused for what it is.
     """
-    found: dict[ItemKey, Item] = {}
+    found: dict[dynamodb_transport.ItemKey, dynamodb_transport.Item] = {}
     held: set[int] = set()
     for step, reason in zip(steps, reasons, strict=False):
-        if reason.code == FAILED:
+        if reason.code == dynamodb_transport.FAILED:
             found[step.action.place] = reason.item
-        elif reason.code in CONTENDED:
+        elif reason.code in dynamodb_transport.CONTENDED:
             held.update(step.owners)
         elif reason.code is not None:
-            raise StoreRefused(f"DynamoDB refuses the {step.role} action: {reason.code}")
+            raise errors.StoreRefused(f"DynamoDB refuses the {step.role} action: {reason.code}")
     return found, frozenset(held)
 
 
-def receipt_of_repeat(commit: Commit, item: Item) -> Answer:
+def receipt_of_repeat(commit: model.Commit, item: dynamodb_transport.Item) -> Answer:
     """The answer to a commit whose key was used before."""
     assert commit.once is not None
-    if blob(item, "digest") != commit.once.digest:
-        return IdempotencyMismatch(commit.once.key)
-    return once_receipt(item)
+    if items.blob(item, "digest") != commit.once.digest:
+        return errors.IdempotencyMismatch(commit.once.key)
+    return items.once_receipt(item)

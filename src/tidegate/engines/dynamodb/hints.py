@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidegate.engines.dynamodb.items import FENCE
-from tidegate.engines.dynamodb.transport import ItemKey, Value
+from tidegate.engines.dynamodb import items, transport
 from tidegate.kernel.model import Position
 from tidegate.lru import LruCache
 
@@ -20,22 +19,26 @@ class FenceHints:
     """
 
     def __init__(self) -> None:
-        self._newest: LruCache[tuple[ItemKey, str], Position] = LruCache(HINTS_MAX)
+        self._newest: LruCache[tuple[transport.ItemKey, str], Position] = LruCache(HINTS_MAX)
 
-    def note(self, place: ItemKey, attributes: Mapping[str, Value | None]) -> None:
+    def note(
+        self, place: transport.ItemKey, attributes: Mapping[str, transport.Value | None]
+    ) -> None:
         """What a fence was seen to hold; items that are no fence are passed over."""
-        if place.sk != FENCE:
+        if place.sk != items.FENCE:
             return
         for name, value in attributes.items():
             if name.startswith("pos") and isinstance(value, int):
                 self._newest.keep((place, name), max(value, self._find(place, name)))
 
-    def outdated(self, place: ItemKey, demanded: Mapping[str, Value | None]) -> bool:
+    def outdated(
+        self, place: transport.ItemKey, demanded: Mapping[str, transport.Value | None]
+    ) -> bool:
         """Whether a fence is known to be past what is demanded of it."""
         return any(
             self._find(place, name) > (value if isinstance(value, int) else 0)
             for name, value in demanded.items()
         )
 
-    def _find(self, place: ItemKey, name: str) -> Position:
+    def _find(self, place: transport.ItemKey, name: str) -> Position:
         return self._newest.find((place, name)) or 0

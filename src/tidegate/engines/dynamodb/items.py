@@ -23,27 +23,13 @@ from datetime import timedelta
 from typing import Final
 
 import msgspec
-from msgspec import Struct
 
 from tidegate import decoders
 from tidegate.engines.dynamodb.transport import PK, SK, Item, ItemKey, Value
-from tidegate.kernel import codec
+from tidegate.kernel import codec, model
 from tidegate.kernel.collections import SEPARATOR
-from tidegate.kernel.model import (
-    ABSENT,
-    FACTS_MAX,
-    ONCE_KEPT,
-    Commit,
-    Event,
-    Fact,
-    Key,
-    Meta,
-    Position,
-    Receipt,
-    Record,
-)
 
-SPAN: Final = FACTS_MAX  # positions of one transaction
+SPAN: Final = model.FACTS_MAX  # positions of one transaction
 SEGMENT_SLOTS: Final = 1_000  # slots of one partition of the log
 ITEM_BYTES_MAX = 350_000  # of the 409,600 that the service takes, names and keys left out
 INLINE_BYTES_MAX = 16 * 1024  # an index item above this points to its slot
@@ -60,40 +46,44 @@ FORMAT_ATTRIBUTE: Final = "format"
 # ── the log ───────────────────────────────────────────────────────────────────────────────────────
 
 
-class StoredEvent(Struct, frozen=True, array_like=True):
+class StoredEvent(msgspec.Struct, frozen=True, array_like=True):
     """A fact with its position, as its bytes lie in slots and index items."""
 
-    position: Position
+    position: model.Position
     kind: str
     type: str
     schema: int
     tags: tuple[str, ...]
     body: bytes
-    meta: Meta | None = None  # None: the commit's
+    meta: model.Meta | None = None  # None: the commit's
 
 
-class StoredCommit(Struct, frozen=True, array_like=True):
+class StoredCommit(msgspec.Struct, frozen=True, array_like=True):
     """The events of one commit, with what they share."""
 
     at: str
-    meta: Meta
+    meta: model.Meta
     once: str | None
     events: tuple[StoredEvent, ...]
 
-    def unpacked(self) -> Iterable[Event]:
+    def unpacked(self) -> Iterable[model.Event]:
         at = codec.time_value(self.at)
         for one in self.events:
             meta = self.meta if one.meta is None else one.meta
-            yield Event(one.position, at, one.kind, one.type, one.schema, one.tags, meta, one.body)
+            yield model.Event(
+                one.position, at, one.kind, one.type, one.schema, one.tags, meta, one.body
+            )
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _slot_decoder = decoders.build_msgpack(tuple[StoredCommit, ...])
 _commit_decoder = decoders.build_msgpack(StoredCommit)
-_pointers_decoder = decoders.build_msgpack(tuple[tuple[Position, str], ...])
+_pointers_decoder = decoders.build_msgpack(tuple[tuple[model.Position, str], ...])
 
 
-def pack_events(commit: Commit, facts: Iterable[tuple[Position, Fact]]) -> StoredCommit:
+def pack_events(
+    commit: model.Commit, facts: Iterable[tuple[model.Position, model.Fact]]
+) -> StoredCommit:
     """These facts of the commit, at their positions."""
     events = tuple(
         StoredEvent(position, fact.kind, fact.type, fact.schema, fact.tags, fact.body, fact.meta)
@@ -143,7 +133,7 @@ def part_places(slot: Item) -> list[ItemKey]:
     return [slot_place(number, part) for part in range(1, integer(slot, "parts"))]
 
 
-def slot_events(slot: Item, parts: Sequence[Item]) -> list[Event]:
+def slot_events(slot: Item, parts: Sequence[Item]) -> list[model.Event]:
     """The events of a slot and its further parts, in order; none if it is void."""
     if "void" in slot:
         return []
@@ -166,7 +156,7 @@ def index_item(name: str, commit: StoredCommit, *, inline: bool) -> Item:
     return _item(place, at_slot=_encode([(one.position, one.type) for one in commit.events]))
 
 
-def index_events(item: Item) -> tuple[list[Event], tuple[Position, ...]]:
+def index_events(item: Item) -> tuple[list[model.Event], tuple[model.Position, ...]]:
     """The events in an index item, and the positions of those to be fetched from their slot."""
     if "events" in item:
         return list(_commit_decoder.decode(blob(item, "events")).unpacked()), ()
@@ -194,7 +184,7 @@ class Fence:
 
     item: Mapping[str, Value] = field(default_factory=dict)
 
-    def position(self, type_name: str | None) -> Position:
+    def position(self, type_name: str | None) -> model.Position:
         return integer(self.item, position_attribute(type_name))
 
     @property
@@ -225,24 +215,24 @@ def row_partition(collection: str) -> str:
     return f"record#{collection}"
 
 
-def row_place(key: Key) -> ItemKey:
+def row_place(key: model.Key) -> ItemKey:
     return ItemKey(row_partition(key.collection), key.id)
 
 
-def row_version(item: Mapping[str, Value]) -> Position:
+def row_version(item: Mapping[str, Value]) -> model.Position:
     """The version of a row item; an item without one says that the row is absent."""
-    return integer(item, "version") or ABSENT
+    return integer(item, "version") or model.ABSENT
 
 
-def row_record(collection: str, item: Mapping[str, Value]) -> Record | None:
+def row_record(collection: str, item: Mapping[str, Value]) -> model.Record | None:
     version = row_version(item)
-    if version == ABSENT:
+    if version == model.ABSENT:
         return None
-    key = Key(collection, text(item, SK))
-    return Record(key, version, integer(item, "born"), blob(item, "data"))
+    key = model.Key(collection, text(item, SK))
+    return model.Record(key, version, integer(item, "born"), blob(item, "data"))
 
 
-def row_item(record: Record) -> Item:
+def row_item(record: model.Record) -> Item:
     """A row as a rebuild writes it."""
     high = record.version // SPAN
     place = row_place(record.key)
@@ -253,7 +243,7 @@ def entry_partition(collection: str, index: str) -> str:
     return f"entry#{collection}#{index}"
 
 
-def entry_item(key: Key, index: str, entry: str) -> Item:
+def entry_item(key: model.Key, index: str, entry: str) -> Item:
     place = ItemKey(entry_partition(key.collection, index), entry + SEPARATOR + key.id)
     return _item(place, id=key.id)
 
@@ -262,7 +252,7 @@ def once_place(key: str) -> ItemKey:
     return ItemKey(f"key#{key}", "-")
 
 
-def once_item(commit: Commit, receipt: Receipt, now: float) -> Item:
+def once_item(commit: model.Commit, receipt: model.Receipt, now: float) -> Item:
     """The key of a commit, kept from now on by the service's clock."""
     assert commit.once is not None
     return _item(
@@ -272,16 +262,16 @@ def once_item(commit: Commit, receipt: Receipt, now: float) -> Item:
         first=receipt.first,
         last=receipt.last,
         at=codec.time_text(receipt.at),
-        expires=expiry(now, ONCE_KEPT),
+        expires=expiry(now, model.ONCE_KEPT),
     )
 
 
-def once_receipt(item: Item) -> Receipt:
+def once_receipt(item: Item) -> model.Receipt:
     """The receipt of the commit that came first with this key."""
     at = codec.time_value(text(item, "at"))
     first, last = integer(item, "first"), integer(item, "last")
     answer, digest = blob(item, "answer"), blob(item, "digest")
-    return Receipt(first, last, at, answer, replayed=True, digest=digest)
+    return model.Receipt(first, last, at, answer, replayed=True, digest=digest)
 
 
 def expiry(now: float, kept: timedelta) -> int:

@@ -15,27 +15,8 @@ from itertools import chain
 from threading import Lock
 from typing import Final
 
-from tidegate.engines.dynamodb.items import (
-    COUNT_ATTRIBUTE,
-    COUNTER,
-    SEGMENT_SLOTS,
-    SPAN,
-    integer,
-    part_places,
-    slot_events,
-    slot_number,
-    slot_place,
-    void_slot,
-)
+from tidegate.engines.dynamodb import items, transport as dynamodb_transport
 from tidegate.engines.dynamodb.pace import RetryPace
-from tidegate.engines.dynamodb.transport import (
-    AnswerLost,
-    Busy,
-    Item,
-    ItemKey,
-    Transport,
-    key_of_item,
-)
 from tidegate.errors import StoreRefused, StoreUnavailable
 from tidegate.kernel.model import Event, Position
 
@@ -49,7 +30,7 @@ PARTS_READS_MAX = 30
 PARTS_WAIT_SECONDS_MAX = 0.050
 
 Numbered = tuple[int, list[Event]]
-Found = tuple[Item | None, list[Item]]  # a slot and its parts
+Found = tuple[dynamodb_transport.Item | None, list[dynamodb_transport.Item]]  # a slot and its parts
 
 
 class CounterSightings:
@@ -79,7 +60,7 @@ class CounterSightings:
 class SlotLog:
     """The slots of one table."""
 
-    def __init__(self, transport: Transport, pace: RetryPace) -> None:
+    def __init__(self, transport: dynamodb_transport.Transport, pace: RetryPace) -> None:
         self._transport = transport
         self._pace = pace
         self._sightings = CounterSightings(pace)
@@ -103,7 +84,7 @@ class SlotLog:
     def last_position(self) -> Position:
         """The highest position that any number taken so far can have; 0 in an empty log."""
         number = self._head()
-        return (number + 1) * SPAN - 1 if number else 0
+        return (number + 1) * items.SPAN - 1 if number else 0
 
     def scan(self, after: Position = 0) -> Iterator[Event]:
         """Every event that was committed when this began; holes are waited for until closed.
@@ -111,7 +92,7 @@ class SlotLog:
         Raises:
             StoreUnavailable: a hole cannot be closed.
         """
-        number, head = max(1, after // SPAN), self._head()
+        number, head = max(1, after // items.SPAN), self._head()
         while number <= head:  # each round passes at least the hole that it waited for
             for walked, events in self._walk(number, head, PAGE_SLOTS_MAX):
                 number = walked + 1
@@ -130,23 +111,27 @@ class SlotLog:
         """The first slot that can hold an event above a position, as far as we know."""
         with self._lock:
             position, slot = self._quiet
-        if position <= after < (slot + 1) * SPAN:
+        if position <= after < (slot + 1) * items.SPAN:
             return slot + 1
-        return max(1, after // SPAN)
+        return max(1, after // items.SPAN)
 
     def _head(self) -> int:
         """The newest number taken."""
-        found = self._pace.persist(partial(self._transport.get, [COUNTER]))
-        number = integer(found.get(COUNTER, {}), COUNT_ATTRIBUTE)
+        found = self._pace.persist(partial(self._transport.get, [items.COUNTER]))
+        number = items.integer(found.get(items.COUNTER, {}), items.COUNT_ATTRIBUTE)
         self._sightings.note(number)
         return number
 
     def _walk(self, number: int, head: int, limit: int) -> Iterator[Numbered]:
         """Slots with their events, in order and without a gap, up to a young hole or the head."""
         while number <= head:
-            last = min(head, (number // SEGMENT_SLOTS + 1) * SEGMENT_SLOTS - 1)
+            last = min(head, (number // items.SEGMENT_SLOTS + 1) * items.SEGMENT_SLOTS - 1)
             for slot, parts in chain(self._slots(number, last, limit), (_END,)):
-                upto = last + 1 if slot is None else slot_number(key_of_item(slot))[0]
+                upto = (
+                    last + 1
+                    if slot is None
+                    else items.slot_number(dynamodb_transport.key_of_item(slot))[0]
+                )
                 for hole in range(number, upto):
                     if (closed := self._closed(hole)) is None:
                         return
@@ -157,18 +142,18 @@ class SlotLog:
 
     def _slots(self, first: int, last: int, limit: int) -> Iterator[Found]:
         """The slots that stand in one segment, each with those of its parts that were met."""
-        pk, low = slot_place(first)
-        high = slot_place(last, PART_MAX).sk
+        pk, low = items.slot_place(first)
+        high = items.slot_place(last, PART_MAX).sk
         limit = min(max(limit, PAGE_SLOTS_MIN), PAGE_SLOTS_MAX)
-        slot: Item | None = None
-        parts: list[Item] = []
+        slot: dynamodb_transport.Item | None = None
+        parts: list[dynamodb_transport.Item] = []
         start: str | None = None
         while True:
             page = self._pace.persist(
                 partial(self._transport.query, pk, low=low, high=high, start=start, limit=limit)
             )
             for item in page.items:
-                if slot_number(key_of_item(item))[1]:
+                if items.slot_number(dynamodb_transport.key_of_item(item))[1]:
                     parts.append(item)
                     continue
                 if slot is not None:
@@ -180,7 +165,7 @@ class SlotLog:
         if slot is not None:
             yield slot, parts
 
-    def _closed(self, hole: int) -> Item | None:
+    def _closed(self, hole: int) -> dynamodb_transport.Item | None:
         """What stands in a slot that was empty: VOID once it is old enough; None while it waits.
 
         A reader that may not write waits for others, which do.
@@ -188,23 +173,25 @@ class SlotLog:
         if not self._sightings.ripe(hole):
             return None
         try:
-            standing = self._transport.put_absent(void_slot(hole))
-        except (Busy, AnswerLost, StoreRefused):
+            standing = self._transport.put_absent(items.void_slot(hole))
+        except (dynamodb_transport.Busy, dynamodb_transport.AnswerLost, StoreRefused):
             return None
-        return standing or void_slot(hole)
+        return standing or items.void_slot(hole)
 
-    def _events(self, slot: Item, parts: Sequence[Item]) -> list[Event]:
-        if "void" not in slot and len(parts) < len(places := part_places(slot)):
+    def _events(
+        self, slot: dynamodb_transport.Item, parts: Sequence[dynamodb_transport.Item]
+    ) -> list[Event]:
+        if "void" not in slot and len(parts) < len(places := items.part_places(slot)):
             parts = self.whole(places)
-        return slot_events(slot, parts)
+        return items.slot_events(slot, parts)
 
-    def whole(self, places: Sequence[ItemKey]) -> list[Item]:
+    def whole(self, places: Sequence[dynamodb_transport.ItemKey]) -> list[dynamodb_transport.Item]:
         """Items that stand or are about to: a transaction's items show one by one.
 
         Raises:
             StoreUnavailable: some do not show.
         """
-        found: dict[ItemKey, Item] = {}
+        found: dict[dynamodb_transport.ItemKey, dynamodb_transport.Item] = {}
         for waits in range(PARTS_READS_MAX):
             found = self._pace.persist(partial(self._transport.get, places))
             if len(found) == len(places):
@@ -215,7 +202,9 @@ class SlotLog:
     def events_at(self, positions: Sequence[Position]) -> list[Event]:
         """The events at these positions, from their slots. Raises: StoreUnavailable."""
         wanted = frozenset(positions)
-        places = list(dict.fromkeys(slot_place(position // SPAN) for position in positions))
+        places = list(
+            dict.fromkeys(items.slot_place(position // items.SPAN) for position in positions)
+        )
         found = [event for slot in self.whole(places) for event in self._events(slot, [])]
         return [event for event in found if event.position in wanted]
 

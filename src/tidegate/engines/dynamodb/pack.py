@@ -13,50 +13,15 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 
-from tidegate.engines.dynamodb.items import (
-    ITEM_BYTES_MAX,
-    SPAN,
-    StoredCommit,
-    count_attribute,
-    entry_item,
-    expiry,
-    fence_name,
-    fence_place,
-    index_item,
-    once_item,
-    pack_events,
-    position_attribute,
-    row_place,
-    size,
-    slot_items,
-)
-from tidegate.engines.dynamodb.transport import (
-    EXPIRES,
-    ITEMS_MAX,
-    TRANSACTION_BYTES_MAX,
-    Action,
-    AddItem,
-    ItemKey,
-    RemoveItem,
-    ReplaceItem,
-    UpdateItem,
-    Value,
-    key_of_item,
-)
-from tidegate.kernel.model import (
-    ABSENT,
-    Check,
-    Commit,
-    Delete,
-    Position,
-    Put,
-    Receipt,
-)
+from tidegate.engines.dynamodb import items, transport
+from tidegate.kernel import model
 
 GONE_KEPT: Final = timedelta(days=1)  # how long an absent row remembers who last looked at it
 CHANGE_BYTES = 512  # what a change of a fence is counted as, beside its names
 
-Observed = dict[str, dict[str | None, Position]]  # index → type (None: any) → newest position seen
+Observed = dict[
+    str, dict[str | None, model.Position]
+]  # index → type (None: any) → newest position seen
 
 
 class ActionPurpose(StrEnum):
@@ -80,7 +45,7 @@ class PackedAction:
     """One action of a transaction, and the drafts (by their index in the pack) that need it."""
 
     role: ActionPurpose
-    action: Action
+    action: transport.Action
     owners: tuple[int, ...]
 
 
@@ -91,7 +56,7 @@ Entries = frozenset[tuple[str, str]]  # (index, entry) of a row
 class CommitDraft:
     """One commit, prepared: everything but its number."""
 
-    commit: Commit
+    commit: model.Commit
     consumed: Observed
     produced: dict[str, list[int]]  # index → which facts of the commit are filed there
     entries: dict[int, tuple[Entries, Entries]]  # write → the entries that go, and that come
@@ -99,16 +64,18 @@ class CommitDraft:
     own: int = 0  # actions that are its alone
     weight: int = 0
 
-    def receipt(self, first: Position) -> Receipt:
+    def receipt(self, first: model.Position) -> model.Receipt:
         last = first + self.commit.span - 1
         once = self.commit.once
         if once is None:
-            return Receipt(first, last, self.commit.at)
-        return Receipt(first, last, self.commit.at, once.answer, digest=once.digest)
+            return model.Receipt(first, last, self.commit.at)
+        return model.Receipt(first, last, self.commit.at, once.answer, digest=once.digest)
 
-    def stored(self, first: Position, ordinals: Iterable[int]) -> StoredCommit:
+    def stored(self, first: model.Position, ordinals: Iterable[int]) -> items.StoredCommit:
         facts = self.commit.facts
-        return pack_events(self.commit, ((first + ordinal, facts[ordinal]) for ordinal in ordinals))
+        return items.pack_events(
+            self.commit, ((first + ordinal, facts[ordinal]) for ordinal in ordinals)
+        )
 
     @property
     def indexes(self) -> frozenset[str]:
@@ -116,10 +83,10 @@ class CommitDraft:
         return frozenset((*self.consumed, *self.produced))
 
     @property
-    def places(self) -> list[ItemKey]:
+    def places(self) -> list[transport.ItemKey]:
         """By what it can be judged: the fences that it consumes, and its rows."""
-        fences = [fence_place(index) for index in self.consumed]
-        return fences + [row_place(write.key) for write in self.commit.writes]
+        fences = [items.fence_place(index) for index in self.consumed]
+        return fences + [items.row_place(write.key) for write in self.commit.writes]
 
 
 # ── packs ─────────────────────────────────────────────────────────────────────────────────────────
@@ -131,9 +98,9 @@ class Pack:
 
     drafts: tuple[CommitDraft, ...]
 
-    def firsts(self, number: int) -> list[Position]:
+    def firsts(self, number: int) -> list[model.Position]:
         """The first position of each draft."""
-        first, found = number * SPAN, []
+        first, found = number * items.SPAN, []
         for draft in self.drafts:
             found.append(first)
             first += draft.commit.span
@@ -145,7 +112,7 @@ class Pack:
         ``now`` is the service's clock, by which it sweeps keys and absent rows later.
         """
         steps = self._steps(number, tx, now, inline=True)
-        if weight(steps) <= TRANSACTION_BYTES_MAX:
+        if weight(steps) <= transport.TRANSACTION_BYTES_MAX:
             return steps
         return self._steps(number, tx, now, inline=False)
 
@@ -157,29 +124,31 @@ class Pack:
             for draft, first in zip(self.drafts, firsts, strict=True)
         ]
         steps = [
-            PackedAction(ActionPurpose.SLOT, AddItem(item), everyone)
-            for item in slot_items(number, tx, commits)
+            PackedAction(ActionPurpose.SLOT, transport.AddItem(item), everyone)
+            for item in items.slot_items(number, tx, commits)
         ]
         steps += [
             PackedAction(ActionPurpose.FENCE, change, owners)
             for change, owners in self.changes(number)
         ]
         for owner, (draft, first) in enumerate(zip(self.drafts, firsts, strict=True)):
-            own: list[tuple[ActionPurpose, Action]] = [
+            own: list[tuple[ActionPurpose, transport.Action]] = [
                 (
                     ActionPurpose.EVENTS,
-                    AddItem(index_item(index, draft.stored(first, ordinals), inline=inline)),
+                    transport.AddItem(
+                        items.index_item(index, draft.stored(first, ordinals), inline=inline)
+                    ),
                 )
                 for index, ordinals in sorted(draft.produced.items())
             ]
             own += _row_actions(draft, first, number, now)
             if draft.commit.once is not None:
-                key = once_item(draft.commit, draft.receipt(first), now)
-                own.append((ActionPurpose.ONCE, AddItem(key)))
+                key = items.once_item(draft.commit, draft.receipt(first), now)
+                own.append((ActionPurpose.ONCE, transport.AddItem(key)))
             steps += [PackedAction(role, action, (owner,)) for role, action in own]
         return steps
 
-    def changes(self, number: int) -> Iterator[tuple[UpdateItem, tuple[int, ...]]]:
+    def changes(self, number: int) -> Iterator[tuple[transport.UpdateItem, tuple[int, ...]]]:
         """One change per index that anybody consumes or produces, and the drafts that need it.
 
         An index that is only consumed is touched too: ``high`` rises, so that no later writer of
@@ -188,48 +157,64 @@ class Pack:
         firsts = self.firsts(number)
         names = {name for draft in self.drafts for name in (*draft.consumed, *draft.produced)}
         for index in sorted(names):
-            equal: dict[str, Value | None] = {}
-            sets: dict[str, Value] = {"high": number}
+            equal: dict[str, transport.Value | None] = {}
+            sets: dict[str, transport.Value] = {"high": number}
             adds: dict[str, int] = {}
             owners = []
             for owner, draft in enumerate(self.drafts):
                 for type_name, seen in draft.consumed.get(index, {}).items():
-                    equal[position_attribute(type_name)] = seen or None
+                    equal[items.position_attribute(type_name)] = seen or None
                 for ordinal in draft.produced.get(index, ()):
                     for name in (None, draft.commit.facts[ordinal].type):
-                        sets[position_attribute(name)] = firsts[owner] + ordinal
-                        counted = count_attribute(name)
+                        sets[items.position_attribute(name)] = firsts[owner] + ordinal
+                        counted = items.count_attribute(name)
                         adds[counted] = adds.get(counted, 0) + 1
                 if index in draft.consumed or index in draft.produced:
                     owners.append(owner)
-            yield UpdateItem(fence_place(index), equal, {"high": number}, sets, adds), tuple(owners)
+            yield (
+                transport.UpdateItem(items.fence_place(index), equal, {"high": number}, sets, adds),
+                tuple(owners),
+            )
 
 
 def _row_actions(
-    draft: CommitDraft, first: Position, number: int, now: float
-) -> Iterator[tuple[ActionPurpose, Action]]:
+    draft: CommitDraft, first: model.Position, number: int, now: float
+) -> Iterator[tuple[ActionPurpose, transport.Action]]:
     for ordinal, write in enumerate(draft.commit.writes):
-        sets: dict[str, Value] = {"high": number}
+        sets: dict[str, transport.Value] = {"high": number}
         removes: tuple[str, ...] = ()
         match write:
-            case Put(_, data, expect, cause):
+            case model.Put(_, data, expect, cause):
                 sets |= {"version": first + cause, "data": data}
-                if born := write.born_at(first, ABSENT):  # else it keeps its birth
+                if born := write.born_at(first, model.ABSENT):  # else it keeps its birth
                     sets["born"] = born
-                if expect == ABSENT:
-                    removes = (EXPIRES,)
-            case Delete():
+                if expect == model.ABSENT:
+                    removes = (transport.EXPIRES,)
+            case model.Delete():
                 removes = ("version", "born", "data")
-        if isinstance(write, Delete) or (isinstance(write, Check) and write.expect == ABSENT):
-            sets[EXPIRES] = expiry(now, GONE_KEPT)
-        place = row_place(write.key)
+        if isinstance(write, model.Delete) or (
+            isinstance(write, model.Check) and write.expect == model.ABSENT
+        ):
+            sets[transport.EXPIRES] = items.expiry(now, GONE_KEPT)
+        place = items.row_place(write.key)
         equal = {"version": write.expect or None}
-        yield ActionPurpose.ROW, UpdateItem(place, equal, {"high": number}, sets, removes=removes)
+        yield (
+            ActionPurpose.ROW,
+            transport.UpdateItem(place, equal, {"high": number}, sets, removes=removes),
+        )
         gone, new = draft.entries.get(ordinal, (frozenset(), frozenset()))
         for index, entry in sorted(gone):
-            yield ActionPurpose.ENTRY, RemoveItem(key_of_item(entry_item(write.key, index, entry)))
+            yield (
+                ActionPurpose.ENTRY,
+                transport.RemoveItem(
+                    transport.key_of_item(items.entry_item(write.key, index, entry))
+                ),
+            )
         for index, entry in sorted(new):
-            yield ActionPurpose.ENTRY, ReplaceItem(entry_item(write.key, index, entry))
+            yield (
+                ActionPurpose.ENTRY,
+                transport.ReplaceItem(items.entry_item(write.key, index, entry)),
+            )
 
 
 def next_pack(drafts: Sequence[CommitDraft]) -> Pack:
@@ -269,13 +254,13 @@ def _meets(reader: CommitDraft, writer: CommitDraft) -> bool:
 def _fits(pack: Pack) -> bool:
     """Whether the pack keeps every limit, counted on the safe side."""
     bytes_ = sum(draft.weight for draft in pack.drafts)
-    slots = 1 + bytes_ // ITEM_BYTES_MAX
+    slots = 1 + bytes_ // items.ITEM_BYTES_MAX
     fences = len(frozenset().union(*(draft.indexes for draft in pack.drafts)))
     own = sum(draft.own for draft in pack.drafts)
     return (
-        sum(draft.commit.span for draft in pack.drafts) <= SPAN
-        and slots + fences + own <= ITEMS_MAX
-        and bytes_ <= TRANSACTION_BYTES_MAX
+        sum(draft.commit.span for draft in pack.drafts) <= items.SPAN
+        and slots + fences + own <= transport.ITEMS_MAX
+        and bytes_ <= transport.TRANSACTION_BYTES_MAX
     )
 
 
@@ -284,15 +269,15 @@ def weight(steps: Iterable[PackedAction]) -> int:
     return sum(_action_size(step.action) for step in steps)
 
 
-def _action_size(action: Action) -> int:
+def _action_size(action: transport.Action) -> int:
     match action:
-        case AddItem(item) | ReplaceItem(item):
-            return size(item)
-        case RemoveItem(place):
+        case transport.AddItem(item) | transport.ReplaceItem(item):
+            return items.size(item)
+        case transport.RemoveItem(place):
             return len(place.pk.encode()) + len(place.sk.encode())
-        case UpdateItem(place, equal, _, sets, adds):
+        case transport.UpdateItem(place, equal, _, sets, adds):
             names = sum(len(name.encode()) + 21 for name in (*equal, *adds))
-            return CHANGE_BYTES + len(place.pk.encode()) + names + size(dict(sets))
+            return CHANGE_BYTES + len(place.pk.encode()) + names + items.size(dict(sets))
 
 
 # ── for people ────────────────────────────────────────────────────────────────────────────────────
@@ -305,10 +290,10 @@ def describe(steps: Iterable[PackedAction]) -> list[str]:
 
 def _line(step: PackedAction) -> str | None:
     match step:
-        case PackedAction(ActionPurpose.EVENTS, AddItem(item)):
-            return f"put in {fence_name(str(item['pk']).removeprefix('index#'))[6:]}"
-        case PackedAction(ActionPurpose.FENCE, UpdateItem(place, equal, _, sets)):
-            where = fence_name(place.pk.removeprefix("index#"))
+        case PackedAction(ActionPurpose.EVENTS, transport.AddItem(item)):
+            return f"put in {items.fence_name(str(item['pk']).removeprefix('index#'))[6:]}"
+        case PackedAction(ActionPurpose.FENCE, transport.UpdateItem(place, equal, _, sets)):
+            where = items.fence_name(place.pk.removeprefix("index#"))
             checked = _types(equal)
             advanced = _types(sets)
             if not advanced:

@@ -25,20 +25,16 @@ from threading import Event, Thread
 from typing import Final
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import replace
 
 from tidegate import decoders
-from tidegate.engines.dynamodb.items import COUNTER, ERA, blob, integer
+from tidegate.engines.dynamodb import items, store, transport as dynamodb_transport
 from tidegate.engines.dynamodb.pace import RetryPace
-from tidegate.engines.dynamodb.store import open_table
-from tidegate.engines.dynamodb.transport import Action, Cancelled, ItemKey, Transport, UpdateItem
 from tidegate.engines.presence import being_made_anew, open_elsewhere
 from tidegate.errors import InvalidInput, StoreUnavailable, TidegateError
 
 _logger = logging.getLogger(__name__)
 
-PRESENCE: Final = ItemKey("presence", "-")
+PRESENCE: Final = dynamodb_transport.ItemKey("presence", "-")
 REGISTER: Final = "register"
 COUNTED_MAX = 1_000
 CHANGES_MAX = 100
@@ -47,7 +43,7 @@ LEASE_SECONDS_MAX = 3_600.0
 LEAVE_SECONDS_MAX = 2.0  # how long leaving is tried; then the lease runs out by itself
 
 
-class Register(Struct, frozen=True, omit_defaults=True):
+class Register(msgspec.Struct, frozen=True, omit_defaults=True):
     """Who has the log open, and until when that holds unless it is renewed."""
 
     counted: Mapping[str, datetime] = {}
@@ -67,7 +63,7 @@ class Register(Struct, frozen=True, omit_defaults=True):
             raise being_made_anew()
         if len(live.counted) >= COUNTED_MAX:
             raise StoreUnavailable(f"{COUNTED_MAX} processes have the log open, which is the most")
-        return replace(live, counted={**live.counted, token: until})
+        return msgspec.structs.replace(live, counted={**live.counted, token: until})
 
     def taken(self, token: str, until: datetime, now: datetime, lease: float) -> Register:
         """With this one alone. Raises: StoreRefused: somebody is there."""
@@ -94,7 +90,9 @@ _decoder = decoders.build(Register)
 class Presence:
     """One process's place in the register of one table."""
 
-    def __init__(self, transport: Transport, pace: RetryPace, *, alone: bool, lease: float) -> None:
+    def __init__(
+        self, transport: dynamodb_transport.Transport, pace: RetryPace, *, alone: bool, lease: float
+    ) -> None:
         """Raises: InvalidInput: nobody could renew such a lease."""
         if not 0 < lease <= LEASE_SECONDS_MAX:
             raise InvalidInput(f"a lease lasts up to {LEASE_SECONDS_MAX:g} s, found {lease!r}")
@@ -143,8 +141,8 @@ class Presence:
             return register
         _, until = self._times()
         if self._is_alone:
-            return replace(register, alone=(self._token, until))
-        return replace(register, counted={**register.counted, self._token: until})
+            return msgspec.structs.replace(register, alone=(self._token, until))
+        return msgspec.structs.replace(register, counted={**register.counted, self._token: until})
 
     def _times(self) -> tuple[datetime, datetime]:
         now = datetime.fromtimestamp(time.time(), UTC)
@@ -156,24 +154,30 @@ class Presence:
         """Bring the register to what a rule makes of it. Raises: what the rule does."""
         for waits in range(CHANGES_MAX):
             found = self._pace.persist(
-                partial(self._transport.get, [PRESENCE, COUNTER]), seconds_max
+                partial(self._transport.get, [PRESENCE, items.COUNTER]), seconds_max
             )
             item = found.get(PRESENCE, {})
-            old = _decoder.decode(blob(item, REGISTER)) if item else Register()
+            old = _decoder.decode(items.blob(item, REGISTER)) if item else Register()
             new = rule(old)
             if new == old:
                 return old
-            actions: list[Action] = []
+            actions: list[dynamodb_transport.Action] = []
             if _begins_era(old, new):
-                era = integer(found.get(COUNTER, {}), ERA)
-                new = replace(new, era=era + 1)
-                actions.append(UpdateItem(COUNTER, {ERA: era or None}, sets={ERA: era + 1}))
+                era = items.integer(found.get(items.COUNTER, {}), items.ERA)
+                new = msgspec.structs.replace(new, era=era + 1)
+                actions.append(
+                    dynamodb_transport.UpdateItem(
+                        items.COUNTER, {items.ERA: era or None}, sets={items.ERA: era + 1}
+                    )
+                )
             equal = {REGISTER: item.get(REGISTER)}
-            actions.append(UpdateItem(PRESENCE, equal, sets={REGISTER: _encode(new)}))
+            actions.append(
+                dynamodb_transport.UpdateItem(PRESENCE, equal, sets={REGISTER: _encode(new)})
+            )
             send = partial(self._transport.transact, actions, self._pace.fresh())
             try:
                 self._pace.persist(send, seconds_max)
-            except Cancelled:
+            except dynamodb_transport.Cancelled:
                 self._pace.wait(waits)
             else:
                 return new
@@ -192,7 +196,7 @@ def _begins_era(old: Register, new: Register) -> bool:
 def leased(url: str, alone: bool, lease: float) -> Iterator[None]:
     """Be in the register while the block lasts. Raises: StoreRefused, StoreUnavailable."""
     pace = RetryPace()
-    with closing(open_table(url, pace)) as transport:
+    with closing(store.open_table(url, pace)) as transport:
         presence = Presence(transport, pace, alone=alone, lease=lease)
         presence.enter()
         keeper = Thread(target=presence.keep, name="tidegate-presence", daemon=True)

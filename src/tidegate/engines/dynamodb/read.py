@@ -12,39 +12,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
-from tidegate.engines.dynamodb.draft import Drafter
-from tidegate.engines.dynamodb.hints import FenceHints
-from tidegate.engines.dynamodb.items import (
-    FENCE,
-    SPAN,
-    Fence,
-    fence_place,
-    index_events,
-    index_partition,
+from tidegate.engines.dynamodb import (
+    draft,
+    items as dynamodb_items,
+    pack,
+    rules,
+    transport as dynamodb_transport,
 )
+from tidegate.engines.dynamodb.hints import FenceHints
 from tidegate.engines.dynamodb.log import SlotLog
 from tidegate.engines.dynamodb.pace import RetryPace
-from tidegate.engines.dynamodb.pack import Observed
-from tidegate.engines.dynamodb.rules import Rules, stored_rules
-from tidegate.engines.dynamodb.transport import (
-    ITEMS_MAX,
-    SK,
-    Cancelled,
-    Item,
-    Transport,
-    UpdateItem,
-)
 from tidegate.errors import StoreUnavailable
-from tidegate.kernel.model import (
-    POSITION_MAX,
-    Boundary,
-    Event,
-    EventPage,
-    Position,
-    Query,
-    at_most,
-)
-from tidegate.kernel.store import Schema, is_fenced
+from tidegate.kernel import model, store
 
 READS_MAX = 60  # of one index, until its counts agree
 READ_WAIT_SECONDS_FIRST = 0.001
@@ -57,10 +36,10 @@ Consumed = dict[str, set[str | None]]  # index → types wanted of it; None: any
 class IndexRead:
     """What was read: the fence of each index, and the events that it vouches for."""
 
-    fences: dict[str, Fence] = field(default_factory=dict)
-    events: dict[Position, Event] = field(default_factory=dict)
+    fences: dict[str, dynamodb_items.Fence] = field(default_factory=dict)
+    events: dict[model.Position, model.Event] = field(default_factory=dict)
 
-    def observed(self, consumed: Mapping[str, Iterable[str | None]]) -> Observed:
+    def observed(self, consumed: Mapping[str, Iterable[str | None]]) -> pack.Observed:
         return {
             index: {name: self.fences[index].position(name) for name in types}
             for index, types in consumed.items()
@@ -71,26 +50,35 @@ class IndexReader:
     """The read side of a store."""
 
     def __init__(
-        self, transport: Transport, schema: Schema, pace: RetryPace, hints: FenceHints, log: SlotLog
+        self,
+        transport: dynamodb_transport.Transport,
+        schema: store.Schema,
+        pace: RetryPace,
+        hints: FenceHints,
+        log: SlotLog,
     ) -> None:
         self._transport = transport
         self._schema = schema
         self._pace = pace
         self._hints = hints
         self._log = log
-        self._drafter = Drafter(schema)
-        self._rules: Rules = {}  # of types that are not ours
+        self._drafter = draft.Drafter(schema)
+        self._rules: rules.Rules = {}  # of types that are not ours
 
     def read(
-        self, query: Query, guard: Query | None, after: Position, limit: int | None
-    ) -> EventPage:
-        guarded = guard is None or is_fenced(self._schema, guard)
-        if not is_fenced(self._schema, query):
+        self,
+        query: model.Query,
+        guard: model.Query | None,
+        after: model.Position,
+        limit: int | None,
+    ) -> model.EventPage:
+        guarded = guard is None or store.is_fenced(self._schema, guard)
+        if not store.is_fenced(self._schema, query):
             scanned = (event for event in self._log.scan(after) if self._matches(query, event))
-            return EventPage(tuple(islice(scanned, limit)))
+            return model.EventPage(tuple(islice(scanned, limit)))
         consumed = self._consumed(query)
         watched = self._consumed(guard) if guard is not None and guarded else {}
-        upto = POSITION_MAX
+        upto = model.POSITION_MAX
         if (limit is not None or after) and len(consumed) > 1:
             upto = self._seal(sorted(consumed))
         found = self._indexed(consumed, watched)
@@ -104,30 +92,32 @@ class IndexReader:
         )
         events = tuple([event for event in matching if event.position <= upto][:limit])
         if not guarded or len(events) < len(matching):
-            return EventPage(events)
+            return model.EventPage(events)
         if events:
-            return EventPage(events, Boundary(query, found.observed(consumed)))
-        return EventPage(events, Boundary(query, found.observed(_joined(consumed, watched)), guard))
+            return model.EventPage(events, model.Boundary(query, found.observed(consumed)))
+        return model.EventPage(
+            events, model.Boundary(query, found.observed(_joined(consumed, watched)), guard)
+        )
 
-    def _matches(self, query: Query, event: Event) -> bool:
+    def _matches(self, query: model.Query, event: model.Event) -> bool:
         vocabulary = self._schema.vocabulary
         filed = None if event.type in vocabulary.types else self._filed(event)
         return any(vocabulary.matches(clause, event, filed) for clause in query.clauses)
 
-    def _filed(self, event: Event) -> tuple[str, ...]:
+    def _filed(self, event: model.Event) -> tuple[str, ...]:
         """The indexes of an event of a newer program, by the rule that it left in the table."""
         if event.type not in self._rules:
-            self._rules = stored_rules(self._transport, self._pace)
+            self._rules = rules.stored_rules(self._transport, self._pace)
         return tuple(self._rules[event.type].names(event.tags))
 
-    def _consumed(self, query: Query) -> Consumed:
+    def _consumed(self, query: model.Query) -> Consumed:
         consumed: Consumed = {}
         for clause in query.clauses:
             for index, type_name in self._drafter.fences(clause):
                 consumed.setdefault(index, set()).add(type_name)
         return consumed
 
-    def _seal(self, names: list[str]) -> Position:
+    def _seal(self, names: list[str]) -> model.Position:
         """Make a page over several indexes a prefix of the order; return how far it reaches.
 
         A writer that took its number long ago may still land below events that we return, under
@@ -140,20 +130,22 @@ class IndexReader:
         """
         for waits in range(READS_MAX):
             fences = self._cut(names)
-            newest = max(fence.position(None) for fence in fences.values()) // SPAN
+            newest = max(fence.position(None) for fence in fences.values()) // dynamodb_items.SPAN
             behind = [name for name, fence in fences.items() if fence.high < newest]
             if not behind:
-                return (newest + 1) * SPAN - 1
+                return (newest + 1) * dynamodb_items.SPAN - 1
             raised = [
-                UpdateItem(fence_place(name), below={"high": newest}, sets={"high": newest})
+                dynamodb_transport.UpdateItem(
+                    dynamodb_items.fence_place(name), below={"high": newest}, sets={"high": newest}
+                )
                 for name in behind
             ]
             try:
                 self._pace.persist(partial(self._transport.transact, raised, self._pace.fresh()))
-            except Cancelled:  # a commit did so for us, or touches them just now
+            except dynamodb_transport.Cancelled:  # a commit did so for us, or touches them just now
                 self._pace.wait(waits, READ_WAIT_SECONDS_FIRST, READ_WAIT_SECONDS_MAX)
             else:
-                return (newest + 1) * SPAN - 1
+                return (newest + 1) * dynamodb_items.SPAN - 1
         raise StoreUnavailable(f"indexes moved at each of {READS_MAX} reads: {', '.join(names)}")
 
     def _indexed(self, consumed: Consumed, watched: Consumed) -> IndexRead:
@@ -174,16 +166,16 @@ class IndexReader:
             self._pace.wait(waits, READ_WAIT_SECONDS_FIRST, READ_WAIT_SECONDS_MAX)
         raise StoreUnavailable(f"index {pending[0]} is not complete after {READS_MAX} reads")
 
-    def _cut(self, names: list[str]) -> dict[str, Fence]:
+    def _cut(self, names: list[str]) -> dict[str, dynamodb_items.Fence]:
         """All fences as of one moment, before any of their events is read."""
-        at_most("indexes of a query", len(names), ITEMS_MAX)
+        model.at_most("indexes of a query", len(names), dynamodb_transport.ITEMS_MAX)
         if not names:
             return {}
-        places = {fence_place(name): name for name in names}
+        places = {dynamodb_items.fence_place(name): name for name in names}
         found = self._pace.persist(partial(self._transport.get, list(places), together=True))
         for place, item in found.items():
             self._hints.note(place, item)
-        return {name: Fence(found.get(place, {})) for place, name in places.items()}
+        return {name: dynamodb_items.Fence(found.get(place, {})) for place, name in places.items()}
 
     def _complete(self, index: str, consumed: Consumed, found: IndexRead) -> bool:
         """Read one index; keep its events and say True if they are all there.
@@ -192,10 +184,10 @@ class IndexReader:
         short judges the next one, so that it was surely observed before those events.
         """
         items = list(self._items(index))
-        fence = Fence()
-        if items and items[-1][SK] == FENCE:
-            fence = Fence(items.pop())
-            self._hints.note(fence_place(index), fence.item)
+        fence = dynamodb_items.Fence()
+        if items and items[-1][dynamodb_transport.SK] == dynamodb_items.FENCE:
+            fence = dynamodb_items.Fence(items.pop())
+            self._hints.note(dynamodb_items.fence_place(index), fence.item)
         fence = found.fences.setdefault(index, fence)
         events = self._events(items)
         types = consumed[index]
@@ -212,28 +204,30 @@ class IndexReader:
         )
         return True
 
-    def _agrees(self, fence: Fence, name: str | None, events: Iterable[Event]) -> bool:
+    def _agrees(
+        self, fence: dynamodb_items.Fence, name: str | None, events: Iterable[model.Event]
+    ) -> bool:
         """Whether as many events of a type are there, up to the fence, as it has counted."""
         newest = fence.position(name)
         there = sum(e.position <= newest and name in (None, e.type) for e in events)
         return there == fence.count(name)
 
-    def _items(self, index: str) -> Iterator[Item]:
+    def _items(self, index: str) -> Iterator[dynamodb_transport.Item]:
         start: str | None = None
         while True:
             page = self._pace.persist(
-                partial(self._transport.query, index_partition(index), start=start)
+                partial(self._transport.query, dynamodb_items.index_partition(index), start=start)
             )
             yield from page.items
             start = page.next
             if start is None:
                 return
 
-    def _events(self, items: Iterable[Item]) -> list[Event]:
-        events: list[Event] = []
-        elsewhere: list[Position] = []
+    def _events(self, items: Iterable[dynamodb_transport.Item]) -> list[model.Event]:
+        events: list[model.Event] = []
+        elsewhere: list[model.Position] = []
         for item in items:
-            here, there = index_events(item)
+            here, there = dynamodb_items.index_events(item)
             events += here
             elsewhere += there
         return events + self._log.events_at(elsewhere) if elsewhere else events

@@ -6,37 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
-from tidegate.engines.dynamodb.items import (
-    COUNTER,
-    ERA,
-    entry_item,
-    entry_partition,
-    row_item,
-    row_partition,
-    row_place,
-    row_record,
-    size,
-    text,
-)
+from tidegate.engines.dynamodb import items as dynamodb_items, transport as dynamodb_transport
 from tidegate.engines.dynamodb.pace import RetryPace
-from tidegate.engines.dynamodb.transport import (
-    ITEMS_MAX,
-    SK,
-    TRANSACTION_BYTES_MAX,
-    Action,
-    Item,
-    ItemKey,
-    RemoveItem,
-    ReplaceItem,
-    Transport,
-    UpdateItem,
-    key_of_item,
-    overwrite,
-)
 from tidegate.errors import Invalid, StoreUnavailable, TooLarge
+from tidegate.kernel import model, store
 from tidegate.kernel.collections import SEPARATOR, least_above
-from tidegate.kernel.model import ID_BYTES_MAX, Key, Record, check_text
-from tidegate.kernel.store import Schema
 
 RANGES_MAX = 10  # how often an index is read again because a row moved in it meanwhile
 PAGE_ITEMS_MIN, PAGE_ITEMS_MAX = 16, 1_000
@@ -45,24 +19,37 @@ PAGE_ITEMS_MIN, PAGE_ITEMS_MAX = 16, 1_000
 class Rows:
     """The records of one table."""
 
-    def __init__(self, transport: Transport, schema: Schema, pace: RetryPace, era: int) -> None:
+    def __init__(
+        self,
+        transport: dynamodb_transport.Transport,
+        schema: store.Schema,
+        pace: RetryPace,
+        era: int,
+    ) -> None:
         self._transport = transport
         self._schema = schema
         self._pace = pace
         self._era = era
 
-    def get(self, keys: Sequence[Key]) -> tuple[Record | None, ...]:
+    def get(self, keys: Sequence[model.Key]) -> tuple[model.Record | None, ...]:
         for key in keys:
             self._schema.collection(key.collection)
-        places = list(dict.fromkeys(row_place(key) for key in keys if _storable(key.id)))
+        places = list(
+            dict.fromkeys(dynamodb_items.row_place(key) for key in keys if _storable(key.id))
+        )
         found = self._cuts(places)
-        return tuple(row_record(key.collection, found.get(row_place(key), {})) for key in keys)
+        return tuple(
+            dynamodb_items.row_record(key.collection, found.get(dynamodb_items.row_place(key), {}))
+            for key in keys
+        )
 
-    def _cuts(self, places: list[ItemKey]) -> dict[ItemKey, Item]:
+    def _cuts(
+        self, places: list[dynamodb_transport.ItemKey]
+    ) -> dict[dynamodb_transport.ItemKey, dynamodb_transport.Item]:
         """Items, as many as the service cuts at once as of one moment. Raises: StoreUnavailable."""
-        found: dict[ItemKey, Item] = {}
-        for start in range(0, len(places), ITEMS_MAX):
-            asked = places[start : start + ITEMS_MAX]
+        found: dict[dynamodb_transport.ItemKey, dynamodb_transport.Item] = {}
+        for start in range(0, len(places), dynamodb_transport.ITEMS_MAX):
+            asked = places[start : start + dynamodb_transport.ITEMS_MAX]
             together = len(places) > 1
             found |= self._pace.persist(partial(self._transport.get, asked, together=together))
         return found
@@ -76,11 +63,13 @@ class Rows:
         limit: int,
         *,
         descending: bool,
-    ) -> tuple[Record, ...]:
+    ) -> tuple[model.Record, ...]:
         declared = self._schema.collection(collection)
         if index is None:
-            items = self._items(row_partition(collection), prefix, after, limit, descending)
-            rows = (row_record(collection, item) for item in items)
+            items = self._items(
+                dynamodb_items.row_partition(collection), prefix, after, limit, descending
+            )
+            rows = (dynamodb_items.row_record(collection, item) for item in items)
             return tuple(islice((row for row in rows if row is not None), limit))
         declared.index(index)
         for waits in range(RANGES_MAX):
@@ -92,25 +81,30 @@ class Rows:
 
     def _by_index(
         self, collection: str, index: str, prefix: str, after: str, limit: int, descending: bool
-    ) -> tuple[list[Item], tuple[Record, ...]]:
+    ) -> tuple[list[dynamodb_transport.Item], tuple[model.Record, ...]]:
         """Entries of an index, and the rows that still have them; fewer if some moved meanwhile."""
         declared = self._schema.collection(collection)
-        items = self._items(entry_partition(collection, index), prefix, after, limit, descending)
+        items = self._items(
+            dynamodb_items.entry_partition(collection, index), prefix, after, limit, descending
+        )
         entries = list(islice(items, limit))
-        places = [row_place(Key(collection, text(item, "id"))) for item in entries]
+        places = [
+            dynamodb_items.row_place(model.Key(collection, dynamodb_items.text(item, "id")))
+            for item in entries
+        ]
         found = self._pace.persist(partial(self._transport.get, places)) if places else {}
-        rows = [row_record(collection, found.get(place, {})) for place in places]
+        rows = [dynamodb_items.row_record(collection, found.get(place, {})) for place in places]
         return entries, tuple(
             row
             for item, row in zip(entries, rows, strict=True)
             if row is not None
             and (entry := declared.entries(row.data).get(index)) is not None
-            and entry + SEPARATOR + row.key.id == item[SK]
+            and entry + SEPARATOR + row.key.id == item[dynamodb_transport.SK]
         )
 
     def _items(
         self, pk: str, prefix: str, after: str, limit: int, descending: bool = False
-    ) -> Iterator[Item]:
+    ) -> Iterator[dynamodb_transport.Item]:
         """Items of a partition that begin with the prefix and come after a key, in order."""
         low, high = prefix, least_above(prefix)
         if after and descending:
@@ -125,47 +119,66 @@ class Rows:
         while True:
             page = self._pace.persist(partial(query, start=start, limit=limit))
             for item in page.items:
-                if text(item, SK).startswith(prefix) and item[SK] != after:
+                if (
+                    dynamodb_items.text(item, dynamodb_transport.SK).startswith(prefix)
+                    and item[dynamodb_transport.SK] != after
+                ):
                     yield item
             start = page.next
             if start is None:
                 return
 
-    def restore(self, collection: str, records: Iterable[Record]) -> None:
+    def restore(self, collection: str, records: Iterable[model.Record]) -> None:
         """Replace all rows of a collection, in batches: no reader may depend on it meanwhile."""
         declared = self._schema.collection(collection)
-        partitions = [row_partition(collection)]
-        partitions += [entry_partition(collection, index.name) for index in declared.indexes]
+        partitions = [dynamodb_items.row_partition(collection)]
+        partitions += [
+            dynamodb_items.entry_partition(collection, index.name) for index in declared.indexes
+        ]
         old = {
-            key_of_item(item) for pk in partitions for item in self._items(pk, "", "", ITEMS_MAX)
+            dynamodb_transport.key_of_item(item)
+            for pk in partitions
+            for item in self._items(pk, "", "", dynamodb_transport.ITEMS_MAX)
         }
         batch = OverwriteBatch(self._transport, self._pace, self._era)
         for record in records:
             entries = declared.entries(record.data).items()
-            items = [row_item(record), *(entry_item(record.key, *entry) for entry in entries)]
+            items = [
+                dynamodb_items.row_item(record),
+                *(dynamodb_items.entry_item(record.key, *entry) for entry in entries),
+            ]
             for item in items:
-                old.discard(key_of_item(item))
-                batch.add(ReplaceItem(item), size(item))
+                old.discard(dynamodb_transport.key_of_item(item))
+                batch.add(dynamodb_transport.ReplaceItem(item), dynamodb_items.size(item))
         for place in sorted(old):
-            batch.add(RemoveItem(place), 0)
+            batch.add(dynamodb_transport.RemoveItem(place), 0)
         batch.flush()
 
 
 class OverwriteBatch:
     """Unconditional actions, sent as many at once as the service takes, in one era."""
 
-    def __init__(self, transport: Transport, pace: RetryPace, era: int) -> None:
+    def __init__(self, transport: dynamodb_transport.Transport, pace: RetryPace, era: int) -> None:
         self._transport = transport
         self._pace = pace
-        self._fence: list[Action] = []
+        self._fence: list[dynamodb_transport.Action] = []
         if era:  # else nobody was ever alone, and there is nothing to demand
-            self._fence.append(UpdateItem(COUNTER, {ERA: era}, sets={ERA: era}))
-        self._actions: list[Action] = []
+            self._fence.append(
+                dynamodb_transport.UpdateItem(
+                    dynamodb_items.COUNTER,
+                    {dynamodb_items.ERA: era},
+                    sets={dynamodb_items.ERA: era},
+                )
+            )
+        self._actions: list[dynamodb_transport.Action] = []
         self._bytes = 0
 
-    def add(self, action: Action, bytes_: int) -> None:
-        most = ITEMS_MAX - len(self._fence)
-        if len(self._actions) == most or self._bytes + bytes_ > TRANSACTION_BYTES_MAX:
+    def add(self, action: dynamodb_transport.Action, bytes_: int) -> None:
+        most = dynamodb_transport.ITEMS_MAX - len(self._fence)
+        if (
+            len(self._actions) == most
+            or self._bytes + bytes_ > dynamodb_transport.TRANSACTION_BYTES_MAX
+        ):
             self.flush()
         self._actions.append(action)
         self._bytes += bytes_
@@ -173,14 +186,16 @@ class OverwriteBatch:
     def flush(self) -> None:
         if self._actions:
             actions = [*self._fence, *self._actions]
-            self._pace.persist(partial(overwrite, self._transport, actions, self._pace.fresh()))
+            self._pace.persist(
+                partial(dynamodb_transport.overwrite, self._transport, actions, self._pace.fresh())
+            )
         self._actions, self._bytes = [], 0
 
 
 def _storable(id_: str) -> bool:
     """Whether a row can have this id at all; the service refuses to look for others."""
     try:
-        check_text("a row id", id_, ID_BYTES_MAX)
+        model.check_text("a row id", id_, model.ID_BYTES_MAX)
     except (Invalid, TooLarge):
         return False
     return True

@@ -13,27 +13,25 @@ from typing import Final
 import msgspec
 
 from tidegate import decoders
-from tidegate.engines.dynamodb.items import blob
+from tidegate.engines.dynamodb import items, transport as dynamodb_transport
 from tidegate.engines.dynamodb.log import SlotLog
 from tidegate.engines.dynamodb.pace import RetryPace
-from tidegate.engines.dynamodb.transport import Cancelled, Item, ItemKey, Transport, UpdateItem
 from tidegate.errors import StoreRefused, StoreUnavailable
-from tidegate.kernel.index_rules import IndexRule
-from tidegate.kernel.model import Event
+from tidegate.kernel import index_rules, model
 from tidegate.kernel.vocabulary import Vocabulary
 
-RULES: Final = ItemKey("meta", "rules")
+RULES: Final = dynamodb_transport.ItemKey("meta", "rules")
 CHANGES_MAX = 50
 
 
-Rules = dict[str, IndexRule]
+Rules = dict[str, index_rules.IndexRule]
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _decoder = decoders.build(Rules)
 
 
 def settle_rules(
-    transport: Transport, pace: RetryPace, vocabulary: Vocabulary, log: SlotLog
+    transport: dynamodb_transport.Transport, pace: RetryPace, vocabulary: Vocabulary, log: SlotLog
 ) -> None:
     """Remember the rule of each new type, and see that the others still file events as they did.
 
@@ -44,7 +42,7 @@ def settle_rules(
     today = {name: vocabulary.index_rule(name) for name in vocabulary.types}
     for waits in range(CHANGES_MAX):
         found = pace.persist(partial(transport.get, [RULES])).get(RULES, {})
-        old = _decoder.decode(blob(found, "rules")) if found else {}
+        old = _decoder.decode(items.blob(found, "rules")) if found else {}
         changed = {
             name: (old[name], rule) for name, rule in today.items() if old.get(name, rule) != rule
         }
@@ -56,25 +54,31 @@ def settle_rules(
     raise StoreUnavailable(f"the rules of the table changed {CHANGES_MAX} times meanwhile")
 
 
-def stored_rules(transport: Transport, pace: RetryPace) -> Rules:
+def stored_rules(transport: dynamodb_transport.Transport, pace: RetryPace) -> Rules:
     """The rule of every type that any program declared so far."""
     found = pace.persist(partial(transport.get, [RULES])).get(RULES)
-    return _decoder.decode(blob(found, "rules")) if found else {}
+    return _decoder.decode(items.blob(found, "rules")) if found else {}
 
 
-def _remembered(transport: Transport, pace: RetryPace, found: Item, rules: Rules) -> bool:
+def _remembered(
+    transport: dynamodb_transport.Transport,
+    pace: RetryPace,
+    found: dynamodb_transport.Item,
+    rules: Rules,
+) -> bool:
     """Write the rules down, unless somebody else did so since we looked."""
     equal = {"rules": found.get("rules")}
-    change = UpdateItem(RULES, equal, sets={"rules": _encode(rules)})
+    change = dynamodb_transport.UpdateItem(RULES, equal, sets={"rules": _encode(rules)})
     try:
         pace.persist(partial(transport.transact, [change], pace.fresh()))
-    except Cancelled:
+    except dynamodb_transport.Cancelled:
         return False
     return True
 
 
 def _refuse_reindexing(
-    changed: dict[str, tuple[IndexRule, IndexRule]], events: Iterable[Event]
+    changed: dict[str, tuple[index_rules.IndexRule, index_rules.IndexRule]],
+    events: Iterable[model.Event],
 ) -> None:
     for event in events:
         if event.type in changed:

@@ -9,53 +9,29 @@ from random import Random
 from typing import ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tidegate.engines.dynamodb.client import BotoTransport
+from tidegate.engines.dynamodb import client, items, rows, rules, transport as dynamodb_transport
 from tidegate.engines.dynamodb.commit import DynamoWriter
 from tidegate.engines.dynamodb.hints import FenceHints
-from tidegate.engines.dynamodb.items import (
-    COUNT_ATTRIBUTE,
-    COUNTER,
-    ERA,
-    FORMAT,
-    FORMAT_ATTRIBUTE,
-    integer,
-    once_place,
-    once_receipt,
-)
 from tidegate.engines.dynamodb.log import SlotLog
 from tidegate.engines.dynamodb.pace import RetryPace
 from tidegate.engines.dynamodb.read import IndexReader
-from tidegate.engines.dynamodb.rows import Rows
-from tidegate.engines.dynamodb.rules import settle_rules
-from tidegate.engines.dynamodb.transport import ITEMS_MAX, PK, SK, Item, Transport
 from tidegate.errors import InvalidInput, TidegateError
-from tidegate.kernel.model import (
-    ONCE_KEY_BYTES_MAX,
-    Commit,
-    EventPage,
-    Key,
-    Position,
-    Query,
-    Receipt,
-    Record,
-    check_text,
-)
-from tidegate.kernel.store import LOG_FORMAT, Schema, check_format, check_range
+from tidegate.kernel import model, store
 
 
 class DynamoStore:
     """A handle on one log and its rows. Threads may share it; it starts none."""
 
-    pack_cost_max: ClassVar[int] = ITEMS_MAX
+    pack_cost_max: ClassVar[int] = dynamodb_transport.ITEMS_MAX
 
     def __init__(
         self,
         table: str,
-        schema: Schema,
+        schema: store.Schema,
         *,
         region: str | None = None,
         endpoint: str | None = None,
-        transport: Transport | None = None,
+        transport: dynamodb_transport.Transport | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         random: Random | None = None,
@@ -70,18 +46,20 @@ class DynamoStore:
         pace = RetryPace(clock, sleep, random)
         self._transport = transport or _opened(table, region, endpoint, pace)
         counter = _check_counter(self._transport, pace)
-        era = integer(counter, ERA)  # what is read from now on may be written back in this era
+        era = items.integer(
+            counter, items.ERA
+        )  # what is read from now on may be written back in this era
         hints = FenceHints()
         log = SlotLog(self._transport, pace)
         self._pace = pace
         self._log = log
         self._reader = IndexReader(self._transport, schema, pace, hints, log)
         self._writer = DynamoWriter(self._transport, schema, pace, hints, era)
-        self._rows = Rows(self._transport, schema, pace, era)
-        settle_rules(self._transport, pace, schema.vocabulary, log)
+        self._rows = rows.Rows(self._transport, schema, pace, era)
+        rules.settle_rules(self._transport, pace, schema.vocabulary, log)
 
     @classmethod
-    def from_url(cls, url: str, schema: Schema) -> DynamoStore:
+    def from_url(cls, url: str, schema: store.Schema) -> DynamoStore:
         """Open ``dynamodb://table?region=…&endpoint=…``; both may be left to the environment.
 
         Raises:
@@ -92,16 +70,16 @@ class DynamoStore:
 
     def read(
         self,
-        query: Query,
+        query: model.Query,
         *,
-        guard: Query | None = None,
-        after: Position = 0,
+        guard: model.Query | None = None,
+        after: model.Position = 0,
         limit: int | None = None,
-    ) -> EventPage:
-        check_range(after, limit)
+    ) -> model.EventPage:
+        store.check_range(after, limit)
         return self._reader.read(query, guard, after, limit)
 
-    def get(self, *keys: Key) -> tuple[Record | None, ...]:
+    def get(self, *keys: model.Key) -> tuple[model.Record | None, ...]:
         return self._rows.get(keys)
 
     def range(
@@ -113,31 +91,31 @@ class DynamoStore:
         after: str = "",
         limit: int,
         descending: bool = False,
-    ) -> tuple[Record, ...]:
-        check_range(0, limit)
+    ) -> tuple[model.Record, ...]:
+        store.check_range(0, limit)
         return self._rows.range(collection, index, prefix, after, limit, descending=descending)
 
-    def commit(self, *commits: Commit) -> tuple[Receipt | TidegateError, ...]:
+    def commit(self, *commits: model.Commit) -> tuple[model.Receipt | TidegateError, ...]:
         return self._writer.commit(commits)
 
-    def receipt(self, key: str) -> Receipt | None:
+    def receipt(self, key: str) -> model.Receipt | None:
         try:
-            check_text("an idempotency key", key, ONCE_KEY_BYTES_MAX)
+            model.check_text("an idempotency key", key, model.ONCE_KEY_BYTES_MAX)
         except TidegateError:
             return None  # no commit can have had it
-        place = once_place(key)
+        place = items.once_place(key)
         # Ordered with transactions: a copy of the commit that is just landing is not missed.
         found = self._pace.persist(partial(self._transport.get, [place], together=True))
-        return once_receipt(found[place]) if place in found else None
+        return items.once_receipt(found[place]) if place in found else None
 
-    def head(self) -> Position:
+    def head(self) -> model.Position:
         return self._log.last_position()
 
-    def feed(self, *, after: Position, limit: int) -> EventPage:
-        check_range(after, limit)
-        return EventPage(self._log.feed(after, limit) if limit > 0 else ())
+    def feed(self, *, after: model.Position, limit: int) -> model.EventPage:
+        store.check_range(after, limit)
+        return model.EventPage(self._log.feed(after, limit) if limit > 0 else ())
 
-    def restore(self, collection: str, records: Iterable[Record]) -> None:
+    def restore(self, collection: str, records: Iterable[model.Record]) -> None:
         """Not atomic here: for the start of a process, before anyone reads the collection."""
         self._rows.restore(collection, records)
 
@@ -145,13 +123,15 @@ class DynamoStore:
         self._transport.close()
 
 
-def open_table(url: str, pace: RetryPace) -> Transport:
+def open_table(url: str, pace: RetryPace) -> dynamodb_transport.Transport:
     """The table that a URL names, made if it is missing. Raises: InvalidInput, StoreRefused."""
     return _opened(*_named(url), pace)
 
 
-def _opened(table: str, region: str | None, endpoint: str | None, pace: RetryPace) -> Transport:
-    transport = BotoTransport(table, region=region, endpoint=endpoint)
+def _opened(
+    table: str, region: str | None, endpoint: str | None, pace: RetryPace
+) -> dynamodb_transport.Transport:
+    transport = client.BotoTransport(table, region=region, endpoint=endpoint)
     transport.open_table(pace)
     return transport
 
@@ -168,17 +148,25 @@ def _named(url: str) -> tuple[str, str | None, str | None]:
     return unquote(parts.netloc), region, endpoint
 
 
-def _check_counter(transport: Transport, pace: RetryPace) -> Item:
+def _check_counter(
+    transport: dynamodb_transport.Transport, pace: RetryPace
+) -> dynamodb_transport.Item:
     """Read the counter of a log of our format; mark a new log with the format.
 
     Raises:
         StoreRefused: the log has another format.
     """
-    found = pace.persist(partial(transport.get, [COUNTER, FORMAT]))
-    counter = found.get(COUNTER, {})
-    mark = found.get(FORMAT)
-    if mark is None and not integer(counter, COUNT_ATTRIBUTE):
-        mark = {PK: FORMAT.pk, SK: FORMAT.sk, FORMAT_ATTRIBUTE: LOG_FORMAT}
+    found = pace.persist(partial(transport.get, [items.COUNTER, items.FORMAT]))
+    counter = found.get(items.COUNTER, {})
+    mark = found.get(items.FORMAT)
+    if mark is None and not items.integer(counter, items.COUNT_ATTRIBUTE):
+        mark = {
+            dynamodb_transport.PK: items.FORMAT.pk,
+            dynamodb_transport.SK: items.FORMAT.sk,
+            items.FORMAT_ATTRIBUTE: store.LOG_FORMAT,
+        }
         mark = pace.persist(partial(transport.put_absent, mark)) or mark
-    check_format(1 if mark is None else integer(mark, FORMAT_ATTRIBUTE))  # format 1 had no mark
+    store.check_format(
+        1 if mark is None else items.integer(mark, items.FORMAT_ATTRIBUTE)
+    )  # format 1 had no mark
     return counter

@@ -15,26 +15,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
+from tidegate.engines.postgres import log_tail, queries
 from tidegate.engines.postgres.indexing import Indexing
-from tidegate.engines.postgres.log_tail import Pair
-from tidegate.engines.postgres.queries import encode
 from tidegate.errors import BoundaryMoved, IdempotencyMismatch, TidegateError, VersionConflict
-from tidegate.kernel import codec
-from tidegate.kernel.model import (
-    ABSENT,
-    Boundary,
-    Check,
-    Clause,
-    Commit,
-    Key,
-    Position,
-    Put,
-    Receipt,
-    Write,
-)
+from tidegate.kernel import codec, model
 from tidegate.kernel.vocabulary import Vocabulary
 
 Names = tuple[str, ...]  # of the indexes under which a fact is filed
@@ -43,18 +29,18 @@ Names = tuple[str, ...]  # of the indexes under which a fact is filed
 class Stamp(NamedTuple):
     """Where a row stands."""
 
-    version: Position
-    born: Position
+    version: model.Position
+    born: model.Position
 
 
 class LookedUp(Struct):
     """What the database answered under the lock; then also what the batch itself would write."""
 
-    head: Position
-    before: Position  # the head that was found: nobody can have read past it
-    newest: dict[Pair, Position]
-    rows: dict[Key, Stamp]
-    once: dict[str, Receipt]
+    head: model.Position
+    before: model.Position  # the head that was found: nobody can have read past it
+    newest: dict[log_tail.Pair, model.Position]
+    rows: dict[model.Key, Stamp]
+    once: dict[str, model.Receipt]
     ages: str | None = None  # of the keys, if it was asked for
 
 
@@ -63,7 +49,7 @@ class LookedUp(Struct):
 
 
 class _Event(Struct):
-    seq: Position
+    seq: model.Position
     at: str
     kind: str
     type: str
@@ -76,21 +62,21 @@ class _Event(Struct):
 class _Entry(Struct):
     n: str
     t: str
-    s: Position
+    s: model.Position
 
 
 class _Row(Struct):
     id: str
-    version: Position
-    born: Position
+    version: model.Position
+    born: model.Position
     data: str
 
 
 class _Once(Struct):
     key: str
     digest: str
-    first: Position
-    last: Position
+    first: model.Position
+    last: model.Position
     at: str
     answer: str
 
@@ -99,12 +85,12 @@ class PostgresBatch:
     """Commits that share one transaction; each is accepted or refused on its own."""
 
     def __init__(
-        self, vocabulary: Vocabulary, indexing: Indexing, commits: Sequence[Commit]
+        self, vocabulary: Vocabulary, indexing: Indexing, commits: Sequence[model.Commit]
     ) -> None:
         self._vocabulary = vocabulary
         self._indexing = indexing
         self._commits = commits
-        self._pairs: dict[Clause, tuple[Pair, ...]] = {}
+        self._pairs: dict[model.Clause, tuple[log_tail.Pair, ...]] = {}
         for commit in commits:
             for boundary in commit.boundaries:
                 for clause in boundary.clauses:
@@ -114,15 +100,15 @@ class PostgresBatch:
         self.events: list[_Event] = []
         self.entries: list[_Entry] = []
         self.once: list[_Once] = []
-        self._changed: dict[Key, _Row | None] = {}
+        self._changed: dict[model.Key, _Row | None] = {}
 
     # ── what it asks ──
 
-    def pairs(self) -> set[Pair]:
+    def pairs(self) -> set[log_tail.Pair]:
         """Of which its boundaries need to know the newest fact."""
         return {pair for pairs in self._pairs.values() for pair in pairs}
 
-    def pairs_seen_before(self, floor: Position) -> set[Pair]:
+    def pairs_seen_before(self, floor: model.Position) -> set[log_tail.Pair]:
         """Those of boundaries that were read when the head was below the floor."""
         return {
             pair
@@ -133,7 +119,7 @@ class PostgresBatch:
             for pair in self._pairs[clause]
         }
 
-    def pairs_seen_past(self, head: Position) -> set[Pair]:
+    def pairs_seen_past(self, head: model.Position) -> set[log_tail.Pair]:
         """Those of boundaries that were read past the head, from a log that was longer."""
         return {
             pair
@@ -155,7 +141,7 @@ class PostgresBatch:
     def once_keys(self) -> list[str]:
         return [commit.once.key for commit in self._commits if commit.once is not None]
 
-    def _fence(self, clause: Clause) -> tuple[Pair, ...]:
+    def _fence(self, clause: model.Clause) -> tuple[log_tail.Pair, ...]:
         index = self._vocabulary.index(clause)
         if index is None:
             return ()  # read() makes no boundary of such a clause
@@ -166,9 +152,9 @@ class PostgresBatch:
 
     # ── what it decides ──
 
-    def decide(self, seen: LookedUp) -> list[Receipt | TidegateError]:
+    def decide(self, seen: LookedUp) -> list[model.Receipt | TidegateError]:
         """An answer for each commit, as if the accepted ones had landed by now."""
-        answers: list[Receipt | TidegateError] = []
+        answers: list[model.Receipt | TidegateError] = []
         for commit in self._commits:
             try:
                 filed = [self._vocabulary.indexes(fact) for fact in commit.facts]
@@ -199,13 +185,13 @@ class PostgresBatch:
                 found[key.collection].append(key.id)
         return found
 
-    def _check_boundary(self, boundary: Boundary, seen: LookedUp) -> None:
+    def _check_boundary(self, boundary: model.Boundary, seen: LookedUp) -> None:
         for clause in boundary.clauses:
             newest = max((seen.newest.get(pair, 0) for pair in self._pairs[clause]), default=0)
             if newest > boundary.seen or boundary.seen > seen.before:
                 raise BoundaryMoved(clause, newest)
 
-    def _apply(self, commit: Commit, filed: Sequence[Names], seen: LookedUp) -> Receipt:
+    def _apply(self, commit: model.Commit, filed: Sequence[Names], seen: LookedUp) -> model.Receipt:
         """Nothing here may fail: what one commit leaves behind would land with the others."""
         first = seen.head + 1
         seen.head += commit.span
@@ -216,16 +202,21 @@ class PostgresBatch:
             self._write(write, first, seen)
         once = commit.once
         if once is None:
-            return Receipt(first, seen.head, commit.at)
+            return model.Receipt(first, seen.head, commit.at)
         self.once.append(
             _Once(once.key, once.digest.hex(), first, seen.head, at, once.answer.hex())
         )
-        receipt = Receipt(first, seen.head, commit.at, once.answer, digest=once.digest)
+        receipt = model.Receipt(first, seen.head, commit.at, once.answer, digest=once.digest)
         seen.once[once.key] = receipt
         return receipt
 
     def _append(
-        self, commit: Commit, filed: Sequence[Names], first: Position, at: str, seen: LookedUp
+        self,
+        commit: model.Commit,
+        filed: Sequence[Names],
+        first: model.Position,
+        at: str,
+        seen: LookedUp,
     ) -> None:
         shared = codec.meta_text(commit.meta)
         for seq, (fact, names) in enumerate(zip(commit.facts, filed, strict=True), first):
@@ -236,7 +227,7 @@ class PostgresBatch:
                     fact.kind,
                     fact.type,
                     fact.schema,
-                    encode(fact.tags).decode(),
+                    queries.encode(fact.tags).decode(),
                     shared if fact.meta is None else codec.meta_text(fact.meta),
                     fact.body.decode(),
                 )
@@ -245,12 +236,12 @@ class PostgresBatch:
                 self.entries.append(_Entry(name, fact.type, seq))
                 seen.newest[name, fact.type] = seq
 
-    def _write(self, write: Write, first: Position, seen: LookedUp) -> None:
-        if isinstance(write, Check):
+    def _write(self, write: model.Write, first: model.Position, seen: LookedUp) -> None:
+        if isinstance(write, model.Check):
             return
-        if isinstance(write, Put):
+        if isinstance(write, model.Put):
             version = first + write.fact
-            before = ABSENT if write.expect == ABSENT else seen.rows[write.key].born
+            before = model.ABSENT if write.expect == model.ABSENT else seen.rows[write.key].born
             born = write.born_at(first, before)
             seen.rows[write.key] = Stamp(version, born)
             self._changed[write.key] = _Row(write.key.id, version, born, write.data.decode())
@@ -259,17 +250,17 @@ class PostgresBatch:
             self._changed[write.key] = None
 
 
-def _replayed(commit: Commit, seen: LookedUp) -> Receipt | None:
+def _replayed(commit: model.Commit, seen: LookedUp) -> model.Receipt | None:
     """The receipt that the commit's key stands for already. Raises: IdempotencyMismatch."""
     if commit.once is None or (found := seen.once.get(commit.once.key)) is None:
         return None
     if found.digest != commit.once.digest:
         raise IdempotencyMismatch(commit.once.key)
-    return replace(found, replayed=True)
+    return structs.replace(found, replayed=True)
 
 
-def _check_version(write: Write, seen: LookedUp) -> None:
+def _check_version(write: model.Write, seen: LookedUp) -> None:
     stamp = seen.rows.get(write.key)
-    found = ABSENT if stamp is None else stamp.version
+    found = model.ABSENT if stamp is None else stamp.version
     if found != write.expect:
         raise VersionConflict(write.key.collection, write.key.id, write.expect, found)

@@ -14,8 +14,7 @@ from typing import NamedTuple
 from tidegate import decoders
 from tidegate.engines.postgres.sessions import Connection
 from tidegate.errors import StoreRefused
-from tidegate.kernel.index_rules import IndexRule
-from tidegate.kernel.model import Clause, Match
+from tidegate.kernel import index_rules, model
 from tidegate.kernel.vocabulary import Vocabulary
 
 REINDEX_PAGE_MAX = 10_000
@@ -25,11 +24,11 @@ class Indexing(NamedTuple):
     """All types that can be in the log. The generation grows when one comes or changes."""
 
     generation: int
-    types: dict[str, IndexRule]
+    types: dict[str, index_rules.IndexRule]
 
-    def types_under(self, clause: Clause, index: str) -> Iterable[str]:
+    def types_under(self, clause: model.Clause, index: str) -> Iterable[str]:
         """The types, known here or not, that can stand under the index of a clause over ANY."""
-        if clause.match is Match.EXACT and len(clause.tags) > 1:
+        if clause.match is model.Match.EXACT and len(clause.tags) > 1:
             keys = tuple(sorted(tag.partition(":")[0] for tag in clause.tags))
             return (name for name, how in self.types.items() if keys in how.composites)
         key = index.partition(":")[0]
@@ -44,7 +43,7 @@ class Indexing(NamedTuple):
                 )
 
 
-def reindex(connection: Connection, changed: dict[str, IndexRule]) -> None:
+def reindex(connection: Connection, changed: dict[str, index_rules.IndexRule]) -> None:
     """Rebuild the index for these types, in the caller's transaction and under its lock.
 
     The index is a function of the log, so the table is replaced, not edited; its triggers are the

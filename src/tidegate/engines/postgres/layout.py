@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 import msgspec
-from msgspec import Struct
 from psycopg.sql import SQL, Composed, Identifier, Literal
 
 from tidegate import decoders
@@ -24,9 +23,8 @@ from tidegate.engines.key_ages import KEY_AGES
 from tidegate.engines.postgres.indexing import Indexing, reindex
 from tidegate.engines.postgres.sessions import Connection
 from tidegate.errors import InvalidDefinition, StoreRefused
+from tidegate.kernel import index_rules, store
 from tidegate.kernel.collections import Collection, Writers
-from tidegate.kernel.index_rules import IndexRule
-from tidegate.kernel.store import LOG_FORMAT, Schema, check_format
 
 SERVER_VERSION_MIN = 14_00_00
 IDENTIFIER_BYTES_MAX = 63
@@ -104,7 +102,7 @@ class Setting(NamedTuple):
     verdict: str
 
 
-class TableShape(Struct, frozen=True):
+class TableShape(msgspec.Struct, frozen=True):
     """A collection's table as last declared: each part by its SQL, so that a change shows."""
 
     stamped: bool  # version and born reference the log
@@ -127,7 +125,7 @@ def lock_key(namespace: str) -> int:
     return int.from_bytes(sha256(f"tidegate log {namespace}".encode()).digest()[:8], signed=True)
 
 
-def open_log(connection: Connection, namespace: str, schema: Schema) -> SchemaLayout:
+def open_log(connection: Connection, namespace: str, schema: store.Schema) -> SchemaLayout:
     """Bring the tables to what the schema declares, in one transaction.
 
     Raises:
@@ -144,7 +142,7 @@ def open_log(connection: Connection, namespace: str, schema: Schema) -> SchemaLa
         if not _exists(connection, namespace):
             _create(connection, namespace)
         found = _meta(connection)
-        check_format(int(found["format"]))
+        store.check_format(int(found["format"]))
         _allow_kinds(connection, schema.kinds, found.get(KINDS))
         for collection in schema.collections.values():
             _extend(connection, collection, found.get(f"collection {collection.name}"))
@@ -179,7 +177,11 @@ def _create(connection: Connection, namespace: str) -> None:
     connection.execute(_TABLES.encode())
     _protect(connection, "event_log")
     _protect(connection, "event_index")
-    for name, value in (("format", str(LOG_FORMAT)), ("log_id", uuid4().hex), ("generation", "0")):
+    for name, value in (
+        ("format", str(store.LOG_FORMAT)),
+        ("log_id", uuid4().hex),
+        ("generation", "0"),
+    ):
         _remember(connection, name, value)
 
 
@@ -223,7 +225,7 @@ _kinds = decoders.build(list[str])
 # ── indexing ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def _index(connection: Connection, schema: Schema, found: dict[str, str]) -> Indexing:
+def _index(connection: Connection, schema: store.Schema, found: dict[str, str]) -> Indexing:
     """Add the schema's fact types to those known; index again where a known one changed."""
     known = _indexing(found)
     wanted = {name: schema.vocabulary.index_rule(name) for name in schema.vocabulary.types}
@@ -239,7 +241,7 @@ def _index(connection: Connection, schema: Schema, found: dict[str, str]) -> Ind
     return indexing
 
 
-_types = decoders.build(dict[str, IndexRule])
+_types = decoders.build(dict[str, index_rules.IndexRule])
 
 
 def _indexing(found: dict[str, str]) -> Indexing:

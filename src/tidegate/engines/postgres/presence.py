@@ -7,9 +7,7 @@ from contextlib import closing, contextmanager
 from typing import Final
 from zlib import crc32
 
-from tidegate.engines.postgres.failures import translate_errors
-from tidegate.engines.postgres.layout import lock_key
-from tidegate.engines.postgres.sessions import Address, Connection
+from tidegate.engines.postgres import failures, layout, sessions
 from tidegate.engines.presence import being_made_anew, open_elsewhere
 
 NAMESPACE: Final = "tidegate"  # of a store whose URL names none
@@ -24,22 +22,22 @@ _COMMITS: Final = b"SELECT pg_advisory_xact_lock(%s)"
 @contextmanager
 def held(url: str, alone: bool) -> Iterator[None]:
     """Hold the lock, the only one or a shared one. Raises: StoreRefused, Unavailable."""
-    with translate_errors():
-        address = Address(url, NAMESPACE)
+    with failures.translate_errors():
+        address = sessions.Address(url, NAMESPACE)
         connection = address.connect()
     key = (crc32(address.namespace.encode()) ^ _SIGN) - _SIGN
     with closing(connection):
-        with translate_errors():
+        with failures.translate_errors():
             if not _locked(connection, _ALONE if alone else _COUNTED, key):
                 # Whoever could join here is kept from being alone by others who joined.
                 is_joinable = alone and _locked(connection, _COUNTED, key)
                 raise open_elsewhere() if is_joinable else being_made_anew()
             if alone:
                 # Somebody who was killed may have a commit under way there: it ends first.
-                connection.execute(_COMMITS, (lock_key(address.namespace),))
+                connection.execute(_COMMITS, (layout.lock_key(address.namespace),))
         yield
 
 
-def _locked(connection: Connection, function: str, key: int) -> bool:
+def _locked(connection: sessions.Connection, function: str, key: int) -> bool:
     found = connection.execute(f"SELECT {function}(%s, %s)".encode(), (_CLASS, key)).fetchone()
     return found == (True,)

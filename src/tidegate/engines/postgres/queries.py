@@ -14,11 +14,8 @@ from typing import Any
 import msgspec
 from psycopg.sql import Identifier
 
-from tidegate.engines.postgres.indexing import stored_tags
-from tidegate.engines.postgres.sessions import Statement
-from tidegate.kernel import codec
-from tidegate.kernel.collections import SEPARATOR, Collection, least_above
-from tidegate.kernel.model import Clause, Event, Key, Match, Position, Query, Receipt, Record
+from tidegate.engines.postgres import indexing, sessions
+from tidegate.kernel import codec, collections as kernel_collections, model
 from tidegate.kernel.vocabulary import Vocabulary
 
 _COLUMNS = "l.seq, l.at, l.kind, l.type, l.schema, l.tags, l.meta, l.body"
@@ -61,7 +58,7 @@ _SCANNED = f"""
 _FEED = f"SELECT {_COLUMNS} FROM event_log l WHERE l.seq > $1 ORDER BY l.seq LIMIT $2".encode()
 _RECEIPT = b"SELECT first, last, at, answer, digest FROM log_once WHERE key = $1"
 
-HEAD = Statement(b"SELECT seq FROM log_head ORDER BY seq DESC LIMIT 1")
+HEAD = sessions.Statement(b"SELECT seq FROM log_head ORDER BY seq DESC LIMIT 1")
 
 encode = msgspec.json.Encoder().encode
 
@@ -74,7 +71,9 @@ def number(value: int) -> bytes:
 # ── events ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def read(vocabulary: Vocabulary, query: Query, after: Position, limit: int | None) -> Statement:
+def read(
+    vocabulary: Vocabulary, query: model.Query, after: model.Position, limit: int | None
+) -> sessions.Statement:
     """Head and event columns, at least one row: its event is NULL where nothing matches.
 
     Raises:
@@ -88,7 +87,7 @@ def read(vocabulary: Vocabulary, query: Query, after: Position, limit: int | Non
     names: list[dict[str, Any]] = []
     contains = False
     for clause, index in zip(query.clauses, indexes, strict=True):
-        wanted = sorted(clause.tags) if clause.match is Match.CONTAINS else []
+        wanted = sorted(clause.tags) if clause.match is model.Match.CONTAINS else []
         contains = contains or len(wanted) > 1
         types = vocabulary.fenced(clause)
         if types is None:
@@ -103,10 +102,10 @@ def read(vocabulary: Vocabulary, query: Query, after: Position, limit: int | Non
         source.format(number=place, **filters) for place, (source, _) in enumerate(sources, 3)
     )
     looked_for = (encode(look) for _, look in sources)
-    return Statement(_INDEXED.format(found=found).encode(), (*bounds, *looked_for))
+    return sessions.Statement(_INDEXED.format(found=found).encode(), (*bounds, *looked_for))
 
 
-def _scan(query: Query, bounds: tuple[bytes | None, ...]) -> Statement:
+def _scan(query: model.Query, bounds: tuple[bytes | None, ...]) -> sessions.Statement:
     """Some clause has no index: walk the log and hold each event against every clause."""
     terms: list[str] = []
     parameters: list[bytes | None] = [*bounds]
@@ -120,13 +119,13 @@ def _scan(query: Query, bounds: tuple[bytes | None, ...]) -> Statement:
             parameters.append(value)
             term = f"{term} AND {demand.format(number=len(parameters))}"
         terms.append(f"({term})")
-    return Statement(_SCANNED.format(where=" OR ".join(terms)).encode(), parameters)
+    return sessions.Statement(_SCANNED.format(where=" OR ".join(terms)).encode(), parameters)
 
 
-def _demand(clause: Clause) -> tuple[str, bytes]:
+def _demand(clause: model.Clause) -> tuple[str, bytes]:
     """What the clause's tags demand of an event ``l``, and the parameter in it."""
     tags = encode(sorted(clause.tags))
-    if clause.match is Match.CONTAINS:
+    if clause.match is model.Match.CONTAINS:
         return "l.tags::jsonb @> ${number}::jsonb", tags
     if len(clause.tags) > 1:
         return "l.tags = ${number}", tags
@@ -136,21 +135,21 @@ def _demand(clause: Clause) -> tuple[str, bytes]:
     return f"EXISTS ({found})", next(iter(clause.tags)).encode()
 
 
-def feed(after: Position, limit: int) -> Statement:
+def feed(after: model.Position, limit: int) -> sessions.Statement:
     """The columns of all events, in order."""
-    return Statement(_FEED, (number(after), number(limit)))
+    return sessions.Statement(_FEED, (number(after), number(limit)))
 
 
-def event(row: Sequence[Any]) -> Event:
+def event(row: Sequence[Any]) -> model.Event:
     """An event from the columns of ``event_log``."""
     seq, at, kind, type, schema, tags, meta, body = row
-    return Event(
+    return model.Event(
         int(seq),
         _time(at),
         _word(kind),
         _word(type),
         int(schema),
-        stored_tags(tags),
+        indexing.stored_tags(tags),
         _meta(meta),
         body,
     )
@@ -169,15 +168,15 @@ def _time(text: bytes) -> datetime:
 # ── keys ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def receipt(key: str) -> Statement:
+def receipt(key: str) -> sessions.Statement:
     """The columns of a receipt, or no row."""
-    return Statement(_RECEIPT, (key.encode(),))
+    return sessions.Statement(_RECEIPT, (key.encode(),))
 
 
-def receipt_of(row: Sequence[Any]) -> Receipt:
+def receipt_of(row: Sequence[Any]) -> model.Receipt:
     """A receipt from the columns first, last, at, answer, digest."""
     first, last, at, answer, digest = row
-    return Receipt(
+    return model.Receipt(
         int(first),
         int(last),
         codec.time_value(at.decode()),
@@ -203,17 +202,17 @@ def quoted(name: str) -> str:
 
 def rows(
     collection: str, ids: Sequence[str], columns: str = "id, version, born, data"
-) -> Statement:
+) -> sessions.Statement:
     """The rows of these ids, in any order."""
     wanted = ", ".join(f"r.{column}" for column in columns.split(", "))
     sql = (
         f"SELECT {wanted} FROM json_array_elements_text($1::json) k"
         f" JOIN {quoted(collection)} r ON r.id = k"
     )
-    return Statement(sql.encode(), (encode(ids),))
+    return sessions.Statement(sql.encode(), (encode(ids),))
 
 
-def rows_of_several(wanted: Mapping[str, Sequence[str]]) -> Statement:
+def rows_of_several(wanted: Mapping[str, Sequence[str]]) -> sessions.Statement:
     """Rows of several collections as of one moment: first the place of the collection, then the
     columns of a row.
     """
@@ -222,31 +221,31 @@ def rows_of_several(wanted: Mapping[str, Sequence[str]]) -> Statement:
         f" FROM json_array_elements_text(${place + 1}::json) k JOIN {quoted(name)} r ON r.id = k"
         for place, name in enumerate(wanted)
     )
-    return Statement(found.encode(), tuple(encode(ids) for ids in wanted.values()))
+    return sessions.Statement(found.encode(), tuple(encode(ids) for ids in wanted.values()))
 
 
-def record(collection: Collection, row: Sequence[Any]) -> Record:
+def record(collection: kernel_collections.Collection, row: Sequence[Any]) -> model.Record:
     """A record from the columns id, version, born, data."""
     id, version, born, data = row
-    return Record(Key(collection.name, id.decode()), int(version), int(born), data)
+    return model.Record(model.Key(collection.name, id.decode()), int(version), int(born), data)
 
 
 def range_of(
-    collection: Collection,
+    collection: kernel_collections.Collection,
     index: str | None,
     prefix: str,
     after: str,
     limit: int,
     *,
     descending: bool,
-) -> Statement | None:
+) -> sessions.Statement | None:
     """Rows in order; None where no row can have the prefix.
 
     Entries compare as their parts do, and a part is a column, so both prefix and ``after`` become
     comparisons of columns that the index serves.
     """
     columns = ["id"] if index is None else [*collection.index(index).columns, "id"]
-    wanted = prefix.split(SEPARATOR)
+    wanted = prefix.split(kernel_collections.SEPARATOR)
     if len(wanted) > len(columns) or "\x00" in prefix:
         return None
     names = [quoted(column) for column in columns]
@@ -262,12 +261,12 @@ def range_of(
     if wanted[-1]:
         name = names[len(wanted) - 1]
         terms.append(f"{name} >= {given(wanted[-1])}")
-        if (above := least_above(wanted[-1])) is not None:
+        if (above := kernel_collections.least_above(wanted[-1])) is not None:
             terms.append(f"{name} < {given(above)}")
     if after:
         # What follows a NUL cannot matter: no text that is stored holds one.
         stored, cut, _ = after.partition("\x00")
-        parts = stored.split(SEPARATOR)
+        parts = stored.split(kernel_collections.SEPARATOR)
         seen = parts[: len(names)]
         # With all parts given the row itself was seen; a shorter list stands before all it begins.
         if descending:
@@ -282,4 +281,4 @@ def range_of(
         f"SELECT id, version, born, data FROM {quoted(collection.name)}"
         f" WHERE {' AND '.join(terms)} ORDER BY {order} LIMIT $1"
     )
-    return Statement(sql.encode(), parameters)
+    return sessions.Statement(sql.encode(), parameters)

@@ -9,25 +9,10 @@ from contextlib import closing
 from typing import ClassVar
 
 from tidegate.engines.key_ages import LogClock
-from tidegate.engines.postgres import queries
-from tidegate.engines.postgres.failures import translate_errors
+from tidegate.engines.postgres import failures, queries, sessions, writer
 from tidegate.engines.postgres.layout import Setting, open_log
-from tidegate.engines.postgres.sessions import Address, SessionPool
-from tidegate.engines.postgres.writer import PostgresWriter
 from tidegate.errors import TidegateError
-from tidegate.kernel.commit_limits import check_seen
-from tidegate.kernel.model import (
-    Boundary,
-    Commit,
-    EventPage,
-    Key,
-    Position,
-    Put,
-    Query,
-    Receipt,
-    Record,
-)
-from tidegate.kernel.store import Schema, check_range, is_fenced
+from tidegate.kernel import commit_limits, model, store
 
 BATCH_MAX = 512  # commits in one transaction
 BATCH_BYTES_MAX = 16_000_000
@@ -49,46 +34,46 @@ class PostgresStore:
     def __init__(
         self,
         url: str,
-        schema: Schema,
+        schema: store.Schema,
         namespace: str = "tidegate",
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.schema = schema
-        address = Address(url, namespace)
-        with translate_errors(), closing(address.connect()) as connection:
+        address = sessions.Address(url, namespace)
+        with failures.translate_errors(), closing(address.connect()) as connection:
             layout = open_log(connection, address.namespace, schema)
         self.namespace = address.namespace
         self.log_id = layout.log_id
         self.durability: tuple[Setting, ...] = layout.durability
-        self._readers = SessionPool(address)
+        self._readers = sessions.SessionPool(address)
         clock = LogClock(monotonic, layout.key_ages)
-        self._writer = PostgresWriter(address, schema, layout.indexing, clock)
+        self._writer = writer.PostgresWriter(address, schema, layout.indexing, clock)
 
     def read(
         self,
-        query: Query,
+        query: model.Query,
         *,
-        guard: Query | None = None,
-        after: Position = 0,
+        guard: model.Query | None = None,
+        after: model.Position = 0,
         limit: int | None = None,
-    ) -> EventPage:
-        check_range(after, limit)
-        guarded = is_fenced(self.schema, query)
+    ) -> model.EventPage:
+        store.check_range(after, limit)
+        guarded = store.is_fenced(self.schema, query)
         if guard is not None:
-            guarded = is_fenced(self.schema, guard) and guarded
+            guarded = store.is_fenced(self.schema, guard) and guarded
         # One more than asked for tells whether the limit cut the page.
         asked = None if limit is None else limit + 1
         found = self._readers.ask(queries.read(self.schema.vocabulary, query, after, asked))
         head = int(found[0][0])
         events = tuple(queries.event(row[1:]) for row in found if row[1] is not None)
         if limit is not None and len(events) > limit:
-            return EventPage(events[:limit])
+            return model.EventPage(events[:limit])
         if not guarded:
-            return EventPage(events)
-        return EventPage(events, Boundary(query, head, None if events else guard))
+            return model.EventPage(events)
+        return model.EventPage(events, model.Boundary(query, head, None if events else guard))
 
-    def get(self, *keys: Key) -> tuple[Record | None, ...]:
+    def get(self, *keys: model.Key) -> tuple[model.Record | None, ...]:
         ids: defaultdict[str, list[str]] = defaultdict(list)
         for key in keys:
             self.schema.collection(key.collection)
@@ -97,7 +82,7 @@ class PostgresStore:
         if not ids:
             return (None,) * len(keys)
         collections = [self.schema.collection(name) for name in ids]
-        found: dict[Key, Record] = {}
+        found: dict[model.Key, model.Record] = {}
         for place, *row in self._readers.ask(queries.rows_of_several(ids)):
             record = queries.record(collections[int(place)], row)
             found[record.key] = record
@@ -112,16 +97,16 @@ class PostgresStore:
         after: str = "",
         limit: int,
         descending: bool = False,
-    ) -> tuple[Record, ...]:
-        check_range(0, limit)
+    ) -> tuple[model.Record, ...]:
+        store.check_range(0, limit)
         declared = self.schema.collection(collection)
         statement = queries.range_of(declared, index, prefix, after, limit, descending=descending)
         if statement is None:
             return ()
         return tuple(queries.record(declared, row) for row in self._readers.ask(statement))
 
-    def commit(self, *commits: Commit) -> tuple[Receipt | TidegateError, ...]:
-        answers: list[Receipt | TidegateError | None] = [self._refusal(c) for c in commits]
+    def commit(self, *commits: model.Commit) -> tuple[model.Receipt | TidegateError, ...]:
+        answers: list[model.Receipt | TidegateError | None] = [self._refusal(c) for c in commits]
         waiting = [place for place, refusal in enumerate(answers) if refusal is None]
         for places in _batches(commits, waiting):
             found = self._writer.commit([commits[place] for place in places])
@@ -129,21 +114,21 @@ class PostgresStore:
                 answers[place] = answer
         return tuple(answer for answer in answers if answer is not None)
 
-    def receipt(self, key: str) -> Receipt | None:
+    def receipt(self, key: str) -> model.Receipt | None:
         if "\x00" in key:
             return None
         found = self._readers.ask(queries.receipt(key))
         return queries.receipt_of(found[0]) if found else None
 
-    def head(self) -> Position:
+    def head(self) -> model.Position:
         return int(self._readers.ask(queries.HEAD)[0][0])
 
-    def feed(self, *, after: Position, limit: int) -> EventPage:
-        check_range(after, limit)
+    def feed(self, *, after: model.Position, limit: int) -> model.EventPage:
+        store.check_range(after, limit)
         found = self._readers.ask(queries.feed(after, limit))
-        return EventPage(tuple(queries.event(row) for row in found))
+        return model.EventPage(tuple(queries.event(row) for row in found))
 
-    def restore(self, collection: str, records: Iterable[Record]) -> None:
+    def restore(self, collection: str, records: Iterable[model.Record]) -> None:
         self.schema.collection(collection)
         self._writer.restore(collection, records)
 
@@ -151,16 +136,16 @@ class PostgresStore:
         self._writer.close()
         self._readers.close()
 
-    def _refusal(self, commit: Commit) -> TidegateError | None:
+    def _refusal(self, commit: model.Commit) -> TidegateError | None:
         try:
             self.schema.check(commit, self.pack_cost_max)
-            check_seen(commit)
+            commit_limits.check_seen(commit)
         except TidegateError as error:
             return error
         return None
 
 
-def _batches(commits: tuple[Commit, ...], places: list[int]) -> Iterable[list[int]]:
+def _batches(commits: tuple[model.Commit, ...], places: list[int]) -> Iterable[list[int]]:
     """The places of the commits to send, cut into transactions of bounded size."""
     batch: list[int] = []
     size = 0
@@ -175,6 +160,6 @@ def _batches(commits: tuple[Commit, ...], places: list[int]) -> Iterable[list[in
         yield batch
 
 
-def _size(commit: Commit) -> int:
-    rows = sum(len(write.data) for write in commit.writes if isinstance(write, Put))
+def _size(commit: model.Commit) -> int:
+    rows = sum(len(write.data) for write in commit.writes if isinstance(write, model.Put))
     return rows + sum(len(fact.body) for fact in commit.facts)

@@ -21,34 +21,19 @@ from uuid import uuid4
 import psycopg
 
 from tidegate.engines.key_ages import KEY_AGES, LogClock
-from tidegate.engines.postgres import queries
-from tidegate.engines.postgres.batch import LookedUp, PostgresBatch, Stamp
-from tidegate.engines.postgres.failures import (
-    is_about_content,
-    is_lost,
-    is_transient,
-    message,
-    translate,
-    translate_errors,
+from tidegate.engines.postgres import (
+    batch as postgres_batch,
+    failures,
+    layout,
+    log_tail,
+    queries,
+    sessions,
 )
 from tidegate.engines.postgres.indexing import Indexing, stored_tags
-from tidegate.engines.postgres.layout import load_indexing, lock_key
-from tidegate.engines.postgres.log_tail import LogTail, Pair
-from tidegate.engines.postgres.queries import encode, number
-from tidegate.engines.postgres.sessions import (
-    STATEMENT_SECONDS_MAX,
-    Address,
-    Connection,
-    PipelineSession,
-    Row,
-    Statement,
-    rows,
-)
 from tidegate.errors import OutcomeUnknown, StoreUnavailable, TidegateError
-from tidegate.kernel.model import POSITION_MAX, Commit, Key, Position, Receipt, Record
-from tidegate.kernel.store import Schema
+from tidegate.kernel import model, store
 
-Answer = Receipt | TidegateError
+Answer = model.Receipt | TidegateError
 
 TRIES_MAX = 4  # of a batch that met a deadlock, a dead connection or a new generation
 OUTCOME_SECONDS_MAX = 3.0  # how long a lost answer is looked for
@@ -59,9 +44,9 @@ COLLECT_MAX = 256  # idempotency keys collected at once
 FOREIGN_MAX = 256  # facts of others learnt in passing; behind more, boundaries are looked up
 HEADS_KEPT = 100_000  # positions for which it can be told whose batch took them
 
-_BEGIN = Statement(b"BEGIN")
-_COMMIT = Statement(b"COMMIT")
-_ROLLBACK = Statement(b"ROLLBACK")
+_BEGIN = sessions.Statement(b"BEGIN")
+_COMMIT = sessions.Statement(b"COMMIT")
+_ROLLBACK = sessions.Statement(b"ROLLBACK")
 _LOCK = b"SELECT pg_advisory_xact_lock($1)"
 _HEAD = b"""
     SELECT h.seq, g.value, e.seq, e.type, e.tags
@@ -95,7 +80,7 @@ _ADD_HEAD = b"""
     WITH added AS (INSERT INTO log_head VALUES ($1, $2))
     SELECT pg_notify(current_schema(), $1::text)"""
 _MARK = b"SELECT mark FROM log_head WHERE seq = $1"
-_NEWEST_HEAD = Statement(b"SELECT max(seq) FROM log_head")
+_NEWEST_HEAD = sessions.Statement(b"SELECT max(seq) FROM log_head")
 
 _COLLECT_ONCE = b"""
     DELETE FROM log_once
@@ -122,47 +107,51 @@ class PostgresWriter:
     """One connection that writes, shared by the threads of a handle one at a time."""
 
     def __init__(
-        self, address: Address, schema: Schema, indexing: Indexing, clock: LogClock
+        self, address: sessions.Address, schema: store.Schema, indexing: Indexing, clock: LogClock
     ) -> None:
         self._address = address
         self._schema = schema
         self._indexing = indexing
         self._clock = clock
         self._lock = Lock()
-        self._key = lock_key(address.namespace)
-        self._take_lock = Statement(_LOCK, (number(self._key),))
-        self._session: PipelineSession | None = None
-        self._recent: LogTail | None = None
+        self._key = layout.lock_key(address.namespace)
+        self._take_lock = sessions.Statement(_LOCK, (queries.number(self._key),))
+        self._session: sessions.PipelineSession | None = None
+        self._recent: log_tail.LogTail | None = None
         self._batches = 0
         self._closed = False
 
-    def commit(self, commits: Sequence[Commit]) -> list[Answer]:
+    def commit(self, commits: Sequence[model.Commit]) -> list[Answer]:
         """An answer for each, in order. The commits have been checked."""
         with self._lock:
             try:
                 return self._commit(commits)
             except psycopg.Error as error:
-                if not is_about_content(error) or len(commits) == 1:
-                    return [translate(error) for _ in commits]
+                if not failures.is_about_content(error) or len(commits) == 1:
+                    return [failures.translate(error) for _ in commits]
                 # One of them holds what the database refuses: the others must not suffer for it.
                 return [self._alone(commit) for commit in commits]
             except TidegateError as error:
                 return [error for _ in commits]
 
-    def restore(self, collection: str, records: Iterable[Record]) -> None:
+    def restore(self, collection: str, records: Iterable[model.Record]) -> None:
         """Replace all rows of a collection.
 
         Raises:
             StoreUnavailable, StoreRefused, InvalidInput, OutcomeUnknown.
         """
-        with self._lock, translate_errors(), closing(self._address.connect()) as connection:
+        with (
+            self._lock,
+            failures.translate_errors(),
+            closing(self._address.connect()) as connection,
+        ):
             sent = False
             try:
                 with connection.transaction():
                     self._replace(connection, queries.quoted(collection), records)
                     sent = True
             except psycopg.Error as error:
-                if sent and is_lost(error):
+                if sent and failures.is_lost(error):
                     raise _unknown(error) from error
                 raise
 
@@ -173,15 +162,15 @@ class PostgresWriter:
 
     # ── one batch ──
 
-    def _alone(self, commit: Commit) -> Answer:
+    def _alone(self, commit: model.Commit) -> Answer:
         try:
             return self._commit((commit,))[0]
         except psycopg.Error as error:
-            return translate(error)
+            return failures.translate(error)
         except TidegateError as error:
             return error
 
-    def _commit(self, commits: Sequence[Commit]) -> list[Answer]:
+    def _commit(self, commits: Sequence[model.Commit]) -> list[Answer]:
         """Raises: psycopg.Error, TidegateError: nothing was applied."""
         for tries_left in reversed(range(TRIES_MAX)):
             reused = self._session is not None
@@ -190,14 +179,14 @@ class PostgresWriter:
             except _NewGeneration:
                 self._learn()
             except psycopg.Error as error:
-                again = is_transient(error) or (reused and is_lost(error))
+                again = failures.is_transient(error) or (reused and failures.is_lost(error))
                 if not (again and tries_left):
                     raise
         raise StoreUnavailable("the log got new fact types at every try")
 
-    def _attempt(self, commits: Sequence[Commit]) -> list[Answer]:
+    def _attempt(self, commits: Sequence[model.Commit]) -> list[Answer]:
         session = self._connected()
-        batch = PostgresBatch(self._schema.vocabulary, self._indexing, commits)
+        batch = postgres_batch.PostgresBatch(self._schema.vocabulary, self._indexing, commits)
         mark = None
         answers: list[Answer] = []
         head = 0
@@ -214,29 +203,31 @@ class PostgresWriter:
                 session.round_trip(*self._changes(batch, head, mark, ages))
         except BaseException as error:
             self._disconnect()
-            if mark is None or not is_lost(error):
+            if mark is None or not failures.is_lost(error):
                 raise  # COMMIT was not sent, or the server said that it refused
             return self._settled(answers, head, mark, error)
         if mark is not None and self._recent is not None:
             self._recent.learn((((e.n, e.t), e.s) for e in batch.entries), head)
         return answers
 
-    def _look(self, session: PipelineSession, batch: PostgresBatch, is_due: bool) -> LookedUp:
+    def _look(
+        self, session: sessions.PipelineSession, batch: postgres_batch.PostgresBatch, is_due: bool
+    ) -> postgres_batch.LookedUp:
         """The first round trip. Raises: _NewGeneration, psycopg.Error."""
         recent = self._recent
-        known = POSITION_MAX if recent is None else recent.head
-        floor = POSITION_MAX if recent is None else recent.floor
+        known = model.POSITION_MAX if recent is None else recent.head
+        floor = model.POSITION_MAX if recent is None else recent.floor
         pairs = batch.pairs() if recent is None else batch.pairs_seen_before(floor)
         keys, touched = batch.once_keys(), batch.ids()
         asked = [
             *(_BEGIN, self._take_lock),
-            Statement(_HEAD, (number(known), number(FOREIGN_MAX))),
-            *([Statement(_AGES, (KEY_AGES.encode(),))] if is_due else []),
+            sessions.Statement(_HEAD, (queries.number(known), queries.number(FOREIGN_MAX))),
+            *([sessions.Statement(_AGES, (KEY_AGES.encode(),))] if is_due else []),
             *([_newest_of(pairs)] if pairs else []),
-            *([Statement(_ONCE, (encode(keys),))] if keys else []),
+            *([sessions.Statement(_ONCE, (queries.encode(keys),))] if keys else []),
             *(queries.rows(name, ids, "id, version, born") for name, ids in touched.items()),
         ]
-        _, _, head, *found = map(rows, session.round_trip(*asked))
+        _, _, head, *found = map(sessions.rows, session.round_trip(*asked))
         answers = iter(found)
         ages = next(answers) if is_due else []
         looked_up = next(answers) if pairs else []
@@ -246,7 +237,7 @@ class PostgresWriter:
             # We forgot facts as we caught up: look up what we relied on memory for.
             missing |= batch.pairs_seen_before(remembered.floor)
         if missing := missing - pairs:
-            looked_up += rows(session.round_trip(_newest_of(missing))[0])
+            looked_up += sessions.rows(session.round_trip(_newest_of(missing))[0])
         newest = {pair: remembered.newest(pair) for pair in batch.pairs()}
         for name, type, seq in looked_up:
             newest[name.decode(), type.decode()] = int(seq or 0)
@@ -255,14 +246,16 @@ class PostgresWriter:
             for key, *receipt in (next(answers) if keys else ())
         }
         stamps = {
-            Key(name, id.decode()): Stamp(int(version), int(born))
+            model.Key(name, id.decode()): postgres_batch.Stamp(int(version), int(born))
             for name, stamped in zip(touched, answers, strict=True)
             for id, version, born in stamped
         }
         stored = ages[0][0].decode() if ages else None
-        return LookedUp(remembered.head, remembered.head, newest, stamps, once, stored)
+        return postgres_batch.LookedUp(
+            remembered.head, remembered.head, newest, stamps, once, stored
+        )
 
-    def _caught_up(self, found: list[Row]) -> LogTail:
+    def _caught_up(self, found: list[sessions.Row]) -> log_tail.LogTail:
         """Our memory up to the head, with what others did since; a new one if that is too much.
 
         Raises:
@@ -273,7 +266,7 @@ class PostgresWriter:
             raise _NewGeneration
         recent = self._recent
         if recent is None or (head > recent.head and len(found) == FOREIGN_MAX):
-            recent = self._recent = LogTail(head)
+            recent = self._recent = log_tail.LogTail(head)
         elif head > recent.head:
             types = self._indexing.types
             facts = (
@@ -286,74 +279,80 @@ class PostgresWriter:
         return recent
 
     def _changes(
-        self, batch: PostgresBatch, head: Position, mark: str, ages: str | None
-    ) -> Iterator[Statement]:
+        self, batch: postgres_batch.PostgresBatch, head: model.Position, mark: str, ages: str | None
+    ) -> Iterator[sessions.Statement]:
         """The second round trip: all that the batch writes, up to COMMIT."""
         if batch.events:
-            yield Statement(_ADD_EVENTS, (encode(batch.events),))
+            yield sessions.Statement(_ADD_EVENTS, (queries.encode(batch.events),))
         if batch.entries:
-            yield Statement(_ADD_ENTRIES, (encode(batch.entries),))
+            yield sessions.Statement(_ADD_ENTRIES, (queries.encode(batch.entries),))
         for name, ids in batch.deletes().items():
-            yield Statement(_DELETE.format(table=queries.quoted(name)).encode(), (encode(ids),))
+            yield sessions.Statement(
+                _DELETE.format(table=queries.quoted(name)).encode(), (queries.encode(ids),)
+            )
         for name, changed in batch.puts().items():
-            yield Statement(_PUT.format(table=queries.quoted(name)).encode(), (encode(changed),))
+            yield sessions.Statement(
+                _PUT.format(table=queries.quoted(name)).encode(), (queries.encode(changed),)
+            )
         if batch.once:
-            yield Statement(_ADD_ONCE, (encode(batch.once),))
+            yield sessions.Statement(_ADD_ONCE, (queries.encode(batch.once),))
         if ages is not None:
-            yield Statement(_KEEP_AGES, (KEY_AGES.encode(), ages.encode()))
+            yield sessions.Statement(_KEEP_AGES, (KEY_AGES.encode(), ages.encode()))
         self._batches += 1
         if self._batches % COLLECT_EVERY == 0:
             if self._clock.floor:
-                bounds = (number(self._clock.floor), number(COLLECT_MAX))
-                yield Statement(_COLLECT_ONCE, bounds)
-            yield Statement(_COLLECT_HEADS, (number(head - HEADS_KEPT),))
-        yield Statement(_ADD_HEAD, (number(head), mark.encode()))
+                bounds = (queries.number(self._clock.floor), queries.number(COLLECT_MAX))
+                yield sessions.Statement(_COLLECT_ONCE, bounds)
+            yield sessions.Statement(_COLLECT_HEADS, (queries.number(head - HEADS_KEPT),))
+        yield sessions.Statement(_ADD_HEAD, (queries.number(head), mark.encode()))
         yield _COMMIT
 
     # ── the lost answer ──
 
     def _settled(
-        self, answers: list[Answer], head: Position, mark: str, error: BaseException
+        self, answers: list[Answer], head: model.Position, mark: str, error: BaseException
     ) -> list[Answer]:
         """What became of a batch whose COMMIT was sent and not answered."""
         landed = self._landed(head, mark)
         if landed:
             return answers
-        lost = StoreUnavailable(f"PostgreSQL: {message(error)}")
+        lost = StoreUnavailable(f"PostgreSQL: {failures.message(error)}")
         if landed is None:
             # A refusal may rest on a neighbour that is not known: it was not applied, no more.
             unknown = _unknown(error)
-            return [unknown if isinstance(answer, Receipt) else lost for answer in answers]
+            return [unknown if isinstance(answer, model.Receipt) else lost for answer in answers]
         return [lost for _ in answers]
 
-    def _landed(self, head: Position, mark: str) -> bool | None:
+    def _landed(self, head: model.Position, mark: str) -> bool | None:
         """Whether the batch that ends at this head is ours; None if nobody can be asked."""
         deadline = time.monotonic() + OUTCOME_SECONDS_MAX
         while time.monotonic() < deadline:
             try:
                 with closing(
-                    PipelineSession(self._address, OUTCOME_STATEMENT_SECONDS_MAX)
+                    sessions.PipelineSession(self._address, OUTCOME_STATEMENT_SECONDS_MAX)
                 ) as session:
                     # While our old session still commits, it holds the lock.
                     _, _, marked, newest, _ = session.round_trip(
                         _BEGIN,
                         self._take_lock,
-                        Statement(_MARK, (number(head),)),
+                        sessions.Statement(_MARK, (queries.number(head),)),
                         _NEWEST_HEAD,
                         _COMMIT,
                     )
             except psycopg.OperationalError:
                 time.sleep(OUTCOME_PAUSE_SECONDS)
                 continue
-            found = [value for (value,) in rows(marked)]
-            if not found and int(rows(newest)[0][0]) - head > HEADS_KEPT:
+            found = [value for (value,) in sessions.rows(marked)]
+            if not found and int(sessions.rows(newest)[0][0]) - head > HEADS_KEPT:
                 return None
             return found == [mark.encode()]
         return None
 
     # ── a collection as a whole ──
 
-    def _replace(self, connection: Connection, table: str, records: Iterable[Record]) -> None:
+    def _replace(
+        self, connection: sessions.Connection, table: str, records: Iterable[model.Record]
+    ) -> None:
         connection.execute("SET LOCAL statement_timeout = 0")
         connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (self._key,))
@@ -366,11 +365,11 @@ class PostgresWriter:
 
     # ── the session ──
 
-    def _connected(self) -> PipelineSession:
+    def _connected(self) -> sessions.PipelineSession:
         if self._closed:
             raise StoreUnavailable("the store is closed")
         if self._session is None:
-            self._session = PipelineSession(self._address, STATEMENT_SECONDS_MAX)
+            self._session = sessions.PipelineSession(self._address, sessions.STATEMENT_SECONDS_MAX)
         return self._session
 
     def _disconnect(self) -> None:
@@ -386,14 +385,18 @@ class PostgresWriter:
             StoreRefused: a newer program indexes facts that this one writes otherwise.
         """
         with closing(self._address.connect()) as connection:
-            indexing = load_indexing(connection)
+            indexing = layout.load_indexing(connection)
         indexing.check(self._schema.vocabulary)
         self._indexing = indexing
 
 
-def _newest_of(pairs: set[Pair]) -> Statement:
-    return Statement(_NEWEST, (encode([{"n": name, "t": type} for name, type in pairs]),))
+def _newest_of(pairs: set[log_tail.Pair]) -> sessions.Statement:
+    return sessions.Statement(
+        _NEWEST, (queries.encode([{"n": name, "t": type} for name, type in pairs]),)
+    )
 
 
 def _unknown(error: BaseException) -> OutcomeUnknown:
-    return OutcomeUnknown(f"PostgreSQL did not say whether the commit landed: {message(error)}")
+    return OutcomeUnknown(
+        f"PostgreSQL did not say whether the commit landed: {failures.message(error)}"
+    )

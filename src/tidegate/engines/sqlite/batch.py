@@ -15,32 +15,12 @@ from collections.abc import Iterable, Sequence
 from typing import cast
 
 import apsw
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
+from tidegate import errors
 from tidegate.engines.key_ages import KEY_AGES, LogClock
-from tidegate.engines.sqlite.events import HEAD, tags_text
-from tidegate.engines.sqlite.layout import FileLayout, known_ids, new_ids
-from tidegate.engines.sqlite.own_writes import OwnWrites
-from tidegate.errors import (
-    BoundaryMoved,
-    IdempotencyMismatch,
-    StoreRefused,
-    TidegateError,
-    VersionConflict,
-)
-from tidegate.kernel.canonical_json import time_text
-from tidegate.kernel.codec import meta_text, time_value
-from tidegate.kernel.model import (
-    ABSENT,
-    Clause,
-    Commit,
-    Delete,
-    Key,
-    Position,
-    Put,
-    Receipt,
-)
+from tidegate.engines.sqlite import events, layout as sqlite_layout, own_writes
+from tidegate.kernel import canonical_json, codec, model
 from tidegate.kernel.vocabulary import Vocabulary
 
 ONCE_COLLECTED_MAX = 64  # outdated idempotency keys that one group removes
@@ -74,21 +54,21 @@ _Columns = tuple[str, str, str, int, str, str, str]  # of event_log, without seq
 
 
 # Index (None: nothing is fenced), types (None: every type), how far it was seen, what to blame.
-_Probe = tuple[str | None, frozenset[str] | None, Position, Clause]
+_Probe = tuple[str | None, frozenset[str] | None, model.Position, model.Clause]
 
 
 class PreparedCommit(Struct, frozen=True, gc=False):
     """A commit made ready outside the lock: its plans, its columns, its text."""
 
-    commit: Commit
+    commit: model.Commit
     probes: list[_Probe]
     facts: list[tuple[_Columns, tuple[str, ...]]]  # columns, and the names to file it under
-    texts: dict[Key, str]
+    texts: dict[model.Key, str]
 
     @classmethod
-    def of(cls, commit: Commit, vocabulary: Vocabulary) -> PreparedCommit:
+    def of(cls, commit: model.Commit, vocabulary: Vocabulary) -> PreparedCommit:
         """Raises: InvalidInput."""
-        at, shared = time_text(commit.at), meta_text(commit.meta)
+        at, shared = canonical_json.time_text(commit.at), codec.meta_text(commit.meta)
         facts = [
             (
                 (
@@ -96,8 +76,8 @@ class PreparedCommit(Struct, frozen=True, gc=False):
                     fact.kind,
                     fact.type,
                     fact.schema,
-                    tags_text(fact.tags),
-                    shared if fact.meta is None else meta_text(fact.meta),
+                    events.tags_text(fact.tags),
+                    shared if fact.meta is None else codec.meta_text(fact.meta),
                     fact.body.decode(),
                 ),
                 vocabulary.indexes(fact),
@@ -105,7 +85,9 @@ class PreparedCommit(Struct, frozen=True, gc=False):
             for fact in commit.facts
         ]
         texts = {
-            write.key: write.data.decode() for write in commit.writes if isinstance(write, Put)
+            write.key: write.data.decode()
+            for write in commit.writes
+            if isinstance(write, model.Put)
         }
         probes = [
             (*vocabulary.served(clause), boundary.seen, clause)
@@ -121,9 +103,9 @@ class SqliteBatch:
     def __init__(
         self,
         cursor: apsw.Cursor,
-        layout: FileLayout,
+        layout: sqlite_layout.FileLayout,
         names: dict[str, int],
-        recent: OwnWrites,
+        recent: own_writes.OwnWrites,
         clock: LogClock,
     ) -> None:
         self._cursor = cursor
@@ -132,24 +114,28 @@ class SqliteBatch:
         self._recent = recent
         self._clock = clock
         self.ids: dict[str, int] = {}  # ids that this group found or made
-        self.head: Position = 0
-        self._before: Position = 0  # the head that they found: nobody can have read past it
+        self.head: model.Position = 0
+        self._before: model.Position = 0  # the head that they found: nobody can have read past it
         self.accepted = 0
-        self._births: dict[Key, Position] = {}  # of the rows that stand in the tables
-        self._stamps: dict[Key, tuple[Position, Position]] = {}  # version, born, as decided so far
-        self._receipts: dict[str, Receipt] = {}
-        self._log: list[tuple[Position, *_Columns]] = []
-        self._filed: list[tuple[str, str, Position]] = []
-        self._texts: dict[Key, str | None] = {}  # rows as they shall stand, None: removed
-        self._remembered: list[tuple[str, Receipt]] = []
+        self._births: dict[model.Key, model.Position] = {}  # of the rows that stand in the tables
+        self._stamps: dict[
+            model.Key, tuple[model.Position, model.Position]
+        ] = {}  # version, born, as decided so far
+        self._receipts: dict[str, model.Receipt] = {}
+        self._log: list[tuple[model.Position, *_Columns]] = []
+        self._filed: list[tuple[str, str, model.Position]] = []
+        self._texts: dict[model.Key, str | None] = {}  # rows as they shall stand, None: removed
+        self._remembered: list[tuple[str, model.Receipt]] = []
 
     # ── observe ──
 
-    def observe(self, drafts: Sequence[PreparedCommit]) -> Position:
+    def observe(self, drafts: Sequence[PreparedCommit]) -> model.Position:
         """Read under the lock what the commits depend on; tell the head. Raises: StoreRefused."""
-        self.head, epoch = next(self._cursor.execute(HEAD))
+        self.head, epoch = next(self._cursor.execute(events.HEAD))
         if epoch != self._layout.epoch:
-            raise StoreRefused("another program indexed the log by other rules; open it again")
+            raise errors.StoreRefused(
+                "another program indexed the log by other rules; open it again"
+            )
         self._before = self.head
         self._recent.meet(self.head)
         self._observe_boundaries(drafts)
@@ -165,7 +151,7 @@ class SqliteBatch:
         than we remember.
         """
         types = self._layout.types
-        least: dict[tuple[str, str], Position] = {}
+        least: dict[tuple[str, str], model.Position] = {}
         for draft in drafts:
             for name, fenced, seen, _ in draft.probes:
                 if seen >= self._recent.since or name is None:
@@ -197,11 +183,11 @@ class SqliteBatch:
         known, found = self._known, self.ids
         missing = [name for name in names if name not in known and name not in found]
         if missing:
-            found |= known_ids(self._cursor, missing)
+            found |= sqlite_layout.known_ids(self._cursor, missing)
         return {name: id for name in names if (id := known.get(name) or found.get(name))}
 
     def _observe_rows(self, drafts: Sequence[PreparedCommit]) -> None:
-        wanted: defaultdict[str, dict[str, Key]] = defaultdict(dict)
+        wanted: defaultdict[str, dict[str, model.Key]] = defaultdict(dict)
         for draft in drafts:
             for write in draft.commit.writes:
                 wanted[write.key.collection][write.key.id] = write.key
@@ -213,27 +199,27 @@ class SqliteBatch:
 
     # ── decide ──
 
-    def decide(self, draft: PreparedCommit) -> Receipt | TidegateError:
+    def decide(self, draft: PreparedCommit) -> model.Receipt | errors.TidegateError:
         """Take the commit, or say why not."""
         once = draft.commit.once
         if once is not None and (seen := self._receipts.get(once.key)) is not None:
             if seen.digest != once.digest:
-                return IdempotencyMismatch(once.key)
-            return replace(seen, replayed=True)
+                return errors.IdempotencyMismatch(once.key)
+            return structs.replace(seen, replayed=True)
         return self._moved(draft) or self._outdated(draft) or self._accept(draft)
 
-    def _moved(self, draft: PreparedCommit) -> TidegateError | None:
+    def _moved(self, draft: PreparedCommit) -> errors.TidegateError | None:
         moved, before = self._recent.moved, self._before
         for name, fenced, seen, clause in draft.probes:
             if name is None:
                 continue
             if seen > before:  # it was read from a log that was longer
-                return BoundaryMoved(clause, self._newest(name, fenced))
+                return errors.BoundaryMoved(clause, self._newest(name, fenced))
             if newest := moved(name, fenced, seen):
-                return BoundaryMoved(clause, newest)
+                return errors.BoundaryMoved(clause, newest)
         return None
 
-    def _newest(self, name: str, fenced: frozenset[str] | None) -> Position:
+    def _newest(self, name: str, fenced: frozenset[str] | None) -> model.Position:
         """The newest position of these types under the name, 0 if there is none."""
         found = [self._recent.moved(name, fenced, 0)]
         if id := self._ids((name,)).get(name):
@@ -244,15 +230,17 @@ class SqliteBatch:
             found += [next(self._cursor.execute(*one))[0] or 0 for one in asked]
         return max(found)
 
-    def _outdated(self, draft: PreparedCommit) -> TidegateError | None:
+    def _outdated(self, draft: PreparedCommit) -> errors.TidegateError | None:
         for write in draft.commit.writes:
             stamp = self._stamps.get(write.key)
-            found = ABSENT if stamp is None else stamp[0]
+            found = model.ABSENT if stamp is None else stamp[0]
             if found != write.expect:
-                return VersionConflict(write.key.collection, write.key.id, write.expect, found)
+                return errors.VersionConflict(
+                    write.key.collection, write.key.id, write.expect, found
+                )
         return None
 
-    def _accept(self, draft: PreparedCommit) -> Receipt:
+    def _accept(self, draft: PreparedCommit) -> model.Receipt:
         commit, note = draft.commit, self._recent.note
         first = self.head + 1
         self.head += commit.span
@@ -264,19 +252,21 @@ class SqliteBatch:
                 self._filed.append((name, type, seq))
                 note(name, type, seq)
         for write in commit.writes:
-            if isinstance(write, Put):
+            if isinstance(write, model.Put):
                 version = first + write.fact
-                before = ABSENT if write.expect == ABSENT else self._stamps[write.key][1]
+                before = (
+                    model.ABSENT if write.expect == model.ABSENT else self._stamps[write.key][1]
+                )
                 born = write.born_at(first, before)
                 self._stamps[write.key] = (version, born)
                 self._texts[write.key] = draft.texts[write.key]
-            elif isinstance(write, Delete):
+            elif isinstance(write, model.Delete):
                 del self._stamps[write.key]
                 self._texts[write.key] = None
         if commit.once is None:
-            return Receipt(first, self.head, commit.at)
+            return model.Receipt(first, self.head, commit.at)
         once = commit.once
-        receipt = Receipt(first, self.head, commit.at, once.answer, digest=once.digest)
+        receipt = model.Receipt(first, self.head, commit.at, once.answer, digest=once.digest)
         self._receipts[once.key] = receipt
         self._remembered.append((once.key, receipt))
         return receipt
@@ -305,13 +295,13 @@ class SqliteBatch:
             return self._known
         ids = self._ids(names)
         if len(ids) < len(names):
-            made = new_ids(self._cursor, sorted(names - ids.keys()))
+            made = sqlite_layout.new_ids(self._cursor, sorted(names - ids.keys()))
             self.ids |= made
             ids |= made
         return ids
 
     def _write_rows(self) -> None:
-        rows: defaultdict[str, list[tuple[str | Position, ...]]] = defaultdict(list)
+        rows: defaultdict[str, list[tuple[str | model.Position, ...]]] = defaultdict(list)
         for key, text in self._texts.items():
             table, before = self._layout.tables[key.collection], self._births.get(key)
             if text is None:
@@ -331,7 +321,14 @@ class SqliteBatch:
         self._cursor.executemany(
             _REMEMBER,
             [
-                (key, seen.first, seen.last, time_text(seen.at), seen.answer, seen.digest)
+                (
+                    key,
+                    seen.first,
+                    seen.last,
+                    canonical_json.time_text(seen.at),
+                    seen.answer,
+                    seen.digest,
+                )
                 for key, seen in self._remembered
             ],
         )
@@ -343,6 +340,8 @@ class SqliteBatch:
             self._cursor.execute(_FORGET, (self._clock.floor, ONCE_COLLECTED_MAX))
 
 
-def receipt_of(first: Position, last: Position, at: str, answer: bytes, digest: bytes) -> Receipt:
+def receipt_of(
+    first: model.Position, last: model.Position, at: str, answer: bytes, digest: bytes
+) -> model.Receipt:
     """The receipt that a row of idempotency_keys is."""
-    return Receipt(first, last, time_value(at), answer, digest=digest)
+    return model.Receipt(first, last, codec.time_value(at), answer, digest=digest)

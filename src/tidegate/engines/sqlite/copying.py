@@ -7,8 +7,7 @@ from pathlib import Path
 
 import apsw
 
-from tidegate.engines.sqlite.connection import BUSY_TIMEOUT_MS
-from tidegate.engines.sqlite.events import HEAD
+from tidegate.engines.sqlite import connection, events
 from tidegate.errors import StoreRefused, StoreUnavailable
 from tidegate.kernel.model import Position
 
@@ -29,11 +28,11 @@ def copy(source: Path, destination: Path) -> Position:
             closing(apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READWRITE)) as before,
             closing(apsw.Connection(str(destination))) as after,
         ):
-            before.set_busy_timeout(BUSY_TIMEOUT_MS)
+            before.set_busy_timeout(connection.BUSY_TIMEOUT_MS)
             with after.backup("main", before, "main") as backup:
                 backup.step(ALL_PAGES)
             ((found,),) = after.execute("PRAGMA integrity_check(1)").fetchall()
-            head, _ = next(after.execute(HEAD))
+            head, _ = next(after.execute(events.HEAD))
     except apsw.Error as error:
         raise StoreUnavailable(f"{source.name} cannot be copied: {error}") from error
     if found != "ok":

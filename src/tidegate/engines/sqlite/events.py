@@ -10,11 +10,9 @@ from operator import attrgetter
 
 import apsw
 import msgspec
-from msgspec import Struct
 
 from tidegate import decoders
-from tidegate.kernel.codec import meta_value
-from tidegate.kernel.model import Clause, Event, Match, Position
+from tidegate.kernel import codec, model
 from tidegate.kernel.vocabulary import Vocabulary
 
 _COLUMNS = "e.at, e.kind, e.type, e.schema, e.tags, e.meta, CAST(e.body AS BLOB)"
@@ -44,7 +42,7 @@ METAS_KEPT_MAX = 256  # decoded; many events of a log share theirs
 
 Row = tuple[int, str, str, str, int, str, str, bytes]
 
-_EXACT = Match.EXACT
+_EXACT = model.Match.EXACT
 _position = attrgetter("position")
 
 _tags_encoder = msgspec.json.Encoder()
@@ -52,7 +50,7 @@ _tags_encoder = msgspec.json.Encoder()
 # What the columns hold, each by one call into C.
 _time = datetime.fromisoformat
 _tags = decoders.build(tuple[str, ...]).decode
-_meta = lru_cache(METAS_KEPT_MAX)(meta_value)
+_meta = lru_cache(METAS_KEPT_MAX)(codec.meta_value)
 
 
 def tags_text(tags: Sequence[str]) -> str:
@@ -60,24 +58,24 @@ def tags_text(tags: Sequence[str]) -> str:
     return _tags_encoder.encode(tags).decode()
 
 
-def events_of(rows: Iterable[Row]) -> list[Event]:
+def events_of(rows: Iterable[Row]) -> list[model.Event]:
     """The events that these rows are. Hot: a boundary read spends half of its time here."""
     return [
-        Event(seq, _time(at), kind, type, schema, _tags(tags), _meta(meta), body)
+        model.Event(seq, _time(at), kind, type, schema, _tags(tags), _meta(meta), body)
         for seq, at, kind, type, schema, tags, meta, body in rows
     ]
 
 
-class ClausePlan(Struct, frozen=True):
+class ClausePlan(msgspec.Struct, frozen=True):
     """How one clause is read and fenced: by which index name, for which types."""
 
-    clause: Clause
+    clause: model.Clause
     name: str | None  # None: no index covers it, the log is scanned and nothing is fenced
     types: frozenset[str] | None  # None: every type
     filtered: bool  # whether what the statement finds must be looked at again
 
     @classmethod
-    def of(cls, vocabulary: Vocabulary, clause: Clause) -> ClausePlan:
+    def of(cls, vocabulary: Vocabulary, clause: model.Clause) -> ClausePlan:
         """Raises: InvalidInput: a tag key or an event type that is not declared."""
         name, types = vocabulary.served(clause)
         filtered = clause.match is not _EXACT and len(clause.tags) > (0 if name is None else 1)
@@ -88,7 +86,7 @@ class EventRead:
     """One read: a cursor, and from where to where."""
 
     def __init__(
-        self, cursor: apsw.Cursor, types: dict[str, int], after: Position, limit: int | None
+        self, cursor: apsw.Cursor, types: dict[str, int], after: model.Position, limit: int | None
     ) -> None:
         self._cursor = cursor
         self._types = types
@@ -96,7 +94,7 @@ class EventRead:
         # One more than asked for tells whether the limit cut the page.
         self._most = None if limit is None else limit + 1
 
-    def events(self, plans: Sequence[ClausePlan]) -> tuple[list[Event], Position]:
+    def events(self, plans: Sequence[ClausePlan]) -> tuple[list[model.Event], model.Position]:
         """What any of the clauses finds, in order, once each; at most one more than the limit.
         And where the head stood then.
         """
@@ -114,7 +112,7 @@ class EventRead:
 
     def _at_once(
         self, plan: ClausePlan, name: str, types: frozenset[str]
-    ) -> tuple[list[Event], Position]:
+    ) -> tuple[list[model.Event], model.Position]:
         """The same for one indexed clause, in one statement: nearly every boundary is read so."""
         bindings: list[str | int] = []
         if len(types) <= SEPARATE_TYPES_MAX:
@@ -131,7 +129,7 @@ class EventRead:
             events.sort(key=_position)
         return events, head
 
-    def _events(self, plan: ClausePlan) -> list[Event]:
+    def _events(self, plan: ClausePlan) -> list[model.Event]:
         if plan.types is not None and not plan.types:
             return []  # none of them can stand under the name
         if plan.name is None:
@@ -143,7 +141,7 @@ class EventRead:
             return self._by_types(plan, plan.name, types)
         return self._fetch(plan, statement, bindings)
 
-    def _by_types(self, plan: ClausePlan, name: str, types: list[int]) -> list[Event]:
+    def _by_types(self, plan: ClausePlan, name: str, types: list[int]) -> list[model.Event]:
         if self._most is not None and 1 < len(types) <= MERGED_TYPES_MAX:
             # SQLite merges these as it goes, so that a limit stops it early.
             statement = " UNION ALL ".join([f"{_BY_INDEX} = ?"] * len(types)) + " ORDER BY 1"
@@ -154,7 +152,9 @@ class EventRead:
         statement = f"{_BY_INDEX} {_among(len(types))}{order}"
         return self._fetch(plan, statement, [name, self._after, *types])
 
-    def _fetch(self, plan: ClausePlan, statement: str, bindings: list[str | int]) -> list[Event]:
+    def _fetch(
+        self, plan: ClausePlan, statement: str, bindings: list[str | int]
+    ) -> list[model.Event]:
         if self._most is not None and not plan.filtered:
             statement, bindings = f"{statement} LIMIT ?", [*bindings, self._most]
         rows: Iterable[Row] = self._cursor.execute(statement, bindings)
@@ -178,14 +178,14 @@ def _carrying(tags: frozenset[str], rows: Iterable[Row]) -> Iterable[Row]:
     return (row for row in rows if tags.issubset(_tags(row[5])))
 
 
-def _scan(clause: Clause, after: Position) -> tuple[str, list[str | int]]:
+def _scan(clause: model.Clause, after: model.Position) -> tuple[str, list[str | int]]:
     """A pass over the log for a clause that no index covers."""
     terms = [_BY_SCAN]
     bindings: list[str | int] = [after]
     if clause.types is not None:
         terms.append(f"e.type IN ({', '.join('?' * len(clause.types))})")
         bindings += sorted(clause.types)
-    if clause.match is Match.EXACT and clause.tags:
+    if clause.match is model.Match.EXACT and clause.tags:
         terms.append("e.tags = ?")
         bindings.append(tags_text(sorted(clause.tags)))
     elif clause.tags:

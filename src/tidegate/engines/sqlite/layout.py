@@ -20,8 +20,7 @@ import msgspec
 from tidegate.engines.key_ages import KEY_AGES
 from tidegate.engines.sqlite.records import Table, allow_values, quoted
 from tidegate.errors import InvalidDefinition, StoreRefused
-from tidegate.kernel.index_rules import IndexRule
-from tidegate.kernel.store import LOG_FORMAT, Schema, check_format
+from tidegate.kernel import index_rules, store
 from tidegate.kernel.vocabulary import Vocabulary
 
 REINDEX_BATCH = 1_000
@@ -93,7 +92,7 @@ class FileLayout:
     key_ages: str | None  # as they were when the file was opened
 
 
-def lay_out(connection: apsw.Connection, schema: Schema) -> FileLayout:
+def lay_out(connection: apsw.Connection, schema: store.Schema) -> FileLayout:
     """Bring the file up to what the schema declares. Call it inside a transaction.
 
     Raises:
@@ -124,10 +123,10 @@ def _create(connection: apsw.Connection) -> dict[str, str]:
         connection.execute("INSERT INTO log_head VALUES (1, 0, 0, 0)")
         connection.execute(
             "INSERT INTO log_meta VALUES ('format', ?), ('log_id', ?)",
-            (str(LOG_FORMAT), token_hex(16)),
+            (str(store.LOG_FORMAT), token_hex(16)),
         )
     meta: dict[str, str] = dict(connection.execute("SELECT name, value FROM log_meta"))
-    check_format(int(meta["format"]))
+    store.check_format(int(meta["format"]))
     return meta
 
 
@@ -179,7 +178,9 @@ def _register_types(connection: apsw.Connection, vocabulary: Vocabulary) -> dict
     return {name: ids[name] for name in vocabulary.types}
 
 
-def _reindex(connection: apsw.Connection, index_rule: IndexRule, name: str, id: int) -> None:
+def _reindex(
+    connection: apsw.Connection, index_rule: index_rules.IndexRule, name: str, id: int
+) -> None:
     """File the events of one type again. Handles that file by other rules may not write any more:
     the epoch tells them.
     """

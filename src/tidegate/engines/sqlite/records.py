@@ -12,15 +12,7 @@ import apsw
 import msgspec
 
 from tidegate.errors import InvalidDefinition, StoreRefused
-from tidegate.kernel.collections import (
-    RESERVED,
-    SEPARATOR,
-    Collection,
-    Index,
-    Writers,
-    least_above,
-)
-from tidegate.kernel.model import Key, Record
+from tidegate.kernel import collections as kernel_collections, model
 
 Bindings = list[str | int]
 
@@ -28,7 +20,7 @@ Bindings = list[str | int]
 class Table:
     """One collection's statements, its place in the file, and its ranges."""
 
-    def __init__(self, collection: Collection) -> None:
+    def __init__(self, collection: kernel_collections.Collection) -> None:
         self.collection = collection
         self.name = quoted(collection.name)
         self.get = f"SELECT version, born, data FROM {self.name} WHERE id = ?"
@@ -41,18 +33,18 @@ class Table:
         self.delete = f"DELETE FROM {self.name} WHERE id = ?"
         self.clear = f"DELETE FROM {self.name}"
 
-    def record(self, id: str, version: int, born: int, data: str) -> Record:
-        return Record(Key(self.collection.name, id), version, born, data.encode())
+    def record(self, id: str, version: int, born: int, data: str) -> model.Record:
+        return model.Record(model.Key(self.collection.name, id), version, born, data.encode())
 
     # ── the table follows the declaration ──
 
     def lay_out(self, connection: apsw.Connection) -> None:
         """Add what is missing. Raises: InvalidDefinition, StoreRefused."""
         name = self.collection.name
-        folded = self.collection.writers is Writers.FOLDED
+        folded = self.collection.writers is kernel_collections.Writers.FOLDED
         stamp = "INTEGER NOT NULL" + (" REFERENCES event_log (seq)" if folded else "")
         columns = self.collection.column_types
-        if len({column.lower() for column in columns} - RESERVED) < len(columns):
+        if len({column.lower() for column in columns} - kernel_collections.RESERVED) < len(columns):
             raise InvalidDefinition(
                 f"columns of {self.name} are the same to SQL but for their case"
             )
@@ -122,11 +114,11 @@ class Table:
             if found is None:
                 connection.execute(statement)
 
-    def _index_name(self, index: Index) -> str:
+    def _index_name(self, index: kernel_collections.Index) -> str:
         # Indexes of all tables share one namespace; no name of a collection holds a dot.
         return f"{self.collection.name}.{index.name}"
 
-    def _complete(self, index: Index) -> list[str]:
+    def _complete(self, index: kernel_collections.Index) -> list[str]:
         """A row without a value in a column is in no index of it.
 
         SQLite takes the term for granted where a column is NOT NULL, and then finds no index that
@@ -135,7 +127,7 @@ class Table:
         optional = (column for column in index.columns if column not in self.collection.required)
         return [f"{quoted(column)} IS NOT NULL" for column in optional]
 
-    def _where_complete(self, index: Index) -> str:
+    def _where_complete(self, index: kernel_collections.Index) -> str:
         terms = self._complete(index)
         return f" WHERE {' AND '.join(terms)}" if terms else ""
 
@@ -152,8 +144,8 @@ class Table:
             columns, terms = [*index.columns, "id"], self._complete(index)
         bounds = _bounds(
             columns,
-            prefix.split(SEPARATOR),
-            after.split(SEPARATOR) if after else [],
+            prefix.split(kernel_collections.SEPARATOR),
+            after.split(kernel_collections.SEPARATOR) if after else [],
             descending=descending,
         )
         if bounds is None:
@@ -186,7 +178,7 @@ def _bounds(
     ]
     rest = columns[len(whole) :]
     low = (f"{quoted(rest[0])} >= ?", [begin]) if begin else None
-    end = least_above(begin)
+    end = kernel_collections.least_above(begin)
     high = None if end is None else (f"{quoted(rest[0])} < ?", [end])
     if after:
         head, tail = after[: len(whole)], after[len(whole) :]

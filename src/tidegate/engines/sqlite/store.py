@@ -16,41 +16,25 @@ from typing import ClassVar
 import apsw
 from msgspec.structs import replace
 
+from tidegate import errors
 from tidegate.engines.key_ages import LogClock
-from tidegate.engines.sqlite.batch import RECEIPT, PreparedCommit, SqliteBatch, receipt_of
-from tidegate.engines.sqlite.connection import WalRoom, WriterLock, check_platform, open_writer
-from tidegate.engines.sqlite.events import FEED, HEAD, ClausePlan, EventRead, events_of
+from tidegate.engines.sqlite import (
+    batch as sqlite_batch,
+    connection,
+    events as sqlite_events,
+    own_writes,
+    readers,
+)
 from tidegate.engines.sqlite.layout import FileLayout, lay_out
-from tidegate.engines.sqlite.own_writes import OwnWrites
-from tidegate.engines.sqlite.readers import ConnectionPool, ReadConnection
 from tidegate.engines.sqlite.records import Table
-from tidegate.errors import (
-    InvalidInput,
-    OutcomeUnknown,
-    StoreRefused,
-    StoreUnavailable,
-    TidegateError,
-    WriterClosed,
-)
-from tidegate.kernel.commit_limits import check_seen
-from tidegate.kernel.model import (
-    Boundary,
-    Commit,
-    EventPage,
-    Key,
-    Position,
-    Query,
-    Receipt,
-    Record,
-)
-from tidegate.kernel.store import Schema, check_range, is_fenced
+from tidegate.kernel import commit_limits, model, store
 
 NAMES_KEPT_MAX = 65_536  # index names whose ids a handle remembers
 
 # The write itself failed, so the transaction's last frame, which makes it valid, is not there.
 _NEVER_WRITTEN = frozenset({apsw.SQLITE_FULL, apsw.SQLITE_IOERR_WRITE})
 
-_Answer = Receipt | TidegateError
+_Answer = model.Receipt | errors.TidegateError
 
 
 class SqliteStore:
@@ -59,24 +43,24 @@ class SqliteStore:
     pack_cost_max: ClassVar[int] = 4_000
 
     def __init__(
-        self, path: str, schema: Schema, *, monotonic: Callable[[], float] = time.monotonic
+        self, path: str, schema: store.Schema, *, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         """Raises: StoreRefused, InvalidDefinition."""
         self.schema = schema
         self._path = os.path.realpath(path)
-        check_platform(self._path)
+        connection.check_platform(self._path)
         self._names: dict[str, int] = {}
-        self._recent = OwnWrites()
-        self._readers = ConnectionPool(self._path)
+        self._recent = own_writes.OwnWrites()
+        self._readers = readers.ConnectionPool(self._path)
         self._closed = False
         try:
-            self._turn = WriterLock(f"{self._path}-lock")
+            self._turn = connection.WriterLock(f"{self._path}-lock")
         except OSError as error:
-            raise StoreRefused(f"cannot open {path}: {error}") from error
+            raise errors.StoreRefused(f"cannot open {path}: {error}") from error
         self._writer: apsw.Connection | None = None
-        self._room = WalRoom(self._path)
+        self._room = connection.WalRoom(self._path)
         self._doubtful = False  # a flush failed: what the WAL holds may not be on the disk
-        self.fault: WriterClosed | None = None  # why this handle writes no more
+        self.fault: errors.WriterClosed | None = None  # why this handle writes no more
         try:
             self._layout = self._turn.hold(self._lay_out)
         except BaseException:
@@ -94,46 +78,56 @@ class SqliteStore:
 
     def read(
         self,
-        query: Query,
+        query: model.Query,
         *,
-        guard: Query | None = None,
-        after: Position = 0,
+        guard: model.Query | None = None,
+        after: model.Position = 0,
         limit: int | None = None,
-    ) -> EventPage:
-        check_range(after, limit)
-        plans = [ClausePlan.of(self.schema.vocabulary, clause) for clause in query.clauses]
+    ) -> model.EventPage:
+        store.check_range(after, limit)
+        plans = [
+            sqlite_events.ClausePlan.of(self.schema.vocabulary, clause) for clause in query.clauses
+        ]
         guarded = None not in [plan.name for plan in plans]
         if guard is not None:
-            guarded = is_fenced(self.schema, guard) and guarded
+            guarded = store.is_fenced(self.schema, guard) and guarded
         with self._reading() as cursor:
-            events, head = EventRead(cursor, self._layout.types, after, limit).events(plans)
+            events, head = sqlite_events.EventRead(cursor, self._layout.types, after, limit).events(
+                plans
+            )
         if limit is not None and len(events) > limit:
-            return EventPage(tuple(events[:limit]))
+            return model.EventPage(tuple(events[:limit]))
         if not guarded:
-            return EventPage(tuple(events))
-        return EventPage(tuple(events), Boundary(query, head, None if events else guard))
+            return model.EventPage(tuple(events))
+        return model.EventPage(
+            tuple(events), model.Boundary(query, head, None if events else guard)
+        )
 
-    def head(self) -> Position:
+    def head(self) -> model.Position:
         with self._reading() as cursor:
-            found: Position = next(cursor.execute(HEAD))[0]
+            found: model.Position = next(cursor.execute(sqlite_events.HEAD))[0]
         return found
 
-    def feed(self, *, after: Position, limit: int) -> EventPage:
-        check_range(after, limit)
+    def feed(self, *, after: model.Position, limit: int) -> model.EventPage:
+        store.check_range(after, limit)
         with self._reading() as cursor:
-            return EventPage(tuple(events_of(cursor.execute(FEED, (after, limit)))))
+            return model.EventPage(
+                tuple(sqlite_events.events_of(cursor.execute(sqlite_events.FEED, (after, limit))))
+            )
 
-    def get(self, *keys: Key) -> tuple[Record | None, ...]:
+    def get(self, *keys: model.Key) -> tuple[model.Record | None, ...]:
         for key in keys:
             self.schema.collection(key.collection)
         tables = self._layout.tables
-        found: list[Record | None] = []
+        found: list[model.Record | None] = []
         with self._reading() as cursor:
             if len(keys) > 1:  # else each would be read as of a moment of its own
                 cursor.execute("BEGIN")
             for key in keys:
                 row = cursor.execute(tables[key.collection].get, (key.id,)).fetchone()
-                found.append(None if row is None else Record(key, row[0], row[1], row[2].encode()))
+                found.append(
+                    None if row is None else model.Record(key, row[0], row[1], row[2].encode())
+                )
             if len(keys) > 1:
                 cursor.execute("COMMIT")
         return tuple(found)
@@ -147,8 +141,8 @@ class SqliteStore:
         after: str = "",
         limit: int,
         descending: bool = False,
-    ) -> tuple[Record, ...]:
-        check_range(0, limit)
+    ) -> tuple[model.Record, ...]:
+        store.check_range(0, limit)
         self.schema.collection(collection)
         table = self._layout.tables[collection]
         statement = table.range(index, prefix, after, limit, descending=descending)
@@ -157,46 +151,54 @@ class SqliteStore:
         with self._reading() as cursor:
             rows = cursor.execute(*statement)
             return tuple(
-                [Record(Key(collection, id), v, b, data.encode()) for id, v, b, data in rows]
+                [
+                    model.Record(model.Key(collection, id), v, b, data.encode())
+                    for id, v, b, data in rows
+                ]
             )
 
-    def receipt(self, key: str) -> Receipt | None:
+    def receipt(self, key: str) -> model.Receipt | None:
         with self._reading() as cursor:
-            row = cursor.execute(RECEIPT, (key,)).fetchone()
-        return None if row is None else replace(receipt_of(*row[1:]), replayed=True)
+            row = cursor.execute(sqlite_batch.RECEIPT, (key,)).fetchone()
+        return None if row is None else replace(sqlite_batch.receipt_of(*row[1:]), replayed=True)
 
-    def _reading(self) -> ReadConnection:
+    def _reading(self) -> readers.ReadConnection:
         """Raises: StoreRefused, StoreUnavailable."""
         self._turn.check_process()
         return self._readers.reader()
 
     # ── writing ──
 
-    def commit(self, *commits: Commit) -> tuple[_Answer, ...]:
+    def commit(self, *commits: model.Commit) -> tuple[_Answer, ...]:
         prepared = [self._prepare(commit) for commit in commits]
-        drafts = [item for item in prepared if isinstance(item, PreparedCommit)]
+        drafts = [item for item in prepared if isinstance(item, sqlite_batch.PreparedCommit)]
         if not drafts:
-            return tuple(item for item in prepared if not isinstance(item, PreparedCommit))
+            return tuple(
+                item for item in prepared if not isinstance(item, sqlite_batch.PreparedCommit)
+            )
         try:
             answers = iter(self._turn.hold(partial(self._land, drafts)))
-        except (StoreRefused, StoreUnavailable) as error:
+        except (errors.StoreRefused, errors.StoreUnavailable) as error:
             answers = iter([error] * len(drafts))
         return tuple(
-            next(answers) if isinstance(item, PreparedCommit) else item for item in prepared
+            next(answers) if isinstance(item, sqlite_batch.PreparedCommit) else item
+            for item in prepared
         )
 
-    def _prepare(self, commit: Commit) -> PreparedCommit | TidegateError:
+    def _prepare(self, commit: model.Commit) -> sqlite_batch.PreparedCommit | errors.TidegateError:
         try:
             self.schema.check(commit, self.pack_cost_max)
-            check_seen(commit)
-            return PreparedCommit.of(commit, self.schema.vocabulary)
-        except TidegateError as error:
+            commit_limits.check_seen(commit)
+            return sqlite_batch.PreparedCommit.of(commit, self.schema.vocabulary)
+        except errors.TidegateError as error:
             return error
 
-    def _land(self, drafts: Sequence[PreparedCommit]) -> Sequence[_Answer]:
+    def _land(self, drafts: Sequence[sqlite_batch.PreparedCommit]) -> Sequence[_Answer]:
         """One transaction for all. Raises: StoreRefused, StoreUnavailable: nothing was applied."""
         cursor = self._begin()
-        batch = SqliteBatch(cursor, self._layout, self._names, self._recent, self._clock)
+        batch = sqlite_batch.SqliteBatch(
+            cursor, self._layout, self._names, self._recent, self._clock
+        )
         try:
             before = batch.observe(drafts)
             answers = [batch.decide(draft) for draft in drafts]
@@ -206,10 +208,10 @@ class SqliteStore:
             self._roll_back()
             if len(drafts) > 1:  # one of them holds what a table refuses; the others do not
                 return self._land_apart(drafts)
-            return [InvalidInput(f"the database refuses the commit: {error}")]
+            return [errors.InvalidInput(f"the database refuses the commit: {error}")]
         except apsw.Error as error:
             self._give_up(error)
-            raise StoreUnavailable(f"nothing was written: {error}") from error
+            raise errors.StoreUnavailable(f"nothing was written: {error}") from error
         except BaseException:
             self._roll_back()
             raise
@@ -221,24 +223,24 @@ class SqliteStore:
         if failure is not None:
             # Conflicts too may rest on commits of this very group; earlier receipts do not.
             return [
-                answer if isinstance(answer, Receipt) and answer.first <= before else failure
+                answer if isinstance(answer, model.Receipt) and answer.first <= before else failure
                 for answer in answers
             ]
         self._recent.leave(batch.head)
         self._remember(batch.ids)
         return answers
 
-    def _land_apart(self, drafts: Sequence[PreparedCommit]) -> Sequence[_Answer]:
+    def _land_apart(self, drafts: Sequence[sqlite_batch.PreparedCommit]) -> Sequence[_Answer]:
         """A transaction for each, so that one's failure is not another's."""
         answers: list[_Answer] = []
         for draft in drafts:
             try:
                 answers += self._land([draft])
-            except (StoreRefused, StoreUnavailable) as error:
+            except (errors.StoreRefused, errors.StoreUnavailable) as error:
                 answers.append(error)
         return answers
 
-    def restore(self, collection: str, records: Iterable[Record]) -> None:
+    def restore(self, collection: str, records: Iterable[model.Record]) -> None:
         """Raises: StoreRefused, StoreUnavailable; OutcomeUnknown: do it again, it is the same."""
         self.schema.collection(collection)
         table = self._layout.tables[collection]
@@ -252,12 +254,14 @@ class SqliteStore:
             cursor.executemany(table.insert, rows)
         except apsw.Error as error:
             self._give_up(error)
-            raise StoreUnavailable(f"nothing was restored: {error}") from error
+            raise errors.StoreUnavailable(f"nothing was restored: {error}") from error
         try:
             cursor.execute("COMMIT")
         except apsw.Error as error:  # no head moves here by which it could be told
             self._distrust(error)
-            raise OutcomeUnknown(f"the flush of {table.collection.name} failed: {error}") from error
+            raise errors.OutcomeUnknown(
+                f"the flush of {table.collection.name} failed: {error}"
+            ) from error
 
     def close(self) -> None:
         if self._closed:
@@ -266,7 +270,7 @@ class SqliteStore:
         self._readers.close()
         try:
             self._turn.hold(self._drop_writer)  # after the readers, so that it can empty the WAL
-        except StoreUnavailable:
+        except errors.StoreUnavailable:
             self._drop_writer()  # whoever has the lock has the WAL open, too: it stays as it is
         self._turn.close()
 
@@ -279,7 +283,7 @@ class SqliteStore:
             cursor.execute("COMMIT")
         except apsw.Error as error:
             self._roll_back()
-            raise StoreRefused(f"cannot lay out {self._path}: {error}") from error
+            raise errors.StoreRefused(f"cannot lay out {self._path}: {error}") from error
         except BaseException:
             self._roll_back()
             raise
@@ -295,7 +299,7 @@ class SqliteStore:
             cursor = (self._writer or self._open_writer()).cursor()
             cursor.execute("BEGIN IMMEDIATE")
         except apsw.Error as error:
-            raise StoreUnavailable(f"cannot begin to write: {error}") from error
+            raise errors.StoreUnavailable(f"cannot begin to write: {error}") from error
         self._room.make()
         return cursor
 
@@ -303,19 +307,19 @@ class SqliteStore:
         """After a flush failed it is not known what of the WAL the disk has. Nothing is added to it
         before all that is valid in it has been moved into the database file.
         """
-        self._writer = open_writer(self._path)
+        self._writer = connection.open_writer(self._path)
         if self._doubtful:
             try:
                 ((busy, _, _),) = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
                 if busy:
-                    raise StoreUnavailable("the WAL cannot be emptied after a failed flush")
+                    raise errors.StoreUnavailable("the WAL cannot be emptied after a failed flush")
             except BaseException:
                 self._drop_writer()
                 raise
             self._doubtful = False
         return self._writer
 
-    def _end(self, before: Position) -> TidegateError | None:
+    def _end(self, before: model.Position) -> errors.TidegateError | None:
         """Flush the transaction; tell what went wrong if it is not, or may not be, there."""
         assert self._writer is not None
         try:
@@ -324,15 +328,15 @@ class SqliteStore:
             return self._settle(error, before)
         return None
 
-    def _settle(self, failure: apsw.Error, before: Position) -> TidegateError | None:
+    def _settle(self, failure: apsw.Error, before: model.Position) -> errors.TidegateError | None:
         """Find out whether a COMMIT that failed is there: nobody else wrote, we hold the turn."""
         self._distrust(failure)
         try:
-            head, _ = next(self._open_writer().execute(HEAD))
-        except (apsw.Error, StoreRefused, StoreUnavailable):
-            return OutcomeUnknown(f"the flush failed: {failure}")
+            head, _ = next(self._open_writer().execute(sqlite_events.HEAD))
+        except (apsw.Error, errors.StoreRefused, errors.StoreUnavailable):
+            return errors.OutcomeUnknown(f"the flush failed: {failure}")
         if head == before:
-            return StoreUnavailable(f"nothing was written: {failure}")
+            return errors.StoreUnavailable(f"nothing was written: {failure}")
         return None
 
     def _give_up(self, failure: apsw.Error) -> None:
@@ -350,7 +354,7 @@ class SqliteStore:
         was_written = getattr(failure, "extendedresult", None) not in _NEVER_WRITTEN
         self._doubtful = was_written and not isinstance(failure, apsw.FullError)
         if self._doubtful:
-            self.fault = WriterClosed(
+            self.fault = errors.WriterClosed(
                 f"a flush of the log failed ({failure}), so this process writes no more. Check the"
                 " disk and start it again."
             )

@@ -14,38 +14,20 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from tidegate.errors import ConditionFailed, InvalidInput, NotFound, VersionConflict
-from tidegate.kernel import codec
-from tidegate.kernel.attributes import FieldRole
+from tidegate.kernel import attributes, codec, model, store
 from tidegate.kernel.collections import Collection
-from tidegate.kernel.model import (
-    ABSENT,
-    ID_BYTES_MAX,
-    Check,
-    Delete,
-    Key,
-    Position,
-    Put,
-    Receipt,
-    Record,
-    Write,
-    check_text,
-    check_version,
-)
+from tidegate.kernel.records import conditions, write_policy
 from tidegate.kernel.records.changes import apply_change
-from tidegate.kernel.records.conditions import Condition, check_condition, holds
-from tidegate.kernel.records.write_policy import RowVerb, Ruling
-from tidegate.kernel.store import Schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Action:
     """What every action may demand of the row that it finds."""
 
-    when: Condition | None = None
-    expect: Position | None = None  # the row's version, as ``Stored.version`` shows it
+    when: conditions.Condition | None = None
+    expect: model.Position | None = None  # the row's version, as ``Stored.version`` shows it
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +36,7 @@ class CreateRow(_Action):
 
     collection: str
     id: str
-    value: Struct
+    value: msgspec.Struct
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +45,7 @@ class PutRow(_Action):
 
     collection: str
     id: str
-    value: Struct
+    value: msgspec.Struct
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +54,7 @@ class SaveRow(_Action):
 
     collection: str
     id: str
-    value: Struct
+    value: msgspec.Struct
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,38 +89,38 @@ class CheckRow(_Action):
 
 Action = CreateRow | PutRow | SaveRow | UpdateRow | DeleteRow | CheckRow
 
-_VERBS: Mapping[type[_Action], RowVerb] = {
-    CreateRow: RowVerb.CREATE,
-    PutRow: RowVerb.PUT,
-    SaveRow: RowVerb.SAVE,
-    UpdateRow: RowVerb.UPDATE,
-    DeleteRow: RowVerb.DELETE,
-    CheckRow: RowVerb.CHECK,
+_VERBS: Mapping[type[_Action], write_policy.RowVerb] = {
+    CreateRow: write_policy.RowVerb.CREATE,
+    PutRow: write_policy.RowVerb.PUT,
+    SaveRow: write_policy.RowVerb.SAVE,
+    UpdateRow: write_policy.RowVerb.UPDATE,
+    DeleteRow: write_policy.RowVerb.DELETE,
+    CheckRow: write_policy.RowVerb.CHECK,
 }
-_BATCHED: Mapping[RowVerb, RowVerb] = {
-    RowVerb.PUT: RowVerb.BATCH_PUT,
-    RowVerb.DELETE: RowVerb.BATCH_DELETE,
+_BATCHED: Mapping[write_policy.RowVerb, write_policy.RowVerb] = {
+    write_policy.RowVerb.PUT: write_policy.RowVerb.BATCH_PUT,
+    write_policy.RowVerb.DELETE: write_policy.RowVerb.BATCH_DELETE,
 }
 
 
-def key_of(action: Action) -> Key:
-    return Key(action.collection, action.id)
+def key_of(action: Action) -> model.Key:
+    return model.Key(action.collection, action.id)
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
     """A row as it is kept: its value, the position that wrote it and the one that created it."""
 
-    key: Key
-    version: Position
-    born: Position
+    key: model.Key
+    version: model.Position
+    born: model.Position
     value: Any
 
 
 # ── before the row is read ────────────────────────────────────────────────────────────────────────
 
 
-def screen(schema: Schema, action: Action, *, batch: bool = False) -> None:
+def screen(schema: store.Schema, action: Action, *, batch: bool = False) -> None:
     """Refuse what no row could make right.
 
     Raises:
@@ -146,10 +128,10 @@ def screen(schema: Schema, action: Action, *, batch: bool = False) -> None:
         ImmutableRecord, ProtectedField: the policy says no.
     """
     collection = schema.collection(action.collection)
-    check_text("a row id", action.id, ID_BYTES_MAX)
+    model.check_text("a row id", action.id, model.ID_BYTES_MAX)
     collection.rule(_verb(action, batch=batch))
     if action.expect is not None:
-        check_version("an expected version", action.expect)
+        model.check_version("an expected version", action.expect)
     match action:
         case UpdateRow():
             _screen_update(collection, action)
@@ -161,10 +143,10 @@ def screen(schema: Schema, action: Action, *, batch: bool = False) -> None:
         case DeleteRow() | CheckRow():
             pass
     if action.when is not None:
-        check_condition(action.when, collection)
+        conditions.check_condition(action.when, collection)
 
 
-def _verb(action: Action, *, batch: bool) -> RowVerb:
+def _verb(action: Action, *, batch: bool) -> write_policy.RowVerb:
     verb = _VERBS[type(action)]
     if not batch:
         return verb
@@ -182,21 +164,26 @@ def _screen_update(collection: Collection, action: UpdateRow) -> None:
     found = [collection.known(name) for name in names]
     for attribute in found:
         match attribute.role:
-            case FieldRole.ID | FieldRole.VERSION | FieldRole.CREATED_AT | FieldRole.UPDATED_AT:
+            case (
+                attributes.FieldRole.ID
+                | attributes.FieldRole.VERSION
+                | attributes.FieldRole.CREATED_AT
+                | attributes.FieldRole.UPDATED_AT
+            ):
                 raise InvalidInput(
                     f"{collection.name}.{attribute.member} is the row's {attribute.role}; "
                     "no update sets it",
                     field=attribute.member,
                 )
-            case FieldRole.TTL | None:
+            case attributes.FieldRole.TTL | None:
                 pass
     if len({attribute.member for attribute in found}) < len(found):
         raise InvalidInput(f"an update of {collection.name} names one attribute twice: {names}")
     if action.expected_version is not None:
-        check_version("an expected version", action.expected_version)
-        if collection.role(FieldRole.VERSION) is None:
+        model.check_version("an expected version", action.expected_version)
+        if collection.role(attributes.FieldRole.VERSION) is None:
             raise InvalidInput(f"{collection.name} has no version attribute to expect")
-    if not found and collection.role(FieldRole.UPDATED_AT) is None:
+    if not found and collection.role(attributes.FieldRole.UPDATED_AT) is None:
         raise InvalidInput(f"an update of {collection.name} changes nothing")
 
 
@@ -207,22 +194,24 @@ def _screen_update(collection: Collection, action: UpdateRow) -> None:
 class PlannedWrite:
     """One write, pinned to the row that was read, and the value that will then stand there."""
 
-    write: Write
-    value: Struct | None
-    born: Position
+    write: model.Write
+    value: msgspec.Struct | None
+    born: model.Position
 
-    def stored(self, receipt: Receipt) -> Stored | None:
+    def stored(self, receipt: model.Receipt) -> Stored | None:
         """The row as the commit left it; None where there is none."""
         match self.write:
-            case Put(key=key, fact=cause):
+            case model.Put(key=key, fact=cause):
                 version = receipt.first + cause
                 return Stored(key, version, self.born or version, self.value)
-            case Check(key=key, expect=version) if version != ABSENT:
+            case model.Check(key=key, expect=version) if version != model.ABSENT:
                 return Stored(key, version, self.born, self.value)
         return None
 
 
-def plan(schema: Schema, action: Action, record: Record | None, now: datetime) -> PlannedWrite:
+def plan(
+    schema: store.Schema, action: Action, record: model.Record | None, now: datetime
+) -> PlannedWrite:
     """The write of a screened action, given the row as it was read.
 
     Raises:
@@ -233,8 +222,8 @@ def plan(schema: Schema, action: Action, record: Record | None, now: datetime) -
     collection = schema.collection(action.collection)
     key = key_of(action)
     current = None if record is None else codec.decode(record.data, collection.model)
-    version = ABSENT if record is None else record.version
-    born = ABSENT if record is None else record.born
+    version = model.ABSENT if record is None else record.version
+    born = model.ABSENT if record is None else record.born
     _demand(collection, action, current, version, now)
     match action:
         case CreateRow() | PutRow() | SaveRow():
@@ -243,19 +232,19 @@ def plan(schema: Schema, action: Action, record: Record | None, now: datetime) -
             assert current is not None, "an update of nothing is refused above"
             value = _stamped(collection, _updated(collection, action, current), current, now)
         case DeleteRow():
-            gone = Check(key, ABSENT) if record is None else Delete(key, version)
+            gone = model.Check(key, model.ABSENT) if record is None else model.Delete(key, version)
             return PlannedWrite(gone, None, born)
         case CheckRow():
-            return PlannedWrite(Check(key, version), current, born)
+            return PlannedWrite(model.Check(key, version), current, born)
     value = normalize(collection, value)
-    return PlannedWrite(Put(key, codec.encode(value), version), value, born)
+    return PlannedWrite(model.Put(key, codec.encode(value), version), value, born)
 
 
 def _demand(
     collection: Collection,
     action: Action,
-    current: Struct | None,
-    version: Position,
+    current: msgspec.Struct | None,
+    version: model.Position,
     now: datetime,
 ) -> None:
     where = f"{action.collection}/{action.id}"
@@ -263,21 +252,21 @@ def _demand(
     ruling = collection.rule(_VERBS[type(action)])
     if isinstance(action, UpdateRow) and current is None:
         raise NotFound(f"{where} does not exist", **names)
-    if ruling is Ruling.IF_ABSENT and current is not None:
+    if ruling is write_policy.Ruling.IF_ABSENT and current is not None:
         raise ConditionFailed(f"{where} exists already", **names)
     if action.expect is not None and action.expect != version:
         raise VersionConflict(action.collection, action.id, action.expect, version)
     if isinstance(action, UpdateRow) and action.expected_version is not None:
-        counter = collection.role(FieldRole.VERSION)
+        counter = collection.role(attributes.FieldRole.VERSION)
         assert counter is not None, "screened"
         counted = getattr(current, counter.field)
         if counted != action.expected_version:
             raise VersionConflict(action.collection, action.id, action.expected_version, counted)
-    if action.when is not None and not holds(action.when, collection, current, now):
+    if action.when is not None and not conditions.holds(action.when, collection, current, now):
         raise ConditionFailed(f"the condition on {where} does not hold", **names)
 
 
-def _updated(collection: Collection, action: UpdateRow, current: Struct) -> Struct:
+def _updated(collection: Collection, action: UpdateRow, current: msgspec.Struct) -> msgspec.Struct:
     fields = {}
     for name, change in action.changes.items():
         attribute = collection.known(name)
@@ -286,20 +275,22 @@ def _updated(collection: Collection, action: UpdateRow, current: Struct) -> Stru
 
 
 def _stamped(
-    collection: Collection, value: Struct, current: Struct | None, now: datetime
-) -> Struct:
+    collection: Collection, value: msgspec.Struct, current: msgspec.Struct | None, now: datetime
+) -> msgspec.Struct:
     """The value with what the kernel fills in. A version never goes back while its row lives."""
     fields: dict[str, Any] = {}
-    if (counter := collection.role(FieldRole.VERSION)) is not None and current is not None:
+    if (
+        counter := collection.role(attributes.FieldRole.VERSION)
+    ) is not None and current is not None:
         fields[counter.field] = getattr(current, counter.field) + 1
-    if (created := collection.role(FieldRole.CREATED_AT)) is not None:
+    if (created := collection.role(attributes.FieldRole.CREATED_AT)) is not None:
         fields[created.field] = now if current is None else getattr(current, created.field)
-    if (updated := collection.role(FieldRole.UPDATED_AT)) is not None:
+    if (updated := collection.role(attributes.FieldRole.UPDATED_AT)) is not None:
         fields[updated.field] = now
     return msgspec.structs.replace(value, **fields) if fields else value
 
 
-def normalize(collection: Collection, value: object) -> Struct:
+def normalize(collection: Collection, value: object) -> msgspec.Struct:
     """The value as it will be read back. Raises: InvalidInput: it is not one of this model.
 
     A Struct checks nothing when it is made, so a field of the wrong type would be found by the
@@ -309,7 +300,7 @@ def normalize(collection: Collection, value: object) -> Struct:
         raise InvalidInput(
             f"{collection.name} keeps {collection.model.__name__}, found {type(value).__name__}"
         )
-    assert isinstance(value, Struct)
+    assert isinstance(value, msgspec.Struct)
     try:
         return codec.decode(codec.encode(value), collection.model)
     except (TypeError, AttributeError) as error:

@@ -16,7 +16,6 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 
 from tidegate import decoders
 from tidegate.errors import InvalidInput
@@ -124,7 +123,9 @@ def check_condition(condition: Condition, collection: Collection, depth: int = 0
             raise InvalidInput(f"not a condition: {condition!r}")
 
 
-def holds(condition: Condition, collection: Collection, row: Struct | None, now: datetime) -> bool:
+def holds(
+    condition: Condition, collection: Collection, row: msgspec.Struct | None, now: datetime
+) -> bool:
     """Whether the row, None where there is none, fulfils a checked condition."""
     match condition:
         case Where(name, sign, value):
@@ -148,7 +149,7 @@ def holds(condition: Condition, collection: Collection, row: Struct | None, now:
     raise AssertionError(f"unchecked condition {condition!r}")
 
 
-def _value(collection: Collection, row: Struct | None, name: str) -> Any:
+def _value(collection: Collection, row: msgspec.Struct | None, name: str) -> Any:
     return None if row is None else getattr(row, collection.known(name).field)
 
 

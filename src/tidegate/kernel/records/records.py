@@ -20,58 +20,12 @@ from typing import Annotated, Any, Final
 
 from msgspec import Struct
 
+from tidegate import errors
 from tidegate.clock import Clock
-from tidegate.errors import (
-    AttemptsExhausted,
-    ImmutableRecord,
-    InvalidDefinition,
-    InvalidInput,
-    NotFound,
-    TidegateError,
-    Unavailable,
-    Unknown,
-    VersionConflict,
-)
-from tidegate.kernel import codec
+from tidegate.kernel import codec, idempotency, model, tags, vocabulary
 from tidegate.kernel.collections import Collection, Writers
-from tidegate.kernel.idempotency import digest, earlier_receipt
-from tidegate.kernel.model import (
-    ABSENT,
-    COST_MAX,
-    ID_BYTES_MAX,
-    ONCE_KEY_BYTES_MAX,
-    TAG_BYTES_MAX,
-    Commit,
-    CommitKey,
-    Delete,
-    Key,
-    Meta,
-    Position,
-    Put,
-    Receipt,
-    Write,
-    at_most,
-    check_text,
-)
-from tidegate.kernel.records import repeats
-from tidegate.kernel.records.actions import (
-    Action,
-    CreateRow,
-    DeleteRow,
-    PlannedWrite,
-    PutRow,
-    SaveRow,
-    Stored,
-    UpdateRow,
-    key_of,
-    normalize,
-    plan,
-    screen,
-)
-from tidegate.kernel.records.conditions import Condition
+from tidegate.kernel.records import actions as record_actions, conditions, repeats
 from tidegate.kernel.store import Schema, Store
-from tidegate.kernel.tags import Partition
-from tidegate.kernel.vocabulary import FactType, facts
 
 PUT_ATTEMPTS_MAX = 32  # how often a row may move between our read and our commit
 BACK_OFF_SECONDS = 0.002  # after a conflict, doubled per attempt, full jitter
@@ -81,7 +35,7 @@ BATCH_MAX = 100
 REASON_BYTES_MAX = 2_048
 ROUTE: Final = "records"  # what is asked under a key here is no command of a slice
 
-_UNNAMED: Final = Meta()
+_UNNAMED: Final = model.Meta()
 
 
 class Records:
@@ -97,7 +51,7 @@ class Records:
         self,
         store: Store,
         clock: Clock,
-        meta: Meta = _UNNAMED,
+        meta: model.Meta = _UNNAMED,
         *,
         sleep: Callable[[float], None] = time.sleep,
         jitter: Callable[[], float] = random.random,
@@ -118,20 +72,20 @@ class Records:
         """By which rows are stamped."""
         return self._clock
 
-    def find(self, collection: str, id: str) -> Stored | None:
+    def find(self, collection: str, id: str) -> record_actions.Stored | None:
         """The row, or None."""
-        check_text("a row id", id, ID_BYTES_MAX)
-        (record,) = self._store.get(Key(collection, id))
+        model.check_text("a row id", id, model.ID_BYTES_MAX)
+        (record,) = self._store.get(model.Key(collection, id))
         if record is None:
             return None
         value = codec.decode(record.data, self._store.schema.collection(collection).model)
-        return Stored(record.key, record.version, record.born, value)
+        return record_actions.Stored(record.key, record.version, record.born, value)
 
-    def get(self, collection: str, id: str) -> Stored:
+    def get(self, collection: str, id: str) -> record_actions.Stored:
         """The row. Raises: NotFound."""
         found = self.find(collection, id)
         if found is None:
-            raise NotFound(f"{collection}/{id} does not exist", collection=collection, id=id)
+            raise errors.NotFound(f"{collection}/{id} does not exist", collection=collection, id=id)
         return found
 
     def create(
@@ -140,11 +94,11 @@ class Records:
         id: str,
         value: Struct,
         *,
-        when: Condition | None = None,
+        when: conditions.Condition | None = None,
         key: str | None = None,
-    ) -> Stored:
+    ) -> record_actions.Stored:
         """A new row. Raises: ConditionFailed: it exists already."""
-        return self._written(CreateRow(collection, id, value, when=when), key)
+        return self._written(record_actions.CreateRow(collection, id, value, when=when), key)
 
     def put(
         self,
@@ -152,16 +106,20 @@ class Records:
         id: str,
         value: Struct,
         *,
-        when: Condition | None = None,
-        expect: Position | None = None,
+        when: conditions.Condition | None = None,
+        expect: model.Position | None = None,
         key: str | None = None,
-    ) -> Stored:
+    ) -> record_actions.Stored:
         """The row, new or replaced; where the policy guards what is there, new only."""
-        return self._written(PutRow(collection, id, value, when=when, expect=expect), key)
+        return self._written(
+            record_actions.PutRow(collection, id, value, when=when, expect=expect), key
+        )
 
-    def save(self, collection: str, id: str, value: Struct, *, key: str | None = None) -> Stored:
+    def save(
+        self, collection: str, id: str, value: Struct, *, key: str | None = None
+    ) -> record_actions.Stored:
         """The row, new or replaced, whatever is there."""
-        return self._written(SaveRow(collection, id, value), key)
+        return self._written(record_actions.SaveRow(collection, id, value), key)
 
     def update(
         self,
@@ -170,14 +128,14 @@ class Records:
         changes: Mapping[str, Any],
         *,
         expected_version: int | None = None,
-        expect: Position | None = None,
-        when: Condition | None = None,
+        expect: model.Position | None = None,
+        when: conditions.Condition | None = None,
         protected_attributes: Iterable[str] = (),
         key: str | None = None,
-    ) -> Stored:
+    ) -> record_actions.Stored:
         """Some attributes of a row that exists. Raises: NotFound."""
         return self._written(
-            UpdateRow(
+            record_actions.UpdateRow(
                 collection,
                 id,
                 changes,
@@ -194,16 +152,20 @@ class Records:
         collection: str,
         id: str,
         *,
-        when: Condition | None = None,
-        expect: Position | None = None,
+        when: conditions.Condition | None = None,
+        expect: model.Position | None = None,
         key: str | None = None,
     ) -> None:
         """No row; without a condition it is no fault if there was none."""
-        self.transaction(DeleteRow(collection, id, when=when, expect=expect), key=key)
+        self.transaction(
+            record_actions.DeleteRow(collection, id, when=when, expect=expect), key=key
+        )
 
-    def transaction(self, *actions: Action, key: str | None = None) -> tuple[Stored | None, ...]:
+    def transaction(
+        self, *actions: record_actions.Action, key: str | None = None
+    ) -> tuple[record_actions.Stored | None, ...]:
         """All of these or none; the rows as they then stand, in the order of the actions."""
-        at_most("actions of a transaction", len(actions), COST_MAX)
+        model.at_most("actions of a transaction", len(actions), model.COST_MAX)
         keys = self._screened(actions)
         once = None if key is None else self._once(key, actions)
         if once is not None and (rows := self._earlier(once, actions)) is not None:
@@ -212,46 +174,48 @@ class Records:
             self._back_off(attempt)
             try:
                 planned, commit = self._prepared(actions, keys, once)
-            except (Unavailable, Unknown):
+            except (errors.Unavailable, errors.Unknown):
                 raise
-            except TidegateError:
+            except errors.TidegateError:
                 # The refusal may have seen this very call's earlier copy.
                 if once is not None and (rows := self._earlier(once, actions)) is not None:
                     return rows
                 raise
             (outcome,) = self._store.commit(commit)
-            if isinstance(outcome, Receipt):
+            if isinstance(outcome, model.Receipt):
                 if outcome.replayed:
                     return repeats.rows_from_answer(self._store.schema, actions, outcome)
                 return tuple(item.stored(outcome) for item in planned)
-            if not isinstance(outcome, VersionConflict):
+            if not isinstance(outcome, errors.VersionConflict):
                 raise outcome
-        raise AttemptsExhausted(f"{', '.join(map(str, keys))} did not hold still")
+        raise errors.AttemptsExhausted(f"{', '.join(map(str, keys))} did not hold still")
 
-    def batch(self, *actions: PutRow | DeleteRow) -> tuple[Stored | None, ...]:
+    def batch(
+        self, *actions: record_actions.PutRow | record_actions.DeleteRow
+    ) -> tuple[record_actions.Stored | None, ...]:
         """Each of these on its own, in one flush; none if the policy refuses any.
 
         An error later on leaves the rows before it written: a batch may be sent again. It takes no
         idempotency key: a key names one commit, and here each row is one; a put or delete without a
         condition leaves what it asks for, however often it is sent.
         """
-        at_most("actions of a batch", len(actions), BATCH_MAX)
+        model.at_most("actions of a batch", len(actions), BATCH_MAX)
         keys = self._screened(actions, batch=True)
-        landed: dict[Key, Stored | None] = {}
+        landed: dict[model.Key, record_actions.Stored | None] = {}
         for attempt in range(PUT_ATTEMPTS_MAX):
             self._back_off(attempt)
-            left = [action for action in actions if key_of(action) not in landed]
+            left = [action for action in actions if record_actions.key_of(action) not in landed]
             now = self._clock()
-            planned = self._planned(left, [key_of(action) for action in left], now)
-            commits = (Commit(now, self._meta, writes=(item.write,)) for item in planned)
+            planned = self._planned(left, [record_actions.key_of(action) for action in left], now)
+            commits = (model.Commit(now, self._meta, writes=(item.write,)) for item in planned)
             for item, outcome in zip(planned, self._store.commit(*commits), strict=True):
-                if isinstance(outcome, Receipt):
+                if isinstance(outcome, model.Receipt):
                     landed[item.write.key] = item.stored(outcome)
-                elif not isinstance(outcome, VersionConflict):
+                elif not isinstance(outcome, errors.VersionConflict):
                     raise outcome
             if len(landed) == len(actions):
                 return tuple(landed[key] for key in keys)
-        raise AttemptsExhausted(f"{len(landed)} of {len(actions)} rows were written")
+        raise errors.AttemptsExhausted(f"{len(landed)} of {len(actions)} rows were written")
 
     def _back_off(self, attempt: int) -> None:
         """Wait before every attempt but the first, so that callers on one row do not meet again."""
@@ -259,55 +223,64 @@ class Records:
             longest = BACK_OFF_SECONDS * 2 ** min(attempt - 1, DOUBLINGS_MAX)
             self._sleep(min(longest, BACK_OFF_SECONDS_MAX) * self._jitter())
 
-    def _written(self, action: Action, key: str | None) -> Stored:
+    def _written(self, action: record_actions.Action, key: str | None) -> record_actions.Stored:
         (stored,) = self.transaction(action, key=key)
         assert stored is not None, "a row that was just written stands there"
         return stored
 
-    def _screened(self, actions: Sequence[Action], *, batch: bool = False) -> list[Key]:
+    def _screened(
+        self, actions: Sequence[record_actions.Action], *, batch: bool = False
+    ) -> list[model.Key]:
         if not actions:
-            raise InvalidInput("no action: nothing to do")
+            raise errors.InvalidInput("no action: nothing to do")
         for action in actions:
-            screen(self._store.schema, action, batch=batch)
-        keys = [key_of(action) for action in actions]
+            record_actions.screen(self._store.schema, action, batch=batch)
+        keys = [record_actions.key_of(action) for action in actions]
         for key in keys:
             if keys.count(key) > 1:
-                raise InvalidInput(f"{key} is named twice; one action says all about a row")
+                raise errors.InvalidInput(f"{key} is named twice; one action says all about a row")
         return keys
 
-    def _once(self, key: str, actions: Sequence[Action]) -> CommitKey:
-        check_text("an idempotency key", key, ONCE_KEY_BYTES_MAX)
+    def _once(self, key: str, actions: Sequence[record_actions.Action]) -> model.CommitKey:
+        model.check_text("an idempotency key", key, model.ONCE_KEY_BYTES_MAX)
         asked = repeats.to_requested_actions(self._store.schema, actions)
-        return CommitKey(key, digest(self._meta.actor, ROUTE, asked))
+        return model.CommitKey(key, idempotency.digest(self._meta.actor, ROUTE, asked))
 
     def _earlier(
-        self, once: CommitKey, actions: Sequence[Action]
-    ) -> tuple[Stored | None, ...] | None:
+        self, once: model.CommitKey, actions: Sequence[record_actions.Action]
+    ) -> tuple[record_actions.Stored | None, ...] | None:
         """What the first copy of this call was answered; None: there was none."""
-        receipt = earlier_receipt(self._store, once)
+        receipt = idempotency.earlier_receipt(self._store, once)
         if receipt is None:
             return None
         return repeats.rows_from_answer(self._store.schema, actions, receipt)
 
     def _prepared(
-        self, actions: Sequence[Action], keys: Sequence[Key], once: CommitKey | None
-    ) -> tuple[list[PlannedWrite], Commit]:
+        self,
+        actions: Sequence[record_actions.Action],
+        keys: Sequence[model.Key],
+        once: model.CommitKey | None,
+    ) -> tuple[list[record_actions.PlannedWrite], model.Commit]:
         """One attempt, up to the commit."""
         now = self._clock()
         schema = self._store.schema
         planned = self._planned(actions, keys, now)
         if once is not None:
-            once = CommitKey(once.key, once.digest, repeats.encode_answer(schema, actions, planned))
-        commit = Commit(now, self._meta, writes=tuple(item.write for item in planned), once=once)
-        schema.check(commit, COST_MAX)
+            once = model.CommitKey(
+                once.key, once.digest, repeats.encode_answer(schema, actions, planned)
+            )
+        commit = model.Commit(
+            now, self._meta, writes=tuple(item.write for item in planned), once=once
+        )
+        schema.check(commit, model.COST_MAX)
         return planned, commit
 
     def _planned(
-        self, actions: Sequence[Action], keys: Sequence[Key], now: datetime
-    ) -> list[PlannedWrite]:
+        self, actions: Sequence[record_actions.Action], keys: Sequence[model.Key], now: datetime
+    ) -> list[record_actions.PlannedWrite]:
         records = self._store.get(*keys)
         return [
-            plan(self._store.schema, action, record, now)
+            record_actions.plan(self._store.schema, action, record, now)
             for action, record in zip(actions, records, strict=True)
         ]
 
@@ -318,14 +291,14 @@ class Records:
 class RecordRepaired(Struct, frozen=True):
     """Somebody wrote a kept row past its policy, and said why."""
 
-    collection: Annotated[str, Partition()]
+    collection: Annotated[str, tags.Partition()]
     id: str
     reason: str
     by: str
-    replaced: Position = ABSENT  # the version that was there before
+    replaced: model.Position = model.ABSENT  # the version that was there before
 
 
-REPAIRS: Final[tuple[FactType, ...]] = facts("repair", RecordRepaired)
+REPAIRS: Final[tuple[vocabulary.FactType, ...]] = vocabulary.facts("repair", RecordRepaired)
 
 
 class RawRecords:
@@ -340,46 +313,50 @@ class RawRecords:
     def __init__(self, store: Store, clock: Clock) -> None:
         known = store.schema.vocabulary.types.get(RecordRepaired.__name__)
         if known is None or known.struct is not RecordRepaired:
-            raise InvalidDefinition("raw access needs RecordRepaired: declare records.REPAIRS")
+            raise errors.InvalidDefinition(
+                "raw access needs RecordRepaired: declare records.REPAIRS"
+            )
         self._store = store
         self._clock = clock
 
     def put(self, collection: str, id: str, value: Struct, *, reason: str, actor: str) -> None:
         """This row, as it is given, over whatever is there."""
         declared = self._repairable(collection)
-        data = codec.encode(normalize(declared, value))
+        data = codec.encode(record_actions.normalize(declared, value))
         declared.check_id(id, value)
-        self._repair(Key(collection, id), data, reason, actor)
+        self._repair(model.Key(collection, id), data, reason, actor)
 
     def delete(self, collection: str, id: str, *, reason: str, actor: str) -> None:
         """No row. Raises: NotFound: there was none, so nothing was repaired."""
         self._repairable(collection)
-        self._repair(Key(collection, id), None, reason, actor)
+        self._repair(model.Key(collection, id), None, reason, actor)
 
-    def _repair(self, key: Key, data: bytes | None, reason: str, actor: str) -> None:
-        check_text("a row id", key.id, ID_BYTES_MAX)
-        check_text("the reason of a repair", _stripped(reason), REASON_BYTES_MAX)
-        check_text("the actor of a repair", _stripped(actor), TAG_BYTES_MAX)
+    def _repair(self, key: model.Key, data: bytes | None, reason: str, actor: str) -> None:
+        model.check_text("a row id", key.id, model.ID_BYTES_MAX)
+        model.check_text("the reason of a repair", _stripped(reason), REASON_BYTES_MAX)
+        model.check_text("the actor of a repair", _stripped(actor), model.TAG_BYTES_MAX)
         for _ in range(PUT_ATTEMPTS_MAX):
             (record,) = self._store.get(key)
-            version = ABSENT if record is None else record.version
+            version = model.ABSENT if record is None else record.version
             if data is None and record is None:
-                raise NotFound(f"{key} does not exist", collection=key.collection, id=key.id)
-            write: Write = Delete(key, version) if data is None else Put(key, data, version)
+                raise errors.NotFound(f"{key} does not exist", collection=key.collection, id=key.id)
+            write: model.Write = (
+                model.Delete(key, version) if data is None else model.Put(key, data, version)
+            )
             repaired = RecordRepaired(key.collection, key.id, reason, actor, version)
             fact = self._store.schema.vocabulary.fact(repaired)
-            commit = Commit(self._clock(), Meta(actor=actor), (fact,), writes=(write,))
+            commit = model.Commit(self._clock(), model.Meta(actor=actor), (fact,), writes=(write,))
             (outcome,) = self._store.commit(commit)
-            if isinstance(outcome, Receipt):
+            if isinstance(outcome, model.Receipt):
                 return
-            if not isinstance(outcome, VersionConflict):
+            if not isinstance(outcome, errors.VersionConflict):
                 raise outcome
-        raise AttemptsExhausted(f"{key} did not hold still")
+        raise errors.AttemptsExhausted(f"{key} did not hold still")
 
     def _repairable(self, name: str) -> Collection:
         declared = self._store.schema.collection(name)
         if declared.writers is Writers.FOLDED:
-            raise ImmutableRecord(
+            raise errors.ImmutableRecord(
                 f"{name} is folded: rebuild it from the log", collection=name, operation="repair"
             )
         return declared

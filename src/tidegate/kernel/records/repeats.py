@@ -11,49 +11,41 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
 
 from tidegate import decoders
 from tidegate.errors import InvalidInput
-from tidegate.kernel import codec
-from tidegate.kernel.attributes import FieldRole
+from tidegate.kernel import attributes, codec, model, store
 from tidegate.kernel.collections import Collection
-from tidegate.kernel.model import ABSENT, Check, Position, Receipt
-from tidegate.kernel.records.actions import (
-    Action,
-    CheckRow,
-    CreateRow,
-    DeleteRow,
-    PlannedWrite,
-    PutRow,
-    SaveRow,
-    Stored,
-    UpdateRow,
-    key_of,
-    normalize,
-)
-from tidegate.kernel.records.changes import Add, Append, Discard, IfAbsent, Prepend, Remove
-from tidegate.kernel.records.conditions import Absent, AllOf, AnyOf, Condition, Not, Now, Where
-from tidegate.kernel.store import Schema
+from tidegate.kernel.records import actions as record_actions, changes as record_changes, conditions
 
-_SAYING_ALL = (CreateRow, PutRow, SaveRow)  # but for what the kernel fills in
-_FILLED_IN = (FieldRole.VERSION, FieldRole.CREATED_AT, FieldRole.UPDATED_AT)
+_SAYING_ALL = (
+    record_actions.CreateRow,
+    record_actions.PutRow,
+    record_actions.SaveRow,
+)  # but for what the kernel fills in
+_FILLED_IN = (
+    attributes.FieldRole.VERSION,
+    attributes.FieldRole.CREATED_AT,
+    attributes.FieldRole.UPDATED_AT,
+)
 
 
 # ── what was asked ────────────────────────────────────────────────────────────────────────────────
 
 
-class RequestedActions(Struct, frozen=True):
+class RequestedActions(msgspec.Struct, frozen=True):
     """Actions as lists of texts and numbers, each headed by the name of what it is."""
 
     actions: tuple[Any, ...]
 
 
-class _Leaf(Struct, frozen=True):
+class _Leaf(msgspec.Struct, frozen=True):
     value: Any
 
 
-def to_requested_actions(schema: Schema, actions: Iterable[Action]) -> RequestedActions:
+def to_requested_actions(
+    schema: store.Schema, actions: Iterable[record_actions.Action]
+) -> RequestedActions:
     """Screened actions as data. What a call protects beside its policy is not part of it: that
     only refuses, and has passed.
 
@@ -65,43 +57,52 @@ def to_requested_actions(schema: Schema, actions: Iterable[Action]) -> Requested
     )
 
 
-def _asked(collection: Collection, action: Action) -> list[Any]:
+def _asked(collection: Collection, action: record_actions.Action) -> list[Any]:
     when = None if action.when is None else _condition(collection, action.when)
     said = [type(action).__name__, action.collection, action.id, action.expect, when]
     match action:
-        case CreateRow() | PutRow() | SaveRow():
-            return [*said, codec.encode(normalize(collection, action.value)).decode()]
-        case UpdateRow():
+        case record_actions.CreateRow() | record_actions.PutRow() | record_actions.SaveRow():
+            return [
+                *said,
+                codec.encode(record_actions.normalize(collection, action.value)).decode(),
+            ]
+        case record_actions.UpdateRow():
             changes = {
                 collection.known(name).member: _change(change)
                 for name, change in action.changes.items()
             }
             return [*said, action.expected_version, changes]
-        case DeleteRow() | CheckRow():
+        case record_actions.DeleteRow() | record_actions.CheckRow():
             return said
 
 
 def _change(change: Any) -> list[Any]:
     name = type(change).__name__
     match change:
-        case Remove():
+        case record_changes.Remove():
             return [name]
-        case Add(value) | IfAbsent(value) | Append(value) | Prepend(value) | Discard(value):
+        case (
+            record_changes.Add(value)
+            | record_changes.IfAbsent(value)
+            | record_changes.Append(value)
+            | record_changes.Prepend(value)
+            | record_changes.Discard(value)
+        ):
             return [name, _text(value)]
     return ["", _text(change)]
 
 
-def _condition(collection: Collection, condition: Condition) -> list[Any]:
+def _condition(collection: Collection, condition: conditions.Condition) -> list[Any]:
     name = type(condition).__name__
     match condition:
-        case Where(attribute, sign, value):
-            compared = [] if isinstance(value, Now) else [_text(value)]
+        case conditions.Where(attribute, sign, value):
+            compared = [] if isinstance(value, conditions.Now) else [_text(value)]
             return [name, collection.known(attribute).member, sign, *compared]
-        case Absent(attribute):
+        case conditions.Absent(attribute):
             return [name, None if attribute is None else collection.known(attribute).member]
-        case AllOf(parts) | AnyOf(parts):
+        case conditions.AllOf(parts) | conditions.AnyOf(parts):
             return [name, *(_condition(collection, part) for part in parts)]
-        case Not(part):
+        case conditions.Not(part):
             return [name, _condition(collection, part)]
 
 
@@ -116,19 +117,21 @@ def _text(value: object) -> str:
 # ── how it is answered ────────────────────────────────────────────────────────────────────────────
 
 
-class _Row(Struct, frozen=True, array_like=True):
+class _Row(msgspec.Struct, frozen=True, array_like=True):
     """A row as it was: members that its action does not say, which may be all."""
 
-    version: Position  # ABSENT: the position of the commit
-    born: Position  # ABSENT: the version
-    members: Raw
+    version: model.Position  # ABSENT: the position of the commit
+    born: model.Position  # ABSENT: the version
+    members: msgspec.Raw
 
 
 _rows = decoders.build(tuple[_Row | None, ...])
 
 
 def encode_answer(
-    schema: Schema, actions: Iterable[Action], planned: Iterable[PlannedWrite]
+    schema: store.Schema,
+    actions: Iterable[record_actions.Action],
+    planned: Iterable[record_actions.PlannedWrite],
 ) -> bytes:
     """What to keep with the key, to answer a repeat from."""
     found = zip(actions, planned, strict=True)
@@ -138,8 +141,8 @@ def encode_answer(
 
 
 def rows_from_answer(
-    schema: Schema, actions: Sequence[Action], receipt: Receipt
-) -> tuple[Stored | None, ...]:
+    schema: store.Schema, actions: Sequence[record_actions.Action], receipt: model.Receipt
+) -> tuple[record_actions.Stored | None, ...]:
     """The rows as the first copy of these actions left them."""
     rows = zip(actions, _rows.decode(receipt.answer), strict=True)
     return tuple(
@@ -148,22 +151,26 @@ def rows_from_answer(
     )
 
 
-def _row(collection: Collection, action: Action, planned: PlannedWrite) -> _Row | None:
+def _row(
+    collection: Collection, action: record_actions.Action, planned: record_actions.PlannedWrite
+) -> _Row | None:
     if planned.value is None:
         return None
-    version = planned.write.expect if isinstance(planned.write, Check) else ABSENT
+    version = planned.write.expect if isinstance(planned.write, model.Check) else model.ABSENT
     if not isinstance(action, _SAYING_ALL):
-        return _Row(version, planned.born, Raw(codec.encode(planned.value)))
+        return _Row(version, planned.born, msgspec.Raw(codec.encode(planned.value)))
     roles = (collection.role(role) for role in _FILLED_IN)
     filled = {one.member: getattr(planned.value, one.field) for one in roles if one is not None}
-    return _Row(version, planned.born, Raw(msgspec.json.encode(filled)))
+    return _Row(version, planned.born, msgspec.Raw(msgspec.json.encode(filled)))
 
 
-def _stored(collection: Collection, action: Action, row: _Row, receipt: Receipt) -> Stored:
+def _stored(
+    collection: Collection, action: record_actions.Action, row: _Row, receipt: model.Receipt
+) -> record_actions.Stored:
     members = bytes(row.members)
     if isinstance(action, _SAYING_ALL):
         said = msgspec.json.decode(codec.encode(action.value))
         members = msgspec.json.encode(said | msgspec.json.decode(members))
     version = row.version or receipt.first
     value = codec.decode(members, collection.model)
-    return Stored(key_of(action), version, row.born or version, value)
+    return record_actions.Stored(record_actions.key_of(action), version, row.born or version, value)

@@ -18,19 +18,15 @@ from tidegate.api.agents.auth import PREFIX
 from tidegate.api.agents.commit_waiters import CommitWaiters
 from tidegate.api.agents.order_waiters import OrderWaiters
 from tidegate.api.metrics import Metrics
-from tidegate.control.fleet.agent_reports import AgentReports, SingleReport, to_reported
-from tidegate.control.fleet.order_queue import OrderQueue
+from tidegate.control.fleet import agent_reports as fleet_agent_reports, order_queue
 from tidegate.control.queries.reads import Reads
-from tidegate.domain.hosts.protocol import Order, ReportResult, ReportsAnswer
-from tidegate.domain.hosts.rows import HostOrder, QueuedDispatch, order_key
+from tidegate.domain.hosts import protocol, rows
 from tidegate.domain.rollouts.names import ref_of
 from tidegate.errors import VersionConflict
 from tidegate.kernel.model import Meta, Receipt
-from tidegate.web.decoding import DEPTH_MAX
-from tidegate.web.problems import MEDIA
-from tidegate.web.routing import FastRequest, Response
+from tidegate.web import decoding, problems, routing
 
-NO_ORDER: Final = Response(None)
+NO_ORDER: Final = routing.Response(None)
 _TITLES: Final = {
     404: "There is nothing to report to",
     409: "The state of the host or its rollout refuses the report; it takes no number",
@@ -40,9 +36,9 @@ _TITLES: Final = {
 
 
 def answer_poll(
-    request: FastRequest,
+    request: routing.FastRequest,
     reads: Reads,
-    deliveries: OrderQueue,
+    deliveries: order_queue.OrderQueue,
     commit_waiters: CommitWaiters,
     order_waiters: OrderWaiters,
 ) -> bool:
@@ -62,7 +58,9 @@ def answer_poll(
     return True
 
 
-def _leased(request: FastRequest, order: QueuedDispatch, leased: Future[Receipt]) -> None:
+def _leased(
+    request: routing.FastRequest, order: rows.QueuedDispatch, leased: Future[Receipt]
+) -> None:
     error = leased.exception()
     if error is None:
         request.send_success(order_of(order))
@@ -72,10 +70,10 @@ def _leased(request: FastRequest, order: QueuedDispatch, leased: Future[Receipt]
         request.fail(error)
 
 
-def order_of(queued: QueuedDispatch) -> Order:
+def order_of(queued: rows.QueuedDispatch) -> protocol.Order:
     """What an agent is told of its order."""
     release_id = ref_of(queued.rollout_id)
-    return Order(
+    return protocol.Order(
         rollout_id=queued.rollout_id,
         host_id=queued.host_id,
         attempt=queued.attempt,
@@ -97,43 +95,45 @@ def is_idle(wakes: OrderWaiters, host_id: str, reads: Reads) -> bool:
 
 def _look(reads: Reads, host_id: str) -> bool:
     """Whether no order stands for the host: then none is queued that counts."""
-    return reads.find(order_key(host_id), HostOrder) is None
+    return reads.find(rows.order_key(host_id), rows.HostOrder) is None
 
 
 def answer_report(
-    request: FastRequest,
-    agent_reports: AgentReports,
+    request: routing.FastRequest,
+    agent_reports: fleet_agent_reports.AgentReports,
     metrics: Metrics,
     commit_waiters: CommitWaiters,
 ) -> bool:
     """A body with one report that reads well goes to its lane."""
     body = request.body
-    if body.count(b"{") + body.count(b"[") > DEPTH_MAX:
+    if body.count(b"{") + body.count(b"[") > decoding.DEPTH_MAX:
         return False
     actor = request.principal.id
     commit_waiters.attach()
 
-    def told(report: SingleReport) -> None:
+    def told(report: fleet_agent_reports.SingleReport) -> None:
         commit_waiters.land(partial(_landed, request, metrics, report))
 
     meta = Meta(actor=actor, request=request.id)
     return agent_reports.take_one(actor.removeprefix(PREFIX), body, meta, told)
 
 
-def _landed(request: FastRequest, metrics: Metrics, report: SingleReport) -> None:
+def _landed(
+    request: routing.FastRequest, metrics: Metrics, report: fleet_agent_reports.SingleReport
+) -> None:
     try:
-        told = to_reported(report, report.exception())
+        told = fleet_agent_reports.to_reported(report, report.exception())
     except BaseException as fault:  # noqa: BLE001 - none of our errors: a bug, and answered as one
         request.fail(fault)
         return
     if told.status == 200:
-        request.send_success(ReportsAnswer((told,)))
+        request.send_success(protocol.ReportsAnswer((told,)))
     else:
         metrics.refusals.count(told.code or "unknown")
         request.answer(refusal(told, request.id))
 
 
-def refusal(answer: ReportResult, request_id: str) -> Response:
+def refusal(answer: protocol.ReportResult, request_id: str) -> routing.Response:
     """A refused report as a problem: its machine's own code, under the status for agents."""
     problem: dict[str, Any] = {
         **answer.facts,
@@ -149,6 +149,6 @@ def refusal(answer: ReportResult, request_id: str) -> Response:
         "accepted_through": answer.accepted_through,
     }
     headers = {"retry-after": "1"} if answer.status == 503 else {}
-    return Response(
-        msgspec.json.encode(problem), status=answer.status, media=MEDIA, headers=headers
+    return routing.Response(
+        msgspec.json.encode(problem), status=answer.status, media=problems.MEDIA, headers=headers
     )

@@ -23,19 +23,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from tidegate.domain.access.principals import NOBODY, Principal
 from tidegate.errors import TidegateError
-from tidegate.web import decoding
-from tidegate.web.application import Application, FastRoute, new_request_id
-from tidegate.web.connections import Connection
-from tidegate.web.problems import InternalError
-from tidegate.web.responses import (
-    FOR_AGENTS,
-    NO_STORE,
-    EncodedResponse,
-    encode,
-    encode_problem,
-    encode_response,
-)
-from tidegate.web.routing import RawRequest, Response, Route
+from tidegate.web import application, connections, decoding, problems, responses, routing
 
 PLAIN_BYTES_MAX = 16 * 1024  # of the head, and of the body: within the limits of either
 PATIENCE_SECONDS = 1.0  # many clients send head and body one behind the other
@@ -50,7 +38,9 @@ PLAIN: Final = frozenset(
     }
 )
 
-_FIXED: Final = b"".join(b"%b: %b\r\n" % header for header in (FOR_AGENTS, NO_STORE))
+_FIXED: Final = b"".join(
+    b"%b: %b\r\n" % header for header in (responses.FOR_AGENTS, responses.NO_STORE)
+)
 _JSON: Final = b"content-type: application/json\r\ncontent-length: "
 
 faults_log = logging.getLogger("tidegate.faults")
@@ -85,13 +75,17 @@ class FastExchange:
     message_event: Final = _NOBODY
 
     def __init__(
-        self, protocol: FastConnection, app: Application, found: FastRoute, body: bytes = b""
+        self,
+        protocol: FastConnection,
+        app: application.Application,
+        found: application.FastRoute,
+        body: bytes = b"",
     ) -> None:
         self._protocol = protocol
         self._app = app
         self._started = time.perf_counter()
         self.route, self.handler = found
-        self.id = new_request_id()
+        self.id = application.new_request_id()
         self.principal: Principal = NOBODY
         self.body = body
         self.response_complete = False
@@ -103,7 +97,7 @@ class FastExchange:
             if content is None:
                 status, tail = 204, b"\r\n"
             else:
-                status, body = self.route.status, encode(content)
+                status, body = self.route.status, responses.encode(content)
                 tail = b"%b%d\r\n\r\n%b" % (_JSON, len(body), body)
         except Exception as error:  # noqa: BLE001 - a bug is answered, too, and logged whole
             self.fail(error)
@@ -111,9 +105,9 @@ class FastExchange:
         id = self.id.encode()
         self._send(status, (b"x-request-id: ", id, b"\r\n", _FIXED, tail))
 
-    def answer(self, answer: Response) -> None:
+    def answer(self, answer: routing.Response) -> None:
         try:
-            reply = encode_response(answer, self.route, self.id)
+            reply = responses.encode_response(answer, self.route, self.id)
         except Exception as error:  # noqa: BLE001 - a bug is answered, too, and logged whole
             self.fail(error)
             return
@@ -122,8 +116,8 @@ class FastExchange:
     def fail(self, error: BaseException) -> None:
         if not isinstance(error, TidegateError):
             faults_log.error("request %s failed", self.id, exc_info=error)
-            error = InternalError("something is wrong here; the request id finds it")
-        reply = encode_problem(error, self.id)
+            error = problems.InternalError("something is wrong here; the request id finds it")
+        reply = responses.encode_problem(error, self.id)
         self._send(reply.status, _parts(reply), error.code)
 
     def _send(self, status: int, parts: Iterable[bytes], code: str | None = None) -> None:
@@ -135,7 +129,7 @@ class FastExchange:
         self._app.note(route, self.id, who, route.method, status, seconds, code)
 
 
-def _parts(reply: EncodedResponse) -> list[bytes]:
+def _parts(reply: responses.EncodedResponse) -> list[bytes]:
     head = [b"%b: %b\r\n" % header for header in reply.headers]
     return [*head, b"\r\n", reply.body]
 
@@ -154,7 +148,7 @@ class _Common:
         return text
 
 
-class FastConnection(Connection):
+class FastConnection(connections.Connection):
     """A connection. ``uvicorn.Config(application, http=FastConnection)``."""
 
     _common: Final = _Common()
@@ -223,7 +217,7 @@ class FastConnection(Connection):
             and not self.transport.is_closing()
         )
 
-    def _is_plain(self, route: Route) -> bool:
+    def _is_plain(self, route: routing.Route) -> bool:
         parser = self.parser
         return (
             parser.get_method() == route.method.encode()
@@ -284,10 +278,10 @@ class FastConnection(Connection):
             self._application.host_names.check(headers.get(b"host"), local)
         except TidegateError:
             return False
-        arrived = RawRequest(route.method, path, b"", headers, client, exchange.body)
+        arrived = routing.RawRequest(route.method, path, b"", headers, client, exchange.body)
         return self._is_let_in(exchange, arrived)
 
-    def _is_let_in(self, exchange: FastExchange, arrived: RawRequest) -> bool:
+    def _is_let_in(self, exchange: FastExchange, arrived: routing.RawRequest) -> bool:
         before = self.cycle
         try:
             exchange.principal = self._application.agent(exchange.route, arrived)

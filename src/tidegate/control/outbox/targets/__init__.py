@@ -15,33 +15,30 @@ from datetime import datetime
 from typing import Protocol
 
 import msgspec
-from msgspec import Struct
 
 from tidegate import decoders
-from tidegate.domain.outbox.reconciliation import Observation
-from tidegate.domain.outbox.rows import Intent
-from tidegate.domain.outbox.states import RequestedState
+from tidegate.domain.outbox import reconciliation, rows, states
 from tidegate.errors import Unavailable
 
 
-class Effect(Struct, frozen=True, rename="camel"):
+class Effect(msgspec.Struct, frozen=True, rename="camel"):
     """What is asked of a target. The same at every attempt, to the byte."""
 
     scope: str
     operation: str
     release_id: str
-    requested_state: RequestedState
+    requested_state: states.RequestedState
     sequence: int  # grows within a scope: an effect with a lower one than the last is out of date
     requested_at: datetime
 
 
-class TargetDone(Struct, frozen=True):
+class TargetDone(msgspec.Struct, frozen=True):
     """The effect stands."""
 
     detail: str = ""
 
 
-class TargetFailed(Struct, frozen=True):
+class TargetFailed(msgspec.Struct, frozen=True):
     """It does not, as far as the target knows; ``retryable``: the same request may work later."""
 
     reason: str
@@ -69,7 +66,7 @@ class Target(Protocol):
         """Have the effect, once per key however often it is called."""
         ...
 
-    def observe(self, scope: str, operation: str) -> Observation | None:
+    def observe(self, scope: str, operation: str) -> reconciliation.Observation | None:
         """How the external system stands; None: this kind of target cannot tell.
 
         Raises:
@@ -78,7 +75,7 @@ class Target(Protocol):
         ...
 
 
-def effect_of(intent: Intent) -> Effect:
+def effect_of(intent: rows.Intent) -> Effect:
     """What an intent asks for, in the words of a target."""
     return Effect(
         intent.scope,
@@ -90,7 +87,7 @@ def effect_of(intent: Intent) -> Effect:
     )
 
 
-def observation_of(content: bytes) -> Observation:
+def observation_of(content: bytes) -> reconciliation.Observation:
     """The observation in a JSON object ``{"idempotencyKey": …, "state": {…}}``.
 
     Raises:
@@ -100,10 +97,10 @@ def observation_of(content: bytes) -> Observation:
         seen = _seen.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Unobservable("the external system answered something else than its state") from error
-    return Observation(seen.idempotency_key, seen.state)
+    return reconciliation.Observation(seen.idempotency_key, seen.state)
 
 
-class _Seen(Struct, frozen=True, rename="camel"):
+class _Seen(msgspec.Struct, frozen=True, rename="camel"):
     idempotency_key: str = ""
     state: dict[str, str] = msgspec.field(default_factory=dict)
 

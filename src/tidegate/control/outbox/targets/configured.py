@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from tidegate.clock import Clock
 from tidegate.config import InvalidSetting, Settings, TargetSetting
-from tidegate.control.outbox.targets import Target, TargetDone, TargetFailed
-from tidegate.control.outbox.targets.command import CommandTarget
-from tidegate.control.outbox.targets.file import FileTarget
-from tidegate.control.outbox.targets.webhook import SECRETS_MAX, WebhookTarget
+from tidegate.control.outbox.targets import Target, TargetDone, TargetFailed, command, file, webhook
 from tidegate.errors import Invalid, NotFound
 from tidegate.public_addresses import DestinationRefused, parse_destination
 
-Configured = WebhookTarget | CommandTarget | FileTarget
+Configured = webhook.WebhookTarget | command.CommandTarget | file.FileTarget
 
 
 class TargetUnknown(NotFound):
@@ -74,7 +70,7 @@ def _place(setting: TargetSetting) -> str:
                 found = parse_destination(setting.url, setting.allowed)
             except DestinationRefused:
                 return ""
-            return replace(found, target="").url
+            return structs.replace(found, target="").url
         case "command":
             return setting.program[0] if setting.program else ""
         case "file":
@@ -99,7 +95,7 @@ def try_target(settings: Settings, name: str, clock: Clock) -> TargetDone | Targ
 def _target(setting: TargetSetting, clock: Clock) -> Configured:
     match setting.kind:
         case "webhook":
-            return WebhookTarget(
+            return webhook.WebhookTarget(
                 setting.url,
                 _read_secrets(setting.secret_file),
                 allowed=setting.allowed,
@@ -107,9 +103,9 @@ def _target(setting: TargetSetting, clock: Clock) -> Configured:
                 clock=clock,
             )
         case "command":
-            return CommandTarget(setting.program, observing=setting.observing or None)
+            return command.CommandTarget(setting.program, observing=setting.observing or None)
         case "file":
-            return FileTarget(setting.directory)
+            return file.FileTarget(setting.directory)
 
 
 def _read_secrets(name: str) -> tuple[str, ...]:
@@ -124,7 +120,7 @@ def _read_secrets(name: str) -> tuple[str, ...]:
     except OSError as error:
         said = error.strerror or type(error).__name__
         raise InvalidSetting(f"secret_file {path.name!r} cannot be read: {said}") from None
-    if not 1 <= len(found) <= SECRETS_MAX:
+    if not 1 <= len(found) <= webhook.SECRETS_MAX:
         raise InvalidSetting(
             f"secret_file {path.name!r} holds one secret, or the new one and the previous one on "
             f"the next line; found {len(found)}"

@@ -14,19 +14,17 @@ from hashlib import sha256
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
 
 from tidegate import decoders
 from tidegate.control.outbox.targets import Effect, TargetDone, TargetFailed, Unobservable
-from tidegate.domain.outbox.names import check_name
-from tidegate.domain.outbox.reconciliation import Observation
+from tidegate.domain.outbox import names, reconciliation
 from tidegate.errors import InvalidInput
 
 FILE_BYTES_MAX = 64 * 1024
 TIMEOUT_SECONDS = 5.0  # a local write; for the lease, nothing waits for it
 
 
-class _Content(Struct, frozen=True, rename="camel"):
+class _Content(msgspec.Struct, frozen=True, rename="camel"):
     idempotency_key: str
     effect: Effect
 
@@ -47,8 +45,8 @@ class FileTarget:
             raise InvalidInput("the directory of a file target does not exist", field="directory")
 
     def perform(self, key: str, effect: Effect) -> TargetDone | TargetFailed:
-        check_name("scope", effect.scope)
-        check_name("operation", effect.operation)
+        names.check_name("scope", effect.scope)
+        names.check_name("operation", effect.operation)
         try:
             (self._directory / effect.scope).mkdir(mode=0o700, exist_ok=True)
             with self._scope(effect.scope) as place:
@@ -67,20 +65,20 @@ class FileTarget:
             return TargetFailed(error.strerror or type(error).__name__)
         return TargetDone("the directory can be written")
 
-    def observe(self, scope: str, operation: str) -> Observation | None:
-        check_name("scope", scope)
-        check_name("operation", operation)
+    def observe(self, scope: str, operation: str) -> reconciliation.Observation | None:
+        names.check_name("scope", scope)
+        names.check_name("operation", operation)
         try:
             with self._scope(scope) as place:
                 content = _read(place, f"{operation}.json")
         except FileNotFoundError:
-            return Observation()
+            return reconciliation.Observation()
         except (OSError, msgspec.DecodeError) as error:
             raise Unobservable(f"the file of {operation} cannot be read") from error
         if content is None:
-            return Observation()
+            return reconciliation.Observation()
         state: dict[str, str] = msgspec.to_builtins(content.effect.requested_state)
-        return Observation(content.idempotency_key, state)
+        return reconciliation.Observation(content.idempotency_key, state)
 
     @contextmanager
     def _scope(self, scope: str) -> Iterator[int]:

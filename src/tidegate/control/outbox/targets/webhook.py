@@ -18,7 +18,7 @@ import httpx2
 import msgspec
 
 from tidegate.clock import Clock, system_clock
-from tidegate.control.checked_http import TIMEOUT_SECONDS, CheckedClient, Monotonic
+from tidegate.control import checked_http, webhooks
 from tidegate.control.outbox.targets import (
     Effect,
     TargetDone,
@@ -26,7 +26,6 @@ from tidegate.control.outbox.targets import (
     Unobservable,
     observation_of,
 )
-from tidegate.control.webhooks import key_of, send_webhook
 from tidegate.domain.outbox.reconciliation import Observation
 from tidegate.kernel import codec
 from tidegate.public_addresses import (
@@ -62,18 +61,18 @@ class WebhookTarget:
         *,
         allowed: Collection[str] = (),
         observable: bool = False,
-        timeout_seconds: float = TIMEOUT_SECONDS,
+        timeout_seconds: float = checked_http.TIMEOUT_SECONDS,
         name: str = "webhook",
         clock: Clock = system_clock,
-        monotonic: Monotonic = time.monotonic,
+        monotonic: checked_http.Monotonic = time.monotonic,
         resolve: Resolve = system_resolve,
         trust: ssl.SSLContext | None = None,
     ) -> None:
         for secret in secrets:
-            key_of(secret)
+            webhooks.key_of(secret)
         self.name = name
         self.timeout_seconds = timeout_seconds
-        self._client = CheckedClient(
+        self._client = checked_http.CheckedClient(
             url,
             allowed=allowed,
             timeout_seconds=timeout_seconds,
@@ -97,7 +96,7 @@ class WebhookTarget:
 
     def _send(self, key: str, body: bytes) -> TargetDone | TargetFailed:
         try:
-            status, _ = send_webhook(self._client, self._secrets, key, self._clock(), body)
+            status, _ = webhooks.send_webhook(self._client, self._secrets, key, self._clock(), body)
         except DestinationRefused as error:
             return TargetFailed(error.detail, retryable=False)
         except (httpx2.HTTPError, OSError) as error:
@@ -124,7 +123,7 @@ class WebhookTarget:
         }
         body = msgspec.json.encode(event)
         try:
-            status, answer = send_webhook(self._client, self._secrets, key, now, body)
+            status, answer = webhooks.send_webhook(self._client, self._secrets, key, now, body)
         except (DestinationRefused, httpx2.HTTPError, OSError) as error:
             raise Unobservable(f"no answer: {type(error).__name__}") from error
         if status != 200:

@@ -24,34 +24,17 @@ from typing import Final
 from msgspec import Struct
 
 from tidegate.clock import Clock
-from tidegate.control.storage.archive.redaction import Allowed, FactRedactor
-from tidegate.control.storage.archive.segment_store import (
-    ArchiveClaim,
-    SegmentMissing,
-    SegmentName,
-    SegmentStore,
-    check_range_size,
-    parse_segment_name,
-)
-from tidegate.control.storage.archive.segments import PAGE, Segment, SegmentCutter, feed
+from tidegate.control.storage.archive import redaction, segment_store, segments as archive_segments
 from tidegate.errors import Conflict, TidegateError, Unavailable, Unknown
-from tidegate.kernel import codec
+from tidegate.kernel import codec, model
 from tidegate.kernel.collections import Collection
-from tidegate.kernel.model import (
-    ABSENT,
-    ID_BYTES_MAX,
-    Commit,
-    Key,
-    Meta,
-    Position,
-    Put,
-    check_text,
-)
 from tidegate.kernel.store import Store
 
 RANGE: Final = 1_024  # positions per segment; the last one is written anew until it is full
 SEGMENTS_MAX = 16  # in one round, before lag is looked at again
-COUNTED_MAX = 10 * PAGE  # events that are counted to tell how far behind; beyond: at least so many
+COUNTED_MAX = (
+    10 * archive_segments.PAGE
+)  # events that are counted to tell how far behind; beyond: at least so many
 POLL_SECONDS = 2.0
 
 ACTOR = "archive"
@@ -60,7 +43,7 @@ ACTOR = "archive"
 class ArchivePosition(Struct, frozen=True):
     """How far an archive has come: all events up to here are in durable segments."""
 
-    position: Position
+    position: model.Position
 
 
 ARCHIVE_POSITIONS: Final = Collection("archive_positions", ArchivePosition)
@@ -88,7 +71,7 @@ class Lag(Struct, frozen=True):
     """How far the archive is behind the log."""
 
     at: datetime  # when this was looked at
-    position: Position  # the last one archived
+    position: model.Position  # the last one archived
     events: int  # waiting; ``COUNTED_MAX`` means so many or more
     seconds: float  # since the oldest of them was committed
     alarming: bool
@@ -113,8 +96,8 @@ Watch = Callable[[Lag], object]
 class _Mark:
     """The position, and the version of its row that a writer must still find there."""
 
-    position: Position = 0
-    version: Position = ABSENT
+    position: model.Position = 0
+    version: model.Position = model.ABSENT
 
 
 class Archive:
@@ -130,28 +113,28 @@ class Archive:
     def __init__(
         self,
         store: Store,
-        place: SegmentStore,
+        place: segment_store.SegmentStore,
         *,
         log_id: str,
         clock: Clock,
         name: str = "archive",
-        allowed: Allowed | None = None,
+        allowed: redaction.Allowed | None = None,
         positions: int = RANGE,
         alarm: LagAlarm = USUAL,
     ) -> None:
-        check_text("the name of an archive", name, ID_BYTES_MAX)
-        check_range_size(positions)
+        model.check_text("the name of an archive", name, model.ID_BYTES_MAX)
+        segment_store.check_range_size(positions)
         store.schema.collection(ARCHIVE_POSITIONS.name)
         self._store = store
         self._place = place
         self._clock = clock
-        self._key = Key(ARCHIVE_POSITIONS.name, name)
-        self._cutter = SegmentCutter(
-            store, FactRedactor(store.schema.vocabulary, allowed or {}), positions
+        self._key = model.Key(ARCHIVE_POSITIONS.name, name)
+        self._cutter = archive_segments.SegmentCutter(
+            store, redaction.FactRedactor(store.schema.vocabulary, allowed or {}), positions
         )
         self._alarm = alarm
         self._tidied = _Mark()
-        place.claim(ArchiveClaim(log_id, positions))
+        place.claim(segment_store.ArchiveClaim(log_id, positions))
 
     # ── following the log ──
 
@@ -204,7 +187,7 @@ class Archive:
         """How far behind the archive is now."""
         position = self._mark().position
         now = self._clock()
-        waiting = list(islice(feed(self._store, position), COUNTED_MAX))
+        waiting = list(islice(archive_segments.feed(self._store, position), COUNTED_MAX))
         # Clocks of servers differ, so the oldest by position may say that it is from the future.
         seconds = max((now - waiting[0].at).total_seconds(), 0.0) if waiting else 0.0
         alarming = len(waiting) > self._alarm.events or seconds > self._alarm.seconds
@@ -217,7 +200,7 @@ class Archive:
             return  # the log itself is away; the last lag that was told shows its age
         watch(lag)
 
-    def _keep(self, segment: Segment, mark: _Mark) -> _Mark:
+    def _keep(self, segment: archive_segments.Segment, mark: _Mark) -> _Mark:
         """The segment, then the position, then nothing of what it replaces."""
         self._place.write(segment.label, segment.content)
         moved = self._move(mark, segment.label.last)
@@ -226,9 +209,9 @@ class Archive:
 
     def _tidy(self, mark: _Mark) -> None:
         """Remove the shorter forms of the segment that the position closes."""
-        kept = SegmentName(self._cutter.start_of(mark.position), mark.position)
+        kept = segment_store.SegmentName(self._cutter.start_of(mark.position), mark.position)
         for name in list(self._place.names(kept.start)):
-            label = parse_segment_name(name)
+            label = segment_store.parse_segment_name(name)
             if label is not None and label < kept:
                 self._place.remove(label)
         self._tidied = mark
@@ -248,7 +231,7 @@ class Archive:
             self._place.write(segment.label, segment.content)
             written.add(segment.label)
         for name in list(self._place.names()):
-            label = parse_segment_name(name)
+            label = segment_store.parse_segment_name(name)
             if label is not None and label.last <= upto and label not in written:
                 self._place.remove(label)
         self._tidy(self._mark())  # the last one may have grown meanwhile
@@ -279,12 +262,12 @@ class Archive:
             )
         return Differences(tuple(missing), tuple(extra), tuple(different))
 
-    def _digest(self, label: SegmentName) -> bytes | None:
+    def _digest(self, label: segment_store.SegmentName) -> bytes | None:
         known = sha256()
         try:
             for piece in self._place.read(label):
                 known.update(piece)
-        except SegmentMissing:
+        except segment_store.SegmentMissing:
             return None
         return known.digest()
 
@@ -296,23 +279,25 @@ class Archive:
             return _Mark()
         return _Mark(codec.decode(record.data, ArchivePosition).position, record.version)
 
-    def _move(self, mark: _Mark, position: Position) -> _Mark:
+    def _move(self, mark: _Mark, position: model.Position) -> _Mark:
         """The row at this position. Raises: VersionConflict: another archiver moved it."""
         data = codec.encode(ArchivePosition(position))
-        write = Put(self._key, data, mark.version)
-        (outcome,) = self._store.commit(Commit(self._clock(), Meta(actor=ACTOR), writes=(write,)))
+        write = model.Put(self._key, data, mark.version)
+        (outcome,) = self._store.commit(
+            model.Commit(self._clock(), model.Meta(actor=ACTOR), writes=(write,))
+        )
         if isinstance(outcome, TidegateError):
             raise outcome
         return _Mark(position, outcome.first)
 
 
-def _digest_of(segment: Segment) -> bytes:
+def _digest_of(segment: archive_segments.Segment) -> bytes:
     known = sha256()
     for line in segment.content:
         known.update(line)
     return known.digest()
 
 
-def _is_below(name: str, start: Position) -> bool:
-    label = parse_segment_name(name)
+def _is_below(name: str, start: model.Position) -> bool:
+    label = segment_store.parse_segment_name(name)
     return label is None or label.start < start

@@ -21,15 +21,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO
 
-from tidegate.control.storage.archive.segment_store import (
-    CHUNK_BYTES,
-    ArchiveClaim,
-    ArchiveUnavailable,
-    SegmentMissing,
-    SegmentName,
-    check_claim,
-    prefix_of,
-)
+from tidegate.control.storage.archive import segment_store
 from tidegate.kernel.model import Position
 
 Sync = Callable[[int], None]
@@ -48,7 +40,7 @@ class FileSegmentStore:
         self._incoming = self._home / "incoming"
         self._sync = sync
 
-    def claim(self, claim: ArchiveClaim) -> None:
+    def claim(self, claim: segment_store.ArchiveClaim) -> None:
         owner = self._home / "archive.json"
         with self._answering():
             for directory in (self._home, self._segments, self._incoming):
@@ -61,30 +53,30 @@ class FileSegmentStore:
             self._sync_directory(self._home)
             self._sync_directory(self._home.parent)
             found = owner.read_bytes()
-        check_claim(str(self._home), found, claim)
+        segment_store.check_claim(str(self._home), found, claim)
 
-    def write(self, label: SegmentName, content: IO[bytes]) -> None:
+    def write(self, label: segment_store.SegmentName, content: IO[bytes]) -> None:
         with self._answering():
             self._draft(content).rename(self._path(label))
             self._sync_directory(self._segments)
 
-    def read(self, label: SegmentName) -> Iterator[bytes]:
+    def read(self, label: segment_store.SegmentName) -> Iterator[bytes]:
         with self._answering():
             try:
                 file = self._path(label).open("rb")
             except FileNotFoundError:
-                raise SegmentMissing(label) from None
+                raise segment_store.SegmentMissing(label) from None
             with file:
-                while piece := file.read(CHUNK_BYTES):
+                while piece := file.read(segment_store.CHUNK_BYTES):
                     yield piece
 
     def names(self, start: Position | None = None) -> Iterator[str]:
-        prefix = prefix_of(start)
+        prefix = segment_store.prefix_of(start)
         with self._answering():
             found = [name for name in os.listdir(self._segments) if name.startswith(prefix)]
         yield from found
 
-    def remove(self, label: SegmentName) -> None:
+    def remove(self, label: segment_store.SegmentName) -> None:
         with self._answering():
             self._path(label).unlink(missing_ok=True)
 
@@ -119,7 +111,7 @@ class FileSegmentStore:
         finally:
             os.close(handle)
 
-    def _path(self, label: SegmentName) -> Path:
+    def _path(self, label: segment_store.SegmentName) -> Path:
         """Made of two numbers, so no name from outside ever becomes a path."""
         return self._segments / str(label)
 
@@ -128,4 +120,4 @@ class FileSegmentStore:
         try:
             yield
         except OSError as error:
-            raise ArchiveUnavailable(f"{self._home}: {error}") from error
+            raise segment_store.ArchiveUnavailable(f"{self._home}: {error}") from error

@@ -15,8 +15,7 @@ import msgspec
 
 from tidegate.domain.outbox.redaction import REDACTED, is_secret, is_secret_name
 from tidegate.errors import InvalidDefinition
-from tidegate.kernel import codec
-from tidegate.kernel.model import Event
+from tidegate.kernel import codec, model
 from tidegate.kernel.vocabulary import Vocabulary
 
 Allowed = Mapping[str, Collection[str]]  # fact type → its members, as stored, that may be shown
@@ -40,7 +39,7 @@ class FactRedactor:
                 raise InvalidDefinition(f"the members of {name} must be a list, found one text")
         self._allowed = {name: frozenset(members) for name, members in allowed.items()}
 
-    def line(self, event: Event) -> bytes:
+    def line(self, event: model.Event) -> bytes:
         """The event as it is archived, with its line break."""
         masked: set[str] = set()
         body = self._body(event, masked)
@@ -56,7 +55,7 @@ class FactRedactor:
         }
         return _encoder.encode(content) + b"\n"
 
-    def _body(self, event: Event, masked: set[str]) -> Any:
+    def _body(self, event: model.Event, masked: set[str]) -> Any:
         try:
             body = msgspec.json.decode(event.body)
         except (msgspec.DecodeError, UnicodeDecodeError):

@@ -14,15 +14,7 @@ from typing import IO, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from tidegate.control.storage.archive.segment_store import (
-    CHUNK_BYTES,
-    ArchiveClaim,
-    ArchiveUnavailable,
-    SegmentMissing,
-    SegmentName,
-    check_claim,
-    prefix_of,
-)
+from tidegate.control.storage.archive import segment_store
 from tidegate.kernel.model import Position
 
 MISSING: Final = frozenset({"404", "NoSuchKey", "NotFound"})
@@ -40,32 +32,32 @@ class S3SegmentStore:
         self._owner = f"{prefix}archive.json"
         self._segments = f"{prefix}segments/"
 
-    def claim(self, claim: ArchiveClaim) -> None:
+    def claim(self, claim: segment_store.ArchiveClaim) -> None:
         if (found := self._claimed()) is None:
             with self._answering():
                 self._client.put_object(Bucket=self._bucket, Key=self._owner, Body=claim.text())
             found = self._claimed()  # of two first comers both see who was last
-        check_claim(f"{self._bucket}/{self._owner}", found or b"", claim)
+        segment_store.check_claim(f"{self._bucket}/{self._owner}", found or b"", claim)
 
-    def write(self, label: SegmentName, content: IO[bytes]) -> None:
+    def write(self, label: segment_store.SegmentName, content: IO[bytes]) -> None:
         with self._answering():
             self._client.put_object(Bucket=self._bucket, Key=self._key(label), Body=content)
 
-    def read(self, label: SegmentName) -> Iterator[bytes]:
+    def read(self, label: segment_store.SegmentName) -> Iterator[bytes]:
         with self._answering():
             if (body := self._body(self._key(label))) is None:
-                raise SegmentMissing(label)
-            yield from body.iter_chunks(CHUNK_BYTES)
+                raise segment_store.SegmentMissing(label)
+            yield from body.iter_chunks(segment_store.CHUNK_BYTES)
 
     def names(self, start: Position | None = None) -> Iterator[str]:
-        prefix = f"{self._segments}{prefix_of(start)}"
+        prefix = f"{self._segments}{segment_store.prefix_of(start)}"
         pages = self._client.get_paginator("list_objects_v2")
         with self._answering():
             for page in pages.paginate(Bucket=self._bucket, Prefix=prefix):
                 for item in page.get("Contents", ()):
                     yield item["Key"].removeprefix(self._segments)
 
-    def remove(self, label: SegmentName) -> None:
+    def remove(self, label: segment_store.SegmentName) -> None:
         with self._answering():
             self._client.delete_object(Bucket=self._bucket, Key=self._key(label))
 
@@ -84,7 +76,7 @@ class S3SegmentStore:
                 return None
             raise
 
-    def _key(self, label: SegmentName) -> str:
+    def _key(self, label: segment_store.SegmentName) -> str:
         return f"{self._segments}{label}"
 
     @contextmanager
@@ -92,4 +84,4 @@ class S3SegmentStore:
         try:
             yield
         except (BotoCoreError, ClientError) as error:
-            raise ArchiveUnavailable(f"{self._bucket}: {error}") from error
+            raise segment_store.ArchiveUnavailable(f"{self._bucket}: {error}") from error

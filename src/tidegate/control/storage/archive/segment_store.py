@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from typing import IO, Final, Protocol
 
 import msgspec
-from msgspec import Struct
 
 from tidegate.errors import InvalidInput, NotFound, Unavailable
 from tidegate.kernel.model import POSITION_MAX, Position
@@ -50,7 +49,7 @@ class SegmentMissing(NotFound):
         super().__init__(f"there is no segment {label}", segment=str(label))
 
 
-class SegmentName(Struct, frozen=True, order=True):
+class SegmentName(msgspec.Struct, frozen=True, order=True):
     """What a segment holds: the events of one range of positions, up to ``last``."""
 
     start: Position
@@ -60,7 +59,7 @@ class SegmentName(Struct, frozen=True, order=True):
         return f"{self.start:0{DIGITS}}-{self.last:0{DIGITS}}.jsonl"
 
 
-class ArchiveClaim(Struct, frozen=True):
+class ArchiveClaim(msgspec.Struct, frozen=True):
     """The first thing written to a place: whose archive this is and how it is cut."""
 
     log: str

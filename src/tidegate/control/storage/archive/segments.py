@@ -12,8 +12,7 @@ from itertools import groupby, takewhile
 from tempfile import SpooledTemporaryFile
 from typing import IO
 
-from tidegate.control.storage.archive.redaction import FactRedactor
-from tidegate.control.storage.archive.segment_store import SegmentName
+from tidegate.control.storage.archive import redaction, segment_store
 from tidegate.kernel.model import POSITION_MAX, Event, Position
 from tidegate.kernel.store import Store
 
@@ -25,7 +24,7 @@ SPOOLED_BYTES_MAX = 8 * 1024 * 1024  # beyond, a segment waits on disk until it 
 class Segment:
     """One segment, whole; its content lives until the next one is asked for."""
 
-    label: SegmentName
+    label: segment_store.SegmentName
     content: IO[bytes]  # at its beginning
     positions: tuple[Position, ...]
 
@@ -35,7 +34,7 @@ class SegmentCutter:
     """Cuts a log into segments, each masked by the shield."""
 
     store: Store
-    shield: FactRedactor
+    shield: redaction.FactRedactor
     size: int  # positions per segment
 
     def start_of(self, position: Position) -> Position:
@@ -49,7 +48,7 @@ class SegmentCutter:
         for start, found in groupby(events, lambda event: self.start_of(event.position)):
             with SpooledTemporaryFile(SPOOLED_BYTES_MAX) as content:
                 positions = self._fill(content, found)
-                yield Segment(SegmentName(start, positions[-1]), content, positions)
+                yield Segment(segment_store.SegmentName(start, positions[-1]), content, positions)
 
     def _fill(self, content: IO[bytes], events: Iterable[Event]) -> tuple[Position, ...]:
         positions = []

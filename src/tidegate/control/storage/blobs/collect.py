@@ -7,8 +7,7 @@ the blob has just put it, and ``Blobs.discard`` refuses a blob that was put mean
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
