@@ -5,15 +5,18 @@ Each wait has a host or a cause, since when, when it ends by itself, and the ver
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace as altered
 from datetime import timedelta
+from functools import cache
 from itertools import product
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from tests.cli.all_commands import COMMANDS
 from tests.domain.gate_inputs import ROLLOUT, T0, standing, with_tally
 from tests.domain.test_gates import NAMES, SHUT, WHO, open_to, with_host
 from tidegate.domain.gates.explain import explain
@@ -101,9 +104,22 @@ def check_wait(wait: Wait, what: str) -> None:
         assert wait.until is not None or wait.ends != "by_itself", told
     if wait.ends == "never" and wait.code != "concluded":
         assert wait.verbs, told
-    assert all(verb.startswith("tidegate ") for verb in wait.verbs), told
+    for verb in wait.verbs:
+        check_command(verb)
     if wait.hosts and wait.code not in CODES_OF_PEOPLE:
         assert wait.some, told
+
+
+@cache
+def check_command(line: str) -> None:
+    """It is a command of ours with all that it demands; `…` and N are for the reader to fill in.
+
+    Raises:
+        click.UsageError: something is missing, or not known.
+    """
+    program, noun, verb, *rest = shlex.split(line.replace(" N", " 1"))
+    assert program == "tidegate", line
+    COMMANDS[f"{noun} {verb}"].make_context(line, rest)
 
 
 def cases() -> Iterator[tuple[str, str, str | None]]:
@@ -184,8 +200,8 @@ def test_says_that_a_wave_needs_a_host_that_converges() -> None:
     assert found.ends == "never"
     assert found.sentence == "Wave 1 has no converged host left to wait for; it needs 1"
     assert found.verbs == (
-        f"tidegate rollout skip-wave {ROLLOUT} wave-1",
-        f"tidegate rollout abort {ROLLOUT}",
+        f"tidegate rollout skip-wave {ROLLOUT} wave-1 --reason …",
+        f"tidegate rollout abort {ROLLOUT} --reason …",
     )
 
 
@@ -212,7 +228,7 @@ def test_says_that_a_wave_waits_for_a_person_or_for_its_time() -> None:
     assert by_time.until == BEFORE + timedelta(minutes=30)
     at = f"{by_time.until:%Y-%m-%d %H:%M} UTC"
     assert by_time.sentence == f"Wave 2 starts at {at}, 30 min after wave 1 was done"
-    assert by_time.verbs == (f"tidegate rollout promote-all {ROLLOUT}",)
+    assert by_time.verbs == (f"tidegate rollout promote-all {ROLLOUT} --reason …",)
     assert held(manual=True, continued=True, delay_seconds=1_800).code == "delay"
 
 

@@ -274,7 +274,7 @@ SHUT: dict[str, tuple[Callable[[FleetState], FleetState], str, GateEvidence | No
     ),
     "host-silent": (
         lambda state: with_host(state, silent_since=T0),
-        "the host has not reported since 2026-05-04T08:00:00+00:00",
+        "the host has not reported since 2026-05-04 08:00 UTC",
         GateEvidence("hosts", WHO, 30),
     ),
 }

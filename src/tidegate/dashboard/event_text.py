@@ -13,6 +13,7 @@ import msgspec
 
 from tidegate.control.queries.log_reader import LogReader
 from tidegate.dashboard import components, html as dashboard_html, state_labels
+from tidegate.domain.times import describe_end
 from tidegate.errors import InvalidInput
 from tidegate.kernel.model import Event
 
@@ -151,9 +152,8 @@ def _rollout(fact: Any, type: str, people: Names) -> Line | None:
         case "RolloutHalted":
             return "stop", "bad", f"{fact.rollout_id} was halted", f"{fact.host_id}: {fact.reason}"
         case "GateOverridden":
-            until = "" if fact.until is None else f" until {fact.until:%Y-%m-%d %H:%M} UTC"
-            title = f"{people(fact.operator)} overrode {fact.gate} for {fact.rollout_id}{until}"
-            return "warning", "warn", title, fact.reason
+            what = f"{fact.gate} for {fact.rollout_id}{describe_end(fact.until)}"
+            return "warning", "warn", f"{people(fact.operator)} overrode {what}", fact.reason
         case "RolloutTerminal":
             return "check", "good", f"{fact.rollout_id} completed", fact.reason
         case "RolloutConcluded":

@@ -40,6 +40,7 @@ from tidegate.domain.gates.waits import list_waits
 from tidegate.domain.releases.rows import Actual, KnownRelease, actual_key, known_key
 from tidegate.domain.requests.refusals import ProtectionChanged
 from tidegate.domain.rollouts import names, promotion, rows as rollout_rows, states
+from tidegate.domain.times import describe_end, describe_time
 from tidegate.domain.windows.rows import WINDOWS, Window
 from tidegate.errors import Conflict, InvalidInput, NotFound, Refused, StaleVersion
 from tidegate.kernel import model, slices
@@ -270,8 +271,7 @@ class Promotions:
         said: list[str] = []
         freeze = stops.freeze_over(rows, self._control.clock())
         if freeze is not None and states.OverridableGate.FREEZE not in passed:
-            until = "" if freeze.until is None else f" until {freeze.until:%Y-%m-%d %H:%M} UTC"
-            said.append(f"Freeze {freeze.freeze_id} holds it{until}")
+            said.append(f"Freeze {freeze.freeze_id} holds it{describe_end(freeze.until)}")
         for row in rows:
             if (
                 row is not None
@@ -328,7 +328,7 @@ class Promotions:
         )
         if found is None or found.row.word is not states.Word.BAD:
             return ()
-        row, at = found.row, edges.time_text(found.row.said_at)
+        row, at = found.row, describe_time(found.row.said_at)
         if row.operator is None:
             return (f"{release_id} failed on {channel} at {at} ({row.host_id or 'its hosts'})",)
         who = self._name_of(row.operator) or "a former user"
@@ -651,7 +651,7 @@ class PromotionOperations:
             rung = self._promotions.choose_rung(channel, to, now=now)
         except Refused as error:
             return (f"It cannot be carried out now. {error.detail}",)
-        succeeded_at = edges.time_text(rung.succeeded_at)
+        succeeded_at = describe_time(rung.succeeded_at)
         return (
             f"It goes to {rung.release_id}, which succeeded here at {succeeded_at}",
             _describe_hosts(self.count_hosts(channel, rollback=True, now=now)),

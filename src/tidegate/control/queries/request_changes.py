@@ -18,6 +18,7 @@ from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.requests import rows as request_rows, states
 from tidegate.domain.rollouts.names import ref_of
 from tidegate.domain.rollouts.rows import Rollout, rollout_key
+from tidegate.domain.times import describe_end, describe_time
 from tidegate.domain.windows import facts as window_facts, rows as window_rows, slices
 
 NONE = "none"
@@ -130,7 +131,7 @@ class _Changes:
         )
         if found is None:
             return RequestChange(f"quarantine of {closure_hash[:16]}", NONE, NONE)
-        since = f"since {found.quarantined_at:%Y-%m-%d %H:%M} UTC: {found.reason}"
+        since = f"since {describe_time(found.quarantined_at)}: {found.reason}"
         return RequestChange(f"quarantine of {ref_of(found.rollout_id)}", since, "lifted")
 
     # ── rollouts, and what stops them ──
@@ -182,9 +183,10 @@ class _Changes:
         freeze = self._find(channel_rows.freeze_key(freeze_id), channel_rows.Freeze)
         if freeze is None:
             return RequestChange(f"freeze {freeze_id}", NONE, NONE)
-        until = "" if freeze.until is None else f" until {freeze.until:%Y-%m-%d %H:%M} UTC"
         by = self._name_of(freeze.operator) or freeze.operator
-        return RequestChange(f"freeze {freeze_id}", f"by {by}{until}: {freeze.reason}", "ended")
+        return RequestChange(
+            f"freeze {freeze_id}", f"by {by}{describe_end(freeze.until)}: {freeze.reason}", "ended"
+        )
 
     def _budget(self, said: Mapping[str, Any]) -> Iterator[RequestChange]:
         found = self._find(budget_key(said["budget_id"]), Budget)

@@ -17,7 +17,7 @@ from tidegate.domain.access import callers, roles, steps
 from tidegate.domain.access.scopes import channel_scope, repository_scope
 from tidegate.domain.channels.rows import CHANNELS, FREEZES, QUARANTINE, Channel, Freeze
 from tidegate.domain.fleet.agent_versions import OLD_AGENTS_COMMAND, old_agents_text
-from tidegate.domain.gates import checks, edges
+from tidegate.domain.gates import checks
 from tidegate.domain.packages import (
     revision_commands,
     rows as package_rows,
@@ -27,6 +27,7 @@ from tidegate.domain.requests import rows as request_rows, states as request_sta
 from tidegate.domain.requests.words import describe_request
 from tidegate.domain.rollouts import rows as rollout_rows, states as rollout_states
 from tidegate.domain.rollouts.progress import RolloutProgress
+from tidegate.domain.times import describe_time
 
 PROPOSED_MAX: Final = 200  # counted
 REQUESTS_MAX: Final = 200  # looked at, of each state
@@ -178,7 +179,7 @@ class StatusReader:
                 continue
             what = ", ".join(seen) or "every channel"
             until = (
-                "until it is ended" if row.until is None else f"until {edges.time_text(row.until)}"
+                "until it is ended" if row.until is None else f"until {describe_time(row.until)}"
             )
             notices.append(
                 StatusNotice(
@@ -391,7 +392,7 @@ def _describe(
             f"tidegate channel rollback {name} --dry-run",
         )
     if channel.held_at is not None:
-        says = f"held by {channel.held_by} since {edges.time_text(channel.held_at)}"
+        says = f"held by {channel.held_by} since {describe_time(channel.held_at)}"
         says = f"{says}: {channel.held_reason or 'no reason given'}"
         command = f"tidegate channel release {name} --reason …"
         if is_open:

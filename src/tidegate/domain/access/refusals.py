@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from tidegate import errors
+from tidegate.domain.times import describe_time
 
 SHOWN_CHARS_MAX = 80
 
@@ -114,7 +115,7 @@ class ApprovalsBarred(errors.Refused):
     def __init__(self, until: datetime) -> None:
         super().__init__(
             "Your password was reset by another person, so you cannot approve before "
-            f"{until:%Y-%m-%d %H:%M} UTC. Ask another approver.",
+            f"{describe_time(until)}. Ask another approver.",
             until=until.isoformat(),
         )
 

@@ -18,6 +18,7 @@ from msgspec import Struct, structs
 from tidegate.domain.channels import refusals, rows
 from tidegate.domain.releases.facts import RollbackRungsChanged
 from tidegate.domain.rollouts import facts, names, states
+from tidegate.domain.times import describe_time
 
 RUNGS_MAX = 20  # of one channel: older successes are forgotten
 PROTECTED_MAX = 3  # rungs that are not deleted: a rollback may have to skip some of them
@@ -123,10 +124,10 @@ def judge_ladder(
             return f"{rung.release_id} is what {channel.channel} wants now"
         if rung.left_at is not None:
             by = (name_of(rung.left_by) or "a former user") if rung.left_by else "an operator"
-            return f"{by} rolled back from {rung.release_id} at {_time(rung.left_at)}"
+            return f"{by} rolled back from {rung.release_id} at {describe_time(rung.left_at)}"
         found = quarantined.get(rung.digest)
         if found is not None:
-            since = _time(found.quarantined_at)
+            since = describe_time(found.quarantined_at)
             return f"{rung.release_id} is quarantined here since {since}"
         return "" if rung.release_id in pinnable else f"{rung.release_id} was deleted"
 
@@ -158,7 +159,3 @@ def demand_rung(channel: rows.Channel, wanted: str | None, release_id: str) -> r
         )
         raise refusals.NotOnLadder(channel.channel, release_id, why)
     return rung
-
-
-def _time(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M} UTC"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from tidegate.domain.times import describe_end
 from tidegate.errors import Conflict, Formatted, Invalid, NotFound, Refused
 
 USERS_NAMED_MAX = 10
@@ -206,9 +207,8 @@ class ChannelFrozen(Refused):
     code = "channel_frozen"
 
     def __init__(self, channel: str, freeze_id: str, until: datetime | None) -> None:
-        end = "" if until is None else f" until {until.isoformat()}"
         super().__init__(
-            f"{channel} is frozen by {freeze_id}{end}",
+            f"{channel} is frozen by {freeze_id}{describe_end(until)}",
             channel=channel,
             freeze_id=freeze_id,
             until=None if until is None else until.isoformat(),

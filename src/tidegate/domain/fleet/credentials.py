@@ -18,6 +18,7 @@ from typing import Any, Final
 from msgspec import Struct, structs
 
 from tidegate.domain.fleet import facts as fleet_facts, refusals, rows as fleet_rows, slices
+from tidegate.domain.times import describe_time
 from tidegate.errors import InvalidInput
 from tidegate.kernel import model, slices as kernel_slices
 from tidegate.kernel.collections import Collection, Nature
@@ -140,7 +141,7 @@ def decide_trade(rows: Sequence[Any], command: TradeToken, now: datetime) -> Seq
         raise refusals.TokenReplayed(token.host_id)
     if now >= token.expires_at:
         raise refusals.TokenRefused(
-            f"the enrollment token expired at {token.expires_at.isoformat()}"
+            f"the enrollment token expired at {describe_time(token.expires_at)}"
         )
     if revoked is not None:
         raise refusals.KeyRevoked(token.host_id)

@@ -17,6 +17,7 @@ from msgspec import Struct, structs
 
 from tidegate.domain.fleet import credentials, facts, refusals, rows as fleet_rows, slices
 from tidegate.domain.fleet.selectors import check_labels
+from tidegate.domain.times import describe_time
 from tidegate.errors import IdempotencyMismatch, InvalidInput
 from tidegate.kernel import collections as kernel_collections, model, slices as kernel_slices
 
@@ -90,7 +91,7 @@ def decide_create(
         return ()
     if not now < command.until <= now + JOIN_LIFE_MAX:
         raise InvalidInput(
-            f"until is {command.until.isoformat()}, allowed is a time within the next "
+            f"until is {describe_time(command.until)}, allowed is a time within the next "
             f"{JOIN_LIFE_MAX.days} days",
             field="until",
         )
@@ -151,7 +152,7 @@ def decide_join(
             return ()
         raise refusals.HostExists(command.host_id)
     if now >= token.until:
-        raise refusals.TokenRefused(f"the join token expired at {token.until.isoformat()}")
+        raise refusals.TokenRefused(f"the join token expired at {describe_time(token.until)}")
     if token.enrolled >= token.limit:
         raise refusals.TokenRefused(f"the join token has enrolled all of its {token.limit} hosts")
     if revoked is not None:

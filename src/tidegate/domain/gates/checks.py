@@ -41,6 +41,7 @@ from tidegate.domain.rollouts import (
     states as rollout_states,
     tallies,
 )
+from tidegate.domain.times import describe_end, describe_time
 from tidegate.domain.windows import demands, evaluation, rows as window_rows, sentences
 
 UNSTAGED = "wave-promotion-host-unstaged"
@@ -239,9 +240,8 @@ def frozen(look: GateContext, host_id: str) -> Block | None:
     for seen in look.state.freezes:
         freeze = seen.row
         if _covers(freeze, look):
-            until = "" if freeze.until is None else f" until {freeze.until.isoformat()}"
             return Block(
-                f"freeze {freeze.freeze_id}{until}: {freeze.reason}",
+                f"freeze {freeze.freeze_id}{describe_end(freeze.until)}: {freeze.reason}",
                 inputs.GateEvidence(channel_rows.FREEZES.name, freeze.freeze_id, seen.version),
             )
     return None
@@ -298,9 +298,7 @@ def not_started(look: GateContext, host_id: str) -> Block | None:
     tally = look.tally
     if tally.start_at is None or look.state.at >= tally.start_at:
         return None
-    return Block(
-        f"starts at {edges.time_text(tally.start_at)}", look.tallied(), until=tally.start_at
-    )
+    return Block(f"starts at {describe_time(tally.start_at)}", look.tallied(), until=tally.start_at)
 
 
 def window(look: GateContext, host_id: str) -> Block | None:
@@ -430,7 +428,7 @@ def describe_hold(look: GateContext, number: int) -> str:
         return f"wave {name} waits until the rollout resumes"
     before = progress.name_wave(look.tally, look.tally.current_wave)
     after = sentences.span_text(timedelta(seconds=wave.delay_seconds))
-    return f"wave {name} starts at {edges.time_text(at)}, {after} after wave {before} was done"
+    return f"wave {name} starts at {describe_time(at)}, {after} after wave {before} was done"
 
 
 def host_edge(look: GateContext, host_id: str) -> Block | None:
@@ -505,7 +503,7 @@ def silent(look: GateContext, host_id: str) -> Block | None:
         return Block(f"the host is {found.row.status}", _enlisted(look, host_id))
     if found.row.silent_since is None:
         return None
-    since = found.row.silent_since.isoformat()
+    since = describe_time(found.row.silent_since)
     return Block(f"the host has not reported since {since}", _enlisted(look, host_id))
 
 
@@ -578,7 +576,7 @@ def _overridable(name: rollout_states.OverridableGate, gate: Gate) -> Gate:
 
 def describe_override(item: rollout_rows.GateOverride) -> str:
     return (
-        f"overridden by {item.operator} at {edges.time_text(item.at)} {_override_end(item)}: "
+        f"overridden by {item.operator} at {describe_time(item.at)} {_override_end(item)}: "
         f"{item.reason}"
     )
 
@@ -586,7 +584,7 @@ def describe_override(item: rollout_rows.GateOverride) -> str:
 def _override_end(item: rollout_rows.GateOverride) -> str:
     if item.until is None:
         return "until the rollout ends"
-    return f"until {edges.time_text(item.until)}"
+    return f"until {describe_time(item.until)}"
 
 
 _OVERRIDDEN = {

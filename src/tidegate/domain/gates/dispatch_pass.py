@@ -29,6 +29,7 @@ from tidegate.domain.rollouts import (
     states as rollout_states,
     tallies,
 )
+from tidegate.domain.times import describe_time
 
 ORDERS_MAX = 10_000  # that one pass hands out
 
@@ -342,7 +343,7 @@ def _unheard(
         return None
     if state.at - since < timedelta(seconds=grace):
         return None
-    return f"the host has not reported since {since.isoformat()}"
+    return f"the host has not reported since {describe_time(since)}"
 
 
 def _look(

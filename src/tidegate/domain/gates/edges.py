@@ -18,6 +18,7 @@ from tidegate.domain.channels import facts, rows as channel_rows
 from tidegate.domain.gates.inputs import GateEvidence, PrecedingChannel, Versioned
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts import rows as rollout_rows, states, tallies
+from tidegate.domain.times import describe_time
 from tidegate.domain.windows.sentences import span_text
 
 RELEASING: Final = frozenset(
@@ -109,11 +110,11 @@ def _why(
         why = f": {standing.reason}" if standing.reason else ""
         return (
             f"{standing.operator} rolled {there} back from {release} at "
-            f"{time_text(standing.said_at)}{why}. Promote it there again to clear this"
+            f"{describe_time(standing.said_at)}{why}. Promote it there again to clear this"
         )
     if standing.word is states.Word.BAD:
         return (
-            f"{release} failed on {there} at {time_text(standing.said_at)} "
+            f"{release} failed on {there} at {describe_time(standing.said_at)} "
             f"({_failure(standing, seen)}). Retry it there, or publish a fix"
         )
     match standing.outcome:
@@ -144,7 +145,7 @@ def _quarantined(
     return EdgeVerdict(
         False,
         f"{waits.release_id} is quarantined on {edge.channel} since "
-        f"{time_text(row.quarantined_at)} ({row.host_id}: {row.reason}). "
+        f"{describe_time(row.quarantined_at)} ({row.host_id}: {row.reason}). "
         f"To lift it: tidegate quarantine lift {edge.channel} {row.closure_hash}",
         GateEvidence(channel_rows.QUARANTINE.name, key.id, seen.quarantined.version),
     )
@@ -160,14 +161,14 @@ def _soaked(
     ran = timedelta(0) if since is None else max(now - since, timedelta(0))
     asked = timedelta(seconds=edge.soak_seconds)
     if max(ran, timedelta(seconds=standing.soaked_seconds)) >= asked:
-        said = f"{release} succeeded on {there} at {time_text(standing.said_at)}"
+        said = f"{release} succeeded on {there} at {describe_time(standing.said_at)}"
         return EdgeVerdict(True, said, _said(seen))
     if since is not None:
         until = since + asked
         return EdgeVerdict(
             False,
             f"{release} has run on {there} for {span_text(ran)} of {span_text(asked)}; "
-            f"the edge opens at {time_text(until)}",
+            f"the edge opens at {describe_time(until)}",
             _said(seen),
             until,
         )
@@ -199,7 +200,3 @@ def _said(seen: PrecedingChannel) -> GateEvidence | None:
         return None
     id = rollout_rows.standing_key(found.row.channel, found.row.release_id).id
     return GateEvidence(rollout_rows.STANDINGS.name, id, found.version)
-
-
-def time_text(moment: datetime | None) -> str:
-    return "an unknown time" if moment is None else f"{moment:%Y-%m-%d %H:%M} UTC"

@@ -15,9 +15,10 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from tidegate.domain.channels.rows import Freeze
-from tidegate.domain.gates import automation, checks, dispatch_pass, edges, inputs
+from tidegate.domain.gates import automation, checks, dispatch_pass, inputs
 from tidegate.domain.hosts.states import SETTLED, HostState, describe_host_state
 from tidegate.domain.rollouts import progress, states, tallies
+from tidegate.domain.times import describe_time
 
 SOME_MAX = 5  # hosts that a wait names
 
@@ -140,7 +141,9 @@ def _late_failed(look: checks.GateContext) -> Iterator[inputs.Wait]:
         since=min((row.failed_at for row in bad if row.failed_at), default=tally.opened_at),
         ends=inputs.WaitEnds.NEVER,
         evidence=look.tallied(),
-        verbs=tuple(f"tidegate rollout skip {tally.rollout_id} {name}" for name in names),
+        verbs=tuple(
+            f"tidegate rollout skip {tally.rollout_id} {name} --reason …" for name in names
+        ),
     )
 
 
@@ -158,14 +161,14 @@ def _stopped(look: checks.GateContext) -> Iterator[inputs.Wait]:
     if going:
         text = f"Halted: {what}. {rest} {_hosts(rest)} finish, {len(back)} roll back; then decide"
         text += _rolls_back_by_itself(look)
-        verbs: tuple[str, ...] = (f"tidegate rollout abort {tally.rollout_id}",)
+        verbs: tuple[str, ...] = (f"tidegate rollout abort {tally.rollout_id} --reason …",)
     else:
         text = f"Stopped: {what}; {on_it} {_hosts(on_it)} run the release"
         text += _rolls_back_by_itself(look)
         verbs = (
-            f"tidegate rollout retry {tally.rollout_id}",
-            f"tidegate rollout clear {tally.rollout_id} --mode waive --host {tally.halted_by}",
-            f"tidegate rollout abort {tally.rollout_id}",
+            f"tidegate rollout retry {tally.rollout_id} --reason …",
+            _waive_verb(tally.rollout_id, tally.halted_by or "HOST"),
+            f"tidegate rollout abort {tally.rollout_id} --reason …",
             f"tidegate channel rollback {tally.channel} --reason …",
         )
     yield inputs.Wait(
@@ -201,7 +204,7 @@ def _held_waves(look: checks.GateContext) -> Iterator[inputs.Wait]:
         verbs=(
             (f"tidegate rollout continue {tally.rollout_id}",)
             if by_hand
-            else (f"tidegate rollout promote-all {tally.rollout_id}",)
+            else (f"tidegate rollout promote-all {tally.rollout_id} --reason …",)
         ),
     )
 
@@ -228,8 +231,8 @@ def _minimum(look: checks.GateContext) -> Iterator[inputs.Wait]:
             ends=inputs.WaitEnds.NEVER,
             evidence=look.tallied(),
             verbs=(
-                f"tidegate rollout skip-wave {tally.rollout_id} {wave.name}",
-                f"tidegate rollout abort {tally.rollout_id}",
+                f"tidegate rollout skip-wave {tally.rollout_id} {wave.name} --reason …",
+                f"tidegate rollout abort {tally.rollout_id} --reason …",
             ),
         )
 
@@ -278,11 +281,11 @@ def _doing(look: checks.GateContext, row: inputs.HostStanding) -> _Doing | None:
     """What the host does, and when it ends; None: it is through, or waits for an order."""
     if row.left is not None:
         return None
-    skip = (f"tidegate rollout skip {look.tally.rollout_id} {row.host_id}",)
-    by = "" if row.due_at is None else f" by {edges.time_text(row.due_at)}"
+    skip = (f"tidegate rollout skip {look.tally.rollout_id} {row.host_id} --reason …",)
+    by = "" if row.due_at is None else f" by {describe_time(row.due_at)}"
     host = look.state.hosts.get(row.host_id)
     silent = None if host is None else host.row.silent_since
-    heard = "" if silent is None else f"; it last reported at {edges.time_text(silent)}"
+    heard = "" if silent is None else f"; it last reported at {describe_time(silent)}"
     match row.state:
         case HostState.PENDING if row.cancelled_at is None:
             skipped, at = ("", None) if row.late else _silence(look, row.host_id)
@@ -316,7 +319,7 @@ def _soaking(look: checks.GateContext, row: inputs.HostStanding, by: str) -> _Do
     failing = [seen.row for seen in look.sight.failures if seen.row.host_id == row.host_id]
     probes = "".join(f"; probe {item.probe_name} fails" for item in failing)
     if row.soak_due_at is not None and look.state.at < row.soak_due_at:
-        text = f"soaks until {edges.time_text(row.soak_due_at)}{probes}"
+        text = f"soaks until {describe_time(row.soak_due_at)}{probes}"
         return _Doing("soaking", text, row.soak_due_at)
     return _Doing("soaked", f"has soaked; its report is awaited{by}{probes}", row.due_at)
 
@@ -333,11 +336,11 @@ def _ended_badly(look: checks.GateContext, row: inputs.HostStanding) -> _Doing |
     if tally.halted_at is None and row.attempt < tally.attempt and tally.state in states.OPEN:
         return _Doing(code, f"{text}; it is tried again")
     verbs: tuple[str, ...] = (
-        f"tidegate rollout retry {tally.rollout_id} {row.host_id}",
-        f"tidegate rollout clear {tally.rollout_id} --mode waive --host {row.host_id}",
+        f"tidegate rollout retry {tally.rollout_id} {row.host_id} --reason …",
+        _waive_verb(tally.rollout_id, row.host_id),
     )
     if row.late:
-        verbs = (f"tidegate rollout skip {tally.rollout_id} {row.host_id}",)
+        verbs = (f"tidegate rollout skip {tally.rollout_id} {row.host_id} --reason …",)
     return _Doing(code, text, None, verbs, by_person=True)
 
 
@@ -481,7 +484,7 @@ def _missing_hosts(look: checks.GateContext) -> tuple[str, datetime | None]:
                 untils.append(until)
             if len(told) < SOME_MAX:
                 state = "has no order" if seen is None else describe_host_state(seen.row.state)
-                by = "" if until is None else f" until {edges.time_text(until)}"
+                by = "" if until is None else f" until {describe_time(until)}"
                 told.append(f"{host_id} {state}{by}")
     if not told:
         return "", None
@@ -520,7 +523,7 @@ def _silence(look: checks.GateContext, host_id: str) -> tuple[str, datetime | No
         name = "its wave" if number is None else f"wave {progress.name_wave(look.tally, number)}"
         return f"; it is not skipped: {name} needs it", None
     until = max(since + timedelta(seconds=grace), look.state.at)
-    return f"; it is skipped at {edges.time_text(until)}", until
+    return f"; it is skipped at {describe_time(until)}", until
 
 
 def _gate_verbs(look: checks.GateContext, name: str, first: inputs.BlockedHosts) -> tuple[str, ...]:
@@ -530,9 +533,9 @@ def _gate_verbs(look: checks.GateContext, name: str, first: inputs.BlockedHosts)
     host = first.host_id
     match name:
         case "halted":
-            return (f"tidegate rollout abort {rollout}",)
+            return (f"tidegate rollout abort {rollout} --reason …",)
         case "paused":
-            return (f"tidegate rollout resume {rollout}",)
+            return (f"tidegate rollout resume {rollout} --reason …",)
         case "freeze":
             end = f"tidegate freeze delete {id} --reason …"
             return end, *_hasten(look), _override_verb(rollout, "freeze")
@@ -542,7 +545,7 @@ def _gate_verbs(look: checks.GateContext, name: str, first: inputs.BlockedHosts)
         case "window":
             return *_hasten(look), _override_verb(rollout, "window")
         case "channel-edges":
-            return _override_verb(rollout, "edges"), f"tidegate rollout abort {rollout}"
+            return _override_verb(rollout, "edges"), f"tidegate rollout abort {rollout} --reason …"
         case "quarantine":
             return (f"tidegate quarantine lift {channel} {tally.target_ref} --reason …",)
         case "freshness":
@@ -550,11 +553,11 @@ def _gate_verbs(look: checks.GateContext, name: str, first: inputs.BlockedHosts)
         case "start-at":
             return (_override_verb(rollout, "start-at"),)
         case "disruption-budget":
-            return (f"tidegate budget create {id}",)
+            return (f"tidegate budget edit {id} --max N",)
         case "host-silent" | "host-edge" | "wave-promotion" | "host-busy" if host:
-            return (f"tidegate rollout skip {rollout} {host}",)
+            return (f"tidegate rollout skip {rollout} {host} --reason …",)
         case _:
-            return (f"tidegate rollout abort {rollout}",)
+            return (f"tidegate rollout abort {rollout} --reason …",)
 
 
 def _hasten(look: checks.GateContext) -> tuple[str, ...]:
@@ -562,6 +565,10 @@ def _hasten(look: checks.GateContext) -> tuple[str, ...]:
     if not tallies.may_hasten(look.tally):
         return ()
     return (f"tidegate channel rollback {look.tally.channel} --now --reason …",)
+
+
+def _waive_verb(rollout_id: str, host_id: str) -> str:
+    return f"tidegate rollout clear {rollout_id} --mode waive --host {host_id} --reason …"
 
 
 def _override_verb(rollout_id: str, gate: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from tidegate.domain.hosts.states import HostState
+from tidegate.domain.times import describe_time
 from tidegate.errors import Forbidden, Formatted, Gone, NotFound, Refused
 
 
@@ -134,7 +135,7 @@ class HostUnderWay(Refused):
     code = "host_under_way"
 
     def __init__(self, host_id: str, doing: str, until: datetime | None) -> None:
-        by = "" if until is None else f" by {until:%Y-%m-%d %H:%M} UTC"
+        by = "" if until is None else f" by {describe_time(until)}"
         super().__init__(
             f"{host_id} is {doing}; it ends by itself{by}",
             host_id=host_id,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+from tidegate.domain.times import describe_time
 from tidegate.errors import Conflict, Formatted, NotFound, Refused
 
 
@@ -49,8 +50,8 @@ class RequestExpiredAt(RequestOutdated):
     code = "request_expired"
 
     def __init__(self, request_id: str, channel: str, at: datetime) -> None:
-        super().__init__(request_id, channel, f"it expired at {at:%Y-%m-%d %H:%M} UTC")
-        self.detail = f"Request {request_id} expired at {at:%Y-%m-%d %H:%M} UTC. Make it again."
+        super().__init__(request_id, channel, f"it expired at {describe_time(at)}")
+        self.detail = f"Request {request_id} expired at {describe_time(at)}. Make it again."
 
 
 class RequestChanged(Conflict):

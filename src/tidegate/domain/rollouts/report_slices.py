@@ -40,6 +40,7 @@ from tidegate.domain.rollouts import (
     states as rollout_states,
     tallies,
 )
+from tidegate.domain.times import describe_time
 from tidegate.domain.windows.demands import demand_window
 from tidegate.errors import IllegalTransition, InvalidInput
 from tidegate.kernel import model, slices
@@ -284,10 +285,10 @@ def _demand_under_way(
     if tally.state is rollout_states.RolloutState.SUPERSEDED and not late:
         raise host_refusals.RolloutIsSuperseded(f"{tally.rollout_id} is superseded", **said)
     if tally.halted_at is not None:
-        detail = f"{tally.rollout_id} is halted since {tally.halted_at.isoformat()}"
+        detail = f"{tally.rollout_id} is halted since {describe_time(tally.halted_at)}"
         raise host_refusals.RolloutIsHalted(detail, **said)
     if tally.paused_at is not None:
-        detail = f"{tally.rollout_id} is paused since {tally.paused_at.isoformat()}"
+        detail = f"{tally.rollout_id} is paused since {describe_time(tally.paused_at)}"
         raise host_refusals.RolloutIsPaused(detail, **said)
     if late:
         _demand_over(tally)
@@ -301,7 +302,7 @@ def _demand_started(tally: rollout_rows.RolloutTally, now: datetime) -> None:
     if not tallies.is_started(tally, now):
         assert tally.start_at is not None
         raise host_refusals.WaveNotReached(
-            f"{tally.rollout_id} starts at {tally.start_at.isoformat()}",
+            f"{tally.rollout_id} starts at {describe_time(tally.start_at)}",
             rollout_id=tally.rollout_id,
             state=tally.state.value,
         )
@@ -422,7 +423,7 @@ def _demand_unquarantined(row: channel_rows.Quarantined | None) -> None:
     if row is not None:
         raise host_refusals.ClosureQuarantined(
             f"{row.closure_hash} is quarantined on {row.channel} since "
-            f"{row.quarantined_at.isoformat()}",
+            f"{describe_time(row.quarantined_at)}",
             channel=row.channel,
             closure_hash=row.closure_hash,
             rollout_id=row.rollout_id,
