@@ -138,6 +138,7 @@ def _is_missing(context: cli_context.CommandContext, package: str) -> bool:
 
 
 @channel.command("edit")
+@cli_context.dry_run_option
 @click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @click.option("--hosts", "selector", help="Which hosts.")
 @click.option("--policy", "file", metavar="FILE", help="The whole rollout policy as JSON.")
@@ -266,6 +267,7 @@ def _waves(found: output.Item) -> str:
 
 
 @channel.command("promote")
+@cli_context.dry_run_option
 @click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @click.argument("release")
 @click.option("--refresh", is_flag=True, help="Only renew the evidence of the pinned release.")
@@ -416,6 +418,7 @@ def request_promotion(
 
 
 @channel.command("delete")
+@cli_context.dry_run_option
 @click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @cli_context.reason(required=True)
 @cli_context.break_glass_option
@@ -429,6 +432,7 @@ def delete(context: cli_context.CommandContext, channel: str, reason: str) -> No
 
 
 @channel.command("hold")
+@cli_context.dry_run_option
 @click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @cli_context.reason(required=True)
 @cli_context.with_context
@@ -441,6 +445,7 @@ def hold(context: cli_context.CommandContext, channel: str, reason: str) -> None
 
 
 @channel.command("release")
+@cli_context.dry_run_option
 @click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @cli_context.reason(required=True)
 @cli_context.break_glass_option
@@ -454,6 +459,7 @@ def unhold(context: cli_context.CommandContext, channel: str, reason: str) -> No
 
 
 @channel.command("protect")
+@cli_context.dry_run_option
 @click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @click.option(
     "--approvals",
@@ -481,6 +487,7 @@ def protect(
 
 
 @channel.command("unprotect")
+@cli_context.dry_run_option
 @click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @cli_context.reason(required=True)
 @cli_context.break_glass_option

@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 
 from tidegate import __version__
 from tidegate.cli import exit_codes, hints, paths
+from tidegate.cli.dry_run import DryRunAnswered
 from tidegate.cli.profile import Profile
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class ApiClient:
         self.profile = profile
         self.attempts_max = ATTEMPTS_MAX
         self.break_glass = ""  # why the approval of a protected channel is gone past
+        self.dry_run = False  # writes are only decided
         self._timeout = timeout
         self._known: dict[str, ServerResponse] = {}
         self._connection: http.client.HTTPConnection | None = None
@@ -134,9 +136,13 @@ class ApiClient:
             content = json.dumps(body).encode()
         if self.break_glass:
             said["Tidegate-Break-Glass"] = quote(self.break_glass, safe="")
+        if self.dry_run:
+            said["Tidegate-Dry-Run"] = "true"
         answer = self._asked(method, paths.located(path, query), said, content)
         if answer.status == ACCEPTED and "approvers" in answer.json():
             raise waits(answer.json())
+        if self.dry_run:
+            raise DryRunAnswered(answer.json())
         return answer
 
     def items(self, path: str, query: paths.Query | None = None) -> Iterator[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, NoReturn, ParamSpec, TypeVar
 
 import click
 
@@ -30,6 +30,7 @@ class CommandContext:
         self.token: str | None = None
         self.output = "table"
         self.break_glass = False
+        self.dry_run = False
 
     @cached_property
     def profile(self) -> Profile:
@@ -60,6 +61,17 @@ class CommandContext:
                 ExitCode.USAGE, "--break-glass needs a reason", type_again("--reason …")
             )
         self.client.break_glass = reason
+
+    def rehearse(self, run: Callable[[], object]) -> NoReturn:
+        """Run a verb whose first write is a dry run, print what it would record, and end."""
+        from tidegate.cli.dry_run import DryRunAnswered, print_dry_run
+
+        self.client.dry_run = True
+        try:
+            run()
+        except DryRunAnswered as ended:
+            print_dry_run(self, ended.answer)
+        click.get_current_context().exit()
 
     # ── asking ──
 
@@ -221,6 +233,8 @@ def with_context(verb: Callable[Concatenate[CommandContext, P], R]) -> Callable[
         from tidegate.cli.exit_codes import CommandExit, ExitCode
 
         try:
+            if context.dry_run:
+                context.rehearse(lambda: verb(context, *args, **rest))
             return verb(context, *args, **rest)
         except CommandExit as stop:
             if not context.is_for_people or stop.code is not ExitCode.NOT_FOUND:
@@ -253,8 +267,19 @@ def break_glass_option(verb: F) -> F:
     )(verb)
 
 
+def dry_run_option(verb: F) -> F:
+    """``--dry-run``: show what it would record, and change nothing."""
+    return click.option(
+        "--dry-run",
+        is_flag=True,
+        expose_value=False,
+        callback=_kept_flag,
+        help="Decide it, show what it would record, and change nothing.",
+    )(verb)
+
+
 def _kept_flag(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    ctx.ensure_object(CommandContext).break_glass = value
+    setattr(ctx.ensure_object(CommandContext), str(param.name), value)
 
 
 def version_option(verb: F) -> F:

@@ -22,6 +22,7 @@ def freeze() -> None:
 
 
 @freeze.command("create")
+@cli_context.dry_run_option
 @click.option(
     "--channel",
     "channels",
@@ -45,6 +46,7 @@ def start(
 
 
 @freeze.command("delete")
+@cli_context.dry_run_option
 @click.argument("freeze_id", shell_complete=completion.names("/v1/freezes", "freeze_id"))
 @cli_context.reason(required=True)
 @cli_context.break_glass_option

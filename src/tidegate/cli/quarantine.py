@@ -79,6 +79,7 @@ def _fields(found: Any) -> list[tuple[str, output.Cell]]:
 
 
 @quarantine.command("lift")
+@cli_context.dry_run_option
 @click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @click.argument("artifact", metavar="RELEASE")
 @cli_context.reason(required=True)

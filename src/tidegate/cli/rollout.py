@@ -325,6 +325,7 @@ def _steered(
 
 
 @rollout.command("pause")
+@cli_context.dry_run_option
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @cli_context.reason(required=True)
 @cli_context.with_context
@@ -334,6 +335,7 @@ def pause(context: cli_context.CommandContext, rollout: str, reason: str) -> Non
 
 
 @rollout.command("resume")
+@cli_context.dry_run_option
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @cli_context.reason(required=True)
 @cli_context.with_context
@@ -343,6 +345,7 @@ def resume(context: cli_context.CommandContext, rollout: str, reason: str) -> No
 
 
 @rollout.command("abort")
+@cli_context.dry_run_option
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @cli_context.reason(required=True)
 @cli_context.with_context
@@ -354,6 +357,7 @@ def abort(context: cli_context.CommandContext, rollout: str, reason: str) -> Non
 
 
 @rollout.command("retry")
+@cli_context.dry_run_option
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @click.argument("hosts", nargs=-1)
 @cli_context.reason(required=True)
@@ -377,6 +381,7 @@ def retry(
 
 
 @rollout.command("clear")
+@cli_context.dry_run_option
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @click.option(
     "--mode",
@@ -401,6 +406,7 @@ def clear(
 
 
 @rollout.command("skip")
+@cli_context.dry_run_option
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @click.argument("host")
 @cli_context.reason(required=True)
@@ -415,6 +421,7 @@ OVERRIDABLE = ("edges", "freeze", "hold", "window", "start-at", "freshness")
 
 
 @rollout.command("override")
+@cli_context.dry_run_option
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @click.option("--gate", required=True, type=click.Choice(OVERRIDABLE), help="What it passes.")
 @click.option("--until", metavar="TIME", help="Only until then: 2h, 18:00 or 2026-12-24T18:00:00Z.")
@@ -430,6 +437,7 @@ def override(
 
 
 @rollout.command("continue")
+@cli_context.dry_run_option
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @cli_context.reason(required=False)
 @cli_context.with_context
@@ -439,6 +447,7 @@ def continue_wave(context: cli_context.CommandContext, rollout: str, reason: str
 
 
 @rollout.command("skip-wave")
+@cli_context.dry_run_option
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @click.argument("wave")
 @cli_context.reason(required=True)
@@ -454,6 +463,7 @@ def skip_wave(context: cli_context.CommandContext, rollout: str, wave: str, reas
 
 
 @rollout.command("promote-all")
+@cli_context.dry_run_option
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @cli_context.reason(required=True)
 @cli_context.break_glass_option

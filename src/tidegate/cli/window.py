@@ -106,6 +106,7 @@ def given(options: dict[str, Any]) -> dict[str, Any]:
 
 
 @window.command("create")
+@cli_context.dry_run_option
 @click.argument("window_id", metavar="WINDOW")
 @click.option(
     "--kind",
@@ -134,6 +135,7 @@ def create(
 
 
 @window.command("edit")
+@cli_context.dry_run_option
 @click.argument("window_id", metavar="WINDOW", shell_complete=WINDOWS)
 @click.option(
     "--kind", type=click.Choice(("allow", "deny")), help="Orders only then, or none then."
@@ -163,6 +165,7 @@ def edit(
 
 
 @window.command("delete")
+@cli_context.dry_run_option
 @click.argument("window_id", metavar="WINDOW", shell_complete=WINDOWS)
 @cli_context.reason(required=True)
 @cli_context.break_glass_option

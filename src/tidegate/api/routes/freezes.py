@@ -107,6 +107,7 @@ ROUTES = (
         status=201,
         urgent=steps.START_FREEZE.urgent,
         errors=(refusals.ChannelNotFound, refusals.FreezeExists),
+        dry_run=True,
     ),
     routing.Route(
         "POST",
@@ -116,5 +117,6 @@ ROUTES = (
         shapes.Written,
         requests=RequestShown,
         errors=(refusals.FreezeNotFound, BreakGlassForbidden),
+        dry_run=True,
     ),
 )

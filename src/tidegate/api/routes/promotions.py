@@ -192,6 +192,7 @@ ROUTES = (
         guard=steps.PROMOTE.version,
         requests=RequestShown,
         errors=(*PROMOTES, refusals.ReleaseNotPinned, BreakGlassForbidden),
+        dry_run=True,
     ),
     routing.Route(
         "POST",
@@ -203,6 +204,7 @@ ROUTES = (
         requests=RequestShown,
         urgent=steps.ROLL_BACK.urgent,
         errors=(*PROMOTES, refusals.NothingToGoBackTo, refusals.NotOnLadder, BreakGlassForbidden),
+        dry_run=True,
     ),
     routing.Route(
         "GET",

@@ -220,6 +220,7 @@ ROUTES = (
             refusals.WindowExists,
             BreakGlassForbidden,
         ),
+        dry_run=True,
     ),
     routing.Route(
         "POST",
@@ -259,6 +260,7 @@ ROUTES = (
             *(ChannelNotFound, refusals.MalformedWindow, refusals.WindowNotFound, StaleVersion),
             BreakGlassForbidden,
         ),
+        dry_run=True,
     ),
     routing.Route(
         "POST",
@@ -269,5 +271,6 @@ ROUTES = (
         guard=steps.DELETE_WINDOW.version,
         requests=protection.RequestShown,
         errors=(refusals.WindowNotFound, StaleVersion, BreakGlassForbidden),
+        dry_run=True,
     ),
 )

@@ -155,6 +155,8 @@ class HostOperations:
         The key is refused before the command has its turn, whatever becomes of the command.
         """
         caller.demand(step, roles.EVERYWHERE)
+        if caller.dry_run:
+            self._execute(item, command, caller)  # raises: no key is refused for it
         with self._enrollment.end_key(command.host_id, command.reason, caller.meta):
             run = lambda: self._execute(item, command, caller)  # noqa: E731
             try:

@@ -20,7 +20,7 @@ from msgspec import Struct, structs
 from tidegate import decoders
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import Lanes
-from tidegate.control.operations.execute import Execute
+from tidegate.control.operations.execute import Execute, end_dry_run
 from tidegate.control.operations.ids import make_id
 from tidegate.control.operations.protection import GuardedVerb, ProtectionGuard
 from tidegate.control.publication.manifests import Manifests
@@ -164,16 +164,18 @@ class Promotions:
         meta: model.Meta = model.NO_META,
         key: str | None = None,
         alongside: slices.Alongside | None = None,
+        dry_run: bool = False,
     ) -> CommandOutcome:
         """Pin the channel to the release and open its rollout.
 
         Raises:
             NotFound, Refused, Conflict: as ``promote_release`` says.
+            DryRunEnded: it is a ``dry_run``, and would have succeeded.
         """
         earlier = self._control.earlier(promotion.promote_release, asked, meta=meta, key=key)
         if earlier is not None:
             return earlier
-        return self._promote(asked, asked, meta, key, alongside)
+        return self._promote(asked, asked, meta, key, alongside, dry_run=dry_run)
 
     def _promote(
         self,
@@ -182,12 +184,16 @@ class Promotions:
         meta: model.Meta,
         key: str | None,
         alongside: slices.Alongside | None = None,
+        *,
+        dry_run: bool,
     ) -> CommandOutcome:
         """``said`` is the request as it came, by which a repeat is known."""
         moved: Conflict = Conflict("no plan was made")
         for _ in range(PLANS_MAX):
             command = self._command(asked)
             try:
+                if dry_run:
+                    end_dry_run(self._control, promotion.promote_release, command, meta, alongside)
                 return self._control.execute(
                     promotion.promote_release,
                     command,
@@ -213,6 +219,7 @@ class Promotions:
         key: str | None = None,
         alongside: slices.Alongside | None = None,
         plain: bool = False,
+        dry_run: bool = False,
     ) -> CommandOutcome:
         """Promote a release of the channel's ladder, and leave the pinned one as bad.
 
@@ -250,7 +257,7 @@ class Promotions:
                 reason=said.reason,
             )
             try:
-                return self._promote(asked, said, meta, key, alongside)
+                return self._promote(asked, said, meta, key, alongside, dry_run=dry_run)
             except StaleVersion as stale:
                 if self._pin_moved(asked):
                     raise
@@ -599,7 +606,11 @@ class PromotionOperations:
 
         def run(by: callers.Caller) -> CommandOutcome:
             return self._promotions.promote(
-                asked, meta=by.meta, key=by.commit_key, alongside=by.alongside
+                asked,
+                meta=by.meta,
+                key=by.commit_key,
+                alongside=by.alongside,
+                dry_run=by.dry_run,
             )
 
         result = self._guard.run(
@@ -704,7 +715,11 @@ class PromotionOperations:
 
         def run(by: callers.Caller) -> CommandOutcome:
             return self._promotions.promote(
-                asked, meta=by.meta, key=by.commit_key, alongside=by.alongside
+                asked,
+                meta=by.meta,
+                key=by.commit_key,
+                alongside=by.alongside,
+                dry_run=by.dry_run,
             )
 
         return self._guard.run(
@@ -733,7 +748,12 @@ class PromotionOperations:
             reason=reason,
         )
         run = lambda: self._promotions.rollback(  # noqa: E731
-            asked, meta=caller.meta, key=caller.commit_key, alongside=caller.alongside, plain=True
+            asked,
+            meta=caller.meta,
+            key=caller.commit_key,
+            alongside=caller.alongside,
+            plain=True,
+            dry_run=caller.dry_run,
         )
         return self._open_rollout(caller, channel, run)
 
@@ -787,6 +807,7 @@ class PromotionOperations:
                 key=by.commit_key,
                 alongside=by.alongside,
                 plain=plain,
+                dry_run=by.dry_run,
             )
             return self._open_rollout(by, channel, run)
 
