@@ -157,6 +157,20 @@ class Control:
             **moved.facts,
         ) from moved
 
+    def rehearse(self, item: slices.Slice, command: Struct) -> None:
+        """Decide a command that starts from rows, and write nothing.
+
+        Raises:
+            Whatever ``execute`` would refuse it with now.
+        """
+        assert item.rows is not None, "only a slice that starts from rows is rehearsed"
+        at, keys = self.clock(), item.rows(command)
+        known = self._read_rows(keys)
+        self._demand_expected(item, command, known)
+        values = tuple(item.decide(tuple(known[key][1] for key in keys), command, at))
+        decision = _Decision(values, model.Commit(at, model.NO_META), known, (), b"")
+        self._builder(decision).add(values, at)
+
     def earlier(
         self,
         item: slices.Slice,

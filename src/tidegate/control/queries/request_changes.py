@@ -15,7 +15,12 @@ from tidegate.domain.channels import facts as channel_facts, policy_document, ro
 from tidegate.domain.channels.policy import wave_names
 from tidegate.domain.fleet.rows import Budget, Host, budget_key, host_key
 from tidegate.domain.releases.rows import Actual, actual_key
-from tidegate.domain.requests import rows as request_rows, states
+from tidegate.domain.requests import (
+    rows as request_rows,
+    slices as request_slices,
+    states,
+    subjects,
+)
 from tidegate.domain.rollouts.names import ref_of
 from tidegate.domain.rollouts.rows import Rollout, rollout_key
 from tidegate.domain.times import describe_end, describe_time
@@ -38,6 +43,18 @@ class RequestChange(msgspec.Struct, frozen=True):
     what: str
     before: str
     after: str
+
+
+def find_change(reads: Reads, row: request_rows.ChannelRequest) -> str:
+    """What makes an open request void now, in words; empty: nothing."""
+    parts = subjects.list_parts(row.kind, row.channel, row.command)
+    found = reads.find_all(
+        (channel_rows.channel_key(row.channel), channel_rows.Channel),
+        (actual_key(row.channel), Actual),
+        *((part.key, part.row) for part in parts),
+    )
+    channel, pin, *named = (None if item is None else item.row for item in found)
+    return request_slices.find_change(row, channel, pin, named)
 
 
 def list_changes(
@@ -89,7 +106,7 @@ class _Changes:
 
     def _rollback(self) -> Iterator[RequestChange]:
         said = self._said
-        yield self._pin(said.get("to") or "the last release that succeeded")
+        yield self._pin(said["to"])
         if said.get("now"):
             yield RequestChange("waves and soaks", "as the policy says", "all hosts at once")
             yield RequestChange("freeze, hold and window", "hold the rollout", "passed")

@@ -44,6 +44,16 @@ class RequestOutdated(Refused):
         self.what = what
 
 
+class RequestImpossible(RequestOutdated):
+    """What the request asks for can never be done any more, so it is void."""
+
+    code = "request_impossible"
+
+    def __init__(self, request_id: str, channel: str, what: str) -> None:
+        super().__init__(request_id, channel, what)
+        self.detail = f"Request {request_id} can never be carried out now, so it is void: {what}"
+
+
 class RequestExpiredAt(RequestOutdated):
     """It was not carried out in time."""
 
