@@ -19,7 +19,12 @@ from msgspec import Struct, structs
 from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.ids import make_id
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.control.queries.request_changes import RequestChange, find_change, list_changes
+from tidegate.control.queries.request_changes import (
+    RequestChange,
+    RequestRollout,
+    find_change,
+    list_changes,
+)
 from tidegate.domain.access import callers, roles, rows as access_rows, second_person, steps
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.channels import (
@@ -73,6 +78,7 @@ class RequestShown(request_rows.ChannelRequest, frozen=True, kw_only=True):
     changes: tuple[RequestChange, ...]  # that it would make now; none of one that is over
     next: str  # what happens next, and who does it
     notes: tuple[str, ...] = ()  # what people should know; of a single request only
+    rollout: RequestRollout | None = None  # that it opened or is about; of a single request only
     alternatives: tuple[Alternative, ...] = ()  # what who asked can do alone; only in the answer
 
 
@@ -334,6 +340,19 @@ class ProtectionGuard:
             and all(roles.allows(item.row.grants, roles.Verb.APPROVE, scope) for scope in scopes)
         )
 
+    def list_unapproved(self, user: access_rows.User) -> tuple[str, ...]:
+        """What to say of the protected channels on which too few people may approve now, and this
+        user could when the row was read.
+        """
+        if not user.enabled:
+            return ()
+        return tuple(
+            _describe_unapproved(row, len(self.approvers(row.channel)))
+            for row in self.list_protected(())
+            if roles.allows(user.grants, roles.Verb.APPROVE, channel_scope(row.channel))
+            and len(self.approvers(row.channel)) < _approvals(row)
+        )
+
     def demand_approvers(self, caller: callers.Caller, channel: str, needed: int) -> None:
         """That enough others may approve. Raises: NobodyElseApproves."""
         found = len([user for user in self.approvers(channel) if user != caller.id])
@@ -368,6 +387,14 @@ class ProtectionGuard:
 
 def _approvals(row: channel_rows.Channel) -> int:
     return 0 if row.protection is None else row.protection.approvals
+
+
+def _describe_unapproved(row: channel_rows.Channel, found: int) -> str:
+    who = "Nobody" if not found else f"Only {found} {'person' if found == 1 else 'people'}"
+    return (
+        f"{who} may approve on {row.channel} now, and {_approvals(row)} must. Give another person "
+        f"the role approver: {refusals.spell_grant(row.channel)}"
+    )
 
 
 def _without_reason(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -412,9 +439,7 @@ def _describe_next(row: request_rows.ChannelRequest, people: list[str]) -> str:
 def _describe_grants(row: request_rows.ChannelRequest) -> str:
     """What to do about a request that no person may approve or review."""
     verb = "review" if row.state is states.RequestState.TO_REVIEW else "approve"
-    channel = row.channels[0] if len(row.channels) == 1 else "…"
-    on = ", ".join(row.channels)
     return (
-        f"Nobody may {verb} request {row.request_id} now. Give another person the role approver "
-        f"on {on}: tidegate user grant NAME --role approver --scope channel:{channel}"
+        f"Nobody may {verb} request {row.request_id} now. Give another person the role approver on "
+        f"{', '.join(row.channels)}: {refusals.spell_grant(row.channel)}"
     )

@@ -22,7 +22,7 @@ from tidegate.control.operations.rollouts import RolloutOperations
 from tidegate.control.operations.windows import WindowOperations
 from tidegate.control.queries.people import principal_of
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.control.queries.request_changes import find_change
+from tidegate.control.queries.request_changes import find_change, find_rollout
 from tidegate.domain.access import callers, scopes, steps
 from tidegate.domain.channels import refusals as channel_refusals
 from tidegate.domain.channels.facts import ChannelPolicy, ChannelProtection
@@ -183,7 +183,11 @@ class RequestOperations:
 
     def show(self, found: Found[rows.ChannelRequest]) -> RequestShown:
         """A request, with what an approver should know as things are now."""
-        return structs.replace(self._guard.show(found), notes=self.list_notes(found.row))
+        return structs.replace(
+            self._guard.show(found),
+            notes=self.list_notes(found.row),
+            rollout=find_rollout(self._reads, found.row),
+        )
 
     def list_notes(self, row: rows.ChannelRequest) -> tuple[str, ...]:
         """Of an open promotion or rollback: what happened here, what holds it, how many hosts."""
