@@ -28,6 +28,15 @@ def what_moved(item: output.Item) -> str:
     return "rolled back" if item.get("rolledBack") else str(item["eventType"])
 
 
+def describe_approval(item: output.Item) -> list[str] | str:
+    """Who approved it; or that one person did it alone, and who reviewed that."""
+    if not item.get("breakGlass"):
+        return approvers(item)
+    by = item.get("reviewedByName") or item.get("reviewedBy")
+    verdict = f"reviewed by {by}" if by else "not reviewed"
+    return f"break-glass {item['breakGlass']}, {verdict}"
+
+
 def approvers(item: output.Item) -> list[str]:
     """Who approved it on a protected channel: by name, else by id."""
     ids = item.get("approvedBy") or []
@@ -54,7 +63,7 @@ HISTORY = (
     output.column("BEFORE", "previousReleaseId"),
     output.column("STATUS", "status"),
     output.person_column("BY", "by", name="byName"),
-    output.Column("APPROVED BY", lambda item: output.text(approvers(item))),
+    output.Column("APPROVED BY", lambda item: output.text(describe_approval(item))),
     output.column("EVIDENCE", "provenance", "kind"),
     output.column("WHY", "reason"),
 )
@@ -411,8 +420,7 @@ def request_promotion(
         if body.get("start_at"):
             told += f" and starts at {output.when(body['start_at'])}"
         context.done(answer, f"{release} is authoritative on {channel}; {told}")
-        for warning in answer.get("warnings") or []:
-            output.note(f"warning: {warning}")
+        context.warn(answer)
     if wait.is_asked:
         waiting.wait_for_rollout(context, rollout_id, wait)
 

@@ -387,9 +387,15 @@ def _pause(attempt: int, retry_after: str | None) -> float:
 def waits(request: Mapping[str, Any]) -> exit_codes.CommandExit:
     """The channel is protected, and a request was made: nothing is done yet."""
     request_id = request["request_id"]
+    ways = (
+        line
+        for way in request.get("alternatives") or ()
+        for line in (f"{way['says']}:", f"try: {way['command']}")
+    )
     return exit_codes.CommandExit(
         exit_codes.ExitCode.WAITING,
         f"{request['channel']} is protected, and nothing was changed yet. {request['next']}",
         f"tidegate request show {request_id}",
+        more=(*(f"note: {note}" for note in request.get("notes") or ()), *ways),
         problem=request,
     )

@@ -164,6 +164,15 @@ class CommandContext:
         document = answer if isinstance(answer, dict | list) else answer.json()
         print_done(self.output, document, line)
 
+    def warn(self, answer: ServerResponse | Any) -> None:
+        """Print the warnings of an answer, beside the output."""
+        from tidegate.cli.output import note
+        from tidegate.cli.symbols import clean
+
+        document = answer if isinstance(answer, dict) else answer.json()
+        for warning in document.get("warnings") or ():
+            note(f"warning: {clean(warning)}")
+
     @property
     def is_for_people(self) -> bool:
         return self.output == "table"

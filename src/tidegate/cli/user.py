@@ -110,6 +110,7 @@ def grant(context: cli_context.CommandContext, user: str, role: str, take: bool)
         "POST", paths.at("users", id_of(context, user), verb), access.grant_of(role)
     )
     context.done(answer, f"{user} may now: {access.roles(answer.json()['grants'])}")
+    context.warn(answer)
 
 
 @user.command("list")
@@ -139,6 +140,7 @@ def disable(context: cli_context.CommandContext, user: str, reason: str | None) 
     body = {"reason": reason or ""}
     answer = context.client.write("POST", paths.at("users", id_of(context, user), "disable"), body)
     context.done(answer, f"{user} is shut out")
+    context.warn(answer)
 
 
 @user.command("enable")
@@ -217,3 +219,4 @@ def erase(context: cli_context.CommandContext, user: str, yes: bool) -> None:
         click.confirm(f"Erase {user} for good?", abort=True, err=True)
     answer = context.client.write("POST", paths.at("users", id_of(context, user), "erase"))
     context.done(answer, f"{answer.json()['user_id']} is erased")
+    context.warn(answer)

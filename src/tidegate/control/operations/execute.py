@@ -57,6 +57,10 @@ class Execute:
         self.notify()
         return outcome
 
+    def rehearse(self, item: slices.Slice, command: Struct) -> None:
+        """As ``Control.rehearse``."""
+        self._control.rehearse(item, command)
+
     def now(self) -> datetime:
         """The time by which commands are decided."""
         return self._control.clock()

@@ -109,6 +109,7 @@ class HostOperations:
             channels=left,
             arguments={"host_id": host_id, "labels": labels},
             check=lambda: self._demand_seen(caller, host_id),
+            rehearse=lambda: self._execute.rehearse(fleet_slices.label_host, command),
         )
         earlier = lambda: self._execute.earlier(fleet_slices.label_host, command, caller)  # noqa: E731
         return self._position(host_id, self._guard.run(caller, verb, run, earlier))

@@ -22,11 +22,11 @@ from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import Lanes
 from tidegate.control.operations.execute import Execute, end_dry_run
 from tidegate.control.operations.ids import make_id
-from tidegate.control.operations.protection import GuardedVerb, ProtectionGuard
+from tidegate.control.operations.protection import Alternative, GuardedVerb, ProtectionGuard
 from tidegate.control.publication.manifests import Manifests
 from tidegate.control.queries import as_of, people
 from tidegate.control.queries.history import pinned_at
-from tidegate.control.queries.ladder import read_ladder
+from tidegate.control.queries.ladder import Ladder, read_ladder
 from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.control.storage.blobs import Blobs
@@ -190,7 +190,7 @@ class Promotions:
         """``said`` is the request as it came, by which a repeat is known."""
         moved: Conflict = Conflict("no plan was made")
         for _ in range(PLANS_MAX):
-            command = self._command(asked)
+            command = self._command(asked, keep=not dry_run)
             try:
                 if dry_run:
                     end_dry_run(self._control, promotion.promote_release, command, meta, alongside)
@@ -210,10 +210,25 @@ class Promotions:
                 moved = stale  # the fleet's row, not the caller's: plan again
         raise moved
 
+    def rehearse(self, asked: Promote) -> None:
+        """Plan and decide a promotion, and store nothing.
+
+        Raises:
+            Whatever ``promote`` would refuse it with now.
+        """
+        self._control.rehearse(promotion.promote_release, self._command(asked, keep=False))
+
+    def rehearse_rollback(self, said: RollBackChannel, to: str) -> None:
+        """As ``rehearse``, of a rollback to this release."""
+        ladder = read_ladder(self._sights, said.channel, self._name_of)
+        rung = ladder.choose(to, now=said.now)
+        self.rehearse(_to_promotion(said, ladder, rung, None))
+
     def rollback(
         self,
         said: RollBackChannel,
         *,
+        to: str | None = None,
         expected_version: int | None = None,
         meta: model.Meta = model.NO_META,
         key: str | None = None,
@@ -221,7 +236,8 @@ class Promotions:
         plain: bool = False,
         dry_run: bool = False,
     ) -> CommandOutcome:
-        """Promote a release of the channel's ladder, and leave the pinned one as bad.
+        """Promote a release of the channel's ladder, and leave the pinned one as bad. ``to`` is the
+        release that was chosen before, where ``said`` names none.
 
         Raises:
             NothingToGoBackTo, NotOnLadder. Those of ``promote``.
@@ -237,25 +253,10 @@ class Promotions:
             ladder = read_ladder(self._sights, said.channel, self._name_of)
             if said.channel_version not in (None, ladder.version):
                 raise StaleVersion(said.channel_version, ladder.version)
-            rung = ladder.choose(said.to, now=said.now)
+            rung = ladder.choose(said.to or to, now=said.now)
             if plain and rung.left_at is not None:
                 raise ProtectionChanged((said.channel,))
-            version = ladder.pin_version if expected_version is None else expected_version
-            asked = Promote(
-                channel=said.channel,
-                release_id=rung.release_id,
-                command_id=said.command_id,
-                by=said.by,
-                # Where it goes back to was read from these versions, and so was what it leaves.
-                expected_version=version,
-                rollback=True,
-                channel_version=ladder.version,
-                emergency=said.now,
-                ignore_budgets=said.ignore_budgets,
-                lift_quarantine=said.lift_quarantine,
-                automatic=said.automatic,
-                reason=said.reason,
-            )
+            asked = _to_promotion(said, ladder, rung, expected_version)
             try:
                 return self._promote(asked, said, meta, key, alongside, dry_run=dry_run)
             except StaleVersion as stale:
@@ -366,7 +367,8 @@ class Promotions:
             )
         return known.row
 
-    def _command(self, asked: Promote) -> promotion.PromoteRelease:
+    def _command(self, asked: Promote, *, keep: bool = True) -> promotion.PromoteRelease:
+        """``keep``: store the plan."""
         known = self.demand_release(asked.channel, asked.release_id)
         actual = self._sights.row(actual_key(asked.channel), Actual)
         pinned = None if actual is None else actual.row.version
@@ -394,7 +396,8 @@ class Promotions:
             automatic=asked.automatic is not None,
             ignore_budgets=asked.ignore_budgets,
         )
-        self._blobs.put(planned.body)
+        if keep:
+            self._blobs.put(planned.body)
         return promotion.PromoteRelease(
             channel=asked.channel,
             release_id=asked.release_id,
@@ -433,6 +436,27 @@ class Promotions:
             return False
         found = self._sights.row(channel_rows.channel_key(asked.channel), channel_rows.Channel)
         return found is None or found.version != asked.channel_version
+
+
+def _to_promotion(
+    said: RollBackChannel, ladder: Ladder, rung: channel_rows.Rung, expected_version: int | None
+) -> Promote:
+    """The promotion by which a channel goes back."""
+    return Promote(
+        channel=said.channel,
+        release_id=rung.release_id,
+        command_id=said.command_id,
+        by=said.by,
+        # Where it goes back to was read from these versions, and so was what it leaves.
+        expected_version=ladder.pin_version if expected_version is None else expected_version,
+        rollback=True,
+        channel_version=ladder.version,
+        emergency=said.now,
+        ignore_budgets=said.ignore_budgets,
+        lift_quarantine=said.lift_quarantine,
+        automatic=said.automatic,
+        reason=said.reason,
+    )
 
 
 def operator_authority(channel: str, release_id: str, now: datetime) -> dict[str, Any]:
@@ -601,7 +625,9 @@ class PromotionOperations:
             reason=reason,
             emergency=bool(overrides),
             hosts=None if refresh else lambda: self.count_hosts(channel),
+            notes=tuple if refresh else lambda: self.describe_promotion(channel, release_id),
             check=check,
+            rehearse=lambda: self._promotions.rehearse(asked),
         )
 
         def run(by: callers.Caller) -> CommandOutcome:
@@ -711,6 +737,7 @@ class PromotionOperations:
             arguments={"release_id": found.release_id, "reason": found.reason},
             reason=found.reason,
             hosts=lambda: self.count_hosts(channel),
+            rehearse=lambda: self._promotions.rehearse(asked),
         )
 
         def run(by: callers.Caller) -> CommandOutcome:
@@ -798,10 +825,16 @@ class PromotionOperations:
             reason=reason.strip(),
         )
         seen = self._counter_seen(caller, channel)
+        chosen: list[str] = []  # what a request or break-glass names; empty: the commit chooses
+
+        def choose() -> dict[str, str]:
+            chosen[:] = [self._promotions.choose_rung(channel, to, now=now).release_id]
+            return {"to": chosen[0]}
 
         def go(by: callers.Caller, *, plain: bool = False) -> ChannelPromotion:
             run = lambda: self._promotions.rollback(  # noqa: E731
                 asked,
+                to=chosen[0] if chosen else None,
                 expected_version=seen,
                 meta=by.meta,
                 key=by.commit_key,
@@ -833,23 +866,24 @@ class PromotionOperations:
                 "reason": reason.strip(),
             },
             reason=reason,
+            complete=choose,
             emergency=now,
             hosts=lambda: self.count_hosts(channel, rollback=True, now=now),
+            notes=lambda: self.describe_rollback(channel, chosen[0] if chosen else to, now=now),
             check=lambda: self._demand_seen(caller, channel),
-            alone=self._describe_plain(channel, to) if now and not lift_quarantine else "",
+            rehearse=lambda: self._promotions.rehearse_rollback(asked, chosen[0]),
+            alone=self._describe_plain(channel, to) if now and not lift_quarantine else None,
             at_once=_spell_rollback(asked, "--break-glass") if now else "",
         )
         return self._warn(self._guard.run(caller, verb, go, go_plainly), now=now)
 
-    def _describe_plain(self, channel: str, to: str | None) -> str:
-        """The rollback that needs no second person; empty: there is none."""
+    def _describe_plain(self, channel: str, to: str | None) -> Alternative | None:
+        """The rollback that needs no second person; None: there is none."""
         if to is not None and self._promotions.was_left(channel, to):
-            return ""
+            return None
         plain = RollBackChannel(channel=channel, command_id="", by="", to=to)
-        return (
-            "A rollback in waves, which freezes and windows hold, needs nobody else: "
-            f"{_spell_rollback(plain)}"
-        )
+        says = "A rollback in waves, which freezes and windows hold, needs nobody else"
+        return Alternative(says, _spell_rollback(plain))
 
     def _warn(self, result: ChannelPromotion, *, now: bool) -> ChannelPromotion:
         waits = self._waits(result.channel, result.rollout_id, now)
