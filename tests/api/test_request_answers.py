@@ -121,3 +121,19 @@ def test_names_the_next_step_where_no_person_may_approve(
     assert grant in warning
     assert [answer["warnings"] for answer in warnings[:-1]] == [[]] * (len(warnings) - 1)
     assert grant in asked["next"]
+
+
+def test_suggests_no_second_rollback_while_one_is_under_way(
+    fleet: ServedFleet, cem: httpx2.Client, eve: httpx2.Client
+) -> None:
+    """A plain rollback would go one release further; the other way names where it goes."""
+    climb(fleet)
+    protect(fleet)
+    assert eve.post(f"{HERE}/rollback", json={"reason": "bad"}).status_code == 200
+
+    asked = ask(eve.post(f"{HERE}/rollback", json={"reason": "bad", "now": True}))
+
+    (at_once,) = asked["alternatives"]
+    assert at_once["command"] == (
+        f"tidegate channel rollback {CHANNEL} --to web.2 --now --reason … --break-glass"
+    )

@@ -361,8 +361,8 @@ def test_says_how_a_rollback_now_needs_nobody_else(fleet: ServedFleet) -> None:
     assert "waits for 1 more approval" in made.json()["next"]
     plain, at_once = made.json()["alternatives"]
     assert plain["says"].endswith("needs nobody else")
-    assert plain["command"] == f"{command} --reason …"
-    assert at_once["command"] == f"{command} --now --reason … --break-glass"
+    assert plain["command"] == f"{command} --to web.1 --reason …"
+    assert at_once["command"] == f"{command} --to web.1 --now --reason … --break-glass"
     assert shown.get("alternatives", []) == [], "only the person who asks is told"
     (only,) = forbidden.json()["alternatives"]
     assert "--break-glass" not in only["command"]

@@ -56,9 +56,9 @@ def test_prints_each_way_to_act_alone_on_lines_of_its_own(
     command = f"tidegate channel rollback {CHANNEL}"
     assert lines[-5:-1] == [
         "  A rollback in waves, which freezes and windows hold, needs nobody else:",
-        f"  try: {command} --reason …",
+        f"  try: {command} --to web.2 --reason …",
         "  To do it at once, and have it reviewed afterwards:",
-        f"  try: {command} --now --reason … --break-glass",
+        f"  try: {command} --to web.2 --now --reason … --break-glass",
     ]
     assert lines[-1].startswith("  try: tidegate request show R-")
     assert lines[0].startswith("  note: It goes to web.2, which succeeded here at ")

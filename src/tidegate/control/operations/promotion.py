@@ -625,7 +625,7 @@ class PromotionOperations:
             reason=reason,
             emergency=bool(overrides),
             hosts=None if refresh else lambda: self.count_hosts(channel),
-            notes=tuple if refresh else lambda: self.describe_promotion(channel, release_id),
+            notes=lambda said: () if refresh else self.describe_promotion(channel, release_id),
             check=check,
             rehearse=lambda: self._promotions.rehearse(asked),
         )
@@ -869,17 +869,25 @@ class PromotionOperations:
             complete=choose,
             emergency=now,
             hosts=lambda: self.count_hosts(channel, rollback=True, now=now),
-            notes=lambda: self.describe_rollback(channel, chosen[0] if chosen else to, now=now),
+            notes=lambda said: self.describe_rollback(channel, said["to"], now=now),
             check=lambda: self._demand_seen(caller, channel),
             rehearse=lambda: self._promotions.rehearse_rollback(asked, chosen[0]),
-            alone=self._describe_plain(channel, to) if now and not lift_quarantine else None,
-            at_once=_spell_rollback(asked, "--break-glass") if now else "",
+            alone=lambda said: (
+                self._describe_plain(channel, said["to"]) if now and not lift_quarantine else None
+            ),
+            at_once=lambda said: (
+                _spell_rollback(structs.replace(asked, to=said["to"]), "--break-glass")
+                if now
+                else ""
+            ),
         )
         return self._warn(self._guard.run(caller, verb, go, go_plainly), now=now)
 
-    def _describe_plain(self, channel: str, to: str | None) -> Alternative | None:
-        """The rollback that needs no second person; None: there is none."""
-        if to is not None and self._promotions.was_left(channel, to):
+    def _describe_plain(self, channel: str, to: str) -> Alternative | None:
+        """The rollback that needs no second person; None: there is none, or it is under way."""
+        pin = self._reads.find(actual_key(channel), Actual)
+        is_wanted = pin is not None and pin.row.pinned_release_id == to
+        if is_wanted or self._promotions.was_left(channel, to):
             return None
         plain = RollBackChannel(channel=channel, command_id="", by="", to=to)
         says = "A rollback in waves, which freezes and windows hold, needs nobody else"

@@ -101,9 +101,10 @@ class GuardedVerb(Struct, frozen=True, kw_only=True):
     hosts: Callable[[], int] | None = None  # counts the hosts that its plan takes
     own_hold: str = ""  # the channel whose hold it ends: who set it needs nobody else
     own_freeze: str = ""
-    alone: Alternative | None = None  # something like it that takes no second person
-    at_once: str = ""  # the command that does it now, with break-glass
-    notes: Callable[[], tuple[str, ...]] = tuple  # what its caller should know of the request
+    # What its caller should know, and do alone, given the command of the request.
+    notes: Callable[[dict[str, Any]], tuple[str, ...]] = lambda command: ()
+    alone: Callable[[dict[str, Any]], Alternative | None] = lambda command: None
+    at_once: Callable[[dict[str, Any]], str] = lambda command: ""  # with break-glass
     # What is compared before a request is made of it: the version that the caller saw, and what
     # no approval could mend.
     check: Callable[[], object] = lambda: None
@@ -252,11 +253,12 @@ class ProtectionGuard:
     ) -> RequestShown:
         """The request for who made it, with what this person can do without anyone else."""
         made = self.show(found)
-        ways = [] if verb.alone is None else [verb.alone]
-        if verb.at_once and self._may_break_glass(caller, found.row.channels):
-            says = "To do it at once, and have it reviewed afterwards"
-            ways.append(Alternative(says, verb.at_once))
-        return structs.replace(made, notes=verb.notes(), alternatives=tuple(ways))
+        command = found.row.command
+        alone, at_once = verb.alone(command), verb.at_once(command)
+        ways = [] if alone is None else [alone]
+        if at_once and self._may_break_glass(caller, found.row.channels):
+            ways.append(Alternative("To do it at once, and have it reviewed afterwards", at_once))
+        return structs.replace(made, notes=verb.notes(command), alternatives=tuple(ways))
 
     def _may_break_glass(self, caller: callers.Caller, channels: tuple[str, ...]) -> bool:
         rows = [
