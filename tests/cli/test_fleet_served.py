@@ -131,7 +131,8 @@ def test_status_exits_with_1_only_for_what_needs_the_caller(
     assert "! web-stable frozen by " in frozen.out
     assert "next: tidegate freeze delete " in frozen.out
     assert "✘" not in going.out
-    assert "Rolling out, wave 1 of " in going.out
+    assert "· web-stable: web.1 waits for freeze freeze-" in going.out
+    assert "■ Frozen" in going.out
 
 
 def test_checks_a_policy_before_its_channel_exists(operator: Shell, tmp_path: Path) -> None:
