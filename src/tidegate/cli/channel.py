@@ -435,9 +435,8 @@ def delete(context: cli_context.CommandContext, channel: str, reason: str) -> No
 def hold(context: cli_context.CommandContext, channel: str, reason: str) -> None:
     """Hold CHANNEL: no promotion and no order until the hold is released."""
     answer = context.client.write("POST", paths.at("channels", channel, "hold"), {"reason": reason})
-    context.done(
-        answer, f"channel {channel} is held; release it with: tidegate channel release {channel}"
-    )
+    command = f"tidegate channel release {channel} --reason …"
+    context.done(answer, f"channel {channel} is held; release it with: {command}")
 
 
 @channel.command("release")

@@ -146,7 +146,7 @@ def _quarantined(
         False,
         f"{waits.release_id} is quarantined on {edge.channel} since "
         f"{describe_time(row.quarantined_at)} ({row.host_id}: {row.reason}). "
-        f"To lift it: tidegate quarantine lift {edge.channel} {row.closure_hash}",
+        f"To lift it: tidegate quarantine lift {edge.channel} {waits.release_id} --reason …",
         GateEvidence(channel_rows.QUARANTINE.name, key.id, seen.quarantined.version),
     )
 

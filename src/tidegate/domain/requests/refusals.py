@@ -141,7 +141,7 @@ class NobodyElseApproves(Refused):
         who = "Nobody else" if not found else f"Only {found} other{'s' if found > 1 else ''}"
         super().__init__(
             f"{who} may approve on {channel}, and {needed} must; add an approver first: "
-            f"tidegate user grant NAME --role approver --scope channel:{channel}",
+            f"tidegate user grant LOGIN approver@channel:{channel}",
             channel=channel,
             found=found,
             needed=needed,
