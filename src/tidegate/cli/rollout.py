@@ -349,7 +349,10 @@ def resume(context: cli_context.CommandContext, rollout: str, reason: str) -> No
 def abort(context: cli_context.CommandContext, rollout: str, reason: str) -> None:
     """Abort the rollout: nothing more is dispatched. The channel keeps its release."""
     channel = rollout.partition("@")[0]
-    line = f"is aborted; next: tidegate channel promote {channel} RELEASE"
+    line = (
+        f"is aborted; next: tidegate channel rollback {channel} --dry-run, "
+        f"or: tidegate channel promote {channel} RELEASE"
+    )
     _steered(context, rollout, "abort", {"reason": reason}, line)
 
 

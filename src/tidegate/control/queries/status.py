@@ -17,7 +17,7 @@ from tidegate.domain.access import callers, roles, steps
 from tidegate.domain.access.scopes import channel_scope, repository_scope
 from tidegate.domain.channels.rows import CHANNELS, FREEZES, QUARANTINE, Channel, Freeze
 from tidegate.domain.fleet.agent_versions import OLD_AGENTS_COMMAND, old_agents_text
-from tidegate.domain.gates import checks
+from tidegate.domain.gates import checks, waits
 from tidegate.domain.packages import (
     revision_commands,
     rows as package_rows,
@@ -423,15 +423,12 @@ def _describe(
                     needs(says, gate.since, why)
                 else:
                     notes(NoticeKind.GATE, says, why)
-    elif tally is not None and tally.outcome in (
-        rollout_states.Outcome.FAILED,
-        rollout_states.Outcome.ROLLED_BACK,
-    ):
+    elif tally is not None and tally.outcome in rollout_states.BAD:
         words = "failed" if tally.outcome is rollout_states.Outcome.FAILED else "was rolled back"
         needs(
             f"{tally.target_ref} {words}, and nothing followed",
             tally.outcome_at,
-            f"tidegate channel rollback {name} --dry-run",
+            waits.list_next(tally)[0].command,
         )
     if channel.held_at is not None:
         says = f"held by {channel.held_by} since {describe_time(channel.held_at)}"
