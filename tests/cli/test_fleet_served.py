@@ -165,6 +165,66 @@ def test_names_what_was_probably_meant(served: Served, operator: Shell, tmp_path
     assert "did you mean" not in nothing.err + document.err
 
 
+def test_an_unknown_name_is_answered_with_the_list_of_its_noun(
+    operator: Shell, tmp_path: Path
+) -> None:
+    (tmp_path / "broken.json").write_text("{")
+    window = ("--start", "2026-11-17T02:00", "--for", "2h", "--zone", "UTC", *WHY)
+    assert operator.run("window", "create", "nights", *window).code == 0
+
+    said = {
+        "notify list": operator.run("notify", "show", "osp"),
+        "join list": operator.run("join", "show", "join-1"),
+        "host list": operator.run("window", "next", "nights", "--host", "wbe-1"),
+        "channel policy --example": operator.run(
+            "channel", "policy", "--check", str(tmp_path / "broken.json")
+        ),
+    }
+
+    assert {name: ran.err.split("try: tidegate ")[-1].strip() for name, ran in said.items()} == {
+        name: name for name in said
+    }
+
+
+def test_refuses_or_warns_of_a_channel_that_does_not_exist(operator: Shell, tmp_path: Path) -> None:
+    make_channel(operator, tmp_path)
+
+    lists = [operator.run(noun, "list", "--channel", "web-stabel") for noun in LISTS]
+    empty = [operator.run(noun, "list", "--channel", "web-stable") for noun in LISTS]
+    told = operator.run(
+        *("notify", "create", "ops", "--kind", "slack", "--to", "https://93.184.215.14/hook"),
+        *("--scope", "channel:web-stabel", "--scope", "channel:web-stable"),
+    )
+    made = operator.run("user", "create", "cem", "--name", "Cem", "--role", "viewer@channel:qqq")
+    granted = operator.run("user", "grant", "cem", "approver@channel:web-stabel")
+
+    for ran in lists:
+        assert ran.code == 4, ran
+        assert "there is no channel web-stabel: did you mean web-stable? [" in ran.err
+    assert [ran.code for ran in empty] == [0, 0]
+    slip = "warning: there is no channel web-stabel; did you mean web-stable?"
+    assert (told.err.count("warning: "), slip in told.err) == (1, True), told
+    assert (granted.code, slip in granted.err) == (0, True), granted
+    assert (made.code, "warning: there is no channel qqq\n" in made.err) == (0, True), made
+
+
+LISTS = ("rollout", "quarantine")
+
+
+def test_says_that_no_rollout_matches_the_filters(operator: Shell, tmp_path: Path) -> None:
+    make_channel(operator, tmp_path)
+
+    narrowed = operator.run("rollout", "list", "--outcome", "rolled-back,failed", "--since", "30d")
+    stopped = operator.run("rollout", "list", "--state", "stopped", "--channel", "web-stable")
+    same = operator.run("rollout", "list", "--state", "rolled_back")
+    none = operator.run("rollout", "list")
+
+    assert narrowed.err == "no rollout matches --outcome rolled-back,failed --since 30d\n"
+    assert stopped.err == "no rollout matches --channel web-stable --state stopped\n"
+    assert same.err == "no rollout matches --state rolled-back\n"
+    assert none.err == "no rollout; try: tidegate channel promote CHANNEL RELEASE\n"
+
+
 def test_holds_and_freezes(operator: Shell, tmp_path: Path) -> None:
     make_channel(operator, tmp_path)
 

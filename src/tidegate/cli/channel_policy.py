@@ -37,7 +37,7 @@ def load_policy(file: str) -> Any:
         raise exit_codes.CommandExit(
             exit_codes.ExitCode.USAGE,
             f"{file} is not JSON: {error}",
-            "tidegate channel create --help",
+            "tidegate channel policy --example",
         ) from None
 
 

@@ -67,6 +67,28 @@ class CommandContext:
         """What is read there."""
         return self.client.get(path, query).json()
 
+    def list_of_channel(self, path: str, query: dict[str, Any]) -> list[Any]:
+        """All items of a list that a channel may narrow.
+
+        Raises:
+            CommandExit: there is no such channel.
+        """
+        items = list(self.client.items(path, query))
+        if not items and query.get("channel"):
+            from tidegate.cli.paths import at
+
+            self.client.get(at("channels", query["channel"]))
+        return items
+
+    def warn_of_scopes(self, scopes: Iterable[str]) -> None:
+        """Say beside the output which channels of the scopes do not exist."""
+        from tidegate.cli.output import note
+        from tidegate.cli.suggestions import warn_of_scopes
+
+        if self.is_for_people:
+            for warning in warn_of_scopes(self.client, scopes):
+                note(warning)
+
     def etag_of(self, path: str, version: int | None) -> str | None:
         """The version that a write names: the one that was given, or the one that stands."""
         return f'"{version}"' if version is not None else self.client.get(path).etag
@@ -239,6 +261,19 @@ def with_context(verb: Callable[Concatenate[CommandContext, P], R]) -> Callable[
 # ── flags that several verbs have ─────────────────────────────────────────────────────────────────
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class WordChoice(click.Choice[str]):
+    """One of some words, in any case, with hyphens or underscores between its parts."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        wanted = _plain(str(value))
+        known = next((word for word in self.choices if _plain(word) == wanted), value)
+        return super().convert(known, param, ctx)
+
+
+def _plain(word: str) -> str:
+    return word.lower().replace("_", "-")
 
 
 def break_glass_option(verb: F) -> F:

@@ -34,6 +34,9 @@ LOOKS: Final = {
     "user": "user list",
     "target": "target list",
     "budget": "budget list",
+    "notify": "notify show {name}",
+    "join": "join list",
+    "request": "request list",
     "log": "log tail",
 }
 # Where all of a noun are listed.
@@ -43,6 +46,7 @@ LISTS: Final = {
     "channel": "channel list",
     "rollout": "rollout list",
     "host": "host list",
+    "notify": "notify list",
     "publication": "channel list",
 }
 # Codes that call for something else than a look at the noun, in the order of their nouns.
@@ -81,6 +85,11 @@ NEXT: Final[Mapping[str, tuple[str, ...]]] = {
     "already_exists": ("{list}",),
     "source_not_published": ("rev list --lifecycle Published",),
     "upgrade_conflict": ("rev upgrade {name} --strategy copy-merge --workspace …",),
+    # names of another noun than the verb's own
+    "channel_not_found": ("channel list",),
+    "host_not_found": ("host list",),
+    "budget_not_found": ("budget list",),
+    "window_not_found": ("window list",),
     # channels and rollouts
     "release_not_pinnable": ("rev list --lifecycle Published",),
     "wrong_package": ("channel show {name}", "rev list --lifecycle Published"),

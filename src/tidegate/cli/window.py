@@ -7,7 +7,15 @@ from typing import Any, TypeVar
 
 import click
 
-from tidegate.cli import channel_policy, completion, context as cli_context, output, paths
+from tidegate.cli import (
+    channel_policy,
+    completion,
+    context as cli_context,
+    exit_codes,
+    output,
+    paths,
+    times,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 WINDOWS = completion.names("/v1/windows", "window_id")
@@ -51,12 +59,11 @@ def read_duration(ctx: click.Context, param: click.Parameter, value: str | None)
     """2h, 90min, 3600: as seconds."""
     if value is None:
         return None
-    units = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}
-    number = value.rstrip("dhmins ")
-    unit = value[len(number) :].strip() or "s"
-    if not number.isdigit() or unit not in units:
-        raise click.BadParameter(f"{value!r} is not a duration; write 2h, 90min or 5400")
-    return int(number) * units[unit]
+    try:
+        return int(value) if value.isdigit() else int(times.parse_span(value).total_seconds())
+    except exit_codes.CommandExit:
+        said = f"{value!r} is not a duration; write 2h, 90min or 5400"
+        raise click.BadParameter(said) from None
 
 
 def members(verb: F) -> F:
