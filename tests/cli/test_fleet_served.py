@@ -148,6 +148,46 @@ def test_checks_a_policy_before_its_channel_exists(operator: Shell, tmp_path: Pa
     assert (placed.code, "late waits for early, which does not exist" in placed.out) == (2, True)
 
 
+def test_a_check_finds_what_create_would_refuse(
+    served: Served, operator: Shell, tmp_path: Path
+) -> None:
+    enroll(served, "web-01")
+    make_channel(operator, tmp_path)
+    file = tmp_path / "e.json"
+    file.write_text(json.dumps({"edges": ["nope"]}))
+    whole = ("--package", "default/web", "--hosts", "env=prod")
+
+    unnamed = operator.run("channel", "policy", "--check", str(file), *whole)
+    file.write_text("{}")
+    taken = operator.run("channel", "policy", "late", "--check", str(file), *whole)
+
+    assert unnamed.code == 2, unnamed
+    assert "fault: the channel waits for nope, which does not exist." in unnamed.out
+    assert (taken.code, "web-01" in taken.out) == (2, True), taken
+    assert "can be used" not in taken.out
+
+
+def test_names_every_fault_of_a_policy_that_is_refused(operator: Shell, tmp_path: Path) -> None:
+    make_channel(operator, tmp_path)
+    file = tmp_path / "bad.json"
+    file.write_text(
+        json.dumps({"waves": [{"percent": 101}], "edges": ["nope"], "offline_grace_secs": 3})
+    )
+
+    made = operator.run(
+        *("channel", "create", "late", "--package", "default/web", "--hosts", "env=late"),
+        *("--policy", str(file)),
+    )
+    edited = operator.run("channel", "edit", "web-stable", "--policy", str(file))
+
+    for ran in (made, edited):
+        assert ran.code == 2, ran
+        assert f"{file} has 3 faults [" in ran.err, ran.err
+        for part in ("percent", "nope, which does not exist", "offline_grace_secs"):
+            assert part in ran.err
+    assert f"try: tidegate channel policy late --check {file}" in made.err
+
+
 def test_names_what_was_probably_meant(served: Served, operator: Shell, tmp_path: Path) -> None:
     enroll(served, "web-01")
     make_channel(operator, tmp_path)

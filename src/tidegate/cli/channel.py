@@ -86,7 +86,14 @@ def create(
     body: dict[str, Any] = {"channel": channel, "package": package, "selector": selector}
     if file is not None:
         body["policy"] = channel_policy.load_policy(file)
-    answer = context.client.write("POST", paths.at("channels"), body)
+    answer = channel_policy.write_policy(
+        context,
+        lambda: context.client.write("POST", paths.at("channels"), body),
+        file,
+        channel=channel,
+        package=package,
+        selector=selector,
+    )
     waves = output.dig(answer.json(), "policy", "waves") or []
     default = f" (the default policy; see: tidegate channel policy {channel})"
     context.done(
@@ -167,9 +174,13 @@ def edit(
         body["policy"] = channel_policy.load_policy(file)
     if reason:
         body["reason"] = reason
-    context.done(
-        context.client.write("PATCH", path, body, etag=etag), f"channel {channel} is changed"
+    answer = channel_policy.write_policy(
+        context,
+        lambda: context.client.write("PATCH", path, body, etag=etag),
+        file,
+        channel=channel,
     )
+    context.done(answer, f"channel {channel} is changed")
 
 
 @channel.command("list")
