@@ -46,7 +46,7 @@ FIELDS = (
     output.column("SENT", "delivered"),
     output.time_column("LAST SENT", "delivered_at"),
     output.time_column("NEXT ATTEMPT", "next_attempt_at"),
-    output.person_column("CREATED BY", "created_by"),
+    output.person_column("CREATED BY", "created_by", name="created_by_name"),
     output.time_column("CREATED", "created_at"),
 )
 
