@@ -72,7 +72,11 @@ def test_checks_a_policy_on_a_channel_that_is_still_to_be_created(fleet: ServedF
     }
 
     faulty = fleet.viewer.post(CHECK, json=body).json()
-    edged = {**body, "selector": "tier=rest,app=none", "policy": {"waves": [{"converged_min": 9}], "edges": [CHANNEL]}}
+    edged = {
+        **body,
+        "selector": "tier=rest,app=none",
+        "policy": {"waves": [{"converged_min": 9}], "edges": [CHANNEL]},
+    }
     sound = fleet.viewer.post(CHECK, json=edged).json()
     wrong = fleet.viewer.post(CHECK, json=body | {"selector": "=="})
 

@@ -110,3 +110,32 @@ def test_status_says_that_a_rollback_behind_a_window_needs_a_person(fleet: Serve
     assert item["says"].startswith("the rollback to web.1 waits: ")
     assert "nights" in item["says"]
     assert item["next"] == f"tidegate channel rollback {CHANNEL} --now --reason …"
+
+
+# ── what a dry run of a rollback says ─────────────────────────────────────────────────────────────
+
+
+def test_a_dry_run_says_what_holds_a_rollback_and_what_one_at_once_passes(
+    fleet: ServedFleet,
+) -> None:
+    for release in ("web.1", "web.2"):
+        fleet.promote(release)
+        fleet.succeed()
+    body = {"reason": "holidays", "channels": [CHANNEL], "freeze_id": "xmas"}
+    assert fleet.operator.post("/v1/freezes", json=body).status_code == 201
+    fleet.served.as_role(Role.APPROVER)
+    guarded = fleet.manager.post(f"{HERE}/protect", json={"reason": "production"})
+    assert guarded.status_code == 200, guarded.text
+
+    plain = fleet.viewer.get(f"{HERE}/ladder").json()
+    now = fleet.viewer.get(f"{HERE}/ladder", params={"now": "true"}).json()
+
+    needs = f"emergency; {CHANNEL} is protected: also a second person, or --break-glass"
+    command = f"tidegate channel rollback {CHANNEL} --now --reason …"
+    (warning,) = plain["warnings"]
+    assert warning == f"Freeze xmas holds it. To go back in spite of it: {command} (needs {needs})"
+    assert now["warnings"] == [
+        "It goes to all 2 hosts at once, without soak; budgets still apply",
+        "Freeze xmas holds other orders; this rollback passes it",
+        f"It needs {needs}",
+    ]

@@ -265,6 +265,65 @@ def test_says_that_no_rollout_matches_the_filters(operator: Shell, tmp_path: Pat
     assert none.err == "no rollout; try: tidegate channel promote CHANNEL RELEASE\n"
 
 
+def test_an_invalid_field_is_told_as_the_option_that_was_typed(operator: Shell) -> None:
+    window = ("window", "create", "nights", "--start", "2026-11-17T02:00", "--zone", "UTC")
+    create = ("channel", "create", "Web_Prod", "--package", "web", "--hosts", "env=prod")
+
+    name = operator.run(*create)
+    short = operator.run(*window, "--for", "10s", *WHY)
+    role = operator.run("user", "create", "cem", "--name", "Cem", "--role", "boss")
+
+    form = "consists of lower-case letters, digits and hyphens, and begins and ends with a letter"
+    assert f"\n  CHANNEL {form} or digit; found 'Web_Prod'\n" in name.err
+    assert "\n  --for is at least " in short.err, short.err
+    assert "\n  --role is one of viewer" in role.err, role.err
+
+
+def test_a_look_needs_no_reason(operator: Shell, tmp_path: Path) -> None:
+    make_channel(operator, tmp_path)
+    window = ("window", "create", "nights", "--start", "2026-11-17T02:00", "--zone", "UTC")
+
+    checked = operator.run(*window, "--for", "2h", "--rule", "FREQ=DAILY", "--check")
+    written = operator.run(*window, "--for", "2h", "--rule", "FREQ=DAILY")
+    dry = operator.run("channel", "rollback", "web-stable", "--dry-run")
+    back = operator.run("channel", "rollback", "web-stable", "--now")
+
+    assert (checked.code, "02:00" in checked.out) == (0, True), checked
+    assert written.err.endswith("--rule FREQ=DAILY --reason …\n"), written.err
+    assert "Missing option" not in dry.err
+    assert back.err.endswith("  try: tidegate channel rollback web-stable --now --reason …\n")
+
+
+def test_shows_names_of_people_to_everyone_who_may_read(
+    served: Served, operator: Shell, tmp_path: Path
+) -> None:
+    make_channel(operator, tmp_path)
+    viewer = Shell(tmp_path / "viewer", served.url, served.token(served.user(Grant(Role.VIEWER))))
+    window = ("--start", "2026-11-17T02:00", "--for", "2h", "--zone", "UTC", *WHY)
+    hook = ("--kind", "slack", "--to", "https://93.184.215.14/hook")
+    roles = [word for role in Role for word in ("--role", str(role))]
+    password = "correct horse battery\n"
+    named = ("user", "create", "ada", "--name", "Ada Lovelace", "--password-stdin", *roles)
+    assert operator.run(*named, stdin=password).code == 0
+    ada = Shell(tmp_path / "ada", served.url)
+    assert ada.run("login", "--login", "ada", "--password-stdin", stdin=password).code == 0
+    assert ada.run("freeze", "create", "--channel", "web-stable", *WHY).code == 0
+    assert ada.run("window", "create", "nights", *window).code == 0
+    assert ada.run("notify", "create", "ops", *hook).code == 0
+    me = ada.run("whoami", "-o", "json").json()
+
+    shown = [
+        viewer.run("freeze", "list"),
+        viewer.run("window", "show", "nights"),
+        viewer.run("notify", "show", "ops"),
+    ]
+
+    for ran in shown:
+        assert ran.code == 0, ran
+        assert "Ada Lovelace" in ran.out, ran.out
+        assert me["user_id"] not in ran.out
+
+
 def test_holds_and_freezes(operator: Shell, tmp_path: Path) -> None:
     make_channel(operator, tmp_path)
 

@@ -323,7 +323,9 @@ def promote(
 @channel.command("rollback")
 @click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @click.option("--to", metavar="RELEASE", help="A release that succeeded on CHANNEL before.")
-@click.option("--dry-run", is_flag=True, help="Only show what it would go back to, and why.")
+@click.option(
+    "--dry-run", is_flag=True, is_eager=True, help="Only show what it would go back to, and why."
+)
 @click.option(
     "--now",
     is_flag=True,
@@ -331,7 +333,7 @@ def promote(
 )
 @click.option("--ignore-budgets", is_flag=True, help="With --now: pass disruption budgets, too.")
 @click.option("--lift-quarantine", is_flag=True, help="With --to: lift its quarantine as well.")
-@cli_context.reason(required=False)
+@cli_context.reason(required=True, unless="dry_run")
 @cli_context.break_glass_option
 @cli_context.version_option
 @waiting.wait_option
@@ -352,12 +354,6 @@ def rollback(
     if dry_run:
         show_ladder(context, channel, to, now=now)
         return
-    if not reason:
-        raise exit_codes.CommandExit(
-            exit_codes.ExitCode.USAGE,
-            "a rollback needs a reason for the log",
-            hints.type_again("--reason …"),
-        )
     body: dict[str, Any] = {"reason": reason}
     if to is not None:
         body |= {"to": to}
@@ -390,9 +386,10 @@ def show_ladder(
         raise exit_codes.CommandExit(
             exit_codes.ExitCode.REFUSED, found["refusal"], f"tidegate channel show {channel}"
         )
-    output.note(
-        f"tidegate channel rollback {channel} would go to {found['choice']}; nothing was changed"
-    )
+    command = hints.type_again().replace(" --dry-run", "")
+    output.note(f"{command} would go to {found['choice']}; nothing was changed")
+    for warning in found.get("warnings") or []:
+        output.note(f"warning: {warning}")
 
 
 def _later(rung: output.Item, found: output.Item) -> str:

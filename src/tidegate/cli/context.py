@@ -318,9 +318,29 @@ def watch_option(verb: F) -> F:
     )(verb)
 
 
-def reason(*, required: bool) -> Callable[[F], F]:
-    """``--reason``: why, for the log."""
+class ReasonOption(click.Option):
+    """A required option that a flag makes unnecessary, because nothing is written then. The flag is
+    eager, so that it is read first.
+    """
+
+    def __init__(self, *args: Any, unless: str = "", **rest: Any) -> None:
+        super().__init__(*args, **rest)
+        self.unless = unless
+
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        try:
+            return super().process_value(ctx, value)
+        except click.MissingParameter:
+            if self.unless and ctx.params.get(self.unless):
+                return None
+            raise
+
+
+def reason(*, required: bool, unless: str = "") -> Callable[[F], F]:
+    """``--reason``: why, for the log. ``unless``: the flag with which nothing is written."""
     said = (
         "The reason. It is recorded in the log." if required else "A reason to record in the log."
     )
-    return click.option("--reason", required=required, help=said)
+    if unless:
+        said += f" Not needed with --{unless.replace('_', '-')}."
+    return click.option("--reason", required=required, help=said, cls=ReasonOption, unless=unless)

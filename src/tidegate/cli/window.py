@@ -122,12 +122,19 @@ def given(options: dict[str, Any]) -> dict[str, Any]:
     help="Orders only then, or none then.",
 )
 @members
-@click.option("--check", is_flag=True, help="Print the next five occurrences; write nothing.")
-@cli_context.reason(required=True)
+@click.option(
+    "--check", is_flag=True, is_eager=True, help="Print the next five occurrences; write nothing."
+)
+@cli_context.reason(required=True, unless="check")
 @cli_context.break_glass_option
 @cli_context.with_context
 def create(
-    context: cli_context.CommandContext, /, window_id: str, check: bool, reason: str, **options: Any
+    context: cli_context.CommandContext,
+    /,
+    window_id: str,
+    check: bool,
+    reason: str | None,
+    **options: Any,
 ) -> None:
     """Create WINDOW: orders go out only then, or not then."""
     body = {"window_id": window_id, **given(options)}
@@ -229,7 +236,7 @@ def _fields(found: Any) -> list[tuple[str, output.Cell]]:
         output.Column("REPOSITORIES", lambda item: output.text(item.get("repositories") or "all")),
         output.column("ZONE WITHOUT LABEL", "zone_default"),
         output.column("EXCEPT", "except_dates"),
-        output.person_column("BY", "operator"),
+        output.person_column("BY", "operator", name="operator_name"),
         output.time_column("SET", "set_at"),
     ]
     return [(item.title.lower(), item.cell(found)) for item in (*COLUMNS, *more)]
