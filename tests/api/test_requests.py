@@ -383,7 +383,8 @@ def test_warns_that_a_held_rollback_now_takes_a_second_person(fleet: ServedFleet
     assert f"tidegate channel rollback {CHANNEL} --now --reason …" in warning
     assert "also a second person, or --break-glass" in warning
     why = fleet.viewer.get(f"/v1/rollouts/{back.json()['rollout_id']}/explain").json()
-    (end, hasten, _) = next(wait["verbs"] for wait in why["waits"] if wait["code"] == "freeze")
+    found = next(wait["remedies"] for wait in why["waits"] if wait["code"] == "freeze")
+    hasten, end, _ = (remedy["command"] for remedy in found)
     assert end.startswith("tidegate freeze delete ")
     assert end.endswith(" --reason …")
     assert hasten == f"tidegate channel rollback {CHANNEL} --now --reason …"

@@ -95,7 +95,14 @@ def create(
     body: dict[str, Any] = {"channel": channel, "package": package, "selector": selector}
     if file is not None:
         body["policy"] = channel_policy.load_policy(file)
-    answer = context.client.write("POST", paths.at("channels"), body)
+    answer = channel_policy.write_policy(
+        context,
+        lambda: context.client.write("POST", paths.at("channels"), body),
+        file,
+        channel=channel,
+        package=package,
+        selector=selector,
+    )
     waves = output.dig(answer.json(), "policy", "waves") or []
     default = f" (the default policy; see: tidegate channel policy {channel})"
     context.done(
@@ -177,9 +184,13 @@ def edit(
         body["policy"] = channel_policy.load_policy(file)
     if reason:
         body["reason"] = reason
-    context.done(
-        context.client.write("PATCH", path, body, etag=etag), f"channel {channel} is changed"
+    answer = channel_policy.write_policy(
+        context,
+        lambda: context.client.write("PATCH", path, body, etag=etag),
+        file,
+        channel=channel,
     )
+    context.done(answer, f"channel {channel} is changed")
 
 
 @channel.command("list")
@@ -323,7 +334,9 @@ def promote(
 @channel.command("rollback")
 @click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @click.option("--to", metavar="RELEASE", help="A release that succeeded on CHANNEL before.")
-@click.option("--dry-run", is_flag=True, help="Only show what it would go back to, and why.")
+@click.option(
+    "--dry-run", is_flag=True, is_eager=True, help="Only show what it would go back to, and why."
+)
 @click.option(
     "--now",
     is_flag=True,
@@ -331,7 +344,7 @@ def promote(
 )
 @click.option("--ignore-budgets", is_flag=True, help="With --now: pass disruption budgets, too.")
 @click.option("--lift-quarantine", is_flag=True, help="With --to: lift its quarantine as well.")
-@cli_context.reason(required=False)
+@cli_context.reason(required=True, unless="dry_run")
 @cli_context.break_glass_option
 @cli_context.version_option
 @waiting.wait_option
@@ -352,12 +365,6 @@ def rollback(
     if dry_run:
         show_ladder(context, channel, to, now=now)
         return
-    if not reason:
-        raise exit_codes.CommandExit(
-            exit_codes.ExitCode.USAGE,
-            "a rollback needs a reason for the log",
-            hints.type_again("--reason …"),
-        )
     body: dict[str, Any] = {"reason": reason}
     if to is not None:
         body |= {"to": to}
@@ -390,9 +397,10 @@ def show_ladder(
         raise exit_codes.CommandExit(
             exit_codes.ExitCode.REFUSED, found["refusal"], f"tidegate channel show {channel}"
         )
-    output.note(
-        f"tidegate channel rollback {channel} would go to {found['choice']}; nothing was changed"
-    )
+    command = hints.type_again().replace(" --dry-run", "")
+    output.note(f"{command} would go to {found['choice']}; nothing was changed")
+    for warning in found.get("warnings") or []:
+        output.note(f"warning: {warning}")
 
 
 def _later(rung: output.Item, found: output.Item) -> str:
@@ -447,9 +455,8 @@ def delete(context: cli_context.CommandContext, channel: str, reason: str) -> No
 def hold(context: cli_context.CommandContext, channel: str, reason: str) -> None:
     """Hold CHANNEL: no promotion and no order until the hold is released."""
     answer = context.client.write("POST", paths.at("channels", channel, "hold"), {"reason": reason})
-    context.done(
-        answer, f"channel {channel} is held; release it with: tidegate channel release {channel}"
-    )
+    command = f"tidegate channel release {channel} --reason …"
+    context.done(answer, f"channel {channel} is held; release it with: {command}")
 
 
 @channel.command("release")

@@ -33,6 +33,9 @@ ACCEPTED: Final = 202
 PARTIAL: Final = 206
 REPEATED: Final = frozenset({429, 503})  # nothing was done, or the key makes a repeat harmless
 
+UNKNOWN_CALLER: Final = frozenset({"unauthenticated", "wrong_credentials"})
+NOT_SET_UP: Final = "Nobody has set this server up yet."
+
 TRANSFER_SECONDS = 300.0  # without a byte, while a file is sent or received
 Progress = Callable[[int], None]  # so many bytes more
 
@@ -179,9 +182,25 @@ class ApiClient:
             if answer.status < 400:
                 raise self._elsewhere(answer)
             if last or answer.status not in REPEATED:
-                raise hints.problem(answer.status, answer.body, answer.headers)
+                raise self._refusal(answer)
             time.sleep(_pause(attempt, answer.headers.get("retry-after")))
         raise AssertionError("some attempt is the last")
+
+    def _refusal(self, answer: ServerResponse) -> exit_codes.CommandExit:
+        """Why the server says no. One that nobody has set up knows no one: it is told as that."""
+        stop = hints.problem(answer.status, answer.body, answer.headers)
+        if stop.problem.get("code") not in UNKNOWN_CALLER:
+            return stop
+        try:
+            nobody = ApiClient(Profile(self.profile.url, None), timeout=self._timeout)
+            found = nobody._exchange("GET", paths.at("setup"), {}, None)
+            nobody.close()
+            is_set_up = found.status != 200 or found.json().get("set_up", True)
+        except (OSError, http.client.HTTPException, exit_codes.CommandExit):
+            return stop
+        if is_set_up:
+            return stop
+        return exit_codes.CommandExit(stop.code, NOT_SET_UP, "tidegate setup")
 
     def _exchange(
         self,

@@ -79,6 +79,28 @@ class CommandContext:
         """What is read there."""
         return self.client.get(path, query).json()
 
+    def list_of_channel(self, path: str, query: dict[str, Any]) -> list[Any]:
+        """All items of a list that a channel may narrow.
+
+        Raises:
+            CommandExit: there is no such channel.
+        """
+        items = list(self.client.items(path, query))
+        if not items and query.get("channel"):
+            from tidegate.cli.paths import at
+
+            self.client.get(at("channels", query["channel"]))
+        return items
+
+    def warn_of_scopes(self, scopes: Iterable[str]) -> None:
+        """Say beside the output which channels of the scopes do not exist."""
+        from tidegate.cli.output import note
+        from tidegate.cli.suggestions import warn_of_scopes
+
+        if self.is_for_people:
+            for warning in warn_of_scopes(self.client, scopes):
+                note(warning)
+
     def etag_of(self, path: str, version: int | None) -> str | None:
         """The version that a write names: the one that was given, or the one that stands."""
         return f'"{version}"' if version is not None else self.client.get(path).etag
@@ -264,6 +286,19 @@ def with_context(verb: Callable[Concatenate[CommandContext, P], R]) -> Callable[
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class WordChoice(click.Choice[str]):
+    """One of some words, in any case, with hyphens or underscores between its parts."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        wanted = _plain(str(value))
+        known = next((word for word in self.choices if _plain(word) == wanted), value)
+        return super().convert(known, param, ctx)
+
+
+def _plain(word: str) -> str:
+    return word.lower().replace("_", "-")
+
+
 def break_glass_option(verb: F) -> F:
     """``--break-glass``: on a protected channel, do it at once and alone."""
     return click.option(
@@ -317,9 +352,29 @@ def watch_option(verb: F) -> F:
     )(verb)
 
 
-def reason(*, required: bool) -> Callable[[F], F]:
-    """``--reason``: why, for the log."""
+class ReasonOption(click.Option):
+    """A required option that a flag makes unnecessary, because nothing is written then. The flag is
+    eager, so that it is read first.
+    """
+
+    def __init__(self, *args: Any, unless: str = "", **rest: Any) -> None:
+        super().__init__(*args, **rest)
+        self.unless = unless
+
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        try:
+            return super().process_value(ctx, value)
+        except click.MissingParameter:
+            if self.unless and ctx.params.get(self.unless):
+                return None
+            raise
+
+
+def reason(*, required: bool, unless: str = "") -> Callable[[F], F]:
+    """``--reason``: why, for the log. ``unless``: the flag with which nothing is written."""
     said = (
         "The reason. It is recorded in the log." if required else "A reason to record in the log."
     )
-    return click.option("--reason", required=required, help=said)
+    if unless:
+        said += f" Not needed with --{unless.replace('_', '-')}."
+    return click.option("--reason", required=required, help=said, cls=ReasonOption, unless=unless)

@@ -11,7 +11,7 @@ COLUMNS = (
     output.Column("CHANNELS", lambda item: output.text(item.get("channels") or "all")),
     output.time_column("SINCE", "started_at"),
     output.time_column("UNTIL", "until"),
-    output.person_column("BY", "operator"),
+    output.person_column("BY", "operator", name="operator_name"),
     output.column("WHY", "reason"),
 )
 

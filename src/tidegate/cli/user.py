@@ -90,6 +90,7 @@ def add(
     made = answer.json()
     said = f"{login} is {made['user_id']} and may: {access.roles(body['roles'])}"
     context.done(answer, said if made["code"] is None else f"{said}; {_reset_words(context, made)}")
+    context.warn_of_scopes(item["scope"] for item in body["roles"] if "scope" in item)
 
 
 def _reset_words(context: cli_context.CommandContext, made: Any) -> str:
@@ -106,11 +107,12 @@ def _reset_words(context: cli_context.CommandContext, made: Any) -> str:
 def grant(context: cli_context.CommandContext, user: str, role: str, take: bool) -> None:
     """Give USER a role, everywhere or on a scope (repository:NAME, channel:NAME)."""
     verb = "revoke" if take else "grant"
-    answer = context.client.write(
-        "POST", paths.at("users", id_of(context, user), verb), access.grant_of(role)
-    )
+    wanted = access.grant_of(role)
+    answer = context.client.write("POST", paths.at("users", id_of(context, user), verb), wanted)
     context.done(answer, f"{user} may now: {access.roles(answer.json()['grants'])}")
     context.warn(answer)
+    if not take:
+        context.warn_of_scopes([str(wanted.get("scope", ""))])
 
 
 @user.command("list")

@@ -270,16 +270,18 @@ class Promotions:
         channel: str,
         rollout_id: str | None = None,
         passed: tuple[states.OverridableGate, ...] = (),
+        *,
+        what: str = "it",
     ) -> tuple[str, ...]:
         """What orders of the channel wait for now: a freeze, a hold; of a rollout also windows.
-        ``passed``: gates that do not count.
+        ``passed``: gates that do not count. ``what``: what a freeze is said to hold.
         """
         own, copy = (self._sights.row(key, stops.ChannelStops) for key in stops.stops_keys(channel))
         rows = [None if found is None else found.row for found in (own, copy)]
         said: list[str] = []
         freeze = stops.freeze_over(rows, self._control.clock())
         if freeze is not None and states.OverridableGate.FREEZE not in passed:
-            said.append(f"Freeze {freeze.freeze_id} holds it{describe_end(freeze.until)}")
+            said.append(f"Freeze {freeze.freeze_id} holds {what}{describe_end(freeze.until)}")
         for row in rows:
             if (
                 row is not None
@@ -898,11 +900,30 @@ class PromotionOperations:
         is_held = bool(waits) and not now
         return structs.replace(result, warnings=(*result.warnings, *waits), waits=is_held)
 
-    def _waits(self, channel: str, rollout_id: str, now: bool) -> tuple[str, ...]:
-        """What a rollback that just opened waits for, or passes."""
-        found = self._promotions.waits(channel, rollout_id)
+    def warn_before_rollback(self, channel: str, *, now: bool) -> tuple[str, ...]:
+        """What a person should know before a rollback: how it reaches the hosts, what would hold
+        it or what it passes, and what it needs.
+
+        Raises:
+            ChannelNotFound.
+        """
+        waits = self._waits(channel, None, now)
+        if not now:
+            return waits
+        hosts = self.count_hosts(channel, rollback=True, now=True)
+        all_hosts = "1 host" if hosts == 1 else f"all {hosts} hosts"
+        return (
+            f"It goes to {all_hosts} at once, without soak; budgets still apply",
+            *waits,
+            f"It needs {self._needs(channel)}",
+        )
+
+    def _waits(self, channel: str, rollout_id: str | None, now: bool) -> tuple[str, ...]:
+        """What a rollback waits for, or passes; windows only of one that is open."""
         if now:
+            found = self._promotions.waits(channel, rollout_id, what="other orders")
             return tuple(f"{text}; this rollback passes it" for text in found)
+        found = self._promotions.waits(channel, rollout_id)
         hint = (
             "To go back in spite of it: "
             f"tidegate channel rollback {channel} --now --reason … (needs {self._needs(channel)})"
