@@ -24,10 +24,6 @@ def channel_state(item: output.Item) -> output.StateCell:
     return output.StateCell("held" if item.get("held_at") else "active")
 
 
-def what_moved(item: output.Item) -> str:
-    return "rolled back" if item.get("rolledBack") else str(item["eventType"])
-
-
 def approvers(item: output.Item) -> list[str]:
     """Who approved it on a protected channel: by name, else by id."""
     ids = item.get("approvedBy") or []
@@ -49,7 +45,7 @@ COLUMNS = (
 )
 HISTORY = (
     output.time_column("TIME", "recordedAt"),
-    output.Column("WHAT", lambda item: output.text(what_moved(item))),
+    output.column("WHAT", "what"),
     output.column("RELEASE", "releaseId"),
     output.column("BEFORE", "previousReleaseId"),
     output.column("STATUS", "status"),
