@@ -33,7 +33,7 @@ def test_makes_a_join_token_that_is_shown_once_and_revokes_it(
     page.fill("[name=labels]", "env=prod, app=web")
     page.click("button:has-text('Create')")
 
-    expect(page.locator(".notice")).to_contain_text("shown this once")
+    expect(page.locator(".notice")).to_contain_text("shown only once")
     token = page.locator(".once code").first.inner_text()
     (made,) = fleet.installation.reads.range(JOIN_TOKENS, limit=2)
     assert made.row.labels == {"env": "prod", "app": "web"}

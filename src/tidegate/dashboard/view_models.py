@@ -26,6 +26,7 @@ class RolloutLine(Struct, frozen=True, kw_only=True):
     hosts: int
     settled: int
     failed: int
+    is_stopped: bool = False  # a host failed: no more orders are sent
     wave_name: str = ""
     wave_number: int = 0
     wave_count: int = 0
@@ -88,6 +89,17 @@ class ChecklistStep(Struct, frozen=True, kw_only=True):
     done: bool
 
 
+class OverviewCounts(Struct, frozen=True, kw_only=True):
+    """How many there are of what the overview lists: a tile shows all, a list only some."""
+
+    rollouts: int = 0
+    waiting: int = 0
+    failed: int = 0
+    silent: int = 0
+    quarantined: int = 0
+    outbox: int = 0
+
+
 class Overview(Struct, frozen=True, kw_only=True):
     checklist: tuple[ChecklistStep, ...] = ()
     tiles: tuple[Tile, ...]
@@ -102,6 +114,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     news: tuple[components.TimelineEntry, ...]
     requests: tuple[ChannelRequestLine, ...] = ()
     reviews: tuple[ChannelRequestLine, ...] = ()
+    counts: OverviewCounts
 
 
 class Rollouts(Struct, frozen=True, kw_only=True):
@@ -280,7 +293,6 @@ class PinChange(Struct, frozen=True, kw_only=True):
 
     release: str
     previous: str
-    event: str
     by: str
     at: datetime
     reason: str

@@ -1,4 +1,4 @@
-"""Notifications: who is told of what, whether messages get through, and what was given up."""
+"""Notifications: which events go to whom, whether messages arrive, and which were given up."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ def _line(
         kind=str(row.kind),
         chip=OFF if row.disabled_at is not None else chip,
         text=f"{told} · {', '.join(row.scopes)}",
-        queue=f"{queue.delivered:,} sent · {queue.waiting:,} wait · {queue.dead:,} given up",
+        queue=f"{queue.delivered:,} sent · {queue.waiting:,} waiting · {queue.dead:,} given up",
         error=row.disabled_reason or queue.last_error,
         dead=tuple(f"{item.event}: {item.reason}" for item in queue.dead_letters),
         edit=components.LinkButton(
@@ -419,7 +419,7 @@ def test(
         answer = subscriptions.test(request.caller, request.body.name)
     except TidegateError as error:
         return layout.answer(request, pages.page(request), problem=error)
-    verdict = "took the test message" if answer.is_delivered else "did not take the test message"
+    verdict = "accepted the test message" if answer.is_delivered else "refused the test message"
     said = f"{request.body.name} {verdict}: {answer.detail}"
     return layout.answer(request, pages.page(request, said=said))
 

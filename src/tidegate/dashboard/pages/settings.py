@@ -191,7 +191,7 @@ def _subscriptions(
     for found in subscriptions.list_readable(request.caller):
         row, queue = found.row, subscriptions.queue(found.id)
         events = ", ".join(row.events) or f"all events from {row.min_severity} on"
-        waits = f" · {queue.waiting:,} wait" if queue.waiting else ""
+        waits = f" · {queue.waiting:,} waiting" if queue.waiting else ""
         dead = f" · {queue.dead:,} given up" if queue.dead else ""
         error = f" · {row.disabled_reason or queue.last_error}"
         lines.append(
@@ -286,7 +286,7 @@ def _user_verbs(
     row: access_rows.User,
     number: int,
 ) -> tuple[components.VerbButton, ...]:
-    own = "Nobody changes their own access." if row.user_id == request.principal.id else ""
+    own = "You cannot change your own access." if row.user_id == request.principal.id else ""
     gone = "The user is erased." if row.erased else ""
     who = components.Field(name="user_id", kind="hidden", value=row.user_id)
     roles = tuple(components.Option(str(role), str(role)) for role in access_roles.Role)
@@ -312,8 +312,8 @@ def _user_verbs(
                     kind="choice",
                     value="false",
                     options=(
-                        components.Option("false", "Grant", "They may from now on."),
-                        components.Option("true", "Take", "They may no longer."),
+                        components.Option("false", "Grant", "They get the role."),
+                        components.Option("true", "Take", "They lose the role."),
                     ),
                 ),
             ),
@@ -324,8 +324,10 @@ def _user_verbs(
             label="Disable" if row.enabled else "Enable",
             icon="ban" if row.enabled else "check",
             action="/settings/disable" if row.enabled else "/settings/enable",
-            title="Shut out?" if row.enabled else "Let in again?",
-            text="All sessions and tokens stop counting at once." if row.enabled else "",
+            title="Disable the user?" if row.enabled else "Enable the user?",
+            text="All their sessions and tokens end at once."
+            if row.enabled
+            else "They can sign in again.",
             fields=(who, components.Field(name="reason", label="Reason", kind="long"))
             if row.enabled
             else (who,),
@@ -357,7 +359,7 @@ def _verbs(request: routing.Request) -> tuple[components.VerbButton, ...]:  # ty
             icon="key",
             action="/settings/tokens",
             title="New API token",
-            text="It acts in your name, may what you may, and is shown once.",
+            text="It acts in your name with your permissions. It is shown only once.",
             fields=(
                 components.Field(
                     name="days",
@@ -562,7 +564,7 @@ def _tokens(
         chip = REVOKED if row.revoked_at else EXPIRED if row.expires_at <= now else ENDED
         chip = VALID if is_good(row, owner.row) else chip
         may_what = (
-            "whatever you may"
+            "the same as yours"
             if row.grants is None
             else ", ".join(dashboard_layout.describe_grants(row.grants))
         )
@@ -572,7 +574,7 @@ def _tokens(
             icon="ban",
             action="/settings/revoke",
             title="Revoke the token?",
-            text="Whoever uses it is refused from the next request on.",
+            text="Requests with this token are refused from now on.",
             fields=(components.Field(name="token_id", kind="hidden", value=row.token_id),),
             danger=True,
         )
