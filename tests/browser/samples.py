@@ -1240,6 +1240,9 @@ OUTBOX_PAGE = Outbox(
 )
 SETTINGS = SettingsPage(
     me="user_grace",
+    new_repository=LinkButton(
+        id="new-repository", label="New repository", icon="plus", href="/new/repository"
+    ),
     subscriptions=(
         SubscriptionLine(
             name="team",
@@ -1298,7 +1301,13 @@ SETTINGS = SettingsPage(
     repositories=(
         RepositoryLine(
             name="default",
-            text="1 approval by somebody else",
+            text="1 approval by another person · proposals are protected",
+            edit=LinkButton(
+                id="edit-repository-0",
+                label="Edit",
+                icon="pencil",
+                href="/repositories/default/edit",
+            ),
             delete=VerbButton(
                 id="delete-repository-0",
                 label="Delete",

@@ -53,6 +53,7 @@ SCREENS = {
     "events": "/events",
     "outbox": "/outbox",
     "settings": "/settings",
+    "new-repository": "/new/repository",
     "find": "/find?q=web",
 }
 

@@ -920,11 +920,13 @@ class SubscriptionLine(Struct, frozen=True, kw_only=True):
 class RepositoryLine(Struct, frozen=True, kw_only=True):
     name: str
     text: str  # how its revisions are approved
+    edit: components.LinkButton
     delete: components.VerbButton
 
 
 class SettingsPage(Struct, frozen=True, kw_only=True):
     me: str
+    new_repository: components.LinkButton
     users: tuple[UserLine, ...]
     tokens: tuple[TokenLine, ...]
     repositories: tuple[RepositoryLine, ...]

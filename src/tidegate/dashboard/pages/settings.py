@@ -33,7 +33,7 @@ from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.access.scopes import repository_scope
 from tidegate.domain.epochs import LOG_IDS, LogId
 from tidegate.domain.notifications.rows import NoticeQueue, Subscription
-from tidegate.domain.packages.rows import REPOSITORIES
+from tidegate.domain.packages.rows import REPOSITORIES, Repository
 from tidegate.domain.windows.rows import Window
 from tidegate.errors import TidegateError
 from tidegate.kernel.model import Key
@@ -142,6 +142,13 @@ class SettingsPages:
         verbs = _verbs(request)
         view = view_models.SettingsPage(
             me=request.principal.id,
+            new_repository=components.LinkButton(
+                id="new-repository",
+                label="New repository",
+                icon="plus",
+                href="/new/repository",
+                why=request.caller.why_not(steps.CREATE_REPOSITORY, access_roles.EVERYWHERE),
+            ),
             users=users,
             tokens=tokens,
             repositories=repositories,
@@ -225,14 +232,30 @@ def _repositories(
     return tuple(
         view_models.RepositoryLine(
             name=row.name,
-            text="one's own approval is enough"
-            if row.quorum == 0
-            else f"{row.quorum} approval{'' if row.quorum == 1 else 's'} by somebody else",
+            text=_describe_approvals(row),
+            edit=components.LinkButton(
+                id=f"edit-repository-{number}",
+                label="Edit",
+                icon="pencil",
+                href=f"/repositories/{row.name}/edit",
+                why=request.caller.why_not(steps.CHANGE_REPOSITORY, repository_scope(row.name)),
+            ),
             delete=_delete_repository(request.caller, row.name, number),
         )
         for number, row in enumerate(rows)
         if request.principal.may(Right.READ, repository_scope(row.name))
     )
+
+
+def _describe_approvals(row: Repository) -> str:
+    """How its revisions are approved, and what protects them."""
+    said = ["the author can publish alone"]
+    if row.quorum:
+        people = "another person" if row.quorum == 1 else "other people"
+        said = [f"{row.quorum} approval{'' if row.quorum == 1 else 's'} by {people}"]
+    said += ["hosts are deployed from it"] * row.deployment
+    said += ["proposals are protected"] * row.protect_proposed
+    return " · ".join(said)
 
 
 def _delete_repository(caller: callers.Caller, name: str, number: int) -> components.VerbButton:
