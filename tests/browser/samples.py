@@ -41,6 +41,7 @@ from tidegate.dashboard.pages import (
     joins,
     outbox,
     releases,
+    repository_forms,
     rollouts,
 )
 from tidegate.dashboard.policy_text import describe_members, example_text
@@ -162,7 +163,7 @@ REVERTED = RolloutLine(
     channel="api-canary",
     target_ref="api.12",
     state=ROLLOUTS[RolloutState.REVERTED],
-    also=(state_labels.HALTED,),
+    also=(),
     opened_at=before(hours=2),
     bar=bar(_parts(converged=3, reverted=2), [], of=[8, 40]),
     summary="3 of 48 hosts done",
@@ -306,7 +307,7 @@ QUARANTINE = (
         at=before(minutes=52),
         host_id="api-03",
         rollout_id="api-canary@api.12",
-        reason="api-03 rolled back: probe http failed for 120 s",
+        reason="a host rolled back from it",
     ),
 )
 
@@ -1017,8 +1018,8 @@ PLAN = PlanPage(
     hosts=300,
     findings=(
         PlanFinding(
-            chip=Chip("warning", "warn", "It supersedes an open rollout"),
-            text="web-stable@web.7 is Active with 33 of 300 hosts done.",
+            chip=Chip("warning", "warn", "It takes over from web-stable@web.7"),
+            text="It is rolling out, 33 of 300 hosts done.",
         ),
     ),
     forecast="/plan/forecast?channel=web-stable",
@@ -1248,13 +1249,13 @@ SETTINGS = SettingsPage(
             name="team",
             kind="slack",
             chip=Chip("check", "good", "Works"),
-            text="all events from warning on · *",
+            text="events of severity warning or higher · everywhere",
         ),
         SubscriptionLine(
             name="ops",
             kind="webhook",
             chip=Chip("warning", "bad", "Failing"),
-            text="rollout.halted · channel:prod · 37 wait · 2 given up · status 503",
+            text="rollout.halted · channel:prod · 37 waitinging · 2 given up · status 503",
         ),
     ),
     users=(
@@ -1467,8 +1468,8 @@ NOTIFICATIONS = Notifications(
             name="team-chat",
             kind="slack",
             chip=Chip("check", "good", "Works"),
-            text="all events from warning on · *",
-            queue="412 sent · 0 wait · 0 given up",
+            text="events of severity warning or higher · everywhere",
+            queue="412 sent · 0 waiting · 0 given up",
             error="",
             dead=(),
             edit=_link("Edit chat", "pencil"),
@@ -1479,7 +1480,7 @@ NOTIFICATIONS = Notifications(
             kind="webhook",
             chip=Chip("warning", "bad", "Failing"),
             text="rollout.halted, hosts.lost · channel:prod",
-            queue="17 sent · 37 wait · 2 given up",
+            queue="17 sent · 37 waitinging · 2 given up",
             error="status 503",
             dead=("rollout.halted: the receiver refused it three times",),
             edit=_link("Edit ops", "pencil"),
@@ -1656,6 +1657,7 @@ SCREENS: dict[str, tuple[str, str, Struct]] = {
         ),
     ),
     "rollout": ("rollout.html", "/rollouts", rollout_page()),
+    "repository-form": ("form.html", "/settings", repository_forms.new_form()),
     "rollout-stopped": ("rollout.html", "/rollouts", stopped_page()),
     "joins": ("joins.html", "/hosts", JOINS),
     "joins-empty": ("joins.html", "/hosts", Joins(lines=(), create=JOINS.create)),

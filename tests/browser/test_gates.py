@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.actions import Picture, cookies, sign_in
 from tests.browser.dashboard_fleet import DashboardFleet
-from tidegate.dashboard import gate_panel
+from tidegate.dashboard import gate_panel, layout
 from tidegate.domain.channels.facts import WaveSpec
 from tidegate.domain.gates.checks import GATES
 from tidegate.domain.gates.dispatch_pass import list_blocked
@@ -104,7 +104,7 @@ def test_keeps_what_it_found_for_a_few_seconds_only(
 def test_pages_through_all_that_wait(
     fleet: DashboardFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gate_panel, "ROWS", 3)
+    monkeypatch.setattr(layout, "ROWS", 3)
     rollout_id = waiting(fleet)
     client = cookies(fleet, "viewer")
     path, seen = f"/rollouts/{rollout_id}/held", list[str]()

@@ -53,7 +53,6 @@ SCREENS = {
     "events": "/events",
     "outbox": "/outbox",
     "settings": "/settings",
-    "new-repository": "/new/repository",
     "find": "/find?q=web",
 }
 

@@ -13,7 +13,8 @@ from hypothesis import given, strategies as st
 
 from tests.browser.actions import cookies
 from tests.browser.dashboard_fleet import DashboardFleet
-from tidegate.dashboard.pages import hosts as host_pages, rollouts as rollout_pages
+from tidegate.dashboard import layout
+from tidegate.dashboard.pages import hosts as host_pages
 from tidegate.dashboard.sorting import SortColumn, SortColumns, list_page
 
 T0 = datetime(2026, 11, 18, tzinfo=UTC)
@@ -109,7 +110,7 @@ def test_hosts_are_counted_as_people_count_and_sorted_by_what_they_say(
     assert page.count('aria-sort="descending"') == 1
     assert 'href="/hosts?filter=all&amp;sort=name"' in page
 
-    monkeypatch.setattr(host_pages, "ROWS", 2)
+    monkeypatch.setattr(layout, "ROWS", 2)
     monkeypatch.setattr(host_pages, "SORTED_MAX", 3)  # too many to sort: by id, and it says so
     assert first_cells(client, "/hosts?sort=-name") == ["web-1", "web-10", "web-2", "web-33"]
     assert "Narrow the selector" in client.get("/hosts?sort=-name").text
@@ -144,7 +145,7 @@ def test_finished_rollouts_are_newest_first_and_filtered_by_outcome(
     assert first_cells(client, "/rollouts?sort=name") == newest[::-1]
     assert first_cells(client, "/rollouts?outcome=empty&sort=-name") == newest
     assert first_cells(client, "/rollouts?outcome=failed") == []
-    monkeypatch.setattr(rollout_pages, "ROWS", 2)
+    monkeypatch.setattr(layout, "ROWS", 2)
     found = following(client, "/rollouts?sort=name")
     assert found is not None
     assert first_cells(client, found) == newest[:1]

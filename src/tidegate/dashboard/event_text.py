@@ -168,7 +168,9 @@ def _rollout(fact: Any, type: str, people: Names) -> Line | None:
         case "RolloutConcluded":
             chip = state_labels.OUTCOMES[fact.outcome]
             title = f"{fact.rollout_id}: {chip.word.lower()}"
-            text = f"{fact.counts.converged:,} of {fact.counts.hosts:,} hosts run {fact.target_ref}"
+            done, hosts = fact.counts.converged, fact.counts.hosts
+            runs = f"host{'' if hosts == 1 else 's'} run{'s' if done == 1 else ''}"
+            text = f"{done:,} of {hosts:,} {runs} {fact.target_ref}"
             return chip.icon, chip.tone, title, text
         case "SuccessorOpened":
             after = f"{fact.successor_rollout_id} took over"

@@ -22,6 +22,7 @@ from tidegate.dashboard import (
     grid_encoding,
     layout as dashboard_layout,
     rollout_lines,
+    state_labels,
     view_models,
 )
 from tidegate.dashboard.html import render_part
@@ -109,9 +110,9 @@ def panel_of(
     reads: Reads, gate_reports: GateReports, tally: rows.RolloutTally
 ) -> view_models.GatePanel:
     """With the page: what is known without long work."""
-    over = over_of(tally)
-    if over:
-        return view_models.GatePanel(verdict=over, tone="good")
+    over = _over_panel(tally)
+    if over is not None:
+        return over
     if _hosts(tally) <= AT_ONCE_MAX:
         return _panel(gate_reports.judge(tally.rollout_id), tally, aside=False)
     kept = gate_reports.kept(tally.rollout_id)
@@ -136,11 +137,8 @@ def panel(
 ) -> Response:
     """Of a large rollout, beside its page."""
     tally = fleet_reader.tally(request.path.rollout_id).row
-    over = over_of(tally)
-    found = (
-        view_models.GatePanel(verdict=over, tone="good")
-        if over
-        else _panel(gate_reports.look(tally), tally, aside=_hosts(tally) > AT_ONCE_MAX)
+    found = _over_panel(tally) or _panel(
+        gate_reports.look(tally), tally, aside=_hosts(tally) > AT_ONCE_MAX
     )
     return Response(render_part("gate_panel.html", found), media=dashboard_layout.UTF8)
 
@@ -189,6 +187,17 @@ def _tone(tally: rows.RolloutTally, lines: Sequence[view_models.GateLine]) -> st
     if tally.halted_at is not None:
         return "bad"
     return "warn" if any(not line.passed for line in lines) else "good"
+
+
+def _over_panel(tally: rows.RolloutTally) -> view_models.GatePanel | None:
+    """How it ended; None: it is under way."""
+    over = over_of(tally)
+    if not over:
+        return None
+    chip = state_labels.ROLLOUTS[tally.state]
+    if tally.outcome is not None:
+        chip = state_labels.OUTCOMES[tally.outcome]
+    return view_models.GatePanel(title="How it ended", verdict=over, tone=chip.tone, icon=chip.icon)
 
 
 def over_of(tally: rows.RolloutTally) -> str:

@@ -59,11 +59,12 @@ def count_settled(wave: rows.WaveTally) -> int:
 
 
 def marks(tally: rows.RolloutTally) -> tuple[components.Chip, ...]:
-    """What is true of a rollout in addition to its state. One that stopped was halted before."""
+    """What is true of a rollout in addition to its state or outcome."""
     found: list[components.Chip] = []
-    if tally.halted_at is not None and tally.state not in states.CLEARABLE:
+    dispatches = tally.state in states.DISPATCHABLE
+    if dispatches and tally.halted_at is not None:  # after that it says that it stopped
         found.append(state_labels.HALTED)
-    if tally.paused_at is not None:
+    if dispatches and tally.paused_at is not None:
         found.append(state_labels.PAUSED)
     if tally.degraded:
         found.append(state_labels.DEGRADED)

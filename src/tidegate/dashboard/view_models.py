@@ -155,6 +155,8 @@ class GateLine(Struct, frozen=True, kw_only=True):
 class GatePanel(Struct, frozen=True, kw_only=True):
     """Why a rollout waits: an answer, then each gate's word."""
 
+    title: str = "Why is it waiting?"
+    icon: str = ""  # empty: by the tone
     verdict: str
     tone: str
     lines: tuple[GateLine, ...] = ()

@@ -278,7 +278,7 @@ def quarantine(row: Quarantined) -> view_models.Quarantine:
         at=row.quarantined_at,
         host_id=row.host_id,
         rollout_id=row.rollout_id,
-        reason=f"{row.host_id}: {row.reason}",
+        reason=row.reason,
     )
 
 

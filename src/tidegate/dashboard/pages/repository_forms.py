@@ -42,29 +42,31 @@ class NewRepositoryForm(EditRepositoryForm, frozen=True, kw_only=True):
     name: dashboard_forms.Typed
 
 
+def new_form() -> view_models.FormPage:
+    """The form of a new repository."""
+    name = components.Field(
+        name="name",
+        label="Name",
+        required=True,
+        placeholder="default",
+        hint=f"Small letters, digits and dashes, at most {names.LABEL_CHARS_MAX}. It is part "
+        "of the names of its revisions and cannot be changed.",
+    )
+    return view_models.FormPage(
+        title="New repository",
+        text="A repository holds packages, and says how their revisions are approved.",
+        action="/new/repository",
+        back=HERE,
+        fields=(name, *_fields()),
+        submits=(components.Option("save", "Create", "check"),),
+    )
+
+
 @dataclass(frozen=True)
 class RepositoryForms:
-    """The forms as they are before anything is typed."""
+    """The form of a repository as it is before anything is typed."""
 
     reads: Reads
-
-    def new(self) -> view_models.FormPage:
-        name = components.Field(
-            name="name",
-            label="Name",
-            required=True,
-            placeholder="default",
-            hint=f"Small letters, digits and dashes, at most {names.LABEL_CHARS_MAX}. It is part "
-            "of the names of its revisions and cannot be changed.",
-        )
-        return view_models.FormPage(
-            title="New repository",
-            text="A repository holds packages, and says how their revisions are approved.",
-            action="/new/repository",
-            back=HERE,
-            fields=(name, *_fields()),
-            submits=(components.Option("save", "Create", "check"),),
-        )
 
     def edit(self, name: str) -> view_models.FormPage:
         """Raises: RepositoryNotFound."""
@@ -150,22 +152,20 @@ def _read_settings(reader: dashboard_forms.FormReader, body: EditRepositoryForm)
 
 def show_new_repository(
     request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, inputs.Nothing],
-    forms: RepositoryForms,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
     """The form of a new repository."""
-    return layout.answer(request, _page(forms.new()))
+    return layout.answer(request, _page(new_form()))
 
 
 def create_repository(
     request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, NewRepositoryForm],
     repositories: RepositoryOperations,
-    forms: RepositoryForms,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
     """Create a repository."""
     body = request.body
-    form = _typed(forms.new(), request)
+    form = _typed(new_form(), request)
 
     def run() -> int:
         reader = dashboard_forms.FormReader()

@@ -61,7 +61,7 @@ COLUMNS: Final[sorting.SortColumns[view_models.RolloutLine]] = sorting.SortColum
         label="Hosts", name="hosts", key=lambda it: it.hosts, newest_first=True, classes="right"
     ),
     sorting.SortColumn(
-        label="Failed or rolled back",
+        label="Failed",
         name="failed",
         key=lambda it: it.failed,
         newest_first=True,

@@ -22,6 +22,7 @@ from tidegate.control.operations.repositories import RepositoryOperations
 from tidegate.control.operations.subscriptions import SubscriptionOperations
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import components, layout as dashboard_layout, view_models, window_lines
+from tidegate.dashboard.pages.notifications import describe_subscription
 from tidegate.domain.access import (
     callers,
     roles as access_roles,
@@ -197,7 +198,7 @@ def _subscriptions(
     lines = []
     for found in subscriptions.list_readable(request.caller):
         row, queue = found.row, subscriptions.queue(found.id)
-        events = ", ".join(row.events) or f"all events from {row.min_severity} on"
+        events = describe_subscription(row)
         waits = f" · {queue.waiting:,} waiting" if queue.waiting else ""
         dead = f" · {queue.dead:,} given up" if queue.dead else ""
         error = f" · {row.disabled_reason or queue.last_error}"
@@ -206,7 +207,7 @@ def _subscriptions(
                 name=row.name,
                 kind=str(row.kind),
                 chip=_subscription_chip(row, queue),
-                text=f"{events} · {', '.join(row.scopes)}{waits}{dead}{error.rstrip(' ·')}",
+                text=f"{events}{waits}{dead}{error.rstrip(' ·')}",
             )
         )
     return tuple(lines)
