@@ -315,10 +315,10 @@ def test_histories_name_people_and_tell_a_rollback_from_a_promotion(fleet: Serve
     listed = fleet.viewer.get("/v1/rollouts").json()["items"]
     steps = fleet.viewer.get("/v1/revisions/default.web.v1/history").json()["items"]
 
-    assert sorted((item["releaseId"], item["rolledBack"]) for item in moved) == [
-        ("web.1", False),
-        ("web.1", True),
-        ("web.2", False),
+    assert sorted((item["releaseId"], item["what"]) for item in moved) == [
+        ("web.1", "promoted"),  # the first release of the channel, too
+        ("web.1", "rolled back"),
+        ("web.2", "promoted"),
     ]
     assert {item["byName"] for item in moved if item["by"] == by} == {"Ann"}
     assert (shown["opened_by"], shown["opened_by_name"]) == (by, "Ann")

@@ -145,7 +145,7 @@ FORMS = (
     *("/maintenance", "/new/window", "/windows/nightly/edit", "/new/freeze"),
     *("/new/budget", "/budgets/few/edit"),
     *("/notifications", "/new/subscription", "/subscriptions/ops/edit"),
-    *("/joins", "/new/join"),
+    *("/joins", "/new/join", "/new/repository", "/repositories/strict/edit"),
     *("/settings", "/outbox", "/hosts/h-plain", "/channels/through", "/channels/held"),
     *(
         "/channels/back",

@@ -46,6 +46,7 @@ def test_answers_what_is_current_and_what_happened(registry: RegistryPeople) -> 
     assert actual.headers["etag"] == moved.headers["etag"]
     events = registry.viewer.get(f"{URL}/events").json()["items"]
     assert [event["eventType"] for event in events] == ["registered", "promoted"]
+    assert [event["what"] for event in events] == ["promoted", "promoted"]
     history = registry.viewer.get(f"{URL}/history").json()["items"]
     assert [item["type"] for item in history] == [
         *("ReleaseRegistered", "IntentRequested", "ReleaseTransitioned"),

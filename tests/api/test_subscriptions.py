@@ -189,6 +189,6 @@ def test_the_settings_page_says_whether_messages_get_through(notified: NotifiedF
     page = signed_in(notified.fleet.served, "ann", PASSWORD).get("/settings")
 
     assert page.status_code == 200, page.text
-    assert "Who is told" in page.text
-    assert f"channel.held · channel:{CHANNEL} · 1 wait · status 503" in page.text
+    assert "Subscriptions" in page.text
+    assert f"channel.held · channel:{CHANNEL} · 1 waiting · status 503" in page.text
     assert notified.receiver.place not in page.text

@@ -44,6 +44,8 @@ ADDRESSES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "/outbox": ("/outbox", "/outbox?tab=done"),
     "/settings": ("/settings",),
+    "/new/repository": ("/new/repository",),
+    "/repositories/{repository}/edit": ("/repositories/default/edit",),
     "/find": ("/find?q=web",),
 }
 # Shown to people who are not signed in.

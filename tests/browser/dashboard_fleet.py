@@ -219,7 +219,7 @@ class DashboardFleet:
         self.installation.lanes.record(rollout_id, report_event, report, meta=meta).result(60)
         self.installation.nudge()
 
-    def activate(self, rollout_id: str, host_id: str) -> None:
+    def activate(self, rollout_id: str, host_id: str, *, runs: str = OLD) -> None:
         """Acknowledge, switch, declare a probe, and see it pass: the host soaks."""
         record = self.installation.reads.find(record_key(rollout_id, host_id), HostRecord)
         assert record is not None
@@ -228,7 +228,7 @@ class DashboardFleet:
             rollout_id,
             host_id,
             DispatchAck,
-            current_closure_at_dispatch=OLD,
+            current_closure_at_dispatch=runs,
             target_closure=target,
         )
         self.say(rollout_id, host_id, ActivationStarted, switch_method="symlink")
@@ -257,7 +257,9 @@ class DashboardFleet:
         closure = record.row.target_closure
         self.say(rollout_id, host_id, Converged, current_closure=closure)
 
-    def fail(self, rollout_id: str, host_id: str, reason: str = "answered 500") -> None:
+    def fail(
+        self, rollout_id: str, host_id: str, reason: str = "answered 500", *, back_to: str = OLD
+    ) -> None:
         """Its probe fails; it goes back by itself."""
         self._probe(rollout_id, host_id, ProbeStatus.FAIL, reason)
         mode = ProbeMode.ENFORCE
@@ -272,7 +274,7 @@ class DashboardFleet:
             failing_probes=("http",),
             policy_applied=record.row.policy.on_failure,
         )
-        self.say(rollout_id, host_id, RollbackComplete, reverted_to_closure=OLD)
+        self.say(rollout_id, host_id, RollbackComplete, reverted_to_closure=back_to)
 
 
 @contextmanager

@@ -41,6 +41,7 @@ from tidegate.dashboard.pages import (
     joins,
     outbox,
     releases,
+    repository_forms,
     rollouts,
 )
 from tidegate.dashboard.policy_text import describe_members, example_text
@@ -83,6 +84,7 @@ from tidegate.dashboard.view_models import (
     OutboxLine,
     OverrideLine,
     Overview,
+    OverviewCounts,
     PendingApproval,
     PinChange,
     PlanFinding,
@@ -161,7 +163,7 @@ REVERTED = RolloutLine(
     channel="api-canary",
     target_ref="api.12",
     state=ROLLOUTS[RolloutState.REVERTED],
-    also=(state_labels.HALTED,),
+    also=(),
     opened_at=before(hours=2),
     bar=bar(_parts(converged=3, reverted=2), [], of=[8, 40]),
     summary="3 of 48 hosts done",
@@ -243,7 +245,7 @@ ASKED = ChannelRequestLine(
     links=(
         Link("Channel web-stable", "/channels/web-stable"),
         Link("What web.8 changes", "/revisions/default.web.v8"),
-        Link("Plan of now", "/plan?channel=web-stable&release=web.8"),
+        Link("Current plan", "/plan?channel=web-stable&release=web.8"),
     ),
     digest="9f2c41b7d5e60a88" * 4,
     command='{\n  "release_id": "web.8",\n  "overrides": ["freeze", "window"]\n}',
@@ -305,7 +307,7 @@ QUARANTINE = (
         at=before(minutes=52),
         host_id="api-03",
         rollout_id="api-canary@api.12",
-        reason="api-03 rolled back: probe http failed for 120 s",
+        reason="a host rolled back from it",
     ),
 )
 
@@ -390,6 +392,7 @@ ENDED = tuple(
     )
 )
 OVERVIEW = Overview(
+    counts=OverviewCounts(rollouts=3, waiting=3, failed=14, silent=1, quarantined=1, outbox=2),
     channels=RUNNING,
     taken_at=NOW - timedelta(seconds=8),
     ended=ENDED,
@@ -400,18 +403,18 @@ OVERVIEW = Overview(
             icon="rollouts",
             tone="info",
             href="/rollouts",
-            note="1 halted, 1 paused",
+            note="1 stopped, 1 paused",
         ),
         Tile(
-            label="Waiting approvals",
-            figure=2,
+            label="Waiting for approval",
+            figure=3,
             icon="clock",
             tone="warn",
             href="/releases?tab=waiting",
-            note="oldest 3 h",
+            note="oldest 3 h ago, 1 to review",
         ),
-        Tile(label="Failed hosts", figure=2, icon="cross", tone="bad", href="/rollouts"),
-        Tile(label="Silent hosts", figure=0, icon="silent", tone="warn", href="/hosts"),
+        Tile(label="Failed hosts", figure=14, icon="cross", tone="bad", href="/rollouts"),
+        Tile(label="Silent hosts", figure=1, icon="silent", tone="warn", href="/hosts"),
         Tile(label="Quarantined", figure=1, icon="ban", tone="bad", href="/channels"),
         Tile(
             label="Outbox backlog",
@@ -430,7 +433,7 @@ OVERVIEW = Overview(
         Trouble(
             host_id="api-03",
             chip=HOSTS[HostState.REVERTED],
-            text="probe http failed for 120 s; rolled back to api.11",
+            text="failed its probe http: answered 503, in api-canary@api.12; runs api.11 again",
             at=before(minutes=52),
             href="/hosts/api-03",
         ),
@@ -444,7 +447,7 @@ OVERVIEW = Overview(
         Trouble(
             host_id="edge-eu-114",
             chip=state_labels.SILENT,
-            text="nothing heard since 13:22 UTC",
+            text="does not report",
             at=before(minutes=43),
             href="/hosts/edge-eu-114",
         ),
@@ -461,7 +464,14 @@ OVERVIEW = Overview(
             ago=31,
             position=48102,
         ),
-        told("undo", "back", "api-canary@api.12: Active → Rolled back", ago=52, position=47711),
+        told(
+            "undo",
+            "back",
+            "api-canary@api.12: stopped",
+            "hosts failed and rolled back: you decide what is next",
+            ago=52,
+            position=47711,
+        ),
         told("check", "good", "web revision 7 was published", ago=58, position=47640),
     ),
 )
@@ -479,7 +489,7 @@ def verbs(why_clear: str = "it is not halted") -> tuple[VerbButton, ...]:
             icon="pause",
             action="/rollouts/x/pause",
             title="Pause web-stable@web.7?",
-            text="Hosts on their way finish; no further order goes out.",
+            text="Hosts that are switching finish. No order is sent and no wave begins.",
             fields=(REASON,),
         ),
         VerbButton(
@@ -495,9 +505,8 @@ def verbs(why_clear: str = "it is not halted") -> tuple[VerbButton, ...]:
             label="Clear",
             icon="check",
             action="/r",
-            title="Clear the halted rollout",
+            title="Clear the rollout that stopped",
             why=why_clear,
-            first=True,
             fields=(
                 Field(
                     name="mode",
@@ -505,9 +514,9 @@ def verbs(why_clear: str = "it is not halted") -> tuple[VerbButton, ...]:
                     kind="choice",
                     value="resume",
                     options=(
-                        Option("resume", "Resume", "Try failed and reverted hosts again."),
-                        Option("waive", "Waive", "Failed hosts leave the count."),
-                        Option("abandon", "Abandon", "End it without a successor."),
+                        Option("resume", "Resume", "Try the hosts named below again."),
+                        Option("waive", "Waive", "Continue without the hosts named below."),
+                        Option("abandon", "Abandon", "End the rollout, as Abort does."),
                     ),
                 ),
                 REASON,
@@ -563,7 +572,7 @@ def rollout_page() -> RolloutPage:
             for number, (parts, hosts, name) in enumerate(WAVES)
         ),
         gates=GatePanel(
-            verdict="Wave 2 soaks; the next one goes when every host of it is done.",
+            verdict="Wave 2 soaks. The next one starts when every host of it is done.",
             tone="warn",
             lines=(
                 GateLine(gate="halted", passed=True, reason="no host failed"),
@@ -619,7 +628,7 @@ def rollout_page() -> RolloutPage:
                 ago=9,
                 position=48180,
             ),
-            told("play", "info", "Opening → Active", ago=17, position=48051),
+            told("play", "info", "web-stable@web.7: rolling out", ago=17, position=48051),
             told(
                 "rollouts",
                 "info",
@@ -629,13 +638,76 @@ def rollout_page() -> RolloutPage:
                 position=48040,
             ),
         ),
-        verbs=verbs("It is not halted: nothing is to be cleared."),
-        bar=arrange(verbs("It is not halted: nothing is to be cleared."), ("pause",)),
+        verbs=verbs("It is rolling out. Only a rollout that stopped is cleared."),
+        bar=arrange(
+            verbs("It is rolling out. Only a rollout that stopped is cleared."), ("pause",)
+        ),
         attempt=1,
         late=2,
         plan_digest="sha256:77aa01f3c9bb2d4471",
         current_wave=1,
         version=48211,
+    )
+
+
+def stopped_page() -> RolloutPage:
+    """A rollout whose canary failed, and what an operator can do about it."""
+    back = VerbButton(
+        id="rollback",
+        label="Roll back to web.6",
+        icon="undo",
+        action="/channels/web-stable/rollback",
+        title="Roll web-stable back?",
+        danger=True,
+        fields=(REASON,),
+    )
+    retry = VerbButton(
+        id="retry", label="Retry", icon="retry", action="/r", title="Try again?", fields=(REASON,)
+    )
+    listed = (back, retry, *verbs(""))
+    page = rollout_page()
+    canary = structs.replace(
+        page.waves[0],
+        phase="current",
+        settled=10,
+        bar=bar(_parts(converged=10, reverted=2), of=[12]),
+        status=Chip("cross", "bad", "2 failed or rolled back"),
+    )
+    later = tuple(
+        structs.replace(
+            wave,
+            phase="waiting",
+            settled=0,
+            bar=bar([], of=[wave.hosts]),
+            status=Chip("ring", "idle", f"after wave {wave.number}"),
+        )
+        for wave in page.waves[1:]
+    )
+    return structs.replace(
+        page,
+        state=structs.replace(
+            ROLLOUTS[RolloutState.REVERTED], word="Stopped: web-01.eu.example.com rolled back"
+        ),
+        waves=(canary, *later),
+        settled=10,
+        current_wave=0,
+        gates=GatePanel(
+            verdict="Stopped: web-01.eu.example.com rolled back. Roll back, retry, clear or abort "
+            "it.",
+            tone="bad",
+            lines=(GateLine(gate="halted", passed=False, reason="web-01 failed"),),
+        ),
+        troubled=(
+            HostLine(
+                host_id="web-01.eu.example.com",
+                state=HOSTS[HostState.REVERTED],
+                wave="wave 1 · canary",
+                text="failed its probe http: answered 500, in web-stable@web.7; runs web.6 again",
+                at=before(minutes=3),
+            ),
+        ),
+        verbs=listed,
+        bar=arrange(listed, ("rollback", "retry", "clear", "abort")),
     )
 
 
@@ -645,7 +717,7 @@ def channels() -> Channels:
         ("web-stable", "web", "web.7", RolloutState.ACTIVE, (), "", "300 hosts"),
         ("web-eu", "web", "web.6", None, (state_labels.HELD,), "web-stable: web.7", "120 hosts"),
         (
-            *("api-canary", "api", "api.12", RolloutState.REVERTED, (state_labels.HALTED,)),
+            *("api-canary", "api", "api.12", RolloutState.REVERTED, ()),
             *("", "48 hosts"),
         ),
         ("api-stable", "api", "api.11", RolloutState.TERMINAL, (), "api.12", "400 hosts"),
@@ -653,8 +725,8 @@ def channels() -> Channels:
     )  # fmt: skip
     edges = (
         ("web-canary", "web-stable", ""),
-        ("web-stable", "web-eu", "web.7 is Active"),
-        ("api-canary", "api-stable", "api.12 is Reverted"),
+        ("web-stable", "web-eu", "web.7 is still rolling out on web-stable"),
+        ("api-canary", "api-stable", "api.12 stopped on api-canary"),
     )
     states = {
         name: (ROLLOUTS[s] if s else Chip("ring", "none", "No rollout"))
@@ -754,7 +826,6 @@ CHANNEL = ChannelPage(
         PinChange(
             release="web.7",
             previous="web.6",
-            event="promoted",
             by="The approver",
             at=before(minutes=18),
             reason="",
@@ -763,11 +834,10 @@ CHANNEL = ChannelPage(
         PinChange(
             release="web.6",
             previous="web.5",
-            event="promoted",
             by="The approver",
             at=before(days=6),
-            reason="rollback of web.5",
-            chip=Chip("arrow", "info", "Promoted"),
+            reason="memory leak",
+            chip=Chip("undo", "back", "Rolled back"),
         ),
     ),
     quarantine=QUARANTINE,
@@ -948,8 +1018,8 @@ PLAN = PlanPage(
     hosts=300,
     findings=(
         PlanFinding(
-            chip=Chip("warning", "warn", "It supersedes an open rollout"),
-            text="web-stable@web.7 is Active with 33 of 300 hosts done.",
+            chip=Chip("warning", "warn", "It takes over from web-stable@web.7"),
+            text="It is rolling out, 33 of 300 hosts done.",
         ),
     ),
     forecast="/plan/forecast?channel=web-stable",
@@ -1154,7 +1224,7 @@ OUTBOX_PAGE = Outbox(
     tabs=(
         Option("open", "Pending and dead", "2"),
         Option("done", "Done"),
-        Option("other", "Superseded or cancelled"),
+        Option("other", "Replaced or cancelled"),
     ),
     intents=OUTBOX,
     headings=outbox.COLUMNS.headings(outbox.COLUMNS.order(""), "/outbox"),
@@ -1171,18 +1241,21 @@ OUTBOX_PAGE = Outbox(
 )
 SETTINGS = SettingsPage(
     me="user_grace",
+    new_repository=LinkButton(
+        id="new-repository", label="New repository", icon="plus", href="/new/repository"
+    ),
     subscriptions=(
         SubscriptionLine(
             name="team",
             kind="slack",
             chip=Chip("check", "good", "Works"),
-            text="all events from warning on · *",
+            text="events of severity warning or higher · everywhere",
         ),
         SubscriptionLine(
             name="ops",
             kind="webhook",
             chip=Chip("warning", "bad", "Failing"),
-            text="rollout.halted · channel:prod · 37 wait · 2 given up · status 503",
+            text="rollout.halted · channel:prod · 37 waitinging · 2 given up · status 503",
         ),
     ),
     users=(
@@ -1223,13 +1296,19 @@ SETTINGS = SettingsPage(
             chip=Chip("check", "good", "Valid"),
             created_at=before(days=3),
             expires_at=NOW + timedelta(days=27),
-            grants="whatever you may",
+            grants="the same as yours",
         ),
     ),
     repositories=(
         RepositoryLine(
             name="default",
-            text="1 approval by somebody else",
+            text="1 approval by another person · proposals are protected",
+            edit=LinkButton(
+                id="edit-repository-0",
+                label="Edit",
+                icon="pencil",
+                href="/repositories/default/edit",
+            ),
             delete=VerbButton(
                 id="delete-repository-0",
                 label="Delete",
@@ -1340,7 +1419,7 @@ MAINTENANCE = Maintenance(
         WindowLine(
             window_id="nightly",
             chip=Chip("check", "good", "Allow"),
-            text="web-stable, edge-eu for 2 h, FREQ=DAILY, Europe/Berlin",
+            text="web-stable, edge-eu for 2 h, every day, Europe/Berlin",
             reason="nights are quiet",
             openings=OPENINGS,
             edit=_link("Edit nightly", "pencil"),
@@ -1371,7 +1450,7 @@ MAINTENANCE = Maintenance(
         BudgetLine(
             budget_id="web-hosts",
             selector="app=web,env=prod",
-            limit="5 hosts or 10 %, the smaller one",
+            limit="At most 5 hosts or 10 % in flight at once, whichever is less",
             in_flight=3,
             edit=_link("Edit web-hosts", "pencil"),
             remove=_decide("web-hosts", "Delete"),
@@ -1389,8 +1468,8 @@ NOTIFICATIONS = Notifications(
             name="team-chat",
             kind="slack",
             chip=Chip("check", "good", "Works"),
-            text="all events from warning on · *",
-            queue="412 sent · 0 wait · 0 given up",
+            text="events of severity warning or higher · everywhere",
+            queue="412 sent · 0 waiting · 0 given up",
             error="",
             dead=(),
             edit=_link("Edit chat", "pencil"),
@@ -1401,7 +1480,7 @@ NOTIFICATIONS = Notifications(
             kind="webhook",
             chip=Chip("warning", "bad", "Failing"),
             text="rollout.halted, hosts.lost · channel:prod",
-            queue="17 sent · 37 wait · 2 given up",
+            queue="17 sent · 37 waitinging · 2 given up",
             error="status 503",
             dead=("rollout.halted: the receiver refused it three times",),
             edit=_link("Edit ops", "pencil"),
@@ -1410,7 +1489,7 @@ NOTIFICATIONS = Notifications(
     ),
     create=_link("New subscription", "plus"),
     secret="whsec_QUFBQUFBQUFBQUFB",
-    said="team-chat took the test message: 200",
+    said="team-chat accepted the test message: 200",
 )
 POLICY_FORM = FormPage(
     title="Edit web-stable",
@@ -1554,7 +1633,8 @@ SCREENS: dict[str, tuple[str, str, Struct]] = {
                     second_person=True,
                 )
             ),
-            tiles=(),
+            counts=OverviewCounts(),
+            tiles=tuple(structs.replace(tile, figure=0, note="") for tile in OVERVIEW.tiles),
             channels=(),
             taken_at=NOW,
             ended=(),
@@ -1577,6 +1657,8 @@ SCREENS: dict[str, tuple[str, str, Struct]] = {
         ),
     ),
     "rollout": ("rollout.html", "/rollouts", rollout_page()),
+    "repository-form": ("form.html", "/settings", repository_forms.new_form()),
+    "rollout-stopped": ("rollout.html", "/rollouts", stopped_page()),
     "joins": ("joins.html", "/hosts", JOINS),
     "joins-empty": ("joins.html", "/hosts", Joins(lines=(), create=JOINS.create)),
     "channels": ("channels.html", "/channels", channels()),

@@ -31,10 +31,10 @@ def test_ticks_each_step_as_it_is_done_and_goes_when_all_are(fleet: DashboardFle
 
     fleet.publish("v1", {"run": "exec web\n"})
     fleet.channel("stable")
-    assert undone(fleet) == ["Enroll a host", "Promote the revision", "Tell somebody"]
+    assert undone(fleet) == ["Enroll a host", "Promote the revision", "Send notifications"]
     fleet.enroll("stable", "web-00")
     fleet.promote("stable", "web.1")
-    assert undone(fleet) == ["Tell somebody"]
+    assert undone(fleet) == ["Send notifications"]
     token = fleet.served.token(PEOPLE["approver"][0])
     hook = {"name": "ops", "kind": "slack", "url": "https://hooks.example.com/x"}
     answer = fleet.served.client(token).post("/v1/subscriptions", json=hook)

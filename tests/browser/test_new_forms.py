@@ -13,6 +13,7 @@ from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires
 from tidegate.domain.channels.refusals import ChannelNotFound
 from tidegate.domain.channels.rows import CHANNELS, Channel, channel_key
 from tidegate.domain.fleet.joins import JOIN_TOKENS
+from tidegate.domain.packages.rows import Repository, repository_key
 
 
 def names(reads: Reads) -> set[str]:
@@ -33,7 +34,7 @@ def test_makes_a_join_token_that_is_shown_once_and_revokes_it(
     page.fill("[name=labels]", "env=prod, app=web")
     page.click("button:has-text('Create')")
 
-    expect(page.locator(".notice")).to_contain_text("shown this once")
+    expect(page.locator(".notice")).to_contain_text("shown only once")
     token = page.locator(".once code").first.inner_text()
     (made,) = fleet.installation.reads.range(JOIN_TOKENS, limit=2)
     assert made.row.labels == {"env": "prod", "app": "web"}
@@ -48,6 +49,38 @@ def test_makes_a_join_token_that_is_shown_once_and_revokes_it(
 
     expect(page.locator("main")).to_contain_text("No join token")
     assert fleet.installation.reads.range(JOIN_TOKENS, limit=2) == []
+
+
+def test_creates_and_edits_a_repository(
+    fleet: DashboardFleet, page: Page, picture: Picture
+) -> None:
+    sign_in(page, fleet, "root", "/settings")
+    page.click("text=New repository")
+    page.fill("[name=name]", "default")
+    page.fill("[name=approvals]", "2")
+    page.check("text=Hosts are deployed from it")
+    assert grave_issues(page) == []
+    page.click("button:has-text('Create')")
+    expect(page.locator("#fault-name")).to_contain_text("Repository default exists.")
+    expect(page.locator("[name=approvals]")).to_have_value("2")
+    picture(page, "refused")
+    page.fill("[name=name]", "edge")
+    page.click("button:has-text('Create')")
+
+    card = page.locator(".card", has=page.locator("h2", has_text="Repositories"))
+    line = card.locator("li", has_text="edge")
+    expect(line).to_contain_text("2 approvals by other people · hosts are deployed from it")
+    line.get_by_text("Edit").click()
+    expect(page.locator("h1")).to_have_text("Edit edge")
+    expect(page.locator("[value=deployment]")).to_be_checked()
+    page.fill("[name=approvals]", "0")
+    page.uncheck("text=Hosts are deployed from it")
+    page.click("button:has-text('Save')")
+
+    expect(line).to_contain_text("the author can publish alone · proposals are protected")
+    found = fleet.installation.reads.find(repository_key("edge"), Repository)
+    assert found is not None
+    assert (found.row.quorum, found.row.deployment) == (0, False)
 
 
 def test_deletes_a_channel_that_nothing_uses_and_says_why_another_stays(

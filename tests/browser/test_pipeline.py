@@ -231,11 +231,11 @@ def test_a_protected_channel_takes_two_people_and_break_glass_a_review(
     carry_out(fleet, "dev@web.2")
     assert outcome(fleet, "dev@web.2") is Outcome.SUCCEEDED
     other.goto(f"{fleet.url}/")
-    expect(other.locator("main")).to_contain_text("Olga went past the approval")
+    expect(other.locator("main")).to_contain_text("Olga bypassed the approval")
     other.click("text=Review it")
     picture(other, "to_review")
     confirm(other, "Accept", reason="it was down")
     expect(other.locator(".toast")).to_be_visible()
     other.goto(f"{fleet.url}/")
-    expect(other.locator("main")).not_to_contain_text("went past the approval")
+    expect(other.locator("main")).not_to_contain_text("bypassed the approval")
     assert fleet.installation.health.differences() == []

@@ -41,7 +41,7 @@ def test_draws_run_after_run_until_all_are_played(
 
     expect(page.locator("#forecast")).to_contain_text(f"{RUNS} of {RUNS} runs")
     expect(page.locator(".lane .track")).to_have_count(2)
-    expect(page.locator(".outcomes")).to_contain_text("Ends rolled back")
+    expect(page.locator(".outcomes")).to_contain_text("Stops, and hosts roll back")
     expect(page.locator(".forecast .gates")).to_contain_text("a host failed: probes")
     marks = page.locator(".lane >> nth=2").locator(".mark")
     expect(marks).to_have_count(RUNS)  # every run stops in the second wave

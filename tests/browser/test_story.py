@@ -27,10 +27,12 @@ def test_reads_the_diff_approves_promotes_and_watches_the_waves(
 ) -> None:
     name = prepared(fleet)
     sign_in(page, fleet, "approver")
-    expect(page.locator(".tile", has_text="Waiting approvals").locator(".figure")).to_have_text("1")
+    expect(page.locator(".tile", has_text="Waiting for approval").locator(".figure")).to_have_text(
+        "1"
+    )
     picture(page, "overview")
 
-    page.click("text=Waiting approvals")
+    page.click(".tile:has-text('Waiting for approval')")
     page.click("text=Review")
     expect(page.locator("tr.del")).to_have_text(re.compile("workers = 4"))
     expect(page.locator("tr.add")).to_have_text(re.compile("workers = 8"))
@@ -101,7 +103,7 @@ def test_halts_on_a_failing_host_and_goes_on_when_somebody_clears_it(
     fleet.dispatch()
     sign_in(page, fleet, "approver", f"/rollouts/{rollout_id}")
     expect(page.locator(".why-not", has_text=re.compile("^Clear"))).to_contain_text(
-        "Only a Reverted or Failed"
+        "It is rolling out. Only a rollout that stopped is cleared."
     )
     # The page is live before the fleet moves, or it would only show what it found.
     expect(page.locator(".tide")).to_have_attribute("data-state", "live")
@@ -111,16 +113,15 @@ def test_halts_on_a_failing_host_and_goes_on_when_somebody_clears_it(
     fleet.converge(rollout_id, first)
     fleet.activate(rollout_id, second)
     fleet.fail(rollout_id, second)
-    expect(page.locator("h1")).to_contain_text("Rolled back")
-    expect(page.locator("h1")).to_contain_text("Halted")
-    expect(page.locator(".verdict")).to_contain_text(f"{second} failed and halted it")
+    expect(page.locator("h1 .chip")).to_have_text([f"Stopped: {second} rolled back"])
+    expect(page.locator(".verdict")).to_contain_text(f"Stopped: {second} rolled back")
     expect(page.locator("#below")).to_contain_text("answered 500")
     reverted = page.locator(".legend button", has_text="Rolled back").locator(".number")
     expect(reverted).to_have_text("1")
     picture(page, "halted")
     confirm(page, "Clear", reason="the receiver was down")
     expect(page.locator(".toast")).to_have_text("The rollout was cleared.")
-    expect(page.locator("h1")).not_to_contain_text("Halted")
+    expect(page.locator("h1 .chip")).to_have_text(["Rolling out"])
     expect(page.locator(".timeline")).to_contain_text("the receiver was down")
     advance(fleet, rollout_id)
     advance(fleet, rollout_id)
@@ -128,6 +129,49 @@ def test_halts_on_a_failing_host_and_goes_on_when_somebody_clears_it(
     picture(page, "cleared")
     assert fleet.installation.fleet_reader.tally(rollout_id).row.state is RolloutState.TERMINAL
     assert fleet.installation.health.differences() == []
+
+
+def test_a_stopped_rollout_offers_the_way_back_first_and_names_releases(
+    fleet: DashboardFleet, page: Page, picture: Picture
+) -> None:
+    prepared(fleet)
+    fleet.publish("v3", {"run": "exec web --broken\n"})
+    first = fleet.promote("stable", "web.1")
+    advance(fleet, first)
+    advance(fleet, first)
+    bad = fleet.promote("stable", "web.2")
+    fleet.dispatch()
+    hosts = [record.host_id for record in fleet.records(bad)]
+    (before, *_) = fleet.records(first)
+    for host in hosts:
+        fleet.activate(bad, host, runs=before.target_closure)
+    fleet.fail(bad, hosts[0], back_to=before.target_closure)
+    fleet.converge(bad, hosts[1])
+
+    sign_in(page, fleet, "approver", f"/rollouts/{bad}")
+
+    expect(page.locator("h1 .chip")).to_have_text([f"Stopped: {hosts[0]} rolled back"])
+    buttons = page.locator(".page-head .actions > button")
+    expect(buttons).to_have_text(["Roll back to web.1", "Retry", "Clear", "Abort"])
+    expect(page.locator("#below")).to_contain_text("runs web.1 again")
+    picture(page, "stopped")
+    page.click("main button:text-is('Abort')")
+    expect(page.locator("dialog[open]")).to_contain_text("Hosts that are switching finish")
+    page.click("dialog[open] [data-closes]")
+    page.goto(fleet.url)
+    failed = page.locator(".card", has_text="Failed and silent hosts")
+    expect(failed).to_contain_text("runs web.1 again")
+    expect(failed.locator(".count")).to_have_text("1")
+
+    page.goto(f"{fleet.url}/rollouts/{bad}")
+    confirm(page, "Roll back to web.1", reason="it answers 500")
+    expect(page.locator(".toast")).to_contain_text("goes back")
+    page.goto(f"{fleet.url}/channels/stable")
+    expect(page.locator("td.state")).to_have_text(["Rolled back", "Promoted", "Promoted"])
+    page.goto(f"{fleet.url}/rollouts/{bad}")
+    expect(page.locator(".why-not", has_text=re.compile("^Roll back"))).to_contain_text(
+        "stable has a newer rollout: stable@web.1~2."
+    )
 
 
 def test_pauses_and_resumes_with_a_reason_that_the_log_keeps(

@@ -332,7 +332,8 @@ def test_shows_wanted_and_running_releases_of_hosts_by_name(tmp_path: Path) -> N
 def test_shows_who_approved_a_move_of_a_channel(tmp_path: Path) -> None:
     moved = {
         "recordedAt": "2026-05-01T06:00:00Z",
-        "eventType": "promoted",
+        "eventType": "registered",
+        "what": "promoted",
         "releaseId": "web.3",
         "by": "user_1",
         "byName": "Dan",
@@ -344,6 +345,8 @@ def test_shows_who_approved_a_move_of_a_channel(tmp_path: Path) -> None:
         shown = Shell(tmp_path / "home", server.url, "t").run("channel", "history", "stable")
 
     assert "APPROVED BY" in shown.out
+    assert "promoted" in shown.out
+    assert "registered" not in shown.out
     assert "Cem, user_3" in shown.out
 
 

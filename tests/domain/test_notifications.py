@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tests.domain import golden_messages
 from tests.domain.memory_fleet import CHANNEL, MemoryFleet
@@ -25,6 +25,7 @@ from tidegate.domain.notifications.events import EVENTS, TEST_EVENT, severity_of
 from tidegate.domain.notifications.facts import NoticeDied, NoticeQueued
 from tidegate.domain.notifications.from_facts import FollowedFact, Rows, notice_of, notices_of
 from tidegate.domain.notifications.matching import is_wanted
+from tidegate.domain.notifications.messages import InstallationRef, to_message
 from tidegate.domain.notifications.notices import Notice, NoticeHosts
 from tidegate.domain.notifications.rows import Subscription
 from tidegate.domain.notifications.slices import (
@@ -35,11 +36,13 @@ from tidegate.domain.notifications.slices import (
 from tidegate.domain.notifications.states import Severity, TargetKind
 from tidegate.domain.notifications.texts import duration_text, sentences_of, title_of
 from tidegate.domain.packages.facts import RevisionProposed
+from tidegate.domain.requests.facts import EmergencyUsed
 from tidegate.domain.rollouts.facts import (
     GateChanged,
     GateOverridden,
     HostCounts,
     RolloutConcluded,
+    RolloutOpened,
 )
 from tidegate.domain.rollouts.states import Cause, Clearance, Outcome, OverridableGate
 from tidegate.kernel.leases import Leases
@@ -180,7 +183,9 @@ def test_every_outcome_has_an_event_of_its_name(outcome: Outcome) -> None:
     assert notice is not None
     assert notice.event == f"rollout.{outcome}"
     assert notice.actor == "user_ann"
-    assert "38 of 40 hosts · 1 failure allowed · 1 skipped." in sentences_of(notice, "Ann")
+    assert "38 of 40 hosts run web.4 · 1 failure allowed · 1 skipped." in sentences_of(
+        notice, "Ann"
+    )
     assert "By Ann." in sentences_of(notice, "Ann")
 
 
@@ -200,6 +205,70 @@ def test_an_override_is_told_as_an_emergency_and_as_a_resume() -> None:
     assert resumed.key != emergency.key
     assert title_of(emergency) == f"! prod: web.4 passes the gate {OverridableGate.EDGES}"
     assert "By Bob: hotfix." in sentences_of(emergency, "Bob")
+
+
+def test_a_rollback_at_once_that_bypasses_the_approval_is_one_emergency() -> None:
+    """Wrong version: one commit made two emergencies about the same rollback."""
+    used = EmergencyUsed(
+        request_id="R-1",
+        channel="prod",
+        by="user_bob",
+        at=T0,
+        kind="channel.rollback_now",
+        command={"to": "web.4"},
+        reason="it burns",
+    )
+    opened = RolloutOpened(
+        rollout_id="prod@web.4~2",
+        at=T0,
+        channel="prod",
+        target_ref="web.4",
+        target_closure="sha256:4",
+        plan_digest="sha256:p",
+        waves=(),
+        on_failure=OnFailure.HALT,
+        retention_seconds=0,
+        operator="user_bob",
+        reason="it burns",
+        emergency=True,
+        rollback_of="web.5",
+    )
+    elsewhere = structs.replace(opened, rollout_id="dev@web.4~2", channel="dev")
+
+    facts = [followed(used, 7), followed(opened, 8), followed(elsewhere, 9)]
+    found = notices_of(facts, {})
+
+    assert [(item.event, item.channel) for item in found] == [
+        ("emergency.used", "prod"),
+        ("rollout.opened", "prod"),
+        ("rollout.opened", "dev"),
+        ("emergency.used", "dev"),
+    ]
+    assert found[0].subject == "R-1"
+
+
+def test_a_message_about_a_request_leads_to_its_page() -> None:
+    here = InstallationRef("example.com", "https://example.com", "5bf0c2")
+    about = Notice(
+        event="request.made",
+        severity=Severity.WARNING,
+        at=T0,
+        position=7,
+        channel="prod",
+        subject="R-1",
+    )
+    bypassed = structs.replace(about, event="emergency.used", gate="approval")
+    frozen = structs.replace(about, event="freeze.started", channel="", subject="f-1")
+
+    links = [to_message(it, "ops", here, lambda _: None).payload.links for it in (about, bypassed)]
+    freeze = to_message(frozen, "ops", here, lambda _: None).payload.links
+
+    assert [None if it is None else it.page for it in links] == [
+        "https://example.com/approvals/R-1",
+        "https://example.com/approvals/R-1",
+    ]
+    assert freeze is not None
+    assert freeze.page == "https://example.com/maintenance"
 
 
 # ── facts that tell by themselves ─────────────────────────────────────────────────────────────────

@@ -15,30 +15,35 @@ ADMIN = (Role.SECURITY_ADMIN,)
 VIEWER = (Role.VIEWER,)
 SCOPED = (Grant(Role.SECURITY_ADMIN, "repository:mine"),)
 URL = "/v1/repositories/mine"
-NO_PAGE = "the dashboard has no form for it"
+EDIT = "/repositories/mine/edit"
 
 
 def make(fleet: ServedFleet) -> None:
     assert fleet.served.admin.post("/v1/repositories", json={"name": "mine"}).status_code == 201
 
 
+def made_with_two(fleet: ServedFleet) -> None:
+    made = fleet.served.admin.post("/v1/repositories", json={"name": "mine", "quorum": 2})
+    assert made.status_code == 201
+
+
 CREATE = Verb(
     steps.CREATE_REPOSITORY,
     ApiCall("POST", "/v1/repositories", {"name": "mine", "quorum": 2, "deployment": True}),
     ("repo", "create", "mine", "--approvals", "2", "--deployment"),
-    NO_PAGE,
+    Form("/new/repository", {"name": "mine", "approvals": "2", "settings": "deployment"}),
 )
 CHANGE = Verb(
     steps.CHANGE_REPOSITORY,
     ApiCall("PATCH", URL, {"quorum": 2}, URL),
     ("repo", "edit", "mine", "--approvals", "2"),
-    NO_PAGE,
+    Form(EDIT, {"approvals": "2"}, EDIT),
 )
 CHANGE_UNSEEN = Verb(
     steps.CHANGE_REPOSITORY,
     ApiCall("PATCH", URL, {"quorum": 2}),
     "the command line reads the version itself",
-    NO_PAGE,
+    Form(EDIT, {"approvals": "2"}),
 )
 DELETE = Verb(
     steps.DELETE_REPOSITORY,
@@ -52,6 +57,7 @@ CASES = (
     VerbCase(CREATE, "as the administrator of one", SCOPED, code="missing_permission"),
     VerbCase(CREATE, "one that exists", ADMIN, make, "already_exists"),
     VerbCase(CHANGE, "its quorum", SCOPED, make),
+    VerbCase(CHANGE, "as it is", ADMIN, made_with_two, changes=False),
     VerbCase(CHANGE, "as a viewer", VIEWER, make, "missing_permission"),
     VerbCase(DELETE, "an empty one", SCOPED, make),
     VerbCase(DELETE, "as a viewer", VIEWER, make, "missing_permission"),

@@ -24,10 +24,6 @@ def channel_state(item: output.Item) -> output.StateCell:
     return output.StateCell("held" if item.get("held_at") else "active")
 
 
-def what_moved(item: output.Item) -> str:
-    return "rolled back" if item.get("rolledBack") else str(item["eventType"])
-
-
 def describe_approval(item: output.Item) -> list[str] | str:
     """Who approved it; or that one person did it alone, and who reviewed that."""
     if not item.get("breakGlass"):
@@ -58,7 +54,7 @@ COLUMNS = (
 )
 HISTORY = (
     output.time_column("TIME", "recordedAt"),
-    output.Column("WHAT", lambda item: output.text(what_moved(item))),
+    output.column("WHAT", "what"),
     output.column("RELEASE", "releaseId"),
     output.column("BEFORE", "previousReleaseId"),
     output.column("STATUS", "status"),

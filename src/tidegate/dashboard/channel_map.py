@@ -91,7 +91,7 @@ def _edge(start: tuple[int, int], end: tuple[int, int], first: str, then: str, w
         path=f"M{x1} {y1}C{x1 + bend} {y1} {x2 - bend} {y2} {x2 - 7} {y2}",
         tip=f"M{x2 - 1} {y2}l-9 -5v10z",
         blocks=bool(why),
-        text="shut" if why else "",  # the title says why
+        text="closed" if why else "",  # the title says why
         label_x=(x1 + x2) // 2,
         label_y=(y1 + y2) // 2 - 9,
         title=f"{then} goes after {first}: " + (f"blocked, {why}" if why else "free to go"),

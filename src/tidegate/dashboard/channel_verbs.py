@@ -1,4 +1,4 @@
-"""The verbs of a channel: which there are now, why the others are not, and what can be promoted."""
+"""The verbs of a channel: which can be used now, why the others cannot, what can be promoted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def verbs_of(
     caller = request.caller
     ask = partial(protected_verbs.ask_second_person, caller=caller, channel=row)
     return (
-        _roll_back(ladder, pin, _why_not(caller, steps.ROLL_BACK, name)),
+        roll_back(ladder, pin, _why_not(caller, steps.ROLL_BACK, name)),
         ask(_roll_back_now(ladder, pin, _why_not(caller, steps.ROLL_BACK_NOW, name))),
         ask(_promote(reads, row, pin, _why_not(caller, steps.PROMOTE, name))),
         ask(_refresh(row, pin, _why_not(caller, steps.PROMOTE, name))),
@@ -61,7 +61,7 @@ def _hold(row: channel_rows.Channel, why: str) -> components.VerbButton:
         icon="lock",
         action=f"/channels/{row.channel}/hold",
         title=f"Hold {row.channel}?",
-        text="No promotion and no order on it, until the hold is released.",
+        text="Nothing can be promoted to it and no order is sent until the hold is released.",
         fields=(layout.REASON,),
         why=why or ("" if row.held_at is None else "It is held already."),
     )
@@ -88,7 +88,7 @@ def _unhold(row: channel_rows.Channel, why: str) -> components.VerbButton:
         label="Release hold",
         icon="play",
         action=f"/channels/{row.channel}/unhold",
-        title=f"Let {row.channel} go?",
+        title=f"Release the hold on {row.channel}?",
         fields=(layout.REASON,),
         why=why or ("It is not held." if row.held_at is None else ""),
     )
@@ -225,7 +225,7 @@ def _promote(
     )
 
 
-def _roll_back(
+def roll_back(
     ladder: Ladder, pin: Found[release_rows.Actual] | None, why: str, *, now: bool = False
 ) -> components.VerbButton:
     """The button names the release that it goes back to; in the form another can be chosen."""
@@ -248,8 +248,7 @@ def _roll_back(
         else (
             f"{name} goes back from {wanted} to {rung.release_id}, which succeeded there on "
             f"{rung.succeeded_at:%d %b %Y} ({rung.hosts:,} host{'' if rung.hosts == 1 else 's'}). "
-            "Hosts that fail on it stay as they are; they do not return to "
-            f"{wanted}."
+            f"A host that fails on {rung.release_id} does not return to {wanted}."
         )
     )
     if rung is not None and rung.release_id == wanted:
@@ -257,7 +256,7 @@ def _roll_back(
     return components.VerbButton(
         id="rollback",
         label="Roll back" if rung is None else f"Roll back to {rung.release_id}",
-        icon="retry",
+        icon="undo",
         action=f"/channels/{name}/rollback",
         title=f"Roll {name} back?",
         text=text,
@@ -284,7 +283,7 @@ def _roll_back(
 def _roll_back_now(
     ladder: Ladder, pin: Found[release_rows.Actual] | None, why: str
 ) -> components.VerbButton:
-    plain = _roll_back(ladder, pin, why, now=True)
+    plain = roll_back(ladder, pin, why, now=True)
     (to, reason) = plain.fields
     return replace(
         plain,

@@ -23,7 +23,7 @@ STEPS: Final = (
         "repository",
         "Create a repository",
         "It holds your packages and says how many approvals a revision needs.",
-        "/settings",
+        "/new/repository",
         "tidegate repo create main",
     ),
     _Step(
@@ -43,7 +43,7 @@ STEPS: Final = (
     _Step(
         "host",
         "Enroll a host",
-        "Its agent fetches orders and reports what became of them.",
+        "Its agent fetches orders and reports the results.",
         "/joins",
         "tidegate host enroll web-01 --label env=prod",
     ),
@@ -56,9 +56,9 @@ STEPS: Final = (
     ),
     _Step(
         "subscription",
-        "Tell somebody",
-        "Chat, mail, PagerDuty or a webhook hears when a rollout stops.",
-        "/settings#subscriptions",
+        "Send notifications",
+        "Get a message in chat, mail, PagerDuty or a webhook when a rollout stops.",
+        "/notifications",
         "tidegate notify create --help",
     ),
     _Step(

@@ -13,6 +13,7 @@ import msgspec
 
 from tidegate.control.queries.log_reader import LogReader
 from tidegate.dashboard import components, html as dashboard_html, state_labels
+from tidegate.domain.rollouts.states import CLEARABLE
 from tidegate.domain.times import describe_end
 from tidegate.errors import InvalidInput
 from tidegate.kernel.model import Event
@@ -92,6 +93,19 @@ def describe_all(
     return tuple(describe(log, event, people) for event in reversed([*events]))
 
 
+def is_news(log: LogReader, event: Event) -> bool:
+    """Whether a timeline needs the event. Of a rollout's states only a stop is news: other events
+    say that it was opened, went to its next wave or ended.
+    """
+    if event.type != "RolloutTransitioned":
+        return True
+    try:
+        fact: Any = log.value(event)
+    except InvalidInput:
+        return True
+    return fact.to in CLEARABLE
+
+
 def line(log: LogReader, event: Event, people: Names) -> Line:
     """What an event says. One that this version cannot read is told by its name."""
     try:
@@ -131,12 +145,7 @@ def _rollout(fact: Any, type: str, people: Names) -> Line | None:
             return "rollouts", "info", f"{fact.rollout_id} was opened{who}", text
         case "RolloutTransitioned":
             chip = state_labels.ROLLOUTS[fact.to]
-            before = (
-                f"{state_labels.ROLLOUTS[fact.from_].word} → "
-                if fact.from_ not in (None, fact.to)
-                else ""
-            )
-            return chip.icon, chip.tone, f"{fact.rollout_id}: {before}{chip.word}", fact.reason
+            return chip.icon, chip.tone, f"{fact.rollout_id}: {chip.word.lower()}", chip.title
         case "WaveAdvanced" if fact.forced:
             text = f"{people(fact.operator)} waited for no wave: {fact.reason}"
             return "wave", "warn", f"Wave {fact.to_wave + 1} of {fact.rollout_id} was forced", text
@@ -159,11 +168,13 @@ def _rollout(fact: Any, type: str, people: Names) -> Line | None:
         case "RolloutConcluded":
             chip = state_labels.OUTCOMES[fact.outcome]
             title = f"{fact.rollout_id}: {chip.word.lower()}"
-            text = f"{fact.counts.converged:,} of {fact.counts.hosts:,} hosts run {fact.target_ref}"
+            done, hosts = fact.counts.converged, fact.counts.hosts
+            runs = f"host{'' if hosts == 1 else 's'} run{'s' if done == 1 else ''}"
+            text = f"{done:,} of {hosts:,} {runs} {fact.target_ref}"
             return chip.icon, chip.tone, title, text
         case "SuccessorOpened":
             after = f"{fact.successor_rollout_id} took over"
-            return "arrow", "gone", f"{fact.superseded_rollout_id} was superseded", after
+            return "arrow", "gone", f"{fact.superseded_rollout_id} was replaced", after
         case "RolloutPaused":
             return "pause", "warn", f"Paused by {people(fact.operator)}", fact.reason
         case "RolloutResumed":
@@ -185,7 +196,7 @@ def _host(fact: Any, type: str) -> Line | None:
     match type:
         case "HostStateChanged":
             chip = state_labels.HOSTS[fact.to]
-            return chip.icon, chip.tone, f"{fact.host_id}: {fact.from_} → {fact.to}", ""
+            return chip.icon, chip.tone, f"{fact.host_id}: {chip.word.lower()}", chip.title
         case "ProbeResult":
             tone, word = ("good", "passes") if fact.status == "pass" else ("bad", "fails")
             text = fact.failure_reason or ""
@@ -205,9 +216,14 @@ def _host(fact: Any, type: str) -> Line | None:
                 dashboard_html.short(fact.current_closure),
             )
         case "DeadlineExpired":
-            return "clock", "bad", f"{fact.host_id}: no word before its {fact.deadline} time", ""
+            return (
+                "clock",
+                "bad",
+                f"{fact.host_id} did not report before its {fact.deadline} deadline",
+                "",
+            )
         case "HostSkipped":
-            return "skip", "gone", f"{fact.host_id} left the count", fact.reason
+            return "skip", "gone", f"{fact.host_id} was skipped", fact.reason
     return None
 
 
@@ -236,7 +252,7 @@ def _channel(fact: Any, type: str, people: Names) -> Line | None:
             title = f"Nobody has reviewed request {fact.request_id} on {fact.channel} for 72 hours"
             return "warning", "bad", title, ""
         case "EmergencyUsed":
-            title = f"{people(fact.by)} went past the approval on {fact.channel}: {fact.kind}"
+            title = f"{people(fact.by)} bypassed the approval on {fact.channel}: {fact.kind}"
             return "warning", "bad", title, fact.reason
         case "ChannelProtectionSet":
             word = "not protected any more" if fact.protection is None else "protected"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from threading import Lock
-from typing import Annotated
+from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
@@ -17,7 +17,14 @@ from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import components, grid_encoding, layout as dashboard_layout, view_models
+from tidegate.dashboard import (
+    components,
+    grid_encoding,
+    layout as dashboard_layout,
+    rollout_lines,
+    state_labels,
+    view_models,
+)
 from tidegate.dashboard.html import render_part
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.gates.dispatch_pass import list_blocked
@@ -86,6 +93,16 @@ def _hosts(tally: rows.RolloutTally) -> int:
     return sum(wave.hosts for wave in tally.waves)
 
 
+ENDED: Final[Mapping[states.Outcome | None, str]] = {
+    states.Outcome.SUCCEEDED: "It succeeded: every host converged or was skipped.",
+    states.Outcome.EMPTY: "It has ended, and no host ran it.",
+    states.Outcome.FAILED: "It has ended, and hosts failed.",
+    states.Outcome.ROLLED_BACK: "It has ended after its hosts rolled back.",
+    states.Outcome.ABORTED: "An operator aborted it.",
+    states.Outcome.REPLACED: "A newer rollout of the channel replaced it.",
+}
+
+
 # ── the panel ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -93,9 +110,9 @@ def panel_of(
     reads: Reads, gate_reports: GateReports, tally: rows.RolloutTally
 ) -> view_models.GatePanel:
     """With the page: what is known without long work."""
-    over = over_of(tally)
-    if over:
-        return view_models.GatePanel(verdict=over, tone="good")
+    over = _over_panel(tally)
+    if over is not None:
+        return over
     if _hosts(tally) <= AT_ONCE_MAX:
         return _panel(gate_reports.judge(tally.rollout_id), tally, aside=False)
     kept = gate_reports.kept(tally.rollout_id)
@@ -120,11 +137,8 @@ def panel(
 ) -> Response:
     """Of a large rollout, beside its page."""
     tally = fleet_reader.tally(request.path.rollout_id).row
-    over = over_of(tally)
-    found = (
-        view_models.GatePanel(verdict=over, tone="good")
-        if over
-        else _panel(gate_reports.look(tally), tally, aside=_hosts(tally) > AT_ONCE_MAX)
+    found = _over_panel(tally) or _panel(
+        gate_reports.look(tally), tally, aside=_hosts(tally) > AT_ONCE_MAX
     )
     return Response(render_part("gate_panel.html", found), media=dashboard_layout.UTF8)
 
@@ -158,11 +172,14 @@ def _panel(found: GateReport, tally: rows.RolloutTally, *, aside: bool) -> view_
 
 
 def _stopped(tally: rows.RolloutTally) -> str:
-    """Where only a person takes it on: what they have to do."""
+    """What a person has to decide; empty: nothing."""
     if tally.state in states.CLEARABLE:
-        return f"{tally.halted_by or 'A host'} failed and halted it: clear it, retry or abort."
+        return (
+            f"Stopped: {rollout_lines.describe_stop(tally)}. Roll back, retry, clear or abort it."
+        )
     if tally.halted_at is not None:
-        return f"{tally.halted_by or 'A host'} failed and halted it; hosts in flight finish first."
+        host = tally.halted_by or "a host"
+        return f"Halted: {host} failed. Hosts that are switching finish first; then you decide."
     return "It is paused until an operator resumes it." if tally.paused_at is not None else ""
 
 
@@ -172,13 +189,24 @@ def _tone(tally: rows.RolloutTally, lines: Sequence[view_models.GateLine]) -> st
     return "warn" if any(not line.passed for line in lines) else "good"
 
 
+def _over_panel(tally: rows.RolloutTally) -> view_models.GatePanel | None:
+    """How it ended; None: it is under way."""
+    over = over_of(tally)
+    if not over:
+        return None
+    chip = state_labels.ROLLOUTS[tally.state]
+    if tally.outcome is not None:
+        chip = state_labels.OUTCOMES[tally.outcome]
+    return view_models.GatePanel(title="How it ended", verdict=over, tone=chip.tone, icon=chip.icon)
+
+
 def over_of(tally: rows.RolloutTally) -> str:
     """That nothing waits any more; empty: it is under way."""
     match tally.state:
         case states.RolloutState.TERMINAL:
-            return "It succeeded: every host converged or was skipped."
+            return ENDED.get(tally.outcome, "It has ended.")
         case states.RolloutState.SUPERSEDED:
-            return "It was replaced by a newer rollout of the channel, or aborted."
+            return ENDED.get(tally.outcome, "Another rollout of the channel replaced it.")
         case states.RolloutState.PRUNED:
             return "It is past its retention."
     return ""

@@ -136,7 +136,7 @@ class RequestLines:
                 )
         if row.kind == steps.PROMOTE.name and row.state in request_states.OPEN:
             plan = f"/plan?channel={row.channel}&release={release}"
-            links.append(components.Link("Plan of now", plan))
+            links.append(components.Link("Current plan", plan))
         if rollout_id := row.command.get("rollout_id"):
             links.append(components.Link(rollout_id, f"/rollouts/{rollout_id}"))
         return tuple(links)

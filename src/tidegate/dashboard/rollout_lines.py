@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from msgspec import structs
+
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import components, state_labels, view_models
 from tidegate.domain.hosts.states import SETTLED, HostState
-from tidegate.domain.rollouts import rows
+from tidegate.domain.rollouts import rows, states
 
 # What is done first, then what went wrong, then what is under way: a bar reads like a shore.
 ORDER = (
@@ -57,11 +59,12 @@ def count_settled(wave: rows.WaveTally) -> int:
 
 
 def marks(tally: rows.RolloutTally) -> tuple[components.Chip, ...]:
-    """What is true of a rollout beside its state."""
+    """What is true of a rollout in addition to its state or outcome."""
     found: list[components.Chip] = []
-    if tally.halted_at is not None:
+    dispatches = tally.state in states.DISPATCHABLE
+    if dispatches and tally.halted_at is not None:  # after that it says that it stopped
         found.append(state_labels.HALTED)
-    if tally.paused_at is not None:
+    if dispatches and tally.paused_at is not None:
         found.append(state_labels.PAUSED)
     if tally.degraded:
         found.append(state_labels.DEGRADED)
@@ -69,10 +72,19 @@ def marks(tally: rows.RolloutTally) -> tuple[components.Chip, ...]:
 
 
 def state_chip(rollout: rows.Rollout, tally: rows.RolloutTally | None) -> components.Chip:
-    """How it ended; before that, the state that it is in."""
+    """How it ended; before that, what it does now. The words are those of docs/rollouts.md."""
     if tally is not None and tally.outcome is not None:
         return state_labels.OUTCOMES[tally.outcome]
-    return state_labels.ROLLOUTS[rollout.state]
+    chip = state_labels.ROLLOUTS[rollout.state]
+    if tally is None or rollout.state not in states.CLEARABLE:
+        return chip
+    return structs.replace(chip, word=f"Stopped: {describe_stop(tally)}")
+
+
+def describe_stop(tally: rows.RolloutTally) -> str:
+    """Which host stopped it, and whether that host rolled back."""
+    how = "rolled back" if tally.state is states.RolloutState.REVERTED else "failed"
+    return f"{tally.halted_by or 'a host'} {how}"
 
 
 def summary(
@@ -91,6 +103,7 @@ def summary(
         target_ref=rollout.target_ref,
         state=state_chip(rollout, tally),
         also=() if tally is None else marks(tally),
+        is_stopped=is_open and tally is not None and tally.halted_at is not None,
         opened_at=rollout.opened_at,
         bar=components.bar(*map(wave_parts, waves), of=[wave.hosts for wave in waves]),
         summary=f"{done:,} of {hosts:,} hosts done",

@@ -1,10 +1,12 @@
-"""The verbs of a rollout: which there are now, and why the others are not."""
+"""The verbs of a rollout: which can be used now, and why the others cannot."""
 
 from __future__ import annotations
 
+from tidegate.control.queries.ladder import Ladder
 from tidegate.control.queries.reads import Found
-from tidegate.dashboard import components, layout, view_models
-from tidegate.domain.access import principals, roles, scopes
+from tidegate.dashboard import channel_verbs, components, layout, rollout_lines, view_models
+from tidegate.domain.access import callers, principals, roles, scopes, steps
+from tidegate.domain.releases import rows as release_rows
 from tidegate.domain.rollouts import clearance, rows, states, tallies
 
 
@@ -24,12 +26,12 @@ def verbs_of(
         forbidden = principals.describe_missing(principal, (roles.Verb.OPERATE,), scope)
     running = tally.state in states.DISPATCHABLE
     clearable = tally.state in states.CLEARABLE
-    state = f"It is {tally.state}."
+    state = _describe_state(rollout.row, tally)
     halted = tally.halted_at is not None
     not_yet = (
-        "It is halted; it can be cleared once its last host in flight is back."
+        "It is halted. You can clear it when the hosts that are switching have finished."
         if halted
-        else f"{state} Only a Reverted or Failed rollout is cleared."
+        else f"{state} Only a rollout that stopped is cleared."
     )
     return (
         components.VerbButton(
@@ -38,7 +40,7 @@ def verbs_of(
             icon="pause",
             action=f"{path}/pause",
             title=f"Pause {name}?",
-            text="Hosts that run on their way finish. No order goes out and no wave begins.",
+            text="Hosts that are switching finish. No order is sent and no wave begins.",
             version=rollout.version,
             fields=(layout.REASON,),
             why=forbidden
@@ -50,7 +52,7 @@ def verbs_of(
             icon="play",
             action=f"{path}/resume",
             title=f"Resume {name}?",
-            text="Orders go out again, from where it stopped.",
+            text="Orders are sent again. It continues where it was paused.",
             version=rollout.version,
             fields=(layout.REASON,),
             why=forbidden or ("It is not paused." if tally.paused_at is None else ""),
@@ -61,8 +63,8 @@ def verbs_of(
             icon="retry",
             action=f"{path}/clear",
             title=f"Try the failed hosts of {name} again?",
-            text="The quarantine of its release is lifted, and its failed and reverted hosts get "
-            "a new order.",
+            text="The quarantine of its release is lifted. The hosts that failed or rolled back "
+            "get a new order.",
             version=rollout.version,
             fields=(components.Field(name="mode", kind="hidden", value="resume"), layout.REASON),
             why=forbidden or ("" if clearable else not_yet),
@@ -78,7 +80,7 @@ def verbs_of(
             fields=(components.Field(name="host_id", label="Host"), layout.REASON),
             why=forbidden or ("" if running or clearable or tally.late else state),
         ),
-        _override(path, rollout.version, principal, tally),
+        _override(path, rollout, principal, tally),
         *_waves(principal, rollout, tally, forbidden),
         _clear(path, rollout.version, troubled, forbidden or ("" if clearable else not_yet)),
         components.VerbButton(
@@ -86,9 +88,10 @@ def verbs_of(
             label="Abort",
             icon="stop",
             action=f"{path}/abort",
-            title=f"Give {name} up?",
-            text="It ends without a successor. Hosts that run on their way finish, the others "
-            "keep what they run; the channel keeps its pin until you promote another release.",
+            title=f"Abort {name}?",
+            text="The rollout ends. Hosts that are switching finish, and the other hosts keep what "
+            f"they run. {tally.channel} stays pinned to {tally.target_ref} until you promote "
+            "another release or roll back.",
             version=rollout.version,
             fields=(layout.REASON,),
             danger=True,
@@ -100,21 +103,46 @@ def verbs_of(
 def sensible_verbs(tally: rows.RolloutTally) -> tuple[str, ...]:
     """The ids of the verbs that make sense in the rollout's state, the likeliest first."""
     if tally.state in states.CLEARABLE:
-        return ("clear", "retry", "abort")
+        return ("rollback", "retry", "clear", "abort")
     if tally.state not in states.DISPATCHABLE:
         return ()
     if tally.halted_at is not None:
-        return ("abort",)
+        return ("rollback", "abort")
     if tally.paused_at is not None:
         return ("resume", "abort")
     return ("continue", "pause")
 
 
+def roll_back(
+    ladder: Ladder,
+    pin: Found[release_rows.Actual] | None,
+    tally: rows.RolloutTally,
+    caller: callers.Caller,
+) -> components.VerbButton:
+    """Roll the channel back. Only the newest rollout of a channel offers it."""
+    why = caller.why_not(steps.ROLL_BACK, scopes.channel_scope(tally.channel))
+    newest = ladder.row.newest_rollout_id or ""
+    if newest != tally.rollout_id:
+        why = f"{tally.channel} has a newer rollout: {newest}." if newest else "It has ended."
+    return channel_verbs.roll_back(ladder, pin, why)
+
+
+def _describe_state(row: rows.Rollout, tally: rows.RolloutTally) -> str:
+    """What it does or how it ended, as a sentence with the words of its page."""
+    word = rollout_lines.state_chip(row, tally).word
+    if tally.state in states.CLEARABLE:
+        return f"{word}."
+    return f"It is {word.lower()}." if tally.outcome is None else f"It has ended: {word.lower()}."
+
+
 def _override(
-    path: str, version: int, principal: principals.Principal, tally: rows.RolloutTally
+    path: str,
+    rollout: Found[rows.Rollout],
+    principal: principals.Principal,
+    tally: rows.RolloutTally,
 ) -> components.VerbButton:
     scope = scopes.channel_scope(tally.channel)
-    why = "" if tally.state in states.OPEN else f"It is {tally.state}."
+    why = "" if tally.state in states.OPEN else _describe_state(rollout.row, tally)
     if not principal.may(roles.Verb.EMERGENCY, scope):
         why = principals.describe_missing(principal, (roles.Verb.EMERGENCY,), scope)
     return components.VerbButton(
@@ -125,7 +153,7 @@ def _override(
         title=f"Let {tally.rollout_id} pass a gate?",
         text="This rollout passes the gate to its end, whatever the gate says. Your name and "
         "reason are shown in its history and on the channel's page.",
-        version=version,
+        version=rollout.version,
         fields=(
             components.Field(
                 name="gate",
@@ -148,15 +176,16 @@ def _waves(
     tally: rows.RolloutTally,
     forbidden: str,
 ) -> tuple[components.VerbButton, ...]:
-    """Continue a manual wave; go on without a wave, or without waiting for any."""
+    """Continue a manual wave; continue without a wave, or without waiting for any."""
     path, name = f"/rollouts/{tally.rollout_id}", tally.rollout_id
     scope = scopes.channel_scope(tally.channel)
     barred = ""
     if not principal.may(roles.Verb.EMERGENCY, scope):
         barred = principals.describe_missing(principal, (roles.Verb.EMERGENCY,), scope)
-    stopped = "" if tally.state in states.DISPATCHABLE else f"It is {tally.state}."
-    if tally.halted_at is not None:
-        stopped = "It is halted; clear it first."
+    dispatches = tally.state in states.DISPATCHABLE
+    stopped = "" if dispatches else _describe_state(rollout.row, tally)
+    if dispatches and tally.halted_at is not None:
+        stopped = "It is halted. Clear it first."
     cursor = tally.current_wave
     near = (*tally.waves[:1], *tally.waves[cursor + 1 : cursor + 2])
     manual = any(map(tallies.waits_for_person, near))
@@ -167,8 +196,8 @@ def _waves(
             label="Continue",
             icon="play",
             action=f"{path}/continue",
-            title=f"Let the next wave of {name} go?",
-            text="It waits for a person. It goes as soon as the waves before it are done.",
+            title=f"Start the next wave of {name}?",
+            text="The wave waits for a person. It starts as soon as the waves before it are done.",
             version=rollout.version,
             fields=(layout.OPTIONAL_REASON,),
             why=forbidden or stopped or ("" if manual else "No wave waits for a person now."),
@@ -180,8 +209,8 @@ def _waves(
             icon="ban",
             action=f"{path}/skip-wave",
             title=f"Continue {name} without a wave?",
-            text="Hosts of the wave that have no order get none of this rollout. Its minimum is "
-            "not waited for.",
+            text="Hosts of the wave that have no order yet get none from this rollout. Later waves "
+            "do not wait for it.",
             version=rollout.version,
             fields=(
                 components.Field(
@@ -194,22 +223,22 @@ def _waves(
                 layout.REASON,
             ),
             danger=True,
-            why=barred or stopped or ("" if ahead else "No wave is left."),
+            why=barred or stopped or ("" if ahead else "Every wave has started or was skipped."),
         ),
         components.VerbButton(
             id="promote-all",
             label="Promote to all",
             icon="rollouts",
             action=f"{path}/promote-all",
-            title=f"Let every wave of {name} go now?",
+            title=f"Start every wave of {name} now?",
             text="Every host gets its order without waiting for the waves before. Gates, budgets "
-            "and soaks stay.",
+            "and soaks still apply.",
             version=rollout.version,
             fields=(layout.REASON,),
             danger=True,
             why=barred
             or stopped
-            or ("" if cursor + 1 < len(tally.waves) or manual else "Every wave goes already."),
+            or ("" if cursor + 1 < len(tally.waves) or manual else "Every wave has started."),
         ),
     )
 
@@ -223,7 +252,7 @@ def _clear(
         label="Clear",
         icon="check",
         action=f"{path}/clear",
-        title="Clear the halted rollout",
+        title="Clear the rollout that stopped",
         version=version,
         fields=(
             components.Field(
@@ -233,8 +262,8 @@ def _clear(
                 value="resume",
                 options=(
                     components.Option("resume", "Resume", "Try the hosts named below again."),
-                    components.Option("waive", "Waive", "Go on without the hosts named below."),
-                    components.Option("abandon", "Abandon", "End it, without a successor."),
+                    components.Option("waive", "Waive", "Continue without the hosts named below."),
+                    components.Option("abandon", "Abandon", "End the rollout, as Abort does."),
                 ),
             ),
             components.Field(
@@ -247,5 +276,4 @@ def _clear(
             layout.REASON,
         ),
         why=why,
-        first=True,
     )

@@ -20,6 +20,7 @@ from tidegate.dashboard.pages import (
     overview,
     plan,
     releases,
+    repository_forms,
     revisions,
     rollout_actions,
     rollouts,
@@ -54,5 +55,6 @@ PAGES: Final[tuple[Route, ...]] = (
     *events.ROUTES,
     *outbox.ROUTES,
     *settings.ROUTES,
+    *repository_forms.ROUTES,
     *search.ROUTES,
 )

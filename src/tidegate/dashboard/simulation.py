@@ -21,7 +21,7 @@ from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.promotion import Promotions
 from tidegate.control.queries import forecasts
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import components, forms, layout, state_labels, view_models
+from tidegate.dashboard import components, forms, layout, view_models
 from tidegate.dashboard.html import render_part, seconds
 from tidegate.domain.access import roles, scopes
 from tidegate.domain.channels import refusals, rows
@@ -349,9 +349,10 @@ def _ends(runs: Sequence[forecasts.Forecast]) -> tuple[view_models.OutcomeCount,
 def _end(state: str) -> components.Chip:
     if state == RolloutState.TERMINAL:
         return components.Chip("check", "good", "Succeeds")
-    if state in (RolloutState.REVERTED, RolloutState.FAILED):
-        chip = state_labels.ROLLOUTS[RolloutState(state)]
-        return components.Chip(chip.icon, chip.tone, f"Ends {chip.word.lower()}", chip.title)
+    if state == RolloutState.REVERTED:
+        return components.Chip("undo", "back", "Stops, and hosts roll back")
+    if state == RolloutState.FAILED:
+        return components.Chip("cross", "bad", "Stops, and a host fails for good")
     return components.Chip("clock", "warn", "Does not end")
 
 

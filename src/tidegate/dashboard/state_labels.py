@@ -13,7 +13,7 @@ from tidegate.domain.requests.states import RequestState
 from tidegate.domain.rollouts.states import Outcome, RolloutState
 
 UNORDERED: Final = Chip("ring", "none", "No order", "planned; no order was sent yet")
-LEFT: Final = Chip("skip", "gone", "Skipped", "waived or skipped: it counts no more")
+LEFT: Final = Chip("skip", "gone", "Skipped", "waived or skipped: it no longer counts")
 
 HOSTS: Final[Mapping[HostState, Chip]] = MappingProxyType(
     {
@@ -38,12 +38,21 @@ GRID_CODES: Final[Mapping[str, int]] = MappingProxyType(
 
 ROLLOUTS: Final[Mapping[RolloutState, Chip]] = MappingProxyType(
     {
-        RolloutState.OPENING: Chip("ring", "info", "Opening", "no host has its order yet"),
-        RolloutState.ACTIVE: Chip("play", "info", "Active", "hosts are on their way"),
-        RolloutState.CONVERGING: Chip("half", "calm", "Converging", "all hosts so far are done"),
+        RolloutState.OPENING: Chip("ring", "info", "Rolling out", "no host has its order yet"),
+        RolloutState.ACTIVE: Chip("play", "info", "Rolling out", "hosts are switching or soaking"),
+        RolloutState.CONVERGING: Chip(
+            "half", "calm", "Rolling out", "all hosts so far are done; more waves follow"
+        ),
         RolloutState.TERMINAL: Chip("check", "good", "Ended", "every host is done"),
-        RolloutState.REVERTED: Chip("undo", "back", "Rolled back", "halted; hosts rolled back"),
-        RolloutState.FAILED: Chip("cross", "bad", "Failed", "a host failed and did not roll back"),
+        RolloutState.REVERTED: Chip(
+            "undo", "back", "Stopped", "hosts failed and rolled back: you decide what is next"
+        ),
+        RolloutState.FAILED: Chip(
+            "cross",
+            "bad",
+            "Stopped",
+            "a host failed and did not roll back: you decide what is next",
+        ),
         RolloutState.SUPERSEDED: Chip("arrow", "gone", "Replaced", "another release took over"),
         RolloutState.PRUNED: Chip("trash", "gone", "Pruned", "past its retention"),
     }
@@ -58,8 +67,8 @@ OUTCOMES: Final[Mapping[Outcome, Chip]] = MappingProxyType(
         Outcome.REPLACED: Chip("arrow", "gone", "Replaced", "another release took over"),
     }
 )
-HALTED: Final = Chip("stop", "bad", "Halted", "no order goes out until an operator clears it")
-PAUSED: Final = Chip("pause", "warn", "Paused", "no order goes out until it is resumed")
+HALTED: Final = Chip("stop", "bad", "Halted", "a host failed: no more orders are sent")
+PAUSED: Final = Chip("pause", "warn", "Paused", "no order is sent until it is resumed")
 DEGRADED: Final = Chip("warning", "warn", "Degraded", "a host regressed or failed after the end")
 HELD: Final = Chip("lock", "warn", "Held")
 FROZEN: Final = Chip("snow", "calm", "Frozen")
@@ -79,7 +88,7 @@ OUTBOX: Final[Mapping[OutboxState, Chip]] = MappingProxyType(
         OutboxState.PENDING: Chip("clock", "info", "Pending"),
         OutboxState.DONE: Chip("check", "good", "Done"),
         OutboxState.DEAD: Chip("cross", "bad", "Dead", "given up after its last attempt"),
-        OutboxState.SUPERSEDED: Chip("arrow", "gone", "Superseded"),
+        OutboxState.SUPERSEDED: Chip("arrow", "gone", "Replaced", "a newer promotion replaced it"),
         OutboxState.CANCELLED: Chip("ban", "gone", "Cancelled"),
     }
 )
@@ -99,7 +108,7 @@ REQUESTS: Final[Mapping[RequestState, Chip]] = MappingProxyType(
 HOST_STATUS: Final[Mapping[str, Chip]] = MappingProxyType(
     {
         "enrolled": Chip("check", "good", "Enrolled"),
-        "revoked": Chip("key", "bad", "Revoked", "its key counts no more"),
+        "revoked": Chip("key", "bad", "Revoked", "its key is no longer accepted"),
         "retired": Chip("moon", "gone", "Retired"),
     }
 )

@@ -26,6 +26,7 @@ class RolloutLine(Struct, frozen=True, kw_only=True):
     hosts: int
     settled: int
     failed: int
+    is_stopped: bool = False  # a host failed: no more orders are sent
     wave_name: str = ""
     wave_number: int = 0
     wave_count: int = 0
@@ -88,6 +89,17 @@ class ChecklistStep(Struct, frozen=True, kw_only=True):
     done: bool
 
 
+class OverviewCounts(Struct, frozen=True, kw_only=True):
+    """How many there are of what the overview lists: a tile shows all, a list only some."""
+
+    rollouts: int = 0
+    waiting: int = 0
+    failed: int = 0
+    silent: int = 0
+    quarantined: int = 0
+    outbox: int = 0
+
+
 class Overview(Struct, frozen=True, kw_only=True):
     checklist: tuple[ChecklistStep, ...] = ()
     tiles: tuple[Tile, ...]
@@ -102,6 +114,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     news: tuple[components.TimelineEntry, ...]
     requests: tuple[ChannelRequestLine, ...] = ()
     reviews: tuple[ChannelRequestLine, ...] = ()
+    counts: OverviewCounts
 
 
 class Rollouts(Struct, frozen=True, kw_only=True):
@@ -142,6 +155,8 @@ class GateLine(Struct, frozen=True, kw_only=True):
 class GatePanel(Struct, frozen=True, kw_only=True):
     """Why a rollout waits: an answer, then each gate's word."""
 
+    title: str = "Why is it waiting?"
+    icon: str = ""  # empty: by the tone
     verdict: str
     tone: str
     lines: tuple[GateLine, ...] = ()
@@ -280,7 +295,6 @@ class PinChange(Struct, frozen=True, kw_only=True):
 
     release: str
     previous: str
-    event: str
     by: str
     at: datetime
     reason: str
@@ -908,11 +922,13 @@ class SubscriptionLine(Struct, frozen=True, kw_only=True):
 class RepositoryLine(Struct, frozen=True, kw_only=True):
     name: str
     text: str  # how its revisions are approved
+    edit: components.LinkButton
     delete: components.VerbButton
 
 
 class SettingsPage(Struct, frozen=True, kw_only=True):
     me: str
+    new_repository: components.LinkButton
     users: tuple[UserLine, ...]
     tokens: tuple[TokenLine, ...]
     repositories: tuple[RepositoryLine, ...]

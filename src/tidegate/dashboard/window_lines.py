@@ -11,6 +11,15 @@ from tidegate.dashboard import components, view_models
 from tidegate.domain.windows import evaluation, facts, rows as window_rows, sentences
 
 WINDOWS_MAX = 64
+RULES = (  # that a form offers; people read the words
+    components.Option("", "once"),
+    components.Option("FREQ=DAILY", "every day"),
+    components.Option("FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR", "Monday to Friday"),
+    components.Option("FREQ=WEEKLY;BYDAY=SA,SU", "on weekends"),
+    components.Option("FREQ=WEEKLY", "every week"),
+    components.Option("FREQ=MONTHLY", "every month"),
+    components.Option("FREQ=MONTHLY;BYDAY=-1SU", "on the last Sunday of a month"),
+)
 LEAST_WIDTH = 1.0  # percent of the axis: a short occurrence among rare ones is still seen
 
 
@@ -45,7 +54,8 @@ def describe_scope(row: facts.WindowSpec) -> str:
         whom += f" of {', '.join(row.repositories)}"
     hosts = "" if row.hosts == "*" else f", hosts {row.hosts}"
     length = sentences.span_text(timedelta(seconds=row.duration_seconds))
-    return f"{whom}{hosts} for {length}, {row.rule or 'once'}, {row.zone}"
+    rule = next((item.label for item in RULES if item.value == row.rule), row.rule)
+    return f"{whom}{hosts} for {length}, {rule}, {row.zone}"
 
 
 def draw_openings(

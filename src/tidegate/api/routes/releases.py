@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, structs
 
 from tidegate.control.operations import releases as operation_releases
-from tidegate.control.queries import history, log_reader
+from tidegate.control.queries import history, log_reader, pin_history
 from tidegate.control.queries.as_of import HistoryTooLong, RowHistory
 from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Found, Reads
@@ -23,14 +23,12 @@ from tidegate.domain.channels.refusals import PinOfChannel
 from tidegate.domain.provenance import RejectedEvidence
 from tidegate.domain.releases import facts, refusals, rows as release_rows
 from tidegate.domain.requests import rows as request_rows, states
-from tidegate.domain.rollouts import names, rows as rollout_rows
 from tidegate.errors import ConditionFailed, NotFound
 from tidegate.kernel.model import Position
 from tidegate.web import inputs, paging, routing, shapes
 from tidegate.web.as_of import AsOfQuery, position_of
 
 REQUESTS_MAX = 1_000  # carried out, of all channels
-ROLLBACKS_MAX = 100  # to one release of a channel, told apart from promotions
 
 ScopeName = Annotated[
     str, Meta(min_length=1, max_length=63, pattern="^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")
@@ -94,7 +92,7 @@ class ManifestSent(inputs.Input, frozen=True, kw_only=True, rename="camel"):
 
 class NamedReleaseEvent(release_rows.ReleaseEvent, frozen=True, rename="camel", kw_only=True):
     by_name: str | None  # how they are called now; None: erased, or no person
-    rolled_back: bool  # the channel went back to the release
+    what: pin_history.PinMove  # what the change was, in the words that people read
     approved_by: tuple[str, ...] = ()  # who approved the request that led to it
     approved_by_names: tuple[str | None, ...] = ()  # how they are called now
     break_glass: str | None = None  # the request that says that one person did it alone
@@ -184,21 +182,21 @@ def events(
 ) -> routing.Response:
     """Every change of a scope's pin, in order of time."""
     found, last = _page(request, reads, cursors, release_rows.EVENTS, "EVENT#")
-    rollbacks = _rollbacks(reads, request.path.scope, [item.row for item in found])
+    moves = pin_history.pin_moves(reads, request.path.scope, [item.row for item in found])
     approvals = _approvals(reads, request.path.scope)
     alone = _emergencies(reads, request.path.scope)
     shown = [
         NamedReleaseEvent(
             **structs.asdict(item.row),
             by_name=people.find_name(item.row.by),
-            rolled_back=(item.row.recorded_at, item.row.release_id) in rollbacks,
+            what=what,
             approved_by=(approved := approvals.get(item.row.recorded_at, ())),
             approved_by_names=tuple(map(people.find_name, approved)),
             break_glass=(used := alone.get(item.row.recorded_at, _NOT_USED)).request_id,
             reviewed_by=used.reviewed_by,
             reviewed_by_name=people.find_name(used.reviewed_by),
         )
-        for item in found
+        for item, what in zip(found, moves, strict=True)
     ]
     return routing.Response(cursors.list_page(request, shown, last))
 
@@ -241,27 +239,6 @@ def _emergencies(reads: Reads, scope: str) -> dict[datetime, _UsedBreakGlass]:
         row.made_at: _UsedBreakGlass(row.request_id, row.ended_by or None)
         for row in rows
         if scope in row.channels
-    }
-
-
-def _rollbacks(
-    reads: Reads, scope: str, events: Sequence[release_rows.ReleaseEvent]
-) -> set[tuple[datetime, str]]:
-    """When the channel went back to one of these releases. Such a rollout is not the first of its
-    release there, so its id has a number: prod@web.1~2.
-    """
-    moved = {
-        item.release_id for item in events if item.event_type is release_rows.EventType.PROMOTED
-    }
-    tallies = [
-        found.row
-        for release_id in sorted(moved)
-        for found in reads.range(
-            rollout_rows.TALLIES, prefix=names.later_prefix(scope, release_id), limit=ROLLBACKS_MAX
-        )
-    ]
-    return {
-        (tally.opened_at, tally.target_ref) for tally in tallies if tally.rollback_of is not None
     }
 
 

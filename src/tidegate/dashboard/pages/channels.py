@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
@@ -16,6 +16,7 @@ from tidegate.control.queries.edges import edge_of
 from tidegate.control.queries.fleet_picture import FleetPictures
 from tidegate.control.queries.ladder import read_ladder
 from tidegate.control.queries.people import PeopleNames
+from tidegate.control.queries.pin_history import PinMove, pin_moves
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import (
     channel_map,
@@ -59,11 +60,11 @@ BECAUSE = {  # the reasons of `provenance.py`
     "succeeded_on_required_channels": "it succeeded on the channels before",
 }
 NO_ROLLOUT = components.Chip("ring", "none", "No rollout")
-STEPS = {
-    release_rows.EventType.REGISTERED: components.Chip("plus", "good", "Registered"),
-    release_rows.EventType.PROMOTED: components.Chip("arrow", "info", "Promoted"),
-    release_rows.EventType.CONFIRMED: components.Chip("check", "good", "Confirmed"),
-    release_rows.EventType.RETIRED: components.Chip("moon", "gone", "Retired"),
+MOVES: Final[Mapping[PinMove, components.Chip]] = {
+    PinMove.PROMOTED: components.Chip("arrow", "info", "Promoted"),
+    PinMove.ROLLED_BACK: components.Chip("undo", "back", "Rolled back"),
+    PinMove.CONFIRMED: components.Chip("check", "good", "Confirmed"),
+    PinMove.RETIRED: components.Chip("moon", "gone", "Retired"),
 }
 
 COLUMNS: Final[sorting.SortColumns[view_models.ChannelLine]] = sorting.SortColumns(
@@ -129,8 +130,12 @@ def index(
         for row in rows
         for edge in row.policy.edges
     ]
-    lines = tuple(_line(row, pins.get(row.channel), freezes, edges) for row in rows)
-    hosts = {row.channel: _hosts(reads, row) for row in rows}
+    newest = {row.channel: _newest_line(reads, row) for row in rows}
+    lines = tuple(
+        _line(row, pins.get(row.channel), freezes, edges, state_of(newest[row.channel]))
+        for row in rows
+    )
+    hosts = {name: _count_hosts(line) for name, line in newest.items()}
     order = COLUMNS.order(request.query.sort)
     listed = sorting.list_page(lines, order, lambda it: it.channel, "", CHANNELS_MAX)
     create = components.LinkButton(
@@ -171,6 +176,7 @@ def _line(
     pin: release_rows.Actual | None,
     freezes: Sequence[channel_rows.Freeze],
     edges: Sequence[tuple[str, str, str]],
+    state: components.Chip,
 ) -> view_models.ChannelLine:
     waits = [f"{first}: {why}" for first, then, why in edges if then == row.channel and why]
     return view_models.ChannelLine(
@@ -178,7 +184,7 @@ def _line(
         package=row.package.removeprefix(f"{DEFAULT_REPOSITORY}/"),
         release="" if pin is None else pin.pinned_release_id,
         confidence=None if pin is None else state_labels.confidence(pin.confidence.level),
-        state=state_of(row),
+        state=state,
         also=_marks(row, freezes),
         rollout_id=row.newest_rollout_id or "",
         selector=row.selector,
@@ -187,10 +193,9 @@ def _line(
     )
 
 
-def state_of(row: channel_rows.Channel) -> components.Chip:
-    if row.newest_state is None:
-        return NO_ROLLOUT
-    return state_labels.ROLLOUTS[states.RolloutState(row.newest_state)]
+def state_of(newest: view_models.RolloutLine | None) -> components.Chip:
+    """What the newest rollout of a channel does, or how it ended."""
+    return NO_ROLLOUT if newest is None else newest.state
 
 
 def _marks(
@@ -204,12 +209,16 @@ def _marks(
     return tuple(found)
 
 
-def _hosts(reads: Reads, row: channel_rows.Channel) -> str:
-    """How many hosts its newest rollout had: counted once, never by looking at the fleet."""
+def _newest_line(reads: Reads, row: channel_rows.Channel) -> view_models.RolloutLine | None:
     if row.newest_rollout_id is None:
-        return ""
+        return None
     (line,) = rollout_lines.summaries(reads, _rollouts(reads, [row.newest_rollout_id])) or (None,)
-    return "" if line is None else f"{line.hosts:,} host{'' if line.hosts == 1 else 's'}"
+    return line
+
+
+def _count_hosts(newest: view_models.RolloutLine | None) -> str:
+    """How many hosts its newest rollout had: counted once, never by looking at the fleet."""
+    return "" if newest is None else f"{newest.hosts:,} host{'' if newest.hosts == 1 else 's'}"
 
 
 def _rollouts(reads: Reads, ids: Sequence[str]) -> list[rollout_rows.Rollout]:
@@ -272,7 +281,7 @@ class ChannelPages:
             channel=name,
             package=row.package.removeprefix(f"{DEFAULT_REPOSITORY}/"),
             selector=row.selector,
-            state=state_of(row),
+            state=state_of(_newest_line(self.reads, row)),
             also=_marks(row, freezes),
             release="" if pin is None else pin.row.pinned_release_id,
             release_name="" if known is None else known.row.revision,
@@ -431,17 +440,17 @@ def _history(
     rows = reads.range(
         release_rows.EVENTS, prefix=release_rows.row_id(name, "EVENT#"), limit=HISTORY_MAX
     )
+    changes: list[release_rows.ReleaseEvent] = [item.row for item in rows[-HISTORY_SHOWN:]][::-1]
     return tuple(
         view_models.PinChange(
-            release=item.row.release_id,
-            previous=item.row.previous_release_id or "",
-            event=str(item.row.event_type),
-            by=people(item.row.by),
-            at=item.row.recorded_at,
-            reason=item.row.reason or "",
-            chip=STEPS[item.row.event_type],
+            release=change.release_id,
+            previous=change.previous_release_id or "",
+            by=people(change.by),
+            at=change.recorded_at,
+            reason=change.reason or "",
+            chip=MOVES[move],
         )
-        for item in reversed(rows[-HISTORY_SHOWN:])
+        for change, move in zip(changes, pin_moves(reads, name, changes), strict=True)
     )
 
 

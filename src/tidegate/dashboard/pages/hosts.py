@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Final, NamedTuple
@@ -12,7 +12,12 @@ from msgspec import Meta
 from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.hosts import HostOperations
-from tidegate.control.queries.host_releases import HostRelease, host_releases
+from tidegate.control.queries.host_releases import (
+    HostRelease,
+    Place,
+    host_releases,
+    release_names,
+)
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.dashboard import (
     components,
@@ -22,7 +27,7 @@ from tidegate.dashboard import (
     view_models,
 )
 from tidegate.dashboard.html import absolute, short
-from tidegate.dashboard.pages.overview import why_failed
+from tidegate.dashboard.pages.overview import places_of, why_failed
 from tidegate.domain.access import callers, steps
 from tidegate.domain.access.roles import EVERYWHERE, Verb as Right
 from tidegate.domain.fleet import agent_versions, refusals, rows as fleet_rows
@@ -52,7 +57,7 @@ COLUMNS: Final[sorting.SortColumns[view_models.HostRow]] = sorting.SortColumns(
         label="Order", name="order", key=lambda it: it.busy or None, classes="optional"
     ),
     sorting.SortColumn(
-        label="Last heard",
+        label="Last report",
         name="heard",
         key=lambda it: it.seen_at,
         newest_first=True,
@@ -261,6 +266,7 @@ class HostPages:
         heard = self.reads.find(fleet_rows.liveness_key(host_id), fleet_rows.Liveness)
         (releases,) = host_releases(self.reads, [(found.row, None if heard is None else heard.row)])
         verbs = _verbs(request.caller, found.row)
+        names = release_names(self.reads, places_of(records))
         view = view_models.HostPage(
             row=row,
             enrolled_at=found.row.enrolled_at,
@@ -271,7 +277,7 @@ class HostPages:
                 for item in releases
             ),
             facts=_facts(None if heard is None else heard.row),
-            passages=tuple(_passage(record) for record in records),
+            passages=tuple(_passage(record, names) for record in records),
             probes=tuple(_probes(records[0])) if records else (),
             gates=_gates(self.reads, self.fleet_reader, self.clock, host_id, records),
             verbs=verbs,
@@ -312,14 +318,16 @@ def _facts(live: fleet_rows.Liveness | None) -> tuple[components.Option, ...]:
     return tuple(components.Option(value, label) for label, value in pairs if value)
 
 
-def _passage(record: host_rows.HostRecord) -> view_models.HostRolloutLine:
+def _passage(
+    record: host_rows.HostRecord, names: Mapping[Place, str]
+) -> view_models.HostRolloutLine:
     text = ""
     if record.state in (host_states.HostState.FAILED, host_states.HostState.REVERTED):
-        text = why_failed(record)
+        text = why_failed(record, names)
     elif record.state is host_states.HostState.SOAKING and record.soak_due_at is not None:
         text = f"soaks until {absolute(record.soak_due_at)}"
     elif record.left:
-        text = f"{record.left}: it counts no more"
+        text = f"{record.left}: it no longer counts"
     return view_models.HostRolloutLine(
         rollout_id=record.rollout_id,
         state=state_labels.HOSTS[record.state],

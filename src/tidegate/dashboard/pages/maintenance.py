@@ -187,7 +187,8 @@ class MaintenancePages:
         return view_models.BudgetLine(
             budget_id=row.budget_id,
             selector=row.selector,
-            limit=" or ".join(limits) + (", the smaller one" if len(limits) > 1 else ""),
+            limit=f"At most {' or '.join(limits)} in flight at once"
+            + (", whichever is less" if len(limits) > 1 else ""),
             in_flight=row.in_flight,
             edit=components.LinkButton(
                 id=f"edit-budget-{number}",

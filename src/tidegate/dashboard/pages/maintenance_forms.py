@@ -36,15 +36,6 @@ CHANNELS_MAX = 400
 REPOSITORIES_MAX = 400
 HOSTS_MAX = 100_000
 ID_CHARS_MAX = 63
-RULES = (
-    components.Option("", "once"),
-    components.Option("FREQ=DAILY", "every day"),
-    components.Option("FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR", "Monday to Friday"),
-    components.Option("FREQ=WEEKLY;BYDAY=SA,SU", "on weekends"),
-    components.Option("FREQ=WEEKLY", "every week"),
-    components.Option("FREQ=MONTHLY", "every month"),
-    components.Option("FREQ=MONTHLY;BYDAY=-1SU", "on the last Sunday of a month"),
-)
 LOOSER = " What gives its hosts more time or more room makes"
 REASON = components.Field(
     name="reason", label="Reason", required=True, placeholder="Why, for the log"
@@ -247,7 +238,7 @@ class MaintenanceForms:
                 name="rule",
                 label="Repeats",
                 placeholder="Empty: once",
-                options=RULES,
+                options=window_lines.RULES,
                 hint="A recurrence rule of RFC 5545, such as FREQ=DAILY.",
             ),
             components.Field(

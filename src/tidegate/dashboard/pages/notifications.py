@@ -1,4 +1,4 @@
-"""Notifications: who is told of what, whether messages get through, and what was given up."""
+"""Notifications: which events go to whom, whether messages arrive, and which were given up."""
 
 from __future__ import annotations
 
@@ -218,6 +218,14 @@ class NotificationPages:
         )
 
 
+def describe_subscription(row: rows.Subscription) -> str:
+    """Which events it sends, and of which scopes."""
+    what = ", ".join(row.events) or f"events of severity {row.min_severity} or higher"
+    return (
+        f"{what} · {'everywhere' if row.scopes == (roles.EVERYWHERE,) else ', '.join(row.scopes)}"
+    )
+
+
 def _line(
     caller: callers.Caller, found: Found[rows.Subscription], queue: rows.NoticeQueue, number: int
 ) -> view_models.NotificationLine:
@@ -225,7 +233,6 @@ def _line(
     whys = (caller.why_not(steps.EDIT_SUBSCRIPTION, scope) for scope in row.scopes)
     why = next(filter(None, whys), "")
     chip = FAILING if queue.failures else WORKING
-    told = ", ".join(row.events) or f"all events from {row.min_severity} on"
     name = components.Field(name="name", kind="hidden", value=row.name)
 
     def verb(id: str, label: str, icon: str, **more: Any) -> components.VerbButton:
@@ -246,8 +253,8 @@ def _line(
         name=row.name,
         kind=str(row.kind),
         chip=OFF if row.disabled_at is not None else chip,
-        text=f"{told} · {', '.join(row.scopes)}",
-        queue=f"{queue.delivered:,} sent · {queue.waiting:,} wait · {queue.dead:,} given up",
+        text=describe_subscription(row),
+        queue=f"{queue.delivered:,} sent · {queue.waiting:,} waiting · {queue.dead:,} given up",
         error=row.disabled_reason or queue.last_error,
         dead=tuple(f"{item.event}: {item.reason}" for item in queue.dead_letters),
         edit=components.LinkButton(
@@ -419,7 +426,7 @@ def test(
         answer = subscriptions.test(request.caller, request.body.name)
     except TidegateError as error:
         return layout.answer(request, pages.page(request), problem=error)
-    verdict = "took the test message" if answer.is_delivered else "did not take the test message"
+    verdict = "accepted the test message" if answer.is_delivered else "refused the test message"
     said = f"{request.body.name} {verdict}: {answer.detail}"
     return layout.answer(request, pages.page(request, said=said))
 

@@ -29,7 +29,7 @@ TABS = {
     "open": ("Pending and dead", (states.IntentState.DEAD, states.IntentState.PENDING)),
     "done": ("Done", (states.IntentState.DONE,)),
     "other": (
-        "Superseded or cancelled",
+        "Replaced or cancelled",
         (states.IntentState.SUPERSEDED, states.IntentState.CANCELLED),
     ),
 }

@@ -1,12 +1,20 @@
-"""The overview: what is under way, what waits for somebody, what went wrong, what is owed."""
+"""The overview: what is in progress, what waits for approval, what failed, what is to be sent."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
 
 from tidegate.api.feed.tail import Tail
 from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.protection import ProtectionGuard
-from tidegate.control.queries import documents, first_steps, fleet_picture, log_reader
+from tidegate.control.queries import (
+    documents,
+    first_steps,
+    fleet_picture,
+    host_releases,
+    log_reader,
+)
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import (
     event_text,
@@ -24,8 +32,9 @@ from tidegate.dashboard.pages import outbox, releases
 from tidegate.domain.access import principals, roles, scopes
 from tidegate.domain.channels.rows import QUARANTINE, Quarantined
 from tidegate.domain.fleet.rows import HOSTS
+from tidegate.domain.hosts import probes
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord
-from tidegate.domain.rollouts.names import ref_of
+from tidegate.domain.rollouts.names import channel_of, ref_of
 from tidegate.kernel.model import Clause, Event, Position, Query
 from tidegate.web import inputs, routing
 
@@ -33,6 +42,7 @@ ROLLOUTS_MAX = 30
 TROUBLES_MAX = 12
 RECORDS_MAX = 400  # that are looked through for failed hosts of one rollout
 SILENT_MAX = 500
+QUARANTINED_MAX = 500
 NEWS_MAX = 7
 NEWS_READ_MAX = 2_000
 NEWS_WINDOWS = (2_000, 50_000)  # positions that are looked back for news
@@ -41,7 +51,7 @@ NEWS = frozenset(
         *("RolloutOpened", "RolloutTransitioned", "RolloutHalted", "WaveAdvanced"),
         *("WaveContinued", "WaveSkipped"),
         *("RolloutPaused", "RolloutResumed", "RolloutAborted"),
-        *("OperatorClearance", "SuccessorOpened"),
+        *("OperatorClearance", "RolloutConcluded"),
         *("RevisionProposed", "RevisionPublished", "ProposalRejected"),
         *("ReleaseRegistered", "ReleaseTransitioned", "ChannelHeld", "ChannelUnheld"),
         *("QuarantineLifted", "FreezeStarted", "FreezeEnded", "IntentDied"),
@@ -76,9 +86,18 @@ def overview(
     silent = silent_hosts(reads) if sees.all else ()
     kept = list_quarantined(reads, request.principal)
     owed = tuple(item for item in outbox.backlog(outbox_reader) if sees.channel(item.scope))
+    counts = view_models.OverviewCounts(
+        rollouts=len(lines),
+        waiting=len(asks) + len(requests),
+        failed=sum(line.failed for line in lines),
+        silent=len(silent),
+        quarantined=len(kept),
+        outbox=len(owed),
+    )
     picture = pictures.look()
     view = view_models.Overview(
-        tiles=_tiles(request, clock, lines, (*asks, *requests, *reviews), silent, kept, owed),
+        tiles=_tiles(counts, clock, lines, (*asks, *requests), reviews, owed),
+        counts=counts,
         channels=fleet_lines.channel_lines(reads, picture, sees.channel),
         taken_at=picture.taken_at,
         ended=fleet_lines.ended_within_a_day(reads, clock(), lambda row: sees.channel(row.channel)),
@@ -87,7 +106,7 @@ def overview(
         requests=requests,
         reviews=reviews,
         troubles=(*failed, *silent)[:TROUBLES_MAX],
-        quarantine=kept,
+        quarantine=kept[:TROUBLES_MAX],
         outbox=owed[:TROUBLES_MAX],
         checklist=checklist(first_steps.read_first_steps(reads)) if sees.all else (),
         news=event_text.describe_all(log, news(request, log, tail), people) if sees.all else (),
@@ -99,7 +118,7 @@ def overview(
 
 
 class _Sees:
-    """What somebody may see here."""
+    """What the user may see here."""
 
     def __init__(self, principal: principals.Principal) -> None:
         self._principal = principal
@@ -110,56 +129,57 @@ class _Sees:
 
 
 def _tiles(
-    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, inputs.Nothing],
+    counts: view_models.OverviewCounts,
     clock: Clock,
     lines: tuple[view_models.RolloutLine, ...],
     asks: tuple[view_models.PendingApproval | view_models.ChannelRequestLine, ...],
-    silent: tuple[view_models.Trouble, ...],
-    kept: tuple[view_models.Quarantine, ...],
+    reviews: tuple[view_models.ChannelRequestLine, ...],
     owed: tuple[view_models.OutboxLine, ...],
 ) -> tuple[view_models.Tile, ...]:
-    halted = sum(state_labels.HALTED in line.also for line in lines)
+    stopped = sum(line.is_stopped for line in lines)
     paused = sum(state_labels.PAUSED in line.also for line in lines)
-    said = [f"{halted} halted"] * bool(halted) + [f"{paused} paused"] * bool(paused)
+    said = [f"{stopped} stopped"] * bool(stopped) + [f"{paused} paused"] * bool(paused)
     oldest = min((item.at for item in asks if item.at is not None), default=None)
+    waiting = [] if oldest is None else [f"oldest {ago(oldest, clock())}"]
+    waiting += [f"{len(reviews)} to review"] * bool(reviews)
     dead = sum(item.state.word == "Dead" for item in owed)
     return (
         view_models.Tile(
             label="Open rollouts",
-            figure=len(lines),
+            figure=counts.rollouts,
             icon="rollouts",
             tone="info",
             href="/rollouts",
             note=", ".join(said),
         ),
         view_models.Tile(
-            label="Waiting approvals",
-            figure=len(asks),
+            label="Waiting for approval",
+            figure=counts.waiting,
             icon="clock",
             tone="warn",
             href="/approvals",
-            note="" if oldest is None else f"oldest {ago(oldest, clock())}",
+            note=", ".join(waiting),
         ),
         view_models.Tile(
             label="Failed hosts",
-            figure=sum(line.failed for line in lines),
+            figure=counts.failed,
             icon="cross",
             tone="bad",
             href="/rollouts",
         ),
         view_models.Tile(
             label="Silent hosts",
-            figure=len(silent),
+            figure=counts.silent,
             icon="silent",
             tone="warn",
             href="/hosts?filter=silent",
         ),
         view_models.Tile(
-            label="Quarantined", figure=len(kept), icon="ban", tone="bad", href="/channels"
+            label="Quarantined", figure=counts.quarantined, icon="ban", tone="bad", href="/channels"
         ),
         view_models.Tile(
             label="Outbox backlog",
-            figure=len(owed),
+            figure=counts.outbox,
             icon="outbox",
             tone="warn",
             href="/outbox",
@@ -175,13 +195,14 @@ def failed_hosts(
     head: Position,
 ) -> tuple[view_models.Trouble, ...]:
     """Hosts that failed or rolled back in open rollouts; a rollout without any is not looked at."""
-    found: list[view_models.Trouble] = []
+    found: list[HostRecord] = []
     for line in lines:
         if not line.failed:
             continue
-        records = bad_records(reads, grids, line.rollout_id, line.hosts, head)
-        found += map(_trouble, records)
-    return tuple(found[:TROUBLES_MAX])
+        found += bad_records(reads, grids, line.rollout_id, line.hosts, head)
+    shown = found[:TROUBLES_MAX]
+    names = host_releases.release_names(reads, places_of(shown))
+    return tuple(_trouble(record, names) for record in shown)
 
 
 def bad_records(
@@ -194,39 +215,45 @@ def bad_records(
     return [item.row for item in rows if item.row.state in rollout_lines.BAD]
 
 
-def _trouble(record: HostRecord) -> view_models.Trouble:
+def _trouble(record: HostRecord, names: Mapping[host_releases.Place, str]) -> view_models.Trouble:
     return view_models.Trouble(
         host_id=record.host_id,
         chip=state_labels.HOSTS[record.state],
-        text=why_failed(record),
+        text=why_failed(record, names),
         at=record.reverted_at or record.failed_at,
         href=f"/hosts/{record.host_id}",
     )
 
 
-def why_failed(record: HostRecord) -> str:
-    """In a few words, from what its record says."""
-    said = [f"{record.failure} in {record.rollout_id}" if record.failure else record.rollout_id]
-    said += [
-        f"probe {name}: {probe.failure_reason}"
-        for name, probe in sorted(record.probes.items())
-        if probe.failure_reason
-    ]
+def places_of(records: Iterable[HostRecord]) -> set[host_releases.Place]:
+    """What these hosts run again, each on its channel: the digests that `why_failed` names."""
+    return {
+        (channel_of(record.rollout_id), record.reverted_to)
+        for record in records
+        if record.reverted_to
+    }
+
+
+def why_failed(record: HostRecord, names: Mapping[host_releases.Place, str]) -> str:
+    """In a few words, from what its record says. ``names``: of what hosts run."""
+    failed = probes.failure_text(record.failure or "", *probes.failed_probe(record))
+    said = [f"{failed}, in {record.rollout_id}"]
     if record.reverted_to:
-        said.append(f"runs {short(record.reverted_to)} again")
+        place = (channel_of(record.rollout_id), record.reverted_to)
+        said.append(f"runs {names.get(place) or short(record.reverted_to)} again")
     if record.rollback_failed:
-        said.append("could not go back")
+        said.append("could not roll back")
     return "; ".join(said)
 
 
 def silent_hosts(reads: Reads) -> tuple[view_models.Trouble, ...]:
-    """Enrolled hosts of which nothing is heard."""
+    """Enrolled hosts that do not report."""
     rows = reads.first(HOSTS, "by_silence", limit=SILENT_MAX)
     return tuple(
         view_models.Trouble(
             host_id=found.row.host_id,
             chip=state_labels.SILENT,
-            text="it does not report",
+            text="does not report",
             at=found.row.silent_since,
             href=f"/hosts/{found.row.host_id}",
         )
@@ -239,7 +266,7 @@ def list_quarantined(
     reads: Reads, principal: principals.Principal
 ) -> tuple[view_models.Quarantine, ...]:
     sees = _Sees(principal)
-    rows = reads.range(QUARANTINE, limit=TROUBLES_MAX)
+    rows = reads.range(QUARANTINE, limit=QUARANTINED_MAX)
     return tuple(quarantine(found.row) for found in rows if sees.channel(found.row.channel))
 
 
@@ -251,7 +278,7 @@ def quarantine(row: Quarantined) -> view_models.Quarantine:
         at=row.quarantined_at,
         host_id=row.host_id,
         rollout_id=row.rollout_id,
-        reason=f"{row.host_id}: {row.reason}",
+        reason=row.reason,
     )
 
 
@@ -260,15 +287,14 @@ def news(
     log: log_reader.LogReader,
     tail: Tail,
 ) -> tuple[Event, ...]:
-    """The last events that somebody would want to hear of, looking back a little further each
-    time that there are too few.
-    """
+    """The latest events that matter to people. Look back further while there are too few."""
     head = tail.position
     asked = Query((Clause(NEWS),))
     found: tuple[Event, ...] = ()
     for window in NEWS_WINDOWS:
         after = max(0, head - window)
-        found = log.events(asked, after=after, limit=NEWS_READ_MAX)
+        events = log.events(asked, after=after, limit=NEWS_READ_MAX)
+        found = tuple(event for event in events if event_text.is_news(log, event))
         if len(found) >= NEWS_MAX or after == 0:
             break
     return found[-NEWS_MAX:]

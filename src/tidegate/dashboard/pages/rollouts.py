@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -11,6 +11,8 @@ from msgspec import Meta, structs
 from tidegate.api.feed.tail import Tail
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.queries import log_reader, rollout_lists
+from tidegate.control.queries.host_releases import Place, release_names
+from tidegate.control.queries.ladder import read_ladder
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import (
     components,
@@ -26,10 +28,11 @@ from tidegate.dashboard import (
     state_labels,
     view_models,
 )
-from tidegate.dashboard.pages.overview import bad_records, why_failed
+from tidegate.dashboard.pages.overview import bad_records, places_of, why_failed
 from tidegate.domain.access import callers, roles, scopes
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.hosts import refusals, rows as host_rows, states as host_states
+from tidegate.domain.releases import rows as release_rows
 from tidegate.domain.rollouts import rows as rollout_rows, states as rollout_states
 from tidegate.kernel.model import Clause, Match, Position, Query
 from tidegate.web import inputs, paging, routing
@@ -58,7 +61,7 @@ COLUMNS: Final[sorting.SortColumns[view_models.RolloutLine]] = sorting.SortColum
         label="Hosts", name="hosts", key=lambda it: it.hosts, newest_first=True, classes="right"
     ),
     sorting.SortColumn(
-        label="Failed or reverted",
+        label="Failed",
         name="failed",
         key=lambda it: it.failed,
         newest_first=True,
@@ -185,6 +188,7 @@ class RolloutPages:
     """The page of one rollout."""
 
     reads: Reads
+    fleet_reader: FleetReader
     log: log_reader.LogReader
     tail: Tail
     layout: dashboard_layout.Layout
@@ -208,13 +212,20 @@ class RolloutPages:
             Query((Clause(TIMELINE, frozenset({f"rollout_id:{rollout_id}"}), Match.EXACT),)),
             limit=TIMELINE_MAX,
         )
+        events = tuple(event for event in events if event_text.is_news(self.log, event))
         row: rollout_rows.RolloutTally = tally.row
         hosts = sum(wave.hosts for wave in row.waves)
         troubled = _troubled(self.reads, self.grids, row, hosts, self.tail.position)
         verbs = rollout_verbs.verbs_of(request.principal, rollout, row, troubled)
         channel = self.reads.find(channel_key(row.channel), Channel)
         if channel is not None:
-            verbs = tuple(_as_protected(verb, request.caller, channel.row) for verb in verbs)
+            ladder = read_ladder(self.fleet_reader, row.channel)
+            pin = self.reads.find(release_rows.actual_key(row.channel), release_rows.Actual)
+            back = rollout_verbs.roll_back(ladder, pin, row, request.caller)
+            verbs = (
+                back,
+                *(_as_protected(verb, request.caller, channel.row) for verb in verbs),
+            )
         view = view_models.RolloutPage(
             rollout_id=rollout_id,
             display_name=rollout.row.display_name,
@@ -285,10 +296,10 @@ def _wave(
 def _status(
     number: int, wave: rollout_rows.WaveTally, tally: rollout_rows.RolloutTally, phase: str
 ) -> components.Chip:
-    """Where a wave stands, in a few words."""
+    """What a wave does, in a few words."""
     bad = wave.count(*rollout_lines.BAD)
     if bad:
-        return components.Chip("cross", "bad", f"{bad:,} failed or reverted")
+        return components.Chip("cross", "bad", f"{bad:,} failed or rolled back")
     if phase == "done":
         return components.Chip("check", "good", "done")
     if phase == "waiting":
@@ -306,7 +317,7 @@ def _status(
     if moving:
         return components.Chip("gear", "info", f"{moving:,} activating")
     if wave.count(host_states.HostState.PENDING):
-        return components.Chip("dots", "idle", "orders are out")
+        return components.Chip("dots", "idle", "orders are sent")
     return components.Chip("clock", "idle", "waits for orders")
 
 
@@ -347,7 +358,8 @@ def _troubled(
     lines: list[view_models.HostLine] = []
     if any(wave.count(*rollout_lines.BAD) for wave in tally.waves):
         records = bad_records(reads, grids, rollout_id, hosts, head)
-        lines += [_line(record, tally) for record in records]
+        names = release_names(reads, places_of(records))
+        lines += [_line(record, tally, names) for record in records]
     failing = reads.range(host_rows.PROBE_FAILURES, prefix=f"{rollout_id}/", limit=TROUBLED_MAX)
     known = {line.host_id for line in lines}
     lines += [_probe_line(item.row, tally) for item in failing if item.row.host_id not in known]
@@ -358,12 +370,14 @@ def _wave_name(number: int, tally: rollout_rows.RolloutTally) -> str:
     return f"wave {number + 1} · {tally.waves[number].name}" if number < len(tally.waves) else ""
 
 
-def _line(record: host_rows.HostRecord, tally: rollout_rows.RolloutTally) -> view_models.HostLine:
+def _line(
+    record: host_rows.HostRecord, tally: rollout_rows.RolloutTally, names: Mapping[Place, str]
+) -> view_models.HostLine:
     return view_models.HostLine(
         host_id=record.host_id,
         state=state_labels.HOSTS[record.state],
         wave=_wave_name(record.wave, tally),
-        text=why_failed(record),
+        text=why_failed(record, names),
         at=record.reverted_at or record.failed_at,
     )
 

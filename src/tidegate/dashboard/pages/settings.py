@@ -22,6 +22,7 @@ from tidegate.control.operations.repositories import RepositoryOperations
 from tidegate.control.operations.subscriptions import SubscriptionOperations
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import components, layout as dashboard_layout, view_models, window_lines
+from tidegate.dashboard.pages.notifications import describe_subscription
 from tidegate.domain.access import (
     callers,
     roles as access_roles,
@@ -33,7 +34,7 @@ from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.access.scopes import repository_scope
 from tidegate.domain.epochs import LOG_IDS, LogId
 from tidegate.domain.notifications.rows import NoticeQueue, Subscription
-from tidegate.domain.packages.rows import REPOSITORIES
+from tidegate.domain.packages.rows import REPOSITORIES, Repository
 from tidegate.domain.windows.rows import Window
 from tidegate.errors import TidegateError
 from tidegate.kernel.model import Key
@@ -142,6 +143,13 @@ class SettingsPages:
         verbs = _verbs(request)
         view = view_models.SettingsPage(
             me=request.principal.id,
+            new_repository=components.LinkButton(
+                id="new-repository",
+                label="New repository",
+                icon="plus",
+                href="/new/repository",
+                why=request.caller.why_not(steps.CREATE_REPOSITORY, access_roles.EVERYWHERE),
+            ),
             users=users,
             tokens=tokens,
             repositories=repositories,
@@ -190,8 +198,8 @@ def _subscriptions(
     lines = []
     for found in subscriptions.list_readable(request.caller):
         row, queue = found.row, subscriptions.queue(found.id)
-        events = ", ".join(row.events) or f"all events from {row.min_severity} on"
-        waits = f" · {queue.waiting:,} wait" if queue.waiting else ""
+        events = describe_subscription(row)
+        waits = f" · {queue.waiting:,} waiting" if queue.waiting else ""
         dead = f" · {queue.dead:,} given up" if queue.dead else ""
         error = f" · {row.disabled_reason or queue.last_error}"
         lines.append(
@@ -199,7 +207,7 @@ def _subscriptions(
                 name=row.name,
                 kind=str(row.kind),
                 chip=_subscription_chip(row, queue),
-                text=f"{events} · {', '.join(row.scopes)}{waits}{dead}{error.rstrip(' ·')}",
+                text=f"{events}{waits}{dead}{error.rstrip(' ·')}",
             )
         )
     return tuple(lines)
@@ -225,14 +233,30 @@ def _repositories(
     return tuple(
         view_models.RepositoryLine(
             name=row.name,
-            text="one's own approval is enough"
-            if row.quorum == 0
-            else f"{row.quorum} approval{'' if row.quorum == 1 else 's'} by somebody else",
+            text=_describe_approvals(row),
+            edit=components.LinkButton(
+                id=f"edit-repository-{number}",
+                label="Edit",
+                icon="pencil",
+                href=f"/repositories/{row.name}/edit",
+                why=request.caller.why_not(steps.CHANGE_REPOSITORY, repository_scope(row.name)),
+            ),
             delete=_delete_repository(request.caller, row.name, number),
         )
         for number, row in enumerate(rows)
         if request.principal.may(Right.READ, repository_scope(row.name))
     )
+
+
+def _describe_approvals(row: Repository) -> str:
+    """How its revisions are approved, and what protects them."""
+    said = ["the author can publish alone"]
+    if row.quorum:
+        people = "another person" if row.quorum == 1 else "other people"
+        said = [f"{row.quorum} approval{'' if row.quorum == 1 else 's'} by {people}"]
+    said += ["hosts are deployed from it"] * row.deployment
+    said += ["proposals are protected"] * row.protect_proposed
+    return " · ".join(said)
 
 
 def _delete_repository(caller: callers.Caller, name: str, number: int) -> components.VerbButton:
@@ -286,7 +310,7 @@ def _user_verbs(
     row: access_rows.User,
     number: int,
 ) -> tuple[components.VerbButton, ...]:
-    own = "Nobody changes their own access." if row.user_id == request.principal.id else ""
+    own = "You cannot change your own access." if row.user_id == request.principal.id else ""
     gone = "The user is erased." if row.erased else ""
     who = components.Field(name="user_id", kind="hidden", value=row.user_id)
     roles = tuple(components.Option(str(role), str(role)) for role in access_roles.Role)
@@ -312,8 +336,8 @@ def _user_verbs(
                     kind="choice",
                     value="false",
                     options=(
-                        components.Option("false", "Grant", "They may from now on."),
-                        components.Option("true", "Take", "They may no longer."),
+                        components.Option("false", "Grant", "They get the role."),
+                        components.Option("true", "Take", "They lose the role."),
                     ),
                 ),
             ),
@@ -324,8 +348,10 @@ def _user_verbs(
             label="Disable" if row.enabled else "Enable",
             icon="ban" if row.enabled else "check",
             action="/settings/disable" if row.enabled else "/settings/enable",
-            title="Shut out?" if row.enabled else "Let in again?",
-            text="All sessions and tokens stop counting at once." if row.enabled else "",
+            title="Disable the user?" if row.enabled else "Enable the user?",
+            text="All their sessions and tokens end at once."
+            if row.enabled
+            else "They can sign in again.",
             fields=(who, components.Field(name="reason", label="Reason", kind="long"))
             if row.enabled
             else (who,),
@@ -357,7 +383,7 @@ def _verbs(request: routing.Request) -> tuple[components.VerbButton, ...]:  # ty
             icon="key",
             action="/settings/tokens",
             title="New API token",
-            text="It acts in your name, may what you may, and is shown once.",
+            text="It acts in your name with your permissions. It is shown only once.",
             fields=(
                 components.Field(
                     name="days",
@@ -562,7 +588,7 @@ def _tokens(
         chip = REVOKED if row.revoked_at else EXPIRED if row.expires_at <= now else ENDED
         chip = VALID if is_good(row, owner.row) else chip
         may_what = (
-            "whatever you may"
+            "the same as yours"
             if row.grants is None
             else ", ".join(dashboard_layout.describe_grants(row.grants))
         )
@@ -572,7 +598,7 @@ def _tokens(
             icon="ban",
             action="/settings/revoke",
             title="Revoke the token?",
-            text="Whoever uses it is refused from the next request on.",
+            text="Requests with this token are refused from now on.",
             fields=(components.Field(name="token_id", kind="hidden", value=row.token_id),),
             danger=True,
         )

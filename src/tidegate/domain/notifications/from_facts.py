@@ -189,7 +189,7 @@ def _cleared(
     followed: Followed, fact: rollouts.OperatorClearance, rows: Rows
 ) -> notices.Notice | None:
     if fact.mode is states.Clearance.ABANDON:
-        return None  # its end is told
+        return None  # there is a notice about its end
     return _resumed(followed, fact, rows)
 
 
@@ -211,7 +211,7 @@ def _resumed(
     )
 
 
-# ── emergencies: told beside what the fact tells by itself ────────────────────────────────────────
+# ── emergencies: a second notice about the same fact ──────────────────────────────────────────────
 
 
 def _opened_now(
@@ -440,15 +440,23 @@ def notice_of(followed: Followed, rows: Rows) -> notices.Notice | None:
 
 
 def notices_of(page: Sequence[Followed], rows: Rows) -> list[notices.Notice]:
-    """What there is to tell about facts in the order of the log; no commit is cut in two.
+    """The notices about facts in the order of the log; no commit is cut in two.
 
-    Where one commit both stops and halts a rollout, the halt is told: it comes behind the
-    transition there, while a halt of an earlier commit comes before it.
+    One cause makes one notice. If one commit both stops and halts a rollout, only the halt is
+    reported: it comes after the transition there, while a halt of an earlier commit comes before
+    it. If a commit bypasses an approval, the notice about that says what was done, so there is no
+    second emergency notice about the rollback or the override itself.
     """
     halts = {
         (item.fact.rollout_id, item.fact.at): item.position
         for item in page
         if isinstance(item.fact, rollouts.RolloutHalted)
+    }
+    bypassed = {
+        (channel, item.at)  # facts of one commit have one time
+        for item in page
+        if isinstance(item.fact, requests.EmergencyUsed)
+        for channel in (item.fact.channel, *item.fact.also)
     }
     found = []
     for item in page:
@@ -461,6 +469,7 @@ def notices_of(page: Sequence[Followed], rows: Rows) -> list[notices.Notice]:
         if notice is not None:
             found.append(notice)
         also = _ALSO.get(type(fact))
-        if also is not None and (second := also(item, fact, rows)) is not None:
+        second = None if also is None else also(item, fact, rows)
+        if second is not None and (second.channel, item.at) not in bypassed:
             found.append(structs.replace(second, ordinal=1))
     return found

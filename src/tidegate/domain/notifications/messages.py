@@ -18,7 +18,7 @@ NameOf = Callable[[str], str | None]  # of a user's id; None: erased
 
 
 class InstallationRef(Struct, frozen=True):
-    """Which installation tells it."""
+    """Which installation sends it."""
 
     name: str
     url: str
@@ -149,11 +149,22 @@ def _actor(user_id: str, name_of: NameOf) -> MessageActor | None:
     return MessageActor(user_id, name_of(user_id) or FORMER_USER) if user_id else None
 
 
+_PAGES: Final = {
+    "outbox.dead": "/outbox",
+    "notify.dead": "/notifications",
+    "target.disabled": "/notifications",
+    "freeze.started": "/maintenance",
+    "freeze.ended": "/maintenance",
+}
+
+
 def _page(notice: notification_notices.Notice) -> str:
     if notice.rollout_id:
         return f"/rollouts/{notice.rollout_id}"
     if notice.revision:
         return f"/revisions/{notice.revision}"
-    if notice.event == "outbox.dead":
-        return "/outbox"
+    if notice.is_about_request:
+        return f"/approvals/{notice.subject}"
+    if notice.event in _PAGES:
+        return _PAGES[notice.event]
     return f"/channels/{notice.channel}" if notice.channel else ""

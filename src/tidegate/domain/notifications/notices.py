@@ -53,7 +53,7 @@ class Notice(Struct, frozen=True, omit_defaults=True, kw_only=True):
     digest: str = ""
     rollout_id: str = ""
     revision: str = ""
-    subject: str = ""  # what else it is about: a freeze, an intent, a subscription
+    subject: str = ""  # what else it is about: a request, a freeze, an intent, a subscription
     state: str = ""
     outcome: states.Outcome | None = None
     opened_at: datetime | None = None
@@ -73,6 +73,13 @@ class Notice(Struct, frozen=True, omit_defaults=True, kw_only=True):
     def key(self) -> str:
         """What tells it from every other notice of the log."""
         return f"{self.position}-{self.ordinal}" if self.ordinal else str(self.position)
+
+    @property
+    def is_about_request(self) -> bool:
+        """Whether ``subject`` is a request: one that waits or ended, or a bypassed approval."""
+        if self.event == "emergency.used":
+            return self.gate == "approval"
+        return self.event.startswith(("request.", "emergency."))
 
     @property
     def order(self) -> tuple[int, int]:

@@ -113,7 +113,7 @@ def _facts(payload: messages.MessagePayload) -> list[Json]:
         "Channel": payload.channel,
         "Release": payload.release,
         "Wave": "" if wave is None else f"{wave.number} of {wave.of} ({wave.name})",
-        "Hosts": "" if counts is None else f"{counts.converged} of {counts.hosts}",
+        "Hosts": "" if counts is None else f"{counts.converged} of {counts.hosts} run it",
     }
     if counts is None and hosts is not None:
         found["Hosts"] = str(hosts.count)

@@ -22,7 +22,7 @@ def title_of(notice: notices.Notice, actor: str = "") -> str:
 
 def sentences_of(notice: notices.Notice, actor: str) -> tuple[str, ...]:
     """Why it happened, what it means, who did it. ``actor``: the name of who did it, or empty."""
-    found = [*_why(notice), *_standing(notice)]
+    found = [*_why(notice), *_effect(notice)]
     if actor and notice.automatic:
         by = f"By {notice.automatic}, which {actor} switched on"
         found.append(f"{by}{_told(notice.reason.removeprefix(f'{notice.automatic}: '))}.")
@@ -37,7 +37,7 @@ def verbs_of(notice: notices.Notice) -> tuple[str, ...]:
         if notice.severity is states.Severity.INFO:
             return ()
         return (f"tidegate rollout explain {notice.rollout_id}",)
-    if notice.event in ("emergency.used", "emergency.unreviewed"):
+    if notice.event.startswith("emergency.") and notice.is_about_request:
         return (f"tidegate request review {notice.subject} --accept --reason …",)
     if notice.event.startswith("request."):
         return (f"tidegate request show {notice.subject}",)
@@ -219,7 +219,7 @@ def _why(notice: notices.Notice) -> list[str]:
     return []
 
 
-def _standing(notice: notices.Notice) -> list[str]:
+def _effect(notice: notices.Notice) -> list[str]:
     counts, found = notice.counts, []
     if notice.event == "rollout.halted" and counts is not None and counts.converged:
         found.append(
@@ -227,7 +227,9 @@ def _standing(notice: notices.Notice) -> list[str]:
             "they stay on it."
         )
     elif notice.outcome is not None and counts is not None:
-        parts = [f"{counts.converged:,} of {count_of(counts.hosts, 'host')}"]
+        runs = "runs" if counts.converged == 1 else "run"
+        hosts = count_of(counts.hosts, "host")
+        parts = [f"{counts.converged:,} of {hosts} {runs} {notice.release}"]
         parts += [f"{count_of(counts.tolerated, 'failure')} allowed"] if counts.tolerated else []
         parts += [f"{counts.skipped:,} skipped"] if counts.skipped else []
         parts += [f"{counts.waived:,} waived"] if counts.waived else []

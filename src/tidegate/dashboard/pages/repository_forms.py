@@ -1,0 +1,238 @@
+"""The forms of a repository: how many approvals it needs, and what protects it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, structs
+
+from tidegate.control.operations.repositories import RepositoryOperations
+from tidegate.control.queries.reads import Reads
+from tidegate.dashboard import (
+    components,
+    forms as dashboard_forms,
+    layout as dashboard_layout,
+    view_models,
+)
+from tidegate.domain.access import scopes, steps
+from tidegate.domain.packages import names, refusals, rows, slices
+from tidegate.errors import TidegateError
+from tidegate.web import inputs, routing
+
+HERE: Final = "/settings"
+DEPLOYMENT: Final = "deployment"
+PROTECT_PROPOSED: Final = "protect_proposed"
+PLACES: Final = {"already_exists": "name", "invalid_name": "name", "quorum": "approvals"}
+
+
+class RepositoryPagePath(inputs.Input, frozen=True):
+    repository: Annotated[str, Meta(min_length=1, max_length=names.LABEL_CHARS_MAX)]
+
+
+class EditRepositoryForm(inputs.Input, frozen=True, kw_only=True):
+    """The settings of a repository as texts. What is not ticked is off."""
+
+    approvals: dashboard_forms.Typed
+    settings: dashboard_forms.Ticked = ()
+    do: dashboard_forms.Typed = "save"
+
+
+class NewRepositoryForm(EditRepositoryForm, frozen=True, kw_only=True):
+    name: dashboard_forms.Typed
+
+
+def new_form() -> view_models.FormPage:
+    """The form of a new repository."""
+    name = components.Field(
+        name="name",
+        label="Name",
+        required=True,
+        placeholder="default",
+        hint=f"Small letters, digits and dashes, at most {names.LABEL_CHARS_MAX}. It is part "
+        "of the names of its revisions and cannot be changed.",
+    )
+    return view_models.FormPage(
+        title="New repository",
+        text="A repository holds packages, and says how their revisions are approved.",
+        action="/new/repository",
+        back=HERE,
+        fields=(name, *_fields()),
+        submits=(components.Option("save", "Create", "check"),),
+    )
+
+
+@dataclass(frozen=True)
+class RepositoryForms:
+    """The form of a repository as it is before anything is typed."""
+
+    reads: Reads
+
+    def edit(self, name: str) -> view_models.FormPage:
+        """Raises: RepositoryNotFound."""
+        found = self.reads.demand(
+            rows.repository_key(name), rows.Repository, refusals.RepositoryNotFound(name)
+        )
+        row = found.row
+        ticked = (DEPLOYMENT,) * row.deployment + (PROTECT_PROPOSED,) * row.protect_proposed
+        typed = {"approvals": str(row.quorum), "settings": ticked}
+        return view_models.FormPage(
+            title=f"Edit {name}",
+            text="Revisions that are already published stay as they are.",
+            action=f"/repositories/{name}/edit",
+            back=HERE,
+            fields=dashboard_forms.fill(_fields(), typed),
+            version=found.version,
+            submits=(components.Option("save", "Save", "check"),),
+        )
+
+
+def _fields() -> tuple[components.Field, ...]:
+    return (
+        components.Field(
+            name="approvals",
+            label="Approvals that publish a revision",
+            kind="number",
+            required=True,
+            value=str(slices.QUORUM_DEFAULT),
+            hint=f"0 to {slices.QUORUM_MAX}. 0: the author can publish alone.",
+        ),
+        components.Field(
+            name="settings",
+            label="Protection",
+            kind="many",
+            options=(
+                components.Option(
+                    DEPLOYMENT,
+                    "Hosts are deployed from it",
+                    "A deletion needs two people. A new repository then protects proposals, too.",
+                ),
+                components.Option(
+                    PROTECT_PROPOSED,
+                    "Protect proposals",
+                    "Withdraw or reject a proposal before you delete it.",
+                ),
+            ),
+        ),
+    )
+
+
+def _page(form: view_models.FormPage) -> dashboard_layout.PageView:
+    return dashboard_layout.PageView(
+        template="form.html",
+        title=form.title,
+        here=HERE,
+        view=form,
+        crumbs=(components.Link("Settings", HERE), components.Link(form.title)),
+        still=True,
+    )
+
+
+def _typed(
+    form: view_models.FormPage, request: routing.Request[Any, Any, Any]
+) -> view_models.FormPage:
+    """The form with what was typed, and with the version of the page that was sent."""
+    fields = dashboard_forms.fill(form.fields, dashboard_forms.typed_of(request))
+    return structs.replace(form, fields=fields, version=request.version)
+
+
+def _refused(form: view_models.FormPage, error: TidegateError) -> dashboard_layout.PageView:
+    return _page(structs.replace(form, fields=dashboard_forms.mark(form.fields, error, PLACES)))
+
+
+def _read_settings(reader: dashboard_forms.FormReader, body: EditRepositoryForm) -> int:
+    """How many approvals are asked for. Raises: InvalidRequest: something could not be read."""
+    quorum = reader.number("approvals", body.approvals, 0, slices.QUORUM_MAX)
+    unknown = [item for item in body.settings if item not in (DEPLOYMENT, PROTECT_PROPOSED)]
+    if unknown:
+        reader.refuse("settings", f"has no {unknown[0][:80]!r}")
+    reader.check()
+    return quorum
+
+
+def show_new_repository(
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, inputs.Nothing],
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
+    """The form of a new repository."""
+    return layout.answer(request, _page(new_form()))
+
+
+def create_repository(
+    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, NewRepositoryForm],
+    repositories: RepositoryOperations,
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
+    """Create a repository."""
+    body = request.body
+    form = _typed(new_form(), request)
+
+    def run() -> int:
+        reader = dashboard_forms.FormReader()
+        name = reader.text("name", body.name, most=names.LABEL_CHARS_MAX)
+        quorum = _read_settings(reader, body)
+        # Proposals of a deployment repository are protected unless a caller says otherwise, and a
+        # box that is not ticked says nothing.
+        outcome = repositories.create(
+            request.caller,
+            name,
+            quorum=quorum,
+            deployment=DEPLOYMENT in body.settings,
+            protect_proposed=True if PROTECT_PROPOSED in body.settings else None,
+        )
+        return outcome.position
+
+    return dashboard_forms.send(
+        request, layout, run, back=HERE, done="created", page=lambda error: _refused(form, error)
+    )
+
+
+def show_edit_repository(
+    request: routing.Request[RepositoryPagePath, dashboard_layout.PageQuery, inputs.Nothing],
+    forms: RepositoryForms,
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
+    """The form of a repository."""
+    return layout.answer(request, _page(forms.edit(request.path.repository)))
+
+
+def edit_repository(
+    request: routing.Request[RepositoryPagePath, dashboard_layout.PageQuery, EditRepositoryForm],
+    repositories: RepositoryOperations,
+    forms: RepositoryForms,
+    layout: dashboard_layout.Layout,
+) -> routing.Response:
+    """Change how the revisions of a repository are approved."""
+    body, name = request.body, request.path.repository
+    form = _typed(forms.edit(name), request)
+
+    def run() -> int:
+        quorum = _read_settings(dashboard_forms.FormReader(), body)
+        outcome = repositories.change(
+            request.caller,
+            name,
+            quorum=quorum,
+            deployment=DEPLOYMENT in body.settings,
+            protect_proposed=PROTECT_PROPOSED in body.settings,
+        )
+        return outcome.position
+
+    return dashboard_forms.send(
+        request, layout, run, back=HERE, done="saved", page=lambda error: _refused(form, error)
+    )
+
+
+def _scope(request: routing.Request[RepositoryPagePath, Any, Any]) -> str:
+    return scopes.repository_scope(request.path.repository)
+
+
+_CREATE = routing.requires_step(steps.CREATE_REPOSITORY)
+_CHANGE = routing.requires_step(steps.CHANGE_REPOSITORY, _scope)
+ROUTES = (
+    dashboard_layout.page_route("/new/repository", show_new_repository, _CREATE),
+    dashboard_layout.step_route("/new/repository", create_repository, steps.CREATE_REPOSITORY),
+    dashboard_layout.page_route("/repositories/{repository}/edit", show_edit_repository, _CHANGE),
+    dashboard_layout.step_route(
+        "/repositories/{repository}/edit", edit_repository, steps.CHANGE_REPOSITORY, _scope
+    ),
+)
