@@ -380,14 +380,14 @@ def test_warns_that_a_held_rollback_now_takes_a_second_person(fleet: ServedFleet
     back = fleet.manager.post(f"{HERE}/rollback", json={"reason": "slow"})
 
     (warning,) = back.json()["warnings"]
-    assert f"tidegate channel rollback {CHANNEL} --now --reason …" in warning
+    assert f"tidegate channel rollback {CHANNEL} --to web.1 --now --reason …" in warning
     assert "also a second person, or --break-glass" in warning
     why = fleet.viewer.get(f"/v1/rollouts/{back.json()['rollout_id']}/explain").json()
     found = next(wait["remedies"] for wait in why["waits"] if wait["code"] == "freeze")
     hasten, end, _ = (remedy["command"] for remedy in found)
     assert end.startswith("tidegate freeze delete ")
     assert end.endswith(" --reason …")
-    assert hasten == f"tidegate channel rollback {CHANNEL} --now --reason …"
+    assert hasten == f"tidegate channel rollback {CHANNEL} --to web.1 --now --reason …"
 
 
 def test_makes_no_request_of_what_no_approval_could_mend(fleet: ServedFleet) -> None:

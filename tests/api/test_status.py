@@ -52,7 +52,7 @@ def test_status_says_that_a_rollback_behind_a_freeze_needs_a_person(fleet: Serve
     (item,) = found["attention"]
     assert (item["channel"], item["next"]) == (
         CHANNEL,
-        f"tidegate channel rollback {CHANNEL} --now --reason …",
+        f"tidegate channel rollback {CHANNEL} --to web.1 --now --reason …",
     )
     assert item["says"].startswith("the rollback to web.1 waits for freeze xmas of ")
     assert item["says"].endswith(" until 2026-05-03 20:00 UTC: holidays")
@@ -109,7 +109,7 @@ def test_status_says_that_a_rollback_behind_a_window_needs_a_person(fleet: Serve
     (item,) = found["attention"]
     assert item["says"].startswith("the rollback to web.1 waits: ")
     assert "nights" in item["says"]
-    assert item["next"] == f"tidegate channel rollback {CHANNEL} --now --reason …"
+    assert item["next"] == f"tidegate channel rollback {CHANNEL} --to web.1 --now --reason …"
 
 
 # ── what a dry run of a rollback says ─────────────────────────────────────────────────────────────

@@ -114,7 +114,7 @@ def test_back_during_a_freeze_waits_and_now_does_not(tell: Callable[..., Story])
 
     assert plain.code == 0, plain.err
     assert "holds it" in plain.err
-    assert f"tidegate channel rollback {CHANNEL} --now --reason" in plain.err
+    assert f"tidegate channel rollback {CHANNEL} --to web.1 --now --reason" in plain.err
     refused = story.rollback(story.manager, "--now", *WHY)
     assert (refused.code, "This needs the role on-call" in refused.err) == (5, True), refused.err
     assert story.agent.text == "good two"

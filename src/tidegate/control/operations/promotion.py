@@ -924,9 +924,10 @@ class PromotionOperations:
             found = self._promotions.waits(channel, rollout_id, what="other orders")
             return tuple(f"{text}; this rollback passes it" for text in found)
         found = self._promotions.waits(channel, rollout_id)
+        to = "" if rollout_id is None else f"--to {names.ref_of(rollout_id)} "
         hint = (
-            "To go back in spite of it: "
-            f"tidegate channel rollback {channel} --now --reason … (needs {self._needs(channel)})"
+            f"To go back in spite of it: tidegate channel rollback {channel} {to}--now --reason … "
+            f"(needs {self._needs(channel)})"
         )
         return tuple(f"{text}. {hint}" for text in found)
 

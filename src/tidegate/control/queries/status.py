@@ -406,7 +406,7 @@ def _describe(
             why = f"tidegate rollout explain {name}"
             is_rollback = tallies.may_hasten(tally)
             what = f"the rollback to {tally.target_ref}" if is_rollback else tally.target_ref
-            hasten = f"tidegate channel rollback {name} --now --reason …"
+            hasten = f"tidegate channel rollback {name} --to {tally.target_ref} --now --reason …"
             if frozen is not None:
                 until = describe_end(frozen.until) or " until it is ended"
                 by = f"freeze {frozen.freeze_id} of {frozen.operator}{until}: {frozen.reason}"

@@ -612,7 +612,9 @@ def _hasten(look: checks.GateContext) -> tuple[inputs.Remedy, ...]:
     """The rollback that passes what holds this one; none: it is no rollback."""
     if not tallies.may_hasten(look.tally):
         return ()
-    command = f"tidegate channel rollback {look.tally.channel} --now --reason …"
+    # It names the release: without that it would go one further once this rollback has ended.
+    to = f"--to {look.tally.target_ref} --now --reason …"
+    command = f"tidegate channel rollback {look.tally.channel} {to}"
     return (inputs.Remedy(command, "if the rollback cannot wait"),)
 
 
