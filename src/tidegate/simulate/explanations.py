@@ -51,8 +51,8 @@ def _check(found: Explanation, wait: Wait) -> None:
         faults.append("it says nothing")
     if wait.hosts and not wait.some:
         faults.append("it names no host")
-    if wait.ends is WaitEnds.NEVER and not wait.verbs and wait.code != OVER:
-        faults.append("it names no verb")
+    if wait.ends is WaitEnds.NEVER and not wait.remedies and wait.code != OVER:
+        faults.append("it names no command")
     if wait.ends is WaitEnds.BY_ITSELF and wait.until is None and wait.code != READY:
         faults.append("it does not say when it ends")
     if faults:
