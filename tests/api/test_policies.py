@@ -64,6 +64,7 @@ def test_checks_a_policy_of_any_form_without_a_channel(fleet: ServedFleet) -> No
 
 def test_checks_a_policy_on_a_channel_that_is_still_to_be_created(fleet: ServedFleet) -> None:
     fleet.create()
+    fleet.enroll("next-01", app="next")
     body = {
         "channel": "next",
         "package": "default/web",
@@ -74,7 +75,7 @@ def test_checks_a_policy_on_a_channel_that_is_still_to_be_created(fleet: ServedF
     faulty = fleet.viewer.post(CHECK, json=body).json()
     edged = {
         **body,
-        "selector": "tier=rest,app=none",
+        "selector": "app=next",
         "policy": {"waves": [{"converged_min": 9}], "edges": [CHANNEL]},
     }
     sound = fleet.viewer.post(CHECK, json=edged).json()

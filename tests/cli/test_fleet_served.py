@@ -312,7 +312,10 @@ def test_shows_names_of_people_to_everyone_who_may_read(
     assert ada.run("notify", "create", "ops", *hook).code == 0
     me = ada.run("whoami", "-o", "json").json()
 
+    assert ada.run("rev", "create", "api", "--workspace", "v1").code == 0
+
     shown = [
+        viewer.run("rev", "list"),
         viewer.run("freeze", "list"),
         viewer.run("window", "show", "nights"),
         viewer.run("notify", "show", "ops"),

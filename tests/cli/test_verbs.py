@@ -153,3 +153,20 @@ def test_a_missing_reason_is_answered_with_the_command_as_typed(
     typed = " ".join(word.replace("it's", "'it'\"'\"'s'") for word in words)
     assert code == 2
     assert said.endswith(f"  try: tidegate {typed} --reason …\n"), said
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "taken"),
+    [
+        ("rev list", ("--lifecycle", "published"), "Published"),
+        ("rev list", ("--lifecycle", "deletionproposed"), "DeletionProposed"),
+        ("rollout list", ("--state", "rolled_back"), "rolled-back"),
+        ("rollout list", ("--state", "Stopped"), "stopped"),
+    ],
+)
+def test_takes_a_state_in_any_case_with_hyphens_or_underscores(
+    name: str, typed: tuple[str, str], taken: str
+) -> None:
+    ctx = COMMANDS[name].make_context(name, [*typed])
+
+    assert ctx.params[typed[0].removeprefix("--")] == taken

@@ -52,7 +52,7 @@ def _check(found: Explanation, wait: Wait) -> None:
     if wait.hosts and not wait.some:
         faults.append("it names no host")
     if wait.ends is WaitEnds.NEVER and not wait.remedies and wait.code != OVER:
-        faults.append("it names no verb")
+        faults.append("it names no command")
     if wait.ends is WaitEnds.BY_ITSELF and wait.until is None and wait.code != READY:
         faults.append("it does not say when it ends")
     if faults:

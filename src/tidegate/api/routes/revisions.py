@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from msgspec import Meta, field
+from msgspec import Meta, field, structs
 
 from tidegate.api.routes.repositories import Label
 from tidegate.api.routes.revision_files import FileSent, decode_files
@@ -16,6 +16,7 @@ from tidegate.control.lanes import LaneBusy
 from tidegate.control.operations.revisions import RevisionOperations, RevisionOutcome
 from tidegate.control.queries import log_reader, reads as query_reads, revisions as query_revisions
 from tidegate.control.queries.as_of import HistoryTooLong, RowHistory
+from tidegate.control.queries.people import PeopleNames
 from tidegate.domain.access import refusals as access_refusals, roles, scopes, steps
 from tidegate.domain.content import entries, refusals as content_refusals
 from tidegate.domain.packages import (
@@ -169,7 +170,7 @@ def get(
 
 
 def list_all(
-    request: Filtered, reads: query_reads.Reads, cursors: paging.Cursors
+    request: Filtered, reads: query_reads.Reads, cursors: paging.Cursors, people: PeopleNames
 ) -> routing.Response:
     """The revisions that you may read; by repository, package, lifecycle, author or owner."""
     after = cursors.after(request)
@@ -189,7 +190,15 @@ def list_all(
         )
         for item, package in zip(seen, packages, strict=True)
     ]
-    return routing.Response(cursors.list_page(request, shown, last))
+    named = [_with_name(item, people) for item in shown]
+    return routing.Response(cursors.list_page(request, named, last))
+
+
+def _with_name(
+    found: documents.RevisionDocument, people: PeopleNames
+) -> documents.RevisionDocument:
+    name = people.find_name(found.status.created_by)
+    return structs.replace(found, status=structs.replace(found.status, created_by_name=name))
 
 
 def _page(request: Filtered, reads: query_reads.Reads, after: str) -> FoundPage:

@@ -18,7 +18,13 @@ COLUMNS = (
     output.state_column("LIFECYCLE", "spec", "lifecycle"),
     output.Column("REVISION", lambda item: number_of(item)),
     output.Column("FILES", lambda item: files_of(item)),
-    output.person_column("BY", "status", "createdBy"),
+    output.Column(
+        "BY",
+        lambda item: output.text(
+            output.dig(item, "status", "createdByName") or output.dig(item, "status", "createdBy")
+        ),
+        is_person=True,
+    ),
     output.time_column("CREATED", "metadata", "creationTimestamp"),
     output.column("VERSION", "metadata", "resourceVersion"),
 )

@@ -48,6 +48,7 @@ class StatusPart(Struct, frozen=True, rename="camel"):
     content: Content
     upstream: facts.Lineage | None
     conditions: tuple[facts.Condition, ...]
+    created_by_name: str | None = None  # in lists; None: erased, or no person
 
 
 class RevisionDocument(Struct, frozen=True):
