@@ -22,8 +22,8 @@ from tests.api.serving import serving
 from tidegate.api.routes import ROUTES
 from tidegate.clock import ManualClock
 from tidegate.control.operations import accounts
-from tidegate.dashboard import gate_panel
-from tidegate.dashboard.pages import revisions, rollouts
+from tidegate.dashboard import gate_panel, layout
+from tidegate.dashboard.pages import revisions
 from tidegate.dashboard.routes import PAGES
 
 ALL_ROUTES = (*ROUTES, *PAGES)
@@ -60,8 +60,7 @@ def populated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PopulatedIns
 def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits so low that the harbour is past them: what is cut, paged or asked for beside."""
     monkeypatch.setattr(gate_panel, "AT_ONCE_MAX", 3)
-    monkeypatch.setattr(gate_panel, "ROWS", 2)
-    monkeypatch.setattr(rollouts, "ROWS", 5)
+    monkeypatch.setattr(layout, "ROWS", 2)
     monkeypatch.setattr(revisions, "FILES_MAX", 1)
     monkeypatch.setattr(revisions, "REFERENCES_MAX", 1)
 
@@ -161,7 +160,7 @@ FORMS = (
 WITHDRAW = "/revisions/default.web.asked/withdraw"  # only its author has the button
 FREE = {  # any text will do
     *("reason", "display_name", "hosts", "selector", "break_glass"),
-    *("idempotency_key", "csrf_token", "secret", "to"),
+    *("idempotency_key", "csrf_token", "secret", "to", "repository"),
 }
 NONSENSE = ("zzz <&>'\"", "\0\x1f", "-1", "9" * 40, "ö" * 5_000)
 HARMLESS = {
