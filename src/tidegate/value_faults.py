@@ -28,6 +28,14 @@ _WRONG_KIND = re.compile(r"Expected `([^`]+)`, got `[^`]+`")
 _LENGTH = re.compile(r"Expected `(\w+)` of length (>=|<=) (\d+)")
 _BOUND = re.compile(r"Expected `\w+` (>=|<=|>|<) (\S+)")
 _FORM = re.compile(r"Expected `str` matching regex '(.*)'", re.DOTALL)
+_NAME: Final = "consists of lower-case letters, digits and hyphens"
+_FORMS: Final = {  # patterns of names, in words
+    "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$": f"{_NAME}, and begins and ends with a letter or digit",
+    "^[a-z0-9-]+(/[a-z0-9-]+)*$": f"{_NAME}, in parts with / between them",
+    r"^[a-z0-9-]+(\.[a-z0-9-]+){2,}$": f"{_NAME}, in three parts or more with . between them",
+    "^[a-z0-9][a-z0-9._-]*$": f"{_NAME}, or . and _, and begins with a letter or digit",
+    "^[!-~]+$": "consists of printable ASCII characters without spaces",
+}
 _PARTS = re.compile(r"\[\d+\]|[^.\[\]]+")  # of a place: members and numbers
 _MISSING = re.compile(r"Object missing required field `(.+)`")
 _STRANGE = re.compile(r"Object contains unknown field `(.+)`")
@@ -49,7 +57,8 @@ def explain(reason: str, content: Any, hint: Any = None) -> str:
     if match := _BOUND.fullmatch(reason):
         return f"is {_BOUNDS[match[1]]} {match[2].removesuffix('.0')}{_found(content)}"
     if match := _FORM.fullmatch(reason):
-        return f"has the form {match[1]}{_found(content)}"
+        form = _FORMS.get(match[1].replace("\\\\", "\\")) or f"has the form {match[1]}"
+        return f"{form}{_found(content)}"
     if "datetime" in reason:
         zone = " with its zone" if "timezone" in reason else ""
         return f"is {_KINDS['datetime']}{zone}{_found(content)}"

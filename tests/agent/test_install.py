@@ -11,7 +11,7 @@ from shlex import quote
 
 import pytest
 
-from tidegate.agent import install_report
+from tidegate.agent import install, install_report
 from tidegate.agent.config import load
 from tidegate.agent.errors import InstallRefused, InvalidAgentSetting
 from tidegate.agent.install import (
@@ -286,7 +286,7 @@ def run(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_report_says_what_it_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(install_report, "default_places", lambda is_user: places(tmp_path))
+    monkeypatch.setattr(install, "default_places", lambda is_user: places(tmp_path))
     apply_install(plan_install(request(tmp_path, run_as="web")))
 
     lines = install_report.install(

@@ -184,7 +184,11 @@ def test_d22_drops_one_rollout_and_confirms_the_other(tmp_path: Path, journal: J
     [(503, "store_unavailable"), (429, "rate_limited"), (401, "key_refused"), (404, "not_found")],
 )
 def test_keeps_everything_while_the_server_cannot_take_it(
-    tmp_path: Path, journal: Journal, status: int, code: str
+    tmp_path: Path,
+    journal: Journal,
+    caplog: pytest.LogCaptureFixture,
+    status: int,
+    code: str,
 ) -> None:
     before = journal.entries
 
@@ -192,6 +196,8 @@ def test_keeps_everything_while_the_server_cannot_take_it(
         until(lambda: len(stub.batches) >= 3, "it asks again")
 
     assert journal.entries == before
+    why = "the server refuses this host, " if status in (401, 404) else "the server is away, "
+    assert any(line.startswith(why) and code in line for line in caplog.messages), caplog.messages
 
 
 def test_waits_for_a_paused_rollout_while_the_other_goes_on(

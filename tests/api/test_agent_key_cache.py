@@ -116,7 +116,9 @@ def test_ends_of_keys_are_in_one_place() -> None:
     """The door forgets a key when it is notified; code elsewhere would not notify it."""
     named = {
         path.relative_to(SOURCE).as_posix(): {
-            node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)
+            node.id if isinstance(node, ast.Name) else node.attr
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Name | ast.Attribute)
         }
         for path in SOURCE.rglob("*.py")
     }

@@ -15,8 +15,9 @@ import httpx2
 import pytest
 
 from tests.api.serving import Served, serving
-from tidegate.api.feed import events, tail
+from tidegate.api.feed import tail
 from tidegate.domain.access.roles import Role
+from tidegate.web import inputs as web_inputs
 
 STREAM = {"accept": "text/event-stream"}
 SECONDS_MAX = 60.0
@@ -218,7 +219,7 @@ def test_catches_up_from_the_store_where_the_ring_is_too_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tail, "RING_MAX", 4)
-    monkeypatch.setattr(events, "LIMIT_MAX", 3)
+    monkeypatch.setattr(web_inputs, "LIMIT_MAX", 3)
     with serving(tmp_path / "data") as served:
         names = [f"r{number}" for number in range(12)]
         made(served, *names)

@@ -276,10 +276,10 @@ def test_moves_a_host_to_another_channel_of_the_package_only_with_a_second_perso
     assert fleet.manager.post("/v1/channels", json=body).status_code == 201
     protect(fleet)
 
-    out = fleet.operator.put("/v1/hosts/web-02/labels", json={"labels": {"app": "dev"}})
     kept = fleet.operator.put(
         "/v1/hosts/web-02/labels", json={"labels": {"app": "web", "tier": "rest", "rack": "b"}}
     )
+    out = fleet.operator.put("/v1/hosts/web-02/labels", json={"labels": {"app": "dev"}})
 
     assert (out.status_code, kept.status_code) == (202, 200), out.text
     assert wider(out.json())["label app"] == ("web", "dev")
@@ -396,7 +396,8 @@ def test_a_request_of_what_cannot_wait_expires_within_the_hour(fleet: ServedFlee
     protect(fleet)
 
     promoted = on_call.post(f"{HERE}/promote", json={"release_id": "web.1"}).json()
-    at_once = on_call.post(f"{HERE}/rollback", json={"reason": "bad", "now": True}).json()
+    body = {"release_id": "web.1", "reason": "it burns", "override": ["window"]}
+    at_once = on_call.post(f"{HERE}/promote", json=body).json()
 
     made = fleet.installation.clock()
     found = [request["expires_at"][:16] for request in (promoted, at_once)]

@@ -72,12 +72,17 @@ def test_checks_a_policy_on_a_channel_that_is_still_to_be_created(fleet: ServedF
     }
 
     faulty = fleet.viewer.post(CHECK, json=body).json()
-    edged = {**body, "policy": {"waves": [{"converged_min": 9}], "edges": [CHANNEL]}}
+    edged = {
+        **body,
+        "selector": "tier=rest,app=none",
+        "policy": {"waves": [{"converged_min": 9}], "edges": [CHANNEL]},
+    }
     sound = fleet.viewer.post(CHECK, json=edged).json()
     wrong = fleet.viewer.post(CHECK, json=body | {"selector": "=="})
 
     assert [fault["sentence"] for fault in faulty["faults"]] == [
-        "next waits for nowhere, which does not exist."
+        "next waits for nowhere, which does not exist.",
+        "web-01 would be in web-stable and in next, both of package default/web",
     ]
     assert (sound["faults"], sound["changes"]) == ([], None)
     assert "the wave takes 1 host now" in sound["warnings"][0]["sentence"]

@@ -193,10 +193,8 @@ def test_takes_one_person_to_stop_and_to_go_back(fleet: ServedFleet) -> None:
 
     assert [paused.status_code, aborted.status_code, held.status_code] == [200, 200, 200]
     assert back.json()["code"] == "nothing_to_go_back_to"  # no request: only nothing succeeded yet
-    assert at_once.status_code == 202, at_once.text
-    refused = approve(ann, at_once.json()).json()
-    assert refused["state"] == "approved"
-    assert "succeeded" in refused["not_carried_out"]
+    assert at_once.json()["code"] == "nothing_to_go_back_to", "an approval would not mend it"
+    assert fleet.viewer.get("/v1/requests?state=waiting").json()["items"] == []
 
 
 def test_a_start_that_was_asked_for_is_kept_by_the_approval(fleet: ServedFleet) -> None:
@@ -360,12 +358,14 @@ def test_says_how_a_rollback_now_needs_nobody_else(fleet: ServedFleet) -> None:
     forbidden = manager.post(f"{HERE}/rollback", json={"reason": "worse", "now": True})
 
     assert made.status_code == 202, made.text
-    waits, plain, at_once = made.json()["next"].splitlines()
-    assert "waits for 1 more approval" in waits
-    assert plain.endswith(f"needs nobody else: {command} --reason …")
-    assert at_once.endswith(f": {command} --now --reason … --break-glass")
-    assert "--break-glass" not in shown["next"], "only the person who asks is told"
-    assert "--break-glass" not in forbidden.json()["next"]
+    assert "waits for 1 more approval" in made.json()["next"]
+    plain, at_once = made.json()["alternatives"]
+    assert plain["says"].endswith("needs nobody else")
+    assert plain["command"] == f"{command} --to web.1 --reason …"
+    assert at_once["command"] == f"{command} --to web.1 --now --reason … --break-glass"
+    assert shown.get("alternatives", []) == [], "only the person who asks is told"
+    (only,) = forbidden.json()["alternatives"]
+    assert "--break-glass" not in only["command"]
 
 
 def test_warns_that_a_held_rollback_now_takes_a_second_person(fleet: ServedFleet) -> None:
@@ -383,7 +383,8 @@ def test_warns_that_a_held_rollback_now_takes_a_second_person(fleet: ServedFleet
     assert f"tidegate channel rollback {CHANNEL} --now --reason …" in warning
     assert "also a second person, or --break-glass" in warning
     why = fleet.viewer.get(f"/v1/rollouts/{back.json()['rollout_id']}/explain").json()
-    (end, hasten, _) = next(wait["verbs"] for wait in why["waits"] if wait["code"] == "freeze")
+    found = next(wait["remedies"] for wait in why["waits"] if wait["code"] == "freeze")
+    hasten, end, _ = (remedy["command"] for remedy in found)
     assert end.startswith("tidegate freeze delete ")
     assert end.endswith(" --reason …")
     assert hasten == f"tidegate channel rollback {CHANNEL} --now --reason …"

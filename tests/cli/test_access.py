@@ -42,6 +42,18 @@ def test_sets_up_signs_in_and_forgets(tmp_path: Path) -> None:
     assert (nobody.code, "try: tidegate login" in nobody.err) == (5, True)
 
 
+def test_says_that_a_server_is_not_set_up(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", is_set_up=False) as served:
+        ada = Shell(tmp_path / "ada", served.url)
+        asked = ada.run("status")
+        signed_in = ada.run("login", "--login", "ada", "--password-stdin", stdin=PASSWORD)
+        old = ada.run("channel", "list", TIDEGATE_TOKEN="tgt_of_another_server")
+
+    for said in (asked, signed_in, old):
+        assert said.code == 5, said.err
+        assert said.err == "✘ Nobody has set this server up yet.\n  try: tidegate setup\n"
+
+
 def test_a_new_person_chooses_the_first_password(tmp_path: Path, served: Served) -> None:
     admin = Shell(tmp_path / "admin", served.url, served.token("user_admin0000"))
     grace = Shell(tmp_path / "grace", served.url)

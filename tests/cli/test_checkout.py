@@ -15,6 +15,7 @@ from tidegate.cli.exit_codes import CommandExit, ExitCode
 from tidegate.cli.revisions import checkout
 from tidegate.cli.revisions.checkout import CheckoutMark, Files, manifest_of
 from tidegate.cli.revisions.transfer import unpack_archive
+from tidegate.domain.content import manifests
 from tidegate.domain.content.manifests import FileManifest
 
 Bodies = dict[str, tuple[bytes, bool]]  # content, and whether it is a program
@@ -178,7 +179,7 @@ def test_leaves_git_and_its_own_mark_out(tmp_path: Path) -> None:
 def test_refuses_too_many_files_before_it_sends_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkout, "FILES_MAX", 2)
+    monkeypatch.setattr(manifests, "FILES_MAX", 2)
     for number in range(3):
         (tmp_path / str(number)).touch()
 

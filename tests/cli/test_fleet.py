@@ -417,7 +417,7 @@ def test_shows_what_a_rollback_would_take_and_why_it_skips_others(tmp_path: Path
     assert "would go to web.2; nothing was changed" in shown.err
     assert machine.json()["choice"] == "web.2"
     assert (none.code, "Nothing to go back to on stable" in none.err) == (1, True)
-    assert (unsaid.code, "a rollback needs a reason" in unsaid.err) == (2, True)
+    assert (unsaid.code, "Missing option '--reason'" in unsaid.err) == (2, True)
 
 
 @pytest.mark.parametrize(

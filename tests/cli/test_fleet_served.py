@@ -131,7 +131,8 @@ def test_status_exits_with_1_only_for_what_needs_the_caller(
     assert "! web-stable frozen by " in frozen.out
     assert "next: tidegate freeze delete " in frozen.out
     assert "✘" not in going.out
-    assert "Rolling out, wave 1 of " in going.out
+    assert "· web-stable: web.1 waits for freeze freeze-" in going.out
+    assert "■ Frozen" in going.out
 
 
 def test_checks_a_policy_before_its_channel_exists(operator: Shell, tmp_path: Path) -> None:
@@ -145,6 +146,46 @@ def test_checks_a_policy_before_its_channel_exists(operator: Shell, tmp_path: Pa
     assert (alone.code, "there is no channel late yet" in alone.err) == (0, True), alone
     assert "can be used" in alone.out
     assert (placed.code, "late waits for early, which does not exist" in placed.out) == (2, True)
+
+
+def test_a_check_finds_what_create_would_refuse(
+    served: Served, operator: Shell, tmp_path: Path
+) -> None:
+    enroll(served, "web-01")
+    make_channel(operator, tmp_path)
+    file = tmp_path / "e.json"
+    file.write_text(json.dumps({"edges": ["nope"]}))
+    whole = ("--package", "default/web", "--hosts", "env=prod")
+
+    unnamed = operator.run("channel", "policy", "--check", str(file), *whole)
+    file.write_text("{}")
+    taken = operator.run("channel", "policy", "late", "--check", str(file), *whole)
+
+    assert unnamed.code == 2, unnamed
+    assert "fault: the channel waits for nope, which does not exist." in unnamed.out
+    assert (taken.code, "web-01" in taken.out) == (2, True), taken
+    assert "can be used" not in taken.out
+
+
+def test_names_every_fault_of_a_policy_that_is_refused(operator: Shell, tmp_path: Path) -> None:
+    make_channel(operator, tmp_path)
+    file = tmp_path / "bad.json"
+    file.write_text(
+        json.dumps({"waves": [{"percent": 101}], "edges": ["nope"], "offline_grace_secs": 3})
+    )
+
+    made = operator.run(
+        *("channel", "create", "late", "--package", "default/web", "--hosts", "env=late"),
+        *("--policy", str(file)),
+    )
+    edited = operator.run("channel", "edit", "web-stable", "--policy", str(file))
+
+    for ran in (made, edited):
+        assert ran.code == 2, ran
+        assert f"{file} has 3 faults [" in ran.err, ran.err
+        for part in ("percent", "nope, which does not exist", "offline_grace_secs"):
+            assert part in ran.err
+    assert f"try: tidegate channel policy late --check {file}" in made.err
 
 
 def test_names_what_was_probably_meant(served: Served, operator: Shell, tmp_path: Path) -> None:
@@ -162,6 +203,125 @@ def test_names_what_was_probably_meant(served: Served, operator: Shell, tmp_path
     assert "did you mean web-01?" in host.err
     assert "did you mean web.1?" in release.err
     assert "did you mean" not in nothing.err + document.err
+
+
+def test_an_unknown_name_is_answered_with_the_list_of_its_noun(
+    operator: Shell, tmp_path: Path
+) -> None:
+    (tmp_path / "broken.json").write_text("{")
+    window = ("--start", "2026-11-17T02:00", "--for", "2h", "--zone", "UTC", *WHY)
+    assert operator.run("window", "create", "nights", *window).code == 0
+
+    said = {
+        "notify list": operator.run("notify", "show", "osp"),
+        "join list": operator.run("join", "show", "join-1"),
+        "host list": operator.run("window", "next", "nights", "--host", "wbe-1"),
+        "channel policy --example": operator.run(
+            "channel", "policy", "--check", str(tmp_path / "broken.json")
+        ),
+    }
+
+    assert {name: ran.err.split("try: tidegate ")[-1].strip() for name, ran in said.items()} == {
+        name: name for name in said
+    }
+
+
+def test_refuses_or_warns_of_a_channel_that_does_not_exist(operator: Shell, tmp_path: Path) -> None:
+    make_channel(operator, tmp_path)
+
+    lists = [operator.run(noun, "list", "--channel", "web-stabel") for noun in LISTS]
+    empty = [operator.run(noun, "list", "--channel", "web-stable") for noun in LISTS]
+    told = operator.run(
+        *("notify", "create", "ops", "--kind", "slack", "--to", "https://93.184.215.14/hook"),
+        *("--scope", "channel:web-stabel", "--scope", "channel:web-stable"),
+    )
+    made = operator.run("user", "create", "cem", "--name", "Cem", "--role", "viewer@channel:qqq")
+    granted = operator.run("user", "grant", "cem", "approver@channel:web-stabel")
+
+    for ran in lists:
+        assert ran.code == 4, ran
+        assert "there is no channel web-stabel: did you mean web-stable? [" in ran.err
+    assert [ran.code for ran in empty] == [0, 0]
+    slip = "warning: there is no channel web-stabel; did you mean web-stable?"
+    assert (told.err.count("warning: "), slip in told.err) == (1, True), told
+    assert (granted.code, slip in granted.err) == (0, True), granted
+    assert (made.code, "warning: there is no channel qqq\n" in made.err) == (0, True), made
+
+
+LISTS = ("rollout", "quarantine")
+
+
+def test_says_that_no_rollout_matches_the_filters(operator: Shell, tmp_path: Path) -> None:
+    make_channel(operator, tmp_path)
+
+    narrowed = operator.run("rollout", "list", "--outcome", "rolled-back,failed", "--since", "30d")
+    stopped = operator.run("rollout", "list", "--state", "stopped", "--channel", "web-stable")
+    same = operator.run("rollout", "list", "--state", "rolled_back")
+    none = operator.run("rollout", "list")
+
+    assert narrowed.err == "no rollout matches --outcome rolled-back,failed --since 30d\n"
+    assert stopped.err == "no rollout matches --channel web-stable --state stopped\n"
+    assert same.err == "no rollout matches --state rolled-back\n"
+    assert none.err == "no rollout; try: tidegate channel promote CHANNEL RELEASE\n"
+
+
+def test_an_invalid_field_is_told_as_the_option_that_was_typed(operator: Shell) -> None:
+    window = ("window", "create", "nights", "--start", "2026-11-17T02:00", "--zone", "UTC")
+    create = ("channel", "create", "Web_Prod", "--package", "web", "--hosts", "env=prod")
+
+    name = operator.run(*create)
+    short = operator.run(*window, "--for", "10s", *WHY)
+    role = operator.run("user", "create", "cem", "--name", "Cem", "--role", "boss")
+
+    form = "consists of lower-case letters, digits and hyphens, and begins and ends with a letter"
+    assert f"\n  CHANNEL {form} or digit; found 'Web_Prod'\n" in name.err
+    assert "\n  --for is at least " in short.err, short.err
+    assert "\n  --role is one of viewer" in role.err, role.err
+
+
+def test_a_look_needs_no_reason(operator: Shell, tmp_path: Path) -> None:
+    make_channel(operator, tmp_path)
+    window = ("window", "create", "nights", "--start", "2026-11-17T02:00", "--zone", "UTC")
+
+    checked = operator.run(*window, "--for", "2h", "--rule", "FREQ=DAILY", "--check")
+    written = operator.run(*window, "--for", "2h", "--rule", "FREQ=DAILY")
+    dry = operator.run("channel", "rollback", "web-stable", "--dry-run")
+    back = operator.run("channel", "rollback", "web-stable", "--now")
+
+    assert (checked.code, "02:00" in checked.out) == (0, True), checked
+    assert written.err.endswith("--rule FREQ=DAILY --reason …\n"), written.err
+    assert "Missing option" not in dry.err
+    assert back.err.endswith("  try: tidegate channel rollback web-stable --now --reason …\n")
+
+
+def test_shows_names_of_people_to_everyone_who_may_read(
+    served: Served, operator: Shell, tmp_path: Path
+) -> None:
+    make_channel(operator, tmp_path)
+    viewer = Shell(tmp_path / "viewer", served.url, served.token(served.user(Grant(Role.VIEWER))))
+    window = ("--start", "2026-11-17T02:00", "--for", "2h", "--zone", "UTC", *WHY)
+    hook = ("--kind", "slack", "--to", "https://93.184.215.14/hook")
+    roles = [word for role in Role for word in ("--role", str(role))]
+    password = "correct horse battery\n"
+    named = ("user", "create", "ada", "--name", "Ada Lovelace", "--password-stdin", *roles)
+    assert operator.run(*named, stdin=password).code == 0
+    ada = Shell(tmp_path / "ada", served.url)
+    assert ada.run("login", "--login", "ada", "--password-stdin", stdin=password).code == 0
+    assert ada.run("freeze", "create", "--channel", "web-stable", *WHY).code == 0
+    assert ada.run("window", "create", "nights", *window).code == 0
+    assert ada.run("notify", "create", "ops", *hook).code == 0
+    me = ada.run("whoami", "-o", "json").json()
+
+    shown = [
+        viewer.run("freeze", "list"),
+        viewer.run("window", "show", "nights"),
+        viewer.run("notify", "show", "ops"),
+    ]
+
+    for ran in shown:
+        assert ran.code == 0, ran
+        assert "Ada Lovelace" in ran.out, ran.out
+        assert me["user_id"] not in ran.out
 
 
 def test_holds_and_freezes(operator: Shell, tmp_path: Path) -> None:

@@ -211,9 +211,17 @@ def test_explains_each_wait_with_its_commands_below(tmp_path: Path) -> None:
     wait = {
         "sentence": "Stopped: web-01 failed",
         "since": "2026-05-01T06:00:00.371965Z",
-        "verbs": [f"tidegate rollout retry {ROLLOUT}", f"tidegate rollout abort {ROLLOUT}"],
+        "remedies": [
+            {"command": "tidegate channel rollback prod", "when": "if the release is bad"},
+            {"command": f"tidegate rollout abort {ROLLOUT}"},
+        ],
     }
-    found = {"rollout_id": ROLLOUT, "answer": "it stopped", "waits": [wait]}
+    found = {
+        "rollout_id": ROLLOUT,
+        "answer": "it stopped",
+        "waits": [wait],
+        "protection": "prod is protected",
+    }
     with serve_script(lambda asked: ScriptedResponse(200, found)) as server:
         shown = Shell(tmp_path / "home", server.url, "t").run("rollout", "explain", ROLLOUT)
 
@@ -221,8 +229,28 @@ def test_explains_each_wait_with_its_commands_below(tmp_path: Path) -> None:
         ROLLOUT,
         "it stopped",
         "- Stopped: web-01 failed  (since 2026-05-01 06:00:00Z)",
-        f"    next: tidegate rollout retry {ROLLOUT}",
+        "    next: if the release is bad: tidegate channel rollback prod",
         f"    next: tidegate rollout abort {ROLLOUT}",
+        "prod is protected",
+    ]
+
+
+def test_explains_a_reason_once(tmp_path: Path) -> None:
+    reason = "web.1 was never rolled out on dev"
+    found = {
+        "rollout_id": ROLLOUT,
+        "answer": f"channel-edges holds 2 of 2 hosts: {reason}",
+        "waits": [{"sentence": f"web-01 (and 1 more): {reason}"}],
+        "verdicts": [{"gate": "channel-edges", "passed": False, "reason": reason, "hosts": 2}],
+    }
+    with serve_script(lambda asked: ScriptedResponse(200, found)) as server:
+        shown = Shell(tmp_path / "home", server.url, "t").run("rollout", "explain", ROLLOUT)
+
+    assert shown.out.splitlines() == [
+        ROLLOUT,
+        "channel-edges holds 2 of 2 hosts",
+        f"- web-01 (and 1 more): {reason}",
+        "✘ channel-edges  blocked  (2 hosts)",
     ]
 
 

@@ -11,7 +11,7 @@ from tests.cli.all_commands import COMMANDS
 from tests.cli.shell import Shell
 from tidegate.__main__ import COMMANDS as TABLE
 from tidegate.cli.reference import reference
-from tidegate.cli.root import root
+from tidegate.cli.root import root, run
 
 ROOT = Path(__file__).parents[2]
 
@@ -124,3 +124,32 @@ def test_keeps_the_reference_current() -> None:
     page = (ROOT / "docs" / "cli.md").read_text()
 
     assert page == reference(root(TABLE)), "run: .venv/bin/python -m tests.cli.reference"
+
+
+WITH_REASON = sorted(
+    name
+    for name, command in COMMANDS.items()
+    if any(param.name == "reason" and param.required for param in command.params)
+)
+
+
+@pytest.mark.parametrize("name", WITH_REASON)
+def test_a_missing_reason_is_answered_with_the_command_as_typed(
+    name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    needed = [
+        param
+        for param in COMMANDS[name].params
+        if param.required and (isinstance(param, click.Argument) or param.name != "reason")
+    ]
+    words: list[str] = name.split()
+    for param in needed:
+        words += [] if isinstance(param, click.Argument) else [param.opts[0]]
+        words.append(param.type.choices[0] if isinstance(param.type, click.Choice) else "it's")
+
+    code = run(TABLE, [*words, "--token", "tgt_secret", "-o", "table"])
+
+    said = capfd.readouterr().err
+    typed = " ".join(word.replace("it's", "'it'\"'\"'s'") for word in words)
+    assert code == 2
+    assert said.endswith(f"  try: tidegate {typed} --reason …\n"), said

@@ -249,7 +249,7 @@ def test_stays_off_after_a_bad_end_until_a_person_promotes(
     state = fleet.control_plane.fleet_reader.state(["prod@web.1"], fleet.clock())
     waits = {wait.code: wait for wait in explain(state, "prod@web.1").waits}
     assert waits["auto-promote"].sentence == sentence
-    assert waits["auto-promote"].verbs
+    assert waits["auto-promote"].remedies
 
     good(fleet, PROD, "web.2")
     good(fleet, DEV, "web.3")

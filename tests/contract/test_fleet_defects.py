@@ -328,9 +328,12 @@ def test_explain_says_what_the_message_says_about_the_probe_that_failed(
     found = explain(reader.state((rollout_id,), fleet.clock()), rollout_id)
     told = "e1 failed its probe http: exit code 1, expected 0"
     assert told in found.waits[0].sentence
-    assert any(wait.sentence == f"{told} and rolled back" for wait in found.waits)
-    assert "tidegate channel rollback edge --reason …" in found.waits[0].verbs
+    told = "e1 failed its probe http (exit code 1, expected 0), and rolled back"
+    assert any(wait.sentence == told for wait in found.waits)
+    first = found.waits[0].remedies[0]
+    assert first.command == "tidegate channel rollback edge --reason …"
     quarantined = next(wait for wait in found.waits if wait.code == "quarantine")
     release = rollout_id.partition("@")[2]
     assert quarantined.sentence.startswith(f"{release} is quarantined on edge")
-    assert quarantined.verbs == (f"tidegate quarantine lift edge {release} --reason …",)
+    (lift,) = quarantined.remedies
+    assert lift.command == f"tidegate quarantine lift edge {release} --reason …"

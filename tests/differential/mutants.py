@@ -208,9 +208,9 @@ class FloorOfBefore(PostgresWriter):
 
 
 MEMORY_BUGS: tuple[tuple[str, str, type[Any]], ...] = (
-    ("sqlite", "tidegate.engines.sqlite.store.OwnWrites", SqliteForgets),
-    ("postgres", "tidegate.engines.postgres.writer.LogTail", PostgresForgets),
-    ("postgres", "tidegate.engines.postgres.store.PostgresWriter", FloorOfBefore),
+    ("sqlite", "tidegate.engines.sqlite.own_writes.OwnWrites", SqliteForgets),
+    ("postgres", "tidegate.engines.postgres.log_tail.LogTail", PostgresForgets),
+    ("postgres", "tidegate.engines.postgres.writer.PostgresWriter", FloorOfBefore),
 )
 
 

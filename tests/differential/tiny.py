@@ -48,9 +48,7 @@ SIZES: dict[str, dict[str, float]] = {
     "postgres.indexing": {"REINDEX_PAGE_MAX": 1},
     "dynamodb.hints": {"HINTS_MAX": 1},
     "dynamodb.items": {"SEGMENT_SLOTS": 3, "ITEM_BYTES_MAX": 256, "INLINE_BYTES_MAX": 64},
-    "dynamodb.pack": {"ITEM_BYTES_MAX": 256},
     "dynamodb.log": {
-        "SEGMENT_SLOTS": 3,
         "PAGE_SLOTS_MIN": 1,
         "PAGE_SLOTS_MAX": 2,
         # A reader closes the number of a writer that is slower than this.
@@ -75,7 +73,6 @@ KERNEL_SIZES: dict[str, dict[str, float]] = {
 }
 KERNEL_CACHES: dict[str, tuple[str, ...]] = {
     "model": ("tags_bytes", "meta_bytes"),
-    "commit_limits": ("tags_bytes", "meta_bytes"),
 }
 
 # Numbers beyond which nothing is forgotten or cut. Times that end in _SECONDS_MAX or the like are

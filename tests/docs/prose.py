@@ -93,9 +93,9 @@ promotion requests the outbox operation `notify`.
 """
 POLICY_REFUSALS: Final = """
 A member that does not exist, or a value that is not allowed, is refused (`invalid_request` or
-`malformed_policy`), and the answer names every fault with its path. The server also checks the
-policy against the fleet: hosts and channels that it names must exist, and a host must not wait for
-a host of a later wave.
+`malformed_policy`). `channel create` and `channel edit` name every fault. The server also checks
+the policy against the fleet: hosts and channels that it names must exist, and a host must not wait
+for a host of a later wave.
 
 Check a policy before you use it. `--check` names its faults, what would work otherwise than it
 reads (warnings), and what it means (notes). It exits with 0, or with 2 if there is a fault.

@@ -17,10 +17,19 @@ import pytest
 from msgspec.structs import replace
 
 from tests.cli.all_commands import COMMANDS
-from tests.domain.gate_inputs import ROLLOUT, T0, standing, with_tally
+from tests.domain.gate_inputs import ROLLOUT, T0, channel, standing, with_sight, with_tally
 from tests.domain.test_gates import NAMES, SHUT, WHO, open_to, with_host
+from tidegate.domain.channels.facts import ChannelEdge, ChannelProtection
 from tidegate.domain.gates.explain import explain
-from tidegate.domain.gates.inputs import Explanation, FleetState, HostStanding, RebootedHost, Wait
+from tidegate.domain.gates.inputs import (
+    Explanation,
+    FleetState,
+    HostStanding,
+    PrecedingChannel,
+    RebootedHost,
+    Versioned,
+    Wait,
+)
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.states import DISPATCHABLE, Outcome, RolloutState
 
@@ -103,9 +112,9 @@ def check_wait(wait: Wait, what: str) -> None:
         assert wait.since is not None, told
         assert wait.until is not None or wait.ends != "by_itself", told
     if wait.ends == "never" and wait.code != "concluded":
-        assert wait.verbs, told
-    for verb in wait.verbs:
-        check_command(verb)
+        assert wait.remedies, told
+    for remedy in wait.remedies:
+        check_command(remedy.command)
     if wait.hosts and wait.code not in CODES_OF_PEOPLE:
         assert wait.some, told
 
@@ -199,10 +208,10 @@ def test_says_that_a_wave_needs_a_host_that_converges() -> None:
     ]
     assert found.ends == "never"
     assert found.sentence == "Wave 1 has no converged host left to wait for; it needs 1"
-    assert found.verbs == (
-        f"tidegate rollout skip-wave {ROLLOUT} wave-1 --reason …",
-        f"tidegate rollout abort {ROLLOUT} --reason …",
-    )
+    assert commands(found) == [
+        f"rollout skip-wave {ROLLOUT} wave-1",
+        f"rollout abort {ROLLOUT}",
+    ]
 
 
 def held(**members: Any) -> Wait:
@@ -223,12 +232,13 @@ def test_says_that_a_wave_waits_for_a_person_or_for_its_time() -> None:
 
     assert (by_hand.code, by_hand.ends, by_hand.since) == ("manual", "never", BEFORE)
     assert by_hand.sentence == "Wave 2 waits for an operator to continue it"
-    assert by_hand.verbs == (f"tidegate rollout continue {ROLLOUT}",)
+    assert commands(by_hand) == [f"rollout continue {ROLLOUT}"]
     assert (by_time.code, by_time.ends) == ("delay", "by_itself")
     assert by_time.until == BEFORE + timedelta(minutes=30)
     at = f"{by_time.until:%Y-%m-%d %H:%M} UTC"
     assert by_time.sentence == f"Wave 2 starts at {at}, 30 min after wave 1 was done"
-    assert by_time.verbs == (f"tidegate rollout promote-all {ROLLOUT} --reason …",)
+    assert commands(by_time) == [f"rollout promote-all {ROLLOUT}"]
+    assert by_time.remedies[0].when == "in an emergency"
     assert held(manual=True, continued=True, delay_seconds=1_800).code == "delay"
 
 
@@ -242,3 +252,161 @@ def test_says_that_the_first_wave_waits_for_a_person() -> None:
     assert found.waits[0].code == "manual"
     assert "wave 1 waits for an operator to continue it" in found.answer
     assert found.ready == 0
+
+
+# ── which commands, and in which order ────────────────────────────────────────────────────────────
+
+
+def commands(wait: Wait) -> list[str]:
+    """The commands without the word that all begin with, and what is there for the reader."""
+    return [
+        remedy.command.removeprefix("tidegate ").removesuffix(" --reason …")
+        for remedy in wait.remedies
+    ]
+
+
+def wait_at(state: FleetState, code: str) -> Wait:
+    return next(item for item in explain(state, ROLLOUT).waits if item.code == code)
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_an_ended_rollout_waits_for_nothing(outcome: Outcome) -> None:
+    over = RolloutState.TERMINAL if outcome is Outcome.SUCCEEDED else RolloutState.SUPERSEDED
+    failed = standing("web-00", HostState.REVERTED, failure="probes")
+    state = with_tally(open_to(failed), state=over, outcome=outcome, outcome_at=T0)
+
+    found = explain(state, ROLLOUT)
+
+    assert [wait.code for wait in found.waits] == ["concluded"]
+    assert (found.waiting, found.ready) == (0, 0)
+    assert found.answer == found.waits[0].sentence
+    of_host = explain(state, ROLLOUT, "web-00")
+    assert [remedy for wait in of_host.waits for remedy in wait.remedies] == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "on_it", "expected"),
+    [
+        (
+            Outcome.FAILED,
+            0,
+            ["channel rollback stable --dry-run", "channel promote stable RELEASE"],
+        ),
+        (
+            Outcome.ROLLED_BACK,
+            0,
+            ["channel rollback stable --dry-run", "channel promote stable RELEASE"],
+        ),
+        (
+            Outcome.ABORTED,
+            1,
+            ["channel rollback stable --dry-run", "channel promote stable RELEASE"],
+        ),
+        (Outcome.ABORTED, 0, ["channel promote stable RELEASE"]),
+        (Outcome.SUCCEEDED, 1, []),
+    ],
+)
+def test_after_an_end_a_rollback_comes_first_where_hosts_run_the_release(
+    outcome: Outcome, on_it: int, expected: list[str]
+) -> None:
+    state = with_tally(
+        open_to(), state=RolloutState.SUPERSEDED, outcome=outcome, outcome_at=T0, current_wave=0
+    )
+    first, *rest = state.sight(ROLLOUT).tally.row.waves
+    counts = {HostState.CONVERGED: on_it} if on_it else {}
+    state = with_tally(state, waves=(replace(first, states=counts), *rest))
+    seen = state.channels["stable"]
+    newest = altered_channel(state, newest_rollout_id=ROLLOUT)
+    assert commands(explain(newest, ROLLOUT).waits[0]) == expected
+    replaced = altered_channel(state, newest_rollout_id="stable@web.3")
+    assert commands(explain(replaced, ROLLOUT).waits[0]) == [], seen
+
+
+def altered_channel(state: FleetState, **members: Any) -> FleetState:
+    seen = state.channels["stable"]
+    row = replace(seen.row, **members)
+    return altered(state, channels={**state.channels, "stable": replace(seen, row=row)})
+
+
+def test_a_stopped_rollout_names_the_rollback_first_and_an_if_for_each_command() -> None:
+    stopped = {"state": RolloutState.REVERTED, "halted_at": BEFORE, "halted_by": "web-00"}
+    failed = standing("web-00", HostState.REVERTED, failure="probes")
+    found = wait_at(with_tally(open_to(failed), **stopped), "stopped")
+
+    assert commands(found) == [
+        "channel rollback stable",
+        f"rollout retry {ROLLOUT}",
+        f"rollout clear {ROLLOUT} --mode waive --host web-00",
+        f"rollout abort {ROLLOUT}",
+    ]
+    assert [remedy.when for remedy in found.remedies] == [
+        "if the release is bad",
+        "if the hosts were at fault and are mended",
+        "if the host does not matter now",
+        "if you want to leave the hosts as they are",
+    ]
+
+
+def test_a_quarantine_is_lifted_only_if_the_host_was_at_fault() -> None:
+    found = wait_at(SHUT["quarantine"][0](open_to()), "quarantine")
+
+    (lift,) = found.remedies
+    assert lift.when == "only if the host was at fault and the release is good"
+
+
+def test_progress_that_ends_by_itself_suggests_no_command() -> None:
+    soaking = replace(
+        standing("web-00", HostState.SOAKING), busy=True, soak_due_at=SOON, due_at=SOON
+    )
+    ordered = replace(
+        standing("web-01", HostState.PENDING), busy=True, due_at=SOON, dispatched_at=BEFORE
+    )
+    state = with_tally(open_to(soaking, ordered), current_wave=0)
+
+    found = explain(state, ROLLOUT).waits
+
+    assert {wait.code for wait in found} >= {"undeclared", "pending", "wave-promotion"}
+    assert [remedy for wait in found for remedy in wait.remedies] == []
+
+
+def test_a_closed_edge_names_the_promotion_there_first_and_the_override_last() -> None:
+    base = Versioned(replace(channel(name="base"), created_at=T0), 21)
+    missing = PrecedingChannel(base, None, None, None, "")
+    edge = ChannelEdge(channel="base")
+    state = with_tally(with_sight(open_to(), edges={"base": missing}), edges=(edge,))
+
+    found = wait_at(state, "channel-edges")
+
+    assert commands(found) == [
+        "channel promote base web.2",
+        f"rollout override {ROLLOUT} --gate edges",
+    ]
+    assert [remedy.when for remedy in found.remedies] == ["", "in an emergency"]
+
+
+def test_says_that_a_protected_channel_needs_a_second_person() -> None:
+    frozen = SHUT["freeze"][0](open_to())
+    alone = explain(frozen, ROLLOUT)
+    guarded = altered_channel(frozen, protection=ChannelProtection())
+    strict = altered_channel(frozen, protection=ChannelProtection(break_glass=False))
+
+    assert alone.protection == ""
+    assert explain(guarded, ROLLOUT).protection == (
+        "stable is protected: a command that moves it forward, loosens it or bypasses something "
+        "needs a second person, or --break-glass"
+    )
+    assert explain(strict, ROLLOUT).protection.endswith(" needs a second person")
+
+
+def test_puts_why_a_host_failed_in_brackets_before_what_it_did_then() -> None:
+    failed = standing("web-00", HostState.REVERTED, failure="probes")
+    state = with_tally(
+        with_sight(open_to(failed), causes={"web-00": "failed its probe http: exit code 3"}),
+        state=RolloutState.REVERTED,
+        halted_at=BEFORE,
+        halted_by="web-00",
+    )
+
+    found = wait_at(state, "reverted")
+
+    assert found.sentence == "web-00 failed its probe http (exit code 3), and rolled back"

@@ -406,7 +406,7 @@ class WalkingOperator(SimulatedOperator):
             case "manual":
                 self._do(lambda: plane.rollouts.continue_wave(OPERATOR, rollout_id))
             case "minimum":
-                wave = wait.verbs[0].split()[-1]
+                wave = wait.remedies[0].command.split()[4]  # … rollout skip-wave ROLLOUT WAVE
                 self._do(lambda: plane.rollouts.skip_wave(OPERATOR, rollout_id, wave, "none left"))
             case "freshness":
                 self._refresh(rollout_id.partition("@")[0])

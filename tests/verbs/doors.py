@@ -29,6 +29,7 @@ import httpx2
 from tests.api.accounts import signed_in
 from tests.api.served_fleet import ServedFleet, serve_fleet
 from tests.api.serving import Served
+from tests.cli.all_commands import COMMANDS as CLI_COMMANDS
 from tidegate.__main__ import COMMANDS
 from tidegate.api.routes import ROUTES
 from tidegate.cli.exit_codes import ExitCode
@@ -38,6 +39,8 @@ from tidegate.dashboard.routes import PAGES
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.access.steps import Step
 from tidegate.kernel.model import Event, Meta, Position
+from tidegate.web.decoding import segments_of
+from tidegate.web.routing import Route, Router
 
 EVENTS_MAX = 1_000
 _CLI_CODE = re.compile(r"\[([a-z_]+)\]$", re.MULTILINE)  # a hint may have brackets, too
@@ -50,6 +53,7 @@ _MADE_UP_USER = re.compile(r"user_[0-9a-f]{20}")
 _MADE_UP_SECRET = re.compile(r'"(token_id|credential_id|address_id)":"[0-9a-f]{26}"')
 # The caller's id, in a path, among the words of a command, or in a form.
 CALLER = "CALLER"
+_ROUTER = Router(ROUTES)
 LOGIN = "caller.of.verbs"
 PASSWORD = "correct horse battery"
 
@@ -159,8 +163,8 @@ class SharedServers:
         self._stack.close()
 
 
-def take(case: VerbCase, door: Door, fleet: ServedFleet) -> Result:
-    """Take the verb through a door of a fleet that is arranged for it."""
+def take(case: VerbCase, door: Door, fleet: ServedFleet, *, is_rehearsed: bool = True) -> Result:
+    """Take the verb through a door of a fleet that is arranged for it, after a dry run of it."""
     grants = tuple(item if isinstance(item, Grant) else Grant(item) for item in case.roles)
     user = fleet.served.user(*grants)
     token = fleet.served.token(user, case.narrowed)
@@ -171,8 +175,65 @@ def take(case: VerbCase, door: Door, fleet: ServedFleet) -> Result:
         client = signed_in(fleet.served, LOGIN, PASSWORD)
     case.prepare(fleet, client)
     before = fleet.installation.log.head()
+    would = None
+    if is_rehearsed:
+        would = rehearse(case, door, fleet, client, token, user)
+        assert fleet.installation.log.head() == before, "a dry run changes nothing"
     code = send(case.verb, door, fleet.served, client, token, user)
+    recorded = fleet.installation.log.feed(after=before, limit=EVENTS_MAX)
+    if would is not None:
+        # A promotion publishes the manifest of its channel as well, in a commit of its own.
+        types = tuple(event.type for event in recorded)[: len(would.types) or None]
+        assert would == Rehearsal(code, types), case
     return Result(code, facts_after(fleet.served, before, user, case.beside))
+
+
+class Rehearsal(NamedTuple):
+    """What a dry run says."""
+
+    code: str
+    types: tuple[str, ...]  # of the facts that the verb would record
+
+
+def rehearse(
+    case: VerbCase,
+    door: Door,
+    fleet: ServedFleet,
+    client: httpx2.Client,
+    token: str | None,
+    user: str,
+) -> Rehearsal | None:
+    """What a dry run of the verb says through the API; None: through this door it has none.
+
+    Through the command line it is run as well, for the next look at the log.
+    """
+    call = case.verb.api._replace(path=case.verb.api.path.replace(CALLER, user))
+    if door is Door.CLI and has_dry_run(case.verb):
+        words = tuple(word.replace(CALLER, user) for word in case.verb.cli)
+        assert _by_cli(fleet.served.url, token, (*words, "--dry-run"), case.verb.typed) == case.code
+    if door is not Door.API or not route_of(call).dry_run:
+        return None
+    headers = {"tidegate-dry-run": "true"}
+    if call.etag_of:
+        headers["if-match"] = client.get(call.etag_of).headers["etag"]
+    said = client.request(call.method, call.path, json=call.body, headers=headers)
+    if not said.is_success:
+        return Rehearsal(str(said.json()["code"]), ())
+    return Rehearsal("", tuple(fact["type"] for fact in said.json()["facts"]))
+
+
+def route_of(call: ApiCall) -> Route:
+    found = _ROUTER.find(segments_of(call.path.partition("?")[0].encode()))
+    assert found is not None, call.path
+    return found[0][call.method]
+
+
+def has_dry_run(verb: Verb) -> bool:
+    """Whether its command takes ``--dry-run``."""
+    if isinstance(verb.cli, str) or verb.cli[:2] == ("channel", "rollback"):
+        return False  # that one shows the whole ladder instead
+    command = CLI_COMMANDS.get(" ".join(verb.cli[:2]))
+    return command is not None and any(item.name == "dry_run" for item in command.params)
 
 
 def send(

@@ -114,7 +114,7 @@ def test_says_that_the_fleet_is_busy_and_creates_nothing(
         go_on = Event()
         slow = fleet.installation.lanes.command(FLEET, go_on.wait)
 
-        results = [take(CASES[0], door, fleet) for door in CREATE.doors]
+        results = [take(CASES[0], door, fleet, is_rehearsed=False) for door in CREATE.doors]
         go_on.set()
         slow.result()
 

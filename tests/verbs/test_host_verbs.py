@@ -139,7 +139,7 @@ def test_refuses_the_key_though_the_fleet_is_busy(
         go_on = Event()
         slow = fleet.installation.lanes.command(FLEET, go_on.wait)
 
-        result = take(REVOCATION, door, fleet)
+        result = take(REVOCATION, door, fleet, is_rehearsed=False)
         refused = fleet.agents[HOST].poll()
         go_on.set()
         slow.result()
@@ -155,3 +155,16 @@ def test_refuses_a_form_without_a_reason(verb: str, tmp_path: Path) -> None:
 
         assert [one.status_code for one in done] == [400, 400]
         assert fleet.agents[HOST].poll().status_code == 204  # its key is still valid
+
+
+@pytest.mark.parametrize("verb", ["revoke", "retire"])
+def test_a_dry_run_refuses_no_key(verb: str, tmp_path: Path) -> None:
+    with serve(tmp_path / "data") as fleet:
+        said = fleet.operator.post(
+            f"/v1/hosts/{HOST}/{verb}",
+            json={"reason": "only a look"},
+            headers={"tidegate-dry-run": "true"},
+        )
+
+        assert said.json()["dry_run"] is True
+        assert fleet.agents[HOST].poll().is_success

@@ -260,7 +260,7 @@ def test_says_that_a_lane_is_busy_and_changes_nothing(
         go_on = Event()
         slow = fleet.installation.lanes.command(ROLLOUT, go_on.wait)
 
-        result = take(case, door, fleet)
+        result = take(case, door, fleet, is_rehearsed=False)
         go_on.set()
         slow.result()
         head = fleet.installation.log.head()

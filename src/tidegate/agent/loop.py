@@ -51,6 +51,8 @@ LATER: Final = agent_side.WAITS | CONFLICTS | {"clock_skew"}
 # Answers that say: not as the server sees it. The report is void. If the host still soaks, the
 # agent concludes again, with the time and the number of that moment. All others say: never.
 NOT_YET: Final = frozenset({"early_convergence", "unsustained_failure", "sequence_gap"})
+AWAY: Final = "the server is away"
+REFUSES: Final = "the server refuses this host"
 # What a whole request is refused with although every report in it may be right.
 NOT_THE_REPORTS: Final = frozenset({401, 403, 404, 405, 406, 426})
 
@@ -329,7 +331,7 @@ class AgentLoop:
                 [report_json.event_to_json(entry.event) for entry in batch]
             )
         except ServerAway as away:
-            self._inbox.put(partial(self._away, away.detail))
+            self._inbox.put(partial(self._wait, AWAY, away.detail))
         except RefusedByServer as answered:
             self._inbox.put(partial(self._batch_refused, batch, answered))
         else:
@@ -340,8 +342,10 @@ class AgentLoop:
         new = None if facts == self._facts else facts
         try:
             answer = self._client.heartbeat(self._version, self._closures(), staged, new)
-        except (ServerAway, RefusedByServer) as error:
-            self._inbox.put(partial(self._away, error.detail))
+        except ServerAway as away:
+            self._inbox.put(partial(self._wait, AWAY, away.detail))
+        except RefusedByServer as answered:
+            self._inbox.put(partial(self._wait, REFUSES, answered.detail))
         else:
             self._facts = None if answer.facts_missing else facts
             self._inbox.put(partial(self._has_beaten, answer.taken_back))
@@ -353,16 +357,17 @@ class AgentLoop:
         self._back_off.worked()
         self._beat_at = time.monotonic() + self._settings.heartbeat_seconds
 
-    def _away(self, detail: str) -> None:
+    def _wait(self, why: str, detail: str) -> None:
+        """Send nothing for a while: the server does not answer, or refuses this host."""
         self._is_sending = False
         seconds = self._back_off.failed()
-        log.warning("the server is away, the journal waits %.1f s: %s", seconds, detail)
+        log.warning("%s, the journal waits %.1f s: %s", why, seconds, detail)
         self._quiet_until = time.monotonic() + seconds
 
     def _batch_refused(self, batch: Sequence[PendingReport], answered: RefusedByServer) -> None:
         """The request as a whole: a report in it may be to blame, and must not stop the others."""
         if answered.status in NOT_THE_REPORTS:
-            self._away(answered.detail)
+            self._wait(REFUSES, answered.detail)
             return
         self._is_sending = False
         if len(batch) > 1:

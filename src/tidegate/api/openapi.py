@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import FieldInfo, fields
 
 from tidegate.api.agents.auth import SERVED
+from tidegate.domain.access.dry_runs import DryRunShown
 from tidegate.domain.access.steps import VersionRule
 from tidegate.domain.hosts import protocol, report_json
 from tidegate.domain.provenance import Confidence, Provenance
@@ -30,6 +31,7 @@ HEADERS: dict[str, JsonSchema] = {
     "If-Range": {"type": "string"},
     "Range": {"type": "string", "pattern": "^bytes=[0-9]{0,20}-[0-9]{0,20}$"},
     "Idempotency-Key": {"type": "string", "pattern": f"^[!-~]{{1,{decoding.KEY_CHARS_MAX}}}$"},
+    "Tidegate-Dry-Run": {"type": "string", "enum": ["true", "false"]},
     "Tidegate-Break-Glass": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9%._~-]{0,1000}$"},
     protocol.PROTOCOL_HEADER: {"type": "string", "enum": sorted(map(str, SERVED))},
 }
@@ -85,6 +87,8 @@ class _Schemas:
                 self._types.append(route.answer)
             if route.requests is not None:
                 self._types.append(route.requests)
+            if route.dry_run:
+                self._types.append(DryRunShown)
         self._types = list({repr(item): item for item in self._types}.values())
         schemas, components = msgspec.json.schema_components(self._types, ref_template=REFERENCE)
         names = {name: _PAGE.sub(r"\1Page", name) for name in components}
@@ -224,6 +228,8 @@ def _parameters(route: web_routing.Route) -> list[dict[str, Any]]:
         names.append(("Idempotency-Key", False))
     if route.requests is not None:
         names.append(("Tidegate-Break-Glass", False))
+    if route.dry_run:
+        names.append(("Tidegate-Dry-Run", False))
     if route.guard is not VersionRule.IGNORED:
         # Without it the answer is 428, which is an answer: so a client may leave it out.
         names.append(("If-Match", False))
@@ -282,6 +288,8 @@ def _responses(route: web_routing.Route, schemas: _Schemas) -> dict[str, Any]:
             "description": "A request was made: the channel is protected",
             "content": {web_routing.JSON: {"schema": schemas.of(route.requests)}},
         }
+    if route.dry_run:
+        _add_dry_run(found, schemas)
     if route.cached or route.ranges:
         found["304"] = {"description": "Not Modified"}
     for status in sorted(_problem_statuses(route) - set(map(int, found))):
@@ -290,6 +298,15 @@ def _responses(route: web_routing.Route, schemas: _Schemas) -> dict[str, Any]:
             "content": {problems.MEDIA: {"schema": REF_PROBLEM}},
         }
     return found
+
+
+def _add_dry_run(found: dict[str, Any], schemas: _Schemas) -> None:
+    """Say that a 200 may also be what a dry run shows."""
+    shown = schemas.of(DryRunShown)
+    done = found.setdefault("200", {"description": "What it would record; nothing was changed"})
+    content = done.setdefault("content", {}).setdefault(web_routing.JSON, {})
+    arms = [content["schema"], shown] if "schema" in content else [shown]
+    content["schema"] = {"anyOf": arms} if len(arms) > 1 else shown
 
 
 REF_PROBLEM = {"$ref": REFERENCE.format(name="Problem")}

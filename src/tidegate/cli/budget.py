@@ -32,6 +32,7 @@ def budget() -> None:
 
 
 @budget.command("create")
+@cli_context.dry_run_option
 @click.argument("budget_id", shell_complete=BUDGETS)
 @click.option("--hosts", "selector", required=True, help="The hosts that match this selector.")
 @click.option("--max", "most", type=click.IntRange(1), metavar="N", help="How many at once.")
@@ -63,6 +64,7 @@ def set_one(
 
 
 @budget.command("edit")
+@cli_context.dry_run_option
 @click.argument("budget_id", shell_complete=BUDGETS)
 @click.option("--hosts", "selector", help="The hosts that match this selector.")
 @click.option("--max", "most", type=click.IntRange(1), metavar="N", help="How many at once.")
@@ -99,6 +101,7 @@ def edit(
 
 
 @budget.command("delete")
+@cli_context.dry_run_option
 @click.argument("budget_id", shell_complete=BUDGETS)
 @cli_context.with_context
 def remove(context: cli_context.CommandContext, budget_id: str) -> None:

@@ -24,6 +24,15 @@ def channel_state(item: output.Item) -> output.StateCell:
     return output.StateCell("held" if item.get("held_at") else "active")
 
 
+def describe_approval(item: output.Item) -> list[str] | str:
+    """Who approved it; or that one person did it alone, and who reviewed that."""
+    if not item.get("breakGlass"):
+        return approvers(item)
+    by = item.get("reviewedByName") or item.get("reviewedBy")
+    verdict = f"reviewed by {by}" if by else "not reviewed"
+    return f"break-glass {item['breakGlass']}, {verdict}"
+
+
 def approvers(item: output.Item) -> list[str]:
     """Who approved it on a protected channel: by name, else by id."""
     ids = item.get("approvedBy") or []
@@ -50,7 +59,7 @@ HISTORY = (
     output.column("BEFORE", "previousReleaseId"),
     output.column("STATUS", "status"),
     output.person_column("BY", "by", name="byName"),
-    output.Column("APPROVED BY", lambda item: output.text(approvers(item))),
+    output.Column("APPROVED BY", lambda item: output.text(describe_approval(item))),
     output.column("EVIDENCE", "provenance", "kind"),
     output.column("WHY", "reason"),
 )
@@ -82,7 +91,14 @@ def create(
     body: dict[str, Any] = {"channel": channel, "package": package, "selector": selector}
     if file is not None:
         body["policy"] = channel_policy.load_policy(file)
-    answer = context.client.write("POST", paths.at("channels"), body)
+    answer = channel_policy.write_policy(
+        context,
+        lambda: context.client.write("POST", paths.at("channels"), body),
+        file,
+        channel=channel,
+        package=package,
+        selector=selector,
+    )
     waves = output.dig(answer.json(), "policy", "waves") or []
     default = f" (the default policy; see: tidegate channel policy {channel})"
     context.done(
@@ -134,6 +150,7 @@ def _is_missing(context: cli_context.CommandContext, package: str) -> bool:
 
 
 @channel.command("edit")
+@cli_context.dry_run_option
 @click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @click.option("--hosts", "selector", help="Which hosts.")
 @click.option("--policy", "file", metavar="FILE", help="The whole rollout policy as JSON.")
@@ -163,9 +180,13 @@ def edit(
         body["policy"] = channel_policy.load_policy(file)
     if reason:
         body["reason"] = reason
-    context.done(
-        context.client.write("PATCH", path, body, etag=etag), f"channel {channel} is changed"
+    answer = channel_policy.write_policy(
+        context,
+        lambda: context.client.write("PATCH", path, body, etag=etag),
+        file,
+        channel=channel,
     )
+    context.done(answer, f"channel {channel} is changed")
 
 
 @channel.command("list")
@@ -262,6 +283,7 @@ def _waves(found: output.Item) -> str:
 
 
 @channel.command("promote")
+@cli_context.dry_run_option
 @click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @click.argument("release")
 @click.option("--refresh", is_flag=True, help="Only renew the evidence of the pinned release.")
@@ -308,7 +330,9 @@ def promote(
 @channel.command("rollback")
 @click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @click.option("--to", metavar="RELEASE", help="A release that succeeded on CHANNEL before.")
-@click.option("--dry-run", is_flag=True, help="Only show what it would go back to, and why.")
+@click.option(
+    "--dry-run", is_flag=True, is_eager=True, help="Only show what it would go back to, and why."
+)
 @click.option(
     "--now",
     is_flag=True,
@@ -316,7 +340,7 @@ def promote(
 )
 @click.option("--ignore-budgets", is_flag=True, help="With --now: pass disruption budgets, too.")
 @click.option("--lift-quarantine", is_flag=True, help="With --to: lift its quarantine as well.")
-@cli_context.reason(required=False)
+@cli_context.reason(required=True, unless="dry_run")
 @cli_context.break_glass_option
 @cli_context.version_option
 @waiting.wait_option
@@ -337,12 +361,6 @@ def rollback(
     if dry_run:
         show_ladder(context, channel, to, now=now)
         return
-    if not reason:
-        raise exit_codes.CommandExit(
-            exit_codes.ExitCode.USAGE,
-            "a rollback needs a reason for the log",
-            hints.type_again("--reason …"),
-        )
     body: dict[str, Any] = {"reason": reason}
     if to is not None:
         body |= {"to": to}
@@ -375,9 +393,10 @@ def show_ladder(
         raise exit_codes.CommandExit(
             exit_codes.ExitCode.REFUSED, found["refusal"], f"tidegate channel show {channel}"
         )
-    output.note(
-        f"tidegate channel rollback {channel} would go to {found['choice']}; nothing was changed"
-    )
+    command = hints.type_again().replace(" --dry-run", "")
+    output.note(f"{command} would go to {found['choice']}; nothing was changed")
+    for warning in found.get("warnings") or []:
+        output.note(f"warning: {warning}")
 
 
 def _later(rung: output.Item, found: output.Item) -> str:
@@ -405,13 +424,13 @@ def request_promotion(
         if body.get("start_at"):
             told += f" and starts at {output.when(body['start_at'])}"
         context.done(answer, f"{release} is authoritative on {channel}; {told}")
-        for warning in answer.get("warnings") or []:
-            output.note(f"warning: {warning}")
+        context.warn(answer)
     if wait.is_asked:
         waiting.wait_for_rollout(context, rollout_id, wait)
 
 
 @channel.command("delete")
+@cli_context.dry_run_option
 @click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @cli_context.reason(required=True)
 @cli_context.break_glass_option
@@ -425,18 +444,19 @@ def delete(context: cli_context.CommandContext, channel: str, reason: str) -> No
 
 
 @channel.command("hold")
+@cli_context.dry_run_option
 @click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @cli_context.reason(required=True)
 @cli_context.with_context
 def hold(context: cli_context.CommandContext, channel: str, reason: str) -> None:
     """Hold CHANNEL: no promotion and no order until the hold is released."""
     answer = context.client.write("POST", paths.at("channels", channel, "hold"), {"reason": reason})
-    context.done(
-        answer, f"channel {channel} is held; release it with: tidegate channel release {channel}"
-    )
+    command = f"tidegate channel release {channel} --reason …"
+    context.done(answer, f"channel {channel} is held; release it with: {command}")
 
 
 @channel.command("release")
+@cli_context.dry_run_option
 @click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @cli_context.reason(required=True)
 @cli_context.break_glass_option
@@ -450,6 +470,7 @@ def unhold(context: cli_context.CommandContext, channel: str, reason: str) -> No
 
 
 @channel.command("protect")
+@cli_context.dry_run_option
 @click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @click.option(
     "--approvals",
@@ -477,6 +498,7 @@ def protect(
 
 
 @channel.command("unprotect")
+@cli_context.dry_run_option
 @click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @cli_context.reason(required=True)
 @cli_context.break_glass_option

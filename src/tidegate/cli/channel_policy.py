@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tidegate.cli import completion, context as cli_context, exit_codes, output, paths
+
+if TYPE_CHECKING:
+    from tidegate.cli.client import ServerResponse
 
 POLICY_BYTES_MAX = 256 * 1024
 CHANNELS = completion.names("/v1/channels", "channel")
@@ -37,7 +41,7 @@ def load_policy(file: str) -> Any:
         raise exit_codes.CommandExit(
             exit_codes.ExitCode.USAGE,
             f"{file} is not JSON: {error}",
-            "tidegate channel create --help",
+            "tidegate channel policy --example",
         ) from None
 
 
@@ -89,6 +93,40 @@ def policy(
         _print_check(found, file, is_compared=diff is not None)
     if found["faults"]:
         raise SystemExit(exit_codes.ExitCode.USAGE)
+
+
+def write_policy(
+    context: cli_context.CommandContext,
+    write: Callable[[], ServerResponse],
+    file: str | None,
+    **channel: Any,
+) -> ServerResponse:
+    """Create or edit a channel. If its policy is refused, name every fault of it: the server may
+    stop at the first kind of fault.
+
+    Raises:
+        CommandExit.
+    """
+    try:
+        return write()
+    except exit_codes.CommandExit as stop:
+        if file is None or stop.problem.get("code") not in ("invalid_request", "malformed_policy"):
+            raise
+        body = {"policy": load_policy(file), **channel}
+        try:
+            found = context.client.write("POST", paths.at("policies", "check"), body).json()
+        except exit_codes.CommandExit:
+            raise stop from None
+        faults = [str(item["sentence"]) for item in found["faults"]]
+        if not faults:
+            raise
+        raise exit_codes.CommandExit(
+            stop.code,
+            f"{file} has {output.counted(len(faults), 'fault')} [{stop.problem['code']}]",
+            f"tidegate channel policy {channel['channel']} --check {file}",
+            more=tuple(faults),
+            problem=stop.problem,
+        ) from None
 
 
 def _check(context: cli_context.CommandContext, body: dict[str, Any], channel: str | None) -> Any:

@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 
 from tidegate import __version__
 from tidegate.cli import exit_codes, hints, paths
+from tidegate.cli.dry_run import DryRunAnswered
 from tidegate.cli.profile import Profile
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ ANSWER_BYTES_MAX = 256 * 1024 * 1024
 ACCEPTED: Final = 202
 PARTIAL: Final = 206
 REPEATED: Final = frozenset({429, 503})  # nothing was done, or the key makes a repeat harmless
+
+UNKNOWN_CALLER: Final = frozenset({"unauthenticated", "wrong_credentials"})
+NOT_SET_UP: Final = "Nobody has set this server up yet."
 
 TRANSFER_SECONDS = 300.0  # without a byte, while a file is sent or received
 Progress = Callable[[int], None]  # so many bytes more
@@ -95,6 +99,7 @@ class ApiClient:
         self.profile = profile
         self.attempts_max = ATTEMPTS_MAX
         self.break_glass = ""  # why the approval of a protected channel is gone past
+        self.dry_run = False  # writes are only decided
         self._timeout = timeout
         self._known: dict[str, ServerResponse] = {}
         self._connection: http.client.HTTPConnection | None = None
@@ -134,9 +139,13 @@ class ApiClient:
             content = json.dumps(body).encode()
         if self.break_glass:
             said["Tidegate-Break-Glass"] = quote(self.break_glass, safe="")
+        if self.dry_run:
+            said["Tidegate-Dry-Run"] = "true"
         answer = self._asked(method, paths.located(path, query), said, content)
         if answer.status == ACCEPTED and "approvers" in answer.json():
             raise waits(answer.json())
+        if self.dry_run:
+            raise DryRunAnswered(answer.json())
         return answer
 
     def items(self, path: str, query: paths.Query | None = None) -> Iterator[dict[str, Any]]:
@@ -173,9 +182,25 @@ class ApiClient:
             if answer.status < 400:
                 raise self._elsewhere(answer)
             if last or answer.status not in REPEATED:
-                raise hints.problem(answer.status, answer.body, answer.headers)
+                raise self._refusal(answer)
             time.sleep(_pause(attempt, answer.headers.get("retry-after")))
         raise AssertionError("some attempt is the last")
+
+    def _refusal(self, answer: ServerResponse) -> exit_codes.CommandExit:
+        """Why the server says no. One that nobody has set up knows no one: it is told as that."""
+        stop = hints.problem(answer.status, answer.body, answer.headers)
+        if stop.problem.get("code") not in UNKNOWN_CALLER:
+            return stop
+        try:
+            nobody = ApiClient(Profile(self.profile.url, None), timeout=self._timeout)
+            found = nobody._exchange("GET", paths.at("setup"), {}, None)
+            nobody.close()
+            is_set_up = found.status != 200 or found.json().get("set_up", True)
+        except (OSError, http.client.HTTPException, exit_codes.CommandExit):
+            return stop
+        if is_set_up:
+            return stop
+        return exit_codes.CommandExit(stop.code, NOT_SET_UP, "tidegate setup")
 
     def _exchange(
         self,
@@ -381,9 +406,15 @@ def _pause(attempt: int, retry_after: str | None) -> float:
 def waits(request: Mapping[str, Any]) -> exit_codes.CommandExit:
     """The channel is protected, and a request was made: nothing is done yet."""
     request_id = request["request_id"]
+    ways = (
+        line
+        for way in request.get("alternatives") or ()
+        for line in (f"{way['says']}:", f"try: {way['command']}")
+    )
     return exit_codes.CommandExit(
         exit_codes.ExitCode.WAITING,
         f"{request['channel']} is protected, and nothing was changed yet. {request['next']}",
         f"tidegate request show {request_id}",
+        more=(*(f"note: {note}" for note in request.get("notes") or ()), *ways),
         problem=request,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, NoReturn, ParamSpec, TypeVar
 
 import click
 
@@ -30,6 +30,7 @@ class CommandContext:
         self.token: str | None = None
         self.output = "table"
         self.break_glass = False
+        self.dry_run = False
 
     @cached_property
     def profile(self) -> Profile:
@@ -61,11 +62,44 @@ class CommandContext:
             )
         self.client.break_glass = reason
 
+    def rehearse(self, run: Callable[[], object]) -> NoReturn:
+        """Run a verb whose first write is a dry run, print what it would record, and end."""
+        from tidegate.cli.dry_run import DryRunAnswered, print_dry_run
+
+        self.client.dry_run = True
+        try:
+            run()
+        except DryRunAnswered as ended:
+            print_dry_run(self, ended.answer)
+        click.get_current_context().exit()
+
     # ── asking ──
 
     def get(self, path: str, **query: Any) -> Any:
         """What is read there."""
         return self.client.get(path, query).json()
+
+    def list_of_channel(self, path: str, query: dict[str, Any]) -> list[Any]:
+        """All items of a list that a channel may narrow.
+
+        Raises:
+            CommandExit: there is no such channel.
+        """
+        items = list(self.client.items(path, query))
+        if not items and query.get("channel"):
+            from tidegate.cli.paths import at
+
+            self.client.get(at("channels", query["channel"]))
+        return items
+
+    def warn_of_scopes(self, scopes: Iterable[str]) -> None:
+        """Say beside the output which channels of the scopes do not exist."""
+        from tidegate.cli.output import note
+        from tidegate.cli.suggestions import warn_of_scopes
+
+        if self.is_for_people:
+            for warning in warn_of_scopes(self.client, scopes):
+                note(warning)
 
     def etag_of(self, path: str, version: int | None) -> str | None:
         """The version that a write names: the one that was given, or the one that stands."""
@@ -152,6 +186,15 @@ class CommandContext:
         document = answer if isinstance(answer, dict | list) else answer.json()
         print_done(self.output, document, line)
 
+    def warn(self, answer: ServerResponse | Any) -> None:
+        """Print the warnings of an answer, beside the output."""
+        from tidegate.cli.output import note
+        from tidegate.cli.symbols import clean
+
+        document = answer if isinstance(answer, dict) else answer.json()
+        for warning in document.get("warnings") or ():
+            note(f"warning: {clean(warning)}")
+
     @property
     def is_for_people(self) -> bool:
         return self.output == "table"
@@ -221,6 +264,8 @@ def with_context(verb: Callable[Concatenate[CommandContext, P], R]) -> Callable[
         from tidegate.cli.exit_codes import CommandExit, ExitCode
 
         try:
+            if context.dry_run:
+                context.rehearse(lambda: verb(context, *args, **rest))
             return verb(context, *args, **rest)
         except CommandExit as stop:
             if not context.is_for_people or stop.code is not ExitCode.NOT_FOUND:
@@ -241,6 +286,19 @@ def with_context(verb: Callable[Concatenate[CommandContext, P], R]) -> Callable[
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class WordChoice(click.Choice[str]):
+    """One of some words, in any case, with hyphens or underscores between its parts."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        wanted = _plain(str(value))
+        known = next((word for word in self.choices if _plain(word) == wanted), value)
+        return super().convert(known, param, ctx)
+
+
+def _plain(word: str) -> str:
+    return word.lower().replace("_", "-")
+
+
 def break_glass_option(verb: F) -> F:
     """``--break-glass``: on a protected channel, do it at once and alone."""
     return click.option(
@@ -253,8 +311,19 @@ def break_glass_option(verb: F) -> F:
     )(verb)
 
 
+def dry_run_option(verb: F) -> F:
+    """``--dry-run``: show what it would record, and change nothing."""
+    return click.option(
+        "--dry-run",
+        is_flag=True,
+        expose_value=False,
+        callback=_kept_flag,
+        help="Decide it, show what it would record, and change nothing.",
+    )(verb)
+
+
 def _kept_flag(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    ctx.ensure_object(CommandContext).break_glass = value
+    setattr(ctx.ensure_object(CommandContext), str(param.name), value)
 
 
 def version_option(verb: F) -> F:
@@ -283,9 +352,29 @@ def watch_option(verb: F) -> F:
     )(verb)
 
 
-def reason(*, required: bool) -> Callable[[F], F]:
-    """``--reason``: why, for the log."""
+class ReasonOption(click.Option):
+    """A required option that a flag makes unnecessary, because nothing is written then. The flag is
+    eager, so that it is read first.
+    """
+
+    def __init__(self, *args: Any, unless: str = "", **rest: Any) -> None:
+        super().__init__(*args, **rest)
+        self.unless = unless
+
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        try:
+            return super().process_value(ctx, value)
+        except click.MissingParameter:
+            if self.unless and ctx.params.get(self.unless):
+                return None
+            raise
+
+
+def reason(*, required: bool, unless: str = "") -> Callable[[F], F]:
+    """``--reason``: why, for the log. ``unless``: the flag with which nothing is written."""
     said = (
         "The reason. It is recorded in the log." if required else "A reason to record in the log."
     )
-    return click.option("--reason", required=required, help=said)
+    if unless:
+        said += f" Not needed with --{unless.replace('_', '-')}."
+    return click.option("--reason", required=required, help=said, cls=ReasonOption, unless=unless)

@@ -11,7 +11,7 @@ COLUMNS = (
     output.Column("CHANNELS", lambda item: output.text(item.get("channels") or "all")),
     output.time_column("SINCE", "started_at"),
     output.time_column("UNTIL", "until"),
-    output.person_column("BY", "operator"),
+    output.person_column("BY", "operator", name="operator_name"),
     output.column("WHY", "reason"),
 )
 
@@ -22,6 +22,7 @@ def freeze() -> None:
 
 
 @freeze.command("create")
+@cli_context.dry_run_option
 @click.option(
     "--channel",
     "channels",
@@ -45,6 +46,7 @@ def start(
 
 
 @freeze.command("delete")
+@cli_context.dry_run_option
 @click.argument("freeze_id", shell_complete=completion.names("/v1/freezes", "freeze_id"))
 @cli_context.reason(required=True)
 @cli_context.break_glass_option

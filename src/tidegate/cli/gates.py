@@ -19,15 +19,30 @@ def explain_lines(found: Any) -> list[live_view.Line]:
     about = found.get("host_id") or found.get("rollout_id")
     if about:
         lines.append(_about(found, symbols.clean(about)))
-    if found.get("answer"):
-        lines.append([(symbols.clean(found["answer"]), "default")])
-    lines += [line for wait in found.get("waits") or [] for line in _wait_lines(wait)]
-    lines += verdict_lines(found.get("verdicts") or [])
+    waits = found.get("waits") or []
+    said = [str(wait["sentence"]) for wait in waits]
+    answer = _leave_out(str(found.get("answer") or ""), said)
+    if answer:
+        lines.append([(symbols.clean(answer), "default")])
+    lines += [line for wait in waits for line in _wait_lines(wait)]
+    if found.get("protection") and any(wait.get("remedies") for wait in waits):
+        lines.append([(symbols.clean(found["protection"]), "default")])
+    lines += verdict_lines(found.get("verdicts") or [], said)
     return lines or [[("nothing holds it back", "green")]]
 
 
+def _leave_out(text: str, said: Sequence[str]) -> str:
+    """The text without the reason at its end that a wait below says: once is enough."""
+    start, _, reason = text.partition(": ")
+    if any(text == sentence for sentence in said):
+        return ""
+    return start if reason and any(sentence.endswith(reason) for sentence in said) else text
+
+
 def _wait_lines(wait: Any) -> list[live_view.Line]:
-    """What it waits for, since when, until when; below it each command that ends it."""
+    """What it waits for, since when, until when; below it each command that ends it, and when that
+    is the right one.
+    """
     line: live_view.Line = [(f"- {symbols.clean(wait['sentence'])}", "default")]
     times = [
         f"{word} {symbols.moment(wait[word])}" for word in ("since", "until") if wait.get(word)
@@ -36,8 +51,13 @@ def _wait_lines(wait: Any) -> list[live_view.Line]:
         line.append((f"  ({', '.join(times)})", "bright_black"))
     return [
         line,
-        *([(f"    next: {symbols.clean(verb)}", "default")] for verb in wait.get("verbs") or []),
+        *([(_remedy(item), "default")] for item in wait.get("remedies") or []),
     ]
+
+
+def _remedy(item: Any) -> str:
+    when = f"{symbols.clean(item['when'])}: " if item.get("when") else ""
+    return f"    next: {when}{symbols.clean(item['command'])}"
 
 
 def _about(found: Any, name: str) -> live_view.Line:
@@ -54,20 +74,23 @@ def _about(found: Any, name: str) -> live_view.Line:
     return line
 
 
-def verdict_lines(verdicts: Sequence[Any]) -> list[live_view.Line]:
-    """Gates in the order in which they are asked, those that block with their reason."""
+def verdict_lines(verdicts: Sequence[Any], said: Sequence[str] = ()) -> list[live_view.Line]:
+    """Gates in the order in which they are asked, those that block with their reason; one that was
+    ``said`` above is not said again.
+    """
     width = max((len(str(verdict["gate"])) for verdict in verdicts), default=0)
-    return [_line(verdict, width) for verdict in verdicts]
+    return [_line(verdict, width, said) for verdict in verdicts]
 
 
-def _line(verdict: Any, width: int) -> live_view.Line:
+def _line(verdict: Any, width: int, said: Sequence[str]) -> live_view.Line:
     word = "open" if verdict.get("passed") else "blocked"
     mark, colour = symbols.glyph(word)
     line: live_view.Line = [
         (f"{mark} {symbols.clean(verdict['gate']):<{width}}  {word:<7}", colour)
     ]
     reason = symbols.clean(output.dig(verdict, "reason") or "")
-    if reason:
+    is_said = not verdict.get("passed") and any(reason in sentence for sentence in said)
+    if reason and not is_said:
         line.append((f"  {reason}", "default"))
     if verdict.get("hosts"):
         line.append((f"  ({output.counted(verdict['hosts'], 'host')})", "default"))

@@ -34,6 +34,9 @@ LOOKS: Final = {
     "user": "user list",
     "target": "target list",
     "budget": "budget list",
+    "notify": "notify show {name}",
+    "join": "join list",
+    "request": "request list",
     "log": "log tail",
 }
 # Where all of a noun are listed.
@@ -43,6 +46,7 @@ LISTS: Final = {
     "channel": "channel list",
     "rollout": "rollout list",
     "host": "host list",
+    "notify": "notify list",
     "publication": "channel list",
 }
 # Codes that call for something else than a look at the noun, in the order of their nouns.
@@ -81,6 +85,11 @@ NEXT: Final[Mapping[str, tuple[str, ...]]] = {
     "already_exists": ("{list}",),
     "source_not_published": ("rev list --lifecycle Published",),
     "upgrade_conflict": ("rev upgrade {name} --strategy copy-merge --workspace …",),
+    # names of another noun than the verb's own
+    "channel_not_found": ("channel list",),
+    "host_not_found": ("host list",),
+    "budget_not_found": ("budget list",),
+    "window_not_found": ("window list",),
     # channels and rollouts
     "release_not_pinnable": ("rev list --lifecycle Published",),
     "wrong_package": ("channel show {name}", "rev list --lifecycle Published"),
@@ -125,7 +134,10 @@ def problem(status: int, body: bytes, headers: Mapping[str, str]) -> exit_codes.
     said = str(told.get("code", ""))
     detail = str(told.get("detail") or told.get("title") or f"status {status}")
     faults = told.get("errors") or ()
-    more = tuple(f"{fault.get('field')}: {fault.get('detail')}" for fault in faults[:FAULTS_MAX])
+    more = tuple(
+        f"{_option_of(str(fault.get('field')))} {fault.get('detail')}"
+        for fault in faults[:FAULTS_MAX]
+    )
     if more:
         detail = "1 field is invalid" if len(faults) == 1 else f"{len(faults)} fields are invalid"
     elif said == "version_conflict":
@@ -141,6 +153,31 @@ def problem(status: int, body: bytes, headers: Mapping[str, str]) -> exit_codes.
         detail += f" (request {headers['x-request-id']})"
     line = f"{detail} [{said}]" if said else detail
     return exit_codes.CommandExit(code, line, *tries, more=more, problem=document)
+
+
+# Members of a body → the option or argument that fills them, where it has another name.
+MEMBERS: Final = {
+    "roles": "granted",
+    "closure_hash": "artifact",
+    "host_id": "host",
+    "release_id": "release",
+    "login": "login_name",
+    "hosts": "selector",
+}
+
+
+def _option_of(field: str) -> str:
+    """The option or argument of the command that runs for a field of the request; else its path."""
+    ctx = click.get_current_context(silent=True)
+    path = field.removeprefix("body.").removeprefix("query.").removeprefix("path.")
+    name = path.partition(".")[0].partition("[")[0]
+    if ctx is None:
+        return path
+    for param in ctx.command.params:
+        if param.name in (name, MEMBERS.get(name)):
+            is_option = isinstance(param, click.Option)
+            return param.opts[0] if is_option else param.make_metavar(ctx).strip("[].")
+    return path
 
 
 def _grant(told: Mapping[str, Any]) -> str:

@@ -220,6 +220,7 @@ def re_enroll(
 
 
 @host.command("label")
+@cli_context.dry_run_option
 @click.argument("host", shell_complete=HOSTS)
 @click.argument("labels", nargs=-1, required=True, metavar="KEY=VALUE|KEY-...")
 @cli_context.with_context
@@ -235,6 +236,7 @@ def label(context: cli_context.CommandContext, host: str, labels: tuple[str, ...
 
 
 @host.command("revoke")
+@cli_context.dry_run_option
 @click.argument("host", shell_complete=HOSTS)
 @cli_context.reason(required=True)
 @cli_context.with_context
@@ -245,6 +247,7 @@ def revoke(context: cli_context.CommandContext, host: str, reason: str) -> None:
 
 
 @host.command("retire")
+@cli_context.dry_run_option
 @click.argument("host", shell_complete=HOSTS)
 @cli_context.reason(required=True)
 @cli_context.with_context

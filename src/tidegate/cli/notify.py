@@ -46,7 +46,7 @@ FIELDS = (
     output.column("SENT", "delivered"),
     output.time_column("LAST SENT", "delivered_at"),
     output.time_column("NEXT ATTEMPT", "next_attempt_at"),
-    output.person_column("CREATED BY", "created_by"),
+    output.person_column("CREATED BY", "created_by", name="created_by_name"),
     output.time_column("CREATED", "created_at"),
 )
 
@@ -129,6 +129,7 @@ def create(
     }
     answer = context.client.write("POST", paths.at("subscriptions"), body)
     context.done(answer, f"{name} gets notifications from now on")
+    context.warn_of_scopes(scopes)
     if context.is_for_people:
         _say_secret(answer.json())
         output.note(f"next: tidegate notify test {name}")

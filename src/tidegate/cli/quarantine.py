@@ -32,7 +32,7 @@ def quarantine() -> None:
 def list_all(context: cli_context.CommandContext, channel: str | None, watch: bool) -> None:
     """What is quarantined, on which channel, and why."""
     context.shown(
-        lambda: list(context.client.items(paths.at("quarantine"), {"channel": channel})),
+        lambda: context.list_of_channel(paths.at("quarantine"), {"channel": channel}),
         COLUMNS,
         watch=watch,
         empty="nothing is quarantined",
@@ -79,6 +79,7 @@ def _fields(found: Any) -> list[tuple[str, output.Cell]]:
 
 
 @quarantine.command("lift")
+@cli_context.dry_run_option
 @click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @click.argument("artifact", metavar="RELEASE")
 @cli_context.reason(required=True)

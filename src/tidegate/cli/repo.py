@@ -54,6 +54,7 @@ def create(
 
 
 @repo.command("edit")
+@cli_context.dry_run_option
 @click.argument("name", shell_complete=completion.names("/v1/repositories", "name"))
 @click.option(
     "--approvals", type=click.IntRange(0), metavar="N", help="How many approvals publish."
@@ -85,6 +86,7 @@ def edit(
 
 
 @repo.command("delete")
+@cli_context.dry_run_option
 @click.argument("name", shell_complete=completion.names("/v1/repositories", "name"))
 @cli_context.reason(required=True)
 @cli_context.with_context

@@ -59,6 +59,31 @@ def list_all(context: cli_context.CommandContext, state: str | None, watch: bool
     )
 
 
+def _rollout_fields(rollout: Any) -> list[tuple[str, output.Cell]]:
+    """What a request that was carried out led to, or is about."""
+    if rollout is None:
+        return []
+    moved = f"{rollout['before'] or 'none'} → {rollout['release_id']}"
+    return [
+        ("  release", output.text(moved)),
+        ("  hosts", output.text(rollout["hosts"])),
+        ("  rollout", output.text(rollout["rollout_id"])),
+    ]
+
+
+def _print_carried(context: cli_context.CommandContext, answer: Any, line: str) -> None:
+    """That a request was carried out, what that led to, and how to follow it."""
+    rollout_id = answer.get("rollout_id")
+    if rollout_id is None:
+        context.done(answer, f"{line}: {output.text(asks_for(answer))}")
+        return
+    waits = ", and its orders wait" if answer.get("waits") else ""
+    context.done(answer, f"{line}: rollout {output.text(rollout_id)} is open{waits}")
+    context.warn(answer)
+    if context.is_for_people:
+        output.note(f"follow it: tidegate rollout watch {output.text(rollout_id)}")
+
+
 def request_fields(found: Any) -> list[tuple[str, output.Cell]]:
     seen = found.get("seen") or {}
     names = {item["user_id"]: item["name"] for item in found["approvers"]}
@@ -71,6 +96,7 @@ def request_fields(found: Any) -> list[tuple[str, output.Cell]]:
             (f"  {change['what']}", output.text(f"{change['before']} → {change['after']}"))
             for change in found["changes"]
         ),
+        *_rollout_fields(found.get("rollout")),
         *(("note", output.text(note)) for note in found.get("notes") or ()),
         ("why", output.text(found.get("reason"))),
         ("by", output.text(found.get("asked_by") or found["by"])),
@@ -114,12 +140,14 @@ def approve(
     if answer["not_carried_out"]:
         context.done(
             answer,
-            f"Approved, not carried out: {answer['not_carried_out']}\n"
+            f"Approved, not carried out: {output.text(answer['not_carried_out'])}\n"
             f"Then carry it out: tidegate request run {request_id}",
         )
         return
-    done = answer["state"] == "executed"
-    context.done(answer, f"{request_id} is approved and carried out" if done else answer["next"])
+    if answer["state"] == "executed":
+        _print_carried(context, answer, f"{request_id} is approved and carried out")
+    else:
+        context.done(answer, output.text(answer["next"]))
 
 
 @request.command("reject")
@@ -151,8 +179,9 @@ def withdraw(context: cli_context.CommandContext, request_id: str, reason: str |
 @cli_context.with_context
 def run(context: cli_context.CommandContext, request_id: str, hosts: int | None) -> None:
     """Carry out REQUEST_ID, which enough people have approved."""
-    answer = context.client.write("POST", paths.at("requests", request_id, "run"), {"hosts": hosts})
-    context.done(answer, f"{request_id} is carried out")
+    path = paths.at("requests", request_id, "run")
+    answer = context.client.write("POST", path, {"hosts": hosts}).json()
+    _print_carried(context, answer, f"{request_id} is carried out")
 
 
 @request.command("review")

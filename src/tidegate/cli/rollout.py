@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ from tidegate.cli import (
     context as cli_context,
     exit_codes,
     gates,
+    hints,
     live_view,
     output,
     paths,
@@ -34,6 +36,7 @@ STATES = {  # as people call them → as the API does
     "replaced": "Superseded",
     "pruned": "Pruned",
 }
+STOPPED = "stopped"  # both that a failure stopped: Reverted and Failed
 HOST_STATES = {
     "pending": "Pending",
     "activating": "Activating",
@@ -224,7 +227,11 @@ def open_one(
 @click.option(
     "--channel", shell_complete=channel_policy.CHANNELS, help="Only those of this channel."
 )
-@click.option("--state", type=click.Choice(tuple(STATES)), help="Only those in this state.")
+@click.option(
+    "--state",
+    type=cli_context.WordChoice((*STATES, STOPPED)),
+    help="Only those in this state; stopped: those that wait for a decision after a failure.",
+)
 @click.option(
     "--outcome",
     "outcomes",
@@ -247,25 +254,39 @@ def list_all(
     """List rollouts, the newest first."""
     query = {
         "channel": channel,
-        "state": None if state is None else STATES[state],
-        "outcome": outcomes,
+        "outcome": None if outcomes is None else outcomes.replace("-", "_"),
         "since": None
         if since is None
         else times.as_api_time(times.parse_time(since, datetime.now(UTC))),
         "had_failures": "true" if had_failures else None,
     }
+    wanted = ["Reverted", "Failed"] if state == STOPPED else [STATES.get(state or "")]
+
+    def find() -> list[Any]:
+        pages = [
+            context.list_of_channel(paths.at("rollouts"), query | {"state": one}) for one in wanted
+        ]
+        if len(pages) == 1:
+            return pages[0]
+        return sorted(chain(*pages), key=lambda item: str(item["opened_at"]), reverse=True)
+
+    filters = hints.type_again().removeprefix("tidegate rollout list").removesuffix(" --watch")
     context.shown(
-        lambda: list(context.client.items(paths.at("rollouts"), query)),
+        find,
         COLUMNS,
         watch=watch,
-        empty="no rollout; try: tidegate channel promote CHANNEL RELEASE",
+        empty=f"no rollout matches{filters}"
+        if filters
+        else "no rollout; try: tidegate channel promote CHANNEL RELEASE",
     )
 
 
 @rollout.command("show")
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @click.option("--hosts", is_flag=True, help="Its hosts, each with its state.")
-@click.option("--state", type=click.Choice(tuple(HOST_STATES)), help="With --hosts: only those so.")
+@click.option(
+    "--state", type=cli_context.WordChoice(HOST_STATES), help="With --hosts: only those so."
+)
 @cli_context.watch_option
 @cli_context.with_context
 def show(
@@ -325,6 +346,7 @@ def _steered(
 
 
 @rollout.command("pause")
+@cli_context.dry_run_option
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @cli_context.reason(required=True)
 @cli_context.with_context
@@ -334,6 +356,7 @@ def pause(context: cli_context.CommandContext, rollout: str, reason: str) -> Non
 
 
 @rollout.command("resume")
+@cli_context.dry_run_option
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @cli_context.reason(required=True)
 @cli_context.with_context
@@ -343,17 +366,22 @@ def resume(context: cli_context.CommandContext, rollout: str, reason: str) -> No
 
 
 @rollout.command("abort")
+@cli_context.dry_run_option
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @cli_context.reason(required=True)
 @cli_context.with_context
 def abort(context: cli_context.CommandContext, rollout: str, reason: str) -> None:
     """Abort the rollout: nothing more is dispatched. The channel keeps its release."""
     channel = rollout.partition("@")[0]
-    line = f"is aborted; next: tidegate channel promote {channel} RELEASE"
+    line = (
+        f"is aborted; next: tidegate channel rollback {channel} --dry-run, "
+        f"or: tidegate channel promote {channel} RELEASE"
+    )
     _steered(context, rollout, "abort", {"reason": reason}, line)
 
 
 @rollout.command("retry")
+@cli_context.dry_run_option
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @click.argument("hosts", nargs=-1)
 @cli_context.reason(required=True)
@@ -377,6 +405,7 @@ def retry(
 
 
 @rollout.command("clear")
+@cli_context.dry_run_option
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @click.option(
     "--mode",
@@ -401,6 +430,7 @@ def clear(
 
 
 @rollout.command("skip")
+@cli_context.dry_run_option
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @click.argument("host")
 @cli_context.reason(required=True)
@@ -415,6 +445,7 @@ OVERRIDABLE = ("edges", "freeze", "hold", "window", "start-at", "freshness")
 
 
 @rollout.command("override")
+@cli_context.dry_run_option
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @click.option("--gate", required=True, type=click.Choice(OVERRIDABLE), help="What it passes.")
 @click.option("--until", metavar="TIME", help="Only until then: 2h, 18:00 or 2026-12-24T18:00:00Z.")
@@ -430,6 +461,7 @@ def override(
 
 
 @rollout.command("continue")
+@cli_context.dry_run_option
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @cli_context.reason(required=False)
 @cli_context.with_context
@@ -439,6 +471,7 @@ def continue_wave(context: cli_context.CommandContext, rollout: str, reason: str
 
 
 @rollout.command("skip-wave")
+@cli_context.dry_run_option
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @click.argument("wave")
 @cli_context.reason(required=True)
@@ -454,6 +487,7 @@ def skip_wave(context: cli_context.CommandContext, rollout: str, wave: str, reas
 
 
 @rollout.command("promote-all")
+@cli_context.dry_run_option
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @cli_context.reason(required=True)
 @cli_context.break_glass_option

@@ -114,7 +114,7 @@ def run(commands: Mapping[str, lazy_groups.Lazy], args: Sequence[str] | None = N
         click.echo(error.ctx.get_help())
         return exit_codes.ExitCode.USAGE
     except click.UsageError as error:
-        return print_exit(_usage(error), given)
+        return print_exit(_usage(error, given), given)
     except click.ClickException as error:
         ended = exit_codes.CommandExit(
             exit_codes.ExitCode.USAGE, error.format_message(), "tidegate --help"
@@ -176,11 +176,39 @@ def _wants_json(args: Sequence[str]) -> bool:
     return found in ("json", "jsonl")
 
 
-def _usage(error: click.UsageError) -> exit_codes.CommandExit:
+def _usage(error: click.UsageError, args: Sequence[str]) -> exit_codes.CommandExit:
     path = error.ctx.command_path if error.ctx else "tidegate"
-    return exit_codes.CommandExit(
-        exit_codes.ExitCode.USAGE, error.format_message(), f"{path} --help"
-    )
+    next_command = f"{path} --help"
+    if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Option):
+        next_command = _type_with_missing(error, args)
+    return exit_codes.CommandExit(exit_codes.ExitCode.USAGE, error.format_message(), next_command)
+
+
+def _type_with_missing(error: click.MissingParameter, args: Sequence[str]) -> str:
+    """The command as it was typed, with every required option that it lacks. Flags that all verbs
+    share are left out: one of them is a secret.
+    """
+    from shlex import quote
+
+    from tidegate.cli.context import shared_options
+
+    shared = {name for option in shared_options() for name in option.opts}
+    words: list[str] = []
+    typed = iter(args)
+    for word in typed:
+        if word in shared:
+            next(typed, "")
+        elif word.partition("=")[0] not in shared and not word.startswith("-o"):
+            words.append(word)
+    assert error.ctx is not None, "click knows which command lacks it"
+    given = {word.partition("=")[0] for word in words}
+    lacking = [
+        param.opts[0]
+        for param in error.ctx.command.params
+        if isinstance(param, click.Option) and param.required and not given & set(param.opts)
+    ]
+    more = " ".join(f"{option} …" for option in lacking)
+    return f"tidegate {' '.join(map(quote, words))} {more}"
 
 
 def _columns() -> int:

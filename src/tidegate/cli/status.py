@@ -21,6 +21,8 @@ def newest_cell(item: output.Item) -> output.Cell:
     """What the newest rollout of a channel does, or how it ended."""
     if item.get("held_by"):
         return output.StateCell("held", "Held")
+    if item.get("is_frozen"):
+        return output.StateCell("held", "Frozen")
     if item.get("outcome"):
         return output.StateCell(
             str(item["outcome"]), waiting.OUTCOMES.get(str(item["outcome"]), "")

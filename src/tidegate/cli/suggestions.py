@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from tidegate.cli import exit_codes, paths, symbols
@@ -34,6 +35,26 @@ def with_suggestion(client: ApiClient, stop: exit_codes.CommandExit) -> exit_cod
             meant = _closest(client, path, name, wrong)
             return stop if meant is None else _say(stop, meant)
     return stop
+
+
+def warn_of_scopes(client: ApiClient, scopes: Iterable[str]) -> list[str]:
+    """A sentence for each scope of a channel that does not exist. A scope may come before its
+    channel, so this refuses nothing.
+    """
+    warnings = []
+    for scope in scopes:
+        kind, _, name = scope.partition(":")
+        if kind != "channel" or not name:
+            continue
+        try:
+            client.get(paths.at("channels", name))
+        except exit_codes.CommandExit as stop:
+            if stop.code is not exit_codes.ExitCode.NOT_FOUND:
+                continue  # without the permission to look there is nothing to say
+            meant = _closest(client, "channels", "channel", name)
+            rest = "" if meant is None else f"; did you mean {symbols.clean(meant)}?"
+            warnings.append(f"warning: there is no channel {symbols.clean(name)}{rest}")
+    return warnings
 
 
 def _closest(client: ApiClient, path: str, name: str, wrong: str) -> str | None:

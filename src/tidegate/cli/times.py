@@ -8,8 +8,10 @@ from typing import Final
 
 from tidegate.cli.exit_codes import CommandExit, ExitCode
 
-_UNITS: Final = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_AGO: Final = re.compile(r"(\d{1,6})\s*(sec|min|s|m|h|d|w)(?:\s+ago)?")
+_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}  # by the first letter
+_AGO: Final = re.compile(
+    r"(\d{1,6})\s*(s|sec(?:ond)?s?|m|min(?:ute)?s?|h|hours?|d|days?|w|weeks?)(?:\s+ago)?"
+)
 _DAY: Final = re.compile(r"(?:(today|yesterday)\s+)?(\d{1,2}:\d\d(?::\d\d)?)|(today|yesterday)")
 
 
@@ -31,7 +33,7 @@ def parse_time(text: str, now: datetime) -> datetime:
 
 def _parsed(text: str, now: datetime) -> datetime:
     if ago := _AGO.fullmatch(text):
-        return now - timedelta(seconds=int(ago[1]) * _UNITS[ago[2]])
+        return now - timedelta(seconds=int(ago[1]) * _UNITS[ago[2][0]])
     if found := _DAY.fullmatch(text):
         days = 1 if "yesterday" in (found[1], found[3]) else 0
         clock = time.fromisoformat((found[2] or "00:00").zfill(5))
@@ -50,7 +52,7 @@ def parse_start(text: str, now: datetime) -> datetime:
     try:
         ahead = _AGO.fullmatch(stripped.removeprefix("in ").strip())
         if ahead and not stripped.endswith("ago"):
-            return now + timedelta(seconds=int(ahead[1]) * _UNITS[ahead[2]])
+            return now + timedelta(seconds=int(ahead[1]) * _UNITS[ahead[2][0]])
         moment = _parsed(stripped, now)
         is_clock = _DAY.fullmatch(stripped) is not None and ":" in stripped.split()[0]
         return moment + timedelta(days=1) if is_clock and moment <= now else moment
@@ -81,7 +83,7 @@ def parse_span(text: str) -> timedelta:
     found = _AGO.fullmatch(text.strip())
     if found is None or text.strip().endswith("ago") or not int(found[1]):
         raise CommandExit(ExitCode.USAGE, f"{text!r} is no duration; write 90s, 10 min, 2h or 30d")
-    return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
+    return timedelta(seconds=int(found[1]) * _UNITS[found[2][0]])
 
 
 def parsed(text: str) -> datetime:

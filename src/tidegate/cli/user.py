@@ -90,6 +90,7 @@ def add(
     made = answer.json()
     said = f"{login} is {made['user_id']} and may: {access.roles(body['roles'])}"
     context.done(answer, said if made["code"] is None else f"{said}; {_reset_words(context, made)}")
+    context.warn_of_scopes(item["scope"] for item in body["roles"] if "scope" in item)
 
 
 def _reset_words(context: cli_context.CommandContext, made: Any) -> str:
@@ -106,10 +107,12 @@ def _reset_words(context: cli_context.CommandContext, made: Any) -> str:
 def grant(context: cli_context.CommandContext, user: str, role: str, take: bool) -> None:
     """Give USER a role, everywhere or on a scope (repository:NAME, channel:NAME)."""
     verb = "revoke" if take else "grant"
-    answer = context.client.write(
-        "POST", paths.at("users", id_of(context, user), verb), access.grant_of(role)
-    )
+    wanted = access.grant_of(role)
+    answer = context.client.write("POST", paths.at("users", id_of(context, user), verb), wanted)
     context.done(answer, f"{user} may now: {access.roles(answer.json()['grants'])}")
+    context.warn(answer)
+    if not take:
+        context.warn_of_scopes([str(wanted.get("scope", ""))])
 
 
 @user.command("list")
@@ -139,6 +142,7 @@ def disable(context: cli_context.CommandContext, user: str, reason: str | None) 
     body = {"reason": reason or ""}
     answer = context.client.write("POST", paths.at("users", id_of(context, user), "disable"), body)
     context.done(answer, f"{user} is shut out")
+    context.warn(answer)
 
 
 @user.command("enable")
@@ -217,3 +221,4 @@ def erase(context: cli_context.CommandContext, user: str, yes: bool) -> None:
         click.confirm(f"Erase {user} for good?", abort=True, err=True)
     answer = context.client.write("POST", paths.at("users", id_of(context, user), "erase"))
     context.done(answer, f"{answer.json()['user_id']} is erased")
+    context.warn(answer)

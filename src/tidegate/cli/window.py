@@ -7,7 +7,15 @@ from typing import Any, TypeVar
 
 import click
 
-from tidegate.cli import channel_policy, completion, context as cli_context, output, paths
+from tidegate.cli import (
+    channel_policy,
+    completion,
+    context as cli_context,
+    exit_codes,
+    output,
+    paths,
+    times,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 WINDOWS = completion.names("/v1/windows", "window_id")
@@ -51,12 +59,11 @@ def read_duration(ctx: click.Context, param: click.Parameter, value: str | None)
     """2h, 90min, 3600: as seconds."""
     if value is None:
         return None
-    units = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}
-    number = value.rstrip("dhmins ")
-    unit = value[len(number) :].strip() or "s"
-    if not number.isdigit() or unit not in units:
-        raise click.BadParameter(f"{value!r} is not a duration; write 2h, 90min or 5400")
-    return int(number) * units[unit]
+    try:
+        return int(value) if value.isdigit() else int(times.parse_span(value).total_seconds())
+    except exit_codes.CommandExit:
+        said = f"{value!r} is not a duration; write 2h, 90min or 5400"
+        raise click.BadParameter(said) from None
 
 
 def members(verb: F) -> F:
@@ -106,6 +113,7 @@ def given(options: dict[str, Any]) -> dict[str, Any]:
 
 
 @window.command("create")
+@cli_context.dry_run_option
 @click.argument("window_id", metavar="WINDOW")
 @click.option(
     "--kind",
@@ -115,12 +123,19 @@ def given(options: dict[str, Any]) -> dict[str, Any]:
     help="Orders only then, or none then.",
 )
 @members
-@click.option("--check", is_flag=True, help="Print the next five occurrences; write nothing.")
-@cli_context.reason(required=True)
+@click.option(
+    "--check", is_flag=True, is_eager=True, help="Print the next five occurrences; write nothing."
+)
+@cli_context.reason(required=True, unless="check")
 @cli_context.break_glass_option
 @cli_context.with_context
 def create(
-    context: cli_context.CommandContext, /, window_id: str, check: bool, reason: str, **options: Any
+    context: cli_context.CommandContext,
+    /,
+    window_id: str,
+    check: bool,
+    reason: str | None,
+    **options: Any,
 ) -> None:
     """Create WINDOW: orders go out only then, or not then."""
     body = {"window_id": window_id, **given(options)}
@@ -134,6 +149,7 @@ def create(
 
 
 @window.command("edit")
+@cli_context.dry_run_option
 @click.argument("window_id", metavar="WINDOW", shell_complete=WINDOWS)
 @click.option(
     "--kind", type=click.Choice(("allow", "deny")), help="Orders only then, or none then."
@@ -163,6 +179,7 @@ def edit(
 
 
 @window.command("delete")
+@cli_context.dry_run_option
 @click.argument("window_id", metavar="WINDOW", shell_complete=WINDOWS)
 @cli_context.reason(required=True)
 @cli_context.break_glass_option
@@ -222,7 +239,7 @@ def _fields(found: Any) -> list[tuple[str, output.Cell]]:
         output.Column("REPOSITORIES", lambda item: output.text(item.get("repositories") or "all")),
         output.column("ZONE WITHOUT LABEL", "zone_default"),
         output.column("EXCEPT", "except_dates"),
-        output.person_column("BY", "operator"),
+        output.person_column("BY", "operator", name="operator_name"),
         output.time_column("SET", "set_at"),
     ]
     return [(item.title.lower(), item.cell(found)) for item in (*COLUMNS, *more)]

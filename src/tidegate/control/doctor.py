@@ -168,7 +168,7 @@ def _epoch(installation: Installation) -> DoctorFinding:
         DoctorVerdict.NOTE,
         f"{row.epoch}: restored at {row.started_at:%Y-%m-%d %H:%M} UTC from position "
         f"{row.backup_head}",
-        f"run tidegate host revoke for each host whose key was revoked after "
+        f"run tidegate host revoke HOST --reason …, for each host whose key was revoked after "
         f"{row.backed_up_at:%Y-%m-%d %H:%M} UTC: the log forgot it",
     )
 

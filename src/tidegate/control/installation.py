@@ -220,7 +220,9 @@ class Installation:
         )
         per_minute = self.settings.sign_ins_per_minute
         sign_ins = Bucket("sign-ins per minute", per_minute / 60, per_minute)
-        self.access = access.AccessOperations(execute, reads, row_history, self.accounts, sign_ins)
+        self.access = access.AccessOperations(
+            execute, reads, row_history, self.accounts, sign_ins, guard
+        )
         self._compose_notifications()
 
     def _compose_notifications(self) -> None:

@@ -70,6 +70,8 @@ class RequestDeadlines:
             request_id=row.request_id,
             channel=row.channel,
             by=ACTOR.actor,
+            kind=row.kind,
+            command=row.command,
             term=self._leader.token,
         )
         return self._control.execute(slices.end_request, command, meta=ACTOR).position > 0

@@ -157,6 +157,35 @@ class Control:
             **moved.facts,
         ) from moved
 
+    def rehearse(
+        self,
+        item: slices.Slice,
+        command: Struct,
+        *,
+        meta: model.Meta = model.NO_META,
+        alongside: slices.Alongside | None = None,
+    ) -> tuple[model.Fact, ...]:
+        """The facts that the command would append now, and those that would follow from them.
+
+        Nothing is written, and no earlier copy of the command is looked for.
+
+        Raises:
+            Refused: a rule says no, as it would say to the command itself. Unavailable.
+            Conflict: something that it depends on changed meanwhile.
+        """
+        if alongside is not None:
+            item = slices.put_together(alongside.item, item)
+            command = slices.CommandPair(alongside.command, command)
+        try:
+            decision = self._decide(item, command, meta)
+        except _Moved as moved:
+            raise moved.conflict from None
+        builder = self._builder(decision)
+        builder.add(decision.values, decision.basis.at)
+        builder.spend(decision.spent)
+        self.store.schema.check(builder.commit(decision.basis, None), model.COST_MAX)
+        return tuple(builder.facts)
+
     def earlier(
         self,
         item: slices.Slice,
@@ -179,6 +208,17 @@ class Control:
     def _attempt(
         self, item: slices.Slice, command: Struct, meta: model.Meta, once: model.CommitKey | None
     ) -> CommandOutcome:
+        decision = self._decide(item, command, meta)
+        if decision.values:
+            return self._fold(decision, once)
+        # The empty decision, too, may have seen this very command's earlier copy.
+        earlier = None if once is None else self._earlier(once)
+        return CommandOutcome((), None, decision.answer) if earlier is None else earlier
+
+    def _decide(self, item: slices.Slice, command: Struct, meta: model.Meta) -> _Decision:
+        """Read what the slice reads, and let it decide. A refusal may have to be certified by an
+        empty commit on what was read.
+        """
         at = self.clock()
         state: object
         if item.rows is not None:
@@ -200,13 +240,8 @@ class Control:
             if item.certify:
                 self._land(basis)
             raise
-        answer = item.answer(values)
-        if values:
-            spent = () if item.spends is None else item.spends(command)
-            return self._fold(_Decision(values, basis, known, spent, answer), once)
-        # The empty decision, too, may have seen this very command's earlier copy.
-        earlier = None if once is None else self._earlier(once)
-        return CommandOutcome((), None, answer) if earlier is None else earlier
+        spent = item.spends(command) if values and item.spends is not None else ()
+        return _Decision(values, basis, known, spent, item.answer(values))
 
     def _read(self, item: slices.Slice, command: Struct) -> tuple[model.Boundary, object]:
         vocabulary = self.folds.vocabulary

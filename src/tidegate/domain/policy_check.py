@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct, structs
 
 from tidegate.domain.channels import policy as channel_policy, policy_document, rows
+from tidegate.domain.fleet import claims
 from tidegate.domain.fleet.rows import Budget, ChannelScope, Host
 from tidegate.domain.planner import Plan, plan
 from tidegate.errors import TidegateError
@@ -42,6 +43,7 @@ def check(read: policy_document.PolicyRead, site: PolicySite | None) -> PolicyCh
             site.scopes, channel.channel, channel.package, policy.edges
         )
         faults += channel_policy.unknown_hosts(policy, site.hosts)
+        faults += _overlap(site)
         if not faults:
             try:
                 made = plan(structs.replace(channel, policy=policy), site.hosts, site.budgets)
@@ -49,6 +51,15 @@ def check(read: policy_document.PolicyRead, site: PolicySite | None) -> PolicyCh
             except TidegateError as error:
                 faults.append(channel_policy.PolicyFinding("", error.detail))
     return PolicyCheck(_once(faults), tuple(warnings), tuple(_notes(read)))
+
+
+def _overlap(site: PolicySite) -> Iterator[channel_policy.PolicyFinding]:
+    """That a host would be in two channels of one package."""
+    own = ChannelScope(site.channel.channel, site.channel.package, site.channel.selector)
+    try:
+        claims.check_scope(site.scopes, own, site.hosts)
+    except TidegateError as error:
+        yield channel_policy.PolicyFinding("", error.detail)
 
 
 def _once(

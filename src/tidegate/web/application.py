@@ -23,8 +23,8 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from tidegate.clock import Clock
 from tidegate.config import Settings
-from tidegate.domain.access import principals, second_person, steps
-from tidegate.errors import LimitExceeded, TidegateError, VersionRequired
+from tidegate.domain.access import dry_runs, principals, second_person, steps
+from tidegate.errors import InvalidInput, LimitExceeded, TidegateError, VersionRequired
 from tidegate.kernel.model import Position
 from tidegate.web import (
     authentication,
@@ -398,6 +398,8 @@ class _Exchange:
             return await app.answer(route, request), route
         except second_person.SecondPersonNeeded as waits:
             return routing.Response(waits.request, status=202, position=waits.position), route
+        except dry_runs.DryRunEnded as ended:
+            return routing.Response(ended.result, status=200), route
 
     def _guard(self, route: routing.Route, request: routing.Request[Any, Any, Any]) -> None:
         """Raises: VersionRequired, InvalidInput."""
@@ -412,6 +414,12 @@ class _Exchange:
         request.break_glass = decoding.break_glass_of(
             self._headers.get(b"tidegate-break-glass"), field=glass
         )
+        request.dry_run = decoding.dry_run_of(self._headers.get(b"tidegate-dry-run"))
+        if request.dry_run and not route.dry_run:
+            raise InvalidInput(
+                "This has no dry run, and nothing was done. Leave Tidegate-Dry-Run out to do it.",
+                field="Tidegate-Dry-Run",
+            )
         if route.guard is steps.VersionRule.IGNORED:
             return
         request.version = decoding.version_of(version)

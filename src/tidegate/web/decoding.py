@@ -412,6 +412,16 @@ def accepts(header: bytes | None, media: str) -> bool:
     return False
 
 
+def dry_run_of(header: bytes | None) -> bool:
+    """Whether Tidegate-Dry-Run asks for a dry run. Raises: InvalidInput."""
+    if header not in (None, b"true", b"false"):
+        raise InvalidInput(
+            f"Tidegate-Dry-Run is true or false; found {header.decode('latin-1')!r}",
+            field="Tidegate-Dry-Run",
+        )
+    return header == b"true"
+
+
 def break_glass_of(header: bytes | None, *, field: bytes | None = None) -> str:
     """Why somebody goes past the approval of a protected channel: by the header, or by the field of
     a form, which is empty as a rule. Raises: InvalidInput.

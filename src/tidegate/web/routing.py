@@ -122,6 +122,7 @@ class Request(Generic[P, Q, B]):
     key: str | None = None  # of Idempotency-Key
     incoming: IncomingBody | None = None  # where the route takes its body piece by piece
     break_glass: str = ""  # of Tidegate-Break-Glass: why
+    dry_run: bool = False  # of Tidegate-Dry-Run
 
     @property
     def caller(self) -> callers.Caller:
@@ -132,6 +133,7 @@ class Request(Generic[P, Q, B]):
             key=self.key,
             expected_version=self.version,
             break_glass=self.break_glass,
+            dry_run=self.dry_run,
         )
 
     @property
@@ -224,6 +226,9 @@ class Route:
     errors: tuple[type[TidegateError], ...] = ()  # beside those that every route may have
     guard: steps.VersionRule = steps.VersionRule.IGNORED
     requests: type[Any] | None = None  # what a 202 shows, where a second person may be needed
+    dry_run: bool = (
+        False  # a request with Tidegate-Dry-Run changes nothing; elsewhere it is refused
+    )
     cached: bool = False  # its answers have an ETag and may be 304
     ranges: bool = False  # its answers are downloads: they have an ETag and may be asked in part
     quick: bool = False  # point reads alone: may run on the event loop where the log is local

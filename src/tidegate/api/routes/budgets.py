@@ -97,6 +97,7 @@ ROUTES = (
         BudgetShown,
         requests=RequestShown,
         errors=(refusals.BudgetNotFound, refusals.InvalidSelector, BreakGlassForbidden),
+        dry_run=True,
     ),
     routing.Route(
         "DELETE",
@@ -106,5 +107,6 @@ ROUTES = (
         shapes.Written,
         requests=RequestShown,
         errors=(refusals.BudgetNotFound, BreakGlassForbidden),
+        dry_run=True,
     ),
 )

@@ -446,6 +446,7 @@ ROUTES = (
         guard=steps.EDIT_CHANNEL.version,
         requests=RequestShown,
         errors=(*_CLAIMS, refusals.ChannelNotFound, StaleVersion, BreakGlassForbidden),
+        dry_run=True,
     ),
     routing.Route(
         "POST",
@@ -455,6 +456,7 @@ ROUTES = (
         shapes.Written,
         requests=RequestShown,
         errors=(refusals.ChannelNotFound, refusals.ChannelInUse, LaneBusy, BreakGlassForbidden),
+        dry_run=True,
     ),
     routing.Route(
         "POST",
@@ -464,6 +466,7 @@ ROUTES = (
         ChannelShown,
         urgent=steps.HOLD_CHANNEL.urgent,
         errors=(refusals.ChannelNotFound,),
+        dry_run=True,
     ),
     routing.Route(
         "POST",
@@ -473,6 +476,7 @@ ROUTES = (
         ChannelShown,
         requests=RequestShown,
         errors=(refusals.ChannelNotFound, BreakGlassForbidden),
+        dry_run=True,
     ),
     routing.Route(
         "POST",
@@ -482,6 +486,7 @@ ROUTES = (
         ChannelShown,
         requests=RequestShown,
         errors=(refusals.ChannelNotFound, NobodyElseApproves, BreakGlassForbidden),
+        dry_run=True,
     ),
     routing.Route(
         "POST",
@@ -491,6 +496,7 @@ ROUTES = (
         ChannelShown,
         requests=RequestShown,
         errors=(refusals.ChannelNotFound, BreakGlassForbidden),
+        dry_run=True,
     ),
     routing.Route(
         "GET",

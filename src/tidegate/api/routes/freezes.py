@@ -11,6 +11,7 @@ from tidegate.api.routes.channels import Reason, ReasonBody
 from tidegate.api.routes.releases import ScopeName
 from tidegate.control.operations.freezes import FreezeOperations, list_scopes
 from tidegate.control.operations.protection import RequestShown
+from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.domain.access import principals, roles, steps
 from tidegate.domain.channels import refusals, rows, slices
@@ -35,17 +36,19 @@ class NewFreeze(inputs.Input, frozen=True, kw_only=True):
 
 class FreezeShown(rows.Freeze, frozen=True, kw_only=True):
     version: int
+    operator_name: str | None = None  # None: erased, or no person
 
 
 def list_all(
     request: routing.Request[inputs.Nothing, inputs.Paging, inputs.Nothing],
     reads: Reads,
     cursors: paging.Cursors,
+    people: PeopleNames,
 ) -> routing.Response:
     """The freezes that hold now."""
     found = reads.range(rows.FREEZES, after=cursors.after(request), limit=request.query.limit)
     last = found[-1].id if len(found) == request.query.limit else None
-    seen = [_shown(item) for item in found if _may_see(request.principal, item.row)]
+    seen = [_shown(item, people) for item in found if _may_see(request.principal, item.row)]
     return routing.Response(cursors.list_page(request, seen, last))
 
 
@@ -56,8 +59,12 @@ def _may_see(principal: principals.Principal, row: rows.Freeze) -> bool:
     )
 
 
-def _shown(found: Found[rows.Freeze]) -> FreezeShown:
-    return FreezeShown(**structs.asdict(found.row), version=found.version)
+def _shown(found: Found[rows.Freeze], people: PeopleNames) -> FreezeShown:
+    return FreezeShown(
+        **structs.asdict(found.row),
+        version=found.version,
+        operator_name=people.find_name(found.row.operator),
+    )
 
 
 def start(
@@ -107,6 +114,7 @@ ROUTES = (
         status=201,
         urgent=steps.START_FREEZE.urgent,
         errors=(refusals.ChannelNotFound, refusals.FreezeExists),
+        dry_run=True,
     ),
     routing.Route(
         "POST",
@@ -116,5 +124,6 @@ ROUTES = (
         shapes.Written,
         requests=RequestShown,
         errors=(refusals.FreezeNotFound, BreakGlassForbidden),
+        dry_run=True,
     ),
 )

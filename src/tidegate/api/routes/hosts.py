@@ -361,6 +361,7 @@ ROUTES = (
             StaleVersion,
             BreakGlassForbidden,
         ),
+        dry_run=True,
     ),
     routing.Route(
         "POST",
@@ -370,6 +371,7 @@ ROUTES = (
         HostShown,
         urgent=steps.REVOKE_HOST.urgent,
         errors=_GONE,
+        dry_run=True,
     ),
     routing.Route(
         "POST",
@@ -378,6 +380,7 @@ ROUTES = (
         routing.requires_step(steps.RETIRE_HOST),
         HostShown,
         errors=_GONE,
+        dry_run=True,
     ),
     routing.Route(
         "POST",

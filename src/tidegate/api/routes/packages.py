@@ -187,6 +187,7 @@ ROUTES = (
             LimitExceeded,
             LaneBusy,
         ),
+        dry_run=True,
     ),
     routing.Route(
         "POST",

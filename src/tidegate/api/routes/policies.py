@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -16,6 +16,8 @@ from tidegate.domain.channels.policy import PolicyFinding
 from tidegate.domain.fleet import refusals as fleet_refusals, rows
 from tidegate.domain.fleet.selectors import parse
 from tidegate.web import inputs, routing
+
+UNNAMED: Final = "the channel"  # of a channel to be created that was not named
 
 
 class PolicyAsked(inputs.Input, frozen=True, kw_only=True):
@@ -66,11 +68,14 @@ def check(
         principals.demand_permission(
             request.principal, (roles.Verb.READ,), scopes.channel_scope(body.channel)
         )
-    planned = None
-    if body.channel is not None and body.package is not None and body.selector is not None:
+    planned, name = None, body.channel
+    if body.package is not None and body.selector is not None:
+        if name is None:  # its hosts and edges may be of any channel
+            principals.demand_permission(request.principal, (roles.Verb.READ,), roles.EVERYWHERE)
+            name = UNNAMED
         parse(body.selector)
-        planned = rows.ChannelScope(body.channel, body.package, body.selector)
-    read, found, channel = check_document(reads, fleet_reader, body.policy, body.channel, planned)
+        planned = rows.ChannelScope(name, body.package, body.selector)
+    read, found, channel = check_document(reads, fleet_reader, body.policy, name, planned)
     is_sound = not found.faults
     compared = is_sound and channel is not None
     answer = PolicyChecked(

@@ -123,12 +123,14 @@ class LadderShown(Struct, frozen=True, kw_only=True):
     choice: str | None  # what a rollback takes
     refusal: str | None  # why there is none
     rungs: tuple[RungShown, ...]
+    warnings: tuple[str, ...]  # what would hold the rollback, or what it passes and needs
 
 
 def ladder(
     request: routing.Request[channels.ChannelPath, LadderQuery, inputs.Nothing],
     fleet_reader: FleetReader,
     accounts: Accounts,
+    promotion: PromotionOperations,
 ) -> routing.Response:
     """The releases that the channel can go back to, and which one a rollback would take now."""
     found = read_ladder(fleet_reader, request.path.channel, accounts.name_of)
@@ -154,6 +156,9 @@ def ladder(
                 )
                 for item in found.rungs
             ),
+            warnings=()
+            if choice is None
+            else promotion.warn_before_rollback(found.channel, now=request.query.now),
         )
     )
 
@@ -192,6 +197,7 @@ ROUTES = (
         guard=steps.PROMOTE.version,
         requests=RequestShown,
         errors=(*PROMOTES, refusals.ReleaseNotPinned, BreakGlassForbidden),
+        dry_run=True,
     ),
     routing.Route(
         "POST",
@@ -203,6 +209,7 @@ ROUTES = (
         requests=RequestShown,
         urgent=steps.ROLL_BACK.urgent,
         errors=(*PROMOTES, refusals.NothingToGoBackTo, refusals.NotOnLadder, BreakGlassForbidden),
+        dry_run=True,
     ),
     routing.Route(
         "GET",

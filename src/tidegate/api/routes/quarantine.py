@@ -84,5 +84,6 @@ ROUTES = (
         shapes.Written,
         requests=RequestShown,
         errors=(refusals.QuarantineNotFound, BreakGlassForbidden),
+        dry_run=True,
     ),
 )

@@ -95,6 +95,9 @@ class NamedReleaseEvent(release_rows.ReleaseEvent, frozen=True, rename="camel", 
     what: pin_history.PinMove  # what the change was, in the words that people read
     approved_by: tuple[str, ...] = ()  # who approved the request that led to it
     approved_by_names: tuple[str | None, ...] = ()  # how they are called now
+    break_glass: str | None = None  # the request that says that one person did it alone
+    reviewed_by: str | None = None  # who reviewed that; None: nobody yet
+    reviewed_by_name: str | None = None
 
 
 class Happened(Struct, frozen=True):
@@ -181,6 +184,7 @@ def events(
     found, last = _page(request, reads, cursors, release_rows.EVENTS, "EVENT#")
     moves = pin_history.pin_moves(reads, request.path.scope, [item.row for item in found])
     approvals = _approvals(reads, request.path.scope)
+    alone = _emergencies(reads, request.path.scope)
     shown = [
         NamedReleaseEvent(
             **structs.asdict(item.row),
@@ -188,6 +192,9 @@ def events(
             what=what,
             approved_by=(approved := approvals.get(item.row.recorded_at, ())),
             approved_by_names=tuple(map(people.find_name, approved)),
+            break_glass=(used := alone.get(item.row.recorded_at, _NOT_USED)).request_id,
+            reviewed_by=used.reviewed_by,
+            reviewed_by_name=people.find_name(used.reviewed_by),
         )
         for item, what in zip(found, moves, strict=True)
     ]
@@ -206,6 +213,32 @@ def _approvals(reads: Reads, scope: str) -> dict[datetime, tuple[str, ...]]:
         row.ended_at: row.approvals
         for row in rows
         if scope in row.channels and row.ended_at is not None
+    }
+
+
+class _UsedBreakGlass(Struct, frozen=True):
+    """A use of break-glass, and who reviewed it."""
+
+    request_id: str | None = None
+    reviewed_by: str | None = None
+
+
+_NOT_USED = _UsedBreakGlass()
+
+
+def _emergencies(reads: Reads, scope: str) -> dict[datetime, _UsedBreakGlass]:
+    """When a person went past the approval on the channel; as ``_approvals``."""
+    rows: list[request_rows.ChannelRequest] = [
+        found.row
+        for state in (states.RequestState.TO_REVIEW, states.RequestState.REVIEWED)
+        for found in reads.newest(
+            request_rows.REQUESTS, "by_state", of=(state,), limit=REQUESTS_MAX
+        )
+    ]
+    return {
+        row.made_at: _UsedBreakGlass(row.request_id, row.ended_by or None)
+        for row in rows
+        if scope in row.channels
     }
 
 

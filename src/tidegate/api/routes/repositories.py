@@ -166,6 +166,7 @@ ROUTES = (
         RepositoryShown,
         guard=steps.CHANGE_REPOSITORY.version,
         errors=(refusals.RepositoryNotFound,),
+        dry_run=True,
     ),
     routing.Route(
         "POST",
@@ -174,5 +175,6 @@ ROUTES = (
         routing.requires_step(steps.DELETE_REPOSITORY, _of_path),
         shapes.Written,
         errors=(refusals.RepositoryNotFound, refusals.RepositoryInUse),
+        dry_run=True,
     ),
 )

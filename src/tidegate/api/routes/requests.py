@@ -49,6 +49,9 @@ class Review(inputs.Input, frozen=True, kw_only=True):
 class DecidedRequest(RequestShown, frozen=True, kw_only=True):
     position: int
     not_carried_out: str  # why it was approved and not carried out; empty: it was, or still waits
+    rollout_id: str | None  # that it opened
+    warnings: tuple[str, ...]  # what people should know of that rollout
+    waits: bool  # its orders wait
 
 
 def list_all(
@@ -139,12 +142,20 @@ def _decided(outcome: RequestOutcome) -> routing.Response:
         **structs.asdict(outcome.request),
         position=outcome.position,
         not_carried_out=outcome.not_carried_out,
+        rollout_id=outcome.rollout_id,
+        warnings=outcome.warnings,
+        waits=outcome.waits,
     )
     return routing.Response(shown, version=outcome.request.version, position=outcome.position)
 
 
 _OPEN = (refusals.RequestNotFound, refusals.RequestOver)
-_CURRENT = (*_OPEN, refusals.RequestOutdated, refusals.RequestExpiredAt)
+_CURRENT = (
+    *_OPEN,
+    refusals.RequestOutdated,
+    refusals.RequestImpossible,
+    refusals.RequestExpiredAt,
+)
 _PATH = "/v1/requests/{request_id}"
 # The operation asks on the request's channel.
 ROUTES = (

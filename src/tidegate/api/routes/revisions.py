@@ -380,6 +380,7 @@ def _review(
         documents.RevisionDocument,
         guard=step.version,
         errors=(*_ERRORS, *errors),
+        dry_run=True,
     )
 
 
@@ -429,6 +430,7 @@ ROUTES = (
         also=(204,),
         guard=steps.DELETE_REVISION.version,
         errors=_ERRORS,
+        dry_run=True,
     ),
     routing.Route(
         "PUT",

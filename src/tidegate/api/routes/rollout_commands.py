@@ -317,6 +317,7 @@ def _verb(
         urgent=step.urgent,
         requests=RequestShown if step in MAY_WAIT else None,
         errors=(*errors, BreakGlassForbidden) if step in MAY_WAIT else errors,
+        dry_run=True,
     )
 
 
@@ -332,6 +333,7 @@ ROUTES = (
         guard=steps.PROMOTE.version,
         requests=RequestShown,
         errors=(*route_promotions.PROMOTES, BreakGlassForbidden),
+        dry_run=True,
     ),
     routing.Route(
         "POST",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from tidegate.api.routes.channels import ReasonBody
 from tidegate.control.operations import subscriptions as operation_subscriptions
+from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Found
 from tidegate.domain.access import refusals as access_refusals, roles, steps
 from tidegate.domain.notifications import refusals as notification_refusals, rows, slices, states
@@ -86,6 +87,7 @@ class SubscriptionShown(Struct, frozen=True, kw_only=True):
     dead_letters: tuple[rows.DeadLetter, ...]
     is_replaying: bool
     version: int
+    created_by_name: str | None = None  # None: erased, or no person
     secret: str | None = None  # of a webhook, just after the server made it
 
 
@@ -113,10 +115,13 @@ def list_all(
 def get(
     request: routing.Request[SubscriptionPath, inputs.Nothing, inputs.Nothing],
     subscriptions: operation_subscriptions.SubscriptionOperations,
+    people: PeopleNames,
 ) -> routing.Response:
     """A subscription, what waits to be sent, and its dead letters."""
     found, queue = subscriptions.get(request.caller, request.path.subscription)
-    return routing.Response(_shown(found, queue), version=found.version)
+    name = people.find_name(found.row.created_by)
+    shown = structs.replace(_shown(found, queue), created_by_name=name)
+    return routing.Response(shown, version=found.version)
 
 
 def create(

@@ -92,6 +92,12 @@ class UserShown(Struct, frozen=True):
     version: int
 
 
+class ChangedUserShown(UserShown, frozen=True, kw_only=True):
+    """A user as the change left it."""
+
+    warnings: tuple[str, ...]  # protected channels on which too few people may approve now
+
+
 class AddedUserShown(UserShown, frozen=True, kw_only=True):
     """A new user. Give them the link or the code to choose a password; neither is shown again."""
 
@@ -243,9 +249,13 @@ def _show(
     accounts: operation_accounts.Accounts, changed: operation_access.ChangedUser
 ) -> routing.Response:
     """A user as an operation left it."""
-    response = _user(accounts, changed.user, changed.user.id)
-    response.position = changed.position
-    return response
+    found = changed.user
+    shown = structs.asdict(_shown(found, accounts.called(found.id)))
+    return routing.Response(
+        ChangedUserShown(**shown, warnings=changed.warnings),
+        version=found.version,
+        position=changed.position,
+    )
 
 
 def _user(
@@ -279,7 +289,7 @@ _CHANGES = (refusals.UserNotFound, refusals.UserGone, refusals.OwnAccess, refusa
 def _verb(name: str, handler: Callable[..., routing.Response], step: steps.Step) -> routing.Route:
     path = f"/v1/users/{{user_id}}/{name}"
     return routing.Route(
-        "POST", path, handler, routing.requires_step(step), UserShown, errors=_CHANGES
+        "POST", path, handler, routing.requires_step(step), ChangedUserShown, errors=_CHANGES
     )
 
 

@@ -8,6 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from tidegate.api.routes import channels as route_channels, releases
 from tidegate.control.operations import freezes, protection, windows as operation_windows
+from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.domain.access import principals, roles, steps
 from tidegate.domain.channels.refusals import ChannelNotFound
@@ -80,6 +81,7 @@ class AheadQuery(inputs.Input, frozen=True, kw_only=True):
 
 class WindowShown(rows.Window, frozen=True, kw_only=True):
     version: int
+    operator_name: str | None = None  # None: erased, or no person
 
 
 class Occurrences(Struct, frozen=True, kw_only=True):
@@ -92,20 +94,23 @@ def list_all(
     request: routing.Request[inputs.Nothing, inputs.Paging, inputs.Nothing],
     reads: Reads,
     cursors: paging.Cursors,
+    people: PeopleNames,
 ) -> routing.Response:
     """The maintenance windows."""
     found = reads.range(rows.WINDOWS, after=cursors.after(request), limit=request.query.limit)
     last = found[-1].id if len(found) == request.query.limit else None
-    seen = [_shown(item) for item in found if _may_see(request.principal, item.row)]
+    seen = [_shown(item, people) for item in found if _may_see(request.principal, item.row)]
     return routing.Response(cursors.list_page(request, seen, last))
 
 
 def show(
-    request: routing.Request[WindowPath, inputs.Nothing, inputs.Nothing], reads: Reads
+    request: routing.Request[WindowPath, inputs.Nothing, inputs.Nothing],
+    reads: Reads,
+    people: PeopleNames,
 ) -> routing.Response:
     """One maintenance window."""
     found = _demand(request.principal, reads, request.path.window_id)
-    return routing.Response(_shown(found), version=found.version)
+    return routing.Response(_shown(found, people), version=found.version)
 
 
 def show_next(
@@ -173,8 +178,9 @@ def _written(reads: Reads, window_id: str, position: int) -> routing.Response:
     )
 
 
-def _shown(found: Found[rows.Window]) -> WindowShown:
-    return WindowShown(**structs.asdict(found.row), version=found.version)
+def _shown(found: Found[rows.Window], people: PeopleNames | None = None) -> WindowShown:
+    name = None if people is None else people.find_name(found.row.operator)
+    return WindowShown(**structs.asdict(found.row), version=found.version, operator_name=name)
 
 
 def _demand(principal: principals.Principal, reads: Reads, window_id: str) -> Found[rows.Window]:
@@ -220,6 +226,7 @@ ROUTES = (
             refusals.WindowExists,
             BreakGlassForbidden,
         ),
+        dry_run=True,
     ),
     routing.Route(
         "POST",
@@ -259,6 +266,7 @@ ROUTES = (
             *(ChannelNotFound, refusals.MalformedWindow, refusals.WindowNotFound, StaleVersion),
             BreakGlassForbidden,
         ),
+        dry_run=True,
     ),
     routing.Route(
         "POST",
@@ -269,5 +277,6 @@ ROUTES = (
         guard=steps.DELETE_WINDOW.version,
         requests=protection.RequestShown,
         errors=(refusals.WindowNotFound, StaleVersion, BreakGlassForbidden),
+        dry_run=True,
     ),
 )

@@ -196,7 +196,9 @@ def create_draft(
 @rev.command("list")
 @click.option("--repo", "repository", shell_complete=REPOSITORIES, help="Only of this repository.")
 @click.option("--package", help="Only of this package, with its repository: default/web.")
-@click.option("--lifecycle", type=click.Choice(LIFECYCLES), help="Only those in this state.")
+@click.option(
+    "--lifecycle", type=cli_context.WordChoice(LIFECYCLES), help="Only those in this state."
+)
 @click.option("--author", metavar="USER", help="Only those that this user drafted; me: yours.")
 @click.option("--owner", metavar="KIND/ID", help="Only those that name this owner.")
 @cli_context.watch_option

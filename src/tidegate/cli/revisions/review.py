@@ -11,6 +11,7 @@ from tidegate.cli.revisions import documents, names
 
 
 @click.command("propose", cls=cli_context.VerbCommand)
+@cli_context.dry_run_option
 @click.argument("name", shell_complete=names.DRAFTS)
 @cli_context.reason(required=False)
 @cli_context.version_option
@@ -75,6 +76,7 @@ def _frame(found: Any) -> list[live_view.Line]:
 
 
 @click.command("withdraw", cls=cli_context.VerbCommand)
+@cli_context.dry_run_option
 @click.argument("name", shell_complete=names.PROPOSED)
 @cli_context.reason(required=False)
 @cli_context.version_option
@@ -88,6 +90,7 @@ def withdraw(
 
 
 @click.command("approve", cls=cli_context.VerbCommand)
+@cli_context.dry_run_option
 @click.argument("name", shell_complete=names.PROPOSED)
 @click.option(
     "--digest", help="The digest of the content that you reviewed. Default: the current one."
@@ -121,6 +124,7 @@ def approve(
 
 
 @click.command("reject", cls=cli_context.VerbCommand)
+@cli_context.dry_run_option
 @click.argument("name", shell_complete=names.PROPOSED)
 @cli_context.reason(required=True)
 @cli_context.version_option
@@ -134,6 +138,7 @@ def reject(
 
 
 @click.command("propose-delete", cls=cli_context.VerbCommand)
+@cli_context.dry_run_option
 @click.argument("name", shell_complete=names.PUBLISHED)
 @cli_context.reason(required=False)
 @cli_context.version_option
@@ -147,6 +152,7 @@ def propose_delete(
 
 
 @click.command("reject-delete", cls=cli_context.VerbCommand)
+@cli_context.dry_run_option
 @click.argument("name", shell_complete=names.REVISIONS)
 @cli_context.reason(required=True)
 @cli_context.version_option
@@ -160,6 +166,7 @@ def reject_delete(
 
 
 @click.command("delete", cls=cli_context.VerbCommand)
+@cli_context.dry_run_option
 @click.argument("name", shell_complete=names.REVISIONS)
 @cli_context.version_option
 @cli_context.with_context

@@ -15,6 +15,7 @@ from msgspec import Struct, structs
 
 from tidegate.control.operations import accounts as operation_accounts, ids
 from tidegate.control.operations.execute import Execute
+from tidegate.control.operations.protection import ProtectionGuard
 from tidegate.control.queries.as_of import RowHistory
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.runtime import CommandOutcome
@@ -32,6 +33,7 @@ class ChangedUser(Struct, frozen=True):
 
     user: Found[rows.User]
     position: model.Position
+    warnings: tuple[str, ...] = ()  # channels on which too few people may approve now
 
 
 class PasswordChange(Struct, frozen=True):
@@ -77,12 +79,14 @@ class AccessOperations:
         history: RowHistory,
         accounts: operation_accounts.Accounts,
         attempts: Bucket,
+        guard: ProtectionGuard,
     ) -> None:
         self._execute = execute
         self._reads = reads
         self._history = history
         self._accounts = accounts
         self._attempts = attempts
+        self._guard = guard
 
     # ── users ──
 
@@ -166,13 +170,17 @@ class AccessOperations:
         item: kernel_slices.Slice,
         command: Struct,
     ) -> ChangedUser:
-        """Change another user.
+        """Change another user. The warnings name the protected channels that this leaves without
+        enough approvers.
 
         Raises:
             MissingPermission, NotAdministrator, UserNotFound, UserGone, OwnAccess.
         """
         caller.demand(step, roles.EVERYWHERE)
-        return self._left_by(user_id, self._execute(item, command, caller))
+        before = self._reads.find(rows.user_key(user_id), rows.User)
+        left = self._left_by(user_id, self._execute(item, command, caller))
+        warnings = () if before is None else self._guard.list_unapproved(before.row)
+        return structs.replace(left, warnings=warnings)
 
     def _left_by(self, user_id: str, outcome: CommandOutcome) -> ChangedUser:
         found = self._history.row_after(

@@ -16,6 +16,7 @@ from tidegate.control.operations.protection import request_id_of
 from tidegate.control.queries.ladder import Ladder, read_ladder
 from tidegate.control.queries.people import Principals
 from tidegate.control.queries.reads import Reads
+from tidegate.control.queries.request_changes import find_change
 from tidegate.domain.access import callers, scopes, second_person, steps
 from tidegate.domain.channels import facts, rows as channel_rows
 from tidegate.domain.channels.ladder import choose_rung
@@ -24,7 +25,6 @@ from tidegate.domain.gates.edges import WaitingRelease, judge_edge
 from tidegate.domain.releases import catalog, rows as release_rows
 from tidegate.domain.requests import (
     rows as request_rows,
-    slices as request_slices,
     states as request_states,
 )
 from tidegate.domain.rollouts import rows as rollout_rows, states as rollout_states
@@ -129,7 +129,7 @@ class AutomationOperations:
             channel,
             pinned,
             self._newest(channel),
-            self._open_request(channel, None if pin is None else pin.row),
+            self._open_request(channel),
             tuple(self._candidates(channel, pinned)),
         )
         refusal = self._why_not(channel, steps.PROMOTE, "Auto-promotion")
@@ -189,9 +189,7 @@ class AutomationOperations:
             return ""
         return f"request {made.row.request_id} for {release_id} is {made.row.state}"
 
-    def _open_request(
-        self, channel: channel_rows.Channel, pin: release_rows.Actual | None
-    ) -> str | None:
+    def _open_request(self, channel: channel_rows.Channel) -> str | None:
         """A request that waits on the channel and could still be carried out."""
         if channel.protection is None:
             return None
@@ -203,7 +201,7 @@ class AutomationOperations:
                 row = found.row
                 expired = row.expires_at is not None and row.expires_at <= now
                 ours = row.channel == channel.channel and not expired
-                if ours and not request_slices.find_change(row, channel, pin):
+                if ours and not find_change(self._reads, row):
                     return str(row.request_id)
         return None
 

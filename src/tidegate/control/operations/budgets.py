@@ -100,7 +100,12 @@ class BudgetOperations:
         channels = () if loosened is None else self._list_channels(loosened)
         if not channels:
             return run(caller).position
-        verb = GuardedVerb(step=step, channels=channels, arguments=arguments)
+        verb = GuardedVerb(
+            step=step,
+            channels=channels,
+            arguments=arguments,
+            rehearse=lambda: self._execute.rehearse(item, command),
+        )
         earlier = lambda: self._execute.earlier(item, command, caller)  # noqa: E731
         return self._guard.run(caller, verb, run, earlier).position
 

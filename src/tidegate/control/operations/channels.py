@@ -163,6 +163,7 @@ class ChannelOperations:
             arguments={"selector": selector, "policy": msgspec.to_builtins(policy)},
             reason=reason,
             check=complete,
+            rehearse=lambda: self._execute.rehearse(slices.edit_channel, complete()),
         )
         earlier = lambda: self._execute.earlier(slices.edit_channel, asked, caller)  # noqa: E731
         return self._position(channel, self._guard.run(caller, verb, run, earlier))
@@ -209,6 +210,7 @@ class ChannelOperations:
             arguments={"reason": reason},
             reason=reason,
             check=check,
+            rehearse=lambda: self._execute.rehearse(delete_channel, complete()),
         )
         earlier = lambda: self._execute.earlier(delete_channel, asked, caller)  # noqa: E731
         return self._guard.run(caller, verb, run, earlier).position
@@ -242,6 +244,7 @@ class ChannelOperations:
             reason=reason,
             own_hold=channel,
             check=lambda: self._demand(channel),
+            rehearse=lambda: self._execute.rehearse(slices.unhold_channel, command),
         )
         item = slices.unhold_channel
         outcome = self._guard.run(
@@ -284,6 +287,7 @@ class ChannelOperations:
             channels=(channel,),
             arguments={"protection": msgspec.to_builtins(protection), "reason": reason},
             reason=reason,
+            rehearse=lambda: self._execute.rehearse(slices.protect_channel, asked),
         )
         run = lambda by: self._execute(slices.protect_channel, asked, by)  # noqa: E731
         return self._position(channel, self._guard.run(caller, verb, run, tighten))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import NoReturn
 
+import msgspec
 from msgspec import Struct
 
 from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.dry_runs import DryRunEnded, DryRunFact, DryRunShown
 from tidegate.kernel import model, slices
 
 
@@ -22,7 +25,13 @@ class Execute:
     def __call__(
         self, item: slices.Slice, command: Struct, caller: Caller, *, asked: Struct | None = None
     ) -> CommandOutcome:
-        """As ``Control.execute``, under the caller's name and idempotency key."""
+        """As ``Control.execute``, under the caller's name and idempotency key.
+
+        Raises:
+            DryRunEnded: the caller asked for a dry run, and the command would have succeeded.
+        """
+        if caller.dry_run:
+            end_dry_run(self._control, item, command, caller.meta, caller.alongside)
         outcome = self._control.execute(
             item,
             command,
@@ -48,6 +57,10 @@ class Execute:
         self.notify()
         return outcome
 
+    def rehearse(self, item: slices.Slice, command: Struct) -> None:
+        """As ``Control.rehearse``."""
+        self._control.rehearse(item, command)
+
     def now(self) -> datetime:
         """The time by which commands are decided."""
         return self._control.clock()
@@ -59,3 +72,20 @@ class Execute:
             IdempotencyMismatch.
         """
         return self._control.earlier(item, asked, meta=caller.meta, key=caller.commit_key)
+
+
+def end_dry_run(
+    control: Control,
+    item: slices.Slice,
+    command: Struct,
+    meta: model.Meta,
+    alongside: slices.Alongside | None,
+) -> NoReturn:
+    """Decide a command, and end with what it would record.
+
+    Raises:
+        DryRunEnded: it would have succeeded. And what the command would have been refused with.
+    """
+    facts = control.rehearse(item, command, meta=meta, alongside=alongside)
+    shown = (DryRunFact(fact.type, msgspec.json.decode(fact.body)) for fact in facts)
+    raise DryRunEnded(DryRunShown(tuple(shown)))

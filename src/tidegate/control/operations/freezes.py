@@ -102,6 +102,7 @@ class FreezeOperations:
             arguments={"freeze_id": freeze_id, "reason": reason},
             reason=reason,
             own_freeze=freeze_id,
+            rehearse=lambda: self._execute.rehearse(slices.end_freeze, command),
         )
         earlier = lambda: self._execute.earlier(slices.end_freeze, command, caller)  # noqa: E731
         return self._guard.run(caller, verb, run, earlier).position

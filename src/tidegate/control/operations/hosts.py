@@ -109,6 +109,7 @@ class HostOperations:
             channels=left,
             arguments={"host_id": host_id, "labels": labels},
             check=lambda: self._demand_seen(caller, host_id),
+            rehearse=lambda: self._execute.rehearse(fleet_slices.label_host, command),
         )
         earlier = lambda: self._execute.earlier(fleet_slices.label_host, command, caller)  # noqa: E731
         return self._position(host_id, self._guard.run(caller, verb, run, earlier))
@@ -155,6 +156,8 @@ class HostOperations:
         The key is refused before the command has its turn, whatever becomes of the command.
         """
         caller.demand(step, roles.EVERYWHERE)
+        if caller.dry_run:
+            self._execute(item, command, caller)  # raises: no key is refused for it
         with self._enrollment.end_key(command.host_id, command.reason, caller.meta):
             run = lambda: self._execute(item, command, caller)  # noqa: E731
             try:

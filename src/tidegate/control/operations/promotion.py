@@ -20,13 +20,13 @@ from msgspec import Struct, structs
 from tidegate import decoders
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import Lanes
-from tidegate.control.operations.execute import Execute
+from tidegate.control.operations.execute import Execute, end_dry_run
 from tidegate.control.operations.ids import make_id
-from tidegate.control.operations.protection import GuardedVerb, ProtectionGuard
+from tidegate.control.operations.protection import Alternative, GuardedVerb, ProtectionGuard
 from tidegate.control.publication.manifests import Manifests
 from tidegate.control.queries import as_of, people
 from tidegate.control.queries.history import pinned_at
-from tidegate.control.queries.ladder import read_ladder
+from tidegate.control.queries.ladder import Ladder, read_ladder
 from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.control.storage.blobs import Blobs
@@ -164,16 +164,18 @@ class Promotions:
         meta: model.Meta = model.NO_META,
         key: str | None = None,
         alongside: slices.Alongside | None = None,
+        dry_run: bool = False,
     ) -> CommandOutcome:
         """Pin the channel to the release and open its rollout.
 
         Raises:
             NotFound, Refused, Conflict: as ``promote_release`` says.
+            DryRunEnded: it is a ``dry_run``, and would have succeeded.
         """
         earlier = self._control.earlier(promotion.promote_release, asked, meta=meta, key=key)
         if earlier is not None:
             return earlier
-        return self._promote(asked, asked, meta, key, alongside)
+        return self._promote(asked, asked, meta, key, alongside, dry_run=dry_run)
 
     def _promote(
         self,
@@ -182,12 +184,16 @@ class Promotions:
         meta: model.Meta,
         key: str | None,
         alongside: slices.Alongside | None = None,
+        *,
+        dry_run: bool,
     ) -> CommandOutcome:
         """``said`` is the request as it came, by which a repeat is known."""
         moved: Conflict = Conflict("no plan was made")
         for _ in range(PLANS_MAX):
-            command = self._command(asked)
+            command = self._command(asked, keep=not dry_run)
             try:
+                if dry_run:
+                    end_dry_run(self._control, promotion.promote_release, command, meta, alongside)
                 return self._control.execute(
                     promotion.promote_release,
                     command,
@@ -204,17 +210,34 @@ class Promotions:
                 moved = stale  # the fleet's row, not the caller's: plan again
         raise moved
 
+    def rehearse(self, asked: Promote) -> None:
+        """Plan and decide a promotion, and store nothing.
+
+        Raises:
+            Whatever ``promote`` would refuse it with now.
+        """
+        self._control.rehearse(promotion.promote_release, self._command(asked, keep=False))
+
+    def rehearse_rollback(self, said: RollBackChannel, to: str) -> None:
+        """As ``rehearse``, of a rollback to this release."""
+        ladder = read_ladder(self._sights, said.channel, self._name_of)
+        rung = ladder.choose(to, now=said.now)
+        self.rehearse(_to_promotion(said, ladder, rung, None))
+
     def rollback(
         self,
         said: RollBackChannel,
         *,
+        to: str | None = None,
         expected_version: int | None = None,
         meta: model.Meta = model.NO_META,
         key: str | None = None,
         alongside: slices.Alongside | None = None,
         plain: bool = False,
+        dry_run: bool = False,
     ) -> CommandOutcome:
-        """Promote a release of the channel's ladder, and leave the pinned one as bad.
+        """Promote a release of the channel's ladder, and leave the pinned one as bad. ``to`` is the
+        release that was chosen before, where ``said`` names none.
 
         Raises:
             NothingToGoBackTo, NotOnLadder. Those of ``promote``.
@@ -230,27 +253,12 @@ class Promotions:
             ladder = read_ladder(self._sights, said.channel, self._name_of)
             if said.channel_version not in (None, ladder.version):
                 raise StaleVersion(said.channel_version, ladder.version)
-            rung = ladder.choose(said.to, now=said.now)
+            rung = ladder.choose(said.to or to, now=said.now)
             if plain and rung.left_at is not None:
                 raise ProtectionChanged((said.channel,))
-            version = ladder.pin_version if expected_version is None else expected_version
-            asked = Promote(
-                channel=said.channel,
-                release_id=rung.release_id,
-                command_id=said.command_id,
-                by=said.by,
-                # Where it goes back to was read from these versions, and so was what it leaves.
-                expected_version=version,
-                rollback=True,
-                channel_version=ladder.version,
-                emergency=said.now,
-                ignore_budgets=said.ignore_budgets,
-                lift_quarantine=said.lift_quarantine,
-                automatic=said.automatic,
-                reason=said.reason,
-            )
+            asked = _to_promotion(said, ladder, rung, expected_version)
             try:
-                return self._promote(asked, said, meta, key, alongside)
+                return self._promote(asked, said, meta, key, alongside, dry_run=dry_run)
             except StaleVersion as stale:
                 if self._pin_moved(asked):
                     raise
@@ -262,16 +270,18 @@ class Promotions:
         channel: str,
         rollout_id: str | None = None,
         passed: tuple[states.OverridableGate, ...] = (),
+        *,
+        what: str = "it",
     ) -> tuple[str, ...]:
         """What orders of the channel wait for now: a freeze, a hold; of a rollout also windows.
-        ``passed``: gates that do not count.
+        ``passed``: gates that do not count. ``what``: what a freeze is said to hold.
         """
         own, copy = (self._sights.row(key, stops.ChannelStops) for key in stops.stops_keys(channel))
         rows = [None if found is None else found.row for found in (own, copy)]
         said: list[str] = []
         freeze = stops.freeze_over(rows, self._control.clock())
         if freeze is not None and states.OverridableGate.FREEZE not in passed:
-            said.append(f"Freeze {freeze.freeze_id} holds it{describe_end(freeze.until)}")
+            said.append(f"Freeze {freeze.freeze_id} holds {what}{describe_end(freeze.until)}")
         for row in rows:
             if (
                 row is not None
@@ -359,7 +369,8 @@ class Promotions:
             )
         return known.row
 
-    def _command(self, asked: Promote) -> promotion.PromoteRelease:
+    def _command(self, asked: Promote, *, keep: bool = True) -> promotion.PromoteRelease:
+        """``keep``: store the plan."""
         known = self.demand_release(asked.channel, asked.release_id)
         actual = self._sights.row(actual_key(asked.channel), Actual)
         pinned = None if actual is None else actual.row.version
@@ -387,7 +398,8 @@ class Promotions:
             automatic=asked.automatic is not None,
             ignore_budgets=asked.ignore_budgets,
         )
-        self._blobs.put(planned.body)
+        if keep:
+            self._blobs.put(planned.body)
         return promotion.PromoteRelease(
             channel=asked.channel,
             release_id=asked.release_id,
@@ -426,6 +438,27 @@ class Promotions:
             return False
         found = self._sights.row(channel_rows.channel_key(asked.channel), channel_rows.Channel)
         return found is None or found.version != asked.channel_version
+
+
+def _to_promotion(
+    said: RollBackChannel, ladder: Ladder, rung: channel_rows.Rung, expected_version: int | None
+) -> Promote:
+    """The promotion by which a channel goes back."""
+    return Promote(
+        channel=said.channel,
+        release_id=rung.release_id,
+        command_id=said.command_id,
+        by=said.by,
+        # Where it goes back to was read from these versions, and so was what it leaves.
+        expected_version=ladder.pin_version if expected_version is None else expected_version,
+        rollback=True,
+        channel_version=ladder.version,
+        emergency=said.now,
+        ignore_budgets=said.ignore_budgets,
+        lift_quarantine=said.lift_quarantine,
+        automatic=said.automatic,
+        reason=said.reason,
+    )
 
 
 def operator_authority(channel: str, release_id: str, now: datetime) -> dict[str, Any]:
@@ -594,12 +627,18 @@ class PromotionOperations:
             reason=reason,
             emergency=bool(overrides),
             hosts=None if refresh else lambda: self.count_hosts(channel),
+            notes=lambda said: () if refresh else self.describe_promotion(channel, release_id),
             check=check,
+            rehearse=lambda: self._promotions.rehearse(asked),
         )
 
         def run(by: callers.Caller) -> CommandOutcome:
             return self._promotions.promote(
-                asked, meta=by.meta, key=by.commit_key, alongside=by.alongside
+                asked,
+                meta=by.meta,
+                key=by.commit_key,
+                alongside=by.alongside,
+                dry_run=by.dry_run,
             )
 
         result = self._guard.run(
@@ -700,11 +739,16 @@ class PromotionOperations:
             arguments={"release_id": found.release_id, "reason": found.reason},
             reason=found.reason,
             hosts=lambda: self.count_hosts(channel),
+            rehearse=lambda: self._promotions.rehearse(asked),
         )
 
         def run(by: callers.Caller) -> CommandOutcome:
             return self._promotions.promote(
-                asked, meta=by.meta, key=by.commit_key, alongside=by.alongside
+                asked,
+                meta=by.meta,
+                key=by.commit_key,
+                alongside=by.alongside,
+                dry_run=by.dry_run,
             )
 
         return self._guard.run(
@@ -733,7 +777,12 @@ class PromotionOperations:
             reason=reason,
         )
         run = lambda: self._promotions.rollback(  # noqa: E731
-            asked, meta=caller.meta, key=caller.commit_key, alongside=caller.alongside, plain=True
+            asked,
+            meta=caller.meta,
+            key=caller.commit_key,
+            alongside=caller.alongside,
+            plain=True,
+            dry_run=caller.dry_run,
         )
         return self._open_rollout(caller, channel, run)
 
@@ -778,15 +827,22 @@ class PromotionOperations:
             reason=reason.strip(),
         )
         seen = self._counter_seen(caller, channel)
+        chosen: list[str] = []  # what a request or break-glass names; empty: the commit chooses
+
+        def choose() -> dict[str, str]:
+            chosen[:] = [self._promotions.choose_rung(channel, to, now=now).release_id]
+            return {"to": chosen[0]}
 
         def go(by: callers.Caller, *, plain: bool = False) -> ChannelPromotion:
             run = lambda: self._promotions.rollback(  # noqa: E731
                 asked,
+                to=chosen[0] if chosen else None,
                 expected_version=seen,
                 meta=by.meta,
                 key=by.commit_key,
                 alongside=by.alongside,
                 plain=plain,
+                dry_run=by.dry_run,
             )
             return self._open_rollout(by, channel, run)
 
@@ -812,34 +868,62 @@ class PromotionOperations:
                 "reason": reason.strip(),
             },
             reason=reason,
+            complete=choose,
             emergency=now,
             hosts=lambda: self.count_hosts(channel, rollback=True, now=now),
+            notes=lambda said: self.describe_rollback(channel, said["to"], now=now),
             check=lambda: self._demand_seen(caller, channel),
-            alone=self._describe_plain(channel, to) if now and not lift_quarantine else "",
-            at_once=_spell_rollback(asked, "--break-glass") if now else "",
+            rehearse=lambda: self._promotions.rehearse_rollback(asked, chosen[0]),
+            alone=lambda said: (
+                self._describe_plain(channel, said["to"]) if now and not lift_quarantine else None
+            ),
+            at_once=lambda said: (
+                _spell_rollback(structs.replace(asked, to=said["to"]), "--break-glass")
+                if now
+                else ""
+            ),
         )
         return self._warn(self._guard.run(caller, verb, go, go_plainly), now=now)
 
-    def _describe_plain(self, channel: str, to: str | None) -> str:
-        """The rollback that needs no second person; empty: there is none."""
-        if to is not None and self._promotions.was_left(channel, to):
-            return ""
+    def _describe_plain(self, channel: str, to: str) -> Alternative | None:
+        """The rollback that needs no second person; None: there is none, or it is under way."""
+        pin = self._reads.find(actual_key(channel), Actual)
+        is_wanted = pin is not None and pin.row.pinned_release_id == to
+        if is_wanted or self._promotions.was_left(channel, to):
+            return None
         plain = RollBackChannel(channel=channel, command_id="", by="", to=to)
-        return (
-            "A rollback in waves, which freezes and windows hold, needs nobody else: "
-            f"{_spell_rollback(plain)}"
-        )
+        says = "A rollback in waves, which freezes and windows hold, needs nobody else"
+        return Alternative(says, _spell_rollback(plain))
 
     def _warn(self, result: ChannelPromotion, *, now: bool) -> ChannelPromotion:
         waits = self._waits(result.channel, result.rollout_id, now)
         is_held = bool(waits) and not now
         return structs.replace(result, warnings=(*result.warnings, *waits), waits=is_held)
 
-    def _waits(self, channel: str, rollout_id: str, now: bool) -> tuple[str, ...]:
-        """What a rollback that just opened waits for, or passes."""
-        found = self._promotions.waits(channel, rollout_id)
+    def warn_before_rollback(self, channel: str, *, now: bool) -> tuple[str, ...]:
+        """What a person should know before a rollback: how it reaches the hosts, what would hold
+        it or what it passes, and what it needs.
+
+        Raises:
+            ChannelNotFound.
+        """
+        waits = self._waits(channel, None, now)
+        if not now:
+            return waits
+        hosts = self.count_hosts(channel, rollback=True, now=True)
+        all_hosts = "1 host" if hosts == 1 else f"all {hosts} hosts"
+        return (
+            f"It goes to {all_hosts} at once, without soak; budgets still apply",
+            *waits,
+            f"It needs {self._needs(channel)}",
+        )
+
+    def _waits(self, channel: str, rollout_id: str | None, now: bool) -> tuple[str, ...]:
+        """What a rollback waits for, or passes; windows only of one that is open."""
         if now:
+            found = self._promotions.waits(channel, rollout_id, what="other orders")
             return tuple(f"{text}; this rollback passes it" for text in found)
+        found = self._promotions.waits(channel, rollout_id)
         hint = (
             "To go back in spite of it: "
             f"tidegate channel rollback {channel} --now --reason … (needs {self._needs(channel)})"

@@ -11,6 +11,7 @@ changed in between, the verb is admitted again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from msgspec import Struct, structs
@@ -18,11 +19,19 @@ from msgspec import Struct, structs
 from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.ids import make_id
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.control.queries.request_changes import RequestChange, list_changes
+from tidegate.control.queries.request_changes import (
+    RequestChange,
+    RequestRollout,
+    find_change,
+    list_changes,
+)
 from tidegate.domain.access import callers, roles, rows as access_rows, second_person, steps
 from tidegate.domain.access.scopes import channel_scope
-from tidegate.domain.channels import facts, rows as channel_rows
-from tidegate.domain.releases.rows import Actual, actual_key
+from tidegate.domain.channels import (
+    facts,
+    refusals as channel_refusals,
+    rows as channel_rows,
+)
 from tidegate.domain.requests import (
     refusals,
     rows as request_rows,
@@ -30,12 +39,16 @@ from tidegate.domain.requests import (
     states,
     words,
 )
+from tidegate.domain.rollouts.refusals import RollbackRunning
 from tidegate.errors import Conflict
 from tidegate.kernel import model, slices as kernel_slices
 
 ID_CHARS = 10
 TWINS_MAX = 500  # open requests in which the same one is looked for
 ADMISSIONS_MAX = 5  # of one verb, while channels become protected
+
+# What refuses a verb for a while only. A request of it is made: it can be run later.
+NOT_NOW = (channel_refusals.ChannelOnHold, channel_refusals.ChannelFrozen, RollbackRunning)
 
 T = TypeVar("T")
 
@@ -45,6 +58,13 @@ class PersonShown(Struct, frozen=True):
 
     user_id: str
     name: str | None
+
+
+class Alternative(Struct, frozen=True):
+    """Another way to what a request asks for, and the command that takes it."""
+
+    says: str
+    command: str
 
 
 class RequestShown(request_rows.ChannelRequest, frozen=True, kw_only=True):
@@ -57,7 +77,9 @@ class RequestShown(request_rows.ChannelRequest, frozen=True, kw_only=True):
     what: str  # what it asks for, in words
     changes: tuple[RequestChange, ...]  # that it would make now; none of one that is over
     next: str  # what happens next, and who does it
-    notes: tuple[str, ...] = ()  # what an approver should know; of a single request only
+    notes: tuple[str, ...] = ()  # what people should know; of a single request only
+    rollout: RequestRollout | None = None  # that it opened or is about; of a single request only
+    alternatives: tuple[Alternative, ...] = ()  # what who asked can do alone; only in the answer
 
 
 def request_id_of(caller: callers.Caller, step: steps.Step) -> str:
@@ -72,15 +94,22 @@ class GuardedVerb(Struct, frozen=True, kw_only=True):
     channels: tuple[str, ...]  # that it concerns; none: all channels
     arguments: dict[str, Any]
     reason: str = ""
+    # What a request of it says in place of arguments that are None: what the approver sees is done,
+    # not what the same words mean later.
+    complete: Callable[[], dict[str, Any]] = dict
     emergency: bool = False  # it cannot wait: its request expires within the hour
     hosts: Callable[[], int] | None = None  # counts the hosts that its plan takes
     own_hold: str = ""  # the channel whose hold it ends: who set it needs nobody else
     own_freeze: str = ""
-    alone: str = ""  # how its caller does something like it without a second person, in words
-    at_once: str = ""  # the command that does it now, with break-glass
+    # What its caller should know, and do alone, given the command of the request.
+    notes: Callable[[dict[str, Any]], tuple[str, ...]] = lambda command: ()
+    alone: Callable[[dict[str, Any]], Alternative | None] = lambda command: None
+    at_once: Callable[[dict[str, Any]], str] = lambda command: ""  # with break-glass
     # What is compared before a request is made of it: the version that the caller saw, and what
     # no approval could mend.
     check: Callable[[], object] = lambda: None
+    # Decides it without a trace: a request of what is refused anyway would wait in vain.
+    rehearse: Callable[[], object] = lambda: None
 
 
 class ProtectionGuard:
@@ -105,6 +134,7 @@ class ProtectionGuard:
 
         Raises:
             SecondPersonNeeded: a request was made instead.
+            RequestOutdated: it is carried out for a request, and concerns more channels now.
             MissingPermission, BreakGlassForbidden: break-glass is not for this caller or channel.
             Those of the verb.
         """
@@ -123,10 +153,12 @@ class ProtectionGuard:
 
     def _admit(self, caller: callers.Caller, verb: GuardedVerb, request_id: str) -> callers.Caller:
         """The caller, with what is committed along with the verb."""
-        if isinstance(caller.alongside, kernel_slices.Alongside) and isinstance(
-            caller.alongside.command, request_slices.CarryRequest
-        ):
-            return caller  # enough people agreed: the commit checks it
+        carried = None if caller.alongside is None else caller.alongside.command
+        if isinstance(carried, request_slices.CarryRequest):
+            # Enough people agreed: the commit checks it, and that they may agree on each channel.
+            carried = structs.replace(carried, covers=verb.channels)
+            along = kernel_slices.Alongside(request_slices.carry_request, carried)
+            return structs.replace(caller, alongside=along)
         verb.check()
         covered = self._list_covered(caller, verb)
         if not covered:
@@ -141,6 +173,7 @@ class ProtectionGuard:
             )
             return structs.replace(caller, alongside=along)
         channel, *also = (row.channel for row in covered)
+        arguments = verb.arguments | verb.complete()
         if caller.break_glass:
             for row in covered:
                 caller.demand(steps.BREAK_GLASS, channel_scope(row.channel))
@@ -154,38 +187,48 @@ class ProtectionGuard:
                 by=caller.id,
                 reason=caller.break_glass,
                 kind=verb.step.name,
-                command=verb.arguments,
+                command=arguments,
                 also=tuple(also),
             )
+            twins = self._find_twins(emergency, request_slices.TWINS_ENDED_MAX)
+            ids = tuple(twin.row.request_id for twin in twins)
+            emergency = structs.replace(emergency, twins=ids)
             return structs.replace(
                 caller, alongside=kernel_slices.Alongside(request_slices.use_emergency, emergency)
             )
+        with suppress(*NOT_NOW):
+            verb.rehearse()
         command = request_slices.MakeRequest(
             request_id=request_id,
             channel=channel,
             by=caller.id,
             reason=verb.reason.strip(),
             kind=verb.step.name,
-            command=verb.arguments,
+            command=arguments,
             also=tuple(also),
             hosts=None if verb.hosts is None else verb.hosts(),
             emergency=verb.emergency,
         )
-        twin = self._find_twin(command)
-        if twin is not None:
+        for twin in self._find_twins(command, 1, by=caller.id):
             made = self._show_asker(caller, verb, twin)
             raise second_person.SecondPersonNeeded(made, made.version, made.next)
-        outcome = self._execute(request_slices.make_request, command, caller, asked=_asked(command))
+        # By what a repeat is known: not by how many hosts there are now, or what it would take.
+        asked = structs.replace(command, hosts=None, command=verb.arguments)
+        outcome = self._execute(request_slices.make_request, command, caller, asked=asked)
         made = self._show_asker(caller, verb, self.demand(request_id))
         raise second_person.SecondPersonNeeded(made, outcome.position or made.version, made.next)
 
-    def _find_twin(
-        self, command: request_slices.MakeRequest
-    ) -> Found[request_rows.ChannelRequest] | None:
-        """An open request in which this person asks for the same on the same channel. Another
+    def _find_twins(
+        self,
+        command: request_slices.MakeRequest | request_slices.UseEmergency,
+        limit: int,
+        by: str | None = None,
+    ) -> list[Found[request_rows.ChannelRequest]]:
+        """Open requests for the same on the same channels, of this person or of anyone. Another
         reason makes no other request.
         """
         now = self._execute.now()
+        twins: list[Found[request_rows.ChannelRequest]] = []
         for state in sorted(states.OPEN):
             of = (str(state),)
             for found in self._reads.newest(
@@ -193,31 +236,29 @@ class ProtectionGuard:
             ):
                 row = found.row
                 is_late = row.expires_at is not None and row.expires_at <= now
-                asked = (row.by, row.kind, row.channels, _without_reason(row.command))
-                if is_late or asked != (
-                    *(command.by, command.kind),
+                asked = (row.kind, row.channels, _without_reason(row.command))
+                same = (
+                    command.kind,
                     (command.channel, *command.also),
                     _without_reason(command.command),
-                ):
-                    continue
-                channel, pin = self._reads.find_all(
-                    (channel_rows.channel_key(row.channel), channel_rows.Channel),
-                    (actual_key(row.channel), Actual),
                 )
-                rows = [None if item is None else item.row for item in (channel, pin)]
-                if not request_slices.find_change(row, *rows):
-                    return found
-        return None
+                if is_late or by not in (None, row.by) or asked != same:
+                    continue
+                if len(twins) < limit and not find_change(self._reads, row):
+                    twins.append(found)
+        return twins
 
     def _show_asker(
         self, caller: callers.Caller, verb: GuardedVerb, found: Found[request_rows.ChannelRequest]
     ) -> RequestShown:
-        """The request for who made it: what this person can do without anyone else comes last."""
+        """The request for who made it, with what this person can do without anyone else."""
         made = self.show(found)
-        ways = [made.next, verb.alone] if verb.alone else [made.next]
-        if verb.at_once and self._may_break_glass(caller, found.row.channels):
-            ways.append(f"To do it at once, and have it reviewed afterwards: {verb.at_once}")
-        return structs.replace(made, next="\n".join(ways))
+        command = found.row.command
+        alone, at_once = verb.alone(command), verb.at_once(command)
+        ways = [] if alone is None else [alone]
+        if at_once and self._may_break_glass(caller, found.row.channels):
+            ways.append(Alternative("To do it at once, and have it reviewed afterwards", at_once))
+        return structs.replace(made, notes=verb.notes(command), alternatives=tuple(ways))
 
     def _may_break_glass(self, caller: callers.Caller, channels: tuple[str, ...]) -> bool:
         rows = [
@@ -248,7 +289,7 @@ class ProtectionGuard:
             if caller.key is None
             else self._reads.find(request_rows.request_key(request_id), request_rows.ChannelRequest)
         )
-        if found is None or found.row.seen is None or found.row.command != verb.arguments:
+        if found is None or found.row.seen is None or not _is_asked(verb, found.row.command):
             return
         made = self._show_asker(caller, verb, found)
         raise second_person.SecondPersonNeeded(made, made.version, made.next)
@@ -301,6 +342,19 @@ class ProtectionGuard:
             and all(roles.allows(item.row.grants, roles.Verb.APPROVE, scope) for scope in scopes)
         )
 
+    def list_unapproved(self, user: access_rows.User) -> tuple[str, ...]:
+        """What to say of the protected channels on which too few people may approve now, and this
+        user could when the row was read.
+        """
+        if not user.enabled:
+            return ()
+        return tuple(
+            _describe_unapproved(row, len(self.approvers(row.channel)))
+            for row in self.list_protected(())
+            if roles.allows(user.grants, roles.Verb.APPROVE, channel_scope(row.channel))
+            and len(self.approvers(row.channel)) < _approvals(row)
+        )
+
     def demand_approvers(self, caller: callers.Caller, channel: str, needed: int) -> None:
         """That enough others may approve. Raises: NobodyElseApproves."""
         found = len([user for user in self.approvers(channel) if user != caller.id])
@@ -337,17 +391,31 @@ def _approvals(row: channel_rows.Channel) -> int:
     return 0 if row.protection is None else row.protection.approvals
 
 
+def _describe_unapproved(row: channel_rows.Channel, found: int) -> str:
+    who = "Nobody" if not found else f"Only {found} {'person' if found == 1 else 'people'}"
+    return (
+        f"{who} may approve on {row.channel} now, and {_approvals(row)} must. Give another person "
+        f"the role approver: {refusals.spell_grant(row.channel)}"
+    )
+
+
 def _without_reason(arguments: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name != "reason"}
 
 
-def _asked(command: request_slices.MakeRequest) -> request_slices.MakeRequest:
-    """By what a repeat is known: not by how many hosts there are now."""
-    return structs.replace(command, hosts=None)
+def _is_asked(verb: GuardedVerb, command: dict[str, Any]) -> bool:
+    """Whether a request that has this command was made of the verb, which may say less."""
+    if verb.complete is dict:
+        return command == verb.arguments
+    return all(
+        command.get(name) == value for name, value in verb.arguments.items() if value is not None
+    )
 
 
 def _describe_next(row: request_rows.ChannelRequest, people: list[str]) -> str:
-    names = ", ".join(people) or "nobody"
+    names = ", ".join(people)
+    if not people and row.state in ("waiting", "to-review"):
+        return _describe_grants(row)
     match row.state:
         case "waiting":
             missing = row.approvals_needed - len(row.approvals)
@@ -368,3 +436,12 @@ def _describe_next(row: request_rows.ChannelRequest, people: list[str]) -> str:
             )
     said = f": {row.ended_reason}" if row.ended_reason else ""
     return f"Request {row.request_id} is {row.state}{said}."
+
+
+def _describe_grants(row: request_rows.ChannelRequest) -> str:
+    """What to do about a request that no person may approve or review."""
+    verb = "review" if row.state is states.RequestState.TO_REVIEW else "approve"
+    return (
+        f"Nobody may {verb} request {row.request_id} now. Give another person the role approver on "
+        f"{', '.join(row.channels)}: {refusals.spell_grant(row.channel)}"
+    )

@@ -36,6 +36,7 @@ class QuarantineOperations:
             channels=(channel,),
             arguments={"closure_hash": closure_hash, "reason": reason},
             reason=reason,
+            rehearse=lambda: self._execute.rehearse(slices.lift_quarantine, command),
         )
         return self._guard.run(
             caller,

@@ -15,21 +15,46 @@ from tidegate.control.operations.channels import ChannelOperations
 from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.freezes import FreezeOperations
 from tidegate.control.operations.hosts import HostOperations
-from tidegate.control.operations.promotion import PromotionOperations
+from tidegate.control.operations.promotion import ChannelPromotion, PromotionOperations
 from tidegate.control.operations.protection import ProtectionGuard, RequestShown
 from tidegate.control.operations.quarantine import QuarantineOperations
 from tidegate.control.operations.rollouts import RolloutOperations
 from tidegate.control.operations.windows import WindowOperations
 from tidegate.control.queries.people import principal_of
 from tidegate.control.queries.reads import Found, Reads
+from tidegate.control.queries.request_changes import find_change, find_rollout
 from tidegate.domain.access import callers, scopes, steps
+from tidegate.domain.channels import refusals as channel_refusals
 from tidegate.domain.channels.facts import ChannelPolicy, ChannelProtection
+from tidegate.domain.releases.refusals import ReleaseNotPinnable
 from tidegate.domain.requests import refusals, rows, slices as request_slices, states
+from tidegate.domain.rollouts.refusals import WavePassed
 from tidegate.domain.rollouts.states import OverridableGate
 from tidegate.domain.windows.facts import WindowSpec
-from tidegate.errors import Conflict, Forbidden, NotFound, Refused, TidegateError
+from tidegate.domain.windows.refusals import WindowExists
+from tidegate.errors import (
+    Conflict,
+    Forbidden,
+    Gone,
+    IllegalTransition,
+    Invalid,
+    NotFound,
+    Refused,
+    TidegateError,
+)
 from tidegate.kernel import model, slices as kernel_slices
 
+# What keeps a request from being carried out for ever: it is void.
+NEVER = (
+    *(Invalid, NotFound, Gone, IllegalTransition),
+    channel_refusals.AlreadyPromoted,
+    channel_refusals.NotOnLadder,
+    channel_refusals.ReleaseNotPinned,
+    channel_refusals.WrongPackage,
+    ReleaseNotPinnable,
+    WavePassed,
+    WindowExists,
+)
 # What keeps an approved request from being carried out now. It can be run later.
 NOT_NOW = (Refused, Conflict, NotFound, Forbidden)
 
@@ -44,7 +69,7 @@ class PromotionAsked(Struct, frozen=True, kw_only=True):
 
 
 class RollbackAsked(Struct, frozen=True, kw_only=True):
-    to: str | None = None
+    to: str
     now: bool = False
     ignore_budgets: bool = False
     lift_quarantine: bool = False
@@ -120,6 +145,9 @@ class RequestOutcome(Struct, frozen=True, kw_only=True):
     request: RequestShown
     position: model.Position
     not_carried_out: str = ""
+    rollout_id: str | None = None  # that it opened
+    warnings: tuple[str, ...] = ()  # what people should know of that rollout
+    waits: bool = False  # its orders wait
 
 
 def _mend(error: TidegateError, row: rows.ChannelRequest) -> str:
@@ -128,8 +156,6 @@ def _mend(error: TidegateError, row: rows.ChannelRequest) -> str:
         return error.detail
     mends = {
         "channel_held": f"channel release {row.channel} --reason …",
-        "nothing_to_go_back_to": f"channel rollback {row.channel} --dry-run",
-        "already_promoted": f"request withdraw {row.request_id}",
         "missing_permission": f"user show {row.by}",
     }
     command = mends.get(error.code, f"channel show {row.channel}")
@@ -157,7 +183,11 @@ class RequestOperations:
 
     def show(self, found: Found[rows.ChannelRequest]) -> RequestShown:
         """A request, with what an approver should know as things are now."""
-        return structs.replace(self._guard.show(found), notes=self.list_notes(found.row))
+        return structs.replace(
+            self._guard.show(found),
+            notes=self.list_notes(found.row),
+            rollout=find_rollout(self._reads, found.row),
+        )
 
     def list_notes(self, row: rows.ChannelRequest) -> tuple[str, ...]:
         """Of an open promotion or rollback: what happened here, what holds it, how many hosts."""
@@ -168,7 +198,7 @@ class RequestOperations:
                 release_id = row.command["release_id"]
                 return self._operations.promotion.describe_promotion(row.channel, release_id)
             if row.kind == steps.ROLL_BACK.name:
-                to, now = row.command.get("to"), bool(row.command.get("now"))
+                to, now = row.command["to"], bool(row.command.get("now"))
                 return self._operations.promotion.describe_rollback(row.channel, to, now=now)
         except NotFound:
             return ()  # the channel is gone
@@ -194,8 +224,15 @@ class RequestOperations:
         if caller.id in row.approvals:
             return self._outcome(request_id, 0)  # it does not count twice
         approval = request_slices.ApproveRequest(
-            request_id=request_id, channel=row.channel, by=caller.id, reason=reason, digest=digest
+            request_id=request_id,
+            channel=row.channel,
+            by=caller.id,
+            reason=reason,
+            kind=row.kind,
+            command=row.command,
+            digest=digest,
         )
+        request_slices.rows_of_request(approval)  # a fault of the approval voids no request
         refusal = ""
         others = len(row.approvals) + 1 >= row.approvals_needed
         if row.state is states.RequestState.WAITING and others and caller.id != row.by:
@@ -204,16 +241,15 @@ class RequestOperations:
                 channel=row.channel,
                 by=caller.id,
                 reason=reason,
+                kind=row.kind,
+                command=row.command,
                 digest=digest,
                 hosts=self._count_hosts(row),
                 confirmed_hosts=hosts,
             )
             try:
                 return self._carry_out(caller, row, carried)
-            except refusals.RequestOutdated:
-                self._end(caller, row)
-                raise
-            except refusals.RequestHostsMoved:
+            except (refusals.RequestOutdated, refusals.RequestHostsMoved):
                 raise
             except NOT_NOW as error:
                 refusal = _mend(error, row)
@@ -237,14 +273,12 @@ class RequestOperations:
             request_id=request_id,
             channel=row.channel,
             by=caller.id,
+            kind=row.kind,
+            command=row.command,
             hosts=self._count_hosts(row),
             confirmed_hosts=hosts,
         )
-        try:
-            return self._carry_out(caller, row, carried)
-        except refusals.RequestOutdated:
-            self._end(caller, row)
-            raise
+        return self._carry_out(caller, row, carried)
 
     def reject(self, caller: callers.Caller, request_id: str, reason: str) -> RequestOutcome:
         """Say no to it."""
@@ -321,14 +355,21 @@ class RequestOperations:
     ) -> model.Position:
         try:
             return self._execute(item, command, caller).position
-        except refusals.RequestOutdated:
-            self._end(caller, row)
+        except refusals.RequestOutdated as outdated:
+            self._end(caller, row, outdated)
             raise
 
-    def _end(self, caller: callers.Caller, row: rows.ChannelRequest) -> None:
+    def _end(
+        self, caller: callers.Caller, row: rows.ChannelRequest, outdated: refusals.RequestOutdated
+    ) -> None:
         """Record that the request expired or is void."""
         command = request_slices.EndRequest(
-            request_id=row.request_id, channel=row.channel, by=caller.id
+            request_id=row.request_id,
+            channel=row.channel,
+            by=caller.id,
+            kind=row.kind,
+            command=row.command,
+            refusal=outdated.what,
         )
         self._execute.run(request_slices.end_request, command, meta=caller.meta)
 
@@ -345,15 +386,40 @@ class RequestOperations:
     def _carry_out(
         self, caller: callers.Caller, row: rows.ChannelRequest, command: request_slices.CarryRequest
     ) -> RequestOutcome:
-        """Do it as who asked for it, with the permissions that this person has now."""
+        """Do it as who asked for it, with the permissions that this person has now.
+
+        Raises:
+            RequestOutdated, RequestImpossible: it is void, and the log says so.
+            Those of what it asks for.
+        """
         asker = callers.Caller(
             principal=principal_of(self._reads)(row.by),
             request_id=caller.request_id,
             carried_by=caller.id,
             alongside=kernel_slices.Alongside(request_slices.carry_request, command),
         )
-        self._runner(row)(asker)
-        return self._outcome(row.request_id, 0)
+        try:
+            done = self._runner(row)(asker)
+        except refusals.RequestOutdated as outdated:
+            self._end(caller, row, outdated)
+            raise
+        except refusals.RequestNotFound:
+            raise
+        except NEVER as error:
+            changed = find_change(self._reads, row)
+            void = (
+                refusals.RequestOutdated(row.request_id, row.channel, changed)
+                if changed
+                else refusals.RequestImpossible(row.request_id, row.channel, error.detail)
+            )
+            self._end(caller, row, void)
+            raise void from error
+        outcome = self._outcome(row.request_id, 0)
+        if not isinstance(done, ChannelPromotion):
+            return outcome
+        return structs.replace(
+            outcome, rollout_id=done.rollout_id, warnings=done.warnings, waits=done.waits
+        )
 
     def _runner(self, row: rows.ChannelRequest) -> Callable[[callers.Caller], object]:
         """What carries out a request of this kind."""

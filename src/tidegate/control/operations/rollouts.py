@@ -289,6 +289,7 @@ class RolloutOperations:
             reason=arguments["reason"],
             emergency=roles.Verb.EMERGENCY in step.verbs,
             check=lambda: self._demand_seen(caller, rollout_id),
+            rehearse=lambda: self._execute.rehearse(item, command),
         )
         earlier = lambda: self._execute.earlier(item, command, caller)  # noqa: E731
         return self._guard.run(caller, verb, run, earlier).position or before

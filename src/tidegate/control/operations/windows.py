@@ -174,6 +174,7 @@ class WindowOperations:
             arguments=arguments,
             reason=command.reason,
             check=check,
+            rehearse=lambda: self._execute.rehearse(item, command),
         )
         earlier = lambda: self._execute.earlier(item, command, caller)  # noqa: E731
         return self._guard.run(caller, verb, run, earlier).position

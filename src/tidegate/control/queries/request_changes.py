@@ -15,14 +15,21 @@ from tidegate.domain.channels import facts as channel_facts, policy_document, ro
 from tidegate.domain.channels.policy import wave_names
 from tidegate.domain.fleet.rows import Budget, Host, budget_key, host_key
 from tidegate.domain.releases.rows import Actual, actual_key
-from tidegate.domain.requests import rows as request_rows, states
+from tidegate.domain.requests import (
+    rows as request_rows,
+    slices as request_slices,
+    states,
+    subjects,
+)
+from tidegate.domain.rollouts import names
 from tidegate.domain.rollouts.names import ref_of
-from tidegate.domain.rollouts.rows import Rollout, rollout_key
+from tidegate.domain.rollouts.rows import Rollout, RolloutTally, rollout_key, tally_key
 from tidegate.domain.times import describe_end, describe_time
 from tidegate.domain.windows import facts as window_facts, rows as window_rows, slices
 
 NONE = "none"
 VALUE_CHARS_MAX = 200
+INCARNATIONS_MAX = 20  # of a release on a channel, in which the rollout of a request is looked for
 
 for _read_here in (
     channel_facts.ChannelPolicy,
@@ -38,6 +45,68 @@ class RequestChange(msgspec.Struct, frozen=True):
     what: str
     before: str
     after: str
+
+
+class RequestRollout(msgspec.Struct, frozen=True):
+    """The rollout that a request opened, or that it is about."""
+
+    rollout_id: str
+    release_id: str
+    before: str | None  # what the channel wanted before
+    hosts: int  # that its plan takes
+
+
+def find_rollout(reads: Reads, row: request_rows.ChannelRequest) -> RequestRollout | None:
+    """The rollout of a request that was carried out; None: there is none, or it is too old. A
+    request and what it asks for are one commit, so they have one time.
+    """
+    if row.state is states.RequestState.EXECUTED:
+        done_at = row.ended_at
+    elif row.state in (states.RequestState.TO_REVIEW, states.RequestState.REVIEWED):
+        done_at = row.made_at
+    else:
+        return None
+    if "rollout_id" in row.command:
+        return _read_rollout(reads, row.command["rollout_id"])
+    release_id = row.command.get("release_id") or row.command.get("to")
+    if release_id is None:
+        return None
+    times = reads.find(
+        channel_rows.incarnation_key(row.channel, release_id), channel_rows.Incarnation
+    )
+    count = 0 if times is None else times.row.count
+    for number in range(count, max(0, count - INCARNATIONS_MAX), -1):
+        rollout_id = names.rollout_id(row.channel, release_id, number)
+        found = reads.find(rollout_key(rollout_id), Rollout)
+        if found is not None and found.row.opened_at == done_at:
+            return _read_rollout(reads, rollout_id)
+    return None
+
+
+def _read_rollout(reads: Reads, rollout_id: str) -> RequestRollout | None:
+    rollout, tally = reads.find_all(
+        (rollout_key(rollout_id), Rollout), (tally_key(rollout_id), RolloutTally)
+    )
+    if rollout is None or tally is None:
+        return None
+    return RequestRollout(
+        rollout_id=rollout_id,
+        release_id=rollout.row.target_ref,
+        before=tally.row.rollback_of or rollout.row.previous_ref,
+        hosts=sum(wave.hosts for wave in tally.row.waves),
+    )
+
+
+def find_change(reads: Reads, row: request_rows.ChannelRequest) -> str:
+    """What makes an open request void now, in words; empty: nothing."""
+    parts = subjects.list_parts(row.kind, row.channel, row.command)
+    found = reads.find_all(
+        (channel_rows.channel_key(row.channel), channel_rows.Channel),
+        (actual_key(row.channel), Actual),
+        *((part.key, part.row) for part in parts),
+    )
+    channel, pin, *named = (None if item is None else item.row for item in found)
+    return request_slices.find_change(row, channel, pin, named)
 
 
 def list_changes(
@@ -89,7 +158,7 @@ class _Changes:
 
     def _rollback(self) -> Iterator[RequestChange]:
         said = self._said
-        yield self._pin(said.get("to") or "the last release that succeeded")
+        yield self._pin(said["to"])
         if said.get("now"):
             yield RequestChange("waves and soaks", "as the policy says", "all hosts at once")
             yield RequestChange("freeze, hold and window", "hold the rollout", "passed")

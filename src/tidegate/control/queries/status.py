@@ -17,7 +17,7 @@ from tidegate.domain.access import callers, roles, steps
 from tidegate.domain.access.scopes import channel_scope, repository_scope
 from tidegate.domain.channels.rows import CHANNELS, FREEZES, QUARANTINE, Channel, Freeze
 from tidegate.domain.fleet.agent_versions import OLD_AGENTS_COMMAND, old_agents_text
-from tidegate.domain.gates import checks
+from tidegate.domain.gates import checks, waits
 from tidegate.domain.packages import (
     revision_commands,
     rows as package_rows,
@@ -25,9 +25,9 @@ from tidegate.domain.packages import (
 )
 from tidegate.domain.requests import rows as request_rows, states as request_states
 from tidegate.domain.requests.words import describe_request
-from tidegate.domain.rollouts import rows as rollout_rows, states as rollout_states
+from tidegate.domain.rollouts import rows as rollout_rows, states as rollout_states, tallies
 from tidegate.domain.rollouts.progress import RolloutProgress
-from tidegate.domain.times import describe_time
+from tidegate.domain.times import describe_end, describe_time
 
 PROPOSED_MAX: Final = 200  # counted
 REQUESTS_MAX: Final = 200  # looked at, of each state
@@ -74,6 +74,7 @@ class ChannelStatus(Struct, frozen=True, kw_only=True):
     wave: int  # that it is in, counted from 1
     waves: int
     held_by: str | None
+    is_frozen: bool = False  # a freeze keeps its open rollout waiting
     progress: RolloutProgress | None = None  # of an open rollout; None: stopped or paused
 
 
@@ -116,7 +117,8 @@ class StatusReader:
         drawn = {item.channel: item for item in picture.channels}
         shown: list[ChannelStatus] = []
         found = self._requests(caller, picture.taken_at)
-        found.notices[:0] = self._freezes(caller, picture.taken_at)
+        freezes = self._list_freezes(picture.taken_at)
+        found.notices[:0] = _freezes(caller, freezes)
         proposals, waiting = self._proposals(caller)
         under_way = 0
         for item in self._reads.iterate(CHANNELS):
@@ -139,7 +141,14 @@ class StatusReader:
             progress = (
                 rollout_waits.find_progress(self._reads, newest) if newest is not None else None
             )
-            shown.append(structs.replace(_channel(channel, pictured, newest), progress=progress))
+            frozen = _frozen_by(freezes, newest, picture.taken_at)
+            shown.append(
+                structs.replace(
+                    _channel(channel, pictured, newest),
+                    progress=progress,
+                    is_frozen=frozen is not None,
+                )
+            )
             shut: tuple[rollout_waits.GateShown, ...] = ()
             if newest is not None and is_open:
                 shut = rollout_waits.list_gates(
@@ -147,7 +156,7 @@ class StatusReader:
                 )
             if newest is not None:
                 found.notices.extend(_overrides(newest, picture.taken_at))
-            part = _describe(channel, pictured, newest, shut)
+            part = _describe(channel, pictured, newest, shut, frozen)
             found.attention.extend(part.attention)
             found.notices.extend(part.notices)
         kept = sum(
@@ -170,27 +179,10 @@ class StatusReader:
             quarantined=kept,
         )
 
-    def _freezes(self, caller: callers.Caller, now: datetime) -> list[StatusNotice]:
-        notices: list[StatusNotice] = []
-        for item in self._reads.iterate(FREEZES):
-            row: Freeze = item.row
-            seen = [name for name in row.channels if _reads_channel(caller, name)]
-            if (row.channels and not seen) or (row.until is not None and row.until <= now):
-                continue
-            what = ", ".join(seen) or "every channel"
-            until = (
-                "until it is ended" if row.until is None else f"until {describe_time(row.until)}"
-            )
-            notices.append(
-                StatusNotice(
-                    kind=NoticeKind.FREEZE,
-                    channel=None,
-                    says=f"{what} frozen by {row.operator} {until}: {row.reason}",
-                    until=row.until,
-                    next=f"tidegate freeze delete {row.freeze_id} --reason …",
-                )
-            )
-        return notices
+    def _list_freezes(self, now: datetime) -> list[Freeze]:
+        """The freezes that are in force."""
+        rows: list[Freeze] = [item.row for item in self._reads.iterate(FREEZES)]
+        return [row for row in rows if row.until is None or now < row.until]
 
     def _requests(self, caller: callers.Caller, now: datetime) -> Findings:
         """Requests on protected channels that wait, for the caller or for others."""
@@ -257,6 +249,42 @@ class StatusReader:
                 )
             )
         return found, waiting
+
+
+def _freezes(caller: callers.Caller, freezes: list[Freeze]) -> list[StatusNotice]:
+    notices: list[StatusNotice] = []
+    for row in freezes:
+        seen = [name for name in row.channels if _reads_channel(caller, name)]
+        if row.channels and not seen:
+            continue
+        what = ", ".join(seen) or "every channel"
+        until = describe_end(row.until) or " until it is ended"
+        notices.append(
+            StatusNotice(
+                kind=NoticeKind.FREEZE,
+                channel=None,
+                says=f"{what} frozen by {row.operator}{until}: {row.reason}",
+                until=row.until,
+                next=f"tidegate freeze delete {row.freeze_id} --reason …",
+            )
+        )
+    return notices
+
+
+def _frozen_by(
+    freezes: list[Freeze], tally: rollout_rows.RolloutTally | None, now: datetime
+) -> Freeze | None:
+    """The freeze that keeps hosts of an open rollout waiting; of several, the one that ends last.
+    It stops no rollout of which every host has begun.
+    """
+    if tally is None or tally.outcome is not None:
+        return None
+    if rollout_states.OverridableGate.FREEZE in tallies.list_passed(tally, now):
+        return None
+    if not tallies.has_hosts_to_start(tally):
+        return None
+    found = [row for row in freezes if not row.channels or tally.channel in row.channels]
+    return max(found, key=lambda row: (row.until is None, row.until or now), default=None)
 
 
 def _reads_channel(caller: callers.Caller, channel: str) -> bool:
@@ -354,6 +382,7 @@ def _describe(
     pictured: fleet_picture.ChannelPicture,
     tally: rollout_rows.RolloutTally | None,
     shut: tuple[rollout_waits.GateShown, ...],
+    frozen: Freeze | None,
 ) -> Findings:
     """What of a channel needs a person, and what else is to be known of it."""
     name = channel.channel
@@ -375,21 +404,31 @@ def _describe(
             needs(says, tally.paused_at, f"tidegate rollout resume {name} --reason …")
         else:
             why = f"tidegate rollout explain {name}"
+            is_rollback = tallies.may_hasten(tally)
+            what = f"the rollback to {tally.target_ref}" if is_rollback else tally.target_ref
+            hasten = f"tidegate channel rollback {name} --now --reason …"
+            if frozen is not None:
+                until = describe_end(frozen.until) or " until it is ended"
+                by = f"freeze {frozen.freeze_id} of {frozen.operator}{until}: {frozen.reason}"
+                says = f"{what} waits for {by}"
+                if is_rollback:
+                    needs(says, max(frozen.started_at, tally.opened_at), hasten)
+                else:
+                    notes(NoticeKind.GATE, says, why)
             for gate in _worth_telling(shut):
-                says = f"{tally.target_ref} waits: {gate.reason}"
-                if gate.needs_person:
+                says = f"{what} waits: {gate.reason}"
+                if is_rollback and gate.gate == "window":
+                    needs(says, gate.since, hasten)
+                elif gate.needs_person:
                     needs(says, gate.since, why)
                 else:
                     notes(NoticeKind.GATE, says, why)
-    elif tally is not None and tally.outcome in (
-        rollout_states.Outcome.FAILED,
-        rollout_states.Outcome.ROLLED_BACK,
-    ):
+    elif tally is not None and tally.outcome in rollout_states.BAD:
         words = "failed" if tally.outcome is rollout_states.Outcome.FAILED else "was rolled back"
         needs(
             f"{tally.target_ref} {words}, and nothing followed",
             tally.outcome_at,
-            f"tidegate channel rollback {name} --dry-run",
+            waits.list_next(tally)[0].command,
         )
     if channel.held_at is not None:
         says = f"held by {channel.held_by} since {describe_time(channel.held_at)}"

@@ -18,6 +18,7 @@ class Caller(Struct, frozen=True, kw_only=True):
     break_glass: str = ""  # why the caller goes past the approval of a protected channel
     carried_by: str = ""  # who carries it out, where it is done for who asked for it
     alongside: slices.Alongside | None = None  # what is committed with it
+    dry_run: bool = False  # decide, and say what would be recorded, and record nothing
 
     @property
     def id(self) -> str:

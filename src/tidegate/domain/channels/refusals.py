@@ -85,7 +85,7 @@ class PublicationOfChannel(Formatted, Refused):
     code = "publication_of_channel"
     message = (
         "a channel's publication follows its pin; roll back the channel: `tidegate channel "
-        "rollback {channel}`"
+        "rollback {channel} --reason …`"
     )
     channel: str
 

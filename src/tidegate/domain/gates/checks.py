@@ -279,10 +279,13 @@ def quarantined(look: GateContext, host_id: str) -> Block | None:
 
 def channel_edges(look: GateContext, host_id: str) -> Block | None:
     """Every edge must be open; the first that is shut answers."""
-    for verdict in _edge_verdicts(look):
-        if not verdict.passed:
-            return Block(verdict.reason, verdict.evidence, until=verdict.until)
-    return None
+    found = find_shut_edge(look)
+    return None if found is None else Block(found.reason, found.evidence, until=found.until)
+
+
+def find_shut_edge(look: GateContext) -> edges.EdgeVerdict | None:
+    """What the first edge says that is shut; None: all are open."""
+    return next((found for found in _edge_verdicts(look) if not found.passed), None)
 
 
 def _edge_verdicts(look: GateContext) -> Iterator[edges.EdgeVerdict]:

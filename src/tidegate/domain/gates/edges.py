@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from tidegate.domain.channels import facts, rows as channel_rows
-from tidegate.domain.gates.inputs import GateEvidence, PrecedingChannel, Versioned
+from tidegate.domain.gates.inputs import GateEvidence, PrecedingChannel, Remedy, Versioned
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts import rows as rollout_rows, states, tallies
 from tidegate.domain.times import describe_time
@@ -33,6 +33,7 @@ class EdgeVerdict(NamedTuple):
     reason: str
     evidence: GateEvidence | None = None
     until: datetime | None = None  # when it opens by itself
+    remedy: Remedy | None = None  # what opens it; None: it opens by itself
 
 
 class WaitingRelease(Struct, frozen=True):
@@ -47,7 +48,11 @@ def judge_edge(
 ) -> EdgeVerdict:
     """Whether this edge lets the release through."""
     if seen.channel is None:
-        return EdgeVerdict(False, f"{waits.channel} waits for {edge.channel}, which does not exist")
+        return EdgeVerdict(
+            False,
+            f"{waits.channel} waits for {edge.channel}, which does not exist",
+            remedy=Remedy(f"tidegate channel edit {waits.channel} --policy FILE"),
+        )
     if edge.require is facts.EdgeRequires.IDLE:
         return _idle(waits, seen.channel)
     shut = _unproved(edge, waits, seen) or _quarantined(edge, waits, seen)
@@ -64,7 +69,10 @@ def _idle(waits: WaitingRelease, found: Versioned[channel_rows.Channel]) -> Edge
     state = states.describe_rollout_state(row.newest_state or states.RolloutState.OPENING)
     newest = f"{row.newest_rollout_id} {state}"
     return EdgeVerdict(
-        False, f"{waits.channel} waits until {row.channel} is idle: {newest}", evidence
+        False,
+        f"{waits.channel} waits until {row.channel} is idle: {newest}",
+        evidence,
+        remedy=Remedy(f"tidegate rollout explain {row.channel}"),
     )
 
 
@@ -83,10 +91,28 @@ def _unproved(
             f"{release} was never rolled out on {there}. "
             f"Promote it there first: tidegate channel promote {there} {release}",
             _channelled(seen),
+            remedy=_promote(there, release),
         )
     if standing.word is states.Word.GOOD:
         return None
-    return EdgeVerdict(False, _why(standing, waits, seen), _said(seen))
+    return EdgeVerdict(
+        False, _why(standing, waits, seen), _said(seen), remedy=_remedy(standing, seen)
+    )
+
+
+def _promote(channel: str, release: str, when: str = "") -> Remedy:
+    return Remedy(f"tidegate channel promote {channel} {release}", when)
+
+
+def _remedy(standing: rollout_rows.ReleaseStanding, seen: PrecedingChannel) -> Remedy | None:
+    """What makes the release succeed there; None: it still rolls out."""
+    release, there = standing.release_id, standing.channel
+    tally = None if seen.tally is None else seen.tally.row
+    if tally is not None and tally.halted_at is None and tally.paused_at is None:
+        return None
+    if tally is not None or (standing.word is states.Word.BAD and standing.operator is None):
+        return Remedy(f"tidegate rollout explain {there}")
+    return _promote(there, release, "if it is good after all" if standing.operator else "")
 
 
 def _why(
@@ -146,8 +172,12 @@ def _quarantined(
         False,
         f"{waits.release_id} is quarantined on {edge.channel} since "
         f"{describe_time(row.quarantined_at)} ({row.host_id}: {row.reason}). "
-        f"To lift it: tidegate quarantine lift {edge.channel} {row.closure_hash}",
+        f"To lift it: tidegate quarantine lift {edge.channel} {waits.release_id} --reason …",
         GateEvidence(channel_rows.QUARANTINE.name, key.id, seen.quarantined.version),
+        remedy=Remedy(
+            f"tidegate quarantine lift {edge.channel} {waits.release_id} --reason …",
+            "only if the host was at fault and the release is good",
+        ),
     )
 
 
@@ -179,6 +209,7 @@ def _soaked(
         f"then {there} moved on to {standing.followed_by or 'another release'}. "
         "Promote it there again",
         _said(seen),
+        remedy=_promote(there, release),
     )
 
 

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from tidegate.domain.gates import checks, dispatch_pass, inputs
 from tidegate.domain.gates.waits import list_waits, wait_of_host
 from tidegate.domain.hosts.states import describe_host_state
+from tidegate.domain.rollouts import states
 
 ASKED_MAX = 1_000  # hosts to which a gate says what it would say, behind the first shut one
 STOPS = dispatch_pass.ASKED_AGAIN - {
@@ -86,6 +87,20 @@ def explain(
         host_state=None if standing is None else standing.state,
         verdicts=verdicts,
         waits=_waits_of_host(state, rollout_id, host_id, answer, verdicts),
+        protection=_protection(state, sight.tally.row.channel),
+    )
+
+
+def _protection(state: inputs.FleetState, channel: str) -> str:
+    """That commands on the channel need a second person; empty: they do not."""
+    seen = state.channels.get(channel)
+    protection = None if seen is None else seen.row.protection
+    if protection is None:
+        return ""
+    alone = ", or --break-glass" if protection.break_glass else ""
+    return (
+        f"{channel} is protected: a command that moves it forward, loosens it or bypasses "
+        f"something needs a second person{alone}"
     )
 
 
@@ -133,12 +148,17 @@ def _verdict(gate: checks.Gate, look: checks.GateContext, host_id: str) -> input
 def _of_rollout(state: inputs.FleetState, rollout_id: str) -> inputs.Explanation:
     found = dispatch_pass.survey(state, rollout_id)
     look = checks.GateContext(state, state.sight(rollout_id))
-    asked = [host_id for host_id, _, _ in dispatch_pass.list_waiting(look)][:ASKED_MAX]
+    waiting = [host_id for host_id, _, _ in dispatch_pass.list_waiting(look)]
+    asked = waiting[:ASKED_MAX]
+    is_over = look.tally.state not in states.OPEN
+    waits_now = sum(host_id in look.late for host_id in waiting) if is_over else found.waiting
     verdicts = tuple(_of_all(gate, look, found, asked) for gate in checks.GATES)
     ready = len(found.orders)
     waits = list_waits(state, rollout_id, [order.host_id for order in found.orders])
     stopped = next((item for item in found.held if item.gate in STOPS and item.hosts), None)
-    if stopped is not None:
+    if is_over and not waits_now:
+        answer = waits[0].sentence
+    elif stopped is not None:
         total = found.waiting + found.ordered
         answer = f"{stopped.gate} holds {stopped.hosts} of {total} hosts: {stopped.reason}"
     elif not found.waiting:
@@ -153,11 +173,12 @@ def _of_rollout(state: inputs.FleetState, rollout_id: str) -> inputs.Explanation
     return inputs.Explanation(
         rollout_id=rollout_id,
         answer=answer,
-        waiting=found.waiting,
+        waiting=waits_now,
         ready=ready,
         unstaged=len(look.sight.chart.plan.unstaged),
         verdicts=verdicts,
         waits=waits,
+        protection=_protection(state, look.tally.channel),
     )
 
 

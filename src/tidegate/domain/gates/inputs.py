@@ -168,6 +168,13 @@ class WaitEnds(StrEnum):
     NEVER = "never"  # a person must do something
 
 
+class Remedy(Struct, frozen=True, omit_defaults=True):
+    """A command that ends a wait, and when it is the right one."""
+
+    command: str
+    when: str = ""  # such as "if the release is bad"; empty: always
+
+
 class Wait(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One thing that a rollout or a host waits for."""
 
@@ -179,7 +186,7 @@ class Wait(Struct, frozen=True, omit_defaults=True, kw_only=True):
     until: datetime | None = None
     ends: WaitEnds = WaitEnds.WHEN
     evidence: GateEvidence | None = None
-    verbs: tuple[str, ...] = ()  # commands that end it now
+    remedies: tuple[Remedy, ...] = ()  # commands that end it now, the most likely first
 
 
 class Explanation(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -195,6 +202,7 @@ class Explanation(Struct, frozen=True, omit_defaults=True, kw_only=True):
     waiting: int = 0  # hosts without an order, where the whole rollout was asked about
     ready: int = 0  # of these, hosts that nothing holds back
     unstaged: int = 0  # hosts of the channel that no wave of the plan takes
+    protection: str = ""  # that the channel's commands need a second person; empty: they do not
 
 
 class DueOrder(Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -5,7 +5,7 @@
     its hosts     under way by state, or without an order by the gate that holds them
 
 ``explain`` shows them beside the gates. A wait names hosts or a cause, since when it lasts, when it
-ends by itself, and the commands that end it now.
+ends by itself, and the commands that end it now. Progress that ends by itself needs no command.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from typing import Final, NamedTuple
 from tidegate.domain.channels.rows import Freeze
 from tidegate.domain.gates import automation, checks, dispatch_pass, inputs
 from tidegate.domain.hosts.states import SETTLED, HostState, describe_host_state
-from tidegate.domain.rollouts import progress, states, tallies
+from tidegate.domain.rollouts import progress, rows as rollout_rows, states, tallies
 from tidegate.domain.times import describe_time
 
 SOME_MAX = 5  # hosts that a wait names
 
 # Gates at which only a person helps.
-_NEEDS_PERSON: Final = frozenset({"halted", "paused", "hold", "quarantine", "freshness"})
+_NEEDS_PERSON: Final = frozenset({"paused", "hold", "quarantine", "freshness"})
+IN_EMERGENCY: Final = "in an emergency"
 
 
 class _Doing(NamedTuple):
@@ -32,7 +33,7 @@ class _Doing(NamedTuple):
     code: str
     text: str  # behind the host's name
     until: datetime | None = None
-    verbs: tuple[str, ...] = ()
+    remedies: tuple[inputs.Remedy, ...] = ()
     by_person: bool = False
 
 
@@ -98,8 +99,34 @@ def _concluded(look: checks.GateContext) -> inputs.Wait:
         since=tally.outcome_at or tally.opened_at,
         ends=inputs.WaitEnds.NEVER,
         evidence=look.tallied(),
-        verbs=(f"tidegate channel promote {tally.channel} RELEASE",),
+        remedies=_after_end(look),
     )
+
+
+def _after_end(look: checks.GateContext) -> tuple[inputs.Remedy, ...]:
+    """What to do after a rollout that did not succeed, if nothing followed it."""
+    seen = look.state.channels.get(look.tally.channel)
+    if seen is None or seen.row.newest_rollout_id != look.tally.rollout_id:
+        return ()
+    return list_next(look.tally)
+
+
+def list_next(tally: rollout_rows.RolloutTally) -> tuple[inputs.Remedy, ...]:
+    """What to do after the newest rollout of a channel ended without success: a rollback first
+    where hosts run its release, or ran it and failed.
+    """
+    promote = inputs.Remedy(
+        f"tidegate channel promote {tally.channel} RELEASE", "if you have a release to go on to"
+    )
+    back = inputs.Remedy(f"tidegate channel rollback {tally.channel} --dry-run")
+    on_it = tallies.total(tally, HostState.CONVERGED, *tallies.ON_TARGET, HostState.FAILED)
+    match tally.outcome:
+        case states.Outcome.FAILED | states.Outcome.ROLLED_BACK:
+            return back, promote
+        case states.Outcome.ABORTED:
+            return (back, promote) if on_it else (promote,)
+        case _:
+            return ()
 
 
 def _switched_off(look: checks.GateContext) -> Iterator[inputs.Wait]:
@@ -113,7 +140,7 @@ def _switched_off(look: checks.GateContext) -> Iterator[inputs.Wait]:
             since=tally.outcome_at or tally.halted_at or tally.opened_at,
             ends=inputs.WaitEnds.NEVER,
             evidence=look.tallied(),
-            verbs=(f"tidegate channel promote {tally.channel} RELEASE",),
+            remedies=(inputs.Remedy(f"tidegate channel promote {tally.channel} RELEASE"),),
         )
 
 
@@ -141,9 +168,7 @@ def _late_failed(look: checks.GateContext) -> Iterator[inputs.Wait]:
         since=min((row.failed_at for row in bad if row.failed_at), default=tally.opened_at),
         ends=inputs.WaitEnds.NEVER,
         evidence=look.tallied(),
-        verbs=tuple(
-            f"tidegate rollout skip {tally.rollout_id} {name} --reason …" for name in names
-        ),
+        remedies=tuple(_skip(tally.rollout_id, name) for name in names),
     )
 
 
@@ -161,15 +186,16 @@ def _stopped(look: checks.GateContext) -> Iterator[inputs.Wait]:
     if going:
         text = f"Halted: {what}. {rest} {_hosts(rest)} finish, {len(back)} roll back; then decide"
         text += _rolls_back_by_itself(look)
-        verbs: tuple[str, ...] = (f"tidegate rollout abort {tally.rollout_id} --reason …",)
+        remedies: tuple[inputs.Remedy, ...] = (_roll_back(tally.channel), _abort(tally.rollout_id))
     else:
         text = f"Stopped: {what}; {on_it} {_hosts(on_it)} run the release"
         text += _rolls_back_by_itself(look)
-        verbs = (
-            f"tidegate rollout retry {tally.rollout_id} --reason …",
-            _waive_verb(tally.rollout_id, tally.halted_by or "HOST"),
-            f"tidegate rollout abort {tally.rollout_id} --reason …",
-            f"tidegate channel rollback {tally.channel} --reason …",
+        retry = f"tidegate rollout retry {tally.rollout_id} --reason …"
+        remedies = (
+            _roll_back(tally.channel),
+            inputs.Remedy(retry, "if the hosts were at fault and are mended"),
+            _waive(tally.rollout_id, tally.halted_by or "HOST"),
+            _abort(tally.rollout_id),
         )
     yield inputs.Wait(
         code="halted" if going else "stopped",
@@ -179,7 +205,7 @@ def _stopped(look: checks.GateContext) -> Iterator[inputs.Wait]:
         since=tally.halted_at,
         ends=inputs.WaitEnds.NEVER,
         evidence=look.tallied(),
-        verbs=verbs,
+        remedies=remedies,
     )
 
 
@@ -201,10 +227,12 @@ def _held_waves(look: checks.GateContext) -> Iterator[inputs.Wait]:
         until=until,
         ends=inputs.WaitEnds.NEVER if by_hand else inputs.WaitEnds.BY_ITSELF,
         evidence=look.tallied(),
-        verbs=(
-            (f"tidegate rollout continue {tally.rollout_id}",)
+        remedies=(
+            inputs.Remedy(f"tidegate rollout continue {tally.rollout_id}")
             if by_hand
-            else (f"tidegate rollout promote-all {tally.rollout_id} --reason …",)
+            else inputs.Remedy(
+                f"tidegate rollout promote-all {tally.rollout_id} --reason …", IN_EMERGENCY
+            ),
         ),
     )
 
@@ -230,9 +258,12 @@ def _minimum(look: checks.GateContext) -> Iterator[inputs.Wait]:
             since=look.sight.blocked_since.get("wave-promotion", tally.opened_at),
             ends=inputs.WaitEnds.NEVER,
             evidence=look.tallied(),
-            verbs=(
-                f"tidegate rollout skip-wave {tally.rollout_id} {wave.name} --reason …",
-                f"tidegate rollout abort {tally.rollout_id} --reason …",
+            remedies=(
+                inputs.Remedy(
+                    f"tidegate rollout skip-wave {tally.rollout_id} {wave.name} --reason …",
+                    "to continue with the next wave",
+                ),
+                _abort(tally.rollout_id),
             ),
         )
 
@@ -273,7 +304,7 @@ def _wait(look: checks.GateContext, doing: _Doing, rows: list[inputs.HostStandin
         until=until,
         ends=inputs.WaitEnds.NEVER if doing.by_person else ends,
         evidence=look.recorded(names[0]),
-        verbs=doing.verbs,
+        remedies=doing.remedies,
     )
 
 
@@ -281,7 +312,7 @@ def _doing(look: checks.GateContext, row: inputs.HostStanding) -> _Doing | None:
     """What the host does, and when it ends; None: it is through, or waits for an order."""
     if row.left is not None:
         return None
-    skip = (f"tidegate rollout skip {look.tally.rollout_id} {row.host_id} --reason …",)
+    skip = (_skip(look.tally.rollout_id, row.host_id),)
     by = "" if row.due_at is None else f" by {describe_time(row.due_at)}"
     host = look.state.hosts.get(row.host_id)
     silent = None if host is None else host.row.silent_since
@@ -291,7 +322,7 @@ def _doing(look: checks.GateContext, row: inputs.HostStanding) -> _Doing | None:
             skipped, at = ("", None) if row.late else _silence(look, row.host_id)
             again = skipped or f"; it is handed out again{by}"
             text = f"has its order and has not taken it{heard}{again}"
-            return _Doing("pending", text, at or row.due_at, skip)
+            return _Doing("pending", text, at or row.due_at, skip if silent else ())
         case HostState.ACTIVATING:
             text = f"is switching; it fails{by} if it does not report{heard}"
             return _Doing("activating", text, row.due_at)
@@ -299,12 +330,12 @@ def _doing(look: checks.GateContext, row: inputs.HostStanding) -> _Doing | None:
             return _soaking(look, row, by)
         case HostState.DEFERRED if row.host_id in look.state.rebooted:
             text = "was rebooted and waits for its order or for a slot of a budget"
-            return _Doing("rebooted", text, row.due_at, skip)
+            return _Doing("rebooted", text, row.due_at)
         case HostState.DEFERRED:
             text = f"takes the release with its next reboot; it fails{by}"
             return _Doing("deferred", text, row.due_at, skip)
         case HostState.FAILED if row.due_at is not None:
-            text = f"{_how_failed(look, row)} and rolls back{by}"
+            text = f"{_how_failed(look, row)} rolls back{by}"
             return _Doing("rolling-back", text, row.due_at)
         case HostState.FAILED | HostState.REVERTED:
             return _ended_badly(look, row)
@@ -325,23 +356,29 @@ def _soaking(look: checks.GateContext, row: inputs.HostStanding, by: str) -> _Do
 
 
 def _how_failed(look: checks.GateContext, row: inputs.HostStanding) -> str:
-    return look.sight.causes.get(row.host_id) or f"failed ({row.failure or 'unknown'})"
+    """How it failed, with the word before what it did then."""
+    cause = look.sight.causes.get(row.host_id) or f"failed ({row.failure or 'unknown'})"
+    what, colon, why = cause.partition(": ")
+    return f"{what} ({why}), and" if colon else f"{cause} and"
 
 
 def _ended_badly(look: checks.GateContext, row: inputs.HostStanding) -> _Doing | None:
     tally = look.tally
+    if tally.state not in states.OPEN:
+        return None  # it is over; a late host that failed has a wait of its own
     reverted = row.state is HostState.REVERTED
-    text = f"{_how_failed(look, row)} and {'rolled back' if reverted else 'stays as it is'}"
+    text = f"{_how_failed(look, row)} {'rolled back' if reverted else 'stays as it is'}"
     code = "reverted" if reverted else "failed"
-    if tally.halted_at is None and row.attempt < tally.attempt and tally.state in states.OPEN:
+    if tally.halted_at is None and row.attempt < tally.attempt:
         return _Doing(code, f"{text}; it is tried again")
-    verbs: tuple[str, ...] = (
-        f"tidegate rollout retry {tally.rollout_id} {row.host_id} --reason …",
-        _waive_verb(tally.rollout_id, row.host_id),
+    retry = f"tidegate rollout retry {tally.rollout_id} {row.host_id} --reason …"
+    remedies: tuple[inputs.Remedy, ...] = (
+        inputs.Remedy(retry, "to try only this host again"),
+        _waive(tally.rollout_id, row.host_id),
     )
     if row.late:
-        verbs = (f"tidegate rollout skip {tally.rollout_id} {row.host_id} --reason …",)
-    return _Doing(code, text, None, verbs, by_person=True)
+        remedies = (_skip(tally.rollout_id, row.host_id),)
+    return _Doing(code, text, None, remedies, by_person=True)
 
 
 # ── hosts at a gate ───────────────────────────────────────────────────────────────────────────────
@@ -389,9 +426,9 @@ def _gate_wait(
         who = f"{names[0]}{f' (and {count - 1} more)' if count > 1 else ''}: "
     more, until = _gate_detail(look, name, first)
     until = first.until or until
-    verbs = _gate_verbs(look, name, first)
+    remedies = _gate_remedies(look, name, first)
     ends = inputs.WaitEnds.WHEN if until is None else inputs.WaitEnds.BY_ITSELF
-    if until is None and (name in _NEEDS_PERSON or (name == "host-silent" and verbs)):
+    if until is None and (name in _NEEDS_PERSON or (name == "host-silent" and remedies)):
         ends = inputs.WaitEnds.NEVER
     return inputs.Wait(
         code=name,
@@ -402,7 +439,7 @@ def _gate_wait(
         until=until,
         ends=ends,
         evidence=first.evidence,
-        verbs=verbs,
+        remedies=remedies,
     )
 
 
@@ -423,7 +460,7 @@ def _window_wait(look: checks.GateContext, items: list[inputs.BlockedHosts]) -> 
         until=block.until,
         ends=inputs.WaitEnds.NEVER if block.until is None else inputs.WaitEnds.BY_ITSELF,
         evidence=block.evidence,
-        verbs=_gate_verbs(look, dispatch_pass.WINDOW, first),
+        remedies=_gate_remedies(look, dispatch_pass.WINDOW, first),
     )
 
 
@@ -526,53 +563,87 @@ def _silence(look: checks.GateContext, host_id: str) -> tuple[str, datetime | No
     return f"; it is skipped at {describe_time(until)}", until
 
 
-def _gate_verbs(look: checks.GateContext, name: str, first: inputs.BlockedHosts) -> tuple[str, ...]:
+def _gate_remedies(
+    look: checks.GateContext, name: str, first: inputs.BlockedHosts
+) -> tuple[inputs.Remedy, ...]:
     tally = look.tally
     rollout, channel = tally.rollout_id, tally.channel
     id = "" if first.evidence is None else first.evidence.id
     host = first.host_id
     match name:
-        case "halted":
-            return (f"tidegate rollout abort {rollout} --reason …",)
+        case "halted" | "wave-promotion":
+            return ()  # the wait of the rollout or of the wave has them, or it is progress
         case "paused":
-            return (f"tidegate rollout resume {rollout} --reason …",)
+            return (inputs.Remedy(f"tidegate rollout resume {rollout} --reason …"),)
         case "freeze":
             end = f"tidegate freeze delete {id} --reason …"
-            return end, *_hasten(look), _override_verb(rollout, "freeze")
+            when = "if the freeze is no longer needed"
+            return *_hasten(look), inputs.Remedy(end, when), _override(rollout, "freeze")
         case "hold":
             end = f"tidegate channel release {channel} --reason …"
-            return end, *_hasten(look), _override_verb(rollout, "hold")
+            when = "if the hold is no longer needed"
+            return *_hasten(look), inputs.Remedy(end, when), _override(rollout, "hold")
         case "window":
-            return *_hasten(look), _override_verb(rollout, "window")
+            return *_hasten(look), _override(rollout, "window")
         case "channel-edges":
-            return _override_verb(rollout, "edges"), f"tidegate rollout abort {rollout} --reason …"
+            shut = checks.find_shut_edge(look)
+            opens = () if shut is None or shut.remedy is None else (shut.remedy,)
+            return *opens, _override(rollout, "edges")
         case "quarantine":
-            return (f"tidegate quarantine lift {channel} {tally.target_ref} --reason …",)
+            lift = f"tidegate quarantine lift {channel} {tally.target_ref} --reason …"
+            when = "only if the host was at fault and the release is good"
+            return (inputs.Remedy(lift, when),)
         case "freshness":
-            return (f"tidegate channel promote {channel} {tally.target_ref} --refresh",)
+            return (
+                inputs.Remedy(f"tidegate channel promote {channel} {tally.target_ref} --refresh"),
+            )
         case "start-at":
-            return (_override_verb(rollout, "start-at"),)
+            return (_override(rollout, "start-at"),)
         case "disruption-budget":
-            return (f"tidegate budget edit {id} --max N",)
-        case "host-silent" | "host-edge" | "wave-promotion" | "host-busy" if host:
-            return (f"tidegate rollout skip {rollout} {host} --reason …",)
+            edit = f"tidegate budget edit {id} --max N"
+            return (inputs.Remedy(edit, "if the budget is too small"),)
+        case "host-silent" | "host-edge" | "host-busy" if host:
+            return (_skip(rollout, host),)
         case _:
-            return (f"tidegate rollout abort {rollout} --reason …",)
+            return (_abort(rollout),)
 
 
-def _hasten(look: checks.GateContext) -> tuple[str, ...]:
+def _hasten(look: checks.GateContext) -> tuple[inputs.Remedy, ...]:
     """The rollback that passes what holds this one; none: it is no rollback."""
     if not tallies.may_hasten(look.tally):
         return ()
-    return (f"tidegate channel rollback {look.tally.channel} --now --reason …",)
+    command = f"tidegate channel rollback {look.tally.channel} --now --reason …"
+    return (inputs.Remedy(command, "if the rollback cannot wait"),)
 
 
-def _waive_verb(rollout_id: str, host_id: str) -> str:
-    return f"tidegate rollout clear {rollout_id} --mode waive --host {host_id} --reason …"
+def _roll_back(channel: str) -> inputs.Remedy:
+    return inputs.Remedy(f"tidegate channel rollback {channel} --reason …", "if the release is bad")
 
 
-def _override_verb(rollout_id: str, gate: str) -> str:
-    return f"tidegate rollout override {rollout_id} --gate {gate} --reason …"
+def _abort(rollout_id: str) -> inputs.Remedy:
+    return inputs.Remedy(
+        f"tidegate rollout abort {rollout_id} --reason …",
+        "if you want to leave the hosts as they are",
+    )
+
+
+def _skip(rollout_id: str, host_id: str) -> inputs.Remedy:
+    return inputs.Remedy(
+        f"tidegate rollout skip {rollout_id} {host_id} --reason …", f"to continue without {host_id}"
+    )
+
+
+def _waive(rollout_id: str, host_id: str) -> inputs.Remedy:
+    return inputs.Remedy(
+        f"tidegate rollout clear {rollout_id} --mode waive --host {host_id} --reason …",
+        "if the host does not matter now",
+    )
+
+
+def _override(rollout_id: str, gate: str) -> inputs.Remedy:
+    return inputs.Remedy(
+        f"tidegate rollout override {rollout_id} --gate {gate} --reason …", IN_EMERGENCY
+    )
 
 
 def _hosts(count: int) -> str:

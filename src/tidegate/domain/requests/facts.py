@@ -19,6 +19,9 @@ class SeenChannel(Struct, frozen=True, omit_defaults=True, kw_only=True):
     selector: str
     protection: ChannelProtection
     hosts: int | None = None  # of the plan; only a move by more than a tenth counts
+    created_at: datetime | None = None  # of the channel: created again, it is another one
+    rollout: str | None = None  # the newest one of the channel
+    subject: dict[str, str] = {}  # digests of the hold, freeze, release … that it names
 
 
 class RequestFact(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -66,7 +69,7 @@ class RequestExpired(RequestFact, frozen=True, kw_only=True):
 
 
 class RequestVoided(RequestFact, frozen=True, kw_only=True):
-    """The channel is no longer as it was when the request was made."""
+    """The channel, or what the request names, is no longer as it was when it was made."""
 
     reason: str
 

@@ -9,6 +9,11 @@ from tidegate.domain.times import describe_time
 from tidegate.errors import Conflict, Formatted, NotFound, Refused
 
 
+def spell_grant(channel: str) -> str:
+    """The command that makes a person an approver of the channel."""
+    return f"tidegate user grant NAME approver@channel:{channel}"
+
+
 class RequestNotFound(Formatted, NotFound):
     """There is no request of this name."""
 
@@ -42,6 +47,16 @@ class RequestOutdated(Refused):
             channel=channel,
         )
         self.what = what
+
+
+class RequestImpossible(RequestOutdated):
+    """What the request asks for can never be done any more, so it is void."""
+
+    code = "request_impossible"
+
+    def __init__(self, request_id: str, channel: str, what: str) -> None:
+        super().__init__(request_id, channel, what)
+        self.detail = f"Request {request_id} can never be carried out now, so it is void: {what}"
 
 
 class RequestExpiredAt(RequestOutdated):
@@ -141,7 +156,7 @@ class NobodyElseApproves(Refused):
         who = "Nobody else" if not found else f"Only {found} other{'s' if found > 1 else ''}"
         super().__init__(
             f"{who} may approve on {channel}, and {needed} must; add an approver first: "
-            f"tidegate user grant NAME --role approver --scope channel:{channel}",
+            f"{spell_grant(channel)}",
             channel=channel,
             found=found,
             needed=needed,

@@ -8,6 +8,8 @@ is carried out in its own commit: ``carry_request`` is decided together with the
 
 Whoever acts without a request commits ``act_alone`` with the command: a channel that was protected
 in between refuses it.
+
+What a request names (``subjects``) is read with it: a request of a hold never ends the next one.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from msgspec import Struct, structs
 from tidegate.domain.access import reasons, steps
 from tidegate.domain.channels import rows as channel_rows, slices as channel_slices
 from tidegate.domain.releases.rows import Actual, actual_key
-from tidegate.domain.requests import facts, refusals, rows as request_rows, states
+from tidegate.domain.requests import facts, refusals, rows as request_rows, states, subjects
 from tidegate.errors import LeaseLost
 from tidegate.kernel import codec, leases, model, slices as kernel_slices
 
@@ -47,7 +49,10 @@ ABOUT_STOPS: Final = frozenset(
     )
 )
 
-Rows = tuple[request_rows.ChannelRequest | None, channel_rows.Channel | None, Actual | None]
+TWINS_ENDED_MAX = 20  # open requests for the same that one use of break-glass ends
+
+# The request, its channel, the pin; then the rows that it names.
+Rows = tuple[Any, ...]
 
 
 class RequestCommand(Struct, frozen=True, kw_only=True):
@@ -55,6 +60,8 @@ class RequestCommand(Struct, frozen=True, kw_only=True):
     channel: str
     by: str
     reason: str = ""
+    kind: str = ""  # of the request, where what it names is compared
+    command: dict[str, Any] = {}
 
 
 class MakeRequest(RequestCommand, frozen=True, kw_only=True):
@@ -77,6 +84,7 @@ class CarryRequest(RequestCommand, frozen=True, kw_only=True):
     """What goes along with the command itself: with a digest also the last approval."""
 
     digest: str | None = None
+    covers: tuple[str, ...] | None = None  # channels that the command concerns; none: all
     hosts: int | None = None  # of the plan now
     confirmed_hosts: int | None = None  # of the plan that the caller looked at
 
@@ -90,8 +98,11 @@ class WithdrawRequest(RequestCommand, frozen=True, kw_only=True):
 
 
 class EndRequest(RequestCommand, frozen=True, kw_only=True):
-    """Record that it expired, or that the channel changed. Otherwise nothing happens."""
+    """Record that it expired, or that the channel changed. Otherwise nothing happens, unless it is
+    said why it can never be carried out.
+    """
 
+    refusal: str = ""  # why it cannot be carried out any more
     term: str = ""  # the token of the leader; empty: a person who looked at it
 
 
@@ -118,6 +129,7 @@ class UseEmergency(RequestCommand, frozen=True, kw_only=True):
     kind: str
     command: dict[str, Any]
     also: tuple[str, ...] = ()
+    twins: tuple[str, ...] = ()  # open requests for the same: it is done now
 
 
 class ReviewRequest(RequestCommand, frozen=True, kw_only=True):
@@ -136,6 +148,11 @@ class _Digested(Struct, frozen=True, omit_defaults=True):
 
 def rows_of_request(command: RequestCommand) -> tuple[model.Key, ...]:
     """Raises: InvalidInput, LimitExceeded."""
+    parts = subjects.list_parts(command.kind, command.channel, command.command)
+    return *_own_rows(command), *(part.key for part in parts)
+
+
+def _own_rows(command: RequestCommand) -> tuple[model.Key, ...]:
     model.check_text("request_id", command.request_id, REQUEST_ID_BYTES_MAX)
     channel_slices.check_channel(command.channel)
     reasons.check_operator(command.by, "an operator's word")
@@ -161,6 +178,8 @@ def see_channel(channel: channel_rows.Channel, pin: Actual | None) -> facts.Seen
     if channel.protection is None:
         raise refusals.NotProtected(channel.channel)
     return facts.SeenChannel(
+        created_at=channel.created_at,
+        rollout=channel.newest_rollout_id,
         pin=None if pin is None else pin.pinned_release_id,
         policy_digest=sha256(codec.encode(channel.policy)).hexdigest(),
         selector=channel.selector,
@@ -172,8 +191,12 @@ def decide_making(rows: Rows, command: MakeRequest, now: datetime) -> Sequence[S
     if rows[0] is not None:
         return ()  # a repeat: ids are not given twice
     channel = channel_slices.demand_channel(rows[1], command.channel)
-    seen = see_channel(channel, rows[2])
-    seen = structs.replace(seen, hosts=command.hosts)
+    parts = subjects.list_parts(command.kind, command.channel, command.command)
+    seen = structs.replace(
+        see_channel(channel, rows[2]),
+        hosts=command.hosts,
+        subject=subjects.digest_parts(parts, rows[3:]),
+    )
     asked = _Digested(command.kind, command.channel, command.command, seen, command.also)
     seconds = seen.protection.request_seconds
     if command.emergency:
@@ -198,9 +221,15 @@ def decide_making(rows: Rows, command: MakeRequest, now: datetime) -> Sequence[S
 
 
 def find_change(
-    row: request_rows.ChannelRequest, channel: channel_rows.Channel | None, pin: Actual | None
+    row: request_rows.ChannelRequest,
+    channel: channel_rows.Channel | None,
+    pin: Actual | None,
+    named: Sequence[Any],
 ) -> str:
-    """What changed since the request was made; empty: nothing that counts."""
+    """What changed since the request was made; empty: nothing that counts. ``named`` are the rows
+    of what it names, as ``subjects.list_parts`` lists them.
+    """
+    parts = subjects.list_parts(row.kind, row.channel, row.command)
     seen = row.seen
     assert seen is not None, "an open request has seen its channel"
     if channel is None or channel.protection is None:
@@ -208,10 +237,28 @@ def find_change(
     found = see_channel(channel, pin)
     if found.protection != seen.protection:
         return f"the protection of {row.channel} was changed"
-    if row.kind in ABOUT_STOPS:
-        return ""
+    if found.created_at != seen.created_at:
+        return f"{row.channel} was deleted and created again"
+    if row.kind not in ABOUT_STOPS:
+        changed = _find_channel_change(row, channel, seen, found)
+        if changed:
+            return changed
+    return subjects.find_changed_part(parts, named, seen.subject)
+
+
+def _find_channel_change(
+    row: request_rows.ChannelRequest,
+    channel: channel_rows.Channel,
+    seen: facts.SeenChannel,
+    found: facts.SeenChannel,
+) -> str:
     if found.pin != seen.pin:
         return f"{row.channel} moved from {seen.pin or 'no release'} to {found.pin or 'none'}"
+    if found.rollout != seen.rollout:  # it went there and came back
+        return f"{row.channel} opened the rollout {found.rollout}"
+    is_back = row.kind == steps.ROLL_BACK.name and row.command.get("to") == found.pin
+    if is_back and channel.terminal_rollout_id == found.rollout:
+        return f"{row.channel} completed its rollback to {found.pin}"
     if found.selector != seen.selector:
         return f"the hosts of {row.channel} were changed"
     if found.policy_digest != seen.policy_digest:
@@ -225,7 +272,7 @@ def has_moved(seen: int | None, found: int | None) -> bool:
 
 
 def _demand_open(rows: Rows, command: RequestCommand) -> request_rows.ChannelRequest:
-    row = rows[0]
+    row: request_rows.ChannelRequest | None = rows[0]
     if row is None:
         raise refusals.RequestNotFound(command.request_id)
     if row.state not in states.OPEN:
@@ -240,7 +287,10 @@ def _demand_current(
     row = _demand_open(rows, command)
     if row.expires_at is not None and row.expires_at <= now:
         raise refusals.RequestExpiredAt(row.request_id, row.channel, row.expires_at)
-    changed = find_change(row, rows[1], rows[2])
+    same = (row.kind, row.command) == (command.kind, command.command)
+    assert same, "what a request asks for never changes"
+    parts = subjects.list_parts(row.kind, row.channel, row.command)
+    changed = find_change(row, rows[1], rows[2], rows[3 : 3 + len(parts)])
     if changed:
         raise refusals.RequestOutdated(row.request_id, row.channel, changed)
     return row
@@ -279,9 +329,19 @@ def decide_approval(rows: Rows, command: ApproveRequest, now: datetime) -> Seque
     return _approved(_demand_current(rows, command, now), command, command.digest, now)
 
 
+def rows_of_carrying(command: CarryRequest) -> tuple[model.Key, ...]:
+    """Raises: InvalidInput, LimitExceeded."""
+    return *rows_of_request(command), channel_rows.protected_channels_key()
+
+
 def decide_carrying(rows: Rows, command: CarryRequest, now: datetime) -> Sequence[Struct]:
     """Raises: ApprovalsMissing, RequestHostsMoved. Those of ``decide_approval``."""
     row = _demand_current(rows, command, now)
+    covered = () if command.covers is None else list_protected(rows[-1], command.covers)
+    unasked = [name for name in covered if name not in row.channels]
+    if unasked:  # nobody was asked who may approve there
+        what = f"{', '.join(unasked)}, which it also concerns, was protected"
+        raise refusals.RequestOutdated(row.request_id, row.channel, what)
     assert row.seen is not None, "an open request has seen its channel"
     confirmed = row.seen.hosts if command.confirmed_hosts is None else command.confirmed_hosts
     approved = () if command.digest is None else _approved(row, command, command.digest, now)
@@ -339,8 +399,7 @@ def _demand_leader(lease: leases.Lease | None, term: str) -> None:
 def decide_end(rows: tuple[Any, ...], command: EndRequest, now: datetime) -> Sequence[Struct]:
     """Raises: LeaseLost."""
     if command.term:
-        _demand_leader(rows[3], command.term)
-    rows = rows[:3]
+        _demand_leader(rows[-1], command.term)
     members = {"request_id": command.request_id, "channel": command.channel, "by": command.by}
     try:
         _demand_current(rows, command, now)
@@ -350,6 +409,8 @@ def decide_end(rows: tuple[Any, ...], command: EndRequest, now: datetime) -> Seq
         return (facts.RequestVoided(**members, at=now, reason=outdated.what),)
     except refusals.RequestOver:
         return ()
+    if command.refusal:
+        return (facts.RequestVoided(**members, at=now, reason=command.refusal),)
     return ()
 
 
@@ -358,7 +419,7 @@ def decide_reminder(
 ) -> Sequence[Struct]:
     """Nothing follows if somebody reviewed it, or people were told before. Raises: LeaseLost."""
     row: request_rows.ChannelRequest | None = rows[0]
-    _demand_leader(rows[3], command.term)
+    _demand_leader(rows[-1], command.term)
     if row is None or row.state is not states.RequestState.TO_REVIEW or row.reminded_at is not None:
         return ()
     if now < row.made_at + timedelta(seconds=REVIEW_SECONDS):
@@ -401,6 +462,13 @@ def decide_acting(rows: tuple[Any, ...], command: ActAlone, now: datetime) -> Se
     return ()
 
 
+def rows_of_emergency(command: UseEmergency) -> tuple[model.Key, ...]:
+    """Raises: InvalidInput, LimitExceeded."""
+    reasons.check_operator(command.by, command.reason)
+    model.at_most("requests for the same", len(command.twins), TWINS_ENDED_MAX)
+    return *_own_rows(command), *map(request_rows.request_key, command.twins)
+
+
 def decide_emergency(rows: Rows, command: UseEmergency, now: datetime) -> Sequence[Struct]:
     """Raises: BreakGlassForbidden."""
     channel = channel_slices.demand_channel(rows[1], command.channel)
@@ -418,7 +486,18 @@ def decide_emergency(rows: Rows, command: UseEmergency, now: datetime) -> Sequen
         reason=command.reason,
         also=command.also,
     )
-    return (used,)
+    ended = (
+        facts.RequestVoided(
+            request_id=twin.request_id,
+            channel=twin.channel,
+            by=command.by,
+            at=now,
+            reason=f"it was carried out with break-glass: {command.request_id}",
+        )
+        for twin in rows[3:]
+        if twin is not None and twin.state in states.OPEN
+    )
+    return (used, *ended)
 
 
 def decide_review(rows: Rows, command: ReviewRequest, now: datetime) -> Sequence[Struct]:
@@ -463,7 +542,7 @@ carry_request = kernel_slices.Slice(
     name="carry-request",
     command=CarryRequest,
     writes=(facts.RequestApproved, facts.RequestExecuted),
-    rows=rows_of_request,
+    rows=rows_of_carrying,
     decide=decide_carrying,
 )
 reject_request = kernel_slices.Slice(
@@ -504,8 +583,8 @@ act_alone = kernel_slices.Slice(
 use_emergency = kernel_slices.Slice(
     name="use-emergency",
     command=UseEmergency,
-    writes=(facts.EmergencyUsed,),
-    rows=_reasoned,
+    writes=(facts.EmergencyUsed, facts.RequestVoided),
+    rows=rows_of_emergency,
     decide=decide_emergency,
 )
 review_request = kernel_slices.Slice(

@@ -28,8 +28,7 @@ def _promote(channel: str, said: Command) -> str:
 
 
 def _roll_back(channel: str, said: Command) -> str:
-    to = said.get("to") or "the last release that succeeded"
-    parts = [f"roll {channel} back to {to}"]
+    parts = [f"roll {channel} back to {said['to']}"]
     if said.get("now"):
         parts.append("on all hosts at once")
     if said.get("ignore_budgets"):

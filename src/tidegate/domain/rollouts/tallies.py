@@ -347,6 +347,14 @@ def list_passed(
     )
 
 
+def has_hosts_to_start(tally: rows.RolloutTally) -> bool:
+    """Whether a planned host has no order yet, or has not acknowledged it."""
+    return any(
+        wave.joined + wave.left < wave.hosts or wave.count(HostState.PENDING)
+        for wave in tally.waves
+    )
+
+
 def may_hasten(tally: rows.RolloutTally) -> bool:
     """Whether the rollout is a rollback under way that an emergency would speed up. Once a host
     failed in it, an emergency goes further back instead.

@@ -30,7 +30,8 @@ class WindowExists(Formatted, Conflict):
 
     code = "window_exists"
     message = (
-        "there is a window {window_id} already; change it with `tidegate window edit {window_id}`"
+        "there is a window {window_id} already; change it with "
+        "`tidegate window edit {window_id} --reason …`"
     )
     window_id: str
 

@@ -1,0 +1,141 @@
+"""What ``tidegate status`` says of a rollout that a freeze, a window or a hold keeps waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.api.served_fleet import CHANNEL, ServedFleet, serve_fleet
+from tidegate.domain.access.roles import Role
+
+HERE = f"/v1/channels/{CHANNEL}"
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
+    with serve_fleet(tmp_path / "data") as fleet:
+        fleet.create()
+        yield fleet
+
+
+def status(who: httpx2.Client) -> dict[str, Any]:
+    found: dict[str, Any] = who.get("/v1/status").json()
+    return found
+
+
+def roll_back_behind_a_freeze(fleet: ServedFleet, **freeze: Any) -> dict[str, Any]:
+    """web.2 succeeded after web.1, a freeze began, and web.1 is to come back."""
+    for release in ("web.1", "web.2"):
+        fleet.promote(release)
+        fleet.succeed()
+    body = {"reason": "holidays", "channels": [CHANNEL], "freeze_id": "xmas", **freeze}
+    assert fleet.operator.post("/v1/freezes", json=body).status_code == 201
+    back = fleet.manager.post(f"{HERE}/rollback", json={"reason": "slow"})
+    assert back.status_code == 200, back.text
+    fleet.dispatch(thorough=True)
+    found: dict[str, Any] = back.json()
+    return found
+
+
+def test_status_says_that_a_rollback_behind_a_freeze_needs_a_person(fleet: ServedFleet) -> None:
+    until = (fleet.clock() + timedelta(days=9)).isoformat()
+    roll_back_behind_a_freeze(fleet, until=until)
+
+    found = status(fleet.viewer)
+
+    assert found["is_well"] is False
+    (item,) = found["attention"]
+    assert (item["channel"], item["next"]) == (
+        CHANNEL,
+        f"tidegate channel rollback {CHANNEL} --now --reason …",
+    )
+    assert item["says"].startswith("the rollback to web.1 waits for freeze xmas of ")
+    assert item["says"].endswith(" until 2026-05-03 20:00 UTC: holidays")
+    assert found["channels"][0]["is_frozen"] is True
+
+
+def test_status_notes_a_promotion_behind_a_freeze_of_every_channel(fleet: ServedFleet) -> None:
+    body = {"reason": "holidays", "freeze_id": "xmas"}
+    assert fleet.operator.post("/v1/freezes", json=body).status_code == 201
+    fleet.promote()
+
+    found = status(fleet.viewer)
+
+    assert found["is_well"] is True
+    (item,) = [one for one in found["notices"] if one["channel"] == CHANNEL]
+    assert (item["kind"], item["next"]) == ("gate", f"tidegate rollout explain {CHANNEL}")
+    assert item["says"].startswith("web.1 waits for freeze xmas of ")
+    assert found["channels"][0]["is_frozen"] is True
+
+
+def test_status_does_not_say_that_an_emergency_rollback_waits_for_a_freeze(
+    fleet: ServedFleet,
+) -> None:
+    roll_back_behind_a_freeze(fleet)
+    now = {"reason": "an outage", "now": True}
+    on_call = fleet.served.as_role(Role.ON_CALL)
+    assert on_call.post(f"{HERE}/rollback", json=now).status_code == 200
+
+    found = status(fleet.viewer)
+
+    assert (found["is_well"], found["channels"][0]["is_frozen"]) == (True, False)
+
+
+def test_status_says_that_a_rollback_behind_a_window_needs_a_person(fleet: ServedFleet) -> None:
+    for release in ("web.1", "web.2"):
+        fleet.promote(release)
+        fleet.succeed()
+    window = {
+        "window_id": "nights",
+        "kind": "allow",
+        "start": "2026-05-01T02:00",
+        "duration_seconds": 3_600,
+        "rule": "FREQ=DAILY",
+        "zone": "UTC",
+        "channels": [CHANNEL],
+        "reason": "only at night",
+    }
+    assert fleet.operator.post("/v1/windows", json=window).status_code == 201
+    assert fleet.manager.post(f"{HERE}/rollback", json={"reason": "slow"}).status_code == 200
+    fleet.dispatch(thorough=True)
+
+    found = status(fleet.viewer)
+
+    (item,) = found["attention"]
+    assert item["says"].startswith("the rollback to web.1 waits: ")
+    assert "nights" in item["says"]
+    assert item["next"] == f"tidegate channel rollback {CHANNEL} --now --reason …"
+
+
+# ── what a dry run of a rollback says ─────────────────────────────────────────────────────────────
+
+
+def test_a_dry_run_says_what_holds_a_rollback_and_what_one_at_once_passes(
+    fleet: ServedFleet,
+) -> None:
+    for release in ("web.1", "web.2"):
+        fleet.promote(release)
+        fleet.succeed()
+    body = {"reason": "holidays", "channels": [CHANNEL], "freeze_id": "xmas"}
+    assert fleet.operator.post("/v1/freezes", json=body).status_code == 201
+    fleet.served.as_role(Role.APPROVER)
+    guarded = fleet.manager.post(f"{HERE}/protect", json={"reason": "production"})
+    assert guarded.status_code == 200, guarded.text
+
+    plain = fleet.viewer.get(f"{HERE}/ladder").json()
+    now = fleet.viewer.get(f"{HERE}/ladder", params={"now": "true"}).json()
+
+    needs = f"emergency; {CHANNEL} is protected: also a second person, or --break-glass"
+    command = f"tidegate channel rollback {CHANNEL} --now --reason …"
+    (warning,) = plain["warnings"]
+    assert warning == f"Freeze xmas holds it. To go back in spite of it: {command} (needs {needs})"
+    assert now["warnings"] == [
+        "It goes to all 2 hosts at once, without soak; budgets still apply",
+        "Freeze xmas holds other orders; this rollback passes it",
+        f"It needs {needs}",
+    ]
