@@ -160,7 +160,7 @@ FORMS = (
 WITHDRAW = "/revisions/default.web.asked/withdraw"  # only its author has the button
 FREE = {  # any text will do
     *("reason", "display_name", "hosts", "selector", "break_glass"),
-    *("idempotency_key", "csrf_token", "secret", "to"),
+    *("idempotency_key", "csrf_token", "secret", "to", "repository"),
 }
 NONSENSE = ("zzz <&>'\"", "\0\x1f", "-1", "9" * 40, "ö" * 5_000)
 HARMLESS = {

@@ -1255,7 +1255,7 @@ SETTINGS = SettingsPage(
             name="ops",
             kind="webhook",
             chip=Chip("warning", "bad", "Failing"),
-            text="rollout.halted · channel:prod · 37 waitinging · 2 given up · status 503",
+            text="rollout.halted · channel:prod · 37 waiting · 2 given up · status 503",
         ),
     ),
     users=(
@@ -1480,7 +1480,7 @@ NOTIFICATIONS = Notifications(
             kind="webhook",
             chip=Chip("warning", "bad", "Failing"),
             text="rollout.halted, hosts.lost · channel:prod",
-            queue="17 sent · 37 waitinging · 2 given up",
+            queue="17 sent · 37 waiting · 2 given up",
             error="status 503",
             dead=("rollout.halted: the receiver refused it three times",),
             edit=_link("Edit ops", "pencil"),

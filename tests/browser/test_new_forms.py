@@ -56,15 +56,15 @@ def test_creates_and_edits_a_repository(
 ) -> None:
     sign_in(page, fleet, "root", "/settings")
     page.click("text=New repository")
-    page.fill("[name=name]", "default")
+    page.fill("[name=repository]", "default")
     page.fill("[name=approvals]", "2")
     page.check("text=Hosts are deployed from it")
     assert grave_issues(page) == []
     page.click("button:has-text('Create')")
-    expect(page.locator("#fault-name")).to_contain_text("Repository default exists.")
+    expect(page.locator("#fault-repository")).to_contain_text("Repository default exists.")
     expect(page.locator("[name=approvals]")).to_have_value("2")
     picture(page, "refused")
-    page.fill("[name=name]", "edge")
+    page.fill("[name=repository]", "edge")
     page.click("button:has-text('Create')")
 
     card = page.locator(".card", has=page.locator("h2", has_text="Repositories"))

@@ -31,7 +31,7 @@ CREATE = Verb(
     steps.CREATE_REPOSITORY,
     ApiCall("POST", "/v1/repositories", {"name": "mine", "quorum": 2, "deployment": True}),
     ("repo", "create", "mine", "--approvals", "2", "--deployment"),
-    Form("/new/repository", {"name": "mine", "approvals": "2", "settings": "deployment"}),
+    Form("/new/repository", {"repository": "mine", "approvals": "2", "settings": "deployment"}),
 )
 CHANGE = Verb(
     steps.CHANGE_REPOSITORY,

@@ -23,7 +23,7 @@ STEPS: Final = (
         "repository",
         "Create a repository",
         "It holds your packages and says how many approvals a revision needs.",
-        "/new/repository",
+        "/settings",
         "tidegate repo create main",
     ),
     _Step(

@@ -23,7 +23,11 @@ from tidegate.web import inputs, routing
 HERE: Final = "/settings"
 DEPLOYMENT: Final = "deployment"
 PROTECT_PROPOSED: Final = "protect_proposed"
-PLACES: Final = {"already_exists": "name", "invalid_name": "name", "quorum": "approvals"}
+PLACES: Final = {
+    "already_exists": "repository",
+    "invalid_name": "repository",
+    "quorum": "approvals",
+}
 
 
 class RepositoryPagePath(inputs.Input, frozen=True):
@@ -39,13 +43,13 @@ class EditRepositoryForm(inputs.Input, frozen=True, kw_only=True):
 
 
 class NewRepositoryForm(EditRepositoryForm, frozen=True, kw_only=True):
-    name: dashboard_forms.Typed
+    repository: dashboard_forms.Typed
 
 
 def new_form() -> view_models.FormPage:
     """The form of a new repository."""
     name = components.Field(
-        name="name",
+        name="repository",
         label="Name",
         required=True,
         placeholder="default",
@@ -169,7 +173,7 @@ def create_repository(
 
     def run() -> int:
         reader = dashboard_forms.FormReader()
-        name = reader.text("name", body.name, most=names.LABEL_CHARS_MAX)
+        name = reader.text("repository", body.repository, most=names.LABEL_CHARS_MAX)
         quorum = _read_settings(reader, body)
         # Proposals of a deployment repository are protected unless a caller says otherwise, and a
         # box that is not ticked says nothing.
