@@ -12,12 +12,10 @@ import msgspec
 from msgspec.structs import FieldInfo, fields
 
 from tidegate.api.agents.auth import SERVED
-from tidegate.domain.access.dry_runs import DryRunShown
-from tidegate.domain.access.steps import VersionRule
+from tidegate.domain.access import dry_runs, steps
 from tidegate.domain.hosts import protocol, report_json
 from tidegate.domain.provenance import Confidence, Provenance
 from tidegate.web import decoding, inputs, problems, routing as web_routing, shapes
-from tidegate.web.routing import Response as Given
 
 REFERENCE = "#/components/schemas/{name}"
 JsonSchema = dict[str, Any]
@@ -88,7 +86,7 @@ class _Schemas:
             if route.requests is not None:
                 self._types.append(route.requests)
             if route.dry_run:
-                self._types.append(DryRunShown)
+                self._types.append(dry_runs.DryRunShown)
         self._types = list({repr(item): item for item in self._types}.values())
         schemas, components = msgspec.json.schema_components(self._types, ref_template=REFERENCE)
         names = {name: _PAGE.sub(r"\1Page", name) for name in components}
@@ -230,7 +228,7 @@ def _parameters(route: web_routing.Route) -> list[dict[str, Any]]:
         names.append(("Tidegate-Break-Glass", False))
     if route.dry_run:
         names.append(("Tidegate-Dry-Run", False))
-    if route.guard is not VersionRule.IGNORED:
+    if route.guard is not steps.VersionRule.IGNORED:
         # Without it the answer is 428, which is an answer: so a client may leave it out.
         names.append(("If-Match", False))
     if route.cached or route.ranges:
@@ -302,7 +300,7 @@ def _responses(route: web_routing.Route, schemas: _Schemas) -> dict[str, Any]:
 
 def _add_dry_run(found: dict[str, Any], schemas: _Schemas) -> None:
     """Say that a 200 may also be what a dry run shows."""
-    shown = schemas.of(DryRunShown)
+    shown = schemas.of(dry_runs.DryRunShown)
     done = found.setdefault("200", {"description": "What it would record; nothing was changed"})
     content = done.setdefault("content", {}).setdefault(web_routing.JSON, {})
     arms = [content["schema"], shown] if "schema" in content else [shown]
@@ -355,7 +353,7 @@ def _problem_statuses(route: web_routing.Route) -> set[int]:
         found |= {403, 404, 409, 422}
     if route.takes_body:
         found |= {413, 415, 422}
-    if route.guard is not VersionRule.IGNORED:
+    if route.guard is not steps.VersionRule.IGNORED:
         found.add(428)
     return found | {problems.status_of(error) for error in route.errors}
 
@@ -379,9 +377,9 @@ class ApiDocument:
 def openapi(
     request: web_routing.Request[inputs.Nothing, inputs.Nothing, inputs.Nothing],
     description: ApiDocument,
-) -> Given:
+) -> web_routing.Response:
     """This document."""
-    return Given(description.content)
+    return web_routing.Response(description.content)
 
 
 Facts = dict[str, Any]

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
 from tidegate import __version__
-from tidegate.cli import exit_codes, hints, paths
-from tidegate.cli.dry_run import DryRunAnswered
+from tidegate.cli import dry_run, exit_codes, hints, paths
 from tidegate.cli.profile import Profile
 
 if TYPE_CHECKING:
@@ -145,7 +144,7 @@ class ApiClient:
         if answer.status == ACCEPTED and "approvers" in answer.json():
             raise waits(answer.json())
         if self.dry_run:
-            raise DryRunAnswered(answer.json())
+            raise dry_run.DryRunAnswered(answer.json())
         return answer
 
     def items(self, path: str, query: paths.Query | None = None) -> Iterator[dict[str, Any]]:

@@ -51,12 +51,7 @@ from tidegate.control.storage.archive.segment_store import SegmentStore
 from tidegate.control.storage.blobs import BlobMissing
 from tidegate.control.storage.garbage_collection import GarbageCollector
 from tidegate.domain.channels.rows import Channel, channel_key
-from tidegate.domain.gates.automation import (
-    LEADER as AUTOMATION_LEADER,
-    LeadAutomation,
-    lead_automation,
-)
-from tidegate.domain.gates.inputs import Versioned
+from tidegate.domain.gates import automation as gate_automation, inputs
 from tidegate.domain.notifications.slices import LEADER
 from tidegate.domain.publication.rows import meta_key, pk_of
 from tidegate.domain.releases.rows import ACTUAL, Actual
@@ -455,9 +450,9 @@ class PoliciesLoop:
             raise surroundings[0]
         return False
 
-    def _act(self, seen: Versioned[Channel]) -> None:
-        term = LeadAutomation(self._leader.token)
-        opened = self._automation.act(seen, slices.Alongside(lead_automation, term))
+    def _act(self, seen: inputs.Versioned[Channel]) -> None:
+        term = gate_automation.LeadAutomation(self._leader.token)
+        opened = self._automation.act(seen, slices.Alongside(gate_automation.lead_automation, term))
         if opened is not None:
             log.info("%s: the policy opened %s", seen.row.channel, opened)
 
@@ -504,7 +499,7 @@ def make_notify_loop(found: Installation) -> NotifyLoop:
 
 def make_policies_loop(found: Installation) -> PoliciesLoop:
     """The loop that acts for channels."""
-    leader = leaders.Leader(leases.Leases(found.store), AUTOMATION_LEADER, found.clock)
+    leader = leaders.Leader(leases.Leases(found.store), gate_automation.LEADER, found.clock)
     return PoliciesLoop(leader, found.fleet_reader, found.automation)
 
 

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct, structs
 
 from tidegate.domain.channels import policy as channel_policy, policy_document, rows
-from tidegate.domain.fleet import claims
-from tidegate.domain.fleet.rows import Budget, ChannelScope, Host
+from tidegate.domain.fleet import claims, rows as fleet_rows
 from tidegate.domain.planner import Plan, plan
 from tidegate.errors import TidegateError
 
@@ -27,9 +26,9 @@ class PolicySite(Struct, frozen=True):
     """The channel that a policy is for, with the fleet around it."""
 
     channel: rows.Channel
-    scopes: tuple[ChannelScope, ...]
-    hosts: tuple[Host, ...]
-    budgets: tuple[Budget, ...]
+    scopes: tuple[fleet_rows.ChannelScope, ...]
+    hosts: tuple[fleet_rows.Host, ...]
+    budgets: tuple[fleet_rows.Budget, ...]
 
 
 def check(read: policy_document.PolicyRead, site: PolicySite | None) -> PolicyCheck:
@@ -55,7 +54,7 @@ def check(read: policy_document.PolicyRead, site: PolicySite | None) -> PolicyCh
 
 def _overlap(site: PolicySite) -> Iterator[channel_policy.PolicyFinding]:
     """That a host would be in two channels of one package."""
-    own = ChannelScope(site.channel.channel, site.channel.package, site.channel.selector)
+    own = fleet_rows.ChannelScope(site.channel.channel, site.channel.package, site.channel.selector)
     try:
         claims.check_scope(site.scopes, own, site.hosts)
     except TidegateError as error:

@@ -22,7 +22,6 @@ from tidegate.errors import InvalidInput
 from tidegate.kernel.model import ANY, POSITION_MAX, Clause, Event, Match, Position, Query
 from tidegate.web import authentication, inputs as web_inputs, routing
 from tidegate.web.as_of import AsOf, position_of
-from tidegate.web.inputs import Position as Positive
 
 WAIT_SECONDS_MAX = 60
 PAGES_MAX = 20  # read for one answer, where a filter leaves little of each
@@ -35,13 +34,15 @@ Name = Annotated[str, Meta(min_length=1, max_length=128)]
 class Following(web_inputs.Input, frozen=True, kw_only=True):
     """Which events, and from where on."""
 
-    after: Positive | None = None  # a stream without it starts at the end, a page at the beginning
+    after: web_inputs.Position | None = (
+        None  # a stream without it starts at the end, a page at the beginning
+    )
     type: Annotated[tuple[Name, ...], Meta(max_length=32)] = ()
     tag: Annotated[tuple[Name, ...], Meta(max_length=8)] = ()  # all of them
     limit: Annotated[int, Meta(ge=1, le=web_inputs.LIMIT_MAX)] = web_inputs.LIMIT_DEFAULT
     wait: Annotated[int, Meta(ge=0, le=WAIT_SECONDS_MAX)] = 0
     as_of: AsOf = ""
-    min_position: Positive = 0
+    min_position: web_inputs.Position = 0
 
 
 class EventsPage(Struct, frozen=True):

@@ -13,9 +13,8 @@ from urllib.parse import urlencode
 
 from msgspec import Struct, structs
 
-from tidegate.control.operations import accounts as operation_accounts, ids
+from tidegate.control.operations import accounts as operation_accounts, ids, protection
 from tidegate.control.operations.execute import Execute
-from tidegate.control.operations.protection import ProtectionGuard
 from tidegate.control.queries.as_of import RowHistory
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.runtime import CommandOutcome
@@ -79,7 +78,7 @@ class AccessOperations:
         history: RowHistory,
         accounts: operation_accounts.Accounts,
         attempts: Bucket,
-        guard: ProtectionGuard,
+        guard: protection.ProtectionGuard,
     ) -> None:
         self._execute = execute
         self._reads = reads

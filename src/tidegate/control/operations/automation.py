@@ -13,10 +13,9 @@ from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.promotion import PromotionOperations
 from tidegate.control.operations.protection import request_id_of
+from tidegate.control.queries import people, request_changes
 from tidegate.control.queries.ladder import Ladder, read_ladder
-from tidegate.control.queries.people import Principals
 from tidegate.control.queries.reads import Reads
-from tidegate.control.queries.request_changes import find_change
 from tidegate.domain.access import callers, scopes, second_person, steps
 from tidegate.domain.channels import facts, rows as channel_rows
 from tidegate.domain.channels.ladder import choose_rung
@@ -46,7 +45,7 @@ class AutomationOperations:
         reader: FleetReader,
         reads: Reads,
         promotion: PromotionOperations,
-        principals: Principals,
+        principals: people.Principals,
         clock: Clock,
     ) -> None:
         self._reader = reader
@@ -201,7 +200,7 @@ class AutomationOperations:
                 row = found.row
                 expired = row.expires_at is not None and row.expires_at <= now
                 ours = row.channel == channel.channel and not expired
-                if ours and not find_change(self._reads, row):
+                if ours and not request_changes.find_change(self._reads, row):
                     return str(row.request_id)
         return None
 

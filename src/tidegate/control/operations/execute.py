@@ -10,8 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from tidegate.control.runtime import CommandOutcome, Control
-from tidegate.domain.access.callers import Caller
-from tidegate.domain.access.dry_runs import DryRunEnded, DryRunFact, DryRunShown
+from tidegate.domain.access import callers, dry_runs
 from tidegate.kernel import model, slices
 
 
@@ -23,7 +22,12 @@ class Execute:
         self.notify = notify
 
     def __call__(
-        self, item: slices.Slice, command: Struct, caller: Caller, *, asked: Struct | None = None
+        self,
+        item: slices.Slice,
+        command: Struct,
+        caller: callers.Caller,
+        *,
+        asked: Struct | None = None,
     ) -> CommandOutcome:
         """As ``Control.execute``, under the caller's name and idempotency key.
 
@@ -65,7 +69,9 @@ class Execute:
         """The time by which commands are decided."""
         return self._control.clock()
 
-    def earlier(self, item: slices.Slice, asked: Struct, caller: Caller) -> CommandOutcome | None:
+    def earlier(
+        self, item: slices.Slice, asked: Struct, caller: callers.Caller
+    ) -> CommandOutcome | None:
         """What the first copy of this request led to; None: there was none.
 
         Raises:
@@ -87,5 +93,5 @@ def end_dry_run(
         DryRunEnded: it would have succeeded. And what the command would have been refused with.
     """
     facts = control.rehearse(item, command, meta=meta, alongside=alongside)
-    shown = (DryRunFact(fact.type, msgspec.json.decode(fact.body)) for fact in facts)
-    raise DryRunEnded(DryRunShown(tuple(shown)))
+    shown = (dry_runs.DryRunFact(fact.type, msgspec.json.decode(fact.body)) for fact in facts)
+    raise dry_runs.DryRunEnded(dry_runs.DryRunShown(tuple(shown)))

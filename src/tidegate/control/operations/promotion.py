@@ -20,9 +20,8 @@ from msgspec import Struct, structs
 from tidegate import decoders
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import Lanes
+from tidegate.control.operations import ids, protection as operation_protection
 from tidegate.control.operations.execute import Execute, end_dry_run
-from tidegate.control.operations.ids import make_id
-from tidegate.control.operations.protection import Alternative, GuardedVerb, ProtectionGuard
 from tidegate.control.publication.manifests import Manifests
 from tidegate.control.queries import as_of, people
 from tidegate.control.queries.history import pinned_at
@@ -30,7 +29,7 @@ from tidegate.control.queries.ladder import Ladder, read_ladder
 from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.control.storage.blobs import Blobs
-from tidegate.domain import planner, provenance
+from tidegate.domain import planner, provenance, times
 from tidegate.domain.access import callers, scopes, steps
 from tidegate.domain.channels import refusals, rows as channel_rows, stops
 from tidegate.domain.channels.ladder import rung_of
@@ -40,7 +39,6 @@ from tidegate.domain.gates.waits import list_waits
 from tidegate.domain.releases.rows import Actual, KnownRelease, actual_key, known_key
 from tidegate.domain.requests.refusals import ProtectionChanged
 from tidegate.domain.rollouts import names, promotion, rows as rollout_rows, states
-from tidegate.domain.times import describe_end, describe_time
 from tidegate.domain.windows.rows import WINDOWS, Window
 from tidegate.errors import Conflict, InvalidInput, NotFound, Refused, StaleVersion
 from tidegate.kernel import model, slices
@@ -281,7 +279,7 @@ class Promotions:
         said: list[str] = []
         freeze = stops.freeze_over(rows, self._control.clock())
         if freeze is not None and states.OverridableGate.FREEZE not in passed:
-            said.append(f"Freeze {freeze.freeze_id} holds {what}{describe_end(freeze.until)}")
+            said.append(f"Freeze {freeze.freeze_id} holds {what}{times.describe_end(freeze.until)}")
         for row in rows:
             if (
                 row is not None
@@ -338,7 +336,7 @@ class Promotions:
         )
         if found is None or found.row.word is not states.Word.BAD:
             return ()
-        row, at = found.row, describe_time(found.row.said_at)
+        row, at = found.row, times.describe_time(found.row.said_at)
         if row.operator is None:
             return (f"{release_id} failed on {channel} at {at} ({row.host_id or 'its hosts'})",)
         who = self._name_of(row.operator) or "a former user"
@@ -552,7 +550,7 @@ class PromotionOperations:
         history: as_of.RowHistory,
         promotions: Promotions,
         manifests: Manifests,
-        guard: ProtectionGuard,
+        guard: operation_protection.ProtectionGuard,
     ) -> None:
         self._execute = execute
         self._lanes = lanes
@@ -602,7 +600,7 @@ class PromotionOperations:
         asked = Promote(
             channel=channel,
             release_id=release_id,
-            command_id=make_id(caller, steps.PROMOTE, "command"),
+            command_id=ids.make_id(caller, steps.PROMOTE, "command"),
             by=caller.id,
             expected_version=self._counter_seen(caller, channel),
             refresh=refresh,
@@ -620,7 +618,7 @@ class PromotionOperations:
             if not refresh:
                 self._promotions.demand_unquarantined(channel, release_id)
 
-        verb = GuardedVerb(
+        verb = operation_protection.GuardedVerb(
             step=steps.PROMOTE,
             channels=(channel,),
             arguments=arguments,
@@ -690,7 +688,7 @@ class PromotionOperations:
             rung = self._promotions.choose_rung(channel, to, now=now)
         except Refused as error:
             return (f"It cannot be carried out now. {error.detail}",)
-        succeeded_at = describe_time(rung.succeeded_at)
+        succeeded_at = times.describe_time(rung.succeeded_at)
         return (
             f"It goes to {rung.release_id}, which succeeded here at {succeeded_at}",
             _describe_hosts(self.count_hosts(channel, rollback=True, now=now)),
@@ -726,14 +724,14 @@ class PromotionOperations:
         asked = Promote(
             channel=channel,
             release_id=found.release_id,
-            command_id=make_id(caller, steps.PROMOTE, "command"),
+            command_id=ids.make_id(caller, steps.PROMOTE, "command"),
             by=caller.id,
             authority=success_authority(found.proved_by, found.digest, self._promotions.now()),
             channel_version=channel_version,
             automatic=states.PolicyAction.AUTO_PROMOTE,
             reason=found.reason,
         )
-        verb = GuardedVerb(
+        verb = operation_protection.GuardedVerb(
             step=steps.PROMOTE,
             channels=(channel,),
             arguments={"release_id": found.release_id, "reason": found.reason},
@@ -770,7 +768,7 @@ class PromotionOperations:
         caller.demand(steps.ROLL_BACK, scopes.channel_scope(channel))
         asked = RollBackChannel(
             channel=channel,
-            command_id=make_id(caller, steps.ROLL_BACK, "command"),
+            command_id=ids.make_id(caller, steps.ROLL_BACK, "command"),
             by=caller.id,
             automatic=states.PolicyAction.AUTO_ROLLBACK,
             channel_version=channel_version,
@@ -818,7 +816,7 @@ class PromotionOperations:
             raise InvalidInput("name the release whose quarantine is lifted", field="to")
         asked = RollBackChannel(
             channel=channel,
-            command_id=make_id(caller, steps.ROLL_BACK, "command"),
+            command_id=ids.make_id(caller, steps.ROLL_BACK, "command"),
             by=caller.id,
             to=to,
             now=now,
@@ -857,7 +855,7 @@ class PromotionOperations:
                 return earlier() or go(caller, plain=True)
             return None
 
-        verb = GuardedVerb(
+        verb = operation_protection.GuardedVerb(
             step=steps.ROLL_BACK,
             channels=(channel,),
             arguments={
@@ -885,7 +883,7 @@ class PromotionOperations:
         )
         return self._warn(self._guard.run(caller, verb, go, go_plainly), now=now)
 
-    def _describe_plain(self, channel: str, to: str) -> Alternative | None:
+    def _describe_plain(self, channel: str, to: str) -> operation_protection.Alternative | None:
         """The rollback that needs no second person; None: there is none, or it is under way."""
         pin = self._reads.find(actual_key(channel), Actual)
         is_wanted = pin is not None and pin.row.pinned_release_id == to
@@ -893,7 +891,7 @@ class PromotionOperations:
             return None
         plain = RollBackChannel(channel=channel, command_id="", by="", to=to)
         says = "A rollback in waves, which freezes and windows hold, needs nobody else"
-        return Alternative(says, _spell_rollback(plain))
+        return operation_protection.Alternative(says, _spell_rollback(plain))
 
     def _warn(self, result: ChannelPromotion, *, now: bool) -> ChannelPromotion:
         waits = self._waits(result.channel, result.rollout_id, now)

@@ -18,13 +18,8 @@ from msgspec import Struct, structs
 
 from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.ids import make_id
+from tidegate.control.queries import request_changes
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.control.queries.request_changes import (
-    RequestChange,
-    RequestRollout,
-    find_change,
-    list_changes,
-)
 from tidegate.domain.access import callers, roles, rows as access_rows, second_person, steps
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.channels import (
@@ -75,10 +70,14 @@ class RequestShown(request_rows.ChannelRequest, frozen=True, kw_only=True):
     asked_by: str | None  # the name of who made it; None: erased
     approved_by: tuple[str | None, ...]  # the names of those who approved it
     what: str  # what it asks for, in words
-    changes: tuple[RequestChange, ...]  # that it would make now; none of one that is over
+    changes: tuple[
+        request_changes.RequestChange, ...
+    ]  # that it would make now; none of one that is over
     next: str  # what happens next, and who does it
     notes: tuple[str, ...] = ()  # what people should know; of a single request only
-    rollout: RequestRollout | None = None  # that it opened or is about; of a single request only
+    rollout: request_changes.RequestRollout | None = (
+        None  # that it opened or is about; of a single request only
+    )
     alternatives: tuple[Alternative, ...] = ()  # what who asked can do alone; only in the answer
 
 
@@ -244,7 +243,7 @@ class ProtectionGuard:
                 )
                 if is_late or by not in (None, row.by) or asked != same:
                     continue
-                if len(twins) < limit and not find_change(self._reads, row):
+                if len(twins) < limit and not request_changes.find_change(self._reads, row):
                     twins.append(found)
         return twins
 
@@ -382,7 +381,7 @@ class ProtectionGuard:
             asked_by=self._name_of(row.by),
             approved_by=tuple(map(self._name_of, row.approvals)),
             what=words.describe_request(row.kind, row.channel, row.command),
-            changes=list_changes(self._reads, self._name_of, row),
+            changes=request_changes.list_changes(self._reads, self._name_of, row),
             next=_describe_next(row, [person.name or person.user_id for person in left]),
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from tidegate import decoders
+from tidegate import decoders, errors
 from tidegate.control.operations.budgets import BudgetOperations
 from tidegate.control.operations.channels import ChannelOperations
 from tidegate.control.operations.execute import Execute
@@ -20,43 +20,29 @@ from tidegate.control.operations.protection import ProtectionGuard, RequestShown
 from tidegate.control.operations.quarantine import QuarantineOperations
 from tidegate.control.operations.rollouts import RolloutOperations
 from tidegate.control.operations.windows import WindowOperations
-from tidegate.control.queries.people import principal_of
+from tidegate.control.queries import people, request_changes
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.control.queries.request_changes import find_change, find_rollout
 from tidegate.domain.access import callers, scopes, steps
-from tidegate.domain.channels import refusals as channel_refusals
-from tidegate.domain.channels.facts import ChannelPolicy, ChannelProtection
+from tidegate.domain.channels import facts as channel_facts, refusals as channel_refusals
 from tidegate.domain.releases.refusals import ReleaseNotPinnable
 from tidegate.domain.requests import refusals, rows, slices as request_slices, states
-from tidegate.domain.rollouts.refusals import WavePassed
-from tidegate.domain.rollouts.states import OverridableGate
-from tidegate.domain.windows.facts import WindowSpec
-from tidegate.domain.windows.refusals import WindowExists
-from tidegate.errors import (
-    Conflict,
-    Forbidden,
-    Gone,
-    IllegalTransition,
-    Invalid,
-    NotFound,
-    Refused,
-    TidegateError,
-)
+from tidegate.domain.rollouts import refusals as rollout_refusals, states as rollout_states
+from tidegate.domain.windows import facts as window_facts, refusals as window_refusals
 from tidegate.kernel import model, slices as kernel_slices
 
 # What keeps a request from being carried out for ever: it is void.
 NEVER = (
-    *(Invalid, NotFound, Gone, IllegalTransition),
+    *(errors.Invalid, errors.NotFound, errors.Gone, errors.IllegalTransition),
     channel_refusals.AlreadyPromoted,
     channel_refusals.NotOnLadder,
     channel_refusals.ReleaseNotPinned,
     channel_refusals.WrongPackage,
     ReleaseNotPinnable,
-    WavePassed,
-    WindowExists,
+    rollout_refusals.WavePassed,
+    window_refusals.WindowExists,
 )
 # What keeps an approved request from being carried out now. It can be run later.
-NOT_NOW = (Refused, Conflict, NotFound, Forbidden)
+NOT_NOW = (errors.Refused, errors.Conflict, errors.NotFound, errors.Forbidden)
 
 
 class PromotionAsked(Struct, frozen=True, kw_only=True):
@@ -64,7 +50,7 @@ class PromotionAsked(Struct, frozen=True, kw_only=True):
     reason: str = ""
     display_name: str = ""
     refresh: bool = False
-    overrides: tuple[OverridableGate, ...] = ()
+    overrides: tuple[rollout_states.OverridableGate, ...] = ()
     start_at: datetime | None = None
 
 
@@ -78,11 +64,11 @@ class RollbackAsked(Struct, frozen=True, kw_only=True):
 
 class EditAsked(Struct, frozen=True, kw_only=True):
     selector: str | None = None
-    policy: ChannelPolicy | None = None
+    policy: channel_facts.ChannelPolicy | None = None
 
 
 class ProtectionAsked(Struct, frozen=True, kw_only=True):
-    protection: ChannelProtection | None
+    protection: channel_facts.ChannelProtection | None
     reason: str
 
 
@@ -97,7 +83,7 @@ class ThawAsked(Struct, frozen=True, kw_only=True):
 
 
 class WindowAsked(Struct, frozen=True, kw_only=True):
-    window: WindowSpec
+    window: window_facts.WindowSpec
     reason: str
 
 
@@ -150,7 +136,7 @@ class RequestOutcome(Struct, frozen=True, kw_only=True):
     waits: bool = False  # its orders wait
 
 
-def _mend(error: TidegateError, row: rows.ChannelRequest) -> str:
+def _mend(error: errors.TidegateError, row: rows.ChannelRequest) -> str:
     """Why a request is not carried out, and the command that mends it."""
     if "tidegate " in error.detail:
         return error.detail
@@ -186,7 +172,7 @@ class RequestOperations:
         return structs.replace(
             self._guard.show(found),
             notes=self.list_notes(found.row),
-            rollout=find_rollout(self._reads, found.row),
+            rollout=request_changes.find_rollout(self._reads, found.row),
         )
 
     def list_notes(self, row: rows.ChannelRequest) -> tuple[str, ...]:
@@ -200,7 +186,7 @@ class RequestOperations:
             if row.kind == steps.ROLL_BACK.name:
                 to, now = row.command["to"], bool(row.command.get("now"))
                 return self._operations.promotion.describe_rollback(row.channel, to, now=now)
-        except NotFound:
+        except errors.NotFound:
             return ()  # the channel is gone
         return ()
 
@@ -393,7 +379,7 @@ class RequestOperations:
             Those of what it asks for.
         """
         asker = callers.Caller(
-            principal=principal_of(self._reads)(row.by),
+            principal=people.principal_of(self._reads)(row.by),
             request_id=caller.request_id,
             carried_by=caller.id,
             alongside=kernel_slices.Alongside(request_slices.carry_request, command),
@@ -406,7 +392,7 @@ class RequestOperations:
         except refusals.RequestNotFound:
             raise
         except NEVER as error:
-            changed = find_change(self._reads, row)
+            changed = request_changes.find_change(self._reads, row)
             void = (
                 refusals.RequestOutdated(row.request_id, row.channel, changed)
                 if changed

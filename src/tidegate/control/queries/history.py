@@ -11,7 +11,6 @@ from msgspec import Struct
 from tidegate.control.queries import as_of, log_reader, reads
 from tidegate.domain.channels import folds as channel_folds, rows as channel_rows
 from tidegate.domain.outbox import folds as outbox_folds, rows as outbox_rows
-from tidegate.domain.outbox.folds import outbox_deliveries, outbox_drifts
 from tidegate.domain.releases import folds as release_folds, rows as release_rows
 from tidegate.domain.rollouts.facts import RolloutOpened
 from tidegate.errors import NotFound
@@ -26,8 +25,8 @@ _SHOWN: Final[tuple[kernel_folds.Fold, ...]] = (
     release_folds.release_events,
     release_folds.release_evidence,
     outbox_folds.outbox,
-    outbox_deliveries,
-    outbox_drifts,
+    outbox_folds.outbox_deliveries,
+    outbox_folds.outbox_drifts,
 )
 _FOLDS: Final[Mapping[str, kernel_folds.Fold]] = {
     fact.__name__: fold for fold in reversed(_SHOWN) for fact in fold.reads

@@ -21,9 +21,7 @@ from tidegate.domain.requests import (
     states,
     subjects,
 )
-from tidegate.domain.rollouts import names
-from tidegate.domain.rollouts.names import ref_of
-from tidegate.domain.rollouts.rows import Rollout, RolloutTally, rollout_key, tally_key
+from tidegate.domain.rollouts import names, rows
 from tidegate.domain.times import describe_end, describe_time
 from tidegate.domain.windows import facts as window_facts, rows as window_rows, slices
 
@@ -77,7 +75,7 @@ def find_rollout(reads: Reads, row: request_rows.ChannelRequest) -> RequestRollo
     count = 0 if times is None else times.row.count
     for number in range(count, max(0, count - INCARNATIONS_MAX), -1):
         rollout_id = names.rollout_id(row.channel, release_id, number)
-        found = reads.find(rollout_key(rollout_id), Rollout)
+        found = reads.find(rows.rollout_key(rollout_id), rows.Rollout)
         if found is not None and found.row.opened_at == done_at:
             return _read_rollout(reads, rollout_id)
     return None
@@ -85,7 +83,8 @@ def find_rollout(reads: Reads, row: request_rows.ChannelRequest) -> RequestRollo
 
 def _read_rollout(reads: Reads, rollout_id: str) -> RequestRollout | None:
     rollout, tally = reads.find_all(
-        (rollout_key(rollout_id), Rollout), (tally_key(rollout_id), RolloutTally)
+        (rows.rollout_key(rollout_id), rows.Rollout),
+        (rows.tally_key(rollout_id), rows.RolloutTally),
     )
     if rollout is None or tally is None:
         return None
@@ -201,7 +200,7 @@ class _Changes:
         if found is None:
             return RequestChange(f"quarantine of {closure_hash[:16]}", NONE, NONE)
         since = f"since {describe_time(found.quarantined_at)}: {found.reason}"
-        return RequestChange(f"quarantine of {ref_of(found.rollout_id)}", since, "lifted")
+        return RequestChange(f"quarantine of {names.ref_of(found.rollout_id)}", since, "lifted")
 
     # ── rollouts, and what stops them ──
 
@@ -236,7 +235,7 @@ class _Changes:
     def _clearance(self) -> Iterator[RequestChange]:
         said = self._said
         hosts = ", ".join(said.get("host_ids") or ()) or "failed hosts"
-        rollout = self._find(rollout_key(said["rollout_id"]), Rollout)
+        rollout = self._find(rows.rollout_key(said["rollout_id"]), rows.Rollout)
         waived = said.get("mode") == "waive"
         yield RequestChange(hosts, "stopped", "waived" if waived else "tried again")
         if rollout is None or waived:

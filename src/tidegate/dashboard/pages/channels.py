@@ -12,11 +12,10 @@ from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.automation import AutomationOperations
 from tidegate.control.operations.protection import ProtectionGuard
+from tidegate.control.queries import fleet_picture, pin_history
 from tidegate.control.queries.edges import edge_of
-from tidegate.control.queries.fleet_picture import FleetPictures
 from tidegate.control.queries.ladder import read_ladder
 from tidegate.control.queries.people import PeopleNames
-from tidegate.control.queries.pin_history import PinMove, pin_moves
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import (
     channel_map,
@@ -60,11 +59,11 @@ BECAUSE = {  # the reasons of `provenance.py`
     "succeeded_on_required_channels": "it succeeded on the channels before",
 }
 NO_ROLLOUT = components.Chip("ring", "none", "No rollout")
-MOVES: Final[Mapping[PinMove, components.Chip]] = {
-    PinMove.PROMOTED: components.Chip("arrow", "info", "Promoted"),
-    PinMove.ROLLED_BACK: components.Chip("undo", "back", "Rolled back"),
-    PinMove.CONFIRMED: components.Chip("check", "good", "Confirmed"),
-    PinMove.RETIRED: components.Chip("moon", "gone", "Retired"),
+MOVES: Final[Mapping[pin_history.PinMove, components.Chip]] = {
+    pin_history.PinMove.PROMOTED: components.Chip("arrow", "info", "Promoted"),
+    pin_history.PinMove.ROLLED_BACK: components.Chip("undo", "back", "Rolled back"),
+    pin_history.PinMove.CONFIRMED: components.Chip("check", "good", "Confirmed"),
+    pin_history.PinMove.RETIRED: components.Chip("moon", "gone", "Retired"),
 }
 
 COLUMNS: Final[sorting.SortColumns[view_models.ChannelLine]] = sorting.SortColumns(
@@ -251,7 +250,7 @@ class ChannelPages:
     fleet_reader: FleetReader
     layout: dashboard_layout.Layout
     clock: Clock
-    pictures: FleetPictures
+    pictures: fleet_picture.FleetPictures
     guard: ProtectionGuard
     automation: AutomationOperations
     people_names: PeopleNames
@@ -450,7 +449,7 @@ def _history(
             reason=change.reason or "",
             chip=MOVES[move],
         )
-        for change, move in zip(changes, pin_moves(reads, name, changes), strict=True)
+        for change, move in zip(changes, pin_history.pin_moves(reads, name, changes), strict=True)
     )
 
 

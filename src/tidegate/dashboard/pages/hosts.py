@@ -12,12 +12,7 @@ from msgspec import Meta
 from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.hosts import HostOperations
-from tidegate.control.queries.host_releases import (
-    HostRelease,
-    Place,
-    host_releases,
-    release_names,
-)
+from tidegate.control.queries import host_releases as query_host_releases
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.dashboard import (
     components,
@@ -28,8 +23,7 @@ from tidegate.dashboard import (
 )
 from tidegate.dashboard.html import absolute, short
 from tidegate.dashboard.pages.overview import places_of, why_failed
-from tidegate.domain.access import callers, steps
-from tidegate.domain.access.roles import EVERYWHERE, Verb as Right
+from tidegate.domain.access import callers, roles, steps
 from tidegate.domain.fleet import agent_versions, refusals, rows as fleet_rows
 from tidegate.domain.fleet.selectors import Selector, parse
 from tidegate.domain.gates.explain import judge
@@ -202,7 +196,7 @@ def _some_host_rows(reads: Reads, rows: Sequence[fleet_rows.Host]) -> Iterator[v
         *((host_rows.order_key(row.host_id), host_rows.HostOrder) for row in rows)
     )
     lives = [None if heard is None else heard.row for heard in liveness]
-    running = host_releases(reads, list(zip(rows, lives, strict=True)))
+    running = query_host_releases.host_releases(reads, list(zip(rows, lives, strict=True)))
     for row, heard, order, releases in zip(rows, liveness, orders, running, strict=True):
         silent = row.silent_since is not None and row.status == "enrolled"
         yield view_models.HostRow(
@@ -264,9 +258,11 @@ class HostPages:
         ]
         records.sort(key=lambda record: record.dispatched_at, reverse=True)
         heard = self.reads.find(fleet_rows.liveness_key(host_id), fleet_rows.Liveness)
-        (releases,) = host_releases(self.reads, [(found.row, None if heard is None else heard.row)])
+        (releases,) = query_host_releases.host_releases(
+            self.reads, [(found.row, None if heard is None else heard.row)]
+        )
         verbs = _verbs(request.caller, found.row)
-        names = release_names(self.reads, places_of(records))
+        names = query_host_releases.release_names(self.reads, places_of(records))
         view = view_models.HostPage(
             row=row,
             enrolled_at=found.row.enrolled_at,
@@ -295,7 +291,7 @@ class HostPages:
         )
 
 
-def _describe_release(item: HostRelease) -> str:
+def _describe_release(item: query_host_releases.HostRelease) -> str:
     """What a host runs of a channel, and what the channel wants if that is something else."""
     runs = "has not reported"
     if item.digest is not None:
@@ -319,7 +315,7 @@ def _facts(live: fleet_rows.Liveness | None) -> tuple[components.Option, ...]:
 
 
 def _passage(
-    record: host_rows.HostRecord, names: Mapping[Place, str]
+    record: host_rows.HostRecord, names: Mapping[query_host_releases.Place, str]
 ) -> view_models.HostRolloutLine:
     text = ""
     if record.state in (host_states.HostState.FAILED, host_states.HostState.REVERTED):
@@ -387,7 +383,7 @@ def _gates(
 
 def _verbs(caller: callers.Caller, row: fleet_rows.Host) -> tuple[components.VerbButton, ...]:
     revokes, retires = (
-        caller.why_not(step, EVERYWHERE) for step in (steps.REVOKE_HOST, steps.RETIRE_HOST)
+        caller.why_not(step, roles.EVERYWHERE) for step in (steps.REVOKE_HOST, steps.RETIRE_HOST)
     )
     gone = f"It is {row.status}."
     path = f"/hosts/{row.host_id}"
@@ -452,8 +448,8 @@ def _attempt(
 
 
 ROUTES = (
-    dashboard_layout.page_route("/hosts", index, routing.requires(Right.READ)),
-    dashboard_layout.page_route("/hosts/{host_id}", show, routing.requires(Right.READ)),
+    dashboard_layout.page_route("/hosts", index, routing.requires(roles.Verb.READ)),
+    dashboard_layout.page_route("/hosts/{host_id}", show, routing.requires(roles.Verb.READ)),
     dashboard_layout.step_route("/hosts/{host_id}/revoke", revoke, steps.REVOKE_HOST),
     dashboard_layout.step_route("/hosts/{host_id}/retire", retire, steps.RETIRE_HOST),
 )

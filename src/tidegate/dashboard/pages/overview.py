@@ -32,8 +32,7 @@ from tidegate.dashboard.pages import outbox, releases
 from tidegate.domain.access import principals, roles, scopes
 from tidegate.domain.channels.rows import QUARANTINE, Quarantined
 from tidegate.domain.fleet.rows import HOSTS
-from tidegate.domain.hosts import probes
-from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord
+from tidegate.domain.hosts import probes, rows as host_rows
 from tidegate.domain.rollouts.names import channel_of, ref_of
 from tidegate.kernel.model import Clause, Event, Position, Query
 from tidegate.web import inputs, routing
@@ -195,7 +194,7 @@ def failed_hosts(
     head: Position,
 ) -> tuple[view_models.Trouble, ...]:
     """Hosts that failed or rolled back in open rollouts; a rollout without any is not looked at."""
-    found: list[HostRecord] = []
+    found: list[host_rows.HostRecord] = []
     for line in lines:
         if not line.failed:
             continue
@@ -207,15 +206,17 @@ def failed_hosts(
 
 def bad_records(
     reads: Reads, grids: grid_cache.GridCache, rollout_id: str, hosts: int, head: Position
-) -> list[HostRecord]:
+) -> list[host_rows.HostRecord]:
     """Records of a rollout's hosts that failed or rolled back; of a large one, some."""
     if hosts > RECORDS_MAX:
         return grids.in_trouble(rollout_id, head, TROUBLES_MAX)
-    rows = reads.range(HOST_RECORDS, prefix=f"{rollout_id}/", limit=RECORDS_MAX)
+    rows = reads.range(host_rows.HOST_RECORDS, prefix=f"{rollout_id}/", limit=RECORDS_MAX)
     return [item.row for item in rows if item.row.state in rollout_lines.BAD]
 
 
-def _trouble(record: HostRecord, names: Mapping[host_releases.Place, str]) -> view_models.Trouble:
+def _trouble(
+    record: host_rows.HostRecord, names: Mapping[host_releases.Place, str]
+) -> view_models.Trouble:
     return view_models.Trouble(
         host_id=record.host_id,
         chip=state_labels.HOSTS[record.state],
@@ -225,7 +226,7 @@ def _trouble(record: HostRecord, names: Mapping[host_releases.Place, str]) -> vi
     )
 
 
-def places_of(records: Iterable[HostRecord]) -> set[host_releases.Place]:
+def places_of(records: Iterable[host_rows.HostRecord]) -> set[host_releases.Place]:
     """What these hosts run again, each on its channel: the digests that `why_failed` names."""
     return {
         (channel_of(record.rollout_id), record.reverted_to)
@@ -234,7 +235,7 @@ def places_of(records: Iterable[HostRecord]) -> set[host_releases.Place]:
     }
 
 
-def why_failed(record: HostRecord, names: Mapping[host_releases.Place, str]) -> str:
+def why_failed(record: host_rows.HostRecord, names: Mapping[host_releases.Place, str]) -> str:
     """In a few words, from what its record says. ``names``: of what hosts run."""
     failed = probes.failure_text(record.failure or "", *probes.failed_probe(record))
     said = [f"{failed}, in {record.rollout_id}"]

@@ -10,8 +10,7 @@ from msgspec import Meta, structs
 
 from tidegate.api.feed.tail import Tail
 from tidegate.control.fleet.reader import FleetReader
-from tidegate.control.queries import log_reader, rollout_lists
-from tidegate.control.queries.host_releases import Place, release_names
+from tidegate.control.queries import host_releases, log_reader, rollout_lists
 from tidegate.control.queries.ladder import read_ladder
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import (
@@ -358,7 +357,7 @@ def _troubled(
     lines: list[view_models.HostLine] = []
     if any(wave.count(*rollout_lines.BAD) for wave in tally.waves):
         records = bad_records(reads, grids, rollout_id, hosts, head)
-        names = release_names(reads, places_of(records))
+        names = host_releases.release_names(reads, places_of(records))
         lines += [_line(record, tally, names) for record in records]
     failing = reads.range(host_rows.PROBE_FAILURES, prefix=f"{rollout_id}/", limit=TROUBLED_MAX)
     known = {line.host_id for line in lines}
@@ -371,7 +370,9 @@ def _wave_name(number: int, tally: rollout_rows.RolloutTally) -> str:
 
 
 def _line(
-    record: host_rows.HostRecord, tally: rollout_rows.RolloutTally, names: Mapping[Place, str]
+    record: host_rows.HostRecord,
+    tally: rollout_rows.RolloutTally,
+    names: Mapping[host_releases.Place, str],
 ) -> view_models.HostLine:
     return view_models.HostLine(
         host_id=record.host_id,

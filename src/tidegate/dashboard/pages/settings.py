@@ -30,7 +30,6 @@ from tidegate.domain.access import (
     slices,
     steps,
 )
-from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.access.scopes import repository_scope
 from tidegate.domain.epochs import LOG_IDS, LogId
 from tidegate.domain.notifications.rows import NoticeQueue, Subscription
@@ -136,7 +135,9 @@ class SettingsPages:
         link: str = "",
     ) -> dashboard_layout.PageView:
         users = (
-            _users(request, self.reads, self.accounts) if request.principal.may(Right.AUDIT) else ()
+            _users(request, self.reads, self.accounts)
+            if request.principal.may(access_roles.Verb.AUDIT)
+            else ()
         )
         tokens = _tokens(request, self.reads, self.clock, self.accounts)
         repositories = _repositories(request, self.reads)
@@ -222,7 +223,9 @@ def _subscription_chip(row: Subscription, queue: NoticeQueue) -> components.Chip
 def _may_see_window(request: routing.Request[Any, Any, Any], row: Window) -> bool:
     """One of all channels concerns everybody."""
     scopes = freezes.list_scopes(row.channels)
-    return not row.channels or any(request.principal.may(Right.READ, it) for it in scopes)
+    return not row.channels or any(
+        request.principal.may(access_roles.Verb.READ, it) for it in scopes
+    )
 
 
 def _repositories(
@@ -244,7 +247,7 @@ def _repositories(
             delete=_delete_repository(request.caller, row.name, number),
         )
         for number, row in enumerate(rows)
-        if request.principal.may(Right.READ, repository_scope(row.name))
+        if request.principal.may(access_roles.Verb.READ, repository_scope(row.name))
     )
 
 
@@ -286,7 +289,7 @@ def _users(
     accounts: operation_accounts.Accounts,
 ) -> tuple[view_models.UserLine, ...]:
     rows = [item.row for item in reads.range(access_rows.USERS, limit=USERS_MAX)]
-    administers = request.principal.may(Right.ADMINISTER)
+    administers = request.principal.may(access_roles.Verb.ADMINISTER)
     lines: list[view_models.UserLine] = []
     for number, row in enumerate(rows):
         called = accounts.called(row.user_id)
@@ -374,7 +377,7 @@ def _user_verbs(
 
 
 def _verbs(request: routing.Request) -> tuple[components.VerbButton, ...]:  # type: ignore[type-arg]
-    administers = request.principal.may(Right.ADMINISTER)
+    administers = request.principal.may(access_roles.Verb.ADMINISTER)
     roles = tuple(components.Option(str(role), str(role)) for role in access_roles.Role)
     return (
         components.VerbButton(

@@ -29,11 +29,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from tidegate.domain import provenance, times
 from tidegate.domain.channels import ladder, rows as channel_rows
 from tidegate.domain.fleet import budgets, rows as fleet_rows
 from tidegate.domain.gates import edges, inputs
 from tidegate.domain.hosts import facts, rows as host_rows, states as host_states
-from tidegate.domain.provenance import moment
 from tidegate.domain.releases.rows import ACTUAL, actual_key
 from tidegate.domain.rollouts import (
     progress,
@@ -41,7 +41,6 @@ from tidegate.domain.rollouts import (
     states as rollout_states,
     tallies,
 )
-from tidegate.domain.times import describe_end, describe_time
 from tidegate.domain.windows import demands, evaluation, rows as window_rows, sentences
 
 UNSTAGED = "wave-promotion-host-unstaged"
@@ -241,7 +240,7 @@ def frozen(look: GateContext, host_id: str) -> Block | None:
         freeze = seen.row
         if _covers(freeze, look):
             return Block(
-                f"freeze {freeze.freeze_id}{describe_end(freeze.until)}: {freeze.reason}",
+                f"freeze {freeze.freeze_id}{times.describe_end(freeze.until)}: {freeze.reason}",
                 inputs.GateEvidence(channel_rows.FREEZES.name, freeze.freeze_id, seen.version),
             )
     return None
@@ -301,7 +300,9 @@ def not_started(look: GateContext, host_id: str) -> Block | None:
     tally = look.tally
     if tally.start_at is None or look.state.at >= tally.start_at:
         return None
-    return Block(f"starts at {describe_time(tally.start_at)}", look.tallied(), until=tally.start_at)
+    return Block(
+        f"starts at {times.describe_time(tally.start_at)}", look.tallied(), until=tally.start_at
+    )
 
 
 def window(look: GateContext, host_id: str) -> Block | None:
@@ -353,7 +354,7 @@ def stale(look: GateContext, host_id: str) -> Block | None:
             _pinned(look, host_id),
         )
     observed_at = pin.row.provenance.observed_at
-    if look.state.at - moment(observed_at) <= timedelta(seconds=seconds):
+    if look.state.at - provenance.moment(observed_at) <= timedelta(seconds=seconds):
         return None
     return Block(
         f"the pin's evidence was observed at {observed_at}, more than {seconds} s ago. Renew it: "
@@ -431,7 +432,7 @@ def describe_hold(look: GateContext, number: int) -> str:
         return f"wave {name} waits until the rollout resumes"
     before = progress.name_wave(look.tally, look.tally.current_wave)
     after = sentences.span_text(timedelta(seconds=wave.delay_seconds))
-    return f"wave {name} starts at {describe_time(at)}, {after} after wave {before} was done"
+    return f"wave {name} starts at {times.describe_time(at)}, {after} after wave {before} was done"
 
 
 def host_edge(look: GateContext, host_id: str) -> Block | None:
@@ -506,7 +507,7 @@ def silent(look: GateContext, host_id: str) -> Block | None:
         return Block(f"the host is {found.row.status}", _enlisted(look, host_id))
     if found.row.silent_since is None:
         return None
-    since = describe_time(found.row.silent_since)
+    since = times.describe_time(found.row.silent_since)
     return Block(f"the host has not reported since {since}", _enlisted(look, host_id))
 
 
@@ -579,7 +580,7 @@ def _overridable(name: rollout_states.OverridableGate, gate: Gate) -> Gate:
 
 def describe_override(item: rollout_rows.GateOverride) -> str:
     return (
-        f"overridden by {item.operator} at {describe_time(item.at)} {_override_end(item)}: "
+        f"overridden by {item.operator} at {times.describe_time(item.at)} {_override_end(item)}: "
         f"{item.reason}"
     )
 
@@ -587,7 +588,7 @@ def describe_override(item: rollout_rows.GateOverride) -> str:
 def _override_end(item: rollout_rows.GateOverride) -> str:
     if item.until is None:
         return "until the rollout ends"
-    return f"until {describe_time(item.until)}"
+    return f"until {times.describe_time(item.until)}"
 
 
 _OVERRIDDEN = {

@@ -20,8 +20,7 @@ from tidegate.domain.channels import rows as channel_rows, stops
 from tidegate.domain.fleet import rows as fleet_rows
 from tidegate.domain.fleet.selectors import FACT_PREFIX
 from tidegate.domain.releases.rows import KnownRelease, known_key
-from tidegate.domain.rollouts.rows import Rollout, rollout_key
-from tidegate.domain.rollouts.states import OverridableGate
+from tidegate.domain.rollouts import rows as rollout_rows, states
 from tidegate.domain.windows import rows as window_rows
 from tidegate.kernel import model
 
@@ -97,8 +96,8 @@ def _stopped_rollout(channel: str, said: Command) -> Iterator[SubjectPart]:
     rollout_id = said["rollout_id"]
     yield SubjectPart(
         name="rollout",
-        key=rollout_key(rollout_id),
-        row=Rollout,
+        key=rollout_rows.rollout_key(rollout_id),
+        row=rollout_rows.Rollout,
         counts=lambda row: (row.state, row.reverted_at, row.failed_at),
         ended=f"{rollout_id} is gone",
         changed=f"{rollout_id} moved on",
@@ -109,8 +108,8 @@ def _open_rollout(channel: str, said: Command) -> Iterator[SubjectPart]:
     rollout_id = said["rollout_id"]
     yield SubjectPart(
         name="rollout",
-        key=rollout_key(rollout_id),
-        row=Rollout,
+        key=rollout_rows.rollout_key(rollout_id),
+        row=rollout_rows.Rollout,
         counts=lambda row: None if row.in_flight is None else row.opened_at,
         ended=f"{rollout_id} ended",
         changed=f"{rollout_id} moved on",
@@ -127,8 +126,8 @@ def _gates(channel: str, gates: Sequence[str]) -> Iterator[SubjectPart]:
     own, copy = stops.stops_keys(channel)
     for name, key in (("", own), (" of all channels", copy)):
         for gate, noun, member in (
-            (OverridableGate.FREEZE, "freezes", "freezes"),
-            (OverridableGate.WINDOW, "windows", "windows"),
+            (states.OverridableGate.FREEZE, "freezes", "freezes"),
+            (states.OverridableGate.WINDOW, "windows", "windows"),
         ):
             if gate in gates:
                 said = f"the {noun} of {channel} changed"
@@ -140,7 +139,7 @@ def _gates(channel: str, gates: Sequence[str]) -> Iterator[SubjectPart]:
                     ended=said,
                     changed=said,
                 )
-    if OverridableGate.HOLD in gates:
+    if states.OverridableGate.HOLD in gates:
         yield _hold(channel)
 
 
