@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from itertools import chain
 from pathlib import Path
+from typing import TypeGuard
 
 import pytest
 
@@ -453,6 +454,22 @@ def test_locks_every_dependency_by_hash_and_names_no_host() -> None:
     assert names - set(locked) == set(), "run script/lock"
     assert len(locked) == lock.count("==") - len(re.findall(r";.*==", lock))
     assert "://" not in lock
+
+
+IMPORT_LINES_MAX = 0.06  # of all lines of the source
+
+
+def test_spends_few_lines_on_imports() -> None:
+    nodes = [node for path in SOURCES for node in ast.walk(parsed(path)) if is_import(node)]
+    spent = sum((node.end_lineno or node.lineno) - node.lineno + 1 for node in nodes)
+    lines = sum(len(path.read_text().splitlines()) for path in SOURCES)
+
+    advice = "import the module, and write module.name, where you need several names of a package"
+    assert spent / lines <= IMPORT_LINES_MAX, advice
+
+
+def is_import(node: ast.AST) -> TypeGuard[ast.Import | ast.ImportFrom]:
+    return isinstance(node, ast.Import | ast.ImportFrom)
 
 
 # ── the nouns of the domain ───────────────────────────────────────────────────────────────────────
