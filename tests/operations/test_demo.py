@@ -10,7 +10,7 @@ import httpx2
 from tests.operations.processes import SECONDS_MAX, opened, run, started
 from tests.servers.process import free_port
 from tidegate.domain.channels.rows import CHANNELS, QUARANTINE
-from tidegate.domain.fleet.rows import HOSTS
+from tidegate.domain.fleet.rows import HOSTS, LIVENESS
 from tidegate.domain.outbox.rows import DELIVERIES
 from tidegate.domain.outbox.states import IntentState
 from tidegate.domain.rollouts.rows import Rollout, rollout_key
@@ -45,6 +45,8 @@ def test_plays_the_story_on_a_dashboard_that_one_link_opens(tmp_path: Path) -> N
     with opened(data) as installation:
         assert len(installation.reads.range(HOSTS, limit=ROWS_MAX)) == 300
         assert len(installation.reads.range(CHANNELS, limit=ROWS_MAX)) == 3
+        heard = installation.reads.range(LIVENESS, limit=ROWS_MAX)
+        assert any(row.row.current_closures for row in heard), "hosts say what they run"
         (quarantined,) = installation.reads.range(QUARANTINE, limit=ROWS_MAX)
         assert quarantined.row.channel == "api-stable"
         good = installation.reads.find(rollout_key("api-stable@api.1"), Rollout)

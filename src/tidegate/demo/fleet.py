@@ -19,6 +19,7 @@ from functools import partial
 from random import Random
 from threading import Event, Lock
 
+from tidegate import __version__
 from tidegate.control import lanes, runtime
 from tidegate.control.installation import Installation
 from tidegate.domain.fleet.rows import LIVENESS, Liveness
@@ -59,6 +60,7 @@ class DemoFleet:
         self._woken: set[str] = set()
         self._lock = Lock()
         self._ill: dict[str, str] = {}  # target → the host that cannot stand it
+        self._said: dict[str, dict[str, str]] = {}  # host → what its last heartbeat said it runs
 
     def join(self, host_ids: Iterable[str]) -> None:
         """Hosts that are enrolled already."""
@@ -106,6 +108,9 @@ class DemoFleet:
             if not self._due or self._due[0][0] > now:
                 break
             heapq.heappop(self._due)[2]()
+        for agent in self._agents.values():
+            if agent.running != self._said.get(agent.host_id, {}):
+                self._send_heartbeat(agent)
         with self._lock:
             woken, self._woken = self._woken, set()
         for host_id in sorted(woken & self._agents.keys()):
@@ -133,9 +138,18 @@ class DemoFleet:
         agent.take(order)
 
     def _lives(self, agent: agents.SimulatedAgent) -> None:
-        """A heartbeat."""
         self._at(HEARD_SECONDS, partial(self._lives, agent))
-        seen = Liveness(host_id=agent.host_id, last_seen_at=self.now())
+        self._send_heartbeat(agent)
+
+    def _send_heartbeat(self, agent: agents.SimulatedAgent) -> None:
+        """Say that the host is alive, and what it runs."""
+        self._said[agent.host_id] = running = dict(agent.running)
+        seen = Liveness(
+            host_id=agent.host_id,
+            last_seen_at=self.now(),
+            agent_version=__version__,
+            current_closures=running,
+        )
         meta = Meta(actor=f"host_{agent.host_id}")
         self._installation.records(meta).save(LIVENESS.name, agent.host_id, seen)
 
