@@ -66,4 +66,5 @@ def stop_and_ask(fleet: DashboardFleet) -> None:
     )
     made.channels.protect(caller, "early", ChannelProtection(), HOSTILE)
     with suppress(SecondPersonNeeded):
-        made.promotion.promote(replace(caller, key="furnished"), "early", "web.1", reason=HOSTILE)
+        by = replace(caller, key="furnished")
+        made.promotion.promote(by, "early", "web.1", reason=HOSTILE, refresh=True)
