@@ -124,7 +124,7 @@ def test_goes_on_to_the_second_page_of_a_list_whichever_way_one_came(fleet: Serv
         "/hosts?filter=nonsense&limit=1",
         "/hosts?done=revoked&limit=1",
     ):
-        more = re.search(r'href="([^"]+next=[^"]+)">More', page(fleet.viewer, came))
+        more = re.search(r'href="([^"]+next=[^"]+)">Next page', page(fleet.viewer, came))
         assert more is not None, came
 
         assert 'role="alert"' not in page(fleet.viewer, unescape(more[1]))

@@ -107,7 +107,7 @@ def test_names_every_field_that_is_wrong(tmp_path: Path) -> None:
         refused = shell(tmp_path, server.url).run("repo", "create", "x")
 
     assert refused.code == 2
-    assert "  body.name: is missing\n  body.x: no\n" in refused.err
+    assert "  NAME is missing\n  x no\n" in refused.err
 
 
 def test_tells_both_versions_of_a_conflict(tmp_path: Path) -> None:

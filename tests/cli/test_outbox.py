@@ -108,6 +108,6 @@ def test_tells_what_was_authoritative_and_who_decided_it(
     history = shell.run("channel", "history", SCOPE)
 
     first, second = history.out.splitlines()[1:]
-    assert "registered" in first
+    assert "promoted" in first
     assert [word for word in second.split() if word.startswith("web.")] == ["web.2", "web.1"]
     assert "operator_command" in second

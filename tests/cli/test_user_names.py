@@ -25,7 +25,7 @@ def author(shared: Served, home: Path) -> Shell:
     return Shell(home, shared.url, shared.token(AUTHOR))
 
 
-def test_shows_names_to_auditors_and_ones_own_to_everybody(
+def test_shows_names_to_every_reader_and_ids_to_programs(
     seat: Seat, shared: Served, tmp_path: Path
 ) -> None:
     grace = author(shared, tmp_path / "grace")
@@ -42,8 +42,8 @@ def test_shows_names_to_auditors_and_ones_own_to_everybody(
     assert "Grace Hopper" in own
     assert "\x1b" not in own
     assert "Grace Hopper" in audited
-    assert AUTHOR in others
-    assert "Grace" not in others
+    assert "Grace Hopper" in others
+    assert AUTHOR not in others
     assert exact == audited_exact
     assert exact[0]["by"] == AUTHOR, "programs read ids, whoever asks"
 

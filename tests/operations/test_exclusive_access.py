@@ -265,6 +265,7 @@ def test_a_start_that_must_make_rows_anew_is_refused_until_it_can_be_alone(url: 
         assert changed_folds(server, FOLDS) == ()
         assert differences(server, FOLDS) == []
 
+    await_alone(url).close()  # PostgreSQL takes a moment to notice that the other process is gone
     with open_counted_store(url, NEWER, system_clock) as newer_store:
         assert changed_folds(newer_store, NEWER) == ()
         assert differences(newer_store, NEWER) == []

@@ -613,8 +613,10 @@ def _hasten(look: checks.GateContext) -> tuple[inputs.Remedy, ...]:
     if not tallies.may_hasten(look.tally):
         return ()
     # It names the release: without that it would go one further once this rollback has ended.
-    to = f"--to {look.tally.target_ref} --now --reason …"
-    command = f"tidegate channel rollback {look.tally.channel} {to}"
+    command = (
+        f"tidegate channel rollback {look.tally.channel} "
+        f"--to {look.tally.target_ref} --now --reason …"
+    )
     return (inputs.Remedy(command, "if the rollback cannot wait"),)
 
 
