@@ -130,10 +130,9 @@ def _plant(fleet: DashboardFleet, scripts: tuple[str, ...], findings: Findings) 
         window |= {"duration_seconds": 3_600, "channels": [CHANNEL]}
         _call(fleet, findings, "POST", "/v1/windows", why | window)
         yield f"/windows/w{number}/edit"
-        # On a protected channel it becomes a request; another time makes it another one.
-        start = f"2099-01-01T00:{number:02}:00Z"
-        later = why | {"release_id": "web.1", "start_at": start}
-        request = _call(fleet, findings, "POST", "/v1/channels/early/promote", later)
+        # On a protected channel it becomes a request.
+        policy = {"policy": {"retention_seconds": 1_000 + number}}
+        request = _call(fleet, findings, "PATCH", "/v1/channels/early", why | policy)
         yield f"/approvals/{request['request_id']}"
         yield f"/revisions/{name}"
 
