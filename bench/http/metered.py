@@ -27,10 +27,9 @@ import msgspec
 from tidegate import main as tidegate
 from tidegate.api.agents.auth import AgentAuthenticator
 from tidegate.api.agents.fast_path.protocol import FastConnection, FastExchange
-from tidegate.control.fleet import agent_reports
 from tidegate.control.fleet.agent_reports import AgentReports
 from tidegate.control.lanes import Lanes
-from tidegate.domain.rollouts.report_slices import report_event
+from tidegate.domain.rollouts import report_slices
 from tidegate.engines.sqlite import SqliteStore
 from tidegate.kernel.commit_builder import CommitBuilder
 
@@ -72,8 +71,9 @@ def install(meter: Meter) -> None:
     meter.wrap(FastConnection, "data_received", "parse")
     meter.wrap(AgentAuthenticator, "_authenticate", "auth", inside="parse")
     meter.wrap(AgentReports, "take_one", "decode", inside="parse")
-    decide = meter.sync("decide", report_event.decide, inside="fold")
-    vars(agent_reports)["report_event"] = replace(report_event, decide=decide)
+    plain = report_slices.report_event
+    decide = meter.sync("decide", plain.decide, inside="fold")
+    vars(report_slices)["report_event"] = replace(plain, decide=decide)
     meter.wrap(Lanes, "_decide", "fold")
     meter.wrap(CommitBuilder, "commit", "commit")
     meter.wrap(SqliteStore, "commit", "commit")
