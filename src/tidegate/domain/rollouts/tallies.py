@@ -249,9 +249,12 @@ def timed(tally: rows.RolloutTally, at: datetime) -> rows.RolloutTally:
     a timer must look whether the next one may go.
     """
     done_at = (tally.done_at or at) if due_are_done(tally) else None
-    tally = replace(tally, done_at=done_at, due_at=None)
+    if done_at != tally.done_at:
+        tally = replace(tally, done_at=done_at)
     due_at = next_wave_at(tally)
-    return replace(tally, due_at=due_at) if due_at is not None and due_at > at else tally
+    if due_at is not None and due_at <= at:
+        due_at = None
+    return tally if due_at == tally.due_at else replace(tally, due_at=due_at)
 
 
 def may_advance(tally: rows.RolloutTally, now: datetime) -> bool:
