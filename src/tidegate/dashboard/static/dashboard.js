@@ -135,7 +135,7 @@ function head(position, at) {
   heard = Date.now();
   mark("live");
   one("[data-head]", tide).textContent = Number(position).toLocaleString("en-US");
-  tide.title = `Log head as of ${at}`;
+  tide.title = `Log position as of ${at}`;
 }
 
 if (stream) {
