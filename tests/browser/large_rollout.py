@@ -10,8 +10,8 @@ from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.fleet.rows import Fleet, fleet_key
 from tidegate.domain.planner import Plan, PlannedWave, encode_plan, opened_waves
 from tidegate.domain.releases.rows import KnownRelease, known_key
+from tidegate.domain.rollouts.order_slices import ReserveDispatch, reserve_dispatch
 from tidegate.domain.rollouts.promotion import PromoteRelease, PromotionResult, promote_release
-from tidegate.domain.rollouts.report_slices import ReserveDispatch, reserve_dispatch
 from tidegate.kernel import codec
 from tidegate.kernel.model import Meta
 

@@ -49,12 +49,8 @@ from tidegate.domain.hosts.refusals import (
 from tidegate.domain.hosts.states import HostPolicy, OnFailure, ProbeMode, ProbeStatus
 from tidegate.domain.planner import MalformedPlan, encode_plan
 from tidegate.domain.rollouts.facts import RolloutTerminal
-from tidegate.domain.rollouts.report_slices import (
-    ReportEvent,
-    ReserveDispatch,
-    report_event,
-    reserve_dispatch,
-)
+from tidegate.domain.rollouts.order_slices import ReserveDispatch, reserve_dispatch
+from tidegate.domain.rollouts.report_slices import ReportEvent, report_event
 from tidegate.errors import IllegalTransition, InvalidInput, LimitExceeded, TidegateError
 from tidegate.kernel.slices import Slice
 

@@ -40,12 +40,8 @@ from tidegate.domain.hosts.facts import (
     ProbeTopologyDeclared,
 )
 from tidegate.domain.hosts.states import HostPolicy, HostState
-from tidegate.domain.rollouts.report_slices import (
-    ReportEvent,
-    ReserveDispatch,
-    report_event,
-    reserve_dispatch,
-)
+from tidegate.domain.rollouts.order_slices import ReserveDispatch, reserve_dispatch
+from tidegate.domain.rollouts.report_slices import ReportEvent, report_event
 from tidegate.domain.rollouts.slices import (
     PauseRollout,
     ResumeRollout,

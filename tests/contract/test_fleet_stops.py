@@ -36,15 +36,10 @@ from tidegate.domain.hosts import agent_side
 from tidegate.domain.hosts.facts import ActivationFailed, DispatchAck, RollbackComplete
 from tidegate.domain.hosts.refusals import ClosureQuarantined, RolloutIsPaused
 from tidegate.domain.hosts.states import HostPolicy, HostState
-from tidegate.domain.rollouts.report_slices import (
-    ReportEvent,
-    ReserveDispatch,
-    SkipHostByHand,
-    report_event,
-    reserve_dispatch,
-    skip_host_by_hand,
-)
+from tidegate.domain.rollouts.order_slices import ReserveDispatch, reserve_dispatch
+from tidegate.domain.rollouts.report_slices import ReportEvent, report_event
 from tidegate.domain.rollouts.rows import RolloutGates, gates_key
+from tidegate.domain.rollouts.skip_slices import SkipHostByHand, skip_host_by_hand
 from tidegate.domain.rollouts.slices import (
     PauseRollout,
     ResumeRollout,

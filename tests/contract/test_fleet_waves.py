@@ -23,12 +23,8 @@ from tidegate.domain.hosts.facts import ActivationDeferred, ActivationFailed, Ro
 from tidegate.domain.hosts.refusals import HostBusy, RolloutIsSuperseded, WaveNotReached
 from tidegate.domain.hosts.rows import HostOrder, order_key
 from tidegate.domain.hosts.states import HostState, ProbeStatus
-from tidegate.domain.rollouts.report_slices import (
-    ReserveDispatch,
-    SkipHostByHand,
-    reserve_dispatch,
-    skip_host_by_hand,
-)
+from tidegate.domain.rollouts.order_slices import ReserveDispatch, reserve_dispatch
+from tidegate.domain.rollouts.skip_slices import SkipHostByHand, skip_host_by_hand
 from tidegate.domain.rollouts.slices import AbortRollout, abort_rollout
 from tidegate.domain.rollouts.states import Clearance, Outcome, RolloutState
 from tidegate.domain.rollouts.wave_slices import (

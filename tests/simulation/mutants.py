@@ -31,7 +31,12 @@ from tidegate.domain.hosts.facts import DispatchAck, DispatchReserved, HostJoine
 from tidegate.domain.hosts.rows import HostRecord
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.hosts.transition_steps import due_in
-from tidegate.domain.rollouts import machine as rollouts, report_slices
+from tidegate.domain.rollouts import (
+    machine as rollouts,
+    order_slices,
+    preconditions,
+    report_slices,
+)
 from tidegate.domain.rollouts.rows import ROLLOUTS, RolloutTally
 from tidegate.kernel.model import Commit, Put, Receipt
 from tidegate.simulate import control_plane
@@ -159,7 +164,7 @@ def wave_passed_for_good() -> Patches:
     """
     return [
         _for(checks, "tallies", reached=lambda tally: tally.current_wave),
-        (report_slices, "_demand_turn", lambda tally, wave: None),
+        (preconditions, "demand_turn", lambda tally, wave: None),
     ]
 
 
@@ -184,13 +189,13 @@ def quarantine_not_loaded() -> Patches:
 
     return [
         (reader.FleetReader, "_sight", blind),
-        (report_slices, "_demand_unquarantined", lambda row: None),
+        (preconditions, "demand_unquarantined", lambda row: None),
     ]
 
 
 def halted_still_dispatching() -> Patches:
     """A host failed, and orders go out as if nothing had happened."""
-    under_way = report_slices._demand_under_way
+    under_way = preconditions.demand_under_way
 
     def unhalted(tally: RolloutTally, wave: int, now: datetime, *, late: bool) -> None:
         under_way(replace(tally, halted_at=None), wave, now, late=late)
@@ -203,7 +208,7 @@ def halted_still_dispatching() -> Patches:
     return [
         _for(dispatch_pass, "checks", GATES=open_gates),
         (dispatch, "wants_orders", wanting),
-        (report_slices, "_demand_under_way", unhalted),
+        (preconditions, "demand_under_way", unhalted),
         (rollouts, "_demand_unhalted", lambda tally, event: None),
     ]
 
@@ -282,7 +287,10 @@ def freeze_not_seen_by_gates() -> Patches:
 
 def stops_not_seen_by_rows() -> Patches:
     """A dispatcher that looked before a freeze or a hold sends orders after it."""
-    return [_for(report_slices, "channel_stops", demand_unstopped=lambda *given: None)]
+    return [
+        _for(room, "channel_stops", demand_unstopped=lambda *given: None)
+        for room in (report_slices, order_slices)
+    ]
 
 
 def stops_not_seen_at_the_acknowledgement() -> Patches:
@@ -304,14 +312,14 @@ def wave_not_seen_by_gates() -> Patches:
 
 def wave_not_seen_by_rows() -> Patches:
     """Whoever names the wrong wave gets its order."""
-    dispatchable = report_slices._demand_dispatchable
+    dispatchable = preconditions._demand_dispatchable
 
     def anyway(tally: RolloutTally, wave: int) -> None:
         dispatchable(tally, min(wave, tally.current_wave))
 
     return [
-        (report_slices, "_demand_dispatchable", anyway),
-        (report_slices, "_demand_turn", lambda tally, wave: None),
+        (preconditions, "_demand_dispatchable", anyway),
+        (preconditions, "demand_turn", lambda tally, wave: None),
         *_joins_anyway(),
     ]
 

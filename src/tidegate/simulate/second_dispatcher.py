@@ -13,7 +13,7 @@ from typing import Final
 
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.domain.gates import dispatch_pass, explain, inputs
-from tidegate.domain.rollouts.report_slices import ReserveDispatch, reserve_dispatch
+from tidegate.domain.rollouts.order_slices import ReserveDispatch, reserve_dispatch
 from tidegate.errors import TidegateError
 from tidegate.simulate.control_plane import SimulatedControlPlane
 from tidegate.simulate.invariants import InvariantViolation

@@ -29,8 +29,10 @@ from tidegate.domain.hosts import rows as host_rows, slices as host_slices, stat
 from tidegate.domain.rollouts import (
     facts,
     names,
-    report_slices,
+    order_slices,
+    preconditions,
     rows as rollout_rows,
+    skip_slices,
     slices as rollout_slices,
     states as rollout_states,
     tallies,
@@ -181,13 +183,13 @@ class Dispatcher:
     # ── decisions ──
 
     def _order(self, rollout_id: str, orders: Sequence[inputs.DueOrder]) -> DispatchResult:
-        reports = [(report_slices.reserve_dispatch, _reservation(order)) for order in orders]
+        reports = [(order_slices.reserve_dispatch, _reservation(order)) for order in orders]
         landed, lost = self._record(rollout_id, reports)
         self._wake(
             [
                 report.host_id
                 for report in landed
-                if isinstance(report, report_slices.ReserveDispatch)
+                if isinstance(report, order_slices.ReserveDispatch)
             ]
         )
         return DispatchResult(ordered=len(landed), lost=lost)
@@ -195,8 +197,8 @@ class Dispatcher:
     def _skip(self, rollout_id: str, skips: Sequence[inputs.Skip]) -> DispatchResult:
         reports = [
             (
-                report_slices.skip_host,
-                report_slices.SkipHost(
+                skip_slices.skip_host,
+                skip_slices.SkipHost(
                     rollout_id=rollout_id,
                     host_id=skip.host_id,
                     wave=skip.wave,
@@ -266,8 +268,8 @@ class Dispatcher:
         )
         reports = [
             (
-                report_slices.release_soaking_host,
-                report_slices.ReleaseSoakingHost(rollout_id=rollout_id, host_id=host_id),
+                skip_slices.release_soaking_host,
+                skip_slices.ReleaseSoakingHost(rollout_id=rollout_id, host_id=host_id),
             )
             for host_id in states.get(host_states.HostState.SOAKING, ())
         ]
@@ -321,7 +323,7 @@ class Dispatcher:
         if stops.is_stopped([None if seen is None else seen.row for seen in rows], now, passed):
             return "the channel is frozen or held"
         gates = self._gates(tally.rollout_id)
-        if report_slices.shut_edge(gates, passed) is not None:
+        if preconditions.shut_edge(gates, passed) is not None:
             return "a channel edge is shut"
         key = channel_rows.quarantine_key(tally.channel, tally.target_closure)
         if self._sights.row(key, channel_rows.Quarantined) is not None:
@@ -381,8 +383,8 @@ def has_stopped(tally: rollout_rows.RolloutTally) -> bool:
     return tally.state not in rollout_states.DISPATCHABLE and tally.terminal_at is None
 
 
-def _reservation(order: inputs.DueOrder) -> report_slices.ReserveDispatch:
-    return report_slices.ReserveDispatch(
+def _reservation(order: inputs.DueOrder) -> order_slices.ReserveDispatch:
+    return order_slices.ReserveDispatch(
         rollout_id=order.rollout_id,
         host_id=order.host_id,
         target_closure=order.target_closure,

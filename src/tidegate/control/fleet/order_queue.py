@@ -27,7 +27,7 @@ from tidegate.domain.fleet.rows import Host, host_key
 from tidegate.domain.hosts import rows as host_rows, states as host_states
 from tidegate.domain.rollouts import (
     names,
-    report_slices,
+    preconditions,
     rows as rollout_rows,
     states as rollout_states,
     tallies,
@@ -202,7 +202,7 @@ class OrderQueue:
             record, standing
         ):
             return True
-        return report_slices.shut_edge(standing.gates, passed) is not None
+        return preconditions.shut_edge(standing.gates, passed) is not None
 
     def _is_outside_windows(self, record: host_rows.HostRecord, standing: _Standing) -> bool:
         if not channel_stops.windows_over(standing.stops):

@@ -23,8 +23,8 @@ from tidegate.domain.hosts import refusals, rows as host_rows
 from tidegate.domain.rollouts import (
     clearance,
     names,
-    report_slices,
     rows as rollout_rows,
+    skip_slices,
     slices as rollout_slices,
     states,
     wave_slices,
@@ -153,7 +153,7 @@ class RolloutOperations:
         known = self._reads.find(host_rows.record_key(rollout_id, host_id), host_rows.HostRecord)
         if wave is None and known is None:
             raise refusals.HostNotInRollout(rollout_id, host_id)
-        command = report_slices.SkipHostByHand(
+        command = skip_slices.SkipHostByHand(
             rollout_id=rollout_id,
             host_id=host_id,
             wave=wave or 0,
@@ -162,7 +162,7 @@ class RolloutOperations:
             expected_version=caller.expected_version,
         )
         return self._run(
-            steps.SKIP_HOST, caller, rollout_id, report_slices.skip_host_by_hand, command
+            steps.SKIP_HOST, caller, rollout_id, skip_slices.skip_host_by_hand, command
         )
 
     def override(

@@ -8,6 +8,8 @@ rows.py, folds.py                  rollouts, tallies, gates; quarantine is folde
 slices.py                          pause, resume, prune, gates
 promotion.py                       promote a release: pin and rollout in one commit
 clearance.py                       resume, waive or abandon a rollout that was stopped
-report_slices.py                   what agents report into it, and the orders that go out
+preconditions.py                   the checks that reports, orders and skips share
+report_slices.py, order_slices.py  what agents report; the order for one host
+skip_slices.py                     continue without a host
 refusals.py                        what is said no with
 """

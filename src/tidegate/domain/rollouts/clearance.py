@@ -24,8 +24,8 @@ from tidegate.domain.hosts import (
 from tidegate.domain.rollouts import (
     facts,
     names,
+    preconditions,
     refusals,
-    report_slices,
     rows as rollout_rows,
     states,
 )
@@ -91,7 +91,7 @@ def decide_clearance(
     rows: tuple[Any, ...], command: ClearRollout, now: datetime
 ) -> Sequence[Struct]:
     """Raises: RolloutUnknown, IllegalTransition, HostNotInRollout, InvalidInput."""
-    tally = report_slices.demand_tally(rows[0], command.rollout_id)
+    tally = preconditions.demand_tally(rows[0], command.rollout_id)
     if tally.state not in states.CLEARABLE:
         raise refusals.refuse_verb(tally, f"clearance ({command.mode})", "clear or retry it")
     lifted: tuple[channel_facts.QuarantineLifted, ...] = ()

@@ -15,8 +15,8 @@ from tidegate.domain.access.reasons import REASON_BYTES_MAX, check_operator
 from tidegate.domain.hosts.refusals import RolloutUnknown
 from tidegate.domain.rollouts import (
     facts,
+    preconditions,
     refusals,
-    report_slices,
     rows as rollout_rows,
     states,
     tallies,
@@ -111,7 +111,7 @@ def rows_of_steering(command: Steering) -> tuple[model.Key, ...]:
 
 
 def decide_pause(rows: Seen, command: PauseRollout, now: datetime) -> Sequence[Struct]:
-    tally = report_slices.demand_tally(rows[0], command.rollout_id)
+    tally = preconditions.demand_tally(rows[0], command.rollout_id)
     if tally.state not in states.DISPATCHABLE:
         raise refusals.refuse_verb(tally, "pause")
     if tally.paused_at is not None:
@@ -123,7 +123,7 @@ def decide_pause(rows: Seen, command: PauseRollout, now: datetime) -> Sequence[S
 
 
 def decide_resume(rows: Seen, command: ResumeRollout, now: datetime) -> Sequence[Struct]:
-    tally = report_slices.demand_tally(rows[0], command.rollout_id)
+    tally = preconditions.demand_tally(rows[0], command.rollout_id)
     if tally.state not in states.OPEN:
         raise refusals.refuse_verb(tally, "resume")
     if tally.paused_at is None:
@@ -136,7 +136,7 @@ def decide_resume(rows: Seen, command: ResumeRollout, now: datetime) -> Sequence
 
 def decide_abort(rows: Seen, command: AbortRollout, now: datetime) -> Sequence[Struct]:
     """One that is going is aborted; one that stopped is cleared, by giving it up."""
-    tally = report_slices.demand_tally(rows[0], command.rollout_id)
+    tally = preconditions.demand_tally(rows[0], command.rollout_id)
     if tally.state in states.DISPATCHABLE:
         aborted = facts.RolloutAborted(
             rollout_id=command.rollout_id, at=now, operator=command.operator, reason=command.reason
@@ -156,7 +156,7 @@ def decide_abort(rows: Seen, command: AbortRollout, now: datetime) -> Sequence[S
 
 def decide_override(rows: Seen, command: OverrideGate, now: datetime) -> Sequence[Struct]:
     """Raises: IllegalTransition: the rollout has ended. InvalidInput: the time is over already."""
-    tally = report_slices.demand_tally(rows[0], command.rollout_id)
+    tally = preconditions.demand_tally(rows[0], command.rollout_id)
     if tally.state not in states.OPEN:
         raise refusals.refuse_verb(tally, "override", "override a gate of it")
     if command.until is not None and command.until <= now:
@@ -218,12 +218,12 @@ def decide_gates(
     now: datetime,
 ) -> Sequence[Struct]:
     tally, gates = rows
-    tally = report_slices.demand_tally(tally, command.rollout_id)
+    tally = preconditions.demand_tally(tally, command.rollout_id)
     findings = command.findings
     if tally.state not in states.DISPATCHABLE:
         # It is over or halted. Late hosts of one that is over are still held by its edges.
         is_over = tally.terminal_at is not None and tally.state in states.ORDERED
-        findings = tuple(item for item in findings if is_over and item.gate == report_slices.EDGES)
+        findings = tuple(item for item in findings if is_over and item.gate == preconditions.EDGES)
     known = {} if gates is None else {gate.gate: gate.reason for gate in gates.blocked}
     return tuple(
         facts.GateChanged(

@@ -20,8 +20,8 @@ from tidegate.domain.access.reasons import REASON_BYTES_MAX, check_operator
 from tidegate.domain.rollouts import (
     facts as rollout_facts,
     machine,
+    preconditions,
     refusals,
-    report_slices,
     rows as rollout_rows,
     states,
     tallies,
@@ -100,7 +100,7 @@ _VERBS = {
 
 def _demand_going(rows: Seen, command: Passing, verb: str) -> rollout_rows.RolloutTally:
     """Raises: RolloutUnknown, RolloutIsPruned, IllegalTransition: it is over, or halted."""
-    tally = report_slices.demand_tally(rows[0], command.rollout_id)
+    tally = preconditions.demand_tally(rows[0], command.rollout_id)
     if tally.state not in states.DISPATCHABLE or tally.halted_at is not None:
         raise refusals.refuse_verb(tally, verb, _VERBS[verb])
     return tally
@@ -110,7 +110,7 @@ def decide_due_wave(
     rows: tuple[rollout_rows.RolloutTally | None], command: StartDueWave, now: datetime
 ) -> Sequence[Struct]:
     """No facts where the rollout moved on since the worker looked."""
-    tally = report_slices.demand_tally(rows[0], command.rollout_id)
+    tally = preconditions.demand_tally(rows[0], command.rollout_id)
     if tally.due_at != command.due_at or not tallies.may_advance(tally, now):
         return ()
     wave = tally.current_wave
