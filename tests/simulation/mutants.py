@@ -24,7 +24,7 @@ from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires
 from tidegate.domain.fleet import folds as fleet
 from tidegate.domain.fleet.rows import Budget
-from tidegate.domain.gates import checks, dispatch_pass, explain
+from tidegate.domain.gates import checks, context, dispatch_pass, explain
 from tidegate.domain.gates.edges import judge_edge
 from tidegate.domain.hosts import activation, machine as hosts
 from tidegate.domain.hosts.facts import DispatchAck, DispatchReserved, HostJoined
@@ -163,7 +163,7 @@ def wave_passed_for_good() -> Patches:
     passed may fail, and be tried again together with the waves behind it.
     """
     return [
-        _for(checks, "tallies", reached=lambda tally: tally.current_wave),
+        _for(context, "tallies", reached=lambda tally: tally.current_wave),
         (preconditions, "demand_turn", lambda tally, wave: None),
     ]
 
@@ -219,13 +219,13 @@ def budget_without_reservations() -> Patches:
     def reserved(budget: Budget, fact: DispatchReserved) -> Budget:
         return replace(budget, in_flight=budget.in_flight + 1)
 
-    def counting(look: checks.GateContext, host_id: str) -> checks.Block | None:
+    def counting(look: context.GateContext, host_id: str) -> context.Block | None:
         standings = (seen.row for seen in look.sight.standings.values())
         reserved = sum(row.busy and row.state is HostState.PENDING for row in standings)
         for slot in look.slots_of(host_id):
             taken = look.state.budgets[slot.budget_id].row.in_flight - reserved
             if taken >= slot.slots:
-                return checks.Block(f"budget {slot.budget_id}: {taken} in flight")
+                return context.Block(f"budget {slot.budget_id}: {taken} in flight")
         return None
 
     gates = tuple(

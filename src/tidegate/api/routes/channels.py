@@ -29,8 +29,8 @@ from tidegate.domain.access import roles, scopes, steps
 from tidegate.domain.channels import default_policy, facts, refusals, rows as channel_rows, slices
 from tidegate.domain.fleet.refusals import InvalidSelector, SelectorOverlap
 from tidegate.domain.gates.automation import Automation
-from tidegate.domain.gates.checks import list_overrides
 from tidegate.domain.gates.edges import EdgeVerdict
+from tidegate.domain.gates.overrides import list_overrides
 from tidegate.domain.planner import Plan
 from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.requests.refusals import BreakGlassForbidden, NobodyElseApproves

@@ -17,7 +17,7 @@ from tidegate.domain.access import callers, roles, steps
 from tidegate.domain.access.scopes import channel_scope, repository_scope
 from tidegate.domain.channels.rows import CHANNELS, FREEZES, QUARANTINE, Channel, Freeze
 from tidegate.domain.fleet.agent_versions import OLD_AGENTS_COMMAND, old_agents_text
-from tidegate.domain.gates import checks, waits
+from tidegate.domain.gates import overrides, waits
 from tidegate.domain.packages import (
     revision_commands,
     rows as package_rows,
@@ -340,7 +340,7 @@ def _add_request(found: Findings, row: request_rows.ChannelRequest, caller: call
 
 def _overrides(tally: rollout_rows.RolloutTally, now: datetime) -> Iterator[StatusNotice]:
     """The gates that the rollout passes because a person said so."""
-    for says, until in checks.list_overrides(tally, now):
+    for says, until in overrides.list_overrides(tally, now):
         yield StatusNotice(
             kind=NoticeKind.OVERRIDE,
             channel=tally.channel,

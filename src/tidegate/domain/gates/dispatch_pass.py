@@ -21,7 +21,7 @@ from tidegate.domain.access.reasons import REASON_BYTES_MAX
 from tidegate.domain.channels.rows import Channel
 from tidegate.domain.fleet import claims, rows as fleet_rows
 from tidegate.domain.fleet.budgets import slots as slots_of
-from tidegate.domain.gates import checks, inputs
+from tidegate.domain.gates import checks, context, host_checks, inputs
 from tidegate.domain.hosts import facts as host_facts, states as host_states
 from tidegate.domain.rollouts import (
     facts as rollout_facts,
@@ -96,7 +96,7 @@ def _is_late(sight: inputs.GateInput, host_id: str) -> bool:
     return row.cancelled_at is not None if row.late else row.left == "skipped"
 
 
-def list_waiting(look: checks.GateContext) -> Iterator[tuple[str, int, int]]:
+def list_waiting(look: context.GateContext) -> Iterator[tuple[str, int, int]]:
     """Each host without an order, with its wave and the attempt: by wave, then by name."""
     standings = look.sight.standings
     attempt = look.tally.attempt
@@ -105,7 +105,7 @@ def list_waiting(look: checks.GateContext) -> Iterator[tuple[str, int, int]]:
         for host_id in wave.hosts:
             found = standings.get(host_id)
             under = attempt_of(None if found is None else found.row, attempt)
-            if look.tally.waves[number].skipped and checks.has_left_with_wave(
+            if look.tally.waves[number].skipped and host_checks.has_left_with_wave(
                 look, host_id, number
             ):
                 continue
@@ -134,29 +134,29 @@ def list_staged(sight: inputs.GateInput) -> list[str]:
     ]
 
 
-def _ordered(look: checks.GateContext) -> Iterator[str]:
+def _ordered(look: context.GateContext) -> Iterator[str]:
     for host_id, found in look.sight.standings.items():
         if is_ordered(found.row):
             yield host_id
 
 
 def _outside_windows(
-    look: checks.GateContext, ordered: Iterable[str]
+    look: context.GateContext, ordered: Iterable[str]
 ) -> Iterator[inputs.BlockedHosts]:
     """Of these hosts, those that may not use their order now: their windows are shut."""
     for host_id in ordered if look.windows else ():
-        block = checks.window(look, host_id)
+        block = host_checks.window(look, host_id)
         if block is not None:
             yield _held(WINDOW, host_id, block)
 
 
 def _say_of_host(
-    look: checks.GateContext, gate: str, host_id: str, block: checks.Block
-) -> checks.Block:
+    look: context.GateContext, gate: str, host_id: str, block: context.Block
+) -> context.Block:
     """The block, in words about this host and not about the first one like it."""
     if gate != WINDOW:
         return block
-    return checks.window_block(look, host_id, look.window_verdict(host_id))
+    return host_checks.window_block(look, host_id, look.window_verdict(host_id))
 
 
 def list_outside_windows(state: inputs.FleetState, rollout_id: str) -> list[str]:
@@ -254,7 +254,7 @@ def list_blocked(state: inputs.FleetState, rollout_id: str) -> Iterator[inputs.B
     if shut is None:
         for item in _outside_windows(look, _ordered(look)):
             verdict = look.window_verdict(item.host_id)
-            yield _held(WINDOW, item.host_id, checks.window_block(look, item.host_id, verdict))
+            yield _held(WINDOW, item.host_id, host_checks.window_block(look, item.host_id, verdict))
 
 
 def next_dispatches(
@@ -348,8 +348,8 @@ def _unheard(
 
 def _look(
     state: inputs.FleetState, rollout_id: str, given: inputs.HandedOut | None
-) -> checks.GateContext:
-    look = checks.GateContext(state, state.sight(rollout_id))
+) -> context.GateContext:
+    look = context.GateContext(state, state.sight(rollout_id))
     if given is not None:
         look.slots.update(given.slots)
         look.hosts.update(given.hosts)
@@ -357,12 +357,12 @@ def _look(
 
 
 def _asked(
-    look: checks.GateContext,
-) -> tuple[list[tuple[str, checks.Blocks]], inputs.BlockedHosts | None]:
+    look: context.GateContext,
+) -> tuple[list[tuple[str, context.Blocks]], inputs.BlockedHosts | None]:
     """The gates to ask for each host, and the first that is shut for all of them. One that is the
     same for all is asked here: open, it need not be asked again; shut, nothing after it need be.
     """
-    asked: list[tuple[str, checks.Blocks]] = []
+    asked: list[tuple[str, context.Blocks]] = []
     for gate in checks.GATES:
         if gate.per_host:
             asked.append((gate.name, gate.blocks))
@@ -372,11 +372,11 @@ def _asked(
     return asked, None
 
 
-def _always(block: checks.Block) -> checks.Blocks:
+def _always(block: context.Block) -> context.Blocks:
     return lambda look, host_id: block
 
 
-def _order(look: checks.GateContext, host_id: str, wave: int, attempt: int) -> inputs.DueOrder:
+def _order(look: context.GateContext, host_id: str, wave: int, attempt: int) -> inputs.DueOrder:
     tally = look.tally
     slots = look.slots_of(host_id)
     for slot in slots:
@@ -396,7 +396,7 @@ def _order(look: checks.GateContext, host_id: str, wave: int, attempt: int) -> i
     )
 
 
-def _held(gate: str, host_id: str, block: checks.Block) -> inputs.BlockedHosts:
+def _held(gate: str, host_id: str, block: context.Block) -> inputs.BlockedHosts:
     return inputs.BlockedHosts(
         gate=gate,
         hosts=1,

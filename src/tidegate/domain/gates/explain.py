@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tidegate.domain.gates import checks, dispatch_pass, inputs
+from tidegate.domain.gates import checks, context, dispatch_pass, inputs
 from tidegate.domain.gates.waits import list_waits, wait_of_host
 from tidegate.domain.hosts.states import describe_host_state
 from tidegate.domain.rollouts import states
@@ -27,7 +27,7 @@ def judge(
     fault = state.faults.get(rollout_id)
     if fault is not None:
         return (_left_out(fault),)
-    look = checks.GateContext(state, state.sight(rollout_id))
+    look = context.GateContext(state, state.sight(rollout_id))
     return tuple(_verdict(gate, look, host_id) for gate in checks.GATES)
 
 
@@ -127,7 +127,7 @@ def _left_out(fault: inputs.GateFault) -> inputs.GateVerdict:
     return inputs.GateVerdict(gate=READABLE, passed=False, reason=fault.detail)
 
 
-def _verdict(gate: checks.Gate, look: checks.GateContext, host_id: str) -> inputs.GateVerdict:
+def _verdict(gate: context.Gate, look: context.GateContext, host_id: str) -> inputs.GateVerdict:
     block = gate.blocks(look, host_id)
     if block is None:
         return inputs.GateVerdict(
@@ -147,7 +147,7 @@ def _verdict(gate: checks.Gate, look: checks.GateContext, host_id: str) -> input
 
 def _of_rollout(state: inputs.FleetState, rollout_id: str) -> inputs.Explanation:
     found = dispatch_pass.survey(state, rollout_id)
-    look = checks.GateContext(state, state.sight(rollout_id))
+    look = context.GateContext(state, state.sight(rollout_id))
     waiting = [host_id for host_id, _, _ in dispatch_pass.list_waiting(look)]
     asked = waiting[:ASKED_MAX]
     is_over = look.tally.state not in states.OPEN
@@ -183,7 +183,7 @@ def _of_rollout(state: inputs.FleetState, rollout_id: str) -> inputs.Explanation
 
 
 def _of_all(
-    gate: checks.Gate, look: checks.GateContext, found: inputs.Survey, asked: list[str]
+    gate: context.Gate, look: context.GateContext, found: inputs.Survey, asked: list[str]
 ) -> inputs.GateVerdict:
     """A gate's verdict on all hosts that wait; each counts at the first gate that is shut for it.
     The gates after that say what they would say to the hosts that are asked.

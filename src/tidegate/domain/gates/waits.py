@@ -15,7 +15,15 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from tidegate.domain.channels.rows import Freeze
-from tidegate.domain.gates import automation, checks, dispatch_pass, inputs
+from tidegate.domain.gates import (
+    automation,
+    checks,
+    context,
+    dispatch_pass,
+    host_checks,
+    inputs,
+    rollout_checks,
+)
 from tidegate.domain.hosts.states import SETTLED, HostState, describe_host_state
 from tidegate.domain.rollouts import progress, rows as rollout_rows, states, tallies
 from tidegate.domain.times import describe_time
@@ -46,7 +54,7 @@ def list_waits(
     Raises:
         NotFound: the state does not hold the rollout.
     """
-    look = checks.GateContext(state, state.sight(rollout_id))
+    look = context.GateContext(state, state.sight(rollout_id))
     if look.tally.state not in states.OPEN:
         return (_concluded(look), *_switched_off(look), *_late_failed(look), *_under_way(look))
     found = (
@@ -79,7 +87,7 @@ def _ready(host_ids: Sequence[str]) -> inputs.Wait:
 
 def wait_of_host(state: inputs.FleetState, rollout_id: str, host_id: str) -> inputs.Wait | None:
     """What a host that has a record waits for; None: it is through, or waits at a gate."""
-    look = checks.GateContext(state, state.sight(rollout_id))
+    look = context.GateContext(state, state.sight(rollout_id))
     found = look.sight.standings.get(host_id)
     doing = None if found is None else _doing(look, found.row)
     return None if found is None or doing is None else _wait(look, doing, [found.row])
@@ -88,7 +96,7 @@ def wait_of_host(state: inputs.FleetState, rollout_id: str, host_id: str) -> inp
 # ── the rollout ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _concluded(look: checks.GateContext) -> inputs.Wait:
+def _concluded(look: context.GateContext) -> inputs.Wait:
     tally = look.tally
     hosts = sum(wave.hosts for wave in tally.waves)
     done = tallies.total(tally, HostState.CONVERGED)
@@ -103,7 +111,7 @@ def _concluded(look: checks.GateContext) -> inputs.Wait:
     )
 
 
-def _after_end(look: checks.GateContext) -> tuple[inputs.Remedy, ...]:
+def _after_end(look: context.GateContext) -> tuple[inputs.Remedy, ...]:
     """What to do after a rollout that did not succeed, if nothing followed it."""
     seen = look.state.channels.get(look.tally.channel)
     if seen is None or seen.row.newest_rollout_id != look.tally.rollout_id:
@@ -129,7 +137,7 @@ def list_next(tally: rollout_rows.RolloutTally) -> tuple[inputs.Remedy, ...]:
             return ()
 
 
-def _switched_off(look: checks.GateContext) -> Iterator[inputs.Wait]:
+def _switched_off(look: context.GateContext) -> Iterator[inputs.Wait]:
     """That the channel promotes nothing by itself because of this rollout."""
     tally, seen = look.tally, look.state.channels.get(look.tally.channel)
     sentence = "" if seen is None else automation.describe_off(seen.row, tally)
@@ -144,13 +152,13 @@ def _switched_off(look: checks.GateContext) -> Iterator[inputs.Wait]:
         )
 
 
-def _rolls_back_by_itself(look: checks.GateContext) -> str:
+def _rolls_back_by_itself(look: context.GateContext) -> str:
     seen = look.state.channels.get(look.tally.channel)
     sentence = "" if seen is None else automation.describe_rollback(seen.row, look.tally)
     return f". {sentence}" if sentence else ""
 
 
-def _late_failed(look: checks.GateContext) -> Iterator[inputs.Wait]:
+def _late_failed(look: context.GateContext) -> Iterator[inputs.Wait]:
     tally = look.tally
     if not tallies.late_failures(tally):
         return
@@ -172,7 +180,7 @@ def _late_failed(look: checks.GateContext) -> Iterator[inputs.Wait]:
     )
 
 
-def _stopped(look: checks.GateContext) -> Iterator[inputs.Wait]:
+def _stopped(look: context.GateContext) -> Iterator[inputs.Wait]:
     """A failure, which is told before everything else."""
     tally = look.tally
     if tally.halted_at is None:
@@ -209,11 +217,11 @@ def _stopped(look: checks.GateContext) -> Iterator[inputs.Wait]:
     )
 
 
-def _held_waves(look: checks.GateContext) -> Iterator[inputs.Wait]:
+def _held_waves(look: context.GateContext) -> Iterator[inputs.Wait]:
     """A wave that does not go though those before it are done: somebody must continue it, or its
     delay runs.
     """
-    number, tally = checks.next_to_go(look), look.tally
+    number, tally = host_checks.next_to_go(look), look.tally
     if number is None or tally.halted_at is not None:
         return
     by_hand = tallies.waits_for_person(tally.waves[number])
@@ -222,7 +230,7 @@ def _held_waves(look: checks.GateContext) -> Iterator[inputs.Wait]:
         return  # it is paused, or hosts are tried again: another wait tells
     yield inputs.Wait(
         code="manual" if by_hand else "delay",
-        sentence=_capital(checks.describe_hold(look, number)),
+        sentence=_capital(host_checks.describe_hold(look, number)),
         since=tally.done_at or tally.opened_at,
         until=until,
         ends=inputs.WaitEnds.NEVER if by_hand else inputs.WaitEnds.BY_ITSELF,
@@ -237,7 +245,7 @@ def _held_waves(look: checks.GateContext) -> Iterator[inputs.Wait]:
     )
 
 
-def _minimum(look: checks.GateContext) -> Iterator[inputs.Wait]:
+def _minimum(look: context.GateContext) -> Iterator[inputs.Wait]:
     """A wave of which too few hosts can still converge."""
     tally = look.tally
     for number, wave in enumerate(tally.waves[: look.reached + 1]):
@@ -277,7 +285,7 @@ def _rolls_back(row: inputs.HostStanding) -> bool:
     return row.state is HostState.FAILED and row.due_at is not None
 
 
-def _under_way(look: checks.GateContext) -> Iterator[inputs.Wait]:
+def _under_way(look: context.GateContext) -> Iterator[inputs.Wait]:
     """The hosts that have a record and are not through, those that do the same together."""
     groups: dict[str, tuple[_Doing, list[inputs.HostStanding]]] = {}
     for seen in look.sight.standings.values():
@@ -288,7 +296,7 @@ def _under_way(look: checks.GateContext) -> Iterator[inputs.Wait]:
         yield _wait(look, doing, rows)
 
 
-def _wait(look: checks.GateContext, doing: _Doing, rows: list[inputs.HostStanding]) -> inputs.Wait:
+def _wait(look: context.GateContext, doing: _Doing, rows: list[inputs.HostStanding]) -> inputs.Wait:
     names = tuple(row.host_id for row in rows[:SOME_MAX])
     more = f" (and {len(rows) - 1} more)" if len(rows) > 1 else ""
     untils = [row.due_at for row in rows if row.due_at is not None]
@@ -308,7 +316,7 @@ def _wait(look: checks.GateContext, doing: _Doing, rows: list[inputs.HostStandin
     )
 
 
-def _doing(look: checks.GateContext, row: inputs.HostStanding) -> _Doing | None:
+def _doing(look: context.GateContext, row: inputs.HostStanding) -> _Doing | None:
     """What the host does, and when it ends; None: it is through, or waits for an order."""
     if row.left is not None:
         return None
@@ -343,7 +351,7 @@ def _doing(look: checks.GateContext, row: inputs.HostStanding) -> _Doing | None:
             return None
 
 
-def _soaking(look: checks.GateContext, row: inputs.HostStanding, by: str) -> _Doing:
+def _soaking(look: context.GateContext, row: inputs.HostStanding, by: str) -> _Doing:
     if row.topology_declared_at is None:
         text = f"runs the release; its probes must be declared{by}"
         return _Doing("undeclared", text, row.due_at)
@@ -355,14 +363,14 @@ def _soaking(look: checks.GateContext, row: inputs.HostStanding, by: str) -> _Do
     return _Doing("soaked", f"has soaked; its report is awaited{by}{probes}", row.due_at)
 
 
-def _how_failed(look: checks.GateContext, row: inputs.HostStanding) -> str:
+def _how_failed(look: context.GateContext, row: inputs.HostStanding) -> str:
     """How it failed, with the word before what it did then."""
     cause = look.sight.causes.get(row.host_id) or f"failed ({row.failure or 'unknown'})"
     what, colon, why = cause.partition(": ")
     return f"{what} ({why}), and" if colon else f"{cause} and"
 
 
-def _ended_badly(look: checks.GateContext, row: inputs.HostStanding) -> _Doing | None:
+def _ended_badly(look: context.GateContext, row: inputs.HostStanding) -> _Doing | None:
     tally = look.tally
     if tally.state not in states.OPEN:
         return None  # it is over; a late host that failed has a wait of its own
@@ -385,7 +393,7 @@ def _ended_badly(look: checks.GateContext, row: inputs.HostStanding) -> _Doing |
 
 
 def _at_gates(
-    look: checks.GateContext, state: inputs.FleetState, rollout_id: str
+    look: context.GateContext, state: inputs.FleetState, rollout_id: str
 ) -> Iterator[inputs.Wait]:
     """The hosts that a gate holds, and the gates of the rollout that are shut though nobody waits
     there now.
@@ -399,7 +407,7 @@ def _at_gates(
         yield _gate_wait(look, name, items)
 
 
-def _shut_for_all(look: checks.GateContext) -> Iterator[inputs.BlockedHosts]:
+def _shut_for_all(look: context.GateContext) -> Iterator[inputs.BlockedHosts]:
     for gate in checks.GATES:
         block = None if gate.per_host else gate.blocks(look, "")
         if block is not None:
@@ -414,7 +422,7 @@ def _shut_for_all(look: checks.GateContext) -> Iterator[inputs.BlockedHosts]:
 
 
 def _gate_wait(
-    look: checks.GateContext, name: str, items: list[inputs.BlockedHosts]
+    look: context.GateContext, name: str, items: list[inputs.BlockedHosts]
 ) -> inputs.Wait:
     if name == dispatch_pass.WINDOW:
         return _window_wait(look, items)
@@ -443,12 +451,12 @@ def _gate_wait(
     )
 
 
-def _window_wait(look: checks.GateContext, items: list[inputs.BlockedHosts]) -> inputs.Wait:
+def _window_wait(look: context.GateContext, items: list[inputs.BlockedHosts]) -> inputs.Wait:
     """The hosts whose windows are shut, told by the one whose windows open first."""
     first = min(items, key=lambda item: (item.until is None, item.until or look.state.at))
     verdict = look.window_verdict(first.host_id)
     total_hosts = look.sight.chart.plan.hosts + len(look.late)
-    block = checks.window_block(
+    block = host_checks.window_block(
         look, first.host_id, verdict, f" for {len(items)} of {total_hosts} hosts"
     )
     return inputs.Wait(
@@ -464,7 +472,7 @@ def _window_wait(look: checks.GateContext, items: list[inputs.BlockedHosts]) -> 
     )
 
 
-def _gate_since(look: checks.GateContext, name: str, first: inputs.BlockedHosts) -> datetime:
+def _gate_since(look: context.GateContext, name: str, first: inputs.BlockedHosts) -> datetime:
     tally = look.tally
     channel = look.state.channels.get(tally.channel)
     host = look.state.hosts.get(first.host_id)
@@ -482,18 +490,18 @@ def _gate_since(look: checks.GateContext, name: str, first: inputs.BlockedHosts)
     return own.get(name) or look.sight.blocked_since.get(name) or tally.opened_at
 
 
-def _freeze(look: checks.GateContext, first: inputs.BlockedHosts) -> Freeze | None:
+def _freeze(look: context.GateContext, first: inputs.BlockedHosts) -> Freeze | None:
     id = "" if first.evidence is None else first.evidence.id
     return next((seen.row for seen in look.state.freezes if seen.row.freeze_id == id), None)
 
 
 def _gate_detail(
-    look: checks.GateContext, name: str, first: inputs.BlockedHosts
+    look: context.GateContext, name: str, first: inputs.BlockedHosts
 ) -> tuple[str, datetime | None]:
     """What else is to be said at this gate, and when it opens by itself."""
     match name:
         case "wave-promotion":
-            return ("", None) if checks.next_to_go(look) is not None else _missing_hosts(look)
+            return ("", None) if host_checks.next_to_go(look) is not None else _missing_hosts(look)
         case "disruption-budget":
             return _slot_holders(look, "" if first.evidence is None else first.evidence.id)
         case "freeze":
@@ -505,7 +513,7 @@ def _gate_detail(
             return "", None
 
 
-def _missing_hosts(look: checks.GateContext) -> tuple[str, datetime | None]:
+def _missing_hosts(look: context.GateContext) -> tuple[str, datetime | None]:
     """The hosts that the waves so far wait for."""
     told: list[str] = []
     untils: list[datetime] = []
@@ -529,7 +537,7 @@ def _missing_hosts(look: checks.GateContext) -> tuple[str, datetime | None]:
     return f": {', '.join(told)}{more}", max(untils) if len(untils) == count else None
 
 
-def _slot_holders(look: checks.GateContext, budget_id: str) -> tuple[str, datetime | None]:
+def _slot_holders(look: context.GateContext, budget_id: str) -> tuple[str, datetime | None]:
     """Who has the slots of a budget, of this rollout by name."""
     budget = look.state.budgets.get(budget_id)
     holders = [
@@ -546,7 +554,7 @@ def _slot_holders(look: checks.GateContext, budget_id: str) -> tuple[str, dateti
     return (f"; {', '.join(told)}" if told else ""), min(known) if known and not others else None
 
 
-def _silence(look: checks.GateContext, host_id: str) -> tuple[str, datetime | None]:
+def _silence(look: context.GateContext, host_id: str) -> tuple[str, datetime | None]:
     """When a silent host is skipped, or why it is not."""
     host = look.state.hosts.get(host_id)
     since = None if host is None else host.row.silent_since
@@ -564,7 +572,7 @@ def _silence(look: checks.GateContext, host_id: str) -> tuple[str, datetime | No
 
 
 def _gate_remedies(
-    look: checks.GateContext, name: str, first: inputs.BlockedHosts
+    look: context.GateContext, name: str, first: inputs.BlockedHosts
 ) -> tuple[inputs.Remedy, ...]:
     tally = look.tally
     rollout, channel = tally.rollout_id, tally.channel
@@ -586,7 +594,7 @@ def _gate_remedies(
         case "window":
             return *_hasten(look), _override(rollout, "window")
         case "channel-edges":
-            shut = checks.find_shut_edge(look)
+            shut = rollout_checks.find_shut_edge(look)
             opens = () if shut is None or shut.remedy is None else (shut.remedy,)
             return *opens, _override(rollout, "edges")
         case "quarantine":
@@ -608,7 +616,7 @@ def _gate_remedies(
             return (_abort(rollout),)
 
 
-def _hasten(look: checks.GateContext) -> tuple[inputs.Remedy, ...]:
+def _hasten(look: context.GateContext) -> tuple[inputs.Remedy, ...]:
     """The rollback that passes what holds this one; none: it is no rollback."""
     if not tallies.may_hasten(look.tally):
         return ()

@@ -7,10 +7,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from tidegate.domain.channels import (
-    rows as channel_rows,
-    stops as channel_stops,
-)
+from tidegate.domain.channels import rows as channel_rows, stops as channel_stops
 from tidegate.domain.fleet.rows import Host, host_key
 from tidegate.domain.hosts import (
     facts,

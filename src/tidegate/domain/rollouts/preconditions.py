@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from tidegate.domain.channels import (
-    rows as channel_rows,
-)
+from tidegate.domain.channels import rows as channel_rows
 from tidegate.domain.hosts import (
     refusals as host_refusals,
     rows as host_rows,
