@@ -24,7 +24,7 @@ from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires
 from tidegate.domain.fleet import folds as fleet
 from tidegate.domain.fleet.rows import Budget
-from tidegate.domain.gates import checks, context, dispatch_pass, explain
+from tidegate.domain.gates import checks, context, dispatch_pass, explain, rollout_checks
 from tidegate.domain.gates.edges import judge_edge
 from tidegate.domain.hosts import activation, machine as hosts
 from tidegate.domain.hosts.facts import DispatchAck, DispatchReserved, HostJoined
@@ -339,7 +339,7 @@ def edge_opened_by_an_idle_channel() -> Patches:
     def idle(edge: ChannelEdge, *looks_at: Any) -> Any:
         return judge_edge(replace(edge, require=EdgeRequires.IDLE), *looks_at)
 
-    return [_for(checks, "edges", judge_edge=idle)]
+    return [_for(rollout_checks, "edges", judge_edge=idle)]
 
 
 BUGS: Mapping[str, Callable[[], Patches]] = {

@@ -17,7 +17,7 @@ from tidegate.domain.access import callers, roles, steps
 from tidegate.domain.access.scopes import channel_scope, repository_scope
 from tidegate.domain.channels.rows import CHANNELS, FREEZES, QUARANTINE, Channel, Freeze
 from tidegate.domain.fleet.agent_versions import OLD_AGENTS_COMMAND, old_agents_text
-from tidegate.domain.gates import overrides, waits
+from tidegate.domain.gates import overrides, remedies
 from tidegate.domain.packages import (
     revision_commands,
     rows as package_rows,
@@ -428,7 +428,7 @@ def _describe(
         needs(
             f"{tally.target_ref} {words}, and nothing followed",
             tally.outcome_at,
-            waits.list_next(tally)[0].command,
+            remedies.list_next(tally)[0].command,
         )
     if channel.held_at is not None:
         says = f"held by {channel.held_by} since {describe_time(channel.held_at)}"

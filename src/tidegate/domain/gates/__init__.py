@@ -9,5 +9,6 @@ overrides        gates that a rollout may pass
 checks           all gates, in order
 dispatch_pass    a pass over a rollout: orders, skips, what to record in the log
 explain          every gate's verdict, for people
-waits            what a rollout waits for
+waits            what a rollout waits for; host_waits: its hosts; gate_waits: hosts at a gate
+remedies         the commands that end a wait
 """

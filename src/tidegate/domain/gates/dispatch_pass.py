@@ -23,12 +23,7 @@ from tidegate.domain.fleet import claims, rows as fleet_rows
 from tidegate.domain.fleet.budgets import slots as slots_of
 from tidegate.domain.gates import checks, context, host_checks, inputs
 from tidegate.domain.hosts import facts as host_facts, states as host_states
-from tidegate.domain.rollouts import (
-    facts as rollout_facts,
-    rows as rollout_rows,
-    states as rollout_states,
-    tallies,
-)
+from tidegate.domain.rollouts import facts as rollout_facts, rows as rollout_rows, states, tallies
 from tidegate.domain.times import describe_time
 
 ORDERS_MAX = 10_000  # that one pass hands out
@@ -203,7 +198,7 @@ def survey(
     ordered = list(_ordered(look))
     if shut is not None:
         stopped = ordered if shut.gate in ASKED_AGAIN else []
-        if stopped or look.tally.state in rollout_states.DISPATCHABLE:
+        if stopped or look.tally.state in states.DISPATCHABLE:
             first = replace(shut, host_id=stopped[0]) if stopped else shut
             held.setdefault(shut.gate, first)
             counts[shut.gate] = counts.get(shut.gate, 0) + len(stopped)
@@ -274,7 +269,7 @@ def next_skips(state: inputs.FleetState, rollout_id: str) -> tuple[inputs.Skip, 
     """
     sight = state.sight(rollout_id)
     tally = sight.tally.row
-    if tally.state not in rollout_states.OPEN:
+    if tally.state not in states.OPEN:
         return ()
     plan = sight.chart.plan
     is_halted = tally.halted_at is not None

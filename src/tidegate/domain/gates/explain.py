@@ -5,7 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tidegate.domain.gates import checks, context, dispatch_pass, inputs
-from tidegate.domain.gates.waits import list_waits, wait_of_host
+from tidegate.domain.gates.host_waits import wait_of_host
+from tidegate.domain.gates.waits import list_waits
 from tidegate.domain.hosts.states import describe_host_state
 from tidegate.domain.rollouts import states
 

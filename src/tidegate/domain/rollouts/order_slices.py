@@ -9,19 +9,8 @@ from msgspec import Struct
 
 from tidegate.domain.channels import rows as channel_rows, stops as channel_stops
 from tidegate.domain.fleet.rows import Host, host_key
-from tidegate.domain.hosts import (
-    facts,
-    refusals as host_refusals,
-    rows as host_rows,
-    states as host_states,
-)
-from tidegate.domain.rollouts import (
-    names,
-    preconditions,
-    rows as rollout_rows,
-    states as rollout_states,
-    tallies,
-)
+from tidegate.domain.hosts import facts, refusals, rows as host_rows, states as host_states
+from tidegate.domain.rollouts import names, preconditions, rows as rollout_rows, states, tallies
 from tidegate.domain.windows.demands import demand_window
 from tidegate.kernel import model, slices
 
@@ -84,16 +73,16 @@ def decide_reservation(rows: Reserved, command: ReserveDispatch, now: datetime) 
         preconditions.demand_turn(tally, command.wave)
         preconditions.demand_unskipped(tally, record, command.wave)
     if command.target_closure != tally.target_closure:
-        raise host_refusals.WrongClosure(
+        raise refusals.WrongClosure(
             host_states.HostState.PENDING, command.target_closure, tally.target_closure
         )
     passed = tallies.list_passed(tally, now)
     channel_stops.demand_unstopped(tally.channel, stops, now, passed)
-    if rollout_states.OverridableGate.WINDOW not in passed:
+    if states.OverridableGate.WINDOW not in passed:
         demand_window(tally.channel, stops, host, command.policy, now)
     preconditions.demand_unquarantined(quarantined)
     if order is not None:
-        raise host_refusals.HostBusy(order.host_id, order.rollout_id)
+        raise refusals.HostBusy(order.host_id, order.rollout_id)
     return (
         facts.DispatchReserved(
             rollout_id=command.rollout_id,

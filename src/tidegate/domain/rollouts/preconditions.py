@@ -8,17 +8,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from tidegate.domain.channels import rows as channel_rows
-from tidegate.domain.hosts import (
-    refusals as host_refusals,
-    rows as host_rows,
-    states as host_states,
-)
-from tidegate.domain.rollouts import (
-    progress,
-    rows as rollout_rows,
-    states as rollout_states,
-    tallies,
-)
+from tidegate.domain.hosts import refusals, rows as host_rows, states as host_states
+from tidegate.domain.rollouts import progress, rows as rollout_rows, states, tallies
 from tidegate.domain.times import describe_time
 
 EDGES = "channel-edges"  # the gate
@@ -29,11 +20,9 @@ def demand_tally(
 ) -> rollout_rows.RolloutTally:
     """Raises: RolloutUnknown, RolloutIsPruned."""
     if tally is None:
-        raise host_refusals.RolloutUnknown(rollout_id)
-    if tally.state is rollout_states.RolloutState.PRUNED:
-        raise host_refusals.RolloutIsPruned(
-            f"{rollout_id} is past its retention", rollout_id=rollout_id
-        )
+        raise refusals.RolloutUnknown(rollout_id)
+    if tally.state is states.RolloutState.PRUNED:
+        raise refusals.RolloutIsPruned(f"{rollout_id} is past its retention", rollout_id=rollout_id)
     return tally
 
 
@@ -42,14 +31,14 @@ def demand_under_way(
 ) -> None:
     """That a switch may start now. A late host follows the rollout that it joined, to its end."""
     said = {"rollout_id": tally.rollout_id, "state": tally.state.value}
-    if tally.state is rollout_states.RolloutState.SUPERSEDED and not late:
-        raise host_refusals.RolloutIsSuperseded(f"{tally.rollout_id} is superseded", **said)
+    if tally.state is states.RolloutState.SUPERSEDED and not late:
+        raise refusals.RolloutIsSuperseded(f"{tally.rollout_id} is superseded", **said)
     if tally.halted_at is not None:
         detail = f"{tally.rollout_id} is halted since {describe_time(tally.halted_at)}"
-        raise host_refusals.RolloutIsHalted(detail, **said)
+        raise refusals.RolloutIsHalted(detail, **said)
     if tally.paused_at is not None:
         detail = f"{tally.rollout_id} is paused since {describe_time(tally.paused_at)}"
-        raise host_refusals.RolloutIsPaused(detail, **said)
+        raise refusals.RolloutIsPaused(detail, **said)
     if late:
         _demand_over(tally)
     else:
@@ -61,7 +50,7 @@ def _demand_started(tally: rollout_rows.RolloutTally, now: datetime) -> None:
     """That the rollout may start, or a person with the permission emergency says so."""
     if not tallies.is_started(tally, now):
         assert tally.start_at is not None
-        raise host_refusals.WaveNotReached(
+        raise refusals.WaveNotReached(
             f"{tally.rollout_id} starts at {describe_time(tally.start_at)}",
             rollout_id=tally.rollout_id,
             state=tally.state.value,
@@ -71,7 +60,7 @@ def _demand_started(tally: rollout_rows.RolloutTally, now: datetime) -> None:
 def demand_retried(tally: rollout_rows.RolloutTally, host_id: str) -> None:
     """That the host is among those that an operator has tried again, if there are such."""
     if not tallies.may_go(tally, host_id):
-        raise host_refusals.RolloutIsHalted(
+        raise refusals.RolloutIsHalted(
             f"{tally.rollout_id} is halted; only {', '.join(tally.retried)} may be tried again",
             rollout_id=tally.rollout_id,
             state=tally.state.value,
@@ -79,19 +68,19 @@ def demand_retried(tally: rollout_rows.RolloutTally, host_id: str) -> None:
 
 
 def _demand_dispatchable(tally: rollout_rows.RolloutTally, wave: int) -> None:
-    demand_open(tally, wave, rollout_states.DISPATCHABLE)
+    demand_open(tally, wave, states.DISPATCHABLE)
 
 
 def demand_open(
     tally: rollout_rows.RolloutTally,
     wave: int,
-    states: frozenset[rollout_states.RolloutState] = rollout_states.OPEN,
+    allowed: frozenset[states.RolloutState] = states.OPEN,
 ) -> None:
     """That the rollout is in one of these states, and has reached the wave."""
     said = {"rollout_id": tally.rollout_id, "state": tally.state.value}
-    if tally.state not in states:
-        raise host_refusals.RolloutNotDispatchable(
-            f"{tally.rollout_id} {rollout_states.describe_rollout_state(tally.state)}", **said
+    if tally.state not in allowed:
+        raise refusals.RolloutNotDispatchable(
+            f"{tally.rollout_id} {states.describe_rollout_state(tally.state)}", **said
         )
     if wave > tally.current_wave:
         current, own = (
@@ -99,7 +88,7 @@ def demand_open(
             progress.name_wave(tally, wave),
         )
         detail = f"{tally.rollout_id} is at wave {current}, the host goes with wave {own}"
-        raise host_refusals.WaveNotReached(detail, **said)
+        raise refusals.WaveNotReached(detail, **said)
 
 
 def demand_turn(tally: rollout_rows.RolloutTally, wave: int) -> None:
@@ -108,7 +97,7 @@ def demand_turn(tally: rollout_rows.RolloutTally, wave: int) -> None:
     """
     reached = tallies.reached(tally)
     if wave > reached:
-        raise host_refusals.WaveNotReached(
+        raise refusals.WaveNotReached(
             f"wave {progress.name_wave(tally, max(reached, 0))} of {tally.rollout_id} is not done; "
             f"the host belongs to wave {progress.name_wave(tally, wave)}",
             rollout_id=tally.rollout_id,
@@ -119,7 +108,7 @@ def demand_turn(tally: rollout_rows.RolloutTally, wave: int) -> None:
 def demand_proved(tally: rollout_rows.RolloutTally) -> None:
     """That late hosts get what a host converged on; else they go one at a time."""
     if tallies.is_unproved(tally) and tallies.late_under_way(tally):
-        raise host_refusals.RolloutNotDispatchable(
+        raise refusals.RolloutNotDispatchable(
             f"no host ran {tally.target_ref} in {tally.rollout_id} yet; late hosts go one at a "
             "time until one converged",
             rollout_id=tally.rollout_id,
@@ -132,7 +121,7 @@ def demand_unskipped(
 ) -> None:
     """That the host did not leave with its wave. One that failed before is tried again."""
     if has_left_with_wave(tally, record, wave):
-        raise host_refusals.WaveNotReached(
+        raise refusals.WaveNotReached(
             f"wave {progress.name_wave(tally, wave)} of {tally.rollout_id} was skipped",
             rollout_id=tally.rollout_id,
             state=tally.state.value,
@@ -159,20 +148,20 @@ def _demand_over(tally: rollout_rows.RolloutTally) -> None:
     failed: nothing else protects them, there are no waves.
     """
     if tallies.late_failures(tally):
-        raise host_refusals.LateHostFailed(
+        raise refusals.LateHostFailed(
             f"a host that came late failed in {tally.rollout_id}; skip it, or promote a fix",
             rollout_id=tally.rollout_id,
             state=tally.state.value,
         )
-    if tally.outcome in rollout_states.BAD:
-        raise host_refusals.RolloutNotDispatchable(
+    if tally.outcome in states.BAD:
+        raise refusals.RolloutNotDispatchable(
             f"{tally.rollout_id} failed; hosts outside its plan get no release that failed",
             rollout_id=tally.rollout_id,
             state=tally.state.value,
         )
-    if tally.terminal_at is None or tally.state not in rollout_states.ORDERED:
-        raise host_refusals.RolloutNotDispatchable(
-            f"{tally.rollout_id} {rollout_states.describe_rollout_state(tally.state)}; "
+    if tally.terminal_at is None or tally.state not in states.ORDERED:
+        raise refusals.RolloutNotDispatchable(
+            f"{tally.rollout_id} {states.describe_rollout_state(tally.state)}; "
             "hosts outside its plan wait until it is done",
             rollout_id=tally.rollout_id,
             state=tally.state.value,
@@ -181,7 +170,7 @@ def _demand_over(tally: rollout_rows.RolloutTally) -> None:
 
 def demand_unquarantined(row: channel_rows.Quarantined | None) -> None:
     if row is not None:
-        raise host_refusals.ClosureQuarantined(
+        raise refusals.ClosureQuarantined(
             f"{row.closure_hash} is quarantined on {row.channel} since "
             f"{describe_time(row.quarantined_at)}",
             channel=row.channel,
@@ -192,10 +181,10 @@ def demand_unquarantined(row: channel_rows.Quarantined | None) -> None:
 
 def shut_edge(
     gates: rollout_rows.RolloutGates | None,
-    passed: frozenset[rollout_states.OverridableGate] = rollout_states.NONE_PASSED,
+    passed: frozenset[states.OverridableGate] = states.NONE_PASSED,
 ) -> str | None:
     """Why an edge is shut, as the last pass found it; None: it is not, or does not count."""
-    if rollout_states.OverridableGate.EDGES in passed:
+    if states.OverridableGate.EDGES in passed:
         return None
     blocked = () if gates is None else gates.blocked
     return next((gate.reason for gate in blocked if gate.gate == EDGES), None)

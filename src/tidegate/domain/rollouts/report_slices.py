@@ -29,13 +29,7 @@ from tidegate.domain.hosts import (
     rows as host_rows,
     states as host_states,
 )
-from tidegate.domain.rollouts import (
-    names,
-    preconditions,
-    rows as rollout_rows,
-    states as rollout_states,
-    tallies,
-)
+from tidegate.domain.rollouts import names, preconditions, rows as rollout_rows, states, tallies
 from tidegate.domain.windows.demands import demand_window
 from tidegate.errors import InvalidInput
 from tidegate.kernel import model, slices
@@ -144,7 +138,7 @@ def decide_report(
         _, _, quarantined, gates, host, *stops = rows
         passed = tallies.list_passed(tally, now)
         channel_stops.demand_unstopped(tally.channel, stops, now, passed)
-        if rollout_states.OverridableGate.WINDOW not in passed:
+        if states.OverridableGate.WINDOW not in passed:
             demand_window(tally.channel, stops, host, record.policy, now)
         if (reason := preconditions.shut_edge(gates, passed)) is not None:
             raise channel_refusals.EdgeClosed(tally.channel, reason)
@@ -172,7 +166,7 @@ def _demand_free(tally: rollout_rows.RolloutTally, order: object) -> None:
     """
     if not isinstance(order, host_rows.HostOrder):
         return
-    if tally.state is rollout_states.RolloutState.SUPERSEDED:
+    if tally.state is states.RolloutState.SUPERSEDED:
         raise host_refusals.RolloutIsSuperseded(
             f"{tally.rollout_id} is superseded",
             rollout_id=tally.rollout_id,
@@ -183,7 +177,7 @@ def _demand_free(tally: rollout_rows.RolloutTally, order: object) -> None:
 
 def _is_taken_back(tally: rollout_rows.RolloutTally, record: host_rows.HostRecord) -> bool:
     """Whether the dispatcher will take its order back."""
-    is_halted = tally.halted_at is not None and tally.state in rollout_states.OPEN
+    is_halted = tally.halted_at is not None and tally.state in states.OPEN
     counts = record.left is None and not record.late
     return is_halted and counts and record.state is host_states.HostState.DEFERRED
 
@@ -235,7 +229,7 @@ def decide_observation(rows: Report, command: ObserveHost, now: datetime) -> Seq
     if (
         drifted
         and record.regressed_at is None
-        and tally.state is not rollout_states.RolloutState.SUPERSEDED
+        and tally.state is not states.RolloutState.SUPERSEDED
     ):
         return (
             facts.HostRegressed(

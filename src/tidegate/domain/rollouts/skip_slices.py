@@ -13,20 +13,8 @@ from datetime import datetime
 from msgspec import Struct
 
 from tidegate.domain.access.reasons import check_operator
-from tidegate.domain.hosts import (
-    facts,
-    orders,
-    refusals as host_refusals,
-    rows as host_rows,
-    states as host_states,
-)
-from tidegate.domain.rollouts import (
-    names,
-    preconditions,
-    rows as rollout_rows,
-    states as rollout_states,
-    tallies,
-)
+from tidegate.domain.hosts import facts, orders, refusals, rows as host_rows, states as host_states
+from tidegate.domain.rollouts import names, preconditions, rows as rollout_rows, states, tallies
 from tidegate.errors import IllegalTransition
 from tidegate.kernel import model, slices
 
@@ -114,9 +102,9 @@ def decide_release(
     """
     tally = preconditions.demand_tally(rows[0], command.rollout_id)
     record = rows[1]
-    if tally.state is not rollout_states.RolloutState.SUPERSEDED:
-        raise host_refusals.RolloutNotDispatchable(
-            f"{tally.rollout_id} {rollout_states.describe_rollout_state(tally.state)}; "
+    if tally.state is not states.RolloutState.SUPERSEDED:
+        raise refusals.RolloutNotDispatchable(
+            f"{tally.rollout_id} {states.describe_rollout_state(tally.state)}; "
             "its hosts finish their soak",
             rollout_id=tally.rollout_id,
             state=tally.state.value,
@@ -198,7 +186,7 @@ def _demand_skippable(record: host_rows.HostRecord, tally: rollout_rows.RolloutT
     rolls_back = record.state is host_states.HostState.FAILED and record.due_at is not None
     if record.state in _DOING or rolls_back:
         doing = _DOING.get(record.state, "rolling back")
-        raise host_refusals.HostUnderWay(record.host_id, doing, record.due_at)
+        raise refusals.HostUnderWay(record.host_id, doing, record.due_at)
     skippable = record.state in RETRIED if record.late else _is_waiting(record, tally)
     if not skippable:
         raise _unskippable(record)

@@ -1,0 +1,185 @@
+"""What hosts without an order wait for: the gate that each of them stops at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final
+
+from tidegate.domain.channels.rows import Freeze
+from tidegate.domain.gates import (
+    checks,
+    context,
+    dispatch_pass,
+    host_checks,
+    host_waits,
+    inputs,
+    remedies,
+)
+from tidegate.domain.hosts.states import SETTLED, describe_host_state
+from tidegate.domain.times import describe_time
+
+# Gates at which only a person helps.
+_NEEDS_PERSON: Final = frozenset({"paused", "hold", "quarantine", "freshness"})
+
+
+def list_gate_waits(
+    look: context.GateContext, state: inputs.FleetState, rollout_id: str
+) -> Iterator[inputs.Wait]:
+    """The hosts that a gate holds, and the gates of the rollout that are shut though nobody waits
+    there now.
+    """
+    held: dict[str, list[inputs.BlockedHosts]] = {}
+    for item in dispatch_pass.list_blocked(state, rollout_id):
+        held.setdefault(item.gate, []).append(item)
+    for gate in _shut_for_all(look):
+        held.setdefault(gate.gate, [gate])
+    for name, items in held.items():
+        yield _gate_wait(look, name, items)
+
+
+def _shut_for_all(look: context.GateContext) -> Iterator[inputs.BlockedHosts]:
+    for gate in checks.GATES:
+        block = None if gate.per_host else gate.blocks(look, "")
+        if block is not None:
+            yield inputs.BlockedHosts(
+                gate=gate.name,
+                hosts=0,
+                host_id="",
+                reason=block.reason,
+                evidence=block.evidence,
+                until=block.until,
+            )
+
+
+def _gate_wait(
+    look: context.GateContext, name: str, items: list[inputs.BlockedHosts]
+) -> inputs.Wait:
+    if name == dispatch_pass.WINDOW:
+        return _window_wait(look, items)
+    names = tuple(item.host_id for item in items[: host_waits.SOME_MAX] if item.host_id)
+    count = sum(1 for item in items if item.host_id)
+    first = items[0]
+    who = ""
+    if names:
+        who = f"{names[0]}{f' (and {count - 1} more)' if count > 1 else ''}: "
+    more, until = _gate_detail(look, name, first)
+    until = first.until or until
+    commands = remedies.list_gate_remedies(look, name, first)
+    ends = inputs.WaitEnds.WHEN if until is None else inputs.WaitEnds.BY_ITSELF
+    if until is None and (name in _NEEDS_PERSON or (name == "host-silent" and commands)):
+        ends = inputs.WaitEnds.NEVER
+    return inputs.Wait(
+        code=name,
+        sentence=f"{who}{first.reason}{more}",
+        hosts=count,
+        some=names,
+        since=_gate_since(look, name, first),
+        until=until,
+        ends=ends,
+        evidence=first.evidence,
+        remedies=commands,
+    )
+
+
+def _window_wait(look: context.GateContext, items: list[inputs.BlockedHosts]) -> inputs.Wait:
+    """The hosts whose windows are shut, told by the one whose windows open first."""
+    first = min(items, key=lambda item: (item.until is None, item.until or look.state.at))
+    verdict = look.window_verdict(first.host_id)
+    total_hosts = look.sight.chart.plan.hosts + len(look.late)
+    block = host_checks.window_block(
+        look, first.host_id, verdict, f" for {len(items)} of {total_hosts} hosts"
+    )
+    return inputs.Wait(
+        code=dispatch_pass.WINDOW,
+        sentence=block.reason,
+        hosts=len(items),
+        some=tuple(item.host_id for item in items[: host_waits.SOME_MAX]),
+        since=_gate_since(look, dispatch_pass.WINDOW, first),
+        until=block.until,
+        ends=inputs.WaitEnds.NEVER if block.until is None else inputs.WaitEnds.BY_ITSELF,
+        evidence=block.evidence,
+        remedies=remedies.list_gate_remedies(look, dispatch_pass.WINDOW, first),
+    )
+
+
+def _gate_since(look: context.GateContext, name: str, first: inputs.BlockedHosts) -> datetime:
+    tally = look.tally
+    channel = look.state.channels.get(tally.channel)
+    host = look.state.hosts.get(first.host_id)
+    freeze = _freeze(look, first)
+    own = {
+        "halted": tally.halted_at,
+        "paused": tally.paused_at,
+        "hold": None if channel is None else channel.row.held_at,
+        "freeze": None if freeze is None else freeze.started_at,
+        "quarantine": None
+        if look.sight.quarantined is None
+        else look.sight.quarantined.row.quarantined_at,
+        "host-silent": None if host is None else host.row.silent_since,
+    }
+    return own.get(name) or look.sight.blocked_since.get(name) or tally.opened_at
+
+
+def _freeze(look: context.GateContext, first: inputs.BlockedHosts) -> Freeze | None:
+    id = "" if first.evidence is None else first.evidence.id
+    return next((seen.row for seen in look.state.freezes if seen.row.freeze_id == id), None)
+
+
+def _gate_detail(
+    look: context.GateContext, name: str, first: inputs.BlockedHosts
+) -> tuple[str, datetime | None]:
+    """What else is to be said at this gate, and when it opens by itself."""
+    match name:
+        case "wave-promotion":
+            return ("", None) if host_checks.next_to_go(look) is not None else _missing_hosts(look)
+        case "disruption-budget":
+            return _slot_holders(look, "" if first.evidence is None else first.evidence.id)
+        case "freeze":
+            freeze = _freeze(look, first)
+            return "", None if freeze is None else freeze.until
+        case "host-silent":
+            return host_waits.describe_silence(look, first.host_id)
+        case _:
+            return "", None
+
+
+def _missing_hosts(look: context.GateContext) -> tuple[str, datetime | None]:
+    """The hosts that the waves so far wait for."""
+    told: list[str] = []
+    untils: list[datetime] = []
+    count = 0
+    for wave in look.sight.chart.plan.waves[: look.reached + 1]:
+        for host_id in wave.hosts:
+            seen = look.sight.standings.get(host_id)
+            if seen is not None and (seen.row.left is not None or seen.row.state in SETTLED):
+                continue
+            count += 1
+            until = None if seen is None else (seen.row.soak_due_at or seen.row.due_at)
+            if until is not None:
+                untils.append(until)
+            if len(told) < host_waits.SOME_MAX:
+                state = "has no order" if seen is None else describe_host_state(seen.row.state)
+                by = "" if until is None else f" until {describe_time(until)}"
+                told.append(f"{host_id} {state}{by}")
+    if not told:
+        return "", None
+    more = f" and {count - len(told)} more" if count > len(told) else ""
+    return f": {', '.join(told)}{more}", max(untils) if len(untils) == count else None
+
+
+def _slot_holders(look: context.GateContext, budget_id: str) -> tuple[str, datetime | None]:
+    """Who has the slots of a budget, of this rollout by name."""
+    budget = look.state.budgets.get(budget_id)
+    holders = [
+        seen.row
+        for host_id, seen in look.sight.standings.items()
+        if seen.row.busy and any(s.budget_id == budget_id for s in look.slots_of(host_id))
+    ]
+    names = ", ".join(row.host_id for row in holders[: host_waits.SOME_MAX])
+    others = 0 if budget is None else max(0, budget.row.in_flight - len(holders))
+    told = [f"{names} {'has' if len(holders) == 1 else 'have'} a slot"] if holders else []
+    told += [f"{others} more in other rollouts"] if others else []
+    untils = [row.soak_due_at or row.due_at for row in holders]
+    known = [item for item in untils if item is not None]
+    return (f"; {', '.join(told)}" if told else ""), min(known) if known and not others else None
