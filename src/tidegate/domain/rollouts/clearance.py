@@ -1,8 +1,8 @@
-"""Clear a rollout that a host's failure stopped: try again, go on without hosts, or give it up.
+"""Clear a rollout that a host's failure stopped: retry, waive hosts, or abandon it.
 
 resume     QuarantineLifted, if the closure is quarantined, then OperatorClearance: failed and
            reverted hosts get another attempt; if hosts are named, only these
-waive      the named hosts leave the count; once none is left that failed, the rollout goes on
+waive      the named hosts no longer count; once no failed host counts, the rollout resumes
 abandon    superseded, without a successor
 """
 
@@ -38,14 +38,14 @@ TROUBLED = frozenset({host_states.HostState.FAILED, host_states.HostState.REVERT
 
 
 class ClearRollout(Struct, frozen=True, kw_only=True):
-    """Take a Reverted or Failed rollout on."""
+    """Clear a Reverted or Failed rollout."""
 
     rollout_id: str
     operator: str
     reason: str
     mode: states.Clearance
-    closure_hash: str = ""  # of its target: what resuming lifts from quarantine
-    host_ids: tuple[str, ...] = ()  # that are waived, or alone tried again
+    closure_hash: str = ""  # of its target: a resume lifts its quarantine
+    host_ids: tuple[str, ...] = ()  # hosts to waive, or the only ones to retry
     expected_version: int | None = None  # of its row: the last transition that the operator saw
 
 
@@ -136,7 +136,7 @@ def _lifted(
 def _waived(
     record: host_rows.HostRecord | None, host_id: str, tally: rollout_rows.RolloutTally
 ) -> facts.ClearedHost:
-    """The host as it leaves the count."""
+    """Describe a host that a waiver names."""
     if record is None:
         raise host_refusals.HostNotInRollout(tally.rollout_id, host_id)
     if record.left is not None or record.late or record.state is host_states.HostState.CONVERGED:
@@ -149,7 +149,7 @@ def _waived(
 def _retried(
     record: host_rows.HostRecord | None, host_id: str, tally: rollout_rows.RolloutTally
 ) -> facts.ClearedHost:
-    """The host as it is tried again."""
+    """Describe a host that a resume names."""
     if record is None or record.left is not None or record.late or record.state not in TROUBLED:
         raise InvalidInput(
             f"{host_id} neither failed nor rolled back in {tally.rollout_id}, so it is not tried "

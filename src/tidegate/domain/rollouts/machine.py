@@ -5,10 +5,11 @@
                     ▼            ▼                    │
                 Reverted ──▶ Failed ──────────────────┘
 
-Active, Converging, Reverted and Failed follow from the counts (``state_of_counts``), so equal
-tallies are in one state however they arose; only a clearance leaves Failed. Terminal is entered by
-``RolloutTerminal``, which this machine itself calls for, once. What enters Terminal or Superseded
-gets its outcome there, and ``RolloutConcluded`` follows. The pairs are in ``TABLE``.
+Active, Converging, Reverted and Failed follow from the counts (``state_of_counts``): equal tallies
+are in the same state, whatever led to them. Only a clearance leaves Failed. ``RolloutTerminal``
+enters Terminal; this machine causes that fact itself, once. A rollout that enters Terminal or
+Superseded gets its outcome, and ``RolloutConcluded`` follows. ``TABLE`` lists which events a state
+accepts.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ from tidegate.domain.rollouts import (
 )
 from tidegate.errors import IllegalTransition, InvalidInput
 
-TOLERATED: Final = "tolerated failure"  # why this machine lets a host leave
+TOLERATED: Final = "tolerated failure"  # the reason for skipping a host
 
-Stepped = tuple[rows.RolloutTally, tuple[Struct, ...]]  # effects, and facts that follow
+Stepped = tuple[rows.RolloutTally, tuple[Struct, ...]]  # effects and follow-up facts
 
 
 def step(
     tally: rows.RolloutTally | None, event: transitions.RolloutEvent, now: datetime
 ) -> Stepped:
-    """The rollout after ``event``, and what must be done about it.
+    """Return the rollout after ``event``, with the effects and follow-up facts.
 
     Raises:
         IllegalTransition: the table has no such pair, or the rollout is halted or paused.
-        RolloutInvariant: it would say what is not true of its hosts. RollbackRunning.
+        RolloutInvariant: the counts would contradict the hosts. RollbackRunning.
     """
     if tally is None:
         if not isinstance(event, facts.RolloutOpened):
@@ -101,7 +102,7 @@ def _open(event: facts.RolloutOpened) -> Stepped:
 
 
 def _open_again(tally: rows.RolloutTally, event: facts.RolloutOpened, now: datetime) -> Stepped:
-    """The same opening once more is none; an id never opens a second time for something else."""
+    """Ignore a repeated opening. An id is never opened again with other content."""
     first, _ = _open(event)
     for name in ("target_ref", "target_closure", "plan_digest", "opened_at"):
         if getattr(first, name) != getattr(tally, name):
@@ -127,13 +128,13 @@ def _join(tally: rows.RolloutTally, event: host_facts.HostJoined, now: datetime)
         raise tallies.broken(
             tally, f"{event.host_id} is of wave {event.wave}, which may not go yet"
         )
-    # An order that was taken back comes again under a later attempt; a resume must pass it.
+    # A cancelled order is repeated under a later attempt. The next resume must use a higher one.
     tally = structs.replace(tally, attempt=max(tally.attempt, event.attempt))
     return _enter(tallies.joined(tally, event.wave), states.RolloutState.ACTIVE, now)
 
 
 def _demand_unhalted(tally: rows.RolloutTally, event: Struct) -> None:
-    """Raises: IllegalTransition: a host failed, and nobody cleared it."""
+    """Raises: IllegalTransition: a host failed, and no operator has cleared the rollout."""
     if tally.halted_at is not None:
         raise IllegalTransition("rollout", f"{tally.state}, halted", type(event).__name__)
 
@@ -141,7 +142,7 @@ def _demand_unhalted(tally: rows.RolloutTally, event: Struct) -> None:
 def _demand_retried(
     tally: rows.RolloutTally, event: host_facts.HostJoined | host_facts.HostStateChanged
 ) -> None:
-    """Raises: IllegalTransition: only other hosts are tried again."""
+    """Raises: IllegalTransition: only other hosts are retried."""
     if not tallies.may_go(tally, event.host_id):
         raise IllegalTransition(
             "rollout", f"{tally.state}, halted for others", type(event).__name__
@@ -149,7 +150,7 @@ def _demand_retried(
 
 
 def _demand_going(tally: rows.RolloutTally, event: Struct) -> None:
-    """Raises: IllegalTransition: it is halted, or somebody paused it."""
+    """Raises: IllegalTransition: the rollout is halted or paused."""
     _demand_unhalted(tally, event)
     if tally.paused_at is not None:
         raise IllegalTransition("rollout", f"{tally.state}, paused", type(event).__name__)
@@ -167,7 +168,7 @@ def _change(tally: rows.RolloutTally, event: host_facts.HostStateChanged, now: d
     if event.left:
         return tally, ()
     if tally.state is states.RolloutState.TERMINAL:
-        # Converged hosts move no more; whatever this is, it reopens nothing.
+        # Converged hosts do not change any more. An ended rollout is never reopened.
         return structs.replace(tally, degraded=True), ()
     tally = _count(tally, event)
     if tally.state is states.RolloutState.SUPERSEDED:
@@ -193,7 +194,7 @@ def _change_late(tally: rows.RolloutTally, event: host_facts.HostStateChanged) -
 
 
 def _count(tally: rows.RolloutTally, event: host_facts.HostStateChanged) -> rows.RolloutTally:
-    """The tally with the host in its new state. Raises: IllegalTransition, RolloutInvariant."""
+    """Count the host under its new state. Raises: IllegalTransition, RolloutInvariant."""
     again = event.to is host_states.HostState.PENDING and event.from_ in (
         host_states.HostState.FAILED,
         host_states.HostState.REVERTED,
@@ -218,7 +219,7 @@ def _demand_sound(tally: rows.RolloutTally) -> None:
 
 
 def _quarantine(tally: rows.RolloutTally, event: host_facts.HostStateChanged) -> tuple[Struct, ...]:
-    """A host that rolled back, or could not, shows that the closure is bad."""
+    """Quarantine the closure after a host rolled back or failed to roll back."""
     could_not = event.to is host_states.HostState.FAILED and event.rollback_failed
     if event.to is host_states.HostState.REVERTED or (
         could_not and event.from_ is host_states.HostState.FAILED
@@ -230,10 +231,10 @@ def _quarantine(tally: rows.RolloutTally, event: host_facts.HostStateChanged) ->
 def _host_failed(
     tally: rows.RolloutTally, event: host_facts.HostStateChanged, now: datetime
 ) -> Stepped:
-    """A failure is allowed for, or ends the rollout, or halts it until the host rolled back."""
+    """Tolerate the failure, or halt the rollout until the host has rolled back."""
     wave = tallies.wave_of(tally, event.wave)
     if tally.halted_at is None and wave.tolerated < wave.failures_max:
-        if event.rollback_failed:  # it leaves: what becomes of it does not count
+        if event.rollback_failed:  # the host is skipped, so it no longer counts
             tally = structs.replace(tally, rollback_failed=tally.rollback_failed - 1)
         skipped = host_facts.HostSkipped(
             rollout_id=tally.rollout_id,
@@ -249,8 +250,8 @@ def _host_failed(
 
 
 def _end_retry(tally: rows.RolloutTally, host_id: str, at: datetime) -> Stepped:
-    """One host that was tried again is done. After the last of them the rollout stops again, if
-    other hosts that failed were not tried.
+    """Remove a host that has finished its retry. After the last one the rollout halts again, if
+    other failed hosts were not retried.
     """
     if host_id not in tally.retried:
         return tally, ()
@@ -263,7 +264,7 @@ def _end_retry(tally: rows.RolloutTally, host_id: str, at: datetime) -> Stepped:
 def _halt(
     tally: rows.RolloutTally, host_id: str, at: datetime, reason: str = "the host failed"
 ) -> Stepped:
-    """The rollout halted by this host, and the fact that says so: nothing halts without it."""
+    """Halt the rollout because of this host, and record it. It never halts without the fact."""
     if tally.halted_at is not None:
         return tally, ()
     halted = facts.RolloutHalted(rollout_id=tally.rollout_id, at=at, host_id=host_id, reason=reason)
@@ -286,7 +287,7 @@ def _regress(tally: rows.RolloutTally, event: host_facts.HostRegressed, now: dat
 
 def _skip(tally: rows.RolloutTally, event: host_facts.HostSkipped, now: datetime) -> Stepped:
     if event.reason == orders.WAIVED:
-        return tally, ()  # counted with the clearance that waived it
+        return tally, ()  # the clearance that waived it has counted it
     if event.late:
         return tallies.left_late(tally, event.state), ()
     if tally.state is states.RolloutState.TERMINAL:
@@ -314,8 +315,10 @@ def _skip(tally: rows.RolloutTally, event: host_facts.HostSkipped, now: datetime
 
 
 def state_of_counts(tally: rows.RolloutTally) -> states.RolloutState:
-    """The state of an open rollout, as a function of its tally: the one it is in, after every
-    fact. Where a host failed and did not go back, somebody must look, even if it comes back later.
+    """Return the state of an open rollout as a function of its tally.
+
+    It is this state after every fact. After a host failed and did not roll back, the rollout stays
+    Failed until an operator clears it, even if the host rolls back later.
     """
     if tally.state is states.RolloutState.FAILED and tally.halted_at is not None:
         return states.RolloutState.FAILED
@@ -331,17 +334,17 @@ def _state_once_cleared(tally: rows.RolloutTally) -> states.RolloutState:
     if tally.waves and (tallies.due_are_settled(tally) or tallies.all_converged(tally)):
         return states.RolloutState.CONVERGING
     if tally.state is states.RolloutState.OPENING:
-        return states.RolloutState.OPENING  # its first host has yet to join
+        return states.RolloutState.OPENING  # its first host has not joined yet
     return states.RolloutState.ACTIVE
 
 
 def _went_back(tally: rows.RolloutTally) -> bool:
-    """Whether some host rolled back, and none is on the target any more: the seed's Reverted."""
+    """Whether some host rolled back and none is on the target any more: the seed's Reverted."""
     return tallies.total(tally, host_states.HostState.REVERTED) > 0 and not tallies.on_target(tally)
 
 
 def _settle(tally: rows.RolloutTally, at: datetime, *caused: Struct) -> Stepped:
-    """The rollout in the state that its counts call for; behind ``caused``, what that leads to."""
+    """Enter the state that follows from the counts; add ``caused`` and what follows from both."""
     return _lead(tally, state_of_counts(tally), at, *caused)
 
 
@@ -361,7 +364,7 @@ def _enter(tally: rows.RolloutTally, state: states.RolloutState, at: datetime) -
 
 
 def _onward(tally: rows.RolloutTally, at: datetime) -> tuple[Struct, ...]:
-    """The end or the next wave, if nothing stands in its way."""
+    """Return the fact that ends the rollout or starts the next wave, if nothing prevents it."""
     if tally.halted_at is not None:
         return ()
     if tally.state is states.RolloutState.CONVERGING and tallies.all_converged(tally):
@@ -376,7 +379,7 @@ def _onward(tally: rows.RolloutTally, at: datetime) -> tuple[Struct, ...]:
 
 def _advance(tally: rows.RolloutTally, event: facts.WaveAdvanced, now: datetime) -> Stepped:
     if tally.state not in states.DISPATCHABLE or event.to_wave <= tally.current_wave:
-        return tally, ()  # it moved on already
+        return tally, ()  # it has already advanced
     _demand_unhalted(tally, event) if event.forced else _demand_going(tally, event)
     if (event.from_wave, event.to_wave) != (tally.current_wave, tally.current_wave + 1):
         raise tallies.broken(
@@ -422,7 +425,7 @@ def _pause(tally: rows.RolloutTally, event: facts.RolloutPaused, now: datetime) 
 
 
 def _override(tally: rows.RolloutTally, event: facts.GateOverridden, now: datetime) -> Stepped:
-    """A second override of a gate takes the place of the first."""
+    """Add an override. It replaces an earlier one of the same gate."""
     override = rows.GateOverride(
         gate=event.gate,
         operator=event.operator,
@@ -459,7 +462,7 @@ def _conclude(
     tally: rows.RolloutTally,
     at: datetime,
 ) -> Stepped:
-    """The rollout with its outcome, and the fact that says it: where it had none before."""
+    """Set the outcome and return the fact that records it, unless the rollout already has one."""
     outcome = outcomes.outcome_of(before, event, tally)
     if before.outcome is not None or outcome is None:
         return tally, ()
@@ -526,7 +529,7 @@ def _try_again(tally: rows.RolloutTally, event: facts.OperatorClearance) -> rows
 
 
 def _waive(tally: rows.RolloutTally, event: facts.OperatorClearance, now: datetime) -> Stepped:
-    """The hosts leave. While others that failed still count, the rollout stays halted."""
+    """Remove the hosts from the counts. The rollout stays halted while other failed hosts count."""
     if not event.hosts:
         raise InvalidInput("a waiver names the hosts that leave", field="hosts")
     skipped = []

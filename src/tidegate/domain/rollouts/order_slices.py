@@ -51,12 +51,12 @@ def rows_of_reservation(command: ReserveDispatch) -> tuple[model.Key, ...]:
 
 
 def decide_reservation(rows: Reserved, command: ReserveDispatch, now: datetime) -> Sequence[Struct]:
-    """The order, or nothing if the host has that of this attempt or a later one.
+    """Order the host, or do nothing if it already has the order of this attempt or a later one.
 
     Raises:
         RolloutUnknown, RolloutIsPruned, RolloutIsSuperseded, RolloutNotDispatchable,
             RolloutIsHalted, RolloutIsPaused, WaveNotReached, ClosureQuarantined, WrongClosure:
-            the rollout orders nobody now. ChannelFrozen, ChannelOnHold: nor does its channel.
+            the rollout gives no orders now. ChannelFrozen, ChannelOnHold: nor does its channel.
         WindowClosed: a maintenance window keeps orders from the host.
         HostBusy: the host has another order.
     """

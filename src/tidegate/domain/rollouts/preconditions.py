@@ -12,7 +12,7 @@ from tidegate.domain.hosts import refusals, rows as host_rows, states as host_st
 from tidegate.domain.rollouts import progress, rows as rollout_rows, states, tallies
 from tidegate.domain.times import describe_time
 
-EDGES = "channel-edges"  # the gate
+EDGES = "channel-edges"  # name of the gate
 
 
 def demand_tally(
@@ -29,7 +29,7 @@ def demand_tally(
 def demand_under_way(
     tally: rollout_rows.RolloutTally, wave: int, now: datetime, *, late: bool
 ) -> None:
-    """That a switch may start now. A late host follows the rollout that it joined, to its end."""
+    """Require that a switch may start now. A late host needs the rollout's end, not its waves."""
     said = {"rollout_id": tally.rollout_id, "state": tally.state.value}
     if tally.state is states.RolloutState.SUPERSEDED and not late:
         raise refusals.RolloutIsSuperseded(f"{tally.rollout_id} is superseded", **said)
@@ -47,7 +47,7 @@ def demand_under_way(
 
 
 def _demand_started(tally: rollout_rows.RolloutTally, now: datetime) -> None:
-    """That the rollout may start, or a person with the permission emergency says so."""
+    """Require that the start time has come, or that the gate was overridden."""
     if not tallies.is_started(tally, now):
         assert tally.start_at is not None
         raise refusals.WaveNotReached(
@@ -58,7 +58,7 @@ def _demand_started(tally: rollout_rows.RolloutTally, now: datetime) -> None:
 
 
 def demand_retried(tally: rollout_rows.RolloutTally, host_id: str) -> None:
-    """That the host is among those that an operator has tried again, if there are such."""
+    """Require that the host is one of those that an operator retries, if only some are retried."""
     if not tallies.may_go(tally, host_id):
         raise refusals.RolloutIsHalted(
             f"{tally.rollout_id} is halted; only {', '.join(tally.retried)} may be tried again",
@@ -76,7 +76,7 @@ def demand_open(
     wave: int,
     allowed: frozenset[states.RolloutState] = states.OPEN,
 ) -> None:
-    """That the rollout is in one of these states, and has reached the wave."""
+    """Require that the rollout is in one of the allowed states and has reached the wave."""
     said = {"rollout_id": tally.rollout_id, "state": tally.state.value}
     if tally.state not in allowed:
         raise refusals.RolloutNotDispatchable(
@@ -92,8 +92,10 @@ def demand_open(
 
 
 def demand_turn(tally: rollout_rows.RolloutTally, wave: int) -> None:
-    """That no host of an earlier wave is unsettled, though the cursor has passed it. Only orders
-    wait for that: one that is out holds slots of budgets, which the earlier host may need.
+    """Require that every host of earlier waves is done, even if the current wave is a later one.
+
+    Only orders wait for this: an order that is already out holds slots of budgets, which the
+    earlier host may need.
     """
     reached = tallies.reached(tally)
     if wave > reached:
@@ -106,7 +108,7 @@ def demand_turn(tally: rollout_rows.RolloutTally, wave: int) -> None:
 
 
 def demand_proved(tally: rollout_rows.RolloutTally) -> None:
-    """That late hosts get what a host converged on; else they go one at a time."""
+    """Require that a host converged on the release; until then late hosts go one at a time."""
     if tallies.is_unproved(tally) and tallies.late_under_way(tally):
         raise refusals.RolloutNotDispatchable(
             f"no host ran {tally.target_ref} in {tally.rollout_id} yet; late hosts go one at a "
@@ -119,7 +121,7 @@ def demand_proved(tally: rollout_rows.RolloutTally) -> None:
 def demand_unskipped(
     tally: rollout_rows.RolloutTally, record: host_rows.HostRecord | None, wave: int
 ) -> None:
-    """That the host did not leave with its wave. One that failed before is tried again."""
+    """Require that the host was not skipped with its wave. A host that failed before is retried."""
     if has_left_with_wave(tally, record, wave):
         raise refusals.WaveNotReached(
             f"wave {progress.name_wave(tally, wave)} of {tally.rollout_id} was skipped",
@@ -131,8 +133,8 @@ def demand_unskipped(
 def has_left_with_wave(
     tally: rollout_rows.RolloutTally, record: host_rows.HostRecord | None, wave: int
 ) -> bool:
-    """Whether an operator skipped the host's wave while it had no order, or its order was taken
-    back since.
+    """Whether an operator skipped the host's wave while it had no order, or its order was cancelled
+    since.
     """
     if wave >= len(tally.waves) or not tally.waves[wave].skipped:
         return False
@@ -144,8 +146,9 @@ def has_left_with_wave(
 
 
 def _demand_over(tally: rollout_rows.RolloutTally) -> None:
-    """A host that came after the plan joins when the plan is through, and while no other such host
-    failed: nothing else protects them, there are no waves.
+    """Require that the plan is completed and no other late host failed.
+
+    There are no waves for late hosts, so nothing else protects them.
     """
     if tallies.late_failures(tally):
         raise refusals.LateHostFailed(
@@ -183,7 +186,9 @@ def shut_edge(
     gates: rollout_rows.RolloutGates | None,
     passed: frozenset[states.OverridableGate] = states.NONE_PASSED,
 ) -> str | None:
-    """Why an edge is shut, as the last pass found it; None: it is not, or does not count."""
+    """Return why an edge is shut, as the last pass recorded it; None: no edge is shut, or edges are
+    overridden.
+    """
     if states.OverridableGate.EDGES in passed:
         return None
     blocked = () if gates is None else gates.blocked

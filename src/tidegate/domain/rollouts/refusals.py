@@ -1,4 +1,4 @@
-"""What a rollout says no with, beside ``IllegalTransition`` for a pair that is not in its table."""
+"""The errors of rollouts. A pair that the table lacks raises ``IllegalTransition`` instead."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class WavePassed(Formatted, Refused):
 
 
 def refuse_verb(tally: rows.RolloutTally, verb: str, what: str = "") -> IllegalTransition:
-    """That an operator's verb is not possible now, and why. ``what``: the verb in a sentence."""
+    """Build the refusal of an operator's verb. ``what``: the verb as it is used in a sentence."""
     if tally.outcome is not None:
         why = _ENDED[tally.outcome]
     elif tally.halted_at is not None:

@@ -48,7 +48,7 @@ Acknowledged = tuple[
 
 
 class ReportEvent(Struct, frozen=True, kw_only=True):
-    """What the agent of a host says. ``domain.hosts.report_json`` reads the event from JSON."""
+    """An agent's report. ``domain.hosts.report_json`` reads the event from JSON."""
 
     rollout_id: str
     host_id: str
@@ -56,7 +56,7 @@ class ReportEvent(Struct, frozen=True, kw_only=True):
 
 
 class ObserveHost(Struct, frozen=True, kw_only=True):
-    """A heartbeat says what runs on the host."""
+    """A heartbeat shows what runs on the host."""
 
     rollout_id: str
     host_id: str
@@ -75,7 +75,7 @@ def rows_of_report(command: ReportEvent) -> tuple[model.Key, ...]:
         case facts.DispatchAck(target_closure=target):
             channel = names.channel_of(command.rollout_id)
             gates = rollout_rows.gates_key(command.rollout_id)
-            host = host_key(command.host_id)  # its labels choose its windows
+            host = host_key(command.host_id)  # its labels select its windows
             return (
                 *rows,
                 channel_rows.quarantine_key(channel, target),
@@ -84,7 +84,7 @@ def rows_of_report(command: ReportEvent) -> tuple[model.Key, ...]:
                 *channel_stops.stops_keys(channel),
             )
         case facts.Converged() | facts.ActivationCompleted():
-            # It goes, or comes again after a reboot: read with the others, not alone.
+            # The report removes or restores the order. Read it together with the rest.
             return (*rows, host_rows.order_key(command.host_id))
         case _:
             return rows
@@ -99,14 +99,14 @@ def decide_report(
     command: ReportEvent,
     now: datetime,
 ) -> Sequence[Struct]:
-    """The report itself, or nothing if it is a repeat. What it does is the machine's to say.
+    """Record the report, or nothing if it is a repeat. The machine decides what follows from it.
 
     Raises:
-        RolloutUnknown, HostNotInRollout, RolloutIsPruned: nobody to report to.
-        RolloutIsSuperseded, RolloutIsHalted, …: an acknowledgement that comes too late.
+        RolloutUnknown, HostNotInRollout, RolloutIsPruned: the report belongs to no known rollout.
+        RolloutIsSuperseded, RolloutIsHalted, …: an acknowledgement that is too late.
         ChannelFrozen, ChannelOnHold: an acknowledgement on a channel that is stopped.
         WindowClosed: an acknowledgement outside of the host's maintenance windows.
-        InvalidInput, LimitExceeded: no report, or of another host.
+        InvalidInput, LimitExceeded: the report is invalid, or of another host.
     """
     event = command.event
     report_json.check_event(event)
@@ -147,8 +147,10 @@ def decide_report(
 
 
 def _demand_order(tally: rollout_rows.RolloutTally, record: host_rows.HostRecord) -> None:
-    """That the host may report on its order still. A halted rollout takes the orders of hosts back
-    that wait for a reboot; until that is done, their reports wait.
+    """Require that the host's order is still valid.
+
+    A halted rollout cancels the orders of hosts that wait for a reboot. Until that is done, their
+    reports wait.
     """
     if record.cancelled_at is not None:
         raise host_refusals.OrderCancelled(record.rollout_id, record.host_id)
@@ -161,8 +163,9 @@ def _demand_order(tally: rollout_rows.RolloutTally, record: host_rows.HostRecord
 
 
 def _demand_free(tally: rollout_rows.RolloutTally, order: object) -> None:
-    """That a host which is back from its reboot can take its order again. A rollout that was
-    replaced gives way to the host's newer order; otherwise the report waits.
+    """Require that a host that was rebooted can take its order again.
+
+    A replaced rollout yields to the host's newer order; otherwise the report waits.
     """
     if not isinstance(order, host_rows.HostOrder):
         return
@@ -176,14 +179,14 @@ def _demand_free(tally: rollout_rows.RolloutTally, order: object) -> None:
 
 
 def _is_taken_back(tally: rollout_rows.RolloutTally, record: host_rows.HostRecord) -> bool:
-    """Whether the dispatcher will take its order back."""
+    """Whether the dispatcher will cancel the host's order."""
     is_halted = tally.halted_at is not None and tally.state in states.OPEN
     counts = record.left is None and not record.late
     return is_halted and counts and record.state is host_states.HostState.DEFERRED
 
 
 def _completed(event: facts.AgentEvent, record: host_rows.HostRecord) -> facts.AgentEvent:
-    """The report with what only the control plane can say; a host that left says it of nobody."""
+    """Add what only the control plane knows; a host that was skipped gets empty values."""
     match event:
         case facts.RollbackComplete() | facts.RollbackFailed():
             counts = record.left is None
@@ -206,10 +209,11 @@ def rows_of_observation(command: ObserveHost) -> tuple[model.Key, ...]:
 
 
 def decide_observation(rows: Report, command: ObserveHost, now: datetime) -> Sequence[Struct]:
-    """What a heartbeat means, if it means something. Raises: RolloutUnknown, RolloutIsPruned.
+    """Record what a heartbeat shows, if it changes something.
 
-    It never converges a host: an activation that was not heard of soaks from here. A host that
-    converged and runs something else regressed, unless its channel went on.
+    An observation never makes a host converged. A host that runs the target without having reported
+    the switch starts to soak. A converged host that runs something else has regressed, unless its
+    rollout was replaced. Raises: RolloutUnknown, RolloutIsPruned.
     """
     tally = preconditions.demand_tally(rows[0], command.rollout_id)
     record = rows[1]

@@ -23,14 +23,14 @@ PREEMPTED = "replaced by an emergency rollback"
 SKIPPABLE = frozenset({host_states.HostState.PENDING, host_states.HostState.DEFERRED})
 RETRIED = frozenset(
     {host_states.HostState.FAILED, host_states.HostState.REVERTED}
-)  # after a resume
+)  # retried after a resume
 
 
 SkippedRows = tuple[rollout_rows.RolloutTally | None, host_rows.HostRecord | None]
 
 
 class SkipHost(Struct, frozen=True, kw_only=True):
-    """Go on without this host: nobody hears of it."""
+    """Continue without a silent host."""
 
     rollout_id: str
     host_id: str
@@ -39,14 +39,14 @@ class SkipHost(Struct, frozen=True, kw_only=True):
 
 
 class ReleaseSoakingHost(Struct, frozen=True, kw_only=True):
-    """Free a host that soaks in a rollout which an emergency rollback replaced."""
+    """Free a host that soaks in a rollout that an emergency rollback replaced."""
 
     rollout_id: str
     host_id: str
 
 
 class SkipHostByHand(Struct, frozen=True, kw_only=True):
-    """Go on without this host, because an operator says so."""
+    """Continue without a host, on an operator's command."""
 
     rollout_id: str
     host_id: str
@@ -65,8 +65,8 @@ def rows_of_skip(command: SkipHost | ReleaseSoakingHost) -> tuple[model.Key, ...
 def decide_skip(rows: SkippedRows, command: SkipHost, now: datetime) -> Sequence[Struct]:
     """Raises: RolloutUnknown, RolloutIsPruned, WaveNotReached, InvalidInput.
 
-    IllegalTransition: the host is under way, so its deadlines run, or failed, so it is waived
-        unless it waits to be tried again.
+    IllegalTransition: the host is under way, so its deadlines apply; or it failed and is not
+    retried, so it is waived instead.
     """
     model.check_text("a reason", command.reason, REASON_BYTES_MAX)
     tally = preconditions.demand_tally(rows[0], command.rollout_id)
@@ -97,8 +97,9 @@ def decide_skip(rows: SkippedRows, command: SkipHost, now: datetime) -> Sequence
 def decide_release(
     rows: SkippedRows, command: ReleaseSoakingHost, now: datetime
 ) -> Sequence[Struct]:
-    """No facts where the host moved on since somebody looked. Raises: RolloutUnknown,
-    RolloutIsPruned, RolloutNotDispatchable: the rollout was not replaced.
+    """Free the host, or do nothing if it is no longer soaking.
+
+    Raises: RolloutUnknown, RolloutIsPruned, RolloutNotDispatchable: the rollout was not replaced.
     """
     tally = preconditions.demand_tally(rows[0], command.rollout_id)
     record = rows[1]
@@ -146,12 +147,12 @@ def decide_skip_by_hand(
     command: SkipHostByHand,
     now: datetime,
 ) -> Sequence[Struct]:
-    """As ``decide_skip``, also of a host whose wave has not come, and of a late one that failed.
+    """Like ``decide_skip``, but also for hosts of later waves and for late hosts that failed.
 
     Raises:
         RolloutUnknown, RolloutIsPruned, RolloutNotDispatchable: the rollout is over.
-        HostUnderWay: the host runs its order. IllegalTransition: it converged, or failed and is
-            cleared instead.
+        HostUnderWay: the host is carrying out its order. IllegalTransition: it converged, or it
+            failed and is cleared instead.
     """
     tally = preconditions.demand_tally(rows[0], command.rollout_id)
     record = rows[1]
@@ -204,8 +205,8 @@ _DOING = {host_states.HostState.ACTIVATING: "switching", host_states.HostState.S
 
 
 def _is_waiting(record: host_rows.HostRecord, tally: rollout_rows.RolloutTally) -> bool:
-    """Whether nothing runs on the host, nor is anybody asked to clear it. One that failed in this
-    very attempt halts the rollout.
+    """Whether the host is idle and needs no clearance. A host that failed in the current attempt
+    halts the rollout, so it does need one.
     """
     going = tally.halted_at is None and tallies.may_go(tally, record.host_id)
     retried = record.attempt < tally.attempt and going

@@ -1,7 +1,7 @@
-"""What operators and workers do to a rollout as a whole: pause, resume, abort, prune, name gates.
+"""Commands on a whole rollout: pause, resume, abort, override, prune, record gates.
 
-All start from its tally, and run in the lane that is called by its id. How it opens stands in
-``channels.promotion``, how it is cleared in ``channels.clearance``: both touch more than itself.
+Each reads the tally and runs in the lane that is named after the rollout. ``promotion`` opens
+rollouts and ``clearance`` clears them: both touch more than the rollout.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tidegate.domain.rollouts.names import check_rollout_id
 from tidegate.errors import InvalidInput
 from tidegate.kernel import model, slices
 
-GATES_MAX = 32  # that one look at a rollout speaks of
+GATES_MAX = 32  # gates in one command
 GATE_BYTES_MAX = 64
 
 
 class PauseRollout(Struct, frozen=True, kw_only=True):
-    """No order, no acknowledgement and no wave until it is resumed."""
+    """Allow no order, acknowledgement or wave until the rollout is resumed."""
 
     rollout_id: str
     operator: str
@@ -39,7 +39,7 @@ class PauseRollout(Struct, frozen=True, kw_only=True):
 
 
 class ResumeRollout(Struct, frozen=True, kw_only=True):
-    """Let a paused rollout go on. One that a host's failure halted is cleared instead."""
+    """Resume a paused rollout. One that a host's failure halted is cleared instead."""
 
     rollout_id: str
     operator: str
@@ -48,7 +48,7 @@ class ResumeRollout(Struct, frozen=True, kw_only=True):
 
 
 class AbortRollout(Struct, frozen=True, kw_only=True):
-    """End a rollout where it stands, without a successor; the hosts keep what they run."""
+    """End a rollout without a successor. The hosts keep what they run."""
 
     rollout_id: str
     operator: str
@@ -57,25 +57,25 @@ class AbortRollout(Struct, frozen=True, kw_only=True):
 
 
 class OverrideGate(Struct, frozen=True, kw_only=True):
-    """Let a rollout pass one gate, whatever it says."""
+    """Let a rollout pass one gate."""
 
     rollout_id: str
     gate: states.OverridableGate
     operator: str
     reason: str
-    until: datetime | None = None  # None: to the end of the rollout
+    until: datetime | None = None  # None: until the rollout ends
     expected_version: int | None = None
 
 
 class ExpireRetention(Struct, frozen=True, kw_only=True):
-    """The worker's word that the time in ``due_at`` of the tally has come."""
+    """The worker found that the time in the tally's ``due_at`` has come."""
 
     rollout_id: str
     due_at: datetime
 
 
 class GateFinding(Struct, frozen=True):
-    """What a look at the rollout found of one gate."""
+    """What a pass over a rollout found at one gate."""
 
     gate: str
     blocked: bool
@@ -83,7 +83,7 @@ class GateFinding(Struct, frozen=True):
 
 
 class ChangeGates(Struct, frozen=True, kw_only=True):
-    """What a look found of all gates. Only what is new about them becomes a fact."""
+    """What a pass found at all gates. Only changes become facts."""
 
     rollout_id: str
     findings: tuple[GateFinding, ...]
@@ -135,7 +135,7 @@ def decide_resume(rows: Seen, command: ResumeRollout, now: datetime) -> Sequence
 
 
 def decide_abort(rows: Seen, command: AbortRollout, now: datetime) -> Sequence[Struct]:
-    """One that is going is aborted; one that stopped is cleared, by giving it up."""
+    """Abort an open rollout. One that stopped is abandoned by a clearance instead."""
     tally = preconditions.demand_tally(rows[0], command.rollout_id)
     if tally.state in states.DISPATCHABLE:
         aborted = facts.RolloutAborted(
@@ -155,7 +155,7 @@ def decide_abort(rows: Seen, command: AbortRollout, now: datetime) -> Sequence[S
 
 
 def decide_override(rows: Seen, command: OverrideGate, now: datetime) -> Sequence[Struct]:
-    """Raises: IllegalTransition: the rollout has ended. InvalidInput: the time is over already."""
+    """Raises: IllegalTransition: the rollout has ended. InvalidInput: the time has passed."""
     tally = preconditions.demand_tally(rows[0], command.rollout_id)
     if tally.state not in states.OPEN:
         raise refusals.refuse_verb(tally, "override", "override a gate of it")
@@ -181,8 +181,9 @@ def decide_override(rows: Seen, command: OverrideGate, now: datetime) -> Sequenc
 def decide_retention(
     rows: tuple[rollout_rows.RolloutTally | None], command: ExpireRetention, now: datetime
 ) -> Sequence[Struct]:
-    """No facts where the rollout moved on since the worker looked, or hosts are still under way:
-    their deadlines bound the wait.
+    """Prune the rollout, or do nothing if it changed since the worker looked.
+
+    While hosts are still under way nothing happens either: their deadlines bound the wait.
     """
     (tally,) = rows
     if tally is None:
@@ -221,7 +222,7 @@ def decide_gates(
     tally = preconditions.demand_tally(tally, command.rollout_id)
     findings = command.findings
     if tally.state not in states.DISPATCHABLE:
-        # It is over or halted. Late hosts of one that is over are still held by its edges.
+        # It is over or halted. The edges of an ended rollout still hold its late hosts back.
         is_over = tally.terminal_at is not None and tally.state in states.ORDERED
         findings = tuple(item for item in findings if is_over and item.gate == preconditions.EDGES)
     known = {} if gates is None else {gate.gate: gate.reason for gate in gates.blocked}

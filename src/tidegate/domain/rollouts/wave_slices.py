@@ -1,12 +1,12 @@
-"""What lets the next wave of a rollout go: a timer, or an operator.
+"""What starts the next wave of a rollout: a timer, or an operator.
 
     start_due_wave     the delay before the next wave is over
-    continue_rollout   an operator lets a manual wave go
-    skip_wave          an operator goes on without a wave
-    promote_all        an operator waits for no wave any longer
+    continue_rollout   an operator starts a manual wave
+    skip_wave          an operator continues without a wave
+    promote_all        an operator starts all waves at once
 
-Each starts from the tally, runs in the rollout's lane, and is decided by the same predicate as the
-machine's own step (``tallies.is_done``). None passes a gate or a budget.
+Each reads the tally, runs in the rollout's lane, and uses the same predicate as the machine's step
+(``tallies.is_done``). None bypasses a gate or a budget.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ WAVE_BYTES_MAX = 256
 
 
 class StartDueWave(Struct, frozen=True, kw_only=True):
-    """The worker's word that the time in ``due_at`` of the tally has come."""
+    """The worker found that the time in the tally's ``due_at`` has come."""
 
     rollout_id: str
     due_at: datetime
 
 
 class ContinueRollout(Struct, frozen=True, kw_only=True):
-    """Let the next wave go, which waits for a person."""
+    """Start the next wave, which waits for a person."""
 
     rollout_id: str
     operator: str
@@ -49,7 +49,7 @@ class ContinueRollout(Struct, frozen=True, kw_only=True):
 
 
 class SkipWave(Struct, frozen=True, kw_only=True):
-    """Go on without this wave, which is named, or numbered from 1."""
+    """Continue without this wave. It is given by name, or by number from 1."""
 
     rollout_id: str
     wave: str
@@ -59,7 +59,7 @@ class SkipWave(Struct, frozen=True, kw_only=True):
 
 
 class PromoteAll(Struct, frozen=True, kw_only=True):
-    """Let every wave go now, whatever became of those before."""
+    """Start every wave now, whether or not the earlier ones are done."""
 
     rollout_id: str
     operator: str
@@ -109,7 +109,7 @@ def _demand_going(rows: Seen, command: Passing, verb: str) -> rollout_rows.Rollo
 def decide_due_wave(
     rows: tuple[rollout_rows.RolloutTally | None], command: StartDueWave, now: datetime
 ) -> Sequence[Struct]:
-    """No facts where the rollout moved on since the worker looked."""
+    """Start the wave, or do nothing if the rollout changed since the worker looked."""
     tally = preconditions.demand_tally(rows[0], command.rollout_id)
     if tally.due_at != command.due_at or not tallies.may_advance(tally, now):
         return ()
@@ -122,11 +122,11 @@ def decide_due_wave(
 
 
 def decide_continue(rows: Seen, command: ContinueRollout, now: datetime) -> Sequence[Struct]:
-    """Raises: NothingToContinue. No facts where it was continued already."""
+    """Raises: NothingToContinue. No facts if the wave was already continued."""
     tally = _demand_going(rows, command, "continue")
     waves, cursor = tally.waves, tally.current_wave
     if waves and waves[cursor].continued and waves[cursor].hosts and not waves[cursor].joined:
-        return ()  # asked twice: nobody has looked at this wave yet
+        return ()  # the request was repeated; the operator has not seen this wave
     for number in (0, cursor + 1):
         if number < len(waves) and tallies.waits_for_person(waves[number]):
             return (
@@ -145,7 +145,7 @@ def decide_continue(rows: Seen, command: ContinueRollout, now: datetime) -> Sequ
 
 
 def decide_skip_wave(rows: Seen, command: SkipWave, now: datetime) -> Sequence[Struct]:
-    """Raises: WaveNotFound, WavePassed. No facts where it was skipped already."""
+    """Raises: WaveNotFound, WavePassed. No facts if the wave was already skipped."""
     tally = _demand_going(rows, command, "skip-wave")
     names = [wave.name for wave in tally.waves]
     is_number = command.wave.isdecimal() and command.wave not in names
@@ -170,9 +170,7 @@ def decide_skip_wave(rows: Seen, command: SkipWave, now: datetime) -> Sequence[S
 
 
 def decide_promote_all(rows: Seen, command: PromoteAll, now: datetime) -> Sequence[Struct]:
-    """One fact for each wave that does not go by itself behind the one before. No facts where
-    every wave goes already.
-    """
+    """Return a fact for each wave that does not follow by itself; none if all have started."""
     tally = _demand_going(rows, command, "promote-all")
     said = {"operator": command.operator, "reason": command.reason}
     if len(tally.waves) == 1 and tallies.waits_for_person(tally.waves[0]):
@@ -196,7 +194,7 @@ def decide_promote_all(rows: Seen, command: PromoteAll, now: datetime) -> Sequen
 def _stepped(
     tally: rollout_rows.RolloutTally, event: rollout_facts.WaveAdvanced, now: datetime
 ) -> rollout_rows.RolloutTally:
-    """The tally after the event, and after the waves that follow from it by themselves."""
+    """Step the tally by the event and by the waves that follow from it by themselves."""
     tally, caused = machine.step(tally, event, now)
     for fact in caused:
         if isinstance(fact, rollout_facts.WaveAdvanced):
