@@ -1,25 +1,25 @@
 """All gates of an order, in the order in which they are asked.
 
-    halted            a host of the rollout failed; nothing goes out until somebody clears it
+    halted            a host of the rollout failed; no order goes out until an operator clears it
     dispatchable      the rollout is over, or was superseded
     paused            an operator paused the rollout
-    freeze            nothing goes out on this channel for a while
+    freeze            a freeze covers this channel
     hold              the channel is held
-    quarantine        some host rolled back from this release
+    quarantine        a host rolled back from this release
     channel-edges     the release has not succeeded on a channel that comes first
-    start-at          the time has not come at which the rollout starts
+    start-at          the rollout's start time has not come
     window            a maintenance window keeps orders from the host now
-    wave-promotion    a wave before the host's is not done; its delay runs; somebody must continue
-                      it; or no wave takes the host
-    host-edge         a host that comes first is not settled
+    wave-promotion    an earlier wave is not done; its delay is running; an operator must continue
+                      the wave; or the host is in no wave
+    host-edge         a host that comes first is not done
     disruption-budget every slot of a budget is taken
     probe-failures    an enforced probe fails on a host of an earlier wave
     freshness         the evidence of the pin is too old
     host-busy         the host is busy with another order
-    host-silent       nothing is heard of the host, or it has left the fleet
+    host-silent       the host has not reported for a while, or has left the fleet
 
-A question is answered from the frozen plan and the rows alone. What looks only at the rollout is
-asked once per pass; the rest once per host.
+The frozen plan and the rows alone decide. A gate that depends only on the rollout is asked once per
+pass, the others once per host.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _preceded(look: context.GateContext, host_id: str) -> inputs.GateEvidence | 
 
 
 def _idle(look: context.GateContext, host_id: str) -> str:
-    """The edges that the plan left out, because one of the two hosts has left."""
+    """Describe the edges that the plan omits because one of the two hosts has left."""
     idle = look.sight.chart.plan.idle_edges
     told = [edge for edge in idle if not host_id or edge.after == host_id]
     if not told:

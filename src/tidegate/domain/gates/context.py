@@ -19,32 +19,32 @@ from tidegate.domain.windows import demands, evaluation
 
 
 class Block(NamedTuple):
-    """Why a gate is shut, and the row that says so."""
+    """Why a gate is shut, and the row that decides it."""
 
     reason: str
     evidence: inputs.GateEvidence | None = None
-    gate: str = ""  # where it is told apart from the gate's own name
+    gate: str = ""  # a more specific name; empty: the gate's own name
     until: datetime | None = None  # when it opens by itself
 
 
 @dataclass(slots=True)
 class GateContext:
-    """One pass's view of a rollout, and what it has handed out so far."""
+    """One pass's view of a rollout, and what the pass has handed out so far."""
 
     state: inputs.FleetState
     sight: inputs.GateInput
     tally: rollout_rows.RolloutTally = field(init=False)
     reached: int = field(init=False)  # the last wave that gets orders
-    late: dict[str, tuple[facts.BudgetSlot, ...]] = field(init=False)  # latecomer → its budgets
+    late: dict[str, tuple[facts.BudgetSlot, ...]] = field(init=False)  # late host → its budgets
     failing: inputs.Versioned[host_rows.ProbeFailure] | None = field(
         init=False
-    )  # of the earliest wave
+    )  # the open one of the earliest wave
     windows: evaluation.WindowView = field(
         init=False
-    )  # of the channel; none if the rollout passes them
-    window_blocks: dict[int, Block] = field(default_factory=dict)  # by the id of a verdict
+    )  # of the channel; none if they are overridden
+    window_blocks: dict[int, Block] = field(default_factory=dict)  # by the id of a verdict object
     needs: dict[int, timedelta] = field(default_factory=dict)  # by wave
-    late_given: int = 0  # orders for late hosts, of this pass
+    late_given: int = 0  # orders of this pass for late hosts
     slots: dict[str, int] = field(default_factory=dict)
     claims: dict[str, int] = field(default_factory=dict)  # budget → hosts back from a reboot
     hosts: set[str] = field(default_factory=set)
@@ -71,11 +71,11 @@ class GateContext:
         )
 
     def wave(self, host_id: str) -> int | None:
-        """The host's wave; None: no wave takes it."""
+        """Return the host's wave; None: the host is in no wave."""
         return self.sight.chart.waves.get(host_id)
 
     def need(self, host_id: str) -> timedelta | None:
-        """How long the host's windows must stay open; None: it need not fit into them."""
+        """Return how long the host's windows must stay open; None: the update need not fit."""
         plan = self.sight.chart.plan
         if not plan.policy.must_fit:
             return None
@@ -87,13 +87,13 @@ class GateContext:
         return known
 
     def window_verdict(self, host_id: str) -> evaluation.WindowVerdict:
-        """What the maintenance windows say of the host."""
+        """Judge the host's maintenance windows."""
         found = self.state.hosts.get(host_id)
         labels = {} if found is None else found.row.labels
         return self.windows.judge(host_id, labels, self.need(host_id))
 
     def slots_of(self, host_id: str) -> tuple[facts.BudgetSlot, ...]:
-        """The budgets that an order for this host takes a slot of."""
+        """Return the budgets of which an order for this host takes a slot."""
         late = self.late.get(host_id)
         return self.sight.chart.slots_of(host_id) if late is None else late
 
@@ -132,11 +132,15 @@ Adds = Callable[[GateContext, str], str]
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A question, whether its answer is the same for all hosts, and what to say when it is open."""
+    """One question about an order.
+
+    ``per_host`` is false where the answer is the same for all hosts. ``open`` and ``adds`` make the
+    sentence of an open gate, and ``stands_on`` returns its evidence.
+    """
 
     name: str
     blocks: Blocks
     open: str
     per_host: bool = False
     stands_on: StandsOn = lambda look, host_id: None
-    adds: Adds = lambda look, host_id: ""  # to what it says; of no host: of all
+    adds: Adds = lambda look, host_id: ""  # appended to ``open``; no host id: for all hosts

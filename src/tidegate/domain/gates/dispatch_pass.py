@@ -1,12 +1,12 @@
 """Who gets an order now, and why the others do not: a pass over the hosts of a rollout.
 
     FleetState ──▶ survey ──▶ orders, by wave and name      the dispatcher reserves them
-                        └──▶ what holds the others back     said in the log when it changes
-    FleetState ──▶ explain                                  every gate, for whoever asks
+                        └──▶ what holds the others back     recorded in the log when it changes
+    FleetState ──▶ explain                                  every gate, for people
 
-A pass looks at each host and each edge once, and the hosts' order decides everything: the same
-rows give the same orders. What it hands out it counts against budgets at once; the reservation's
-own commit has the last word on each slot.
+A pass looks at each host and each edge once. The order of hosts is fixed, so the same rows give the
+same orders. The pass counts its own orders against budgets at once; the commit of each reservation
+finally decides about the slot.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from tidegate.domain.hosts import facts as host_facts, states as host_states
 from tidegate.domain.rollouts import facts as rollout_facts, rows as rollout_rows, states, tallies
 from tidegate.domain.times import describe_time
 
-ORDERS_MAX = 10_000  # that one pass hands out
+ORDERS_MAX = 10_000  # orders of one pass
 
 # Asked again when an order is handed out and when it is acknowledged.
 ASKED_AGAIN: Final = frozenset(
     {"halted", "paused", "freeze", "hold", "quarantine", "channel-edges", "window"}
 )
 
-WINDOW: Final = "window"  # the gate
+WINDOW: Final = "window"  # name of the gate
 
 _TRIED = frozenset({host_states.HostState.FAILED, host_states.HostState.REVERTED})
 _OVER = _TRIED | {host_states.HostState.CONVERGED}
@@ -43,13 +43,13 @@ _OVER = _TRIED | {host_states.HostState.CONVERGED}
 
 
 def attempt_of(standing: inputs.HostStanding | None, attempt: int) -> int | None:
-    """Under which attempt the host would get its order; None: it has had it, or left."""
+    """Return the attempt of the host's next order; None: it already had one, or was skipped."""
     if standing is None:
         return attempt
     if standing.left is not None or standing.busy:
         return None
     if standing.cancelled_at is not None and standing.state is host_states.HostState.PENDING:
-        return max(attempt, standing.attempt + 1)  # an order of the same attempt is known
+        return max(attempt, standing.attempt + 1)  # the host knows an order of the same attempt
     return attempt if standing.state in _TRIED and standing.attempt < attempt else None
 
 
@@ -59,10 +59,10 @@ def latecomers(
     hosts: Sequence[fleet_rows.Host],
     budgets: Iterable[fleet_rows.Budget],
 ) -> tuple[inputs.Latecomer, ...]:
-    """The hosts that the channel claims now and this rollout's plan could not count, by name:
-    they came after it, or were skipped. What no wave took then is left alone.
+    """List the hosts that the channel claims now but the plan did not count, by name.
 
-    ``hosts`` are those of the whole fleet. Raises: InvalidSelector.
+    They joined after the plan was made, or were skipped. A host that no wave took at that time is
+    ignored. ``hosts`` is the whole fleet. Raises: InvalidSelector.
     """
     unstaged = frozenset(sight.chart.plan.unstaged)
     found = (host.host_id for host in claims.members(channel.selector, hosts))
@@ -86,13 +86,13 @@ def _is_late(sight: inputs.GateInput, host_id: str) -> bool:
     row = found.row
     if row.state is not host_states.HostState.PENDING or row.busy:
         return False
-    # Its order was taken back, or it was skipped before it could try; a failure that was allowed
-    # for, or that nobody waited to see tried again, is not tried again by itself.
+    # Its order was cancelled, or it was skipped before its first try. A tolerated failure, or
+    # one that was skipped before its retry, is not retried automatically.
     return row.cancelled_at is not None if row.late else row.left == "skipped"
 
 
 def list_waiting(look: context.GateContext) -> Iterator[tuple[str, int, int]]:
-    """Each host without an order, with its wave and the attempt: by wave, then by name."""
+    """List each host without an order, with its wave and attempt, by wave and name."""
     standings = look.sight.standings
     attempt = look.tally.attempt
     plan = look.sight.chart.plan
@@ -119,7 +119,7 @@ def is_ordered(standing: inputs.HostStanding) -> bool:
 
 
 def list_staged(sight: inputs.GateInput) -> list[str]:
-    """The planned hosts whose order waits for a reboot."""
+    """List the planned hosts whose order waits for a reboot."""
     return [
         host_id
         for host_id, found in sight.standings.items()
@@ -138,7 +138,7 @@ def _ordered(look: context.GateContext) -> Iterator[str]:
 def _outside_windows(
     look: context.GateContext, ordered: Iterable[str]
 ) -> Iterator[inputs.BlockedHosts]:
-    """Of these hosts, those that may not use their order now: their windows are shut."""
+    """Return those hosts that may not use their order now, because their windows are shut."""
     for host_id in ordered if look.windows else ():
         block = host_checks.window(look, host_id)
         if block is not None:
@@ -148,15 +148,15 @@ def _outside_windows(
 def _say_of_host(
     look: context.GateContext, gate: str, host_id: str, block: context.Block
 ) -> context.Block:
-    """The block, in words about this host and not about the first one like it."""
+    """Word the block for this host instead of the first one of its class."""
     if gate != WINDOW:
         return block
     return host_checks.window_block(look, host_id, look.window_verdict(host_id))
 
 
 def list_outside_windows(state: inputs.FleetState, rollout_id: str) -> list[str]:
-    """The hosts that have not acknowledged their order and may not use it, because their windows
-    are shut. Raises: NotFound.
+    """List the hosts that have not acknowledged their order and may not use it, because their
+    windows are shut. Raises: NotFound.
     """
     look = _look(state, rollout_id, None)
     return [item.host_id for item in _outside_windows(look, _ordered(look))]
@@ -171,8 +171,9 @@ def survey(
     given: inputs.HandedOut | None = None,
     orders_max: int = ORDERS_MAX,
 ) -> inputs.Survey:
-    """Ask every gate about every host that waits. ``given``: of passes on other rollouts before
-    this one, over the same rows.
+    """Ask every gate about every host that waits.
+
+    ``given``: what earlier passes over other rollouts took from the same rows.
 
     Raises:
         NotFound: the state does not hold the rollout.
@@ -217,8 +218,9 @@ def survey(
 
 
 def survey_shared_gates(state: inputs.FleetState, rollout_id: str) -> inputs.Survey:
-    """Ask only the gates that are the same for all hosts, of a rollout of which nobody waits for
-    an order. ``state`` need not hold any row of a host.
+    """Ask only the gates that are the same for all hosts.
+
+    For rollouts in which no host waits for an order. ``state`` need not hold any row of a host.
 
     Raises:
         NotFound: the state does not hold the rollout.
@@ -228,8 +230,10 @@ def survey_shared_gates(state: inputs.FleetState, rollout_id: str) -> inputs.Sur
 
 
 def list_blocked(state: inputs.FleetState, rollout_id: str) -> Iterator[inputs.BlockedHosts]:
-    """Each host that stops at a gate, with that gate: those that wait, by wave, then by name, and
-    those that may not use their order now. The same pass as ``survey`` makes, told host by host.
+    """List each host that stops at a gate, with that gate, by wave and name.
+
+    These are the waiting hosts and the hosts that may not use their order now. It is the same pass
+    as that of ``survey``, host by host.
 
     Raises:
         NotFound: the state does not hold the rollout.
@@ -243,7 +247,7 @@ def list_blocked(state: inputs.FleetState, rollout_id: str) -> Iterator[inputs.B
                 yield _held(name, host_id, _say_of_host(look, name, host_id, block))
                 break
         else:
-            _order(look, host_id, wave, attempt)  # it takes its slots
+            _order(look, host_id, wave, attempt)  # count its slots as taken
     if shut is not None and shut.gate in ASKED_AGAIN:
         yield from (replace(shut, hosts=1, host_id=host_id) for host_id in _ordered(look))
     if shut is None:
@@ -258,14 +262,15 @@ def next_dispatches(
     given: inputs.HandedOut | None = None,
     orders_max: int = ORDERS_MAX,
 ) -> tuple[inputs.DueOrder, ...]:
-    """The orders that may go out now, by wave and name. Raises: NotFound."""
+    """Return the orders that may go out now, by wave and name. Raises: NotFound."""
     return survey(state, rollout_id, given, orders_max).orders
 
 
 def next_skips(state: inputs.FleetState, rollout_id: str) -> tuple[inputs.Skip, ...]:
-    """The hosts that the waves so far need not wait for any longer: they left the fleet, or
-    nothing was heard of them for longer than the policy's grace. While a failure halts the
-    rollout, only those that left the fleet. Raises: NotFound.
+    """Return the hosts that the waves so far no longer wait for.
+
+    They left the fleet, or were silent for longer than the policy's grace. While a failure halts
+    the rollout, only hosts that left the fleet are skipped. Raises: NotFound.
     """
     sight = state.sight(rollout_id)
     tally = sight.tally.row
@@ -274,7 +279,7 @@ def next_skips(state: inputs.FleetState, rollout_id: str) -> tuple[inputs.Skip, 
     plan = sight.chart.plan
     is_halted = tally.halted_at is not None
     grace = None if is_halted else plan.policy.offline_grace_seconds
-    attempt = 0 if is_halted else tally.attempt  # who failed is cleared, not skipped
+    attempt = 0 if is_halted else tally.attempt  # failed hosts are cleared, not skipped
     skips = []
     for number, wave in enumerate(plan.waves[: tally.current_wave + 1]):
         spared = grace if can_spare_silent(state, sight, number) else None
@@ -285,7 +290,7 @@ def next_skips(state: inputs.FleetState, rollout_id: str) -> tuple[inputs.Skip, 
             if standing is not None and not _is_waiting(standing, going):
                 continue
             if tally.waves[number].skipped and (standing is None or not standing.busy):
-                continue  # it left with its wave, or is tried again
+                continue  # it was skipped with its wave, or is retried
             reason = _unheard(state, host_id, standing, spared)
             if reason is not None:
                 skips.append(
@@ -301,7 +306,7 @@ def next_skips(state: inputs.FleetState, rollout_id: str) -> tuple[inputs.Skip, 
 
 
 def can_spare_silent(state: inputs.FleetState, sight: inputs.GateInput, number: int) -> bool:
-    """Whether the wave comes to its minimum with the hosts that are heard alone."""
+    """Whether the wave can reach its minimum with the hosts that report."""
     needed = tallies.missing(sight.tally.row.waves[number])
     heard = 0
     for host_id in sight.chart.plan.waves[number].hosts:
@@ -315,8 +320,9 @@ def can_spare_silent(state: inputs.FleetState, sight: inputs.GateInput, number: 
 
 
 def _is_waiting(standing: inputs.HostStanding, attempt: int) -> bool:
-    """Whether the rollout waits for the host's next order, or its reboot; ``decide_skip`` decides
-    again.
+    """Whether the rollout waits for the host's next order or its reboot.
+
+    ``decide_skip`` decides the same again on newer rows.
     """
     if standing.left is not None:
         return False
@@ -328,7 +334,7 @@ def _is_waiting(standing: inputs.HostStanding, attempt: int) -> bool:
 def _unheard(
     state: inputs.FleetState, host_id: str, standing: inputs.HostStanding | None, grace: int | None
 ) -> str | None:
-    """Why the host, for which the rollout waits, need not be waited for; None: it must."""
+    """Return why the rollout need not wait for this host any longer; None: it must."""
     found = state.hosts.get(host_id)
     if found is None or found.row.status == fleet_rows.RETIRED:
         return "the host was retired"
@@ -354,8 +360,10 @@ def _look(
 def _asked(
     look: context.GateContext,
 ) -> tuple[list[tuple[str, context.Blocks]], inputs.BlockedHosts | None]:
-    """The gates to ask for each host, and the first that is shut for all of them. One that is the
-    same for all is asked here: open, it need not be asked again; shut, nothing after it need be.
+    """Return the gates to ask for each host, and the first one that is shut for all of them.
+
+    A gate that is the same for all hosts is asked here. If it is open, it need not be asked again.
+    If it is shut, no later gate need be asked.
     """
     asked: list[tuple[str, context.Blocks]] = []
     for gate in checks.GATES:
@@ -408,11 +416,11 @@ def _held(gate: str, host_id: str, block: context.Block) -> inputs.BlockedHosts:
 def gate_changes(
     known: rollout_rows.RolloutGates | None, found: inputs.Survey, now: datetime
 ) -> tuple[rollout_facts.GateChanged, ...]:
-    """What to say about gates that shut or opened since the last time anything was said. After a
-    ``survey_shared_gates`` nothing is said of gates that it did not ask.
+    """Return the gates that have shut or opened since the last recorded change.
 
-    How many hosts a gate holds, and for which of several reasons, is not said again: a pass over
-    an unchanged fleet says nothing.
+    After a ``survey_shared_gates`` this leaves out the gates that it did not ask. A new count of
+    hosts or another reason of the same gate is no change: a pass over an unchanged fleet records
+    nothing.
     """
     said = {gate.gate: gate for gate in (() if known is None else known.blocked)}
     held = {gate.gate: gate for gate in found.held}
@@ -431,7 +439,7 @@ def gate_changes(
 
 
 def _told(held: inputs.BlockedHosts) -> str:
-    """The reason, cut to what a fact may hold: it may quote probes and operators at length."""
+    """Cut the reason to what a fact may hold: it may quote probes and operators at length."""
     reason = f"{held.host_id}: {held.reason}" if held.host_id else held.reason
     cut = reason.encode()[:REASON_BYTES_MAX]
     return cut.decode(errors="ignore")

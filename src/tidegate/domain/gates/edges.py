@@ -1,10 +1,10 @@
-"""What one channel edge says of a release: open or shut, why, and until when.
+"""Whether one channel edge lets a release through, why, and until when.
 
-    succeeded   the last word on the release there is good, it is not quarantined there, and it
+    succeeded   the last verdict on the release there is good, it is not quarantined there, and it
                 stayed that channel's newest success for ``soak_seconds``
-    idle        the newest rollout there is over, whatever it was of
+    idle        the newest rollout there is over, whatever its release
 
-A channel that does not exist, or where the release was never rolled out, is shut.
+An edge is shut if its channel does not exist, or the release was never rolled out there.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tidegate.domain.windows.sentences import span_text
 
 RELEASING: Final = frozenset(
     {*states.ORDERED, states.RolloutState.PRUNED}
-)  # what ``idle`` waits for
+)  # states that open an ``idle`` edge
 
 
 class EdgeVerdict(NamedTuple):
-    """What an edge says."""
+    """Whether an edge is open, and why."""
 
     passed: bool
     reason: str
@@ -37,7 +37,7 @@ class EdgeVerdict(NamedTuple):
 
 
 class WaitingRelease(Struct, frozen=True):
-    """Who asks: a release that is to reach the hosts of a channel."""
+    """A release that should reach the hosts of a channel."""
 
     channel: str
     release_id: str
@@ -82,7 +82,7 @@ def _idle(waits: WaitingRelease, found: Versioned[channel_rows.Channel]) -> Edge
 def _unproved(
     edge: facts.ChannelEdge, waits: WaitingRelease, seen: PrecedingChannel
 ) -> EdgeVerdict | None:
-    """Why the last word on the release is not its success; None: it is."""
+    """Return the verdict if the release did not succeed last; None: it did."""
     release, there = waits.release_id, edge.channel
     standing = None if seen.standing is None else seen.standing.row
     if standing is None or standing.rollout_id is None:
@@ -105,7 +105,7 @@ def _promote(channel: str, release: str, when: str = "") -> Remedy:
 
 
 def _remedy(standing: rollout_rows.ReleaseStanding, seen: PrecedingChannel) -> Remedy | None:
-    """What makes the release succeed there; None: it still rolls out."""
+    """Return what makes the release succeed there; None: it is still rolling out."""
     release, there = standing.release_id, standing.channel
     tally = None if seen.tally is None else seen.tally.row
     if tally is not None and tally.halted_at is None and tally.paused_at is None:

@@ -1,4 +1,4 @@
-"""Why a host has no order, or why a rollout does not go on: one answer for API, CLI, dashboard."""
+"""Why a host has no order, or why a rollout waits: one answer for API, CLI and dashboard."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tidegate.domain.gates.waits import list_waits
 from tidegate.domain.hosts.states import describe_host_state
 from tidegate.domain.rollouts import states
 
-ASKED_MAX = 1_000  # hosts to which a gate says what it would say, behind the first shut one
+ASKED_MAX = 1_000  # hosts that a gate after the first shut one is asked about
 STOPS = dispatch_pass.ASKED_AGAIN - {
     dispatch_pass.WINDOW
 }  # windows may hold some hosts while others get orders
-READABLE = "plan-and-rows"  # no gate of its own: what all of them look at
+READABLE = "plan-and-rows"  # not a gate: the plan and rows that all gates need
 
 
 def judge(
     state: inputs.FleetState, rollout_id: str, host_id: str
 ) -> tuple[inputs.GateVerdict, ...]:
-    """What every gate says of this host, in their order, also behind the first that is shut.
+    """Return the verdict of every gate on this host, including those after the first shut one.
 
     Raises:
         NotFound: the state does not hold the rollout.
@@ -35,7 +35,7 @@ def judge(
 def explain(
     state: inputs.FleetState, rollout_id: str, host_id: str | None = None
 ) -> inputs.Explanation:
-    """Every gate with its verdict and what decides it: of a host, or of all that wait.
+    """Explain a host, or all hosts that wait: every gate with its verdict and evidence.
 
     Raises:
         NotFound: the state does not hold the rollout.
@@ -93,7 +93,7 @@ def explain(
 
 
 def _protection(state: inputs.FleetState, channel: str) -> str:
-    """That commands on the channel need a second person; empty: they do not."""
+    """Say that commands on the channel need a second person; empty: they do not."""
     seen = state.channels.get(channel)
     protection = None if seen is None else seen.row.protection
     if protection is None:
@@ -112,7 +112,7 @@ def _waits_of_host(
     answer: str,
     verdicts: tuple[inputs.GateVerdict, ...],
 ) -> tuple[inputs.Wait, ...]:
-    """What the host itself does, and what the rollout waits for with it."""
+    """Return what the host itself waits for, then the rollout's waits that concern it."""
     own = wait_of_host(state, rollout_id, host_id)
     all_of_it = list_waits(state, rollout_id)
     shut = {verdict.gate for verdict in verdicts if not verdict.passed}
@@ -124,7 +124,7 @@ def _waits_of_host(
 
 
 def _left_out(fault: inputs.GateFault) -> inputs.GateVerdict:
-    """Before any gate is asked: what they look at cannot be read."""
+    """Report that the plan or rows cannot be read, so no gate can be asked."""
     return inputs.GateVerdict(gate=READABLE, passed=False, reason=fault.detail)
 
 
@@ -186,8 +186,10 @@ def _of_rollout(state: inputs.FleetState, rollout_id: str) -> inputs.Explanation
 def _of_all(
     gate: context.Gate, look: context.GateContext, found: inputs.Survey, asked: list[str]
 ) -> inputs.GateVerdict:
-    """A gate's verdict on all hosts that wait; each counts at the first gate that is shut for it.
-    The gates after that say what they would say to the hosts that are asked.
+    """Return a gate's verdict on all waiting hosts; each counts at the first gate that is shut for
+    it.
+
+    Gates after that give the verdict that the hosts in ``asked`` would get.
     """
     held = next((item for item in found.held if item.gate == gate.name), None)
     if held is not None and not gate.per_host:

@@ -19,15 +19,15 @@ from tidegate.domain.gates import (
 from tidegate.domain.hosts.states import SETTLED, describe_host_state
 from tidegate.domain.times import describe_time
 
-# Gates at which only a person helps.
+# Gates that only a person can open.
 _NEEDS_PERSON: Final = frozenset({"paused", "hold", "quarantine", "freshness"})
 
 
 def list_gate_waits(
     look: context.GateContext, state: inputs.FleetState, rollout_id: str
 ) -> Iterator[inputs.Wait]:
-    """The hosts that a gate holds, and the gates of the rollout that are shut though nobody waits
-    there now.
+    """List the hosts that each gate holds, and the shut gates of the rollout at which no host
+    waits.
     """
     held: dict[str, list[inputs.BlockedHosts]] = {}
     for item in dispatch_pass.list_blocked(state, rollout_id):
@@ -83,7 +83,7 @@ def _gate_wait(
 
 
 def _window_wait(look: context.GateContext, items: list[inputs.BlockedHosts]) -> inputs.Wait:
-    """The hosts whose windows are shut, told by the one whose windows open first."""
+    """Group the hosts whose windows are shut; the one that opens first gives the text."""
     first = min(items, key=lambda item: (item.until is None, item.until or look.state.at))
     verdict = look.window_verdict(first.host_id)
     total_hosts = look.sight.chart.plan.hosts + len(look.late)
@@ -129,7 +129,7 @@ def _freeze(look: context.GateContext, first: inputs.BlockedHosts) -> Freeze | N
 def _gate_detail(
     look: context.GateContext, name: str, first: inputs.BlockedHosts
 ) -> tuple[str, datetime | None]:
-    """What else is to be said at this gate, and when it opens by itself."""
+    """Return more text for this gate, and when it opens by itself."""
     match name:
         case "wave-promotion":
             return ("", None) if host_checks.next_to_go(look) is not None else _missing_hosts(look)
@@ -145,7 +145,7 @@ def _gate_detail(
 
 
 def _missing_hosts(look: context.GateContext) -> tuple[str, datetime | None]:
-    """The hosts that the waves so far wait for."""
+    """Name the hosts of the waves so far that are not done."""
     told: list[str] = []
     untils: list[datetime] = []
     count = 0
@@ -169,7 +169,7 @@ def _missing_hosts(look: context.GateContext) -> tuple[str, datetime | None]:
 
 
 def _slot_holders(look: context.GateContext, budget_id: str) -> tuple[str, datetime | None]:
-    """Who has the slots of a budget, of this rollout by name."""
+    """Say who holds the slots of a budget; hosts of this rollout by name."""
     budget = look.state.budgets.get(budget_id)
     holders = [
         seen.row

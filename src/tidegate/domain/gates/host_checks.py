@@ -1,4 +1,4 @@
-"""The gates that are asked for each host: its windows, its wave, its budgets, its agent."""
+"""The gates that are asked for each host: windows, wave, budgets, probes, agent."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ UNSTAGED = "wave-promotion-host-unstaged"
 
 
 def window(look: context.GateContext, host_id: str) -> context.Block | None:
-    """Allow and deny windows, in the host's own zone.
+    """Block outside of the host's maintenance windows, in the host's time zone.
 
-    Hosts of one class share their verdict and what is said of it. A sentence that names a host
-    names the first of its class; ``list_blocked`` says it of each host.
+    Hosts of one class share a verdict and its text. A text that names a host names the first of its
+    class; ``list_blocked`` words it for each host.
     """
     if not look.windows:
         return None
@@ -34,7 +34,7 @@ def window(look: context.GateContext, host_id: str) -> context.Block | None:
 def window_block(
     look: context.GateContext, host_id: str, verdict: evaluation.WindowVerdict, scope: str = ""
 ) -> context.Block:
-    """What is said of a host whose windows are shut; with ``scope`` of all hosts like it."""
+    """Describe why the host's windows are shut; with ``scope``, for all hosts like it."""
     assert verdict.by is not None
     id = verdict.by.window.window_id
     seen = next(item for item in look.state.windows if item.row.window_id == id)
@@ -78,7 +78,7 @@ def wave_promotion(look: context.GateContext, host_id: str) -> context.Block | N
 
 
 def has_left_with_wave(look: context.GateContext, host_id: str, number: int) -> bool:
-    """Whether an operator skipped the host's wave, and it has no order and is not tried again."""
+    """Whether an operator skipped the host's wave while it had no order, and it is not retried."""
     if not look.tally.waves[number].skipped:
         return False
     found = look.sight.standings.get(host_id)
@@ -88,7 +88,9 @@ def has_left_with_wave(look: context.GateContext, host_id: str, number: int) -> 
 
 
 def next_to_go(look: context.GateContext) -> int | None:
-    """The wave that only time or a person keeps from going; None: hosts are waited for."""
+    """Return the wave that only time or a person keeps from starting; None: hosts are not done
+    yet.
+    """
     tally = look.tally
     if look.reached < 0:
         return 0
@@ -102,7 +104,7 @@ def next_to_go(look: context.GateContext) -> int | None:
 
 
 def describe_hold(look: context.GateContext, number: int) -> str:
-    """Why a wave does not go though those before it are done."""
+    """Say why a wave does not start although those before it are done."""
     wave, name = look.tally.waves[number], progress.name_wave(look.tally, number)
     if tallies.waits_for_person(wave):
         return f"wave {name} waits for an operator to continue it"
@@ -119,7 +121,7 @@ def host_edge(look: context.GateContext, host_id: str) -> context.Block | None:
         found = look.sight.standings.get(before)
         if found is None:
             return context.Block(f"waits for {before}, which has no order yet", look.tallied())
-        # One that was waived or skipped left by an event: nobody waits for it any more.
+        # No host waits for one that was waived or skipped.
         if found.row.state not in host_states.SETTLED and found.row.left is None:
             return context.Block(
                 f"waits for {before}, which {host_states.describe_host_state(found.row.state)}",

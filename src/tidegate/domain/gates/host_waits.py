@@ -11,7 +11,7 @@ from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts import progress, states
 from tidegate.domain.times import describe_time
 
-SOME_MAX = 5  # hosts that a wait names
+SOME_MAX = 5  # hosts named by a wait
 ENDED_BADLY: Final = frozenset({HostState.FAILED, HostState.REVERTED})
 
 
@@ -19,14 +19,14 @@ class HostActivity(NamedTuple):
     """What one host under way is doing."""
 
     code: str
-    text: str  # behind the host's name
+    text: str  # follows the host's name
     until: datetime | None = None
     remedies: tuple[inputs.Remedy, ...] = ()
     by_person: bool = False
 
 
 def wait_of_host(state: inputs.FleetState, rollout_id: str, host_id: str) -> inputs.Wait | None:
-    """What a host that has a record waits for; None: it is through, or waits at a gate."""
+    """Return what a host with a record waits for; None: it is done, or waits at a gate."""
     look = context.GateContext(state, state.sight(rollout_id))
     found = look.sight.standings.get(host_id)
     doing = None if found is None else find_activity(look, found.row)
@@ -38,7 +38,7 @@ def is_rolling_back(row: inputs.HostStanding) -> bool:
 
 
 def list_host_waits(look: context.GateContext) -> Iterator[inputs.Wait]:
-    """The hosts that have a record and are not through, those that do the same together."""
+    """Group the hosts that have a record and are not done by what they are doing."""
     groups: dict[str, tuple[HostActivity, list[inputs.HostStanding]]] = {}
     for seen in look.sight.standings.values():
         doing = find_activity(look, seen.row)
@@ -71,7 +71,7 @@ def to_wait(
 
 
 def find_activity(look: context.GateContext, row: inputs.HostStanding) -> HostActivity | None:
-    """What the host does, and when it ends; None: it is through, or waits for an order."""
+    """Return what the host does, and until when; None: it is done, or waits for an order."""
     if row.left is not None:
         return None
     skip = (remedies.skip(look.tally.rollout_id, row.host_id),)
@@ -118,7 +118,7 @@ def _soaking(look: context.GateContext, row: inputs.HostStanding, by: str) -> Ho
 
 
 def _how_failed(look: context.GateContext, row: inputs.HostStanding) -> str:
-    """How it failed, with the word before what it did then."""
+    """Describe the failure, so that the next words can say what the host did then."""
     cause = look.sight.causes.get(row.host_id) or f"failed ({row.failure or 'unknown'})"
     what, colon, why = cause.partition(": ")
     return f"{what} ({why}), and" if colon else f"{cause} and"
@@ -127,7 +127,7 @@ def _how_failed(look: context.GateContext, row: inputs.HostStanding) -> str:
 def _ended_badly(look: context.GateContext, row: inputs.HostStanding) -> HostActivity | None:
     tally = look.tally
     if tally.state not in states.OPEN:
-        return None  # it is over; a late host that failed has a wait of its own
+        return None  # the rollout is over; failed late hosts have their own wait
     reverted = row.state is HostState.REVERTED
     text = f"{_how_failed(look, row)} {'rolled back' if reverted else 'stays as it is'}"
     code = "reverted" if reverted else "failed"
@@ -144,7 +144,7 @@ def _ended_badly(look: context.GateContext, row: inputs.HostStanding) -> HostAct
 
 
 def describe_silence(look: context.GateContext, host_id: str) -> tuple[str, datetime | None]:
-    """When a silent host is skipped, or why it is not."""
+    """Say when a silent host will be skipped, or why it will not."""
     host = look.state.hosts.get(host_id)
     since = None if host is None else host.row.silent_since
     grace = look.sight.chart.plan.policy.offline_grace_seconds

@@ -1,4 +1,4 @@
-"""Gates that a rollout may pass: because a person overrode them, or as an emergency rollback."""
+"""Gates that a rollout passes because a person overrode them, or as an emergency rollback."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.domain.rollouts import rows as rollout_rows, states as rollout_sta
 
 
 def make_overridable(name: rollout_states.OverridableGate, gate: context.Gate) -> context.Gate:
-    """The gate, open for a rollout that passes it; it then says who says so."""
+    """Return the gate so that it opens for a rollout that overrides it, and says who did."""
 
     def blocks(look: context.GateContext, host_id: str) -> context.Block | None:
         if name in tallies.list_passed(look.tally, look.state.at):
@@ -53,7 +53,7 @@ _OVERRIDDEN = {
 def list_overrides(
     tally: rollout_rows.RolloutTally, now: datetime
 ) -> tuple[tuple[str, datetime | None], ...]:
-    """Each override by which the rollout passes a gate now: a sentence, and when it ends."""
+    """Return a sentence for each override that is in force, and when it ends."""
     found = [tallies.override_of(tally, gate, now) for gate in rollout_states.OverridableGate]
     return tuple((_sentence(tally, item), item.until) for item in found if item is not None)
 

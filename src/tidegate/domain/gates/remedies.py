@@ -12,7 +12,7 @@ IN_EMERGENCY: Final = "in an emergency"
 
 
 def list_after_end(look: context.GateContext) -> tuple[inputs.Remedy, ...]:
-    """What to do after a rollout that did not succeed, if nothing followed it."""
+    """List what to do after a rollout that did not succeed, if it is the channel's newest."""
     seen = look.state.channels.get(look.tally.channel)
     if seen is None or seen.row.newest_rollout_id != look.tally.rollout_id:
         return ()
@@ -20,8 +20,9 @@ def list_after_end(look: context.GateContext) -> tuple[inputs.Remedy, ...]:
 
 
 def list_next(tally: rollout_rows.RolloutTally) -> tuple[inputs.Remedy, ...]:
-    """What to do after the newest rollout of a channel ended without success: a rollback first
-    where hosts run its release, or ran it and failed.
+    """List what to do after a channel's newest rollout ended without success.
+
+    A rollback comes first if hosts run its release, or ran it and failed.
     """
     promote = inputs.Remedy(
         f"tidegate channel promote {tally.channel} RELEASE", "if you have a release to go on to"
@@ -46,7 +47,7 @@ def list_gate_remedies(
     host = first.host_id
     match name:
         case "halted" | "wave-promotion":
-            return ()  # the wait of the rollout or of the wave has them, or it is progress
+            return ()  # the rollout's or wave's own wait has them, or it is progress
         case "paused":
             return (inputs.Remedy(f"tidegate rollout resume {rollout} --reason …"),)
         case "freeze":
@@ -83,10 +84,10 @@ def list_gate_remedies(
 
 
 def _hasten(look: context.GateContext) -> tuple[inputs.Remedy, ...]:
-    """The rollback that passes what holds this one; none: it is no rollback."""
+    """Return the emergency rollback that overrides what holds this one; nothing if this is none."""
     if not tallies.may_hasten(look.tally):
         return ()
-    # It names the release: without that it would go one further once this rollback has ended.
+    # It names the release. Otherwise it would go back one more once this rollback has ended.
     command = (
         f"tidegate channel rollback {look.tally.channel} "
         f"--to {look.tally.target_ref} --now --reason …"

@@ -120,13 +120,13 @@ def quarantined(look: context.GateContext, host_id: str) -> context.Block | None
 
 
 def channel_edges(look: context.GateContext, host_id: str) -> context.Block | None:
-    """Every edge must be open; the first that is shut answers."""
+    """Every edge must be open. The first one that is shut gives the reason."""
     found = find_shut_edge(look)
     return None if found is None else context.Block(found.reason, found.evidence, until=found.until)
 
 
 def find_shut_edge(look: context.GateContext) -> edges.EdgeVerdict | None:
-    """What the first edge says that is shut; None: all are open."""
+    """Return the verdict of the first edge that is shut; None: all are open."""
     return next((found for found in list_edge_verdicts(look) if not found.passed), None)
 
 
@@ -137,8 +137,10 @@ def list_edge_verdicts(look: context.GateContext) -> Iterator[edges.EdgeVerdict]
 
 
 def not_started(look: context.GateContext, host_id: str) -> context.Block | None:
-    """Late hosts wait too: a rollout may be over before its start, if all its waves were skipped
-    or a person overrode this gate for it.
+    """Block before the rollout's start time.
+
+    Late hosts wait too: a rollout may be over before its start, if all its waves were skipped or a
+    person overrode this gate for it.
     """
     tally = look.tally
     if tally.start_at is None or look.state.at >= tally.start_at:

@@ -28,8 +28,9 @@ from tidegate.domain.rollouts import progress, states, tallies
 def list_waits(
     state: inputs.FleetState, rollout_id: str, ready: Sequence[str] = ()
 ) -> tuple[inputs.Wait, ...]:
-    """What the rollout waits for, the most important first. ``ready``: hosts whose order goes out
-    with the next pass.
+    """List what the rollout waits for, the most important first.
+
+    ``ready``: hosts that get their order with the next pass.
 
     Raises:
         NotFound: the state does not hold the rollout.
@@ -89,7 +90,7 @@ def _concluded(look: context.GateContext) -> inputs.Wait:
 
 
 def _switched_off(look: context.GateContext) -> Iterator[inputs.Wait]:
-    """That the channel promotes nothing by itself because of this rollout."""
+    """Report that the channel promotes nothing automatically because of this rollout."""
     tally, seen = look.tally, look.state.channels.get(look.tally.channel)
     sentence = "" if seen is None else automation.describe_off(seen.row, tally)
     if sentence:
@@ -132,7 +133,7 @@ def _late_failed(look: context.GateContext) -> Iterator[inputs.Wait]:
 
 
 def _stopped(look: context.GateContext) -> Iterator[inputs.Wait]:
-    """A failure, which is told before everything else."""
+    """Report the failure that halted the rollout. It comes before all other waits."""
     tally = look.tally
     if tally.halted_at is None:
         return
@@ -177,8 +178,8 @@ def _stopped(look: context.GateContext) -> Iterator[inputs.Wait]:
 
 
 def _held_waves(look: context.GateContext) -> Iterator[inputs.Wait]:
-    """A wave that does not go though those before it are done: somebody must continue it, or its
-    delay runs.
+    """Report a wave that does not start although those before it are done: an operator must
+    continue it, or its delay is running.
     """
     number, tally = host_checks.next_to_go(look), look.tally
     if number is None or tally.halted_at is not None:
@@ -186,7 +187,7 @@ def _held_waves(look: context.GateContext) -> Iterator[inputs.Wait]:
     by_hand = tallies.waits_for_person(tally.waves[number])
     until = None if by_hand else tallies.next_wave_at(tally)
     if not by_hand and until is None:
-        return  # it is paused, or hosts are tried again: another wait tells
+        return  # it is paused, or hosts are retried: another wait reports that
     yield inputs.Wait(
         code="manual" if by_hand else "delay",
         sentence=_capital(host_checks.describe_hold(look, number)),
@@ -205,7 +206,7 @@ def _held_waves(look: context.GateContext) -> Iterator[inputs.Wait]:
 
 
 def _minimum(look: context.GateContext) -> Iterator[inputs.Wait]:
-    """A wave of which too few hosts can still converge."""
+    """Report a wave in which too few hosts can still converge."""
     tally = look.tally
     for number, wave in enumerate(tally.waves[: look.reached + 1]):
         needed = tallies.missing(wave)
