@@ -2,10 +2,10 @@
 
     hosts      each host's labels, key and status
     fleet      the one row that every change of a host or a channel's claim steps
-    budgets    bounds, and how many slots are taken: an order takes, a host that is through frees
+    budgets    limits, and the slots in use: an order takes one, a host that is done frees it
 
-A budget refuses the order that would take a slot too many, in the order's own commit: however many
-dispatchers decide at once, the bound holds.
+A budget refuses an order that would take one slot too many, in the commit of that order. So the
+limit holds however many dispatchers decide at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidegate.domain.hosts.facts import BudgetSlot, DispatchReserved, HostStateC
 from tidegate.errors import IllegalTransition
 from tidegate.kernel import folds, model
 
-CHANNELS_MAX = 400  # their claims are one row
+CHANNELS_MAX = 400  # one row holds their claims
 
 HostChange = (
     facts.HostEnrolled
@@ -201,7 +201,7 @@ def step_join_token(
 def _step_and_use(
     host: fleet_rows.Host | None, fact: HostChange, now: datetime
 ) -> tuple[fleet_rows.Host, tuple[folds.WorkRow, ...]]:
-    """The host. The commit also uses up its agent's token, and revokes the key before."""
+    """Step the host. The commit also uses up its agent's token, and revokes the previous key."""
     stepped = step_host(host, fact, now)
     if not isinstance(fact, facts.HostEnrolled):
         return stepped, ()

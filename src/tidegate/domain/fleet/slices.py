@@ -1,7 +1,7 @@
-"""The commands on the fleet: hosts come, are labelled, go silent and leave; budgets are set.
+"""The commands on the fleet: hosts enroll, are labelled, fall silent and retire; budgets are set.
 
-A host's labels decide its channels, so whoever sets them reads the fleet's row: of a label and a
-channel's selector that would meet, the second to commit is refused.
+A host's labels decide its channels, so every command that sets them reads the fleet's row. If a
+label and a channel's selector conflict, the second commit is refused.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _BUDGET_ID = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 class EnrollHost(Struct, frozen=True, kw_only=True):
-    """Make a host known by its agent's key. ``labels`` of None: those that it had before."""
+    """Enroll a host by its agent's key. ``labels`` of None: it keeps those that it had."""
 
     host_id: str
     public_key: str
     labels: dict[str, str] | None = None
-    operator: str = ""  # who made the token that the agent traded
+    operator: str = ""  # who made the token that the agent used
 
 
 class LabelHost(Struct, frozen=True, kw_only=True):
-    """Give a host these labels, in place of those that it has."""
+    """Replace the labels of a host."""
 
     host_id: str
     labels: dict[str, str]
@@ -52,14 +52,16 @@ class LabelHost(Struct, frozen=True, kw_only=True):
 
 
 class NoteFacts(Struct, frozen=True, kw_only=True):
-    """Let selectors see what a host says of itself, under the keys that an operator allows."""
+    """Let selectors see what a host reports about itself, under the keys that an operator
+    allows.
+    """
 
     host_id: str
     facts: dict[str, str]
 
 
 class RevokeHost(Struct, frozen=True, kw_only=True):
-    """Let a host's key count no more. It may enroll again, by another."""
+    """Revoke a host's key. The host may enroll again with another."""
 
     host_id: str
     operator: str
@@ -67,7 +69,7 @@ class RevokeHost(Struct, frozen=True, kw_only=True):
 
 
 class RetireHost(Struct, frozen=True, kw_only=True):
-    """Take a host out of the fleet, until it enrolls again with a token made for that."""
+    """Remove a host from the fleet, until it enrolls again with a token made for that."""
 
     host_id: str
     operator: str
@@ -75,20 +77,20 @@ class RetireHost(Struct, frozen=True, kw_only=True):
 
 
 class NoteSilence(Struct, frozen=True, kw_only=True):
-    """Say that nothing was heard of a host since this time."""
+    """Record that a host has been silent since this time."""
 
     host_id: str
     last_seen_at: datetime
 
 
 class NoteHeard(Struct, frozen=True, kw_only=True):
-    """Say that a host was heard again."""
+    """Record that a host reports again."""
 
     host_id: str
 
 
 class SetBudget(Struct, frozen=True, kw_only=True):
-    """Bound how many of these hosts are in flight at once: a number, a share of them, or both."""
+    """Limit how many of these hosts are in flight at once: by number, share, or both."""
 
     budget_id: str
     selector: str
@@ -142,7 +144,7 @@ def decide_label(
     """Raises: HostNotFound, HostGone, InvalidLabel, SelectorOverlap."""
     host = demand_host(rows[0], command.host_id)
     before, said = fleet_selectors.split_labels(host.labels)
-    # A client may send back what comes from the host, as it read it.
+    # A client may send back labels from the host, as it read them.
     given = {key: value for key, value in command.labels.items() if said.get(key) != value}
     fleet_selectors.check_labels(given)
     model.check_text("operator", command.operator, OPERATOR_BYTES_MAX)
@@ -159,7 +161,9 @@ def decide_label(
 def decide_facts(
     rows: tuple[fleet_rows.Host | None, fleet_rows.Fleet | None], command: NoteFacts, now: datetime
 ) -> Sequence[Struct]:
-    """Nothing follows if its labels are these, or changed a moment ago; fewer are taken at once.
+    """Record the labels, unless they are the same or changed too recently.
+
+    If labels were only removed, this is recorded at once.
 
     Raises:
         SelectorOverlap.
@@ -213,7 +217,9 @@ def decide_silence(
     command: NoteSilence,
     now: datetime,
 ) -> Sequence[Struct]:
-    """Nothing follows if the host was heard meanwhile, is silent already, or is not expected."""
+    """Record the silence, unless the host has reported since, is already silent, or is not
+    expected.
+    """
     host, liveness = rows
     if host is None or host.status == fleet_rows.RETIRED or host.silent_since is not None:
         return ()
@@ -227,7 +233,7 @@ def decide_silence(
 def decide_heard(
     rows: tuple[fleet_rows.Host | None], command: NoteHeard, now: datetime
 ) -> Sequence[Struct]:
-    """Nothing follows unless the host was silent."""
+    """Record that the host reports again, if it was silent."""
     host = rows[0]
     if host is None or host.status == fleet_rows.RETIRED or host.silent_since is None:
         return ()
@@ -278,7 +284,7 @@ def decide_set(
 
 
 def loosens_budget(found: fleet_rows.Budget, command: SetBudget) -> bool:
-    """Whether a budget limits other hosts than before, or allows more of them."""
+    """Whether a budget would limit other hosts than before, or allow more of them."""
     if command.selector != found.selector:
         return True
     before = (found.max_in_flight, found.max_in_flight_pct)

@@ -6,8 +6,8 @@
        ▼          ▼   ▼           ▼
     Failed ◀──────────────────────┘ ──▶ Reverted ──▶ Pending again, by a new attempt
 
-``TABLE`` says what is legal where; here stands what it does. A transition has the time that its
-event gives; deadlines run on ``now``, because an agent's clock is not ours.
+``TABLE`` lists the legal pairs; this module holds what they do. A transition has the time of its
+event. Deadlines use ``now``, because an agent's clock may differ from ours.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from tidegate.domain.hosts import (
 )
 from tidegate.errors import InvalidInput
 
-SKEW_SECONDS_MAX = 60  # that an agent's clock may be ahead of ours
+SKEW_SECONDS_MAX = 60  # tolerated lead of an agent's clock over ours
 
 
 def step(
     record: rows.HostRecord | None, event: facts.HostEvent, now: datetime
 ) -> tuple[rows.HostRecord, Sequence[host_effects.Effect]]:
-    """The host's record after the event, and what is to be done about it.
+    """Return the host's record after the event, and the effects.
 
     Raises:
-        IllegalTransition: the event has no place in this state.
+        IllegalTransition: the state does not accept the event.
         SequenceGap, SequenceRegression, ClockSkew: the report's number or time is wrong.
-        Refused: a guard of the event says no. HostNotInRollout: it has no record.
+        Refused: a guard of the event refuses it. HostNotInRollout: it has no record.
     """
     if record is None:
         return orders.begin(event, now)
@@ -66,7 +66,7 @@ def step(
 
 
 def expected_seq(record: rows.HostRecord) -> int:
-    """The number of the next report."""
+    """Return the number of the next report."""
     return record.last_event_seq + 1
 
 
@@ -149,7 +149,7 @@ def _demand_rollback(record: rows.HostRecord, event: facts.HostEvent) -> str:
 
 
 def _quarantine(record: rows.HostRecord) -> list[host_effects.Effect]:
-    """A failure that was allowed for keeps the closure from nobody."""
+    """Return the quarantine of the closure. A tolerated failure causes none."""
     if record.left is not None:
         return []
     return [host_effects.InsertQuarantine(record.channel, record.target_closure)]

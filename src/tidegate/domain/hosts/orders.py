@@ -1,4 +1,4 @@
-"""Orders: how a host gets one, again in a later attempt, loses it, and leaves without one."""
+"""Orders: how a host gets one, gets another attempt, loses it, or is skipped without one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec.structs import astuple, replace
 from tidegate.domain.hosts import effects, facts, probes, refusals, rows, states, transition_steps
 from tidegate.errors import InvalidInput
 
-WAIVED: Final = "waived"  # as the reason of HostSkipped: an operator let the host go
+WAIVED: Final = "waived"  # a reason of HostSkipped: an operator waived the host
 SKIPPED: Final = "skipped"
 
 
@@ -53,7 +53,9 @@ def _check_policy(policy: states.HostPolicy) -> None:
 
 
 def _never_ordered(event: facts.HostSkipped) -> rows.HostRecord:
-    """The record of a host that left before it had an order: so that it leaves once."""
+    """Build the record of a host that was skipped before it had an order, so that it happens
+    once.
+    """
     return rows.HostRecord(
         rollout_id=event.rollout_id,
         host_id=event.host_id,
@@ -72,18 +74,18 @@ def _never_ordered(event: facts.HostSkipped) -> rows.HostRecord:
 def reserve(
     record: rows.HostRecord, event: facts.DispatchReserved, now: datetime
 ) -> transition_steps.Stepped:
-    """An order of a later attempt begins anew; that of the same one is known."""
+    """Reserve an order. A later attempt starts over; the same attempt changes nothing."""
     if event.attempt <= record.attempt:
         return record, transition_steps.NOTHING
     if record.busy or (record.state is states.HostState.FAILED and record.due_at is not None):
         raise refusals.HostBusy(
             record.host_id, record.rollout_id
-        )  # it runs the order, or goes back
+        )  # it carries out the order, or rolls back
     ended = record.state in (states.HostState.FAILED, states.HostState.REVERTED)
     runs = record.state in (
         states.HostState.SOAKING,
         states.HostState.CONVERGED,
-    )  # also if it was let go
+    )  # also if it was waived or skipped
     if runs or (not ended and record.left is None and record.cancelled_at is None):
         raise transition_steps.illegal_transition(record, event)
     after, queued = _ordered(event, now, record)
@@ -95,7 +97,7 @@ def reserve(
 def cancel(
     record: rows.HostRecord, event: facts.DispatchCancelled, now: datetime
 ) -> transition_steps.Stepped:
-    """The order is void. What waits for a reboot is removed, or gone back from if it runs."""
+    """Cancel the order. Content that waits for a reboot is removed, or rolled back if it runs."""
     demand_order(record)
     after = replace(
         transition_steps.release_host(record),
@@ -116,7 +118,7 @@ def demand_order(record: rows.HostRecord) -> None:
 
 
 def counted_as(record: rows.HostRecord) -> states.HostState | None:
-    """The state under which its wave counts the host; None: it has no order."""
+    """Return the state in which its wave counts the host; None: it has no order."""
     return None if record.cancelled_at is not None else record.state
 
 
@@ -140,7 +142,7 @@ _LATE_LEAVE: Final = (states.HostState.FAILED, states.HostState.REVERTED, states
 
 
 def _leave(record: rows.HostRecord, why: str, at: datetime) -> transition_steps.Stepped:
-    """The host does not count any more. Its order is void, unless it is on its way back."""
+    """Stop counting the host. Its order is void, unless it is rolling back."""
     after = replace(record, left=why)
     if record.state is states.HostState.PENDING:
         after = replace(after, cancelled_at=record.cancelled_at or at, due_at=None)
