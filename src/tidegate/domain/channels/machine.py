@@ -1,10 +1,10 @@
-"""A channel as a pure function of what happened to it: which of its rollouts counts.
+"""A channel as a pure function of what happened to it: which of its rollouts is current.
 
     absent ──created──▶ idle ──opened──▶ busy ──superseded, pruned──▶ idle
                           └──deleted──▶ absent ◀──deleted──┘
 
-Busy is a channel whose newest rollout is not superseded or pruned; Terminal, Reverted and Failed
-ones count too. Opening on a busy channel is refused: the old rollout's end goes first.
+A channel is busy if its newest rollout is not superseded or pruned; this includes Terminal,
+Reverted and Failed ones. Opening on a busy channel is refused: the old rollout must end first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def state_of(channel: rows.Channel | None) -> states.ChannelState:
 def step(
     channel: rows.Channel | None, event: transitions.ChannelEvent, now: datetime
 ) -> rows.Channel | None:
-    """The channel after ``event``; None: it does not exist.
+    """Return the channel after ``event``; None: it does not exist.
 
     Raises:
         IllegalTransition: the table has no such pair. SupersessionExpected. ChannelOnHold.
@@ -83,7 +83,7 @@ def step(
 
 
 def _edited(channel: rows.Channel, event: facts.ChannelEdited) -> rows.Channel:
-    """What the policy does by itself, it does for the person who switched that on."""
+    """Edit the channel. Automatic promotion acts for the person who turned it on."""
     promoter = channel.auto_promote_by or event.operator
     returner = channel.auto_rollback_by or event.operator
     return replace(
@@ -101,7 +101,7 @@ def _opened(channel: rows.Channel, event: rollout_facts.RolloutOpened) -> rows.C
         return channel
     if active is not None:
         raise refusals.SupersessionExpected(channel.channel, active)
-    # A rollback opens on a held channel, too: its orders wait until the hold is released.
+    # A rollback also opens on a held channel: its orders wait until the hold is released.
     if channel.held_at is not None and event.rollback_of is None:
         raise refusals.ChannelOnHold(channel.channel, channel.held_by, channel.held_reason)
     return replace(
@@ -126,7 +126,7 @@ def _transitioned(channel: rows.Channel, event: rollout_facts.RolloutTransitione
     if event.to is rollout_states.RolloutState.TERMINAL:
         ref = names.ref_of(rollout_id)
         channel = replace(channel, terminal_rollout_id=rollout_id, terminal_ref=ref)
-    # A rollout is pruned long after it let the channels behind it go: that stays as it was.
+    # Pruning comes long after the edges of later channels opened. They stay open.
     if (
         channel.newest_rollout_id == rollout_id
         and event.to is not rollout_states.RolloutState.PRUNED

@@ -1,6 +1,6 @@
 """A policy as JSON: read member by member, completed with defaults, written out, compared.
 
-A member that is wrong takes its default while the rest is read, so that one look names every fault.
+A wrong member takes its default while the rest is read, so that all faults are found at once.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from msgspec import UNSET, Struct, inspect, structs
 from tidegate.domain.channels import default_policy, facts
 from tidegate.domain.channels.policy import FAULTS_MAX, PolicyFinding
 
-FOUND_CHARS_MAX = 60  # of a value that is shown as wrong
+FOUND_CHARS_MAX = 60  # of a wrong value in a message
 DOCUMENT: Final = "the policy"
-COMPLETED: Final = ("waves", "offline_grace_seconds")  # what DEFAULT_POLICY decides, if left out
+COMPLETED: Final = ("waves", "offline_grace_seconds")  # taken from DEFAULT_POLICY if omitted
 
 
 class PolicyRead(Struct, frozen=True):
-    """A policy from a document, and what could not be read of it."""
+    """A policy from a document, and the faults of the document."""
 
     policy: facts.ChannelPolicy
     faults: tuple[PolicyFinding, ...]
-    completed: tuple[str, ...]  # members that were left out and got their value from the default
+    completed: tuple[str, ...]  # omitted members that got their value from the default
 
 
 class PolicyChange(Struct, frozen=True):
@@ -52,7 +52,7 @@ def read_policy(document: Any) -> PolicyRead:
 
 
 def _read(found: Any, kind: inspect.Type, path: str, faults: list[PolicyFinding]) -> Any:
-    """The value of this type, or UNSET and a fault."""
+    """Read the value as this type; return UNSET and a fault if it does not fit."""
     match kind:
         case inspect.StructType() if isinstance(found, dict):
             return _read_struct(found, kind, path, faults)
@@ -114,7 +114,7 @@ def _read_scalar(
             if isinstance(found, int) and not isinstance(found, bool):
                 return found
             if isinstance(found, str):
-                found = f'"{found}"'  # with its quotes: 6 would look right
+                found = f'"{found}"'  # with quotes: without them "6" would look like a number
             said = f"{allowed}an integer"
         case inspect.StrType():
             if isinstance(found, str):
@@ -148,7 +148,7 @@ def _shown(found: Any) -> str:
 
 
 def write_out(policy: facts.ChannelPolicy) -> dict[str, Any]:
-    """The policy as JSON with every member, also those that are at their default."""
+    """Write the policy as JSON with every member, including those at their default."""
     return cast(dict[str, Any], _written(policy))
 
 
@@ -161,7 +161,7 @@ def _written(value: Any) -> Any:
 
 
 def changes(before: facts.ChannelPolicy, after: facts.ChannelPolicy) -> tuple[PolicyChange, ...]:
-    """What differs between two policies, member by member."""
+    """Compare two policies member by member."""
     return tuple(_changes(write_out(before), write_out(after), ""))
 
 

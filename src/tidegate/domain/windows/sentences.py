@@ -1,4 +1,4 @@
-"""What people read about a window that is shut: which one, until when, in whose time."""
+"""Texts about a window that is shut: which one, until when, in which time zone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tidegate.domain.windows import evaluation, facts, occurrences, zones
 
 
 def span_text(span: timedelta) -> str:
-    """At most two units: 3 h 10 min."""
+    """Format a duration with at most two units: 3 h 10 min."""
     left = int(span.total_seconds())
     said: list[str] = []
     for unit, seconds in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
@@ -19,7 +19,7 @@ def span_text(span: timedelta) -> str:
 
 
 def local_text(at: datetime, zone: str | None) -> str:
-    """Tue 17 Nov 02:00 CET. A zone without letters is written as an offset."""
+    """Format a local time: Tue 17 Nov 02:00 CET. A zone without letters becomes an offset."""
     local = at.astimezone(zones.find_zone(zone or "UTC"))
     name = local.tzname() or ""
     shown = name if name[:1].isalpha() else f"UTC{local:%z}"
@@ -36,7 +36,7 @@ def shut_text(
     need: timedelta | None = None,
     reason: str = "",
 ) -> str:
-    """Why a host gets no order now. ``scope``: of how many hosts this is said; else of the host."""
+    """Say why a host gets no order now. ``scope``: how many hosts this is about; else one host."""
     by = verdict.by
     assert by is not None, "the windows are open"
     window = by.window
@@ -87,7 +87,7 @@ def _again(verdict: evaluation.WindowVerdict, at: datetime, by: evaluation.HostW
 
 
 def _never(window: facts.WindowSpec, at: datetime, zone: str) -> str:
-    """Why no opening was found: the last one is over, or the next one is too far away."""
+    """Say why no opening was found: the last one is over, or the next one is too far away."""
     rule = occurrences.rule_of(window)
     last = (
         occurrences.to_utc(occurrences.read_start(window.start), zone)

@@ -1,7 +1,7 @@
 """What operators do to windows: create, edit and delete them.
 
-A window takes effect with its commit: its times enter the ``channel_stops`` rows that every
-reservation and every acknowledgement demands unmoved.
+A window takes effect with its commit: its times enter the ``channel_stops`` rows, which must not
+change before a reservation or an acknowledgement commits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class EditWindow(Struct, frozen=True, kw_only=True):
     window: facts.WindowSpec
     operator: str
     reason: str
-    expected_version: int | None = None  # of its row: what the operator changes
+    expected_version: int | None = None  # of its row, as the operator saw it
 
 
 class DeleteWindow(Struct, frozen=True, kw_only=True):
@@ -98,7 +98,7 @@ def decide_creation(rows: NewRows, command: CreateWindow, now: datetime) -> Sequ
 
 
 def _demand_room(window_ids: tuple[str, ...]) -> None:
-    """Raises: LimitExceeded: as many windows exist as an installation can have."""
+    """Raises: LimitExceeded: the installation has the maximum number of windows."""
     if len(window_ids) >= WINDOWS_MAX:
         raise LimitExceeded(
             "windows",
@@ -136,14 +136,15 @@ def decide_deletion(
 
 
 def spec_of(row: window_rows.Window) -> facts.WindowSpec:
-    """The window without who set it: what it is compared and evaluated by."""
+    """Return the window without who set it, to compare and evaluate it."""
     return facts.WindowSpec(
         **{name: getattr(row, name) for name in facts.WindowSpec.__struct_fields__}
     )
 
 
 def loosens(before: facts.WindowSpec, after: facts.WindowSpec) -> bool:
-    """Whether an edit may let orders go out at times or to hosts that the window kept from them.
+    """Whether an edit may allow orders at times or to hosts that the window excluded.
+
     Only a longer deny window, or a shorter allow window, surely does not.
     """
     if structs.replace(after, duration_seconds=before.duration_seconds) != before:
@@ -154,7 +155,7 @@ def loosens(before: facts.WindowSpec, after: facts.WindowSpec) -> bool:
 
 
 def _demand_channels(rows: Rows, window: facts.WindowSpec) -> window_rows.Window | None:
-    """The window's row. Raises: ChannelNotFound: it names a channel that does not exist."""
+    """Require that the channels exist. Raises: ChannelNotFound."""
     found, *channels = rows
     for name, channel in zip(window.channels, channels, strict=True):
         if channel is None:
