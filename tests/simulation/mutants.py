@@ -220,7 +220,7 @@ def budget_without_reservations() -> Patches:
         return replace(budget, in_flight=budget.in_flight + 1)
 
     def counting(look: context.GateContext, host_id: str) -> context.Block | None:
-        standings = (seen.row for seen in look.sight.standings.values())
+        standings = (seen.row for seen in look.rollout.standings.values())
         reserved = sum(row.busy and row.state is HostState.PENDING for row in standings)
         for slot in look.slots_of(host_id):
             taken = look.state.budgets[slot.budget_id].row.in_flight - reserved

@@ -90,14 +90,14 @@ def judge_promotion(
     """
     held = describe_held(channel, newest, request_id)
     if held:
-        return _told(channel, held)
+        return _wait(channel, held)
     ordered = sorted(candidates, key=lambda item: number_of(item.release_id), reverse=True)
     for item in ordered:
         if not item.refusal and all(verdict.passed for _, verdict in item.edges):
-            return _chosen(channel, item)
+            return _choose(channel, item)
     if not ordered:
         above = "" if pinned is None else f" above {pinned}"
-        return _told(
+        return _wait(
             channel,
             f"Auto-promotion on {channel.channel} waits: no release{above} succeeded before it",
         )
@@ -105,7 +105,7 @@ def judge_promotion(
     shut = next((verdict for _, verdict in first.edges if not verdict.passed), None)
     why = first.refusal or (shut.reason if shut is not None else "")
     until = None if first.refusal or shut is None else shut.until
-    return _told(channel, f"Auto-promotion on {channel.channel} waits: {why}", until)
+    return _wait(channel, f"Auto-promotion on {channel.channel} waits: {why}", until)
 
 
 def describe_held(
@@ -144,29 +144,29 @@ def describe_off(channel: channel_rows.Channel, newest: rollout_rows.RolloutTall
     )
 
 
-def _told(
+def _wait(
     channel: channel_rows.Channel, sentence: str, until: datetime | None = None
 ) -> AutoPromotion:
-    told = Automation(
+    shown = Automation(
         action=states.PolicyAction.AUTO_PROMOTE,
         sentence=sentence,
         switched_on_by=channel.auto_promote_by or "",
         until=until,
     )
-    return AutoPromotion(told)
+    return AutoPromotion(shown)
 
 
-def _chosen(channel: channel_rows.Channel, item: Candidate) -> AutoPromotion:
+def _choose(channel: channel_rows.Channel, item: Candidate) -> AutoPromotion:
     required = [edge for edge, _ in item.edges if edge.require is facts.EdgeRequires.SUCCEEDED]
     where = " and ".join(edge.channel for edge in required)
-    told = Automation(
+    shown = Automation(
         action=states.PolicyAction.AUTO_PROMOTE,
         sentence=f"Auto-promotion on {channel.channel} takes {item.release_id} now",
         switched_on_by=channel.auto_promote_by or "",
         release_id=item.release_id,
     )
     reason = f"auto_promote: {item.release_id} succeeded on {where}"
-    return AutoPromotion(told, Promotable(item.release_id, item.digest, item.proved_by, reason))
+    return AutoPromotion(shown, Promotable(item.release_id, item.digest, item.proved_by, reason))
 
 
 # ── roll back ─────────────────────────────────────────────────────────────────────────────────────

@@ -32,38 +32,38 @@ from tidegate.domain.rollouts.states import OverridableGate
 # ── the evidence for open gates ───────────────────────────────────────────────────────────────────
 
 
-def _tallied(look: context.GateContext, host_id: str) -> inputs.GateEvidence | None:
-    return look.tallied()
+def _cite_tally(look: context.GateContext, host_id: str) -> inputs.GateEvidence | None:
+    return look.cite_tally()
 
 
-def _channelled(look: context.GateContext, host_id: str) -> inputs.GateEvidence | None:
-    return look.channelled(look.tally.channel)
+def _cite_channel(look: context.GateContext, host_id: str) -> inputs.GateEvidence | None:
+    return look.cite_channel(look.tally.channel)
 
 
-def _edged(look: context.GateContext, host_id: str) -> inputs.GateEvidence | None:
+def _cite_edge(look: context.GateContext, host_id: str) -> inputs.GateEvidence | None:
     return next((found.evidence for found in rollout_checks.list_edge_verdicts(look)), None)
 
 
-def _succeeded(look: context.GateContext, host_id: str) -> str:
+def _describe_edges(look: context.GateContext, host_id: str) -> str:
     return "; ".join(found.reason for found in rollout_checks.list_edge_verdicts(look))
 
 
-def _preceded(look: context.GateContext, host_id: str) -> inputs.GateEvidence | None:
-    before = look.sight.chart.before.get(host_id, ())
-    return look.recorded(before[-1]) if before else None
+def _cite_earlier_host(look: context.GateContext, host_id: str) -> inputs.GateEvidence | None:
+    before = look.rollout.chart.before.get(host_id, ())
+    return look.cite_record(before[-1]) if before else None
 
 
-def _idle(look: context.GateContext, host_id: str) -> str:
+def _describe_idle_edges(look: context.GateContext, host_id: str) -> str:
     """Describe the edges that the plan omits because one of the two hosts has left."""
-    idle = look.sight.chart.plan.idle_edges
-    told = [edge for edge in idle if not host_id or edge.after == host_id]
-    if not told:
+    idle = look.rollout.chart.plan.idle_edges
+    shown = [edge for edge in idle if not host_id or edge.after == host_id]
+    if not shown:
         return ""
-    first = f"the edge {told[0].before} → {told[0].after} has no effect, {told[0].reason}"
-    return first if len(told) == 1 else f"{first}; so have {len(told) - 1} more"
+    first = f"the edge {shown[0].before} → {shown[0].after} has no effect, {shown[0].reason}"
+    return first if len(shown) == 1 else f"{first}; so have {len(shown) - 1} more"
 
 
-def _budgeted(look: context.GateContext, host_id: str) -> inputs.GateEvidence | None:
+def _cite_budget(look: context.GateContext, host_id: str) -> inputs.GateEvidence | None:
     for slot in look.slots_of(host_id):
         if (found := look.state.budgets.get(slot.budget_id)) is not None:
             return inputs.GateEvidence(fleet_rows.BUDGETS.name, slot.budget_id, found.version)
@@ -74,61 +74,72 @@ def _budgeted(look: context.GateContext, host_id: str) -> inputs.GateEvidence | 
 
 
 GATES = (
-    Gate("halted", rollout_checks.halted, "no failure halts the rollout", stands_on=_tallied),
+    Gate("halted", rollout_checks.check_halt, "no failure halts the rollout", cite=_cite_tally),
     Gate(
-        "dispatchable", rollout_checks.dispatchable, "the rollout gives out orders", True, _tallied
+        "dispatchable",
+        rollout_checks.check_state,
+        "the rollout gives out orders",
+        True,
+        _cite_tally,
     ),
-    Gate("paused", rollout_checks.paused, "not paused", stands_on=_tallied),
+    Gate("paused", rollout_checks.check_pause, "not paused", cite=_cite_tally),
     overrides.make_overridable(
         OverridableGate.FREEZE,
-        Gate("freeze", rollout_checks.frozen, "no freeze holds the rollout back"),
+        Gate("freeze", rollout_checks.check_freeze, "no freeze holds the rollout back"),
     ),
     overrides.make_overridable(
         OverridableGate.HOLD,
-        Gate("hold", rollout_checks.held, "no hold holds the rollout back", stands_on=_channelled),
+        Gate(
+            "hold", rollout_checks.check_hold, "no hold holds the rollout back", cite=_cite_channel
+        ),
     ),
-    Gate("quarantine", rollout_checks.quarantined, "the release is not quarantined here"),
+    Gate("quarantine", rollout_checks.check_quarantine, "the release is not quarantined here"),
     overrides.make_overridable(
         OverridableGate.EDGES,
         Gate(
             "channel-edges",
-            rollout_checks.channel_edges,
+            rollout_checks.check_edges,
             "no channel edge is shut",
-            stands_on=_edged,
-            adds=_succeeded,
+            cite=_cite_edge,
+            add=_describe_edges,
         ),
     ),
     overrides.make_overridable(
         OverridableGate.START_AT,
-        Gate("start-at", rollout_checks.not_started, "the rollout has started", stands_on=_tallied),
+        Gate("start-at", rollout_checks.check_start, "the rollout has started", cite=_cite_tally),
     ),
     overrides.make_overridable(
         OverridableGate.WINDOW,
-        Gate("window", host_checks.window, "no maintenance window is shut for the host", True),
+        Gate(
+            "window", host_checks.check_window, "no maintenance window is shut for the host", True
+        ),
     ),
-    Gate("wave-promotion", host_checks.wave_promotion, "the host's wave has come", True, _tallied),
+    Gate("wave-promotion", host_checks.check_wave, "the host's wave has come", True, _cite_tally),
     Gate(
-        "host-edge", host_checks.host_edge, "no host before it is under way", True, _preceded, _idle
+        "host-edge",
+        host_checks.check_host_edges,
+        "no host before it is under way",
+        True,
+        _cite_earlier_host,
+        _describe_idle_edges,
     ),
     Gate(
         "disruption-budget",
-        host_checks.disruption_budget,
+        host_checks.check_budgets,
         "its budgets have a slot",
         True,
-        _budgeted,
+        _cite_budget,
     ),
-    Gate("probe-failures", host_checks.probe_failures, "no probe fails in an earlier wave", True),
+    Gate("probe-failures", host_checks.check_probes, "no probe fails in an earlier wave", True),
     overrides.make_overridable(
         OverridableGate.FRESHNESS,
         Gate(
             "freshness",
-            rollout_checks.stale,
+            rollout_checks.check_freshness,
             "the pin's evidence is fresh enough",
-            stands_on=rollout_checks.find_pin_evidence,
+            cite=rollout_checks.cite_pin,
         ),
     ),
-    Gate("host-busy", host_checks.busy, "the host has no other order", True),
-    Gate(
-        "host-silent", host_checks.silent, "the host reports", True, host_checks.find_host_evidence
-    ),
+    Gate("host-busy", host_checks.check_busy, "the host has no other order", True),
+    Gate("host-silent", host_checks.check_silence, "the host reports", True, host_checks.cite_host),
 )

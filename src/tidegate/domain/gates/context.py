@@ -32,7 +32,7 @@ class GateContext:
     """One pass's view of a rollout, and what the pass has handed out so far."""
 
     state: inputs.FleetState
-    sight: inputs.GateInput
+    rollout: inputs.GateInput
     tally: rollout_rows.RolloutTally = field(init=False)
     reached: int = field(init=False)  # the last wave that gets orders
     late: dict[str, tuple[facts.BudgetSlot, ...]] = field(init=False)  # late host → its budgets
@@ -50,7 +50,7 @@ class GateContext:
     hosts: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.tally = self.sight.tally.row
+        self.tally = self.rollout.tally.row
         self.reached = tallies.reached(self.tally)
         for host in self.state.rebooted.values():
             for slot in host.budgets:
@@ -61,25 +61,27 @@ class GateContext:
         self.windows = evaluation.WindowView(
             [] if passes else [seen.row for seen in self.state.windows],
             self.tally.channel,
-            self.sight.chart.plan.package,
+            self.rollout.chart.plan.package,
             self.state.at,
         )
-        self.late = {host.host_id: host.budgets for host in self.sight.latecomers}
-        counted = [found for found in self.sight.failures if not self._left(found.row.host_id)]
+        self.late = {host.host_id: host.budgets for host in self.rollout.latecomers}
+        counted = [
+            found for found in self.rollout.failures if not self._has_left(found.row.host_id)
+        ]
         self.failing = min(
             counted, key=lambda found: (found.row.wave, found.row.host_id), default=None
         )
 
     def wave(self, host_id: str) -> int | None:
         """Return the host's wave; None: the host is in no wave."""
-        return self.sight.chart.waves.get(host_id)
+        return self.rollout.chart.waves.get(host_id)
 
     def need(self, host_id: str) -> timedelta | None:
         """Return how long the host's windows must stay open; None: the update need not fit."""
-        plan = self.sight.chart.plan
+        plan = self.rollout.chart.plan
         if not plan.policy.must_fit:
             return None
-        wave = self.sight.chart.waves.get(host_id, max(len(plan.waves) - 1, 0))
+        wave = self.rollout.chart.waves.get(host_id, max(len(plan.waves) - 1, 0))
         known = self.needs.get(wave)
         if known is None:
             known = demands.need_of(plan.host_policy(wave)) or timedelta()
@@ -95,15 +97,15 @@ class GateContext:
     def slots_of(self, host_id: str) -> tuple[facts.BudgetSlot, ...]:
         """Return the budgets of which an order for this host takes a slot."""
         late = self.late.get(host_id)
-        return self.sight.chart.slots_of(host_id) if late is None else late
+        return self.rollout.chart.slots_of(host_id) if late is None else late
 
-    def tallied(self) -> inputs.GateEvidence:
+    def cite_tally(self) -> inputs.GateEvidence:
         return inputs.GateEvidence(
-            rollout_rows.TALLIES.name, self.tally.rollout_id, self.sight.tally.version
+            rollout_rows.TALLIES.name, self.tally.rollout_id, self.rollout.tally.version
         )
 
-    def recorded(self, host_id: str) -> inputs.GateEvidence | None:
-        found = self.sight.standings.get(host_id)
+    def cite_record(self, host_id: str) -> inputs.GateEvidence | None:
+        found = self.rollout.standings.get(host_id)
         if found is None:
             return None
         return inputs.GateEvidence(
@@ -112,7 +114,7 @@ class GateContext:
             found.version,
         )
 
-    def channelled(self, channel: str) -> inputs.GateEvidence | None:
+    def cite_channel(self, channel: str) -> inputs.GateEvidence | None:
         found = self.state.channels.get(channel)
         return (
             None
@@ -120,27 +122,27 @@ class GateContext:
             else inputs.GateEvidence(channel_rows.CHANNELS.name, channel, found.version)
         )
 
-    def _left(self, host_id: str) -> bool:
-        found = self.sight.standings.get(host_id)
+    def _has_left(self, host_id: str) -> bool:
+        found = self.rollout.standings.get(host_id)
         return found is not None and found.row.left is not None
 
 
 Blocks = Callable[[GateContext, str], Block | None]
-StandsOn = Callable[[GateContext, str], inputs.GateEvidence | None]
-Adds = Callable[[GateContext, str], str]
+Cite = Callable[[GateContext, str], inputs.GateEvidence | None]
+Add = Callable[[GateContext, str], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
     """One question about an order.
 
-    ``per_host`` is false where the answer is the same for all hosts. ``open`` and ``adds`` make the
-    sentence of an open gate, and ``stands_on`` returns its evidence.
+    ``per_host`` is false where the answer is the same for all hosts. ``open`` and ``add`` make the
+    sentence of an open gate, and ``cite`` returns its evidence.
     """
 
     name: str
     blocks: Blocks
     open: str
     per_host: bool = False
-    stands_on: StandsOn = lambda look, host_id: None
-    adds: Adds = lambda look, host_id: ""  # appended to ``open``; no host id: for all hosts
+    cite: Cite = lambda look, host_id: None
+    add: Add = lambda look, host_id: ""  # appended to ``open``; no host id: for all hosts

@@ -93,9 +93,9 @@ def _is_late(sight: inputs.GateInput, host_id: str) -> bool:
 
 def list_waiting(look: context.GateContext) -> Iterator[tuple[str, int, int]]:
     """List each host without an order, with its wave and attempt, by wave and name."""
-    standings = look.sight.standings
+    standings = look.rollout.standings
     attempt = look.tally.attempt
-    plan = look.sight.chart.plan
+    plan = look.rollout.chart.plan
     for number, wave in enumerate(plan.waves):
         for host_id in wave.hosts:
             found = standings.get(host_id)
@@ -110,7 +110,7 @@ def list_waiting(look: context.GateContext) -> Iterator[tuple[str, int, int]]:
     for host_id in look.late:
         found = standings.get(host_id)
         under = attempt if found is None else max(attempt, found.row.attempt + 1)
-        yield host_id, look.sight.chart.waves.get(host_id, last), under
+        yield host_id, look.rollout.chart.waves.get(host_id, last), under
 
 
 def is_ordered(standing: inputs.HostStanding) -> bool:
@@ -129,37 +129,37 @@ def list_staged(sight: inputs.GateInput) -> list[str]:
     ]
 
 
-def _ordered(look: context.GateContext) -> Iterator[str]:
-    for host_id, found in look.sight.standings.items():
+def _list_ordered(look: context.GateContext) -> Iterator[str]:
+    for host_id, found in look.rollout.standings.items():
         if is_ordered(found.row):
             yield host_id
 
 
-def _outside_windows(
+def _list_blocked_by_windows(
     look: context.GateContext, ordered: Iterable[str]
 ) -> Iterator[inputs.BlockedHosts]:
     """Return those hosts that may not use their order now, because their windows are shut."""
     for host_id in ordered if look.windows else ():
-        block = host_checks.window(look, host_id)
+        block = host_checks.check_window(look, host_id)
         if block is not None:
-            yield _held(WINDOW, host_id, block)
+            yield _to_blocked(WINDOW, host_id, block)
 
 
-def _say_of_host(
+def _word_for_host(
     look: context.GateContext, gate: str, host_id: str, block: context.Block
 ) -> context.Block:
     """Word the block for this host instead of the first one of its class."""
     if gate != WINDOW:
         return block
-    return host_checks.window_block(look, host_id, look.window_verdict(host_id))
+    return host_checks.describe_shut_window(look, host_id, look.window_verdict(host_id))
 
 
 def list_outside_windows(state: inputs.FleetState, rollout_id: str) -> list[str]:
     """List the hosts that have not acknowledged their order and may not use it, because their
     windows are shut. Raises: NotFound.
     """
-    look = _look(state, rollout_id, None)
-    return [item.host_id for item in _outside_windows(look, _ordered(look))]
+    look = _make_context(state, rollout_id, None)
+    return [item.host_id for item in _list_blocked_by_windows(look, _list_ordered(look))]
 
 
 # ── a pass ────────────────────────────────────────────────────────────────────────────────────────
@@ -178,8 +178,8 @@ def survey(
     Raises:
         NotFound: the state does not hold the rollout.
     """
-    look = _look(state, rollout_id, given)
-    gates, shut = _asked(look)
+    look = _make_context(state, rollout_id, given)
+    gates, shut = _select_gates(look)
     orders: list[inputs.DueOrder] = []
     held: dict[str, inputs.BlockedHosts] = {}
     counts: dict[str, int] = {}
@@ -190,13 +190,13 @@ def survey(
             block = blocks(look, host_id)
             if block is not None:
                 if name not in held:
-                    held[name] = _held(name, host_id, block)
+                    held[name] = _to_blocked(name, host_id, block)
                 counts[name] = counts.get(name, 0) + 1
                 break
         else:
             if len(orders) < orders_max:
-                orders.append(_order(look, host_id, wave, attempt))
-    ordered = list(_ordered(look))
+                orders.append(_give_order(look, host_id, wave, attempt))
+    ordered = list(_list_ordered(look))
     if shut is not None:
         stopped = ordered if shut.gate in ASKED_AGAIN else []
         if stopped or look.tally.state in states.DISPATCHABLE:
@@ -204,7 +204,7 @@ def survey(
             held.setdefault(shut.gate, first)
             counts[shut.gate] = counts.get(shut.gate, 0) + len(stopped)
     else:
-        for blocked in _outside_windows(look, ordered):
+        for blocked in _list_blocked_by_windows(look, ordered):
             held.setdefault(WINDOW, blocked)
             counts[WINDOW] = counts.get(WINDOW, 0) + 1
     return inputs.Survey(
@@ -225,7 +225,7 @@ def survey_shared_gates(state: inputs.FleetState, rollout_id: str) -> inputs.Sur
     Raises:
         NotFound: the state does not hold the rollout.
     """
-    _, shut = _asked(_look(state, rollout_id, None))
+    _, shut = _select_gates(_make_context(state, rollout_id, None))
     return inputs.Survey(rollout_id=rollout_id, held=() if shut is None else (shut,), whole=False)
 
 
@@ -238,22 +238,24 @@ def list_blocked(state: inputs.FleetState, rollout_id: str) -> Iterator[inputs.B
     Raises:
         NotFound: the state does not hold the rollout.
     """
-    look = _look(state, rollout_id, None)
-    gates, shut = _asked(look)
+    look = _make_context(state, rollout_id, None)
+    gates, shut = _select_gates(look)
     for host_id, wave, attempt in list_waiting(look):
         for name, blocks in gates:
             block = blocks(look, host_id)
             if block is not None:
-                yield _held(name, host_id, _say_of_host(look, name, host_id, block))
+                yield _to_blocked(name, host_id, _word_for_host(look, name, host_id, block))
                 break
         else:
-            _order(look, host_id, wave, attempt)  # count its slots as taken
+            _give_order(look, host_id, wave, attempt)  # count its slots as taken
     if shut is not None and shut.gate in ASKED_AGAIN:
-        yield from (replace(shut, hosts=1, host_id=host_id) for host_id in _ordered(look))
+        yield from (replace(shut, hosts=1, host_id=host_id) for host_id in _list_ordered(look))
     if shut is None:
-        for item in _outside_windows(look, _ordered(look)):
+        for item in _list_blocked_by_windows(look, _list_ordered(look)):
             verdict = look.window_verdict(item.host_id)
-            yield _held(WINDOW, item.host_id, host_checks.window_block(look, item.host_id, verdict))
+            yield _to_blocked(
+                WINDOW, item.host_id, host_checks.describe_shut_window(look, item.host_id, verdict)
+            )
 
 
 def next_dispatches(
@@ -291,7 +293,7 @@ def next_skips(state: inputs.FleetState, rollout_id: str) -> tuple[inputs.Skip, 
                 continue
             if tally.waves[number].skipped and (standing is None or not standing.busy):
                 continue  # it was skipped with its wave, or is retried
-            reason = _unheard(state, host_id, standing, spared)
+            reason = _find_skip_reason(state, host_id, standing, spared)
             if reason is not None:
                 skips.append(
                     inputs.Skip(
@@ -308,15 +310,15 @@ def next_skips(state: inputs.FleetState, rollout_id: str) -> tuple[inputs.Skip, 
 def can_spare_silent(state: inputs.FleetState, sight: inputs.GateInput, number: int) -> bool:
     """Whether the wave can reach its minimum with the hosts that report."""
     needed = tallies.missing(sight.tally.row.waves[number])
-    heard = 0
+    reporting = 0
     for host_id in sight.chart.plan.waves[number].hosts:
-        if heard >= needed:
+        if reporting >= needed:
             break
         found, host = sight.standings.get(host_id), state.hosts.get(host_id)
         counts = found is None or (found.row.left is None and found.row.state not in _OVER)
         present = host is not None and host.row.status != fleet_rows.RETIRED
-        heard += counts and present and host is not None and host.row.silent_since is None
-    return heard >= needed
+        reporting += counts and present and host is not None and host.row.silent_since is None
+    return reporting >= needed
 
 
 def _is_waiting(standing: inputs.HostStanding, attempt: int) -> bool:
@@ -331,7 +333,7 @@ def _is_waiting(standing: inputs.HostStanding, attempt: int) -> bool:
     return standing.state in (host_states.HostState.PENDING, host_states.HostState.DEFERRED)
 
 
-def _unheard(
+def _find_skip_reason(
     state: inputs.FleetState, host_id: str, standing: inputs.HostStanding | None, grace: int | None
 ) -> str | None:
     """Return why the rollout need not wait for this host any longer; None: it must."""
@@ -347,7 +349,7 @@ def _unheard(
     return f"the host has not reported since {describe_time(since)}"
 
 
-def _look(
+def _make_context(
     state: inputs.FleetState, rollout_id: str, given: inputs.HandedOut | None
 ) -> context.GateContext:
     look = context.GateContext(state, state.sight(rollout_id))
@@ -357,7 +359,7 @@ def _look(
     return look
 
 
-def _asked(
+def _select_gates(
     look: context.GateContext,
 ) -> tuple[list[tuple[str, context.Blocks]], inputs.BlockedHosts | None]:
     """Return the gates to ask for each host, and the first one that is shut for all of them.
@@ -370,16 +372,18 @@ def _asked(
         if gate.per_host:
             asked.append((gate.name, gate.blocks))
         elif (block := gate.blocks(look, "")) is not None:
-            asked.append((gate.name, _always(block)))
-            return asked, replace(_held(gate.name, "", block), hosts=0)
+            asked.append((gate.name, _block_always(block)))
+            return asked, replace(_to_blocked(gate.name, "", block), hosts=0)
     return asked, None
 
 
-def _always(block: context.Block) -> context.Blocks:
+def _block_always(block: context.Block) -> context.Blocks:
     return lambda look, host_id: block
 
 
-def _order(look: context.GateContext, host_id: str, wave: int, attempt: int) -> inputs.DueOrder:
+def _give_order(
+    look: context.GateContext, host_id: str, wave: int, attempt: int
+) -> inputs.DueOrder:
     tally = look.tally
     slots = look.slots_of(host_id)
     for slot in slots:
@@ -392,14 +396,14 @@ def _order(look: context.GateContext, host_id: str, wave: int, attempt: int) -> 
         channel=tally.channel,
         target_closure=tally.target_closure,
         wave=wave,
-        policy=look.sight.chart.plan.host_policy(wave),
+        policy=look.rollout.chart.plan.host_policy(wave),
         attempt=attempt,
         budgets=slots,
         late=host_id in look.late,
     )
 
 
-def _held(gate: str, host_id: str, block: context.Block) -> inputs.BlockedHosts:
+def _to_blocked(gate: str, host_id: str, block: context.Block) -> inputs.BlockedHosts:
     return inputs.BlockedHosts(
         gate=gate,
         hosts=1,
@@ -422,7 +426,7 @@ def gate_changes(
     hosts or another reason of the same gate is no change: a pass over an unchanged fleet records
     nothing.
     """
-    said = {gate.gate: gate for gate in (() if known is None else known.blocked)}
+    recorded = {gate.gate: gate for gate in (() if known is None else known.blocked)}
     held = {gate.gate: gate for gate in found.held}
     changes = [
         rollout_facts.GateChanged(
@@ -430,15 +434,15 @@ def gate_changes(
             at=now,
             gate=name,
             blocked=name in held,
-            reason=_told(held[name]) if name in held else "",
+            reason=_cut_reason(held[name]) if name in held else "",
         )
         for name in (gate.name for gate in checks.GATES if found.whole or not gate.per_host)
-        if (name in held) != (name in said)
+        if (name in held) != (name in recorded)
     ]
     return tuple(changes)
 
 
-def _told(held: inputs.BlockedHosts) -> str:
+def _cut_reason(held: inputs.BlockedHosts) -> str:
     """Cut the reason to what a fact may hold: it may quote probes and operators at length."""
     reason = f"{held.host_id}: {held.reason}" if held.host_id else held.reason
     cut = reason.encode()[:REASON_BYTES_MAX]

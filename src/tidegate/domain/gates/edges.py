@@ -54,12 +54,12 @@ def judge_edge(
             remedy=Remedy(f"tidegate channel edit {waits.channel} --policy FILE"),
         )
     if edge.require is facts.EdgeRequires.IDLE:
-        return _idle(waits, seen.channel)
-    shut = _unproved(edge, waits, seen) or _quarantined(edge, waits, seen)
-    return shut or _soaked(edge, waits, seen, now)
+        return _check_idle(waits, seen.channel)
+    shut = _check_success(edge, waits, seen) or _check_quarantine(edge, waits, seen)
+    return shut or _check_soak(edge, waits, seen, now)
 
 
-def _idle(waits: WaitingRelease, found: Versioned[channel_rows.Channel]) -> EdgeVerdict:
+def _check_idle(waits: WaitingRelease, found: Versioned[channel_rows.Channel]) -> EdgeVerdict:
     row = found.row
     evidence = GateEvidence(channel_rows.CHANNELS.name, row.channel, found.version)
     if row.newest_rollout_id is None:
@@ -79,7 +79,7 @@ def _idle(waits: WaitingRelease, found: Versioned[channel_rows.Channel]) -> Edge
 # ── this release succeeded there ──────────────────────────────────────────────────────────────────
 
 
-def _unproved(
+def _check_success(
     edge: facts.ChannelEdge, waits: WaitingRelease, seen: PrecedingChannel
 ) -> EdgeVerdict | None:
     """Return the verdict if the release did not succeed last; None: it did."""
@@ -90,21 +90,24 @@ def _unproved(
             False,
             f"{release} was never rolled out on {there}. "
             f"Promote it there first: tidegate channel promote {there} {release}",
-            _channelled(seen),
-            remedy=_promote(there, release),
+            _cite_channel(seen),
+            remedy=_suggest_promotion(there, release),
         )
     if standing.word is states.Word.GOOD:
         return None
     return EdgeVerdict(
-        False, _why(standing, waits, seen), _said(seen), remedy=_remedy(standing, seen)
+        False,
+        _describe_standing(standing, waits, seen),
+        _cite_standing(seen),
+        remedy=_find_remedy(standing, seen),
     )
 
 
-def _promote(channel: str, release: str, when: str = "") -> Remedy:
+def _suggest_promotion(channel: str, release: str, when: str = "") -> Remedy:
     return Remedy(f"tidegate channel promote {channel} {release}", when)
 
 
-def _remedy(standing: rollout_rows.ReleaseStanding, seen: PrecedingChannel) -> Remedy | None:
+def _find_remedy(standing: rollout_rows.ReleaseStanding, seen: PrecedingChannel) -> Remedy | None:
     """Return what makes the release succeed there; None: it is still rolling out."""
     release, there = standing.release_id, standing.channel
     tally = None if seen.tally is None else seen.tally.row
@@ -112,10 +115,12 @@ def _remedy(standing: rollout_rows.ReleaseStanding, seen: PrecedingChannel) -> R
         return None
     if tally is not None or (standing.word is states.Word.BAD and standing.operator is None):
         return Remedy(f"tidegate rollout explain {there}")
-    return _promote(there, release, "if it is good after all" if standing.operator else "")
+    return _suggest_promotion(
+        there, release, "if it is good after all" if standing.operator else ""
+    )
 
 
-def _why(
+def _describe_standing(
     standing: rollout_rows.ReleaseStanding, waits: WaitingRelease, seen: PrecedingChannel
 ) -> str:
     release, there = standing.release_id, standing.channel
@@ -129,7 +134,7 @@ def _why(
         )
     if tally is not None:
         return (
-            f"{release} stopped on {there}: {_failure(standing, seen)}. "
+            f"{release} stopped on {there}: {_describe_failure(standing, seen)}. "
             f"It must succeed there before {waits.channel} gets it"
         )
     if standing.operator is not None:
@@ -141,7 +146,7 @@ def _why(
     if standing.word is states.Word.BAD:
         return (
             f"{release} failed on {there} at {describe_time(standing.said_at)} "
-            f"({_failure(standing, seen)}). Retry it there, or publish a fix"
+            f"({_describe_failure(standing, seen)}). Retry it there, or publish a fix"
         )
     match standing.outcome:
         case states.Outcome.REPLACED:
@@ -155,13 +160,13 @@ def _why(
             return f"{release} has not succeeded on {there}"
 
 
-def _failure(standing: rollout_rows.ReleaseStanding, seen: PrecedingChannel) -> str:
+def _describe_failure(standing: rollout_rows.ReleaseStanding, seen: PrecedingChannel) -> str:
     if standing.host_id is None:
         return "its hosts failed"
     return f"{standing.host_id} failed{f', {seen.failure}' if seen.failure else ''}"
 
 
-def _quarantined(
+def _check_quarantine(
     edge: facts.ChannelEdge, waits: WaitingRelease, seen: PrecedingChannel
 ) -> EdgeVerdict | None:
     if seen.quarantined is None:
@@ -181,7 +186,7 @@ def _quarantined(
     )
 
 
-def _soaked(
+def _check_soak(
     edge: facts.ChannelEdge, waits: WaitingRelease, seen: PrecedingChannel, now: datetime
 ) -> EdgeVerdict:
     assert seen.standing is not None
@@ -191,15 +196,15 @@ def _soaked(
     ran = timedelta(0) if since is None else max(now - since, timedelta(0))
     asked = timedelta(seconds=edge.soak_seconds)
     if max(ran, timedelta(seconds=standing.soaked_seconds)) >= asked:
-        said = f"{release} succeeded on {there} at {describe_time(standing.said_at)}"
-        return EdgeVerdict(True, said, _said(seen))
+        sentence = f"{release} succeeded on {there} at {describe_time(standing.said_at)}"
+        return EdgeVerdict(True, sentence, _cite_standing(seen))
     if since is not None:
         until = since + asked
         return EdgeVerdict(
             False,
             f"{release} has run on {there} for {span_text(ran)} of {span_text(asked)}; "
             f"the edge opens at {describe_time(until)}",
-            _said(seen),
+            _cite_standing(seen),
             until,
         )
     ended = timedelta(seconds=standing.soaked_seconds)
@@ -208,15 +213,15 @@ def _soaked(
         f"{release} ran on {there} for {span_text(ended)} of the {span_text(asked)} asked for, "
         f"then {there} moved on to {standing.followed_by or 'another release'}. "
         "Promote it there again",
-        _said(seen),
-        remedy=_promote(there, release),
+        _cite_standing(seen),
+        remedy=_suggest_promotion(there, release),
     )
 
 
 # ── in words ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def _channelled(seen: PrecedingChannel) -> GateEvidence | None:
+def _cite_channel(seen: PrecedingChannel) -> GateEvidence | None:
     found = seen.channel
     return (
         None
@@ -225,7 +230,7 @@ def _channelled(seen: PrecedingChannel) -> GateEvidence | None:
     )
 
 
-def _said(seen: PrecedingChannel) -> GateEvidence | None:
+def _cite_standing(seen: PrecedingChannel) -> GateEvidence | None:
     found = seen.standing
     if found is None:
         return None

@@ -27,9 +27,9 @@ def judge(
     """
     fault = state.faults.get(rollout_id)
     if fault is not None:
-        return (_left_out(fault),)
+        return (_report_fault(fault),)
     look = context.GateContext(state, state.sight(rollout_id))
-    return tuple(_verdict(gate, look, host_id) for gate in checks.GATES)
+    return tuple(_judge_gate(gate, look, host_id) for gate in checks.GATES)
 
 
 def explain(
@@ -47,11 +47,11 @@ def explain(
             rollout_id=rollout_id,
             host_id=host_id,
             answer=answer,
-            verdicts=(_left_out(fault),),
+            verdicts=(_report_fault(fault),),
             waits=(inputs.Wait(code="fault", sentence=answer, since=state.at),),
         )
     if host_id is None:
-        return _of_rollout(state, rollout_id)
+        return _explain_rollout(state, rollout_id)
     sight = state.sight(rollout_id)
     verdicts = judge(state, rollout_id, host_id)
     found = sight.standings.get(host_id)
@@ -87,12 +87,12 @@ def explain(
         wave=sight.chart.waves.get(host_id),
         host_state=None if standing is None else standing.state,
         verdicts=verdicts,
-        waits=_waits_of_host(state, rollout_id, host_id, answer, verdicts),
-        protection=_protection(state, sight.tally.row.channel),
+        waits=_list_waits_of_host(state, rollout_id, host_id, answer, verdicts),
+        protection=_describe_protection(state, sight.tally.row.channel),
     )
 
 
-def _protection(state: inputs.FleetState, channel: str) -> str:
+def _describe_protection(state: inputs.FleetState, channel: str) -> str:
     """Say that commands on the channel need a second person; empty: they do not."""
     seen = state.channels.get(channel)
     protection = None if seen is None else seen.row.protection
@@ -105,7 +105,7 @@ def _protection(state: inputs.FleetState, channel: str) -> str:
     )
 
 
-def _waits_of_host(
+def _list_waits_of_host(
     state: inputs.FleetState,
     rollout_id: str,
     host_id: str,
@@ -116,26 +116,26 @@ def _waits_of_host(
     own = wait_of_host(state, rollout_id, host_id)
     all_of_it = list_waits(state, rollout_id)
     shut = {verdict.gate for verdict in verdicts if not verdict.passed}
-    told = [wait for wait in all_of_it if host_id in wait.some or wait.code in shut]
-    found = ((own,) if own is not None else ()) + tuple(w for w in told if w != own)
+    matching = [wait for wait in all_of_it if host_id in wait.some or wait.code in shut]
+    found = ((own,) if own is not None else ()) + tuple(w for w in matching if w != own)
     return found or (
         inputs.Wait(code="nothing", sentence=answer, hosts=1, some=(host_id,), since=state.at),
     )
 
 
-def _left_out(fault: inputs.GateFault) -> inputs.GateVerdict:
+def _report_fault(fault: inputs.GateFault) -> inputs.GateVerdict:
     """Report that the plan or rows cannot be read, so no gate can be asked."""
     return inputs.GateVerdict(gate=READABLE, passed=False, reason=fault.detail)
 
 
-def _verdict(gate: context.Gate, look: context.GateContext, host_id: str) -> inputs.GateVerdict:
+def _judge_gate(gate: context.Gate, look: context.GateContext, host_id: str) -> inputs.GateVerdict:
     block = gate.blocks(look, host_id)
     if block is None:
         return inputs.GateVerdict(
             gate=gate.name,
             passed=True,
-            reason=_with(gate.open, gate.adds(look, host_id)),
-            evidence=gate.stands_on(look, host_id),
+            reason=_join(gate.open, gate.add(look, host_id)),
+            evidence=gate.cite(look, host_id),
         )
     return inputs.GateVerdict(
         gate=block.gate or gate.name,
@@ -146,14 +146,14 @@ def _verdict(gate: context.Gate, look: context.GateContext, host_id: str) -> inp
     )
 
 
-def _of_rollout(state: inputs.FleetState, rollout_id: str) -> inputs.Explanation:
+def _explain_rollout(state: inputs.FleetState, rollout_id: str) -> inputs.Explanation:
     found = dispatch_pass.survey(state, rollout_id)
     look = context.GateContext(state, state.sight(rollout_id))
     waiting = [host_id for host_id, _, _ in dispatch_pass.list_waiting(look)]
     asked = waiting[:ASKED_MAX]
     is_over = look.tally.state not in states.OPEN
     waits_now = sum(host_id in look.late for host_id in waiting) if is_over else found.waiting
-    verdicts = tuple(_of_all(gate, look, found, asked) for gate in checks.GATES)
+    verdicts = tuple(_judge_all(gate, look, found, asked) for gate in checks.GATES)
     ready = len(found.orders)
     waits = list_waits(state, rollout_id, [order.host_id for order in found.orders])
     stopped = next((item for item in found.held if item.gate in STOPS and item.hosts), None)
@@ -176,14 +176,14 @@ def _of_rollout(state: inputs.FleetState, rollout_id: str) -> inputs.Explanation
         answer=answer,
         waiting=waits_now,
         ready=ready,
-        unstaged=len(look.sight.chart.plan.unstaged),
+        unstaged=len(look.rollout.chart.plan.unstaged),
         verdicts=verdicts,
         waits=waits,
-        protection=_protection(state, look.tally.channel),
+        protection=_describe_protection(state, look.tally.channel),
     )
 
 
-def _of_all(
+def _judge_all(
     gate: context.Gate, look: context.GateContext, found: inputs.Survey, asked: list[str]
 ) -> inputs.GateVerdict:
     """Return a gate's verdict on all waiting hosts; each counts at the first gate that is shut for
@@ -193,7 +193,7 @@ def _of_all(
     """
     held = next((item for item in found.held if item.gate == gate.name), None)
     if held is not None and not gate.per_host:
-        return replace(_verdict(gate, look, ""), hosts=held.hosts)
+        return replace(_judge_gate(gate, look, ""), hosts=held.hosts)
     if held is not None:
         return inputs.GateVerdict(
             gate=gate.name,
@@ -213,10 +213,10 @@ def _of_all(
                     evidence=block.evidence,
                     until=block.until,
                 )
-        said = _with("holds no host", gate.adds(look, ""))
-        return inputs.GateVerdict(gate=gate.name, passed=True, reason=said)
-    return _verdict(gate, look, "")
+        text = _join("holds no host", gate.add(look, ""))
+        return inputs.GateVerdict(gate=gate.name, passed=True, reason=text)
+    return _judge_gate(gate, look, "")
 
 
-def _with(said: str, more: str) -> str:
-    return f"{said}; {more}" if more else said
+def _join(text: str, more: str) -> str:
+    return f"{text}; {more}" if more else text

@@ -14,7 +14,7 @@ from tidegate.domain.windows import evaluation, rows as window_rows, sentences
 UNSTAGED = "wave-promotion-host-unstaged"
 
 
-def window(look: context.GateContext, host_id: str) -> context.Block | None:
+def check_window(look: context.GateContext, host_id: str) -> context.Block | None:
     """Block outside of the host's maintenance windows, in the host's time zone.
 
     Hosts of one class share a verdict and its text. A text that names a host names the first of its
@@ -27,18 +27,18 @@ def window(look: context.GateContext, host_id: str) -> context.Block | None:
         return None
     known = look.window_blocks.get(id(verdict))
     if known is None:
-        known = look.window_blocks[id(verdict)] = window_block(look, host_id, verdict)
+        known = look.window_blocks[id(verdict)] = describe_shut_window(look, host_id, verdict)
     return known
 
 
-def window_block(
+def describe_shut_window(
     look: context.GateContext, host_id: str, verdict: evaluation.WindowVerdict, scope: str = ""
 ) -> context.Block:
     """Describe why the host's windows are shut; with ``scope``, for all hosts like it."""
     assert verdict.by is not None
     id = verdict.by.window.window_id
     seen = next(item for item in look.state.windows if item.row.window_id == id)
-    said = sentences.shut_text(
+    sentence = sentences.shut_text(
         verdict,
         look.state.at,
         look.tally.channel,
@@ -48,21 +48,23 @@ def window_block(
         reason=seen.row.reason,
     )
     return context.Block(
-        said, inputs.GateEvidence(window_rows.WINDOWS.name, id, seen.version), until=verdict.until
+        sentence,
+        inputs.GateEvidence(window_rows.WINDOWS.name, id, seen.version),
+        until=verdict.until,
     )
 
 
-def wave_promotion(look: context.GateContext, host_id: str) -> context.Block | None:
-    number = look.sight.chart.waves.get(host_id)
+def check_wave(look: context.GateContext, host_id: str) -> context.Block | None:
+    number = look.rollout.chart.waves.get(host_id)
     if number is None:
         if host_id in look.late:
             return None
-        return context.Block("no wave of the plan takes the host", look.tallied(), UNSTAGED)
+        return context.Block("no wave of the plan takes the host", look.cite_tally(), UNSTAGED)
     if host_id in look.late:
         return None
     if has_left_with_wave(look, host_id, number):
         name = progress.name_wave(look.tally, number)
-        return context.Block(f"wave {name} was skipped, the host gets no order", look.tallied())
+        return context.Block(f"wave {name} was skipped, the host gets no order", look.cite_tally())
     if number <= look.reached:
         return None
     until = None
@@ -74,14 +76,14 @@ def wave_promotion(look: context.GateContext, host_id: str) -> context.Block | N
         hold = describe_hold(look, going)
         before = progress.name_wave(look.tally, going)
         reason = hold if number == going else f"wave {own} waits for wave {before}: {hold}"
-    return context.Block(reason, look.tallied(), until=until)
+    return context.Block(reason, look.cite_tally(), until=until)
 
 
 def has_left_with_wave(look: context.GateContext, host_id: str, number: int) -> bool:
     """Whether an operator skipped the host's wave while it had no order, and it is not retried."""
     if not look.tally.waves[number].skipped:
         return False
-    found = look.sight.standings.get(host_id)
+    found = look.rollout.standings.get(host_id)
     if found is None:
         return True
     return found.row.state is host_states.HostState.PENDING and not found.row.busy
@@ -116,21 +118,21 @@ def describe_hold(look: context.GateContext, number: int) -> str:
     return f"wave {name} starts at {times.describe_time(at)}, {after} after wave {before} was done"
 
 
-def host_edge(look: context.GateContext, host_id: str) -> context.Block | None:
-    for before in look.sight.chart.before.get(host_id, ()):
-        found = look.sight.standings.get(before)
+def check_host_edges(look: context.GateContext, host_id: str) -> context.Block | None:
+    for before in look.rollout.chart.before.get(host_id, ()):
+        found = look.rollout.standings.get(before)
         if found is None:
-            return context.Block(f"waits for {before}, which has no order yet", look.tallied())
+            return context.Block(f"waits for {before}, which has no order yet", look.cite_tally())
         # No host waits for one that was waived or skipped.
         if found.row.state not in host_states.SETTLED and found.row.left is None:
             return context.Block(
                 f"waits for {before}, which {host_states.describe_host_state(found.row.state)}",
-                look.recorded(before),
+                look.cite_record(before),
             )
     return None
 
 
-def disruption_budget(look: context.GateContext, host_id: str) -> context.Block | None:
+def check_budgets(look: context.GateContext, host_id: str) -> context.Block | None:
     for slot in look.slots_of(host_id):
         found = look.state.budgets.get(slot.budget_id)
         assert found is not None, f"the state lacks budget {slot.budget_id}"
@@ -146,7 +148,7 @@ def disruption_budget(look: context.GateContext, host_id: str) -> context.Block 
     return None
 
 
-def probe_failures(look: context.GateContext, host_id: str) -> context.Block | None:
+def check_probes(look: context.GateContext, host_id: str) -> context.Block | None:
     found = look.failing
     if found is None or host_id in look.late:
         return None
@@ -165,7 +167,7 @@ def probe_failures(look: context.GateContext, host_id: str) -> context.Block | N
     )
 
 
-def busy(look: context.GateContext, host_id: str) -> context.Block | None:
+def check_busy(look: context.GateContext, host_id: str) -> context.Block | None:
     if host_id in look.hosts:
         return context.Block("the host gets another order in this very pass")
     back = look.state.rebooted.get(host_id)
@@ -180,21 +182,19 @@ def busy(look: context.GateContext, host_id: str) -> context.Block | None:
     )
 
 
-def silent(look: context.GateContext, host_id: str) -> context.Block | None:
+def check_silence(look: context.GateContext, host_id: str) -> context.Block | None:
     found = look.state.hosts.get(host_id)
     if found is None:
         return context.Block("the fleet does not know the host")
     if found.row.status != fleet_rows.ENROLLED:
-        return context.Block(f"the host is {found.row.status}", find_host_evidence(look, host_id))
+        return context.Block(f"the host is {found.row.status}", cite_host(look, host_id))
     if found.row.silent_since is None:
         return None
     since = times.describe_time(found.row.silent_since)
-    return context.Block(
-        f"the host has not reported since {since}", find_host_evidence(look, host_id)
-    )
+    return context.Block(f"the host has not reported since {since}", cite_host(look, host_id))
 
 
-def find_host_evidence(look: context.GateContext, host_id: str) -> inputs.GateEvidence | None:
+def cite_host(look: context.GateContext, host_id: str) -> inputs.GateEvidence | None:
     found = look.state.hosts.get(host_id)
     return (
         None

@@ -28,7 +28,7 @@ class HostActivity(NamedTuple):
 def wait_of_host(state: inputs.FleetState, rollout_id: str, host_id: str) -> inputs.Wait | None:
     """Return what a host with a record waits for; None: it is done, or waits at a gate."""
     look = context.GateContext(state, state.sight(rollout_id))
-    found = look.sight.standings.get(host_id)
+    found = look.rollout.standings.get(host_id)
     doing = None if found is None else find_activity(look, found.row)
     return None if found is None or doing is None else to_wait(look, doing, [found.row])
 
@@ -40,7 +40,7 @@ def is_rolling_back(row: inputs.HostStanding) -> bool:
 def list_host_waits(look: context.GateContext) -> Iterator[inputs.Wait]:
     """Group the hosts that have a record and are not done by what they are doing."""
     groups: dict[str, tuple[HostActivity, list[inputs.HostStanding]]] = {}
-    for seen in look.sight.standings.values():
+    for seen in look.rollout.standings.values():
         doing = find_activity(look, seen.row)
         if doing is not None:
             groups.setdefault(doing.code, (doing, []))[1].append(seen.row)
@@ -65,7 +65,7 @@ def to_wait(
         since=min(started, default=look.tally.opened_at),
         until=until,
         ends=inputs.WaitEnds.NEVER if doing.by_person else ends,
-        evidence=look.recorded(names[0]),
+        evidence=look.cite_record(names[0]),
         remedies=doing.remedies,
     )
 
@@ -78,18 +78,18 @@ def find_activity(look: context.GateContext, row: inputs.HostStanding) -> HostAc
     by = "" if row.due_at is None else f" by {describe_time(row.due_at)}"
     host = look.state.hosts.get(row.host_id)
     silent = None if host is None else host.row.silent_since
-    heard = "" if silent is None else f"; it last reported at {describe_time(silent)}"
+    last_report = "" if silent is None else f"; it last reported at {describe_time(silent)}"
     match row.state:
         case HostState.PENDING if row.cancelled_at is None:
             skipped, at = ("", None) if row.late else describe_silence(look, row.host_id)
             again = skipped or f"; it is handed out again{by}"
-            text = f"has its order and has not taken it{heard}{again}"
+            text = f"has its order and has not taken it{last_report}{again}"
             return HostActivity("pending", text, at or row.due_at, skip if silent else ())
         case HostState.ACTIVATING:
-            text = f"is switching; it fails{by} if it does not report{heard}"
+            text = f"is switching; it fails{by} if it does not report{last_report}"
             return HostActivity("activating", text, row.due_at)
         case HostState.SOAKING:
-            return _soaking(look, row, by)
+            return _describe_soak(look, row, by)
         case HostState.DEFERRED if row.host_id in look.state.rebooted:
             text = "was rebooted and waits for its order or for a slot of a budget"
             return HostActivity("rebooted", text, row.due_at)
@@ -97,19 +97,19 @@ def find_activity(look: context.GateContext, row: inputs.HostStanding) -> HostAc
             text = f"takes the release with its next reboot; it fails{by}"
             return HostActivity("deferred", text, row.due_at, skip)
         case HostState.FAILED if row.due_at is not None:
-            text = f"{_how_failed(look, row)} rolls back{by}"
+            text = f"{_describe_failure(look, row)} rolls back{by}"
             return HostActivity("rolling-back", text, row.due_at)
         case HostState.FAILED | HostState.REVERTED:
-            return _ended_badly(look, row)
+            return _find_failure(look, row)
         case _:
             return None
 
 
-def _soaking(look: context.GateContext, row: inputs.HostStanding, by: str) -> HostActivity:
+def _describe_soak(look: context.GateContext, row: inputs.HostStanding, by: str) -> HostActivity:
     if row.topology_declared_at is None:
         text = f"runs the release; its probes must be declared{by}"
         return HostActivity("undeclared", text, row.due_at)
-    failing = [seen.row for seen in look.sight.failures if seen.row.host_id == row.host_id]
+    failing = [seen.row for seen in look.rollout.failures if seen.row.host_id == row.host_id]
     probes = "".join(f"; probe {item.probe_name} fails" for item in failing)
     if row.soak_due_at is not None and look.state.at < row.soak_due_at:
         text = f"soaks until {describe_time(row.soak_due_at)}{probes}"
@@ -117,19 +117,19 @@ def _soaking(look: context.GateContext, row: inputs.HostStanding, by: str) -> Ho
     return HostActivity("soaked", f"has soaked; its report is awaited{by}{probes}", row.due_at)
 
 
-def _how_failed(look: context.GateContext, row: inputs.HostStanding) -> str:
+def _describe_failure(look: context.GateContext, row: inputs.HostStanding) -> str:
     """Describe the failure, so that the next words can say what the host did then."""
-    cause = look.sight.causes.get(row.host_id) or f"failed ({row.failure or 'unknown'})"
+    cause = look.rollout.causes.get(row.host_id) or f"failed ({row.failure or 'unknown'})"
     what, colon, why = cause.partition(": ")
     return f"{what} ({why}), and" if colon else f"{cause} and"
 
 
-def _ended_badly(look: context.GateContext, row: inputs.HostStanding) -> HostActivity | None:
+def _find_failure(look: context.GateContext, row: inputs.HostStanding) -> HostActivity | None:
     tally = look.tally
     if tally.state not in states.OPEN:
         return None  # the rollout is over; failed late hosts have their own wait
     reverted = row.state is HostState.REVERTED
-    text = f"{_how_failed(look, row)} {'rolled back' if reverted else 'stays as it is'}"
+    text = f"{_describe_failure(look, row)} {'rolled back' if reverted else 'stays as it is'}"
     code = "reverted" if reverted else "failed"
     if tally.halted_at is None and row.attempt < tally.attempt:
         return HostActivity(code, f"{text}; it is tried again")
@@ -147,13 +147,13 @@ def describe_silence(look: context.GateContext, host_id: str) -> tuple[str, date
     """Say when a silent host will be skipped, or why it will not."""
     host = look.state.hosts.get(host_id)
     since = None if host is None else host.row.silent_since
-    grace = look.sight.chart.plan.policy.offline_grace_seconds
-    number = look.sight.chart.waves.get(host_id)
+    grace = look.rollout.chart.plan.policy.offline_grace_seconds
+    number = look.rollout.chart.waves.get(host_id)
     if since is None:
         return "", None
     if grace is None:
         return "; the policy waits for silent hosts", None
-    if number is None or not dispatch_pass.can_spare_silent(look.state, look.sight, number):
+    if number is None or not dispatch_pass.can_spare_silent(look.state, look.rollout, number):
         name = "its wave" if number is None else f"wave {progress.name_wave(look.tally, number)}"
         return f"; it is not skipped: {name} needs it", None
     until = max(since + timedelta(seconds=grace), look.state.at)

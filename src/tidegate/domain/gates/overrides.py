@@ -18,23 +18,23 @@ def make_overridable(name: rollout_states.OverridableGate, gate: context.Gate) -
             return None
         return gate.blocks(look, host_id)
 
-    def adds(look: context.GateContext, host_id: str) -> str:
+    def add(look: context.GateContext, host_id: str) -> str:
         if name not in tallies.list_passed(look.tally, look.state.at):
-            return gate.adds(look, host_id)
+            return gate.add(look, host_id)
         item = tallies.override_of(look.tally, name, look.state.at)
         return "an emergency rollback passes it" if item is None else describe_override(item)
 
-    return replace(gate, blocks=blocks, adds=adds)
+    return replace(gate, blocks=blocks, add=add)
 
 
 def describe_override(item: rollout_rows.GateOverride) -> str:
     return (
-        f"overridden by {item.operator} at {times.describe_time(item.at)} {_override_end(item)}: "
+        f"overridden by {item.operator} at {times.describe_time(item.at)} {_describe_end(item)}: "
         f"{item.reason}"
     )
 
 
-def _override_end(item: rollout_rows.GateOverride) -> str:
+def _describe_end(item: rollout_rows.GateOverride) -> str:
     if item.until is None:
         return "until the rollout ends"
     return f"until {times.describe_time(item.until)}"
@@ -55,9 +55,11 @@ def list_overrides(
 ) -> tuple[tuple[str, datetime | None], ...]:
     """Return a sentence for each override that is in force, and when it ends."""
     found = [tallies.override_of(tally, gate, now) for gate in rollout_states.OverridableGate]
-    return tuple((_sentence(tally, item), item.until) for item in found if item is not None)
+    return tuple(
+        (_describe_for_rollout(tally, item), item.until) for item in found if item is not None
+    )
 
 
-def _sentence(tally: rollout_rows.RolloutTally, item: rollout_rows.GateOverride) -> str:
+def _describe_for_rollout(tally: rollout_rows.RolloutTally, item: rollout_rows.GateOverride) -> str:
     what = f"{item.operator} overrode {_OVERRIDDEN[item.gate]} for {tally.target_ref}"
-    return f"{what} {_override_end(item)}: {item.reason}"
+    return f"{what} {_describe_end(item)}: {item.reason}"

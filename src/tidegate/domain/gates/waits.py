@@ -38,28 +38,28 @@ def list_waits(
     look = context.GateContext(state, state.sight(rollout_id))
     if look.tally.state not in states.OPEN:
         return (
-            _concluded(look),
-            *_switched_off(look),
-            *_late_failed(look),
+            _report_end(look),
+            *_report_switched_off(look),
+            *_report_late_failures(look),
             *host_waits.list_host_waits(look),
         )
     found = (
-        *_stopped(look),
-        *_switched_off(look),
-        *_held_waves(look),
-        *_minimum(look),
+        *_report_failure(look),
+        *_report_switched_off(look),
+        *_report_held_wave(look),
+        *_report_minimum(look),
         *host_waits.list_host_waits(look),
         *gate_waits.list_gate_waits(look, state, rollout_id),
     )
     if ready:
-        found = (*found, _ready(ready))
+        found = (*found, _report_ready(ready))
     if found:
         return found
     text = "Every host is done; the rollout moves on with the next pass"
     return (inputs.Wait(code="ready", sentence=text, ends=inputs.WaitEnds.BY_ITSELF),)
 
 
-def _ready(host_ids: Sequence[str]) -> inputs.Wait:
+def _report_ready(host_ids: Sequence[str]) -> inputs.Wait:
     count = len(host_ids)
     return inputs.Wait(
         code="ready",
@@ -74,7 +74,7 @@ def _ready(host_ids: Sequence[str]) -> inputs.Wait:
 # ── the rollout ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _concluded(look: context.GateContext) -> inputs.Wait:
+def _report_end(look: context.GateContext) -> inputs.Wait:
     tally = look.tally
     hosts = sum(wave.hosts for wave in tally.waves)
     done = tallies.total(tally, HostState.CONVERGED)
@@ -84,12 +84,12 @@ def _concluded(look: context.GateContext) -> inputs.Wait:
         sentence=f"{tally.rollout_id} ended: {how}, {done:,} of {hosts:,} hosts converged",
         since=tally.outcome_at or tally.opened_at,
         ends=inputs.WaitEnds.NEVER,
-        evidence=look.tallied(),
+        evidence=look.cite_tally(),
         remedies=remedies.list_after_end(look),
     )
 
 
-def _switched_off(look: context.GateContext) -> Iterator[inputs.Wait]:
+def _report_switched_off(look: context.GateContext) -> Iterator[inputs.Wait]:
     """Report that the channel promotes nothing automatically because of this rollout."""
     tally, seen = look.tally, look.state.channels.get(look.tally.channel)
     sentence = "" if seen is None else automation.describe_off(seen.row, tally)
@@ -99,24 +99,24 @@ def _switched_off(look: context.GateContext) -> Iterator[inputs.Wait]:
             sentence=sentence,
             since=tally.outcome_at or tally.halted_at or tally.opened_at,
             ends=inputs.WaitEnds.NEVER,
-            evidence=look.tallied(),
+            evidence=look.cite_tally(),
             remedies=(inputs.Remedy(f"tidegate channel promote {tally.channel} RELEASE"),),
         )
 
 
-def _rolls_back_by_itself(look: context.GateContext) -> str:
+def _describe_rollback(look: context.GateContext) -> str:
     seen = look.state.channels.get(look.tally.channel)
     sentence = "" if seen is None else automation.describe_rollback(seen.row, look.tally)
     return f". {sentence}" if sentence else ""
 
 
-def _late_failed(look: context.GateContext) -> Iterator[inputs.Wait]:
+def _report_late_failures(look: context.GateContext) -> Iterator[inputs.Wait]:
     tally = look.tally
     if not tallies.late_failures(tally):
         return
     bad = [
         seen.row
-        for seen in look.sight.standings.values()
+        for seen in look.rollout.standings.values()
         if seen.row.late and seen.row.left is None and seen.row.state in host_waits.ENDED_BADLY
     ]
     names = tuple(row.host_id for row in bad[: host_waits.SOME_MAX])
@@ -127,12 +127,12 @@ def _late_failed(look: context.GateContext) -> Iterator[inputs.Wait]:
         some=names,
         since=min((row.failed_at for row in bad if row.failed_at), default=tally.opened_at),
         ends=inputs.WaitEnds.NEVER,
-        evidence=look.tallied(),
+        evidence=look.cite_tally(),
         remedies=tuple(remedies.skip(tally.rollout_id, name) for name in names),
     )
 
 
-def _stopped(look: context.GateContext) -> Iterator[inputs.Wait]:
+def _report_failure(look: context.GateContext) -> Iterator[inputs.Wait]:
     """Report the failure that halted the rollout. It comes before all other waits."""
     tally = look.tally
     if tally.halted_at is None:
@@ -140,21 +140,21 @@ def _stopped(look: context.GateContext) -> Iterator[inputs.Wait]:
     going = tally.state not in states.CLEARABLE
     rest = tallies.total(tally, HostState.ACTIVATING, HostState.SOAKING)
     back = [
-        seen.row for seen in look.sight.standings.values() if host_waits.is_rolling_back(seen.row)
+        seen.row for seen in look.rollout.standings.values() if host_waits.is_rolling_back(seen.row)
     ]
-    cause = look.sight.causes.get(tally.halted_by or "", "failed")
+    cause = look.rollout.causes.get(tally.halted_by or "", "failed")
     what = f"{tally.halted_by or 'a host'} {cause}"
     on_it = tallies.total(tally, HostState.CONVERGED)
     if going:
         text = f"Halted: {what}. {rest} {_hosts(rest)} finish, {len(back)} roll back; then decide"
-        text += _rolls_back_by_itself(look)
+        text += _describe_rollback(look)
         commands: tuple[inputs.Remedy, ...] = (
             remedies.roll_back(tally.channel),
             remedies.abort(tally.rollout_id),
         )
     else:
         text = f"Stopped: {what}; {on_it} {_hosts(on_it)} run the release"
-        text += _rolls_back_by_itself(look)
+        text += _describe_rollback(look)
         retry = f"tidegate rollout retry {tally.rollout_id} --reason …"
         commands = (
             remedies.roll_back(tally.channel),
@@ -169,7 +169,7 @@ def _stopped(look: context.GateContext) -> Iterator[inputs.Wait]:
         hosts=0 if tally.halted_by is None else 1,
         since=tally.halted_at,
         ends=inputs.WaitEnds.NEVER,
-        evidence=look.tallied(),
+        evidence=look.cite_tally(),
         remedies=commands,
     )
 
@@ -177,7 +177,7 @@ def _stopped(look: context.GateContext) -> Iterator[inputs.Wait]:
 # ── its waves ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _held_waves(look: context.GateContext) -> Iterator[inputs.Wait]:
+def _report_held_wave(look: context.GateContext) -> Iterator[inputs.Wait]:
     """Report a wave that does not start although those before it are done: an operator must
     continue it, or its delay is running.
     """
@@ -190,11 +190,11 @@ def _held_waves(look: context.GateContext) -> Iterator[inputs.Wait]:
         return  # it is paused, or hosts are retried: another wait reports that
     yield inputs.Wait(
         code="manual" if by_hand else "delay",
-        sentence=_capital(host_checks.describe_hold(look, number)),
+        sentence=_capitalize(host_checks.describe_hold(look, number)),
         since=tally.done_at or tally.opened_at,
         until=until,
         ends=inputs.WaitEnds.NEVER if by_hand else inputs.WaitEnds.BY_ITSELF,
-        evidence=look.tallied(),
+        evidence=look.cite_tally(),
         remedies=(
             inputs.Remedy(f"tidegate rollout continue {tally.rollout_id}")
             if by_hand
@@ -205,7 +205,7 @@ def _held_waves(look: context.GateContext) -> Iterator[inputs.Wait]:
     )
 
 
-def _minimum(look: context.GateContext) -> Iterator[inputs.Wait]:
+def _report_minimum(look: context.GateContext) -> Iterator[inputs.Wait]:
     """Report a wave in which too few hosts can still converge."""
     tally = look.tally
     for number, wave in enumerate(tally.waves[: look.reached + 1]):
@@ -215,17 +215,17 @@ def _minimum(look: context.GateContext) -> Iterator[inputs.Wait]:
             continue
         wanted = min(wave.converged_min, wave.hosts)
         found = wave.count(HostState.CONVERGED)
-        said = f"has no converged host left to wait for; it needs {wanted}"
+        problem = f"has no converged host left to wait for; it needs {wanted}"
         if found or left:
-            said = (
+            problem = (
                 f"has {found} converged {_hosts(found)} and {left} to wait for; it needs {wanted}"
             )
         yield inputs.Wait(
             code="minimum",
-            sentence=f"Wave {progress.name_wave(tally, number)} {said}",
-            since=look.sight.blocked_since.get("wave-promotion", tally.opened_at),
+            sentence=f"Wave {progress.name_wave(tally, number)} {problem}",
+            since=look.rollout.blocked_since.get("wave-promotion", tally.opened_at),
             ends=inputs.WaitEnds.NEVER,
-            evidence=look.tallied(),
+            evidence=look.cite_tally(),
             remedies=(
                 inputs.Remedy(
                     f"tidegate rollout skip-wave {tally.rollout_id} {wave.name} --reason …",
@@ -240,5 +240,5 @@ def _hosts(count: int) -> str:
     return "host" if count == 1 else "hosts"
 
 
-def _capital(sentence: str) -> str:
+def _capitalize(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
