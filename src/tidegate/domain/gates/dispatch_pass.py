@@ -54,7 +54,7 @@ def attempt_of(standing: inputs.HostStanding | None, attempt: int) -> int | None
 
 
 def latecomers(
-    sight: inputs.GateInput,
+    rollout: inputs.GateInput,
     channel: Channel,
     hosts: Sequence[fleet_rows.Host],
     budgets: Iterable[fleet_rows.Budget],
@@ -64,9 +64,9 @@ def latecomers(
     They joined after the plan was made, or were skipped. A host that no wave took at that time is
     ignored. ``hosts`` is the whole fleet. Raises: InvalidSelector.
     """
-    unstaged = frozenset(sight.chart.plan.unstaged)
+    unstaged = frozenset(rollout.chart.plan.unstaged)
     found = (host.host_id for host in claims.members(channel.selector, hosts))
-    late = sorted(id for id in found if id not in unstaged and _is_late(sight, id))
+    late = sorted(id for id in found if id not in unstaged and _is_late(rollout, id))
     slots: dict[str, list[host_facts.BudgetSlot]] = {id: [] for id in late}
     for budget in sorted(budgets, key=lambda item: item.budget_id) if late else ():
         meant = claims.members(budget.selector, hosts)
@@ -79,10 +79,10 @@ def latecomers(
     return tuple(inputs.Latecomer(id, tuple(taken)) for id, taken in slots.items())
 
 
-def _is_late(sight: inputs.GateInput, host_id: str) -> bool:
-    found = sight.standings.get(host_id)
+def _is_late(rollout: inputs.GateInput, host_id: str) -> bool:
+    found = rollout.standings.get(host_id)
     if found is None:
-        return host_id not in sight.chart.waves
+        return host_id not in rollout.chart.waves
     row = found.row
     if row.state is not host_states.HostState.PENDING or row.busy:
         return False
@@ -118,11 +118,11 @@ def is_ordered(standing: inputs.HostStanding) -> bool:
     return standing.busy and standing.state is host_states.HostState.PENDING
 
 
-def list_staged(sight: inputs.GateInput) -> list[str]:
+def list_staged(rollout: inputs.GateInput) -> list[str]:
     """List the planned hosts whose order waits for a reboot."""
     return [
         host_id
-        for host_id, found in sight.standings.items()
+        for host_id, found in rollout.standings.items()
         if found.row.state is host_states.HostState.DEFERRED
         and found.row.left is None
         and not found.row.late
@@ -274,19 +274,19 @@ def next_skips(state: inputs.FleetState, rollout_id: str) -> tuple[inputs.Skip, 
     They left the fleet, or were silent for longer than the policy's grace. While a failure halts
     the rollout, only hosts that left the fleet are skipped. Raises: NotFound.
     """
-    sight = state.sight(rollout_id)
-    tally = sight.tally.row
+    rollout = state.sight(rollout_id)
+    tally = rollout.tally.row
     if tally.state not in states.OPEN:
         return ()
-    plan = sight.chart.plan
+    plan = rollout.chart.plan
     is_halted = tally.halted_at is not None
     grace = None if is_halted else plan.policy.offline_grace_seconds
     attempt = 0 if is_halted else tally.attempt  # failed hosts are cleared, not skipped
     skips = []
     for number, wave in enumerate(plan.waves[: tally.current_wave + 1]):
-        spared = grace if can_spare_silent(state, sight, number) else None
+        spared = grace if can_spare_silent(state, rollout, number) else None
         for host_id in wave.hosts:
-            found = sight.standings.get(host_id)
+            found = rollout.standings.get(host_id)
             standing = None if found is None else found.row
             going = attempt if tallies.may_go(tally, host_id) else 0
             if standing is not None and not _is_waiting(standing, going):
@@ -307,14 +307,14 @@ def next_skips(state: inputs.FleetState, rollout_id: str) -> tuple[inputs.Skip, 
     return tuple(skips)
 
 
-def can_spare_silent(state: inputs.FleetState, sight: inputs.GateInput, number: int) -> bool:
+def can_spare_silent(state: inputs.FleetState, rollout: inputs.GateInput, number: int) -> bool:
     """Whether the wave can reach its minimum with the hosts that report."""
-    needed = tallies.missing(sight.tally.row.waves[number])
+    needed = tallies.missing(rollout.tally.row.waves[number])
     reporting = 0
-    for host_id in sight.chart.plan.waves[number].hosts:
+    for host_id in rollout.chart.plan.waves[number].hosts:
         if reporting >= needed:
             break
-        found, host = sight.standings.get(host_id), state.hosts.get(host_id)
+        found, host = rollout.standings.get(host_id), state.hosts.get(host_id)
         counts = found is None or (found.row.left is None and found.row.state not in _OVER)
         present = host is not None and host.row.status != fleet_rows.RETIRED
         reporting += counts and present and host is not None and host.row.silent_since is None

@@ -52,13 +52,13 @@ def explain(
         )
     if host_id is None:
         return _explain_rollout(state, rollout_id)
-    sight = state.sight(rollout_id)
+    rollout = state.sight(rollout_id)
     verdicts = judge(state, rollout_id, host_id)
-    found = sight.standings.get(host_id)
+    found = rollout.standings.get(host_id)
     standing = None if found is None else found.row
-    late = any(host.host_id == host_id for host in sight.latecomers)
+    late = any(host.host_id == host_id for host in rollout.latecomers)
     shut = next((verdict for verdict in verdicts if not verdict.passed), None)
-    if not late and dispatch_pass.attempt_of(standing, sight.tally.row.attempt) is None:
+    if not late and dispatch_pass.attempt_of(standing, rollout.tally.row.attempt) is None:
         assert standing is not None
         answer = f"the host had its order and {describe_host_state(standing.state)}"
         doing = wait_of_host(state, rollout_id, host_id)
@@ -84,11 +84,11 @@ def explain(
         rollout_id=rollout_id,
         host_id=host_id,
         answer=answer,
-        wave=sight.chart.waves.get(host_id),
+        wave=rollout.chart.waves.get(host_id),
         host_state=None if standing is None else standing.state,
         verdicts=verdicts,
         waits=_list_waits_of_host(state, rollout_id, host_id, answer, verdicts),
-        protection=_describe_protection(state, sight.tally.row.channel),
+        protection=_describe_protection(state, rollout.tally.row.channel),
     )
 
 
