@@ -170,14 +170,14 @@ def wave_passed_for_good() -> Patches:
 
 def soak_from_open() -> Patches:
     """The soak is measured from the order, not from the moment in which the target runs."""
-    activated = activation._activated
+    activated = activation._activate
 
     def early(record: HostRecord, at: datetime, now: datetime, *, assumed: bool) -> Any:
         after, effects = activated(record, at, now, assumed=assumed)
         due_at = due_in(record.dispatched_at, record.policy.soak_seconds)
         return replace(after, soak_due_at=due_at), effects
 
-    return [(activation, "_activated", early)]
+    return [(activation, "_activate", early)]
 
 
 def quarantine_not_loaded() -> Patches:

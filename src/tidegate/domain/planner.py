@@ -99,7 +99,7 @@ class Plan(Struct, frozen=True, omit_defaults=True, kw_only=True):
     def host_policy(self, wave: int) -> states.HostPolicy:
         """Return the policy of a host of this wave. A late host has that of the last wave."""
         policy = self.policy
-        return _shared(
+        return _share_policy(
             soak_seconds=self.waves[wave].soak_seconds if wave < len(self.waves) else 0,
             on_failure=policy.on_failure,
             sustained_failure_seconds=policy.sustained_failure_seconds,
@@ -119,7 +119,7 @@ decoders.build(Plan)
 
 
 @lru_cache(POLICIES_MAX)
-def _shared(**members: Any) -> states.HostPolicy:
+def _share_policy(**members: Any) -> states.HostPolicy:
     """Return one policy object for all hosts of a wave, as it is decoded from the log.
 
     Default values are the default objects, so that records are encoded on the fast path.
@@ -145,13 +145,13 @@ def plan(
     fleet = tuple(hosts)
     ours = sorted(claims.members(channel.selector, fleet), key=lambda host: host.host_id)
     model.at_most("hosts of a plan", len(ours), HOSTS_MAX)
-    waves, unstaged = _waves(policy, ours)
+    waves, unstaged = _fill_waves(policy, ours)
     names = channel_policy.wave_names(policy) or (ALL_AT_ONCE,)
     taken = {wave.name for wave in waves}
     placed = {name: number for number, wave in enumerate(waves) for name in wave.hosts}
-    idle = _idle_edges(policy, fleet, {host.host_id for host in ours})
+    idle = _list_idle_edges(policy, fleet, {host.host_id for host in ours})
     channel_policy.refuse(
-        _edges_against_waves(policy, placed, {(edge.before, edge.after) for edge in idle})
+        _find_impossible_edges(policy, placed, {(edge.before, edge.after) for edge in idle})
     )
     return Plan(
         channel=channel.channel,
@@ -159,7 +159,7 @@ def plan(
         selector=channel.selector,
         policy=policy,
         waves=waves,
-        budgets=_budgets(budgets, fleet, placed),
+        budgets=_list_budgets(budgets, fleet, placed),
         unstaged=unstaged,
         empty_waves=tuple(name for name in names if name not in taken),
         idle_edges=idle,
@@ -224,7 +224,7 @@ def opened_waves(plan: Plan) -> tuple[OpenedWave, ...]:
 # ── waves ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _waves(
+def _fill_waves(
     policy: channel_facts.ChannelPolicy, ours: Sequence[fleet_rows.Host]
 ) -> tuple[tuple[PlannedWave, ...], tuple[str, ...]]:
     """Return the waves that have hosts, and the hosts that no wave takes."""
@@ -233,7 +233,7 @@ def _waves(
     left = list(ours)
     waves = []
     for name, spec in zip(names, specs, strict=True):
-        taken, left = _taken(spec, left, len(ours))
+        taken, left = _count_taken(spec, left, len(ours))
         if taken:
             waves.append(
                 PlannedWave(
@@ -250,7 +250,7 @@ def _waves(
     return tuple(waves), tuple(host.host_id for host in left)
 
 
-def _taken(
+def _count_taken(
     spec: channel_facts.WaveSpec, left: Sequence[fleet_rows.Host], total: int
 ) -> tuple[tuple[str, ...], list[fleet_rows.Host]]:
     selector = parse(spec.selector)
@@ -287,7 +287,7 @@ def failures_max(spec: channel_facts.WaveSpec, hosts: int) -> int:
     return min(bounds, default=0)
 
 
-def _idle_edges(
+def _list_idle_edges(
     policy: channel_facts.ChannelPolicy, fleet: Sequence[fleet_rows.Host], ours: set[str]
 ) -> tuple[IdleEdge, ...]:
     """Return the edges with a host that left the channel: retired, revoked or labelled otherwise.
@@ -309,7 +309,7 @@ def _idle_edges(
     return tuple(idle)
 
 
-def _edges_against_waves(
+def _find_impossible_edges(
     policy: channel_facts.ChannelPolicy, placed: dict[str, int], idle: set[tuple[str, str]]
 ) -> Iterator[channel_policy.PolicyFinding]:
     """Return the host edges that no rollout of this plan can satisfy."""
@@ -329,7 +329,7 @@ def _edges_against_waves(
 # ── budgets ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def _budgets(
+def _list_budgets(
     budgets: Iterable[fleet_rows.Budget], fleet: Sequence[fleet_rows.Host], placed: dict[str, int]
 ) -> tuple[PlannedBudget, ...]:
     """Return the budgets that cover some host of the plan, by name."""

@@ -58,7 +58,7 @@ def step(
         case facts.ChannelDeleted():
             return None
         case facts.ChannelEdited():
-            return _edited(channel, event)
+            return _edit(channel, event)
         case facts.ChannelHeld(operator=operator, reason=reason, at=at):
             return replace(channel, held_at=at, held_by=operator, held_reason=reason)
         case facts.ChannelUnheld():
@@ -66,11 +66,11 @@ def step(
         case facts.ChannelProtectionSet(protection=protection):
             return replace(channel, protection=protection)
         case rollout_facts.RolloutOpened():
-            return _opened(channel, event)
+            return _open(channel, event)
         case rollout_facts.SuccessorOpened(superseded_rollout_id=rollout_id):
-            return _without(channel, rollout_id)
+            return _forget_active(channel, rollout_id)
         case rollout_facts.RolloutTransitioned():
-            return _transitioned(channel, event)
+            return _transition(channel, event)
         case rollout_facts.RolloutConcluded():
             known = channel.outcomes.get(event.outcome.value, 0)
             return replace(
@@ -82,7 +82,7 @@ def step(
             raise IllegalTransition("channel", state, type(event).__name__)
 
 
-def _edited(channel: rows.Channel, event: facts.ChannelEdited) -> rows.Channel:
+def _edit(channel: rows.Channel, event: facts.ChannelEdited) -> rows.Channel:
     """Edit the channel. Automatic promotion acts for the person who turned it on."""
     promoter = channel.auto_promote_by or event.operator
     returner = channel.auto_rollback_by or event.operator
@@ -95,7 +95,7 @@ def _edited(channel: rows.Channel, event: facts.ChannelEdited) -> rows.Channel:
     )
 
 
-def _opened(channel: rows.Channel, event: rollout_facts.RolloutOpened) -> rows.Channel:
+def _open(channel: rows.Channel, event: rollout_facts.RolloutOpened) -> rows.Channel:
     active = channel.active_rollout_id
     if active == event.rollout_id:
         return channel
@@ -113,16 +113,16 @@ def _opened(channel: rows.Channel, event: rollout_facts.RolloutOpened) -> rows.C
     )
 
 
-def _without(channel: rows.Channel, rollout_id: str) -> rows.Channel:
+def _forget_active(channel: rows.Channel, rollout_id: str) -> rows.Channel:
     if channel.active_rollout_id != rollout_id:
         return channel
     return replace(channel, active_rollout_id=None)
 
 
-def _transitioned(channel: rows.Channel, event: rollout_facts.RolloutTransitioned) -> rows.Channel:
+def _transition(channel: rows.Channel, event: rollout_facts.RolloutTransitioned) -> rows.Channel:
     rollout_id = event.rollout_id
     if event.to in _OVER:
-        channel = _without(channel, rollout_id)
+        channel = _forget_active(channel, rollout_id)
     if event.to is rollout_states.RolloutState.TERMINAL:
         ref = names.ref_of(rollout_id)
         channel = replace(channel, terminal_rollout_id=rollout_id, terminal_ref=ref)

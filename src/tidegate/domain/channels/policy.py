@@ -57,12 +57,12 @@ def refuse(faults: Iterable[PolicyFinding]) -> None:
 def policy_faults(channel: str | None, policy: ChannelPolicy) -> Iterator[PolicyFinding]:
     """Return the faults of a policy by itself; None: of a channel that is not known yet."""
     for name in _TIMES:
-        yield from _outside(name, getattr(policy, name), 0, SECONDS_MAX)
-    yield from _too_many("waves", len(policy.waves), WAVES_MAX)
+        yield from _check_range(name, getattr(policy, name), 0, SECONDS_MAX)
+    yield from _check_count("waves", len(policy.waves), WAVES_MAX)
     for place, wave in enumerate(policy.waves):
         yield from _wave_faults(f"waves[{place}]", wave)
-    yield from _named_twice(wave_names(policy))
-    yield from _too_many("edges", len(policy.edges), CHANNEL_EDGES_MAX)
+    yield from _check_names(wave_names(policy))
+    yield from _check_count("edges", len(policy.edges), CHANNEL_EDGES_MAX)
     before = [edge.channel for edge in policy.edges]
     for place, edge in enumerate(policy.edges):
         yield from _edge_faults(f"edges[{place}]", edge, before.index(edge.channel) < place)
@@ -71,16 +71,16 @@ def policy_faults(channel: str | None, policy: ChannelPolicy) -> Iterator[Policy
     if policy.auto_promote and not any(edge.require == "succeeded" for edge in policy.edges):
         yield PolicyFinding("auto_promote", "auto_promote needs an edge that asks for success.")
     yield from _host_edge_faults(policy)
-    yield from _refused("operations", slices.check_operations, policy.operations)
+    yield from _check_with("operations", slices.check_operations, policy.operations)
 
 
 def _host_edge_faults(policy: ChannelPolicy) -> Iterator[PolicyFinding]:
-    yield from _too_many("host_edges", len(policy.host_edges), HOST_EDGES_MAX)
+    yield from _check_count("host_edges", len(policy.host_edges), HOST_EDGES_MAX)
     edges: dict[str, list[str]] = defaultdict(list)
     for place, edge in enumerate(policy.host_edges):
         edges[edge.before].append(edge.after)
         for name, host_id in (("before", edge.before), ("after", edge.after)):
-            yield from _refused(f"host_edges[{place}].{name}", check_host_id, host_id)
+            yield from _check_with(f"host_edges[{place}].{name}", check_host_id, host_id)
     if ring := cycle(edges):
         yield PolicyFinding("host_edges", f"Hosts wait for each other: {' → '.join(ring)}.")
 
@@ -195,20 +195,20 @@ def _wave_faults(path: str, wave: WaveSpec) -> Iterator[PolicyFinding]:
             f"{path}.name is {wave.name[:WAVE_NAME_CHARS_MAX]!r}; "
             f"allowed are at most {WAVE_NAME_CHARS_MAX} printable characters.",
         )
-    yield from _refused(f"{path}.selector", parse, wave.selector)
+    yield from _check_with(f"{path}.selector", parse, wave.selector)
     if wave.percent is not None and wave.count is not None:
         yield PolicyFinding(path, f"{path} has percent and count; use one.")
-    yield from _outside(f"{path}.percent", wave.percent, 1, 100)
-    yield from _outside(f"{path}.count", wave.count, 1, None)
-    yield from _outside(f"{path}.failures_max", wave.failures_max, 0, None)
-    yield from _outside(f"{path}.failures_max_percent", wave.failures_max_percent, 0, 100)
-    yield from _outside(f"{path}.converged_min", wave.converged_min, 0, None)
-    yield from _outside(f"{path}.success_percent", wave.success_percent, 1, 100)
-    yield from _outside(f"{path}.soak_seconds", wave.soak_seconds, 0, SECONDS_MAX)
-    yield from _outside(f"{path}.delay_seconds", wave.delay_seconds, 0, SECONDS_MAX)
+    yield from _check_range(f"{path}.percent", wave.percent, 1, 100)
+    yield from _check_range(f"{path}.count", wave.count, 1, None)
+    yield from _check_range(f"{path}.failures_max", wave.failures_max, 0, None)
+    yield from _check_range(f"{path}.failures_max_percent", wave.failures_max_percent, 0, 100)
+    yield from _check_range(f"{path}.converged_min", wave.converged_min, 0, None)
+    yield from _check_range(f"{path}.success_percent", wave.success_percent, 1, 100)
+    yield from _check_range(f"{path}.soak_seconds", wave.soak_seconds, 0, SECONDS_MAX)
+    yield from _check_range(f"{path}.delay_seconds", wave.delay_seconds, 0, SECONDS_MAX)
 
 
-def _named_twice(names: tuple[str, ...]) -> Iterator[PolicyFinding]:
+def _check_names(names: tuple[str, ...]) -> Iterator[PolicyFinding]:
     for place, name in enumerate(names):
         if (first := names.index(name)) < place:
             yield PolicyFinding(
@@ -219,7 +219,7 @@ def _named_twice(names: tuple[str, ...]) -> Iterator[PolicyFinding]:
 def _edge_faults(path: str, edge: ChannelEdge, is_repeated: bool) -> Iterator[PolicyFinding]:
     if is_repeated:
         yield PolicyFinding(path, f"{path} names {edge.channel} a second time.")
-    yield from _outside(f"{path}.soak_seconds", edge.soak_seconds, 0, SECONDS_MAX)
+    yield from _check_range(f"{path}.soak_seconds", edge.soak_seconds, 0, SECONDS_MAX)
     if edge.soak_seconds and edge.require == "idle":
         yield PolicyFinding(
             f"{path}.soak_seconds",
@@ -228,18 +228,20 @@ def _edge_faults(path: str, edge: ChannelEdge, is_repeated: bool) -> Iterator[Po
         )
 
 
-def _outside(path: str, found: int | None, least: int, most: int | None) -> Iterator[PolicyFinding]:
+def _check_range(
+    path: str, found: int | None, least: int, most: int | None
+) -> Iterator[PolicyFinding]:
     if found is not None and (found < least or (most is not None and found > most)):
         allowed = f"{least} to {most}" if most is not None else f"{least} or more"
         yield PolicyFinding(path, f"{path} is {found}; allowed is {allowed}.")
 
 
-def _too_many(path: str, found: int, allowed: int) -> Iterator[PolicyFinding]:
+def _check_count(path: str, found: int, allowed: int) -> Iterator[PolicyFinding]:
     if found > allowed:
         yield PolicyFinding(path, f"{path} has {found} entries; allowed are {allowed}.")
 
 
-def _refused(path: str, check: Callable[..., Any], *given: Any) -> Iterator[PolicyFinding]:
+def _check_with(path: str, check: Callable[..., Any], *given: Any) -> Iterator[PolicyFinding]:
     """Turn a refusal of another part of the domain into a fault of the policy."""
     try:
         check(*given)

@@ -73,7 +73,7 @@ def _read_struct(
     known = {member.name: member for member in kind.fields}
     for name in found:
         if name not in known:
-            faults.append(_unknown(str(name), tuple(known), path))
+            faults.append(_check_unknown(str(name), tuple(known), path))
     members: dict[str, Any] = {}
     is_whole = True
     for name, member in known.items():
@@ -88,7 +88,7 @@ def _read_struct(
     return kind.cls(**members) if is_whole else UNSET
 
 
-def _unknown(name: str, known: tuple[str, ...], path: str) -> PolicyFinding:
+def _check_unknown(name: str, known: tuple[str, ...], path: str) -> PolicyFinding:
     name = name[:FOUND_CHARS_MAX]
     close = get_close_matches(name, known, n=1)
     said = f"did you mean {close[0]}?" if close else f"its members are {', '.join(known)}."
@@ -125,11 +125,11 @@ def _read_scalar(
         case _:
             said = f"{allowed}an object"
     place = path or "The policy"
-    faults.append(PolicyFinding(path, f"{place} is {_shown(found)}; {said}{more}."))
+    faults.append(PolicyFinding(path, f"{place} is {_show(found)}; {said}{more}."))
     return UNSET
 
 
-def _shown(found: Any) -> str:
+def _show(found: Any) -> str:
     match found:
         case str():
             return found[:FOUND_CHARS_MAX] if found.strip() else repr(found[:FOUND_CHARS_MAX])
@@ -149,14 +149,14 @@ def _shown(found: Any) -> str:
 
 def write_out(policy: facts.ChannelPolicy) -> dict[str, Any]:
     """Write the policy as JSON with every member, including those at their default."""
-    return cast(dict[str, Any], _written(policy))
+    return cast(dict[str, Any], _to_json(policy))
 
 
-def _written(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if isinstance(value, Struct):
-        return {item.name: _written(getattr(value, item.name)) for item in structs.fields(value)}
+        return {item.name: _to_json(getattr(value, item.name)) for item in structs.fields(value)}
     if isinstance(value, tuple):
-        return [_written(one) for one in value]
+        return [_to_json(one) for one in value]
     return value.value if isinstance(value, Enum) else value
 
 

@@ -139,7 +139,7 @@ def rows_of_claim(command: CreateChannel | EditChannel) -> tuple[model.Key, ...]
     return channel_rows.channel_key(command.channel), fleet_key()
 
 
-def _claim_seen(command: CreateChannel | EditChannel) -> dict[model.Key, model.Position]:
+def _expect_claim(command: CreateChannel | EditChannel) -> dict[model.Key, model.Position]:
     seen = {fleet_key(): command.fleet_version}
     if isinstance(command, EditChannel) and command.expected_version is not None:
         seen[channel_rows.channel_key(command.channel)] = command.expected_version
@@ -372,7 +372,7 @@ create_channel = slices.Slice(
     command=CreateChannel,
     writes=(facts.ChannelCreated,),
     rows=rows_of_claim,
-    expects=_claim_seen,
+    expects=_expect_claim,
     decide=decide_creation,
 )
 edit_channel = slices.Slice(
@@ -380,7 +380,7 @@ edit_channel = slices.Slice(
     command=EditChannel,
     writes=(facts.ChannelEdited,),
     rows=rows_of_claim,
-    expects=_claim_seen,
+    expects=_expect_claim,
     decide=decide_edit,
 )
 hold_channel = slices.Slice(

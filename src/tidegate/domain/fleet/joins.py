@@ -170,7 +170,7 @@ def decide_join(
     ]
 
 
-def _row(command: CreateJoinToken | DeleteJoinToken) -> tuple[model.Key, ...]:
+def _rows_of_token(command: CreateJoinToken | DeleteJoinToken) -> tuple[model.Key, ...]:
     return (join_key(command.join_id),)
 
 
@@ -178,14 +178,14 @@ create_join_token = kernel_slices.Slice(
     name="create-join-token",
     command=CreateJoinToken,
     writes=(facts.JoinTokenCreated,),
-    rows=_row,
+    rows=_rows_of_token,
     decide=decide_create,
 )
 delete_join_token = kernel_slices.Slice(
     name="delete-join-token",
     command=DeleteJoinToken,
     writes=(facts.JoinTokenDeleted,),
-    rows=_row,
+    rows=_rows_of_token,
     decide=decide_delete,
 )
 join_host = kernel_slices.Slice(

@@ -187,7 +187,7 @@ def decide_revoke(
 ) -> Sequence[Struct]:
     """Raises: HostNotFound, HostGone."""
     host = demand_host(rows[0], command.host_id)
-    _check_said(command.operator, command.reason)
+    _check_operator(command.operator, command.reason)
     if host.status == fleet_rows.REVOKED:
         return ()
     return (
@@ -201,7 +201,7 @@ def decide_retire(
     rows: tuple[fleet_rows.Host | None], command: RetireHost, now: datetime
 ) -> Sequence[Struct]:
     """Raises: HostNotFound."""
-    _check_said(command.operator, command.reason)
+    _check_operator(command.operator, command.reason)
     if rows[0] is not None and rows[0].status == fleet_rows.RETIRED:
         return ()
     demand_host(rows[0], command.host_id)
@@ -313,7 +313,7 @@ def _scopes(fleet: fleet_rows.Fleet | None) -> tuple[fleet_rows.ChannelScope, ..
     return () if fleet is None else fleet.channels
 
 
-def _check_said(operator: str, reason: str) -> None:
+def _check_operator(operator: str, reason: str) -> None:
     model.check_text("operator", operator, OPERATOR_BYTES_MAX)
     model.check_text("a reason", reason.strip(), REASON_BYTES_MAX)
 
@@ -332,7 +332,7 @@ def _host_and_fleet(command: EnrollHost | LabelHost | NoteFacts) -> tuple[model.
     return fleet_rows.host_key(command.host_id), fleet_rows.fleet_key()
 
 
-def _host_seen(command: LabelHost) -> dict[model.Key, model.Position]:
+def _expect_version(command: LabelHost) -> dict[model.Key, model.Position]:
     if command.expected_version is None:
         return {}
     return {fleet_rows.host_key(command.host_id): command.expected_version}
@@ -350,7 +350,7 @@ label_host = slices.Slice(
     command=LabelHost,
     writes=(fleet_facts.HostLabelled,),
     rows=_host_and_fleet,
-    expects=_host_seen,
+    expects=_expect_version,
     decide=decide_label,
 )
 note_facts = slices.Slice(

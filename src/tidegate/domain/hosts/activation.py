@@ -55,17 +55,17 @@ def complete(
         raise refusals.HostInvariant(
             record.state, f"an activation that ends with {event.exit_code} failed"
         )
-    return _activated(record, event.at, now, assumed=False)
+    return _activate(record, event.at, now, assumed=False)
 
 
 def assume(
     record: rows.HostRecord, event: facts.RecoveryActivationAssumed, now: datetime
 ) -> transition_steps.Stepped:
     transition_steps.demand_closure(record, event.observed_current_closure, record.target_closure)
-    return _activated(record, event.at, now, assumed=True)
+    return _activate(record, event.at, now, assumed=True)
 
 
-def _activated(
+def _activate(
     record: rows.HostRecord, at: datetime, now: datetime, *, assumed: bool
 ) -> transition_steps.Stepped:
     """The target runs: start the soak and forget earlier probe results."""

@@ -42,7 +42,7 @@ def record_from_order(
     A later attempt means that the earlier order, which waits for a reboot, was cancelled.
     """
     if before is not None and before.state is states.HostState.DEFERRED:
-        before = before if order.attempt <= before.attempt else _cancelled(before, now)[0]
+        before = before if order.attempt <= before.attempt else _cancel(before, now)[0]
     reserved = facts.DispatchReserved(
         rollout_id=order.rollout_id,
         host_id=order.host_id,
@@ -112,11 +112,11 @@ def take_back(
 
     It rolls back if something ran before. The order is void, so nothing is reported.
     """
-    after, effects = _cancelled(record, now)
+    after, effects = _cancel(record, now)
     return (after, effects) if is_withdrawing(after) else (None, ())
 
 
-def _cancelled(
+def _cancel(
     record: rows.HostRecord, now: datetime
 ) -> tuple[rows.HostRecord, Sequence[host_effects.Effect]]:
     cancelled = facts.DispatchCancelled(

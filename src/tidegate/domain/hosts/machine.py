@@ -90,18 +90,18 @@ def _declare(
     return after, transition_steps.NOTHING
 
 
-def _probed(record: rows.HostRecord, event: Any, now: datetime) -> transition_steps.Stepped:
-    return _PROBED[type(event)](record, event), transition_steps.NOTHING
+def _observe_probe(record: rows.HostRecord, event: Any, now: datetime) -> transition_steps.Stepped:
+    return _PROBE_STEPS[type(event)](record, event), transition_steps.NOTHING
 
 
-_PROBED: Final[Mapping[type[Struct], Callable[[rows.HostRecord, Any], rows.HostRecord]]] = {
+_PROBE_STEPS: Final[Mapping[type[Struct], Callable[[rows.HostRecord, Any], rows.HostRecord]]] = {
     facts.ProbeObservedFirst: probes.first_observed,
     facts.ProbeResult: probes.observe,
     facts.ProbeFailureFirst: probes.first_failed,
 }
 
 
-def _probes_failed(
+def _fail_probes(
     record: rows.HostRecord, event: facts.Failed, now: datetime
 ) -> transition_steps.Stepped:
     if event.policy_applied is not record.policy.on_failure:
@@ -155,7 +155,7 @@ def _quarantine(record: rows.HostRecord) -> list[host_effects.Effect]:
     return [host_effects.InsertQuarantine(record.channel, record.target_closure)]
 
 
-def _reverted(
+def _revert(
     record: rows.HostRecord, event: facts.RollbackComplete, now: datetime
 ) -> transition_steps.Stepped:
     transition_steps.demand_closure(
@@ -178,7 +178,7 @@ def _reverted(
     return after, [*_quarantine(record), moved]
 
 
-def _rollback_failed(
+def _fail_rollback(
     record: rows.HostRecord, event: facts.RollbackFailed | facts.DeadlineExpired, now: datetime
 ) -> transition_steps.Stepped:
     _demand_rollback(record, event)
@@ -205,7 +205,7 @@ def _expire(
             record, due_at=transition_steps.due_in(now, record.policy.ack_seconds)
         ), transition_steps.NOTHING
     if wanted is states.Deadline.ROLLBACK:
-        return _rollback_failed(record, event, now)
+        return _fail_rollback(record, event, now)
     return transition_steps.fail(record, wanted.value, event.at, now)
 
 
@@ -221,12 +221,12 @@ _STEPS: Final[
     facts.ActivationFailed: activation.activation_failed,
     facts.ActivationDeferred: activation.defer,
     facts.ProbeTopologyDeclared: _declare,
-    facts.ProbeObservedFirst: _probed,
-    facts.ProbeResult: _probed,
-    facts.ProbeFailureFirst: _probed,
-    facts.Failed: _probes_failed,
-    facts.RollbackComplete: _reverted,
-    facts.RollbackFailed: _rollback_failed,
+    facts.ProbeObservedFirst: _observe_probe,
+    facts.ProbeResult: _observe_probe,
+    facts.ProbeFailureFirst: _observe_probe,
+    facts.Failed: _fail_probes,
+    facts.RollbackComplete: _revert,
+    facts.RollbackFailed: _fail_rollback,
     facts.Converged: _converge,
     facts.DeadlineExpired: _expire,
     facts.RecoveryActivationAssumed: activation.assume,

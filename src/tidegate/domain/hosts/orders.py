@@ -16,13 +16,13 @@ SKIPPED: Final = "skipped"
 
 def begin(event: facts.HostEvent, now: datetime) -> transition_steps.Stepped:
     if isinstance(event, facts.DispatchReserved):
-        return _ordered(event, now)
+        return _order(event, now)
     if isinstance(event, facts.HostSkipped) and event.state is None:
-        return _never_ordered(event), transition_steps.NOTHING
+        return _make_unordered(event), transition_steps.NOTHING
     raise refusals.HostNotInRollout(event.rollout_id, event.host_id)
 
 
-def _ordered(
+def _order(
     event: facts.DispatchReserved, now: datetime, before: rows.HostRecord | None = None
 ) -> transition_steps.Stepped:
     _check_policy(event.policy)
@@ -52,7 +52,7 @@ def _check_policy(policy: states.HostPolicy) -> None:
             raise InvalidInput(f"{name} counts seconds from 0 on, found {value}", field=name)
 
 
-def _never_ordered(event: facts.HostSkipped) -> rows.HostRecord:
+def _make_unordered(event: facts.HostSkipped) -> rows.HostRecord:
     """Build the record of a host that was skipped before it had an order, so that it happens
     once.
     """
@@ -88,7 +88,7 @@ def reserve(
     )  # also if it was waived or skipped
     if runs or (not ended and record.left is None and record.cancelled_at is None):
         raise transition_steps.illegal_transition(record, event)
-    after, queued = _ordered(event, now, record)
+    after, queued = _order(event, now, record)
     if record.state is states.HostState.PENDING:
         return after, queued
     return after, [transition_steps.transition(record, states.HostState.PENDING, event.at), *queued]

@@ -38,7 +38,7 @@ def declare(record: rows.HostRecord, event: facts.ProbeTopologyDeclared) -> rows
     return replace(record, topology_declared_at=event.at, probes=probes)
 
 
-def _declared(
+def _find_declared(
     record: rows.HostRecord,
     event: facts.ProbeObservedFirst | facts.ProbeResult | facts.ProbeFailureFirst,
 ) -> rows.Probe:
@@ -62,20 +62,20 @@ def _declared(
 
 def first_observed(record: rows.HostRecord, event: facts.ProbeObservedFirst) -> rows.HostRecord:
     """Raises: UndeclaredProbe, HostInvariant."""
-    _declared(record, event)
+    _find_declared(record, event)
     return replace(record, probe_observed_first_at=record.probe_observed_first_at or event.at)
 
 
 def first_failed(record: rows.HostRecord, event: facts.ProbeFailureFirst) -> rows.HostRecord:
     """Return when the first enforced probe failed, for the record. Raises: UndeclaredProbe, …"""
-    if _declared(record, event).mode is not states.ProbeMode.ENFORCE:
+    if _find_declared(record, event).mode is not states.ProbeMode.ENFORCE:
         return record
     return replace(record, probe_failure_first_at=record.probe_failure_first_at or event.at)
 
 
 def observe(record: rows.HostRecord, event: facts.ProbeResult) -> rows.HostRecord:
     """Raises: UndeclaredProbe, HostInvariant."""
-    probe = _declared(record, event)
+    probe = _find_declared(record, event)
     passed = event.status is states.ProbeStatus.PASS
     since = None
     if not passed and probe.mode is states.ProbeMode.ENFORCE:

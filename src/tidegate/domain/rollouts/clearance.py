@@ -65,17 +65,17 @@ def rows_of_clearance(command: ClearRollout) -> tuple[model.Key, ...]:
                 _check_hosts(command.host_ids)
             return (
                 *rows,
-                *_records(command),
+                *_record_keys(command),
                 channel_rows.quarantine_key(channel, command.closure_hash),
             )
         case states.Clearance.WAIVE:
             _check_hosts(command.host_ids)
-            return (*rows, *_records(command))
+            return (*rows, *_record_keys(command))
         case states.Clearance.ABANDON:
             return rows
 
 
-def _records(command: ClearRollout) -> tuple[model.Key, ...]:
+def _record_keys(command: ClearRollout) -> tuple[model.Key, ...]:
     return tuple(host_rows.record_key(command.rollout_id, host) for host in command.host_ids)
 
 
@@ -98,10 +98,12 @@ def decide_clearance(
     hosts: tuple[facts.ClearedHost, ...] = ()
     if command.mode is states.Clearance.RESUME:
         *records, quarantined = rows[2:]
-        lifted = _lifted(tally, quarantined, command, now)
-        hosts = tuple(map(_retried, records, command.host_ids, [tally] * len(records)))
+        lifted = _lift_quarantine(tally, quarantined, command, now)
+        hosts = tuple(map(_describe_retried, records, command.host_ids, [tally] * len(records)))
     if command.mode is states.Clearance.WAIVE:
-        hosts = tuple(map(_waived, rows[2:], command.host_ids, [tally] * len(command.host_ids)))
+        hosts = tuple(
+            map(_describe_waived, rows[2:], command.host_ids, [tally] * len(command.host_ids))
+        )
     clearance = facts.OperatorClearance(
         rollout_id=command.rollout_id,
         at=now,
@@ -113,7 +115,7 @@ def decide_clearance(
     return (*lifted, clearance)
 
 
-def _lifted(
+def _lift_quarantine(
     tally: rollout_rows.RolloutTally, quarantined: object, command: ClearRollout, now: datetime
 ) -> tuple[channel_facts.QuarantineLifted, ...]:
     if tally.target_closure != command.closure_hash:
@@ -133,7 +135,7 @@ def _lifted(
     return (lifted,)
 
 
-def _waived(
+def _describe_waived(
     record: host_rows.HostRecord | None, host_id: str, tally: rollout_rows.RolloutTally
 ) -> facts.ClearedHost:
     """Describe a host that a waiver names."""
@@ -146,7 +148,7 @@ def _waived(
     return facts.ClearedHost(host_id, record.wave, state, record.rollback_failed)
 
 
-def _retried(
+def _describe_retried(
     record: host_rows.HostRecord | None, host_id: str, tally: rollout_rows.RolloutTally
 ) -> facts.ClearedHost:
     """Describe a host that a resume names."""
@@ -159,7 +161,7 @@ def _retried(
     return facts.ClearedHost(host_id, record.wave, record.state, record.rollback_failed)
 
 
-def _seen(command: ClearRollout) -> dict[model.Key, model.Position]:
+def _expect_version(command: ClearRollout) -> dict[model.Key, model.Position]:
     if command.expected_version is None:
         return {}
     return {rollout_rows.rollout_key(command.rollout_id): command.expected_version}
@@ -170,7 +172,7 @@ clear_rollout = slices.Slice(
     command=ClearRollout,
     writes=(channel_facts.QuarantineLifted, facts.OperatorClearance),
     rows=rows_of_clearance,
-    expects=_seen,
+    expects=_expect_version,
     decide=decide_clearance,
 )
 SLICES = (clear_rollout,)

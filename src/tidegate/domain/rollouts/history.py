@@ -76,14 +76,14 @@ def histories(export: Iterable[bytes]) -> dict[str, History]:
             raise InvalidInput(f"line {number} is no event of a log: {error}") from None
         if line.type == facts.RolloutOpened.__name__:
             opened = codec.decode(bytes(line.body), facts.RolloutOpened)
-            found.setdefault(opened.rollout_id, _begun(line.position, opened))
+            found.setdefault(opened.rollout_id, _begin(line.position, opened))
         elif line.type == facts.RolloutTransitioned.__name__:
             moved = codec.decode(bytes(line.body), facts.RolloutTransitioned)
-            found[moved.rollout_id] = _gone_on(found.get(moved.rollout_id), line.position, moved)
+            found[moved.rollout_id] = _continue(found.get(moved.rollout_id), line.position, moved)
     return found
 
 
-def _begun(position: int, opened: facts.RolloutOpened) -> History:
+def _begin(position: int, opened: facts.RolloutOpened) -> History:
     first = StateChange(
         position=position,
         at=opened.at,
@@ -99,11 +99,11 @@ def _begun(position: int, opened: facts.RolloutOpened) -> History:
     )
 
 
-def _gone_on(history: History | None, position: int, moved: facts.RolloutTransitioned) -> History:
+def _continue(history: History | None, position: int, moved: facts.RolloutTransitioned) -> History:
     if history is None or history.last.state is not moved.from_:
-        stood = "was not opened" if history is None else f"was {history.last.state}"
+        actual = "was not opened" if history is None else f"was {history.last.state}"
         raise InvalidInput(
-            f"at {position} {moved.rollout_id} leaves {moved.from_}, but it {stood}: "
+            f"at {position} {moved.rollout_id} leaves {moved.from_}, but it {actual}: "
             "the export is not whole",
             position=position,
         )
@@ -123,7 +123,7 @@ def render(found: dict[str, History]) -> Iterator[str]:
     for history in found.values():
         for change in history.changes:
             states = change.state if change.before is None else f"{change.before} → {change.state}"
-            told = (
+            columns = (
                 history.rollout_id,
                 str(change.position),
                 codec.time_text(change.at),
@@ -131,4 +131,4 @@ def render(found: dict[str, History]) -> Iterator[str]:
                 "" if change.before is None else f"wave {change.current_wave + 1}",
                 change.reason,
             )
-            yield "  ".join(part for part in told if part)
+            yield "  ".join(part for part in columns if part)

@@ -173,10 +173,10 @@ def _change(tally: rows.RolloutTally, event: host_facts.HostStateChanged, now: d
     tally = _count(tally, event)
     if tally.state is states.RolloutState.SUPERSEDED:
         return tally, _quarantine(tally, event)
-    if tally.state is states.RolloutState.REVERTED and not _went_back(tally):
+    if tally.state is states.RolloutState.REVERTED and not _has_rolled_back(tally):
         raise tallies.broken(tally, f"{event.host_id} must not go on before it is cleared")
     if event.to is host_states.HostState.FAILED and event.from_ is not host_states.HostState.FAILED:
-        return _host_failed(tally, event, now)
+        return _fail_host(tally, event, now)
     halted: tuple[Struct, ...] = ()
     if event.to is host_states.HostState.FAILED and event.rollback_failed:
         tally, halted = _halt(tally, event.host_id, now)
@@ -228,7 +228,7 @@ def _quarantine(tally: rows.RolloutTally, event: host_facts.HostStateChanged) ->
     return ()
 
 
-def _host_failed(
+def _fail_host(
     tally: rows.RolloutTally, event: host_facts.HostStateChanged, now: datetime
 ) -> Stepped:
     """Tolerate the failure, or halt the rollout until the host has rolled back."""
@@ -322,14 +322,14 @@ def state_of_counts(tally: rows.RolloutTally) -> states.RolloutState:
     """
     if tally.state is states.RolloutState.FAILED and tally.halted_at is not None:
         return states.RolloutState.FAILED
-    return _state_once_cleared(tally)
+    return _state_after_clearance(tally)
 
 
-def _state_once_cleared(tally: rows.RolloutTally) -> states.RolloutState:
+def _state_after_clearance(tally: rows.RolloutTally) -> states.RolloutState:
     if tally.halted_at is not None:
         if tallies.stuck(tally):
             return states.RolloutState.FAILED
-        if _went_back(tally):
+        if _has_rolled_back(tally):
             return states.RolloutState.REVERTED
     if tally.waves and (tallies.due_are_settled(tally) or tallies.all_converged(tally)):
         return states.RolloutState.CONVERGING
@@ -338,22 +338,22 @@ def _state_once_cleared(tally: rows.RolloutTally) -> states.RolloutState:
     return states.RolloutState.ACTIVE
 
 
-def _went_back(tally: rows.RolloutTally) -> bool:
+def _has_rolled_back(tally: rows.RolloutTally) -> bool:
     """Whether some host rolled back and none is on the target any more: the seed's Reverted."""
     return tallies.total(tally, host_states.HostState.REVERTED) > 0 and not tallies.on_target(tally)
 
 
 def _settle(tally: rows.RolloutTally, at: datetime, *caused: Struct) -> Stepped:
     """Enter the state that follows from the counts; add ``caused`` and what follows from both."""
-    return _lead(tally, state_of_counts(tally), at, *caused)
+    return _enter_and_follow(tally, state_of_counts(tally), at, *caused)
 
 
-def _lead(
+def _enter_and_follow(
     tally: rows.RolloutTally, state: states.RolloutState, at: datetime, *caused: Struct
 ) -> Stepped:
     tally, effects = _enter(tally, state, at)
     tally = tallies.timed(tally, at)
-    return tally, (*effects, *caused, *_onward(tally, at))
+    return tally, (*effects, *caused, *_follow_up(tally, at))
 
 
 def _enter(tally: rows.RolloutTally, state: states.RolloutState, at: datetime) -> Stepped:
@@ -363,7 +363,7 @@ def _enter(tally: rows.RolloutTally, state: states.RolloutState, at: datetime) -
     return structs.replace(tally, state=state), (record,)
 
 
-def _onward(tally: rows.RolloutTally, at: datetime) -> tuple[Struct, ...]:
+def _follow_up(tally: rows.RolloutTally, at: datetime) -> tuple[Struct, ...]:
     """Return the fact that ends the rollout or starts the next wave, if nothing prevents it."""
     if tally.halted_at is not None:
         return ()
@@ -414,8 +414,8 @@ def _end(before: rows.RolloutTally, event: facts.RolloutTerminal, now: datetime)
         raise tallies.broken(before, "not every host is Converged, waived or skipped")
     tally, effects = _enter(before, states.RolloutState.TERMINAL, now)
     tally = structs.replace(tally, terminal_at=now, paused_at=None, paused_by=None)
-    tally, said = _conclude(before, event, tally, now)
-    return tally, (*effects, _pruning(tally), *said)
+    tally, conclusion = _conclude(before, event, tally, now)
+    return tally, (*effects, _schedule_pruning(tally), *conclusion)
 
 
 def _pause(tally: rows.RolloutTally, event: facts.RolloutPaused, now: datetime) -> Stepped:
@@ -452,8 +452,8 @@ def _supersede(before: rows.RolloutTally, event: transitions.RolloutEvent, at: d
         return before, ()
     tally, effects = _enter(before, states.RolloutState.SUPERSEDED, at)
     tally = structs.replace(tally, superseded_at=at, paused_at=None, paused_by=None)
-    tally, said = _conclude(before, event, tally, at)
-    return tally, (*effects, _pruning(tally), *said)
+    tally, conclusion = _conclude(before, event, tally, at)
+    return tally, (*effects, _schedule_pruning(tally), *conclusion)
 
 
 def _conclude(
@@ -466,14 +466,14 @@ def _conclude(
     outcome = outcomes.outcome_of(before, event, tally)
     if before.outcome is not None or outcome is None:
         return tally, ()
-    said = outcomes.conclude(tally, outcome, event, at)
+    conclusion = outcomes.conclude(tally, outcome, event, at)
     tally = structs.replace(
-        tally, outcome=outcome, outcome_at=at, cause=said.cause, cause_id=said.cause_id
+        tally, outcome=outcome, outcome_at=at, cause=conclusion.cause, cause_id=conclusion.cause_id
     )
-    return tally, (said,)
+    return tally, (conclusion,)
 
 
-def _pruning(tally: rows.RolloutTally) -> rollout_effects.SchedulePruning:
+def _schedule_pruning(tally: rows.RolloutTally) -> rollout_effects.SchedulePruning:
     return rollout_effects.SchedulePruning(
         tally.rollout_id, timedelta(seconds=tally.retention_seconds)
     )
@@ -513,14 +513,14 @@ def _clear(tally: rows.RolloutTally, event: facts.OperatorClearance, now: dateti
         case states.Clearance.RESUME:
             if hosts := tallies.rolling_back(tally):
                 raise refusals.RollbackRunning(tally.rollout_id, hosts)
-            return _settle(_try_again(tally, event), now)
+            return _settle(_retry(tally, event), now)
         case states.Clearance.WAIVE:
             return _waive(tally, event, now)
         case states.Clearance.ABANDON:
             return _supersede(tally, event, now)
 
 
-def _try_again(tally: rows.RolloutTally, event: facts.OperatorClearance) -> rows.RolloutTally:
+def _retry(tally: rows.RolloutTally, event: facts.OperatorClearance) -> rows.RolloutTally:
     named = tuple(host.host_id for host in event.hosts)
     by = tally.halted_by if named and tally.halted_by not in named else None
     return structs.replace(
@@ -549,7 +549,7 @@ def _waive(tally: rows.RolloutTally, event: facts.OperatorClearance, now: dateti
     _demand_sound(tally)
     if not tallies.troubled(tally):
         tally = structs.replace(tally, halted_at=None, halted_by=None)
-    return _lead(tally, _state_once_cleared(tally), now, *skipped)
+    return _enter_and_follow(tally, _state_after_clearance(tally), now, *skipped)
 
 
 _STEPS: Final[Mapping[type[Struct], Callable[[rows.RolloutTally, Any, datetime], Stepped]]] = {

@@ -30,15 +30,15 @@ def demand_under_way(
     tally: rollout_rows.RolloutTally, wave: int, now: datetime, *, late: bool
 ) -> None:
     """Require that a switch may start now. A late host needs the rollout's end, not its waves."""
-    said = {"rollout_id": tally.rollout_id, "state": tally.state.value}
+    members = {"rollout_id": tally.rollout_id, "state": tally.state.value}
     if tally.state is states.RolloutState.SUPERSEDED and not late:
-        raise refusals.RolloutIsSuperseded(f"{tally.rollout_id} is superseded", **said)
+        raise refusals.RolloutIsSuperseded(f"{tally.rollout_id} is superseded", **members)
     if tally.halted_at is not None:
         detail = f"{tally.rollout_id} is halted since {describe_time(tally.halted_at)}"
-        raise refusals.RolloutIsHalted(detail, **said)
+        raise refusals.RolloutIsHalted(detail, **members)
     if tally.paused_at is not None:
         detail = f"{tally.rollout_id} is paused since {describe_time(tally.paused_at)}"
-        raise refusals.RolloutIsPaused(detail, **said)
+        raise refusals.RolloutIsPaused(detail, **members)
     if late:
         _demand_over(tally)
     else:
@@ -77,10 +77,10 @@ def demand_open(
     allowed: frozenset[states.RolloutState] = states.OPEN,
 ) -> None:
     """Require that the rollout is in one of the allowed states and has reached the wave."""
-    said = {"rollout_id": tally.rollout_id, "state": tally.state.value}
+    members = {"rollout_id": tally.rollout_id, "state": tally.state.value}
     if tally.state not in allowed:
         raise refusals.RolloutNotDispatchable(
-            f"{tally.rollout_id} {states.describe_rollout_state(tally.state)}", **said
+            f"{tally.rollout_id} {states.describe_rollout_state(tally.state)}", **members
         )
     if wave > tally.current_wave:
         current, own = (
@@ -88,7 +88,7 @@ def demand_open(
             progress.name_wave(tally, wave),
         )
         detail = f"{tally.rollout_id} is at wave {current}, the host goes with wave {own}"
-        raise refusals.WaveNotReached(detail, **said)
+        raise refusals.WaveNotReached(detail, **members)
 
 
 def demand_turn(tally: rollout_rows.RolloutTally, wave: int) -> None:

@@ -43,23 +43,25 @@ def describe_progress(
     number = min(max(tallies.reached(tally), 0), last)
     starts_at = tallies.next_wave_at(tally)
     if tallies.waits_for_person(tally.waves[0]):
-        return RolloutProgress(f"{_place(tally, 0)} waits for a person")
+        return RolloutProgress(f"{_describe_wave(tally, 0)} waits for a person")
     if (
         tally.done_at is not None
         and number < last
         and tallies.waits_for_person(tally.waves[number + 1])
     ):
-        return RolloutProgress(f"{_place(tally, number + 1)} waits for a person")
+        return RolloutProgress(f"{_describe_wave(tally, number + 1)} waits for a person")
     if starts_at is not None and tally.waves[number + 1].delay_seconds:
-        return RolloutProgress(f"{_place(tally, number + 1)} waits for its delay", starts_at)
+        return RolloutProgress(
+            f"{_describe_wave(tally, number + 1)} waits for its delay", starts_at
+        )
     wave = tally.waves[number]
     busy = wave.hosts - wave.left - wave.count(*SETTLED)
     if busy and wave.count(HostState.SOAKING) == busy:
-        return RolloutProgress(f"{_place(tally, number)} soaks", soaks_until)
+        return RolloutProgress(f"{_describe_wave(tally, number)} soaks", soaks_until)
     done = f"{wave.count(*SETTLED)} of {wave.hosts - wave.left} hosts done"
-    return RolloutProgress(f"{_place(tally, number)}: {done}")
+    return RolloutProgress(f"{_describe_wave(tally, number)}: {done}")
 
 
-def _place(tally: rows.RolloutTally, number: int) -> str:
+def _describe_wave(tally: rows.RolloutTally, number: int) -> str:
     name = _own_name(tally, number)
     return f"wave {number + 1} of {len(tally.waves)}{f' ({name})' if name else ''}"

@@ -110,7 +110,7 @@ def rows_of_promotion(command: PromoteRelease) -> tuple[model.Key, ...]:
     if any(wave.hosts < 1 for wave in command.waves):
         raise InvalidInput("a wave of a plan has hosts; empty ones are dropped", field="waves")
     rows = (
-        *release_slices.rows_of_pinning(_pinning(command)),
+        *release_slices.rows_of_pinning(_to_pinning(command)),
         channel_rows.channel_key(command.channel),
         fleet_key(),
         channel_rows.quarantine_key(command.channel, command.digest),
@@ -124,7 +124,7 @@ def rows_of_promotion(command: PromoteRelease) -> tuple[model.Key, ...]:
     return (*rows, rollout_rows.tally_key(command.supersedes))
 
 
-def _pinning(command: PromoteRelease) -> release_slices.Pinning:
+def _to_pinning(command: PromoteRelease) -> release_slices.Pinning:
     """Build the registry's part of the command.
 
     The intents follow from the channel's policy, so they are not part of the request that
@@ -160,10 +160,10 @@ def decide_promotion(
             ReleaseNotPinned, NotOnLadder.
         PlanOutdated: plan again. Those of the registry: evidence, version, release.
     """
-    pinning = _pinning(command)
+    pinning = _to_pinning(command)
     if command.automatic is states.PolicyAction.AUTO_PROMOTE:
         rules = AUTO_PROMOTE_RULES
-    pinned = _pinned(rows[:3], pinning, now, rules)
+    pinned = _pin(rows[:3], pinning, now, rules)
     if not pinned:
         return ()  # a repeat
     channel, _, quarantined, incarnation, standing, *rest = rows[3:]
@@ -179,10 +179,10 @@ def decide_promotion(
         raise refuse_quarantined(command.release_id, quarantined)
     (change,) = pinned
     version = change.version if isinstance(change, release_facts.ReleaseTransitioned) else 0
-    opened = _opened(channel, command, incarnation, rows[0], now)
+    opened = _open(channel, command, incarnation, rows[0], now)
     opened = structs.replace(opened, auto_rollback=_may_roll_back(channel, command, standing))
     if command.rollback:
-        hastened = _hastened(command, active[0] if active else None)
+        hastened = _find_hastened(command, active[0] if active else None)
         if hastened is not None:  # the release to leave is the one that the first rollback left
             opened = structs.replace(opened, rollback_of=hastened)
         ladder.demand_rung(channel, opened.rollback_of, command.release_id)
@@ -194,10 +194,12 @@ def decide_promotion(
     return (
         structs.replace(change, reason=command.reason),
         *release_slices.intents_of(change, version, channel.policy.operations),
-        *(_lifted(command, now) if quarantined is not None else ()),
-        *_ended(command, opened.rollout_id, now),
+        *(_lift_quarantine(command, now) if quarantined is not None else ()),
+        *_supersede(command, opened.rollout_id, now),
         opened,
-        *_overridden(command, opened, (*command.overrides, *_shut(channel, stops, now)), now),
+        *_override(
+            command, opened, (*command.overrides, *_list_shut_gates(channel, stops, now)), now
+        ),
     )
 
 
@@ -213,7 +215,7 @@ def _may_roll_back(
     return channel.policy.auto_rollback and not command.rollback and not was_done
 
 
-def _shut(
+def _list_shut_gates(
     channel: channel_rows.Channel, stops: Sequence[channel_stops.ChannelStops | None], now: datetime
 ) -> Iterator[states.OverridableGate]:
     """Return the gates that stop the channel now and that an emergency overrides."""
@@ -225,7 +227,9 @@ def _shut(
         yield states.OverridableGate.HOLD
 
 
-def _lifted(command: PromoteRelease, now: datetime) -> tuple[channel_facts.QuarantineLifted, ...]:
+def _lift_quarantine(
+    command: PromoteRelease, now: datetime
+) -> tuple[channel_facts.QuarantineLifted, ...]:
     lifted = channel_facts.QuarantineLifted(
         channel=command.channel,
         operator=command.by,
@@ -236,7 +240,7 @@ def _lifted(command: PromoteRelease, now: datetime) -> tuple[channel_facts.Quara
     return (lifted,)
 
 
-def _overridden(
+def _override(
     command: PromoteRelease,
     opened: rollout_facts.RolloutOpened,
     gates: Sequence[states.OverridableGate],
@@ -285,7 +289,7 @@ def _demand_pinned(actual: Any, command: PromoteRelease) -> None:
         raise channel_refusals.ReleaseNotPinned(command.channel, pinned, command.release_id)
 
 
-def _pinned(
+def _pin(
     rows: tuple[Any, ...], pinning: release_slices.Pinning, now: datetime, rules: Rules
 ) -> tuple[release_facts.ReleaseRegistered | release_facts.ReleaseTransitioned, ...]:
     """Return the change of the pin, or nothing if this command already made it."""
@@ -329,7 +333,7 @@ def is_of_package(release_id: str, package: str) -> bool:
     return fits and from_packages.release_id_of(package, int(number)) == release_id
 
 
-def _hastened(command: PromoteRelease, active: rollout_rows.RolloutTally | None) -> str | None:
+def _find_hastened(command: PromoteRelease, active: rollout_rows.RolloutTally | None) -> str | None:
     """Return the release that the running rollback leaves, if this emergency speeds that rollback
     up; None: this is another rollback.
     """
@@ -351,13 +355,13 @@ def _demand_free(
         )
     if active is None or active.target_ref != command.release_id or active.halted_at is not None:
         return
-    if _hastened(command, active) is not None:
+    if _find_hastened(command, active) is not None:
         return
     if active.outcome in (None, states.Outcome.SUCCEEDED):  # else it may be retried
         raise channel_refusals.AlreadyPromoted(active.rollout_id, active.state)
 
 
-def _ended(
+def _supersede(
     command: PromoteRelease, successor: str, now: datetime
 ) -> tuple[rollout_facts.SuccessorOpened, ...]:
     if command.supersedes is None:
@@ -368,7 +372,7 @@ def _ended(
     return (ended,)
 
 
-def _opened(
+def _open(
     channel: channel_rows.Channel,
     command: PromoteRelease,
     incarnation: channel_rows.Incarnation | None,
@@ -402,7 +406,7 @@ def _opened(
     )
 
 
-def _seen(command: PromoteRelease) -> dict[model.Key, model.Position]:
+def _expect_versions(command: PromoteRelease) -> dict[model.Key, model.Position]:
     if command.refresh:
         return {}
     seen = {fleet_key(): command.fleet_version}
@@ -411,7 +415,7 @@ def _seen(command: PromoteRelease) -> dict[model.Key, model.Position]:
     return seen
 
 
-def _answer(facts: Sequence[Any]) -> bytes:
+def _summarize(facts: Sequence[Any]) -> bytes:
     promoted = PromotionResult()
     for fact in facts:
         match fact:
@@ -437,9 +441,9 @@ def promotion_slice(rules: Rules) -> kernel_slices.Slice:
             rollout_facts.GateOverridden,
         ),
         rows=rows_of_promotion,
-        expects=_seen,
+        expects=_expect_versions,
         decide=partial(decide_promotion, rules=rules),
-        answer=_answer,
+        answer=_summarize,
     )
 
 

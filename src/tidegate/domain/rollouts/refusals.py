@@ -83,5 +83,5 @@ def refuse_verb(tally: rows.RolloutTally, verb: str, what: str = "") -> IllegalT
     else:
         why = states.describe_rollout_state(tally.state)
     state = f"{tally.state}, halted" if tally.halted_at is not None else str(tally.state)
-    says = f"{tally.rollout_id} {why}, so you can't {what or f'{verb} it'}"
-    return IllegalTransition("rollout", state, verb, says)
+    detail = f"{tally.rollout_id} {why}, so you can't {what or f'{verb} it'}"
+    return IllegalTransition("rollout", state, verb, detail)

@@ -143,7 +143,7 @@ def decide_report(
         if (reason := preconditions.shut_edge(gates, passed)) is not None:
             raise channel_refusals.EdgeClosed(tally.channel, reason)
         preconditions.demand_unquarantined(quarantined)
-    return (_completed(event, record),)
+    return (_complete(event, record),)
 
 
 def _demand_order(tally: rollout_rows.RolloutTally, record: host_rows.HostRecord) -> None:
@@ -154,7 +154,7 @@ def _demand_order(tally: rollout_rows.RolloutTally, record: host_rows.HostRecord
     """
     if record.cancelled_at is not None:
         raise host_refusals.OrderCancelled(record.rollout_id, record.host_id)
-    if _is_taken_back(tally, record):
+    if _will_be_cancelled(tally, record):
         raise host_refusals.RolloutIsHalted(
             f"{tally.rollout_id} is halted; the order of {record.host_id} is taken back",
             rollout_id=tally.rollout_id,
@@ -178,14 +178,14 @@ def _demand_free(tally: rollout_rows.RolloutTally, order: object) -> None:
     raise host_refusals.HostBusy(order.host_id, order.rollout_id)
 
 
-def _is_taken_back(tally: rollout_rows.RolloutTally, record: host_rows.HostRecord) -> bool:
+def _will_be_cancelled(tally: rollout_rows.RolloutTally, record: host_rows.HostRecord) -> bool:
     """Whether the dispatcher will cancel the host's order."""
     is_halted = tally.halted_at is not None and tally.state in states.OPEN
     counts = record.left is None and not record.late
     return is_halted and counts and record.state is host_states.HostState.DEFERRED
 
 
-def _completed(event: facts.AgentEvent, record: host_rows.HostRecord) -> facts.AgentEvent:
+def _complete(event: facts.AgentEvent, record: host_rows.HostRecord) -> facts.AgentEvent:
     """Add what only the control plane knows; a host that was skipped gets empty values."""
     match event:
         case facts.RollbackComplete() | facts.RollbackFailed():
@@ -220,7 +220,7 @@ def decide_observation(rows: Report, command: ObserveHost, now: datetime) -> Seq
     if record is None:
         return ()
     on_target = command.current_closure == record.target_closure
-    if on_target and record.state in RECOVERABLE and not _is_taken_back(tally, record):
+    if on_target and record.state in RECOVERABLE and not _will_be_cancelled(tally, record):
         return (
             facts.RecoveryActivationAssumed(
                 rollout_id=command.rollout_id,

@@ -74,7 +74,7 @@ def decide_skip(rows: SkippedRows, command: SkipHost, now: datetime) -> Sequence
     if record is not None and record.left is not None:
         return ()
     if record is not None and not _is_waiting(record, tally):
-        raise _unskippable(record)
+        raise _refuse_skip(record)
     wave = command.wave if record is None else record.wave
     preconditions.demand_open(tally, wave)
     if preconditions.has_left_with_wave(tally, record, wave):
@@ -190,15 +190,15 @@ def _demand_skippable(record: host_rows.HostRecord, tally: rollout_rows.RolloutT
         raise refusals.HostUnderWay(record.host_id, doing, record.due_at)
     skippable = record.state in RETRIED if record.late else _is_waiting(record, tally)
     if not skippable:
-        raise _unskippable(record)
+        raise _refuse_skip(record)
 
 
-def _unskippable(record: host_rows.HostRecord) -> IllegalTransition:
+def _refuse_skip(record: host_rows.HostRecord) -> IllegalTransition:
     how = f"{record.host_id} {host_states.describe_host_state(record.state)}"
-    says = f"{how} in {record.rollout_id}, so there is nothing to skip"
+    detail = f"{how} in {record.rollout_id}, so there is nothing to skip"
     if record.state in RETRIED:
-        says = f"{how} in {record.rollout_id}: waive it, or retry it"
-    return IllegalTransition("host", record.state, "a skip", says)
+        detail = f"{how} in {record.rollout_id}: waive it, or retry it"
+    return IllegalTransition("host", record.state, "a skip", detail)
 
 
 _DOING = {host_states.HostState.ACTIVATING: "switching", host_states.HostState.SOAKING: "soaking"}

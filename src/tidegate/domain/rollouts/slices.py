@@ -235,11 +235,11 @@ def decide_gates(
             reason=finding.reason,
         )
         for finding in findings
-        if _is_news(finding, known)
+        if _is_changed(finding, known)
     )
 
 
-def _is_news(finding: GateFinding, known: dict[str, str]) -> bool:
+def _is_changed(finding: GateFinding, known: dict[str, str]) -> bool:
     if not finding.blocked:
         return finding.gate in known
     return known.get(finding.gate) != finding.reason

@@ -85,7 +85,7 @@ def rows_of_passing(command: Passing) -> tuple[model.Key, ...]:
     return rollout_rows.tally_key(command.rollout_id), rollout_rows.rollout_key(command.rollout_id)
 
 
-def _expected(command: Passing) -> dict[model.Key, model.Position]:
+def _expect_version(command: Passing) -> dict[model.Key, model.Position]:
     if command.expected_version is None:
         return {}
     return {rollout_rows.rollout_key(command.rollout_id): command.expected_version}
@@ -172,9 +172,11 @@ def decide_skip_wave(rows: Seen, command: SkipWave, now: datetime) -> Sequence[S
 def decide_promote_all(rows: Seen, command: PromoteAll, now: datetime) -> Sequence[Struct]:
     """Return a fact for each wave that does not follow by itself; none if all have started."""
     tally = _demand_going(rows, command, "promote-all")
-    said = {"operator": command.operator, "reason": command.reason}
+    members = {"operator": command.operator, "reason": command.reason}
     if len(tally.waves) == 1 and tallies.waits_for_person(tally.waves[0]):
-        return (rollout_facts.WaveContinued(rollout_id=tally.rollout_id, at=now, wave=0, **said),)
+        return (
+            rollout_facts.WaveContinued(rollout_id=tally.rollout_id, at=now, wave=0, **members),
+        )
     facts: list[rollout_facts.WaveAdvanced] = []
     while tallies.next_wave(tally) is not None:
         wave = tally.current_wave
@@ -184,21 +186,21 @@ def decide_promote_all(rows: Seen, command: PromoteAll, now: datetime) -> Sequen
             from_wave=wave,
             to_wave=wave + 1,
             forced=True,
-            **said,
+            **members,
         )
         facts.append(forced)
-        tally = _stepped(tally, forced, now)
+        tally = _step(tally, forced, now)
     return tuple(facts)
 
 
-def _stepped(
+def _step(
     tally: rollout_rows.RolloutTally, event: rollout_facts.WaveAdvanced, now: datetime
 ) -> rollout_rows.RolloutTally:
     """Step the tally by the event and by the waves that follow from it by themselves."""
     tally, caused = machine.step(tally, event, now)
     for fact in caused:
         if isinstance(fact, rollout_facts.WaveAdvanced):
-            tally = _stepped(tally, fact, now)
+            tally = _step(tally, fact, now)
     return tally
 
 
@@ -214,7 +216,7 @@ continue_rollout = slices.Slice(
     command=ContinueRollout,
     writes=(rollout_facts.WaveContinued,),
     rows=rows_of_passing,
-    expects=_expected,
+    expects=_expect_version,
     decide=decide_continue,
 )
 skip_wave = slices.Slice(
@@ -222,7 +224,7 @@ skip_wave = slices.Slice(
     command=SkipWave,
     writes=(rollout_facts.WaveSkipped,),
     rows=rows_of_passing,
-    expects=_expected,
+    expects=_expect_version,
     decide=decide_skip_wave,
 )
 promote_all = slices.Slice(
@@ -230,7 +232,7 @@ promote_all = slices.Slice(
     command=PromoteAll,
     writes=(rollout_facts.WaveAdvanced, rollout_facts.WaveContinued),
     rows=rows_of_passing,
-    expects=_expected,
+    expects=_expect_version,
     decide=decide_promote_all,
 )
 SLICES = (start_due_wave, continue_rollout, skip_wave, promote_all)

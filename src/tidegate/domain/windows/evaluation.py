@@ -91,11 +91,11 @@ def lasts(found: HostWindow, at: datetime) -> bool:
     return occurrences.last_start(found.window, found.zone, at) is not None
 
 
-def _end(found: HostWindow, at: datetime) -> datetime | None:
+def _end_of_stretch(found: HostWindow, at: datetime) -> datetime | None:
     return None if found.zone is None else occurrences.end_of_stretch(found.window, found.zone, at)
 
 
-def _next(found: HostWindow, after: datetime) -> datetime | None:
+def _next_start(found: HostWindow, after: datetime) -> datetime | None:
     return None if found.zone is None else occurrences.next_start(found.window, found.zone, after)
 
 
@@ -123,13 +123,13 @@ def judge(
     if not found:
         return OPEN
     allows, denies = _by_kind(found)
-    by = _shut_by(allows, denies, at)
+    by = _find_shut_window(allows, denies, at)
     if by is not None:
         return WindowVerdict(False, _next_opening(allows, denies, at, need), by)
-    closes = _closing(allows, denies, at)
+    closes = _find_closing(allows, denies, at)
     if need is None or closes is None or at + need <= closes:
         return WindowVerdict(True, closes)
-    by = _closed_by(allows, denies, closes)
+    by = _find_closing_window(allows, denies, closes)
     return WindowVerdict(False, _next_opening(allows, denies, closes, need), by, closes)
 
 
@@ -138,7 +138,7 @@ def _by_kind(found: Sequence[HostWindow]) -> tuple[list[HostWindow], list[HostWi
     return allows, [item for item in found if item.window.kind is facts.WindowKind.DENY]
 
 
-def _shut_by(
+def _find_shut_window(
     allows: Sequence[HostWindow], denies: Sequence[HostWindow], at: datetime
 ) -> HostWindow | None:
     """Return the window to name: a deny window that lasts, or else the allow window that opens
@@ -149,18 +149,20 @@ def _shut_by(
             return item
     if not allows or any(lasts(item, at) for item in allows):
         return None
-    opens = [(start, place) for place, item in enumerate(allows) if (start := _next(item, at))]
+    opens = [
+        (start, place) for place, item in enumerate(allows) if (start := _next_start(item, at))
+    ]
     return allows[min(opens)[1]] if opens else allows[0]
 
 
-def _closing(
+def _find_closing(
     allows: Sequence[HostWindow], denies: Sequence[HostWindow], at: datetime
 ) -> datetime | None:
     """Return when open windows close; None: not within HORIZON.
 
     They close at the end of the merged allow stretch, or when a deny window begins.
     """
-    starts = [start for item in denies if (start := _next(item, at)) is not None]
+    starts = [start for item in denies if (start := _next_start(item, at)) is not None]
     end = _end_of_allows(allows, at)
     return min((time for time in (end, *starts) if time is not None), default=None)
 
@@ -172,14 +174,14 @@ def _end_of_allows(allows: Sequence[HostWindow], at: datetime) -> datetime | Non
         lasting = [item for item in allows if lasts(item, end)]
         if not lasting:
             return end if allows else None
-        ends = [_end(item, end) for item in lasting]
+        ends = [_end_of_stretch(item, end) for item in lasting]
         if any(found is None for found in ends) or end > at + occurrences.HORIZON:
             return None
         end = max(found for found in ends if found is not None)
     return None
 
 
-def _closed_by(
+def _find_closing_window(
     allows: Sequence[HostWindow], denies: Sequence[HostWindow], closes: datetime
 ) -> HostWindow:
     """Return the window that closes: a deny window that begins, or an allow window that ends."""
@@ -203,11 +205,11 @@ def _next_opening(
             return None
         denying = next((item for item in denies if lasts(item, at)), None)
         if denying is not None:
-            moved = _end(denying, at)
+            moved = _end_of_stretch(denying, at)
         elif allows and not any(lasts(item, at) for item in allows):
-            moved = min((s for item in allows if (s := _next(item, at))), default=None)
+            moved = min((s for item in allows if (s := _next_start(item, at))), default=None)
         else:
-            closes = _closing(allows, denies, at) if need is not None else None
+            closes = _find_closing(allows, denies, at) if need is not None else None
             if need is None or closes is None or at + need <= closes:
                 return at
             moved = closes

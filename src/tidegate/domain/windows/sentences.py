@@ -43,7 +43,7 @@ def shut_text(
     name = window.window_id
     if verdict.closes_at is not None and need is not None:
         left = span_text(verdict.closes_at - at)
-        again = _again(verdict, at, by)
+        again = _describe_opening(verdict, at, by)
         closes = "closes" if window.kind is facts.WindowKind.ALLOW else "begins"
         kind = "Window" if window.kind is facts.WindowKind.ALLOW else "Deny window"
         return f"{kind} {name} {closes} in {left}, {host_id} needs up to {span_text(need)}{again}"
@@ -52,24 +52,27 @@ def shut_text(
         held = "holds" if window.kind is facts.WindowKind.DENY else "is closed for"
         kind = "Deny window" if window.kind is facts.WindowKind.DENY else "Window"
         return f"{kind} {name} {held} {host_id}, which has no valid label {label}"
-    whose = "" if scope else _whose(by)
+    whose = "" if scope else _describe_zone(by)
     if window.kind is facts.WindowKind.DENY:
         why = f": {reason}" if reason else ""
-        return f"Deny window {name} holds {channel}{scope}{_deny_end(verdict, at, by)}{whose}{why}"
+        end = _describe_deny_end(verdict, at, by)
+        return f"Deny window {name} holds {channel}{scope}{end}{whose}{why}"
     if verdict.until is None:
-        return f"Window {name} {_never(window, at, by.zone)}{whose}"
+        return f"Window {name} {_describe_never(window, at, by.zone)}{whose}"
     opens = f"{local_text(verdict.until, by.zone)} (in {span_text(verdict.until - at)})"
     length = span_text(timedelta(seconds=window.duration_seconds))
     return f"Window {name} is closed{scope}; it opens {opens} for {length}{whose}"
 
 
-def _whose(by: evaluation.HostWindow) -> str:
+def _describe_zone(by: evaluation.HostWindow) -> str:
     if not by.window.zone.startswith(facts.LABEL):
         return ""
     return f" ({by.zone}, label {by.window.zone.removeprefix(facts.LABEL)})"
 
 
-def _deny_end(verdict: evaluation.WindowVerdict, at: datetime, by: evaluation.HostWindow) -> str:
+def _describe_deny_end(
+    verdict: evaluation.WindowVerdict, at: datetime, by: evaluation.HostWindow
+) -> str:
     assert by.zone is not None
     end = occurrences.end_of_stretch(by.window, by.zone, at)
     if end is None:
@@ -80,13 +83,15 @@ def _deny_end(verdict: evaluation.WindowVerdict, at: datetime, by: evaluation.Ho
     return f" until {local_text(end, by.zone)}{then}"
 
 
-def _again(verdict: evaluation.WindowVerdict, at: datetime, by: evaluation.HostWindow) -> str:
+def _describe_opening(
+    verdict: evaluation.WindowVerdict, at: datetime, by: evaluation.HostWindow
+) -> str:
     if verdict.until is None:
         return f"; no opening in the next {occurrences.HORIZON.days} days is long enough"
     return f"; the next opening that is long enough is {local_text(verdict.until, by.zone)}"
 
 
-def _never(window: facts.WindowSpec, at: datetime, zone: str) -> str:
+def _describe_never(window: facts.WindowSpec, at: datetime, zone: str) -> str:
     """Say why no opening was found: the last one is over, or the next one is too far away."""
     rule = occurrences.rule_of(window)
     last = (

@@ -73,13 +73,13 @@ def rows_of_deletion(command: DeleteWindow) -> tuple[model.Key, ...]:
     return (window_rows.window_key(command.window_id),)
 
 
-def _window_seen(command: EditWindow) -> dict[model.Key, model.Position]:
+def _expect_window(command: EditWindow) -> dict[model.Key, model.Position]:
     if command.expected_version is None:
         return {}
     return {window_rows.window_key(command.window.window_id): command.expected_version}
 
 
-def _deletion_seen(command: DeleteWindow) -> dict[model.Key, model.Position]:
+def _expect_deleted_window(command: DeleteWindow) -> dict[model.Key, model.Position]:
     if command.expected_version is None:
         return {}
     return {window_rows.window_key(command.window_id): command.expected_version}
@@ -91,7 +91,7 @@ def decide_creation(rows: NewRows, command: CreateWindow, now: datetime) -> Sequ
     found = _demand_channels(cast(Rows, tuple(own)), command.window)
     if found is None:
         _demand_room(names.window_ids if isinstance(names, window_rows.WindowNames) else ())
-        return (_set(command, now),)
+        return (_make_set(command, now),)
     if spec_of(found) == command.window:
         return ()
     raise refusals.WindowExists(command.window.window_id)
@@ -116,7 +116,7 @@ def decide_edit(rows: Rows, command: EditWindow, now: datetime) -> Sequence[Stru
         raise refusals.WindowNotFound(command.window.window_id)
     if spec_of(found) == command.window and found.reason == command.reason:
         return ()
-    return (_set(command, now, found),)
+    return (_make_set(command, now, found),)
 
 
 def decide_deletion(
@@ -164,7 +164,7 @@ def _demand_channels(rows: Rows, window: facts.WindowSpec) -> window_rows.Window
     return found
 
 
-def _set(
+def _make_set(
     command: CreateWindow | EditWindow, now: datetime, before: window_rows.Window | None = None
 ) -> facts.WindowSet:
     window = command.window
@@ -192,7 +192,7 @@ edit_window = slices.Slice(
     command=EditWindow,
     writes=(facts.WindowSet,),
     rows=rows_of_window,
-    expects=_window_seen,
+    expects=_expect_window,
     decide=decide_edit,
 )
 delete_window = slices.Slice(
@@ -200,7 +200,7 @@ delete_window = slices.Slice(
     command=DeleteWindow,
     writes=(facts.WindowDeleted,),
     rows=rows_of_deletion,
-    expects=_deletion_seen,
+    expects=_expect_deleted_window,
     decide=decide_deletion,
 )
 SLICES = (create_window, edit_window, delete_window)
