@@ -76,7 +76,8 @@ from tidegate.domain.rollouts.facts import (
 )
 from tidegate.domain.rollouts.folds import step_gates, step_rollout, step_tally
 from tidegate.domain.rollouts.history import histories, render
-from tidegate.domain.rollouts.machine import TOLERATED, step
+from tidegate.domain.rollouts.host_steps import TOLERATED
+from tidegate.domain.rollouts.machine import step
 from tidegate.domain.rollouts.names import channel_of, check_rollout_id, ref_of, rollout_id
 from tidegate.domain.rollouts.refusals import RollbackRunning, RolloutInvariant
 from tidegate.domain.rollouts.rows import GATES, ROLLOUTS, TALLIES, RolloutGates, RolloutTally

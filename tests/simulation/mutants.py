@@ -32,6 +32,8 @@ from tidegate.domain.hosts.rows import HostRecord
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.hosts.transition_steps import due_in
 from tidegate.domain.rollouts import (
+    counted_state,
+    host_steps,
     machine as rollouts,
     order_slices,
     preconditions,
@@ -145,7 +147,7 @@ def repeat_refused() -> Patches:
 
 def cursor_moved_by_joins() -> Patches:
     """When all hosts of a wave have their order, the next wave has come."""
-    join = rollouts._join
+    join = host_steps.join
 
     def moving(tally: RolloutTally, event: Any, now: datetime) -> Any:
         after, effects = join(tally, event, now)
@@ -209,7 +211,7 @@ def halted_still_dispatching() -> Patches:
         _for(dispatch_pass, "checks", GATES=open_gates),
         (dispatch, "wants_orders", wanting),
         (preconditions, "demand_under_way", unhalted),
-        (rollouts, "_demand_unhalted", lambda tally, event: None),
+        (counted_state, "demand_unhalted", lambda tally, event: None),
     ]
 
 
@@ -325,7 +327,7 @@ def wave_not_seen_by_rows() -> Patches:
 
 
 def _joins_anyway() -> Patches:
-    join = rollouts._join
+    join = host_steps.join
 
     def anyway(tally: RolloutTally, event: Any, now: datetime) -> Any:
         return join(tally, replace(event, wave=min(event.wave, tally.current_wave)), now)

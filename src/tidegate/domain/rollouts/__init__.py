@@ -2,6 +2,7 @@
 
 states.py, facts.py, names.py      the vocabulary; ids: ``channel@ref`` and ``channel@ref~n``
 transitions.py, machine.py         which events a state accepts, and what they do: ``step``
+host_steps.py, counted_state.py    the steps for events of hosts; the state that the counts give
 tallies.py                         hosts counted by wave and state
 effects.py                         the four effects of a step
 rows.py, folds.py                  rollouts, tallies, gates; channels fold the quarantine
