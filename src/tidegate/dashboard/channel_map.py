@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tidegate.dashboard.view_models import ChannelLine, Channels, MapEdge, MapNode
+from tidegate.dashboard.view_models import channel_screens
 
 NODE_WIDTH, NODE_HEIGHT = 216, 92
 COLUMN_GAP, ROW_GAP = 132, 26
@@ -13,10 +13,10 @@ DEPTH_MAX = 64  # edges have no cycle; should they have one, the map still ends
 
 
 def lay_out(
-    channels: Sequence[ChannelLine],
+    channels: Sequence[channel_screens.ChannelLine],
     edges: Sequence[tuple[str, str, str]],
     hosts: Mapping[str, str],
-) -> Channels:
+) -> channel_screens.Channels:
     """The map. An edge is (first, then, why it blocks; empty: it does not)."""
     columns = _columns([line.channel for line in channels], edges)
     places: dict[str, tuple[int, int]] = {}
@@ -34,7 +34,9 @@ def lay_out(
     )
     width = max((node.x for node in nodes), default=0) + NODE_WIDTH + MARGIN
     height = max((node.y for node in nodes), default=0) + NODE_HEIGHT + MARGIN
-    return Channels(width=width, height=height, nodes=nodes, edges=drawn, channels=tuple(channels))
+    return channel_screens.Channels(
+        width=width, height=height, nodes=nodes, edges=drawn, channels=tuple(channels)
+    )
 
 
 def _columns(names: Sequence[str], edges: Sequence[tuple[str, str, str]]) -> dict[str, int]:
@@ -67,10 +69,12 @@ def _corner(place: tuple[int, int]) -> tuple[int, int]:
     )
 
 
-def _node(line: ChannelLine, place: tuple[int, int], hosts: Mapping[str, str]) -> MapNode:
+def _node(
+    line: channel_screens.ChannelLine, place: tuple[int, int], hosts: Mapping[str, str]
+) -> channel_screens.MapNode:
     x, y = _corner(place)
     state = line.also[0] if line.also else line.state
-    return MapNode(
+    return channel_screens.MapNode(
         channel=line.channel,
         package=line.package,
         x=x,
@@ -82,12 +86,14 @@ def _node(line: ChannelLine, place: tuple[int, int], hosts: Mapping[str, str]) -
     )
 
 
-def _edge(start: tuple[int, int], end: tuple[int, int], first: str, then: str, why: str) -> MapEdge:
+def _edge(
+    start: tuple[int, int], end: tuple[int, int], first: str, then: str, why: str
+) -> channel_screens.MapEdge:
     x1, y1 = _corner(start)
     x2, y2 = _corner(end)
     x1, y1, y2 = x1 + NODE_WIDTH, y1 + NODE_HEIGHT // 2, y2 + NODE_HEIGHT // 2
     bend = max((x2 - x1) // 2, 24)
-    return MapEdge(
+    return channel_screens.MapEdge(
         path=f"M{x1} {y1}C{x1 + bend} {y1} {x2 - bend} {y2} {x2 - 7} {y2}",
         tip=f"M{x2 - 1} {y2}l-9 -5v10z",
         blocks=bool(why),

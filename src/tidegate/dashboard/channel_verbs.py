@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from tidegate.control.queries.ladder import Ladder
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.dashboard import components, layout, protected_verbs, view_models
+from tidegate.dashboard import components, layout, protected_verbs
+from tidegate.dashboard.view_models import channel_screens
 from tidegate.domain.access import callers, scopes, steps
 from tidegate.domain.channels import facts, rows as channel_rows, slices
 from tidegate.domain.packages import rows as package_rows, states
@@ -29,7 +30,7 @@ def verbs_of(
     reads: Reads,
     row: channel_rows.Channel,
     pin: Found[release_rows.Actual] | None,
-    kept: tuple[view_models.Quarantine, ...],
+    kept: tuple[channel_screens.Quarantine, ...],
     ladder: Ladder,
 ) -> tuple[components.VerbButton, ...]:
     """Roll back, promote, refresh, hold, release the hold, lift and protect; each says why it
@@ -94,7 +95,9 @@ def _unhold(row: channel_rows.Channel, why: str) -> components.VerbButton:
     )
 
 
-def _lift(name: str, kept: tuple[view_models.Quarantine, ...], why: str) -> components.VerbButton:
+def _lift(
+    name: str, kept: tuple[channel_screens.Quarantine, ...], why: str
+) -> components.VerbButton:
     return components.VerbButton(
         id="lift",
         label="Lift quarantine",

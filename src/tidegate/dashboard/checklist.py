@@ -7,7 +7,7 @@ from typing import Final
 from msgspec import Struct
 
 from tidegate.control.queries.first_steps import FirstSteps
-from tidegate.dashboard.view_models import ChecklistStep
+from tidegate.dashboard.view_models import overview_screen
 
 
 class _Step(Struct, frozen=True):
@@ -71,12 +71,12 @@ STEPS: Final = (
 )
 
 
-def checklist(steps: FirstSteps) -> tuple[ChecklistStep, ...]:
+def checklist(steps: FirstSteps) -> tuple[overview_screen.ChecklistStep, ...]:
     """Every step with whether it is done; none once all are."""
     if steps.are_done:
         return ()
     return tuple(
-        ChecklistStep(
+        overview_screen.ChecklistStep(
             title=step.title,
             text=step.text,
             href=step.href,

@@ -23,9 +23,9 @@ from tidegate.dashboard import (
     layout as dashboard_layout,
     rollout_lines,
     state_labels,
-    view_models,
 )
 from tidegate.dashboard.html import render_part
+from tidegate.dashboard.view_models import rollout_screens
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.gates.dispatch_pass import list_blocked
 from tidegate.domain.gates.explain import explain
@@ -108,7 +108,7 @@ ENDED: Final[Mapping[states.Outcome | None, str]] = {
 
 def panel_of(
     reads: Reads, gate_reports: GateReports, tally: rows.RolloutTally
-) -> view_models.GatePanel:
+) -> rollout_screens.GatePanel:
     """With the page: what is known without long work."""
     over = _over_panel(tally)
     if over is not None:
@@ -120,12 +120,12 @@ def panel_of(
         return _panel(kept, tally, aside=True)
     gates = reads.find(rows.gates_key(tally.rollout_id), rows.RolloutGates)
     lines = tuple(
-        view_models.GateLine(gate=item.gate, passed=False, reason=item.reason)
+        rollout_screens.GateLine(gate=item.gate, passed=False, reason=item.reason)
         for item in (() if gates is None else gates.row.blocked)
     )
     said = f"{lines[0].gate} holds hosts back: {lines[0].reason}." if lines else ""
     verdict = _stopped(tally) or said or "No gate held a host back at the last pass."
-    return view_models.GatePanel(
+    return rollout_screens.GatePanel(
         verdict=verdict, tone=_tone(tally, lines), lines=lines, href=_aside(tally.rollout_id)
     )
 
@@ -147,10 +147,12 @@ def _aside(rollout_id: str) -> str:
     return f"/rollouts/{rollout_id}/gates"
 
 
-def _panel(found: GateReport, tally: rows.RolloutTally, *, aside: bool) -> view_models.GatePanel:
+def _panel(
+    found: GateReport, tally: rows.RolloutTally, *, aside: bool
+) -> rollout_screens.GatePanel:
     rollout_id = tally.rollout_id
     lines = tuple(
-        view_models.GateLine(
+        rollout_screens.GateLine(
             gate=item.gate,
             passed=item.passed,
             reason=item.reason,
@@ -162,7 +164,7 @@ def _panel(found: GateReport, tally: rows.RolloutTally, *, aside: bool) -> view_
         for item in found.said.verdicts
     )
     said = found.said.answer[:1].upper() + found.said.answer[1:] + "."
-    return view_models.GatePanel(
+    return rollout_screens.GatePanel(
         verdict=_stopped(tally) or said,
         tone=_tone(tally, lines),
         lines=lines,
@@ -183,13 +185,13 @@ def _stopped(tally: rows.RolloutTally) -> str:
     return "It is paused until an operator resumes it." if tally.paused_at is not None else ""
 
 
-def _tone(tally: rows.RolloutTally, lines: Sequence[view_models.GateLine]) -> str:
+def _tone(tally: rows.RolloutTally, lines: Sequence[rollout_screens.GateLine]) -> str:
     if tally.halted_at is not None:
         return "bad"
     return "warn" if any(not line.passed for line in lines) else "good"
 
 
-def _over_panel(tally: rows.RolloutTally) -> view_models.GatePanel | None:
+def _over_panel(tally: rows.RolloutTally) -> rollout_screens.GatePanel | None:
     """How it ended; None: it is under way."""
     over = over_of(tally)
     if not over:
@@ -197,7 +199,9 @@ def _over_panel(tally: rows.RolloutTally) -> view_models.GatePanel | None:
     chip = state_labels.ROLLOUTS[tally.state]
     if tally.outcome is not None:
         chip = state_labels.OUTCOMES[tally.outcome]
-    return view_models.GatePanel(title="How it ended", verdict=over, tone=chip.tone, icon=chip.icon)
+    return rollout_screens.GatePanel(
+        title="How it ended", verdict=over, tone=chip.tone, icon=chip.icon
+    )
 
 
 def over_of(tally: rows.RolloutTally) -> str:
@@ -241,7 +245,7 @@ def held(
     start = _start(listed, query.next)
     shown = listed[start : start + dashboard_layout.ROWS]
     chart = fleet_reader.chart(tally.plan_digest)
-    view = view_models.HeldPage(
+    view = rollout_screens.HeldPage(
         rollout_id=rollout_id,
         gate=query.gate,
         gates=tuple((gate, len(hosts)) for gate, hosts in by_gate.items()),
@@ -274,10 +278,10 @@ def _start(listed: Sequence[tuple[str, str, str]], last: str) -> int:
     return next(places, 0) if last else 0
 
 
-def _held_line(chart: PlanByHost, gate: str, host_id: str, reason: str) -> view_models.HeldLine:
+def _held_line(chart: PlanByHost, gate: str, host_id: str, reason: str) -> rollout_screens.HeldLine:
     number = chart.waves.get(host_id)
     wave = "" if number is None else f"{number + 1} · {chart.plan.waves[number].name or 'all'}"
-    return view_models.HeldLine(host_id=host_id, gate=gate, wave=wave, reason=reason)
+    return rollout_screens.HeldLine(host_id=host_id, gate=gate, wave=wave, reason=reason)
 
 
 _READS = requires(Verb.READ, grid_encoding.rollout_scope)

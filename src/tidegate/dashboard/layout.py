@@ -15,8 +15,9 @@ from tidegate.api.feed.tail import Tail
 from tidegate.clock import Clock
 from tidegate.control.operations import promotion, protection
 from tidegate.control.operations.accounts import Accounts
-from tidegate.dashboard import components, view_models
+from tidegate.dashboard import components
 from tidegate.dashboard.html import render
+from tidegate.dashboard.view_models import form_screens
 from tidegate.domain.access import principals, roles, second_person, steps
 from tidegate.errors import TidegateError
 from tidegate.kernel.model import Position
@@ -296,13 +297,13 @@ def error_page(error: TidegateError, address: bytes) -> routing.Response:
             *sign_in_fields(),
             components.Field(name="next", kind="hidden", value=address.decode("latin-1")),
         )
-        view = view_models.SignInPage(action="/signin", fields=fields, label="Sign in")
+        view = form_screens.SignInPage(action="/signin", fields=fields, label="Sign in")
     else:
         icon, title = LOST.get(status, ("warning", "That did not work"))
         template, fault = "error.html", to_form_error(error)
         said = (fault.detail[:1].upper() + fault.detail[1:], *fault.notes)
         request = error.facts.get("request")
-        view = view_models.ErrorPage(
+        view = form_screens.ErrorPage(
             title=title,
             text=". ".join(part for part in said if part),
             icon=icon,

@@ -9,7 +9,8 @@ import msgspec
 
 from tidegate.control.operations.protection import ProtectionGuard
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.dashboard import components, layout, state_labels, view_models
+from tidegate.dashboard import components, layout, state_labels
+from tidegate.dashboard.view_models import channel_screens
 from tidegate.domain.access import callers, roles, scopes, steps
 from tidegate.domain.releases.rows import KnownRelease, known_key
 from tidegate.domain.requests import rows, states as request_states, words
@@ -34,15 +35,15 @@ class RequestLines:
         self._people = people
         self._now = now
 
-    def list_open(self) -> tuple[view_models.ChannelRequestLine, ...]:
+    def list_open(self) -> tuple[channel_screens.ChannelRequestLine, ...]:
         """Those that wait for somebody, the newest first."""
         return self._list(request_states.RequestState.WAITING, request_states.RequestState.APPROVED)
 
-    def list_to_review(self) -> tuple[view_models.ChannelRequestLine, ...]:
+    def list_to_review(self) -> tuple[channel_screens.ChannelRequestLine, ...]:
         """What people did alone, and nobody reviewed yet."""
         return self._list(request_states.RequestState.TO_REVIEW)
 
-    def list_ended(self) -> tuple[view_models.ChannelRequestLine, ...]:
+    def list_ended(self) -> tuple[channel_screens.ChannelRequestLine, ...]:
         """Those that were decided, the newest first."""
         found = self._reads.newest(rows.REQUESTS, "by_making", limit=REQUESTS_MAX)
         shut = [
@@ -54,7 +55,7 @@ class RequestLines:
 
     def _list(
         self, *states: request_states.RequestState
-    ) -> tuple[view_models.ChannelRequestLine, ...]:
+    ) -> tuple[channel_screens.ChannelRequestLine, ...]:
         found: list[Found[rows.ChannelRequest]] = []
         for state in states:
             found += self._reads.newest(
@@ -64,7 +65,7 @@ class RequestLines:
 
     def _lines(
         self, found: Sequence[Found[rows.ChannelRequest]]
-    ) -> tuple[view_models.ChannelRequestLine, ...]:
+    ) -> tuple[channel_screens.ChannelRequestLine, ...]:
         principal = self._caller.principal
         return tuple(
             self.line(item)
@@ -74,7 +75,7 @@ class RequestLines:
 
     def line(
         self, found: Found[rows.ChannelRequest], hosts: int | None = None
-    ) -> view_models.ChannelRequestLine:
+    ) -> channel_screens.ChannelRequestLine:
         """One request, against its channel as it is now. ``hosts``: of the plan, if they moved: who
         decides confirms them.
         """
@@ -86,7 +87,7 @@ class RequestLines:
             and row.expires_at <= self._now
         )
         state = request_states.RequestState.EXPIRED if is_late else row.state
-        return view_models.ChannelRequestLine(
+        return channel_screens.ChannelRequestLine(
             request_id=row.request_id,
             channel=row.channel,
             title=title_of(row),

@@ -8,7 +8,8 @@ from typing import Any
 from msgspec import structs
 
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import components, state_labels, view_models
+from tidegate.dashboard import components, state_labels
+from tidegate.dashboard.view_models import rollout_screens
 from tidegate.domain.hosts.states import SETTLED, HostState
 from tidegate.domain.rollouts import rows, states
 
@@ -89,7 +90,7 @@ def describe_stop(tally: rows.RolloutTally) -> str:
 
 def summary(
     rollout: rows.Rollout, tally: rows.RolloutTally | None, gates: rows.RolloutGates | None
-) -> view_models.RolloutLine:
+) -> rollout_screens.RolloutLine:
     """A rollout in a line."""
     waves: Sequence[rows.WaveTally] = () if tally is None else tally.waves
     hosts = sum(wave.hosts for wave in waves)
@@ -97,7 +98,7 @@ def summary(
     current = waves[rollout.current_wave] if rollout.current_wave < len(waves) else None
     blocked = () if gates is None else gates.blocked
     is_open = rollout.in_flight is not None
-    return view_models.RolloutLine(
+    return rollout_screens.RolloutLine(
         rollout_id=rollout.rollout_id,
         channel=rollout.channel,
         target_ref=rollout.target_ref,
@@ -127,10 +128,10 @@ def _took(tally: rows.RolloutTally | None) -> int | None:
 
 def summaries(
     reads: Reads, rollouts: Iterable[rows.Rollout]
-) -> tuple[view_models.RolloutLine, ...]:
+) -> tuple[rollout_screens.RolloutLine, ...]:
     """Rollouts in lines, newest first."""
     ordered = sorted(rollouts, key=lambda item: item.opened_at, reverse=True)
-    lines: list[view_models.RolloutLine] = []
+    lines: list[rollout_screens.RolloutLine] = []
     for start in range(0, len(ordered), BATCH):
         batch = ordered[start : start + BATCH]
         wanted: list[tuple[Any, type[Any]]] = []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tidegate.control.queries.ladder import Ladder
 from tidegate.control.queries.reads import Found
-from tidegate.dashboard import channel_verbs, components, layout, rollout_lines, view_models
+from tidegate.dashboard import channel_verbs, components, layout, rollout_lines
+from tidegate.dashboard.view_models import rollout_screens
 from tidegate.domain.access import callers, principals, roles, scopes, steps
 from tidegate.domain.releases import rows as release_rows
 from tidegate.domain.rollouts import clearance, rows, states, tallies
@@ -14,7 +15,7 @@ def verbs_of(
     principal: principals.Principal,
     rollout: Found[rows.Rollout],
     tally: rows.RolloutTally,
-    troubled: tuple[view_models.HostLine, ...],
+    troubled: tuple[rollout_screens.HostLine, ...],
 ) -> tuple[components.VerbButton, ...]:
     """Pause, resume, clear, retry, skip, override, pass waves and abort; each says why it cannot
     be used.
@@ -244,7 +245,7 @@ def _waves(
 
 
 def _clear(
-    path: str, version: int, troubled: tuple[view_models.HostLine, ...], why: str
+    path: str, version: int, troubled: tuple[rollout_screens.HostLine, ...], why: str
 ) -> components.VerbButton:
     bad = ", ".join(line.host_id for line in troubled[: clearance.WAIVED_MAX])
     return components.VerbButton(

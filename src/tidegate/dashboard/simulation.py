@@ -21,8 +21,9 @@ from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.promotion import Promotions
 from tidegate.control.queries import forecasts
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import components, forms, layout, view_models
+from tidegate.dashboard import components, forms, layout
 from tidegate.dashboard.html import render_part, seconds
+from tidegate.dashboard.view_models import plan_screens
 from tidegate.domain.access import roles, scopes
 from tidegate.domain.channels import refusals, rows
 from tidegate.domain.planner import Plan
@@ -78,7 +79,7 @@ def forecast(request: Asked, simulations: Simulations) -> routing.Response:
     try:
         played = simulations.play(query)
     except TidegateError as error:
-        part = view_models.SimulationPart(wanted=RUNS, fault=error.detail)
+        part = plan_screens.SimulationPart(wanted=RUNS, fault=error.detail)
     else:
         part = part_of(played, _next(query))
     return routing.Response(render_part("simulation.html", part), media=layout.UTF8)
@@ -168,11 +169,11 @@ class Simulations:
 # ── drawing ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def part_of(runs: Sequence[forecasts.Forecast], following: str) -> view_models.SimulationPart:
+def part_of(runs: Sequence[forecasts.Forecast], following: str) -> plan_screens.SimulationPart:
     """Runs as lanes on one time axis: where each wave usually ends, at worst, and run by run."""
     first = runs[0]
     axis = Axis.of(runs)
-    return view_models.SimulationPart(
+    return plan_screens.SimulationPart(
         runs=len(runs),
         wanted=RUNS,
         next=following,
@@ -217,21 +218,21 @@ class Axis(Struct, frozen=True):
     def width(self, seconds: int) -> float:
         return round(seconds * 100 / (self.end - self.begin), 3)
 
-    def ticks(self) -> tuple[view_models.AxisTick, ...]:
+    def ticks(self) -> tuple[plan_screens.AxisTick, ...]:
         """Round times at even distances, from the opening, or from the first start if it is cut."""
         origin = self.first_start if self.begin else 0
         whole = self.end - origin
         step = next((step for step in _STEPS if whole / step <= TICKS), -(-whole // TICKS))
         name = "first start" if self.begin else "opened"
         return tuple(
-            view_models.AxisTick(
+            plan_screens.AxisTick(
                 self.x(at), f"+{format_duration(at - origin)}" if at > origin else name
             )
             for at in range(origin, self.end, step)
         )
 
 
-def _lane(number: int, runs: Sequence[forecasts.Forecast], axis: Axis) -> view_models.WaveLane:
+def _lane(number: int, runs: Sequence[forecasts.Forecast], axis: Axis) -> plan_screens.WaveLane:
     wave = runs[0].waves[number]
     ends = _wave_ends(number, runs)
     starts = _wave_ends(number - 1, runs) if number else [axis.first_start] * len(runs)
@@ -241,7 +242,7 @@ def _lane(number: int, runs: Sequence[forecasts.Forecast], axis: Axis) -> view_m
     worst = max(ends, default=end)
     failed = median_low([run.waves[number].failed.median for run in runs])
     failed_worst = max(run.waves[number].failed.worst for run in runs)
-    return view_models.WaveLane(
+    return plan_screens.WaveLane(
         number=number,
         name=wave.name or "all",
         hosts=wave.hosts,
@@ -251,13 +252,13 @@ def _lane(number: int, runs: Sequence[forecasts.Forecast], axis: Axis) -> view_m
         worst=axis.width(max(0, worst - end)),
         marks=(
             *(
-                view_models.RunMark(
+                plan_screens.RunMark(
                     axis.x(at), "good", f"a run ends it after {format_duration(at)}"
                 )
                 for at in ends
             ),
             *(
-                view_models.RunMark(axis.x(at), "bad", f"a run stops after {format_duration(at)}")
+                plan_screens.RunMark(axis.x(at), "bad", f"a run stops after {format_duration(at)}")
                 for at in stops
             ),
         ),
@@ -270,7 +271,7 @@ def _lane(number: int, runs: Sequence[forecasts.Forecast], axis: Axis) -> view_m
     )
 
 
-def _held(run: forecasts.Forecast, axis: Axis) -> tuple[view_models.HeldLane, ...]:
+def _held(run: forecasts.Forecast, axis: Axis) -> tuple[plan_screens.HeldLane, ...]:
     """When hosts get no order: a lane for the start, for freezes, and for each window."""
     found: dict[tuple[str, str], list[forecasts.HeldStretch]] = {}
     for item in run.held:
@@ -278,7 +279,7 @@ def _held(run: forecasts.Forecast, axis: Axis) -> tuple[view_models.HeldLane, ..
             continue
         found.setdefault((item.by, item.window_id), []).append(item)
     return tuple(
-        view_models.HeldLane(
+        plan_screens.HeldLane(
             by=by,
             name=f"Window {window_id}" if window_id else HELD_BY[by],
             hosts=max(item.hosts for item in items),
@@ -289,10 +290,10 @@ def _held(run: forecasts.Forecast, axis: Axis) -> tuple[view_models.HeldLane, ..
     )
 
 
-def _span(item: forecasts.HeldStretch, axis: Axis) -> view_models.HeldSpan:
+def _span(item: forecasts.HeldStretch, axis: Axis) -> plan_screens.HeldSpan:
     begins, ends = (format_duration(at) for at in (item.begins, item.ends))
     hosts = f"{item.hosts:,} host{'' if item.hosts == 1 else 's'}"
-    return view_models.HeldSpan(
+    return plan_screens.HeldSpan(
         x=axis.x(item.begins),
         width=axis.width(item.ends - max(item.begins, axis.begin)),
         title=f"{hosts} without orders from {begins} to {ends}",
@@ -338,12 +339,14 @@ def _stopped_in(run: forecasts.Forecast) -> int | None:
     return next(numbers, len(run.waves) - 1)
 
 
-def _ends(runs: Sequence[forecasts.Forecast]) -> tuple[view_models.OutcomeCount, ...]:
+def _ends(runs: Sequence[forecasts.Forecast]) -> tuple[plan_screens.OutcomeCount, ...]:
     found: dict[str, int] = {}
     for run in runs:
         found[run.state] = found.get(run.state, 0) + 1
     ordered = sorted(found.items(), key=lambda item: (item[0] != RolloutState.TERMINAL, -item[1]))
-    return tuple(view_models.OutcomeCount(chip=_end(state), runs=count) for state, count in ordered)
+    return tuple(
+        plan_screens.OutcomeCount(chip=_end(state), runs=count) for state, count in ordered
+    )
 
 
 def _end(state: str) -> components.Chip:

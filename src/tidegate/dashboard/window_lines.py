@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 
 from tidegate.control.operations.windows import Occurrence
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import components, view_models
+from tidegate.dashboard import components
+from tidegate.dashboard.view_models import form_screens
 from tidegate.domain.windows import evaluation, facts, rows as window_rows, sentences
 
 WINDOWS_MAX = 64
@@ -60,7 +61,7 @@ def describe_scope(row: facts.WindowSpec) -> str:
 
 def draw_openings(
     occurrences: Sequence[Occurrence], now: datetime, kind: facts.WindowKind
-) -> tuple[view_models.OpeningLine, ...]:
+) -> tuple[form_screens.OpeningLine, ...]:
     """Occurrences on one axis, from now to the end of the last one."""
     if not occurrences:
         return ()
@@ -69,11 +70,11 @@ def draw_openings(
     return tuple(_opening(item, now, whole, tone) for item in occurrences)
 
 
-def _opening(item: Occurrence, now: datetime, whole: float, tone: str) -> view_models.OpeningLine:
+def _opening(item: Occurrence, now: datetime, whole: float, tone: str) -> form_screens.OpeningLine:
     start = max(0.0, (item.starts_at - now).total_seconds())
     length = (item.ends_at - now).total_seconds() - start
     width = max(LEAST_WIDTH, round(100 * length / whole, 2))
-    return view_models.OpeningLine(
+    return form_screens.OpeningLine(
         starts=item.starts,
         ends=_without_day(item.ends, item.starts),
         at=item.starts_at,

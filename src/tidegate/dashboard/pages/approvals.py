@@ -13,8 +13,9 @@ from tidegate.clock import Clock
 from tidegate.control.operations.protection import ProtectionGuard
 from tidegate.control.operations.requests import RequestOperations, RequestOutcome
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import components, layout as dashboard_layout, request_lines, view_models
+from tidegate.dashboard import components, layout as dashboard_layout, request_lines
 from tidegate.dashboard.pages.releases import list_pending_approvals
+from tidegate.dashboard.view_models import channel_screens
 from tidegate.domain.access import principals, roles, scopes, steps
 from tidegate.domain.requests import refusals, states
 from tidegate.errors import TidegateError
@@ -88,7 +89,7 @@ class ApprovalPages:
         waiting = list_pending_approvals(request, self.reads, people) if is_open else ()
         ended = () if is_open else lines.list_ended()
         count = len(requests) + len(reviews) + len(waiting)
-        view = view_models.Approvals(
+        view = channel_screens.Approvals(
             tab=tab,
             tabs=tuple(
                 components.Option(
@@ -124,7 +125,7 @@ class ApprovalPages:
             template="request.html",
             title=request_id,
             here="/approvals",
-            view=view_models.RequestPage(request=line, note=note),
+            view=channel_screens.RequestPage(request=line, note=note),
             crumbs=(components.Link("Approvals", "/approvals"), components.Link(request_id)),
             verbs=line.verbs,
         )

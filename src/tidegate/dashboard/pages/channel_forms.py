@@ -18,9 +18,9 @@ from tidegate.dashboard import (
     layout as dashboard_layout,
     policy_text,
     protected_verbs,
-    view_models,
 )
 from tidegate.dashboard.pages.channels import ChannelPagePath, scope_of
+from tidegate.dashboard.view_models import form_screens, plan_screens
 from tidegate.domain.access import roles, scopes, steps
 from tidegate.domain.channels import facts, policy_document, refusals, rows as channel_rows
 from tidegate.domain.channels.policy import refuse
@@ -81,7 +81,7 @@ class ChannelForms:
     reads: Reads
     fleet_reader: FleetReader
 
-    def new(self, request: routing.Request[Any, Any, Any]) -> view_models.FormPage:
+    def new(self, request: routing.Request[Any, Any, Any]) -> form_screens.FormPage:
         packages = self.reads.range(PACKAGES, limit=PACKAGES_MAX)
         names = sorted(
             item.row.package.removeprefix(f"{DEFAULT_REPOSITORY}/")
@@ -90,7 +90,7 @@ class ChannelForms:
                 roles.Verb.READ, scopes.repository_scope(item.row.package.partition("/")[0])
             )
         )
-        return view_models.FormPage(
+        return form_screens.FormPage(
             title="New channel",
             text="A channel carries one package to the hosts that match a selector.",
             action="/new/channel",
@@ -129,7 +129,7 @@ class ChannelForms:
             members=policy_text.describe_members(),
         )
 
-    def edit(self, request: routing.Request[ChannelPagePath, Any, Any]) -> view_models.FormPage:
+    def edit(self, request: routing.Request[ChannelPagePath, Any, Any]) -> form_screens.FormPage:
         """Raises: ChannelNotFound."""
         found = self.demand(request.path.channel)
         row = found.row
@@ -138,7 +138,7 @@ class ChannelForms:
             reason = (
                 components.Field(name="reason", label="Reason", kind="long", placeholder="Why"),
             )
-        return view_models.FormPage(
+        return form_screens.FormPage(
             title=f"Edit {row.channel}",
             text="Rollouts that are open keep their plan. The next one follows what you save.",
             action=f"/channels/{row.channel}/edit",
@@ -170,8 +170,8 @@ class ChannelForms:
         )
 
     def check(
-        self, form: view_models.FormPage, text: str, channel: str | None
-    ) -> view_models.FormPage:
+        self, form: form_screens.FormPage, text: str, channel: str | None
+    ) -> form_screens.FormPage:
         """The form with what there is to say about the policy, and what it would change."""
         try:
             document = read_document(text)
@@ -179,7 +179,7 @@ class ChannelForms:
             return structs.replace(form, fields=dashboard_forms.mark(form.fields, error, PLACES))
         read, said, row = policies.check_document(self.reads, self.fleet_reader, document, channel)
         findings = [
-            view_models.PlanFinding(chip=chip, text=item.sentence)
+            plan_screens.PlanFinding(chip=chip, text=item.sentence)
             for chip, items in ((FAULT, said.faults), (WARNING, said.warnings), (NOTE, said.notes))
             for item in items
         ]
@@ -220,7 +220,7 @@ def read_text(text: str) -> facts.ChannelPolicy:
     return read.policy
 
 
-def _page(form: view_models.FormPage, *crumbs: components.Link) -> dashboard_layout.PageView:
+def _page(form: form_screens.FormPage, *crumbs: components.Link) -> dashboard_layout.PageView:
     return dashboard_layout.PageView(
         template="form.html",
         title=form.title,

@@ -11,14 +11,9 @@ from msgspec import Meta, structs
 from tidegate.api.feed.tail import Tail
 from tidegate.clock import Clock
 from tidegate.control.queries.log_reader import LogReader
-from tidegate.dashboard import (
-    components,
-    event_rate,
-    event_text,
-    layout as dashboard_layout,
-    view_models,
-)
+from tidegate.dashboard import components, event_rate, event_text, layout as dashboard_layout
 from tidegate.dashboard.html import render_part
+from tidegate.dashboard.view_models import log_screens
 from tidegate.domain.access.roles import Verb
 from tidegate.errors import InvalidInput, TidegateError
 from tidegate.kernel.model import ANY, Clause, Event, Match, Position, Query
@@ -71,7 +66,7 @@ def index(
     filters = {"type": query.type, "tag": query.tag}
     newest = found[-1].at if found else None
     older = found[0].position - 1 if len(found) == SHOWN else 0
-    view = view_models.Events(
+    view = log_screens.Events(
         events=lines,
         types=_types(request, log),
         type=query.type,
@@ -121,8 +116,8 @@ def count_new(request: Counted, log: LogReader) -> routing.Response:
     return routing.Response(render_part("new_events.html", part), media=dashboard_layout.UTF8)
 
 
-def _new_events(after: Position, filters: dict[str, str]) -> view_models.NewEvents:
-    return view_models.NewEvents(
+def _new_events(after: Position, filters: dict[str, str]) -> log_screens.NewEvents:
+    return log_screens.NewEvents(
         ask=components.address("/events/new", after=str(after), **filters),
         href=components.address("/events", **filters),
     )
@@ -195,9 +190,9 @@ def _types(request: Asked, log: LogReader) -> tuple[str, ...]:
 
 def _line(
     log: LogReader, event: Event, people: dashboard_layout.UserDirectory, opened: bool
-) -> view_models.EventLine:
+) -> log_screens.EventLine:
     icon, tone, title, sub = event_text.line(log, event, people)
-    return view_models.EventLine(
+    return log_screens.EventLine(
         position=event.position,
         at=event.at,
         type=event.type,

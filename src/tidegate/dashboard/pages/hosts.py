@@ -14,15 +14,10 @@ from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.hosts import HostOperations
 from tidegate.control.queries import host_releases as query_host_releases
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.dashboard import (
-    components,
-    layout as dashboard_layout,
-    sorting,
-    state_labels,
-    view_models,
-)
+from tidegate.dashboard import components, layout as dashboard_layout, sorting, state_labels
 from tidegate.dashboard.html import absolute, short
 from tidegate.dashboard.pages.overview import places_of, why_failed
+from tidegate.dashboard.view_models import host_screens, rollout_screens
 from tidegate.domain.access import callers, roles, steps
 from tidegate.domain.fleet import agent_versions, refusals, rows as fleet_rows
 from tidegate.domain.fleet.selectors import Selector, parse
@@ -39,7 +34,7 @@ PASSAGES_MAX = 50
 GATES_HOSTS_MAX = 2_000
 FILTERS = ("all", "silent", "revoked", "retired")
 SORTED_MAX = 2_000  # hosts that are sorted at once; of more, a page is in the order of names
-COLUMNS: Final[sorting.SortColumns[view_models.HostRow]] = sorting.SortColumns(
+COLUMNS: Final[sorting.SortColumns[host_screens.HostRow]] = sorting.SortColumns(
     "name",
     sorting.SortColumn(label="Host", name="name", key=lambda it: it.host_id),
     sorting.SortColumn(label="Status", name="status", key=lambda it: it.status.word),
@@ -98,7 +93,7 @@ def index(
     except TidegateError as error:
         fault = dashboard_layout.to_form_error(error)
     filters = {"filter": kind, "selector": query.selector, "sort": query.sort}
-    view = view_models.Hosts(
+    view = host_screens.Hosts(
         total=0 if fleet is None else fleet.row.hosts,
         hosts=found.rows,
         headings=COLUMNS.headings(order, "/hosts", filter=kind, selector=query.selector),
@@ -116,7 +111,7 @@ def index(
 class _HostsPage(NamedTuple):
     """A page of hosts; ``last``: where the next one starts."""
 
-    rows: tuple[view_models.HostRow, ...]
+    rows: tuple[host_screens.HostRow, ...]
     last: str | None
     note: str = ""
 
@@ -126,7 +121,7 @@ def _list_hosts(
     reads: Reads,
     cursors: paging.Cursors,
     selector: Selector | None,
-    order: sorting.SortOrder[view_models.HostRow],
+    order: sorting.SortOrder[host_screens.HostRow],
 ) -> _HostsPage:
     """A page of the hosts that a filter and a selector leave."""
     query = request.query
@@ -147,7 +142,7 @@ def _list_hosts(
     )
 
 
-def _by_name(order: sorting.SortOrder[view_models.HostRow]) -> sorting.SortOrder[fleet_rows.Host]:
+def _by_name(order: sorting.SortOrder[host_screens.HostRow]) -> sorting.SortOrder[fleet_rows.Host]:
     column: sorting.SortColumn[fleet_rows.Host] = sorting.SortColumn(
         label="Host", name="name", key=lambda it: it.host_id
     )
@@ -183,12 +178,14 @@ def _page(reads: Reads, kind: str, after: str) -> list[Found[Any]]:
     return reads.range(fleet_rows.HOSTS, after=after, limit=PAGE)
 
 
-def _host_rows(reads: Reads, rows: Sequence[fleet_rows.Host]) -> Iterator[view_models.HostRow]:
+def _host_rows(reads: Reads, rows: Sequence[fleet_rows.Host]) -> Iterator[host_screens.HostRow]:
     for start in range(0, len(rows), dashboard_layout.ROWS):
         yield from _some_host_rows(reads, rows[start : start + dashboard_layout.ROWS])
 
 
-def _some_host_rows(reads: Reads, rows: Sequence[fleet_rows.Host]) -> Iterator[view_models.HostRow]:
+def _some_host_rows(
+    reads: Reads, rows: Sequence[fleet_rows.Host]
+) -> Iterator[host_screens.HostRow]:
     liveness = reads.find_all(
         *((fleet_rows.liveness_key(row.host_id), fleet_rows.Liveness) for row in rows)
     )
@@ -199,7 +196,7 @@ def _some_host_rows(reads: Reads, rows: Sequence[fleet_rows.Host]) -> Iterator[v
     running = query_host_releases.host_releases(reads, list(zip(rows, lives, strict=True)))
     for row, heard, order, releases in zip(rows, liveness, orders, running, strict=True):
         silent = row.silent_since is not None and row.status == "enrolled"
-        yield view_models.HostRow(
+        yield host_screens.HostRow(
             host_id=row.host_id,
             status=state_labels.SILENT if silent else state_labels.HOST_STATUS[row.status],
             labels=tuple(f"{key}={value}" for key, value in sorted(row.labels.items())),
@@ -263,7 +260,7 @@ class HostPages:
         )
         verbs = _verbs(request.caller, found.row)
         names = query_host_releases.release_names(self.reads, places_of(records))
-        view = view_models.HostPage(
+        view = host_screens.HostPage(
             row=row,
             enrolled_at=found.row.enrolled_at,
             public_key=found.row.public_key,
@@ -316,7 +313,7 @@ def _facts(live: fleet_rows.Liveness | None) -> tuple[components.Option, ...]:
 
 def _passage(
     record: host_rows.HostRecord, names: Mapping[query_host_releases.Place, str]
-) -> view_models.HostRolloutLine:
+) -> host_screens.HostRolloutLine:
     text = ""
     if record.state in (host_states.HostState.FAILED, host_states.HostState.REVERTED):
         text = why_failed(record, names)
@@ -324,7 +321,7 @@ def _passage(
         text = f"soaks until {absolute(record.soak_due_at)}"
     elif record.left:
         text = f"{record.left}: it no longer counts"
-    return view_models.HostRolloutLine(
+    return host_screens.HostRolloutLine(
         rollout_id=record.rollout_id,
         state=state_labels.HOSTS[record.state],
         wave="late" if record.late else f"wave {record.wave + 1}",
@@ -334,9 +331,9 @@ def _passage(
     )
 
 
-def _probes(record: host_rows.HostRecord) -> Iterator[view_models.ProbeLine]:
+def _probes(record: host_rows.HostRecord) -> Iterator[host_screens.ProbeLine]:
     for name, probe in sorted(record.probes.items()):
-        yield view_models.ProbeLine(
+        yield host_screens.ProbeLine(
             name=name,
             mode=str(probe.mode),
             chip=_probe_chip(probe),
@@ -360,7 +357,7 @@ def _gates(
     clock: Clock,
     host_id: str,
     records: Sequence[host_rows.HostRecord],
-) -> tuple[view_models.GateLine, ...]:
+) -> tuple[rollout_screens.GateLine, ...]:
     """What holds it back where its newest rollout is open, and small enough to be judged here."""
     for record in records[:1]:
         tally = reads.find(rollout_rows.tally_key(record.rollout_id), rollout_rows.RolloutTally)
@@ -370,7 +367,7 @@ def _gates(
             return ()
         state = fleet_reader.state([record.rollout_id], clock())
         return tuple(
-            view_models.GateLine(
+            rollout_screens.GateLine(
                 gate=item.gate,
                 passed=item.passed,
                 reason=item.reason,

@@ -12,7 +12,8 @@ from msgspec import Meta, structs
 from tidegate.clock import Clock
 from tidegate.control.operations.join_tokens import JoinTokenOperations, MadeJoinToken
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import components, forms, layout as dashboard_layout, view_models
+from tidegate.dashboard import components, forms, layout as dashboard_layout
+from tidegate.dashboard.view_models import form_screens, host_screens
 from tidegate.domain.access import callers, roles, steps
 from tidegate.domain.fleet.joins import JOIN_HOSTS_MAX, JOIN_LIFE_MAX, JOIN_TOKENS, JoinToken
 from tidegate.errors import TidegateError
@@ -52,7 +53,7 @@ class JoinPages:
         found = self.reads.range(JOIN_TOKENS, limit=TOKENS_MAX)
         rows = sorted((item.row for item in found), key=lambda row: row.created_at, reverse=True)
         lines = tuple(
-            view_models.JoinLine(
+            host_screens.JoinLine(
                 join_id=row.join_id,
                 chip=self._chip(row),
                 labels=tuple(f"{key}={value}" for key, value in sorted(row.labels.items())),
@@ -76,7 +77,7 @@ class JoinPages:
             template="joins.html",
             title="Join tokens",
             here="/hosts",
-            view=view_models.Joins(
+            view=host_screens.Joins(
                 lines=lines,
                 create=create,
                 secret="" if made is None else made.token,
@@ -92,9 +93,9 @@ class JoinPages:
             return OVER
         return USABLE if row.enrolled < row.limit else USED_UP
 
-    def form(self) -> view_models.FormPage:
+    def form(self) -> form_screens.FormPage:
         tomorrow = self.clock() + timedelta(days=1)
-        return view_models.FormPage(
+        return form_screens.FormPage(
             title="New join token",
             text="Agents enroll new hosts with it, until it is used up or over. It never takes the "
             "name of a host that exists.",
@@ -142,7 +143,7 @@ def _delete(caller: callers.Caller, row: JoinToken, number: int) -> components.V
     )
 
 
-def _form_page(form: view_models.FormPage) -> dashboard_layout.PageView:
+def _form_page(form: form_screens.FormPage) -> dashboard_layout.PageView:
     return dashboard_layout.PageView(
         template="form.html",
         title=form.title,

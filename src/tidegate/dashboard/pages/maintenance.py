@@ -15,13 +15,8 @@ from tidegate.control.operations.freezes import FreezeOperations, list_scopes
 from tidegate.control.operations.protection import ProtectionGuard
 from tidegate.control.operations.windows import WindowOperations
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.dashboard import (
-    components,
-    layout as dashboard_layout,
-    protected_verbs,
-    view_models,
-    window_lines,
-)
+from tidegate.dashboard import components, layout as dashboard_layout, protected_verbs, window_lines
+from tidegate.dashboard.view_models import settings_screens
 from tidegate.domain.access import callers, roles, steps
 from tidegate.domain.channels.rows import FREEZES, Freeze
 from tidegate.domain.fleet.rows import BUDGETS, Budget
@@ -82,7 +77,7 @@ class MaintenancePages:
             for number, item in enumerate(self.reads.range(BUDGETS, limit=ROWS_MAX))
             if not item.row.removed and caller.principal.may(roles.Verb.READ)
         )
-        view = view_models.Maintenance(
+        view = settings_screens.Maintenance(
             windows=windows, freezes=freezes, budgets=budgets, create=tuple(_creates(caller))
         )
         verbs = (
@@ -96,11 +91,11 @@ class MaintenancePages:
 
     def _window(
         self, caller: callers.Caller, found: Found[rows.Window], number: int
-    ) -> view_models.WindowLine:
+    ) -> settings_screens.WindowLine:
         row = found.row
         name = row.window_id
         ahead = self.windows.list_next(name, OPENINGS)
-        return view_models.WindowLine(
+        return settings_screens.WindowLine(
             window_id=name,
             chip=KINDS[row.kind],
             text=window_lines.describe_scope(row),
@@ -144,7 +139,7 @@ class MaintenancePages:
         row: Freeze,
         number: int,
         people: dashboard_layout.UserDirectory,
-    ) -> view_models.FreezeLine:
+    ) -> settings_screens.FreezeLine:
         own = row.operator == caller.id
         end = components.VerbButton(
             id=f"end-freeze-{number}",
@@ -160,7 +155,7 @@ class MaintenancePages:
             why=_why_not(caller, steps.END_FREEZE, row.channels),
         )
         protected = [] if own else self.guard.list_protected(row.channels)
-        return view_models.FreezeLine(
+        return settings_screens.FreezeLine(
             freeze_id=row.freeze_id,
             channels=", ".join(row.channels) or "all channels",
             by=people(row.operator),
@@ -170,7 +165,9 @@ class MaintenancePages:
             end=protected_verbs.ask_if_protected(end, caller, protected),
         )
 
-    def _budget(self, caller: callers.Caller, row: Budget, number: int) -> view_models.BudgetLine:
+    def _budget(
+        self, caller: callers.Caller, row: Budget, number: int
+    ) -> settings_screens.BudgetLine:
         limits = [] if row.max_in_flight is None else [f"{row.max_in_flight:,} hosts"]
         limits += [] if row.max_in_flight_pct is None else [f"{row.max_in_flight_pct} %"]
         remove = components.VerbButton(
@@ -184,7 +181,7 @@ class MaintenancePages:
             why=caller.why_not(steps.REMOVE_BUDGET, roles.EVERYWHERE),
             danger=True,
         )
-        return view_models.BudgetLine(
+        return settings_screens.BudgetLine(
             budget_id=row.budget_id,
             selector=row.selector,
             limit=f"At most {' or '.join(limits)} in flight at once"

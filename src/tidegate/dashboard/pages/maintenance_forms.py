@@ -19,10 +19,10 @@ from tidegate.dashboard import (
     forms as dashboard_forms,
     layout as dashboard_layout,
     protected_verbs,
-    view_models,
     window_lines,
 )
 from tidegate.dashboard.pages.maintenance import HERE, OPENINGS
+from tidegate.dashboard.view_models import form_screens
 from tidegate.domain.access import roles, steps
 from tidegate.domain.access.scopes import channel_scope, repository_scope
 from tidegate.domain.channels.rows import CHANNELS
@@ -98,7 +98,7 @@ class BudgetPagePath(inputs.Input, frozen=True):
     budget_id: Annotated[str, Meta(min_length=1, max_length=ID_CHARS_MAX)]
 
 
-def _page(form: view_models.FormPage) -> dashboard_layout.PageView:
+def _page(form: form_screens.FormPage) -> dashboard_layout.PageView:
     return dashboard_layout.PageView(
         template="form.html",
         title=form.title,
@@ -110,8 +110,8 @@ def _page(form: view_models.FormPage) -> dashboard_layout.PageView:
 
 
 def _typed(
-    form: view_models.FormPage, request: routing.Request[Any, Any, Any]
-) -> view_models.FormPage:
+    form: form_screens.FormPage, request: routing.Request[Any, Any, Any]
+) -> form_screens.FormPage:
     return structs.replace(
         form,
         fields=dashboard_forms.fill(form.fields, dashboard_forms.typed_of(request)),
@@ -119,7 +119,7 @@ def _typed(
     )
 
 
-def _refused(form: view_models.FormPage, error: TidegateError) -> dashboard_layout.PageView:
+def _refused(form: form_screens.FormPage, error: TidegateError) -> dashboard_layout.PageView:
     return _page(structs.replace(form, fields=dashboard_forms.mark(form.fields, error, PLACES)))
 
 
@@ -149,7 +149,7 @@ class MaintenanceForms:
 
     def window(
         self, request: routing.Request[Any, Any, Any], window_id: str | None = None
-    ) -> view_models.FormPage:
+    ) -> form_screens.FormPage:
         """Raises: WindowNotFound."""
         name = components.Field(
             name="window_id",
@@ -158,7 +158,7 @@ class MaintenanceForms:
             placeholder="nightly",
             hint="Small letters, digits, dots and dashes.",
         )
-        form = view_models.FormPage(
+        form = form_screens.FormPage(
             title="New window",
             text="A maintenance window says when hosts may get orders, or may not.",
             action="/new/window",
@@ -281,8 +281,8 @@ class MaintenanceForms:
         )
 
     def check_window(
-        self, form: view_models.FormPage, window: facts.WindowSpec
-    ) -> view_models.FormPage:
+        self, form: form_screens.FormPage, window: facts.WindowSpec
+    ) -> form_screens.FormPage:
         """The form with the next openings. Raises: MalformedWindow."""
         ahead = self.windows.check(window, OPENINGS)
         return structs.replace(
@@ -291,9 +291,9 @@ class MaintenanceForms:
             openings=window_lines.draw_openings(ahead, self.clock(), window.kind),
         )
 
-    def freeze(self, request: routing.Request[Any, Any, Any]) -> view_models.FormPage:
+    def freeze(self, request: routing.Request[Any, Any, Any]) -> form_screens.FormPage:
         protected = self.guard.list_protected(())
-        return view_models.FormPage(
+        return form_screens.FormPage(
             title="Freeze",
             text="Nothing is dispatched on these channels until the freeze ends. Hosts that began "
             "to activate finish.",
@@ -317,9 +317,9 @@ class MaintenanceForms:
 
     def budget(
         self, request: routing.Request[Any, Any, Any], budget_id: str | None = None
-    ) -> view_models.FormPage:
+    ) -> form_screens.FormPage:
         """Raises: BudgetNotFound."""
-        form = view_models.FormPage(
+        form = form_screens.FormPage(
             title="New budget",
             text="A budget limits how many of some hosts are in flight at once.",
             action="/new/budget",
@@ -427,7 +427,7 @@ def _check(
     request: routing.Request[Any, Any, Any],
     layout: dashboard_layout.Layout,
     forms: MaintenanceForms,
-    form: view_models.FormPage,
+    form: form_screens.FormPage,
     name: str,
 ) -> routing.Response:
     """What the window would open, or why it cannot work."""
@@ -593,7 +593,7 @@ def _set_budget(
     request: routing.Request[Any, dashboard_layout.PageQuery, Any],
     budgets: BudgetOperations,
     layout: dashboard_layout.Layout,
-    form: view_models.FormPage,
+    form: form_screens.FormPage,
     name: str,
     reader: dashboard_forms.FormReader,
     done: str,

@@ -11,7 +11,8 @@ from msgspec import Meta, structs
 
 from tidegate.control.operations.subscriptions import NewTarget, SubscriptionOperations
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.dashboard import components, forms, layout as dashboard_layout, view_models
+from tidegate.dashboard import components, forms, layout as dashboard_layout
+from tidegate.dashboard.view_models import form_screens, settings_screens
 from tidegate.domain.access import callers, roles, steps
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.channels.rows import CHANNELS
@@ -105,12 +106,14 @@ class NotificationPages:
             template="notifications.html",
             title="Notifications",
             here=HERE,
-            view=view_models.Notifications(lines=lines, create=create, said=said, secret=secret),
+            view=settings_screens.Notifications(
+                lines=lines, create=create, said=said, secret=secret
+            ),
             verbs=tuple(verb for line in lines for verb in line.verbs),
             still=bool(said or secret),
         )
 
-    def form(self, request: routing.Request[Any, Any, Any]) -> view_models.FormPage:
+    def form(self, request: routing.Request[Any, Any, Any]) -> form_screens.FormPage:
         scopes = [components.Option(roles.EVERYWHERE, "everything")]
         scopes += [
             components.Option(channel_scope(name), f"channel {name}")
@@ -119,7 +122,7 @@ class NotificationPages:
             )
             if request.principal.may(roles.Verb.READ, channel_scope(name))
         ]
-        return view_models.FormPage(
+        return form_screens.FormPage(
             title="New subscription",
             text="Tells a chat, a mailbox, PagerDuty, Grafana or a program of events from now on.",
             action="/new/subscription",
@@ -182,7 +185,7 @@ class NotificationPages:
 
     def edit_form(
         self, request: routing.Request[SubscriptionPagePath, Any, Any]
-    ) -> view_models.FormPage:
+    ) -> form_screens.FormPage:
         """Raises: SubscriptionNotFound, MissingPermission."""
         name = request.path.subscription
         found, _ = self.subscriptions.get(request.caller, name)
@@ -228,7 +231,7 @@ def describe_subscription(row: rows.Subscription) -> str:
 
 def _line(
     caller: callers.Caller, found: Found[rows.Subscription], queue: rows.NoticeQueue, number: int
-) -> view_models.NotificationLine:
+) -> settings_screens.NotificationLine:
     row = found.row
     whys = (caller.why_not(steps.EDIT_SUBSCRIPTION, scope) for scope in row.scopes)
     why = next(filter(None, whys), "")
@@ -249,7 +252,7 @@ def _line(
         required=True,
         hint="Everything that happened after it is sent again; 0 is the whole log.",
     )
-    return view_models.NotificationLine(
+    return settings_screens.NotificationLine(
         name=row.name,
         kind=str(row.kind),
         chip=OFF if row.disabled_at is not None else chip,
@@ -301,7 +304,7 @@ def notifications(
 # ── create and edit ───────────────────────────────────────────────────────────────────────────────
 
 
-def _page(form: view_models.FormPage) -> dashboard_layout.PageView:
+def _page(form: form_screens.FormPage) -> dashboard_layout.PageView:
     crumbs = (components.Link("Notifications", HERE), components.Link(form.title))
     return dashboard_layout.PageView(
         template="form.html", title=form.title, here=HERE, view=form, crumbs=crumbs, still=True

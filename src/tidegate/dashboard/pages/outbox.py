@@ -11,13 +11,8 @@ from msgspec import Meta, structs
 from tidegate.control.operations.outbox import OutboxOperations
 from tidegate.control.queries.documents import OutboxReader
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import (
-    components,
-    layout as dashboard_layout,
-    sorting,
-    state_labels,
-    view_models,
-)
+from tidegate.dashboard import components, layout as dashboard_layout, sorting, state_labels
+from tidegate.dashboard.view_models import log_screens
 from tidegate.domain.access import callers, principals, roles, scopes, steps
 from tidegate.domain.outbox import names, rows as outbox_rows, states
 from tidegate.domain.outbox.documents import OutboxDocument
@@ -84,7 +79,7 @@ class IntentForm(inputs.Input, frozen=True, kw_only=True):
 Action = routing.Request[inputs.Nothing, dashboard_layout.PageQuery, IntentForm]
 
 
-def backlog(outbox_reader: OutboxReader) -> tuple[view_models.OutboxLine, ...]:
+def backlog(outbox_reader: OutboxReader) -> tuple[log_screens.OutboxLine, ...]:
     """What is still owed: given up first, then what is tried again, the longest first."""
     found = [
         item
@@ -108,7 +103,7 @@ def outbox(
     page, last = _page(request.principal, reads, outbox_reader, wanted)
     tab = query.tab if query.tab in TABS else "open"
     following = layout.next_page(request, "/outbox", last, tab=tab, sort=query.sort)
-    assert isinstance(page.view, view_models.Outbox)
+    assert isinstance(page.view, log_screens.Outbox)
     page = replace(page, view=structs.replace(page.view, next=following))
     return layout.answer(request, page)
 
@@ -176,7 +171,7 @@ def _page(
         for number, item in enumerate(shown.rows)
     )
     owed = len(found) if tab == "open" else 0
-    view = view_models.Outbox(
+    view = log_screens.Outbox(
         tab=tab,
         tabs=tuple(
             components.Option(name, label, str(owed) if name == "open" and owed else "")
@@ -200,8 +195,8 @@ def _line(
     item: OutboxDocument,
     redrive: components.VerbButton | None = None,
     cancel: components.VerbButton | None = None,
-) -> view_models.OutboxLine:
-    return view_models.OutboxLine(
+) -> log_screens.OutboxLine:
+    return log_screens.OutboxLine(
         id=item.id,
         scope=item.scope,
         operation=item.operation,
@@ -256,10 +251,10 @@ def _why_not(step: steps.Step, item: OutboxDocument, principal: principals.Princ
     return callers.Caller(principal=principal).why_not(step, scopes.channel_scope(item.scope))
 
 
-def _drifts(principal: principals.Principal, reads: Reads) -> tuple[view_models.DriftLine, ...]:
+def _drifts(principal: principals.Principal, reads: Reads) -> tuple[log_screens.DriftLine, ...]:
     rows = reads.range(outbox_rows.DRIFTS, limit=BACKLOG_MAX)
     return tuple(
-        view_models.DriftLine(
+        log_screens.DriftLine(
             scope=found.row.scope,
             subject=found.row.subject,
             chip=DRIFT[found.row.state],

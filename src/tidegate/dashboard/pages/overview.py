@@ -24,11 +24,17 @@ from tidegate.dashboard import (
     request_lines,
     rollout_lines,
     state_labels,
-    view_models,
 )
 from tidegate.dashboard.checklist import checklist
 from tidegate.dashboard.html import ago, short
 from tidegate.dashboard.pages import outbox, releases
+from tidegate.dashboard.view_models import (
+    channel_screens,
+    log_screens,
+    overview_screen,
+    release_screens,
+    rollout_screens,
+)
 from tidegate.domain.access import principals, roles, scopes
 from tidegate.domain.channels.rows import QUARANTINE, Quarantined
 from tidegate.domain.fleet.rows import HOSTS
@@ -85,7 +91,7 @@ def overview(
     silent = silent_hosts(reads) if sees.all else ()
     kept = list_quarantined(reads, request.principal)
     owed = tuple(item for item in outbox.backlog(outbox_reader) if sees.channel(item.scope))
-    counts = view_models.OverviewCounts(
+    counts = overview_screen.OverviewCounts(
         rollouts=len(lines),
         waiting=len(asks) + len(requests),
         failed=sum(line.failed for line in lines),
@@ -94,7 +100,7 @@ def overview(
         outbox=len(owed),
     )
     picture = pictures.look()
-    view = view_models.Overview(
+    view = overview_screen.Overview(
         tiles=_tiles(counts, clock, lines, (*asks, *requests), reviews, owed),
         counts=counts,
         channels=fleet_lines.channel_lines(reads, picture, sees.channel),
@@ -128,13 +134,13 @@ class _Sees:
 
 
 def _tiles(
-    counts: view_models.OverviewCounts,
+    counts: overview_screen.OverviewCounts,
     clock: Clock,
-    lines: tuple[view_models.RolloutLine, ...],
-    asks: tuple[view_models.PendingApproval | view_models.ChannelRequestLine, ...],
-    reviews: tuple[view_models.ChannelRequestLine, ...],
-    owed: tuple[view_models.OutboxLine, ...],
-) -> tuple[view_models.Tile, ...]:
+    lines: tuple[rollout_screens.RolloutLine, ...],
+    asks: tuple[release_screens.PendingApproval | channel_screens.ChannelRequestLine, ...],
+    reviews: tuple[channel_screens.ChannelRequestLine, ...],
+    owed: tuple[log_screens.OutboxLine, ...],
+) -> tuple[overview_screen.Tile, ...]:
     stopped = sum(line.is_stopped for line in lines)
     paused = sum(state_labels.PAUSED in line.also for line in lines)
     said = [f"{stopped} stopped"] * bool(stopped) + [f"{paused} paused"] * bool(paused)
@@ -143,7 +149,7 @@ def _tiles(
     waiting += [f"{len(reviews)} to review"] * bool(reviews)
     dead = sum(item.state.word == "Dead" for item in owed)
     return (
-        view_models.Tile(
+        overview_screen.Tile(
             label="Open rollouts",
             figure=counts.rollouts,
             icon="rollouts",
@@ -151,7 +157,7 @@ def _tiles(
             href="/rollouts",
             note=", ".join(said),
         ),
-        view_models.Tile(
+        overview_screen.Tile(
             label="Waiting for approval",
             figure=counts.waiting,
             icon="clock",
@@ -159,24 +165,24 @@ def _tiles(
             href="/approvals",
             note=", ".join(waiting),
         ),
-        view_models.Tile(
+        overview_screen.Tile(
             label="Failed hosts",
             figure=counts.failed,
             icon="cross",
             tone="bad",
             href="/rollouts",
         ),
-        view_models.Tile(
+        overview_screen.Tile(
             label="Silent hosts",
             figure=counts.silent,
             icon="silent",
             tone="warn",
             href="/hosts?filter=silent",
         ),
-        view_models.Tile(
+        overview_screen.Tile(
             label="Quarantined", figure=counts.quarantined, icon="ban", tone="bad", href="/channels"
         ),
-        view_models.Tile(
+        overview_screen.Tile(
             label="Outbox backlog",
             figure=counts.outbox,
             icon="outbox",
@@ -190,9 +196,9 @@ def _tiles(
 def failed_hosts(
     reads: Reads,
     grids: grid_cache.GridCache,
-    lines: tuple[view_models.RolloutLine, ...],
+    lines: tuple[rollout_screens.RolloutLine, ...],
     head: Position,
-) -> tuple[view_models.Trouble, ...]:
+) -> tuple[overview_screen.Trouble, ...]:
     """Hosts that failed or rolled back in open rollouts; a rollout without any is not looked at."""
     found: list[host_rows.HostRecord] = []
     for line in lines:
@@ -216,8 +222,8 @@ def bad_records(
 
 def _trouble(
     record: host_rows.HostRecord, names: Mapping[host_releases.Place, str]
-) -> view_models.Trouble:
-    return view_models.Trouble(
+) -> overview_screen.Trouble:
+    return overview_screen.Trouble(
         host_id=record.host_id,
         chip=state_labels.HOSTS[record.state],
         text=why_failed(record, names),
@@ -247,11 +253,11 @@ def why_failed(record: host_rows.HostRecord, names: Mapping[host_releases.Place,
     return "; ".join(said)
 
 
-def silent_hosts(reads: Reads) -> tuple[view_models.Trouble, ...]:
+def silent_hosts(reads: Reads) -> tuple[overview_screen.Trouble, ...]:
     """Enrolled hosts that do not report."""
     rows = reads.first(HOSTS, "by_silence", limit=SILENT_MAX)
     return tuple(
-        view_models.Trouble(
+        overview_screen.Trouble(
             host_id=found.row.host_id,
             chip=state_labels.SILENT,
             text="does not report",
@@ -265,14 +271,14 @@ def silent_hosts(reads: Reads) -> tuple[view_models.Trouble, ...]:
 
 def list_quarantined(
     reads: Reads, principal: principals.Principal
-) -> tuple[view_models.Quarantine, ...]:
+) -> tuple[channel_screens.Quarantine, ...]:
     sees = _Sees(principal)
     rows = reads.range(QUARANTINE, limit=QUARANTINED_MAX)
     return tuple(quarantine(found.row) for found in rows if sees.channel(found.row.channel))
 
 
-def quarantine(row: Quarantined) -> view_models.Quarantine:
-    return view_models.Quarantine(
+def quarantine(row: Quarantined) -> channel_screens.Quarantine:
+    return channel_screens.Quarantine(
         channel=row.channel,
         closure_hash=row.closure_hash,
         release=ref_of(row.rollout_id),

@@ -8,13 +8,8 @@ from typing import Annotated, Any, Final, NamedTuple
 from msgspec import Meta
 
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.dashboard import (
-    components,
-    layout as dashboard_layout,
-    sorting,
-    state_labels,
-    view_models,
-)
+from tidegate.dashboard import components, layout as dashboard_layout, sorting, state_labels
+from tidegate.dashboard.view_models import release_screens
 from tidegate.domain.access import callers, principals, roles, scopes, steps
 from tidegate.domain.packages import rows as package_rows, states
 from tidegate.web import inputs, paging, routing
@@ -67,7 +62,7 @@ class ReleasesQuery(dashboard_layout.ListQuery, frozen=True, kw_only=True):
 
 def list_pending_approvals(
     request: routing.Request[Any, Any, Any], reads: Reads, people: dashboard_layout.UserDirectory
-) -> tuple[view_models.PendingApproval, ...]:
+) -> tuple[release_screens.PendingApproval, ...]:
     """Proposals that this reader may see, the longest waiting first."""
     found = reads.range(
         package_rows.REVISIONS,
@@ -82,7 +77,7 @@ def list_pending_approvals(
         *((package_rows.package_key(row.package), package_rows.PackageRow) for row in rows)
     )
     lines = [
-        view_models.PendingApproval(
+        release_screens.PendingApproval(
             name=row.name,
             package=path_of(row),
             number=1 if package is None else package.row.last_number + 1,
@@ -142,7 +137,7 @@ def releases(
         found = _list_revisions(request, reads, cursors.after(request), order, TABS[tab][1])
     lines = tuple(revision_line(row, people) for row in found.rows)
     filters = {"tab": tab, "sort": request.query.sort}
-    view = view_models.Releases(
+    view = release_screens.Releases(
         tab=tab,
         tabs=tuple(
             components.Option(name, label, str(len(asks)) if name == "waiting" and asks else "")
@@ -206,8 +201,8 @@ def changed_at(row: package_rows.Revision) -> datetime | None:
 
 def revision_line(
     row: package_rows.Revision, people: dashboard_layout.UserDirectory
-) -> view_models.RevisionLine:
-    return view_models.RevisionLine(
+) -> release_screens.RevisionLine:
+    return release_screens.RevisionLine(
         name=row.name,
         package=path_of(row),
         repository=row.repository,

@@ -9,12 +9,8 @@ from msgspec import Meta, structs
 
 from tidegate.control.operations.repositories import RepositoryOperations
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import (
-    components,
-    forms as dashboard_forms,
-    layout as dashboard_layout,
-    view_models,
-)
+from tidegate.dashboard import components, forms as dashboard_forms, layout as dashboard_layout
+from tidegate.dashboard.view_models import form_screens
 from tidegate.domain.access import scopes, steps
 from tidegate.domain.packages import names, refusals, rows, slices
 from tidegate.errors import TidegateError
@@ -46,7 +42,7 @@ class NewRepositoryForm(EditRepositoryForm, frozen=True, kw_only=True):
     repository: dashboard_forms.Typed
 
 
-def new_form() -> view_models.FormPage:
+def new_form() -> form_screens.FormPage:
     """The form of a new repository."""
     name = components.Field(
         name="repository",
@@ -56,7 +52,7 @@ def new_form() -> view_models.FormPage:
         hint=f"Small letters, digits and dashes, at most {names.LABEL_CHARS_MAX}. It is part "
         "of the names of its revisions and cannot be changed.",
     )
-    return view_models.FormPage(
+    return form_screens.FormPage(
         title="New repository",
         text="A repository holds packages, and says how their revisions are approved.",
         action="/new/repository",
@@ -72,7 +68,7 @@ class RepositoryForms:
 
     reads: Reads
 
-    def edit(self, name: str) -> view_models.FormPage:
+    def edit(self, name: str) -> form_screens.FormPage:
         """Raises: RepositoryNotFound."""
         found = self.reads.demand(
             rows.repository_key(name), rows.Repository, refusals.RepositoryNotFound(name)
@@ -80,7 +76,7 @@ class RepositoryForms:
         row = found.row
         ticked = (DEPLOYMENT,) * row.deployment + (PROTECT_PROPOSED,) * row.protect_proposed
         typed = {"approvals": str(row.quorum), "settings": ticked}
-        return view_models.FormPage(
+        return form_screens.FormPage(
             title=f"Edit {name}",
             text="Revisions that are already published stay as they are.",
             action=f"/repositories/{name}/edit",
@@ -121,7 +117,7 @@ def _fields() -> tuple[components.Field, ...]:
     )
 
 
-def _page(form: view_models.FormPage) -> dashboard_layout.PageView:
+def _page(form: form_screens.FormPage) -> dashboard_layout.PageView:
     return dashboard_layout.PageView(
         template="form.html",
         title=form.title,
@@ -133,14 +129,14 @@ def _page(form: view_models.FormPage) -> dashboard_layout.PageView:
 
 
 def _typed(
-    form: view_models.FormPage, request: routing.Request[Any, Any, Any]
-) -> view_models.FormPage:
+    form: form_screens.FormPage, request: routing.Request[Any, Any, Any]
+) -> form_screens.FormPage:
     """The form with what was typed, and with the version of the page that was sent."""
     fields = dashboard_forms.fill(form.fields, dashboard_forms.typed_of(request))
     return structs.replace(form, fields=fields, version=request.version)
 
 
-def _refused(form: view_models.FormPage, error: TidegateError) -> dashboard_layout.PageView:
+def _refused(form: form_screens.FormPage, error: TidegateError) -> dashboard_layout.PageView:
     return _page(structs.replace(form, fields=dashboard_forms.mark(form.fields, error, PLACES)))
 
 

@@ -15,9 +15,10 @@ from tidegate.control.queries import file_changes, log_reader
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.storage.blobs import Blobs
 from tidegate.control.storage.content_store import read_manifest
-from tidegate.dashboard import components, event_text, layout as dashboard_layout, view_models
+from tidegate.dashboard import components, event_text, layout as dashboard_layout
 from tidegate.dashboard.html import short, size
 from tidegate.dashboard.pages.releases import path_of, quorum_of, revision_line, why_not
+from tidegate.dashboard.view_models import release_screens
 from tidegate.domain.access import roles, steps as access_steps
 from tidegate.domain.access.scopes import channel_scope, repository_scope
 from tidegate.domain.channels.rows import Channel, channel_key
@@ -102,7 +103,7 @@ class RevisionPages:
         against, files, cut = _changes(self.reads, self.log, self.blobs, row, manifest)
         verbs = _verbs(request, found, quorum)
         steps = self.log.events(history.history_of(name), limit=HISTORY_MAX)
-        view = view_models.RevisionPage(
+        view = release_screens.RevisionPage(
             line=revision_line(row, people),
             against=against,
             files=files,
@@ -160,9 +161,9 @@ def _pinned(
     )
 
 
-def _references(manifest: manifests.FileManifest) -> tuple[view_models.ReferenceLine, ...]:
+def _references(manifest: manifests.FileManifest) -> tuple[release_screens.ReferenceLine, ...]:
     return tuple(
-        view_models.ReferenceLine(
+        release_screens.ReferenceLine(
             path=file.path,
             uri=file.uri or "",
             digest=digests.DIGEST_PREFIX + file.sha256,
@@ -182,7 +183,7 @@ def _changes(
     blobs: Blobs,
     row: package_rows.Revision,
     manifest: manifests.FileManifest,
-) -> tuple[str, tuple[view_models.FileDiff, ...], int]:
+) -> tuple[str, tuple[release_screens.FileDiff, ...], int]:
     """What it is compared with, how each file differs, and how many are not shown.
 
     A draft or proposal is compared with the latest published revision; a published one with the
@@ -218,12 +219,12 @@ def _older(
     return None if found is None else found.row
 
 
-def _file(item: file_changes.FileChanged, opened: bool) -> view_models.FileDiff:
+def _file(item: file_changes.FileChanged, opened: bool) -> release_screens.FileDiff:
     note = ""
-    lines: tuple[view_models.DiffLine, ...] = ()
+    lines: tuple[release_screens.DiffLine, ...] = ()
     sides = (item.before, item.after)
     if any(side is not None and not side.is_kept for side in sides):
-        return view_models.FileDiff(
+        return release_screens.FileDiff(
             path=item.path,
             change=CHANGES[item.what],
             added=0,
@@ -241,7 +242,7 @@ def _file(item: file_changes.FileChanged, opened: bool) -> view_models.FileDiff:
         lines = tuple(_lines(item.patch))
         if None not in sides and not lines:
             note = "The bytes are the same"
-    return view_models.FileDiff(
+    return release_screens.FileDiff(
         path=item.path,
         change=CHANGES[item.what],
         added=sum(line.kind == "add" for line in lines),
@@ -262,39 +263,39 @@ def _mode(item: file_changes.FileChanged) -> str:
     return "Now executable" if now else "No longer executable"
 
 
-def _places(item: file_changes.FileChanged) -> Iterator[view_models.DiffLine]:
+def _places(item: file_changes.FileChanged) -> Iterator[release_screens.DiffLine]:
     """Where each side's bytes are, in place of their lines: one of them is not kept here."""
     for kind, side in (("del", item.before), ("add", item.after)):
         if side is not None:
             if side.link is not None:
-                yield view_models.DiffLine(kind, "", "", f"link to {side.link}")
+                yield release_screens.DiffLine(kind, "", "", f"link to {side.link}")
                 continue
             place = "kept here" if side.uri is None else f"by reference {side.uri}"
-            yield view_models.DiffLine(kind, "", "", place)
-            yield view_models.DiffLine(
+            yield release_screens.DiffLine(kind, "", "", place)
+            yield release_screens.DiffLine(
                 kind, "", "", f"{digests.DIGEST_PREFIX}{side.sha256} {size(side.bytes)}"
             )
 
 
-def _lines(patch: str) -> Iterator[view_models.DiffLine]:
+def _lines(patch: str) -> Iterator[release_screens.DiffLine]:
     """A unified diff as numbered lines, its two header lines left out."""
     old = new = 0
     for count, text in enumerate(patch.splitlines()[2:]):
         if count == LINES_MAX:
-            yield view_models.DiffLine("hunk", "", "", f"more than {LINES_MAX} lines")
+            yield release_screens.DiffLine("hunk", "", "", f"more than {LINES_MAX} lines")
             return
         hunk = _HUNK.match(text)
         if hunk:
             old, new = int(hunk[1]), int(hunk[3])
-            yield view_models.DiffLine("hunk", "", "", text)
+            yield release_screens.DiffLine("hunk", "", "", text)
         elif text.startswith("+"):
-            yield view_models.DiffLine("add", "", str(new), text[1:])
+            yield release_screens.DiffLine("add", "", str(new), text[1:])
             new += 1
         elif text.startswith("-"):
-            yield view_models.DiffLine("del", str(old), "", text[1:])
+            yield release_screens.DiffLine("del", str(old), "", text[1:])
             old += 1
         else:
-            yield view_models.DiffLine("same", str(old), str(new), text[1:])
+            yield release_screens.DiffLine("same", str(old), str(new), text[1:])
             old, new = old + 1, new + 1
 
 

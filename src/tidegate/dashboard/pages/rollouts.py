@@ -25,9 +25,9 @@ from tidegate.dashboard import (
     rollout_verbs,
     sorting,
     state_labels,
-    view_models,
 )
 from tidegate.dashboard.pages.overview import bad_records, places_of, why_failed
+from tidegate.dashboard.view_models import rollout_screens
 from tidegate.domain.access import callers, roles, scopes
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.hosts import refusals, rows as host_rows, states as host_states
@@ -52,7 +52,7 @@ TIMELINE = frozenset(
 
 
 SORTED_MAX = 2_000  # finished rollouts, the newest, that are sorted by another column
-COLUMNS: Final[sorting.SortColumns[view_models.RolloutLine]] = sorting.SortColumns(
+COLUMNS: Final[sorting.SortColumns[rollout_screens.RolloutLine]] = sorting.SortColumns(
     "-opened",
     sorting.SortColumn(label="Rollout", name="name", key=lambda it: it.rollout_id),
     sorting.SortColumn(label="Outcome", name="outcome", key=lambda it: it.state.word),
@@ -114,7 +114,7 @@ def index(
     outcome = query.outcome if query.outcome in {*rollout_states.Outcome} else ""
     order = COLUMNS.order(query.sort)
     page = _finished(reads, people, order, outcome, sees, cursors.after(request))
-    view = view_models.Rollouts(
+    view = rollout_screens.Rollouts(
         open=rollout_lines.summaries(reads, filter(sees, fleet_reader.open_rollouts())),
         past=page.rows,
         headings=COLUMNS.headings(order, "/rollouts", outcome=outcome),
@@ -137,7 +137,7 @@ def index(
 class _Finished(NamedTuple):
     """A page of finished rollouts; ``last``: where the next one starts."""
 
-    rows: tuple[view_models.RolloutLine, ...]
+    rows: tuple[rollout_screens.RolloutLine, ...]
     last: str | None
     note: str = ""
 
@@ -145,7 +145,7 @@ class _Finished(NamedTuple):
 def _finished(
     reads: Reads,
     people: dashboard_layout.UserDirectory,
-    order: sorting.SortOrder[view_models.RolloutLine],
+    order: sorting.SortOrder[rollout_screens.RolloutLine],
     outcome: str,
     sees: Callable[[rollout_rows.Rollout], bool],
     after: str,
@@ -225,7 +225,7 @@ class RolloutPages:
                 back,
                 *(_as_protected(verb, request.caller, channel.row) for verb in verbs),
             )
-        view = view_models.RolloutPage(
+        view = rollout_screens.RolloutPage(
             rollout_id=rollout_id,
             display_name=rollout.row.display_name,
             channel=row.channel,
@@ -269,7 +269,7 @@ class RolloutPages:
 
 def _wave(
     number: int, wave: rollout_rows.WaveTally, tally: rollout_rows.RolloutTally
-) -> view_models.WaveView:
+) -> rollout_screens.WaveView:
     done = rollout_lines.count_settled(wave)
     phase = "waiting" if number > tally.current_wave else "current"
     over = (
@@ -278,7 +278,7 @@ def _wave(
     )
     if number < tally.current_wave or (done == wave.hosts and phase == "current") or over:
         phase = "done" if done == wave.hosts else phase
-    return view_models.WaveView(
+    return rollout_screens.WaveView(
         name=wave.name or "all",
         number=number,
         phase=phase,
@@ -326,7 +326,7 @@ def _opener(row: rollout_rows.Rollout, people: event_text.Names) -> str:
     return f"{row.automatic}, which {name} switched on" if row.automatic else name
 
 
-def _legend(tally: rollout_rows.RolloutTally) -> tuple[view_models.Legend, ...]:
+def _legend(tally: rollout_rows.RolloutTally) -> tuple[rollout_screens.Legend, ...]:
     counts = {
         str(state): sum(wave.states.get(state, 0) for wave in tally.waves)
         for state in host_states.HostState
@@ -335,7 +335,7 @@ def _legend(tally: rollout_rows.RolloutTally) -> tuple[view_models.Legend, ...]:
     total = sum(wave.hosts for wave in tally.waves)
     counts["unordered"] = max(0, total - sum(counts.values()))
     return tuple(
-        view_models.Legend(
+        rollout_screens.Legend(
             name, chip, counts[name], rollout_lines.bar_place(name), rollout_lines.is_done(name)
         )
         for name, chip in state_labels.GRID
@@ -351,10 +351,10 @@ def _troubled(
     tally: rollout_rows.RolloutTally,
     hosts: int,
     head: Position,
-) -> tuple[view_models.HostLine, ...]:
+) -> tuple[rollout_screens.HostLine, ...]:
     """Hosts that failed, rolled back, or whose enforced probes fail."""
     rollout_id = tally.rollout_id
-    lines: list[view_models.HostLine] = []
+    lines: list[rollout_screens.HostLine] = []
     if any(wave.count(*rollout_lines.BAD) for wave in tally.waves):
         records = bad_records(reads, grids, rollout_id, hosts, head)
         names = host_releases.release_names(reads, places_of(records))
@@ -373,8 +373,8 @@ def _line(
     record: host_rows.HostRecord,
     tally: rollout_rows.RolloutTally,
     names: Mapping[host_releases.Place, str],
-) -> view_models.HostLine:
-    return view_models.HostLine(
+) -> rollout_screens.HostLine:
+    return rollout_screens.HostLine(
         host_id=record.host_id,
         state=state_labels.HOSTS[record.state],
         wave=_wave_name(record.wave, tally),
@@ -385,8 +385,8 @@ def _line(
 
 def _probe_line(
     failure: host_rows.ProbeFailure, tally: rollout_rows.RolloutTally
-) -> view_models.HostLine:
-    return view_models.HostLine(
+) -> rollout_screens.HostLine:
+    return rollout_screens.HostLine(
         host_id=failure.host_id,
         state=components.Chip("eye", "warn", "Probe fails"),
         wave=_wave_name(failure.wave, tally),

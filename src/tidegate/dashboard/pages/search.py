@@ -8,7 +8,8 @@ from urllib.parse import quote
 from msgspec import Meta
 
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import components, layout as dashboard_layout, view_models
+from tidegate.dashboard import components, layout as dashboard_layout
+from tidegate.dashboard.view_models import form_screens
 from tidegate.domain.access import roles, scopes
 from tidegate.domain.channels.rows import CHANNELS
 from tidegate.domain.fleet.rows import HOSTS
@@ -37,7 +38,7 @@ def find(
     if len(links) == 1 or any(link.label == wanted for link in links):
         exact = next((link for link in links if link.label == wanted), links[0])
         return dashboard_layout.see_other(exact.value)
-    view = view_models.ErrorPage(
+    view = form_screens.ErrorPage(
         title=f"{len(links)} things begin with “{wanted}”"
         if links
         else f"Nothing is called “{wanted}”",

@@ -21,8 +21,9 @@ from tidegate.control.operations import (
 from tidegate.control.operations.repositories import RepositoryOperations
 from tidegate.control.operations.subscriptions import SubscriptionOperations
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import components, layout as dashboard_layout, view_models, window_lines
+from tidegate.dashboard import components, layout as dashboard_layout, window_lines
 from tidegate.dashboard.pages.notifications import describe_subscription
+from tidegate.dashboard.view_models import settings_screens
 from tidegate.domain.access import (
     callers,
     roles as access_roles,
@@ -142,7 +143,7 @@ class SettingsPages:
         tokens = _tokens(request, self.reads, self.clock, self.accounts)
         repositories = _repositories(request, self.reads)
         verbs = _verbs(request)
-        view = view_models.SettingsPage(
+        view = settings_screens.SettingsPage(
             me=request.principal.id,
             new_repository=components.LinkButton(
                 id="new-repository",
@@ -195,7 +196,7 @@ def _facts(reads: Reads, settings: Settings) -> tuple[components.Option, ...]:
 
 def _subscriptions(
     request: routing.Request[Any, Any, Any], subscriptions: SubscriptionOperations
-) -> tuple[view_models.SubscriptionLine, ...]:
+) -> tuple[settings_screens.SubscriptionLine, ...]:
     lines = []
     for found in subscriptions.list_readable(request.caller):
         row, queue = found.row, subscriptions.queue(found.id)
@@ -204,7 +205,7 @@ def _subscriptions(
         dead = f" · {queue.dead:,} given up" if queue.dead else ""
         error = f" · {row.disabled_reason or queue.last_error}"
         lines.append(
-            view_models.SubscriptionLine(
+            settings_screens.SubscriptionLine(
                 name=row.name,
                 kind=str(row.kind),
                 chip=_subscription_chip(row, queue),
@@ -231,10 +232,10 @@ def _may_see_window(request: routing.Request[Any, Any, Any], row: Window) -> boo
 def _repositories(
     request: routing.Request[Any, Any, Any],
     reads: Reads,
-) -> tuple[view_models.RepositoryLine, ...]:
+) -> tuple[settings_screens.RepositoryLine, ...]:
     rows = [item.row for item in reads.range(REPOSITORIES, limit=USERS_MAX)]
     return tuple(
-        view_models.RepositoryLine(
+        settings_screens.RepositoryLine(
             name=row.name,
             text=_describe_approvals(row),
             edit=components.LinkButton(
@@ -287,15 +288,15 @@ def _users(
     request: routing.Request[Any, Any, Any],
     reads: Reads,
     accounts: operation_accounts.Accounts,
-) -> tuple[view_models.UserLine, ...]:
+) -> tuple[settings_screens.UserLine, ...]:
     rows = [item.row for item in reads.range(access_rows.USERS, limit=USERS_MAX)]
     administers = request.principal.may(access_roles.Verb.ADMINISTER)
-    lines: list[view_models.UserLine] = []
+    lines: list[settings_screens.UserLine] = []
     for number, row in enumerate(rows):
         called = accounts.called(row.user_id)
         name = "(erased)" if called is None and row.erased else row.user_id
         lines.append(
-            view_models.UserLine(
+            settings_screens.UserLine(
                 user_id=row.user_id,
                 name=name if called is None else called.name,
                 chip=ERASED if row.erased else ENABLED if row.enabled else DISABLED,
@@ -577,7 +578,7 @@ def _tokens(
     reads: Reads,
     clock: Clock,
     accounts: operation_accounts.Accounts,
-) -> tuple[view_models.TokenLine, ...]:
+) -> tuple[settings_screens.TokenLine, ...]:
     now = clock()
     owner = reads.find(access_rows.user_key(request.principal.id), access_rows.User)
     assert owner is not None, "who is signed in has a row"
@@ -585,7 +586,7 @@ def _tokens(
     rows = reads.range(
         access_rows.API_TOKENS, index="by_user", of=(request.principal.id,), limit=TOKENS_MAX
     )
-    lines: list[view_models.TokenLine] = []
+    lines: list[settings_screens.TokenLine] = []
     for number, item in enumerate(rows):
         row: access_rows.ApiToken = item.row
         chip = REVOKED if row.revoked_at else EXPIRED if row.expires_at <= now else ENDED
@@ -606,7 +607,7 @@ def _tokens(
             danger=True,
         )
         lines.append(
-            view_models.TokenLine(
+            settings_screens.TokenLine(
                 token_id=row.token_id,
                 owner=row.user_id,
                 chip=chip,

@@ -12,8 +12,9 @@ from tidegate.config import Settings
 from tidegate.control.operations.access import AccessOperations
 from tidegate.control.operations.accounts import PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN, PersonNames
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import components, layout, view_models
+from tidegate.dashboard import components, layout
 from tidegate.dashboard.html import render
+from tidegate.dashboard.view_models import form_screens
 from tidegate.domain.access import rows, steps
 from tidegate.errors import TidegateError
 from tidegate.web import authentication, inputs, problems, routing
@@ -157,7 +158,7 @@ def reset(
 
 def _sign_in(
     onwards: str, login: str = "", error: TidegateError | None = None
-) -> view_models.SignInPage:
+) -> form_screens.SignInPage:
     name, password = layout.sign_in_fields()
     fields = (
         components.Field(
@@ -167,10 +168,10 @@ def _sign_in(
         components.Field(name="next", kind="hidden", value=onwards),
     )
     fault = None if error is None else layout.to_form_error(error)
-    return view_models.SignInPage(action="/signin", fields=fields, label="Sign in", fault=fault)
+    return form_screens.SignInPage(action="/signin", fields=fields, label="Sign in", fault=fault)
 
 
-def _reset(login: str, code: str, error: TidegateError | None = None) -> view_models.SignInPage:
+def _reset(login: str, code: str, error: TidegateError | None = None) -> form_screens.SignInPage:
     fields = (
         components.Field(
             name="login", label="Sign-in name", value=login, required=True, completes="username"
@@ -185,7 +186,7 @@ def _reset(login: str, code: str, error: TidegateError | None = None) -> view_mo
             hint=f"At least {PASSWORD_CHARS_MIN} characters.",
         ),
     )
-    return view_models.SignInPage(
+    return form_screens.SignInPage(
         action="/reset",
         fields=fields,
         label="Set the password",
@@ -196,7 +197,7 @@ def _reset(login: str, code: str, error: TidegateError | None = None) -> view_mo
 
 def _set_up(
     body: SetUpForm | None = None, error: TidegateError | None = None
-) -> view_models.SignInPage:
+) -> form_screens.SignInPage:
     known = body or SetUpForm(code="", login="x", name="x", password="")
     fields = (
         components.Field(name="code", label="One-time code", required=True, value=known.code),
@@ -236,7 +237,7 @@ def _set_up(
             ),
         ),
     )
-    return view_models.SignInPage(
+    return form_screens.SignInPage(
         action="/setup",
         fields=fields,
         label="Set up Tidegate",
