@@ -18,7 +18,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from tidegate.errors import TidegateError
-from tidegate.web import application, problems, responses
+from tidegate.web import application, exchange, problems, responses
 
 HEAD_BYTES_MAX = 64 * 1024  # of an unfinished head, and of trailers
 HEADERS_MAX = 256  # of an unfinished request
@@ -203,7 +203,7 @@ class Connection(HttpToolsProtocol):
         else:
             begun = False
         if not begun:
-            request_id = application.new_request_id()
+            request_id = exchange.new_request_id()
             reply = responses.encode_problem(error, request_id)
             status, default = reply.status, self.server_state.default_headers
             headers = [*default, *reply.headers, (b"connection", b"close")]

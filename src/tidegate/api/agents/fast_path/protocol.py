@@ -23,7 +23,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from tidegate.domain.access.principals import NOBODY, Principal
 from tidegate.errors import TidegateError
-from tidegate.web import application, connections, decoding, problems, responses, routing
+from tidegate.web import application, connections, decoding, exchange, problems, responses, routing
 
 PLAIN_BYTES_MAX = 16 * 1024  # of the head, and of the body: within the limits of either
 PATIENCE_SECONDS = 1.0  # many clients send head and body one behind the other
@@ -85,7 +85,7 @@ class FastExchange:
         self._app = app
         self._started = time.perf_counter()
         self.route, self.handler = found
-        self.id = application.new_request_id()
+        self.id = exchange.new_request_id()
         self.principal: Principal = NOBODY
         self.body = body
         self.response_complete = False
