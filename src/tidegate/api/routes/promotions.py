@@ -15,10 +15,7 @@ from tidegate.api.routes import channels, releases
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import LaneBusy
 from tidegate.control.operations.accounts import Accounts
-from tidegate.control.operations.promotion import (
-    ChannelPromotion,
-    PromotionOperations,
-)
+from tidegate.control.operations.promotion import ChannelPromotion, PromotionOperations
 from tidegate.control.operations.protection import RequestShown
 from tidegate.control.queries.ladder import read_ladder
 from tidegate.domain.access import roles, steps
