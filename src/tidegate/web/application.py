@@ -1,10 +1,10 @@
-"""The ASGI application: find the route, let in who may, decode, run, answer, log.
+"""The ASGI application: routes requests to handlers and runs the handlers.
 
-    host 421 · path 404 · method 405 · who 401 · how often 429 · size 413 · media 415
-    · may at all 403 · accept 406 · form 400 · may here 403 · version 428 · then the handler
+    host 421 · path 404 · method 405 · authentication 401 · rate 429 · size 413 · media 415
+    · any permission 403 · accept 406 · form 400 · permission here 403 · version 428 · handler
 
-Handlers are plain functions: they run in a bounded pool of threads, or right on the event loop
-where all they do is a point read of a local log. Nothing here knows a noun.
+Handlers are plain functions. They run in a bounded thread pool, or on the event loop if all they do
+is a point read of a local log. This module knows no noun of the domain.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from tidegate.web import (
 )
 from tidegate.web.parts import Parts
 
-WAITING_MAX = 1_000  # requests that wait for a thread; past it, clients are told to come back
+WAITING_MAX = 1_000  # requests that wait for a thread; more are answered with 503
 MIN_POSITION_SECONDS_MAX = 5.0
-AHEAD_MAX = 1_000_000  # positions that the log might come to while somebody waits
+AHEAD_MAX = 1_000_000  # positions; a request that names one further ahead is refused at once
 
 T = TypeVar("T")
 
@@ -43,14 +43,14 @@ HTML: Final = "text/html"
 
 
 class FastRoute(NamedTuple):
-    """A route with the function that answers its plain requests at the socket."""
+    """A route, and the function that answers its plain requests at the socket."""
 
     route: routing.Route
     answer: routing.FastHandler
 
 
 class LogFollower(Protocol):
-    """Knows where the log is. It is started and stopped with the server."""
+    """Follows the log's position. It is started and stopped with the server."""
 
     position: Position
 
@@ -59,32 +59,34 @@ class LogFollower(Protocol):
     def stop(self) -> None: ...
 
     async def reached(self, position: Position, seconds: float) -> bool:
-        """Wait until the log is at this position; False: not within so many seconds."""
+        """Wait until the log reaches a position; return False if it does not do so in time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What an application needs of the process that it runs in."""
+    """What an application needs from the process that it runs in."""
 
     settings: Settings
     clock: Clock
     credentials: authentication.SignInCredentials
     tail: LogFollower
-    is_local: bool  # point reads take microseconds: they may run on the event loop
-    count: Callable[[str, int, float], None]  # operation, status and seconds of each answer
+    is_local: bool  # point reads take microseconds, so they may run on the event loop
+    # called with the operation, status and seconds of each response
+    count: Callable[[str, int, float], None]
     agents: authentication.AgentProof | None = None
     error_page: routing.ErrorPageOf | None = (
-        None  # of a path that browsers ask for and nothing serves
+        None  # for paths that have no route, when a browser asks
     )
     lines: request_log.RequestLog | None = None
-    name_people: Callable[[str], str] | None = None  # puts names of people into a sentence
+    # replaces the ids of people in a sentence by their names
+    name_people: Callable[[str], str] | None = None
 
 
 class Application:
-    """Routes and the parts that their handlers ask for, as an ASGI application.
+    """An ASGI application of routes, and of the parts that their handlers need.
 
     Raises:
-        InvalidDefinition: a handler asks for a part that is not there.
+        InvalidDefinition: a handler needs a part that does not exist.
     """
 
     def __init__(self, routes: Sequence[routing.Route], parts: Parts, around: Surroundings) -> None:
@@ -103,10 +105,10 @@ class Application:
         self._door = authentication.Authenticator(around.credentials, settings, agents)
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="tidegate-api")
         self._waiting = 0
-        self._is_set_up = False  # once it is, it stays so
-        self.unproven: dict[str, int] = {}  # by address; on the event loop alone
+        self._is_set_up = False  # it never becomes False again
+        self.unproven: dict[str, int] = {}  # bytes by address; used on the event loop only
         self.lines = around.lines
-        # Nothing may wait at a socket, so there is a fast path only where the log is local.
+        # Nothing at a socket may block, so the fast path exists only where the log is local.
         self.fast_routes = {
             route.path.encode(): FastRoute(route, parts.bind(route.fast))
             for route in (routes if around.is_local and settings.fast_path else ())
@@ -133,11 +135,11 @@ class Application:
                 return
 
     def stop(self) -> None:
-        """End the streams and take no more work for threads."""
+        """End the streams. Threads finish what they have."""
         self._around.tail.stop()
 
     def close(self) -> None:
-        """Wait for the threads; after the last answer."""
+        """Wait for the threads. Call this after the last response."""
         self._threads.shutdown(wait=True)
         if self.lines is not None:
             self.lines.flush()
@@ -152,7 +154,7 @@ class Application:
         seconds: float,
         code: str | None = None,
     ) -> None:
-        """Count a request that was answered, and write its line."""
+        """Count a request that was answered, and write its log line."""
         operation = "none" if route is None else route.operation
         self._around.count(operation, status, seconds)
         if self.lines is not None:
@@ -168,7 +170,11 @@ class Application:
     # ── the way of a request ──
 
     def find(self, method: str, raw_path: bytes) -> tuple[routing.Route, list[str]]:
-        """Raises: NoSuchPath, MethodNotAllowed, InvalidRequest."""
+        """Find the route of a request, and its path parameters.
+
+        Raises:
+            NoSuchPath, MethodNotAllowed, InvalidRequest.
+        """
         methods, values = self._router.plain.get(raw_path), list[str]()
         if methods is None:
             found = self._router.find(decoding.segments_of(raw_path))
@@ -186,9 +192,9 @@ class Application:
     def page_of_error(
         self, route: routing.Route | None, raw_path: bytes, headers: Mapping[bytes, bytes]
     ) -> routing.ErrorPageOf | None:
-        """How a refusal looks to people; None: it is a problem detail.
+        """The function that renders an error as a page; None: send a problem detail.
 
-        A path that nothing serves is answered as a page to browsers, unless it is the API's.
+        Browsers get a page also for a path without a route, unless it is below /v1.
         """
         if route is not None:
             return route.fails
@@ -197,17 +203,17 @@ class Application:
         return self._around.error_page
 
     async def awaits_set_up(self, route: routing.Route | None) -> bool:
-        """Whether a page cannot be shown to anybody because there is no account yet."""
+        """Whether this is a page that cannot be shown yet, because no account exists."""
         if self._is_set_up or route is None or route.is_write or route.produces != HTML:
             return False
         try:
             self._is_set_up = await self.in_thread(lambda: self._around.credentials.is_set_up)
         except TidegateError:
-            return False  # the store is away: treat the browser as signed out
+            return False  # the store is unavailable: treat the browser as signed out
         return not self._is_set_up
 
     async def name_people(self, sentence: str) -> str:
-        """The sentence with the names of people, if they can be read now."""
+        """Put the names of people into a sentence, if they can be read now."""
         name = self._around.name_people
         if name is None or "user_" not in sentence:
             return sentence
@@ -218,14 +224,15 @@ class Application:
     async def principal(
         self, route: routing.Route, arrived: routing.RawRequest
     ) -> principals.Principal:
-        """Raises: Unauthenticated, CrossSite, RateLimited."""
-        # A session notes when it was seen, and a commit may wait; a token is point reads alone.
+        """Authenticate a request. Raises: Unauthenticated, CrossSite, RateLimited."""
+        # A session stores when it was last used, and that commit may wait. A token needs point
+        # reads only.
         if self._around.is_local and b"cookie" not in arrived.headers:
             return self._door.principal(route, arrived)
         return await self.in_thread(lambda: self._door.principal(route, arrived))
 
     def agent(self, route: routing.Route, arrived: routing.RawRequest) -> principals.Principal:
-        """Who asks on a route for agents, told right here: the log is local.
+        """Authenticate an agent's request on the event loop, because the log is local.
 
         Raises:
             Unauthenticated, UnsupportedProtocol, InvalidInput, RateLimited.
@@ -233,13 +240,13 @@ class Application:
         return self._door.principal(route, arrived)
 
     def agent_again(self, host: principals.Principal) -> None:
-        """The request goes the usual way, where its host is asked for again: count it once."""
+        """Take back one count: the usual route authenticates and counts this request again."""
         self._door.give_back(host)
 
     async def answer(
         self, route: routing.Route, request: routing.Request[Any, Any, Any]
     ) -> routing.Response:
-        """What the handler says. Raises: whatever it raises."""
+        """Run the handler of a route. Raises: what the handler raises."""
         least: Position = getattr(request.query, "min_position", 0)
         if least > self._around.tail.position:
             await self._reach(least)
@@ -251,7 +258,9 @@ class Application:
         return await self.in_thread(lambda: handler(request))
 
     async def _reach(self, position: Position) -> None:
-        """Wait for the log to come there, unless it is far. Raises: PositionNotReached."""
+        """Wait until the log reaches a position that is not far ahead. Raises:
+        PositionNotReached.
+        """
         tail = self._around.tail
         near = position - tail.position <= AHEAD_MAX
         if near and await tail.reached(position, MIN_POSITION_SECONDS_MAX):
@@ -263,8 +272,9 @@ class Application:
         )
 
     async def in_pieces(self, pieces: Iterator[bytes], first: bytes | None) -> routing.Stream:
-        """The first piece and those after it, each read in a thread when the client has taken the
-        one before it: so a slow client holds memory for two pieces, and no thread.
+        """Yield the first piece and those after it. Each is read in a thread after the client has
+        taken
+        the piece before it, so a slow client uses memory for two pieces and no thread.
         """
         piece = first
         while piece is not None:
@@ -272,7 +282,7 @@ class Application:
             piece = await self.in_thread(lambda: next(pieces, None))
 
     async def in_thread(self, run: Callable[[], T]) -> T:
-        """Run something that may wait. Raises: Overloaded."""
+        """Run something that may block in the thread pool. Raises: Overloaded."""
         if self._waiting >= WAITING_MAX:
             raise problems.Overloaded(f"{WAITING_MAX} requests wait already", allowed=WAITING_MAX)
         self._waiting += 1

@@ -1,4 +1,4 @@
-"""One HTTP request of the application: read it, authorize it, run its handler, answer, log."""
+"""One HTTP request of the application: read it, authorize it, run its handler, respond, log."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from tidegate.web import application
 
 BODY_SECONDS_MAX = 30.0
-PROOF_SECONDS_MAX = 1.0  # a body that takes longer is authenticated again when it is whole
+PROOF_SECONDS_MAX = 1.0  # after a body that took longer, authenticate again
 HEAD_BYTES_MAX = 16 * 1024
-UNPROVEN_BYTES_MAX = 16 * 1024 * 1024  # of bodies that one address has under way without proof
-DIGITS_MAX = 20  # of a length that a request announces
+# of unfinished bodies that one address has sent without authentication
+UNPROVEN_BYTES_MAX = 16 * 1024 * 1024
+DIGITS_MAX = 20  # of a Content-Length
 
 faults_log = logging.getLogger("tidegate.faults")
 
@@ -40,9 +41,10 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-SET_UP: Final = "/setup"  # the page where the first account is made
+SET_UP: Final = "/setup"  # the page that creates the first account
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-_LIFE: Final = secrets.token_hex(4)  # of this process; with a number behind it, of a request
+# identifies this process; a number after it identifies a request
+_LIFE: Final = secrets.token_hex(4)
 _numbers = count(1)
 
 
@@ -52,7 +54,7 @@ def new_request_id() -> str:
 
 
 class Exchange:
-    """One request and its answer."""
+    """One request and its response."""
 
     def __init__(
         self, app: application.Application, scope: Scope, receive: Receive, send: Send
@@ -67,8 +69,8 @@ class Exchange:
         for name, value in scope["headers"]:
             self._head_bytes += len(name) + len(value)
             if self._head_bytes > HEAD_BYTES_MAX:
-                break  # it is refused; to join thousands of fields takes long
-            # RFC 9110 §5.3: a field that comes twice is one list.
+                break  # the request is refused; joining thousands of fields would take long
+            # RFC 9110 §5.3: a field that occurs twice is one list.
             known = self._headers.get(name)
             self._headers[name] = value if known is None else known + b", " + value
         given = self._headers.get(b"x-request-id")
@@ -77,7 +79,7 @@ class Exchange:
         self._route: routing.Route | None = None
         self._principal = principals.NOBODY
         self._status = 0
-        self._held = 0  # bytes of the body that count for the address
+        self._held = 0  # bytes of the body that count against the address
         self._code: str | None = None
 
     async def run(self) -> None:
@@ -87,7 +89,7 @@ class Exchange:
         except TidegateError as error:
             await self._send_problem(error)
         except uploads.ClientGone:
-            self._status = 499  # nobody hears it; it is for our log
+            self._status = 499  # the client is gone; the status is for our log only
         except Exception:  # noqa: BLE001 - a bug is answered, too, and logged whole
             faults_log.exception("request %s failed", self.id)
             await self._send_problem(
@@ -108,14 +110,15 @@ class Exchange:
         app.host_names.check(headers.get(b"host"), server[0] if server else "")
         self._route, values = app.find(scope["method"], scope["raw_path"])
         route = self._route
-        if route.permission is routing.AGENT:  # its proof is over the body, too
+        if route.permission is routing.AGENT:  # its MAC covers the body, too
             arrived = self._arrived(await self._body(route))
             self._principal = await app.principal(route, arrived)
         else:
             self._principal = await app.principal(route, self._arrived(b""))
             begun = time.monotonic()
             arrived = self._arrived(b"" if route.uploads else await self._body(route))
-            if time.monotonic() - begun > PROOF_SECONDS_MAX:  # it may have ended meanwhile
+            # the credential may have expired meanwhile
+            if time.monotonic() - begun > PROOF_SECONDS_MAX:
                 self._principal = await app.principal(route, arrived)
             authentication.check_csrf(route, arrived, self._principal)
             authentication.authorize_anywhere(route, self._principal)
@@ -148,7 +151,11 @@ class Exchange:
             return routing.Response(ended.result, status=200), route
 
     def _guard(self, route: routing.Route, request: routing.Request[Any, Any, Any]) -> None:
-        """Raises: VersionRequired, InvalidInput."""
+        """Read the idempotency key, the version, break-glass and dry run into the request.
+
+        Raises:
+            VersionRequired, InvalidInput.
+        """
         key, version = self._headers.get(b"idempotency-key"), self._headers.get(b"if-match")
         glass: bytes | None = None
         if route.content is routing.Consumes.FORM:
@@ -195,13 +202,13 @@ class Exchange:
         return body
 
     async def _decoded(self, route: routing.Route, body: bytes) -> inputs.Input:
-        """Raises: MalformedBody, InvalidRequest, LimitExceeded, Overloaded."""
+        """Decode the body. Raises: MalformedBody, InvalidRequest, LimitExceeded, Overloaded."""
         if len(body) <= decoding.LOOP_BYTES_MAX:
             return decoding.body_of(route, body)
         return await self._app.in_thread(lambda: decoding.body_of(route, body))
 
     def _check_media(self, route: routing.Route) -> None:
-        """Raises: UnsupportedMedia."""
+        """Check the Content-Type. Raises: UnsupportedMedia."""
         media = (
             self._headers.get(b"content-type", b"")
             .partition(b";")[0]
@@ -216,7 +223,7 @@ class Exchange:
             )
 
     async def _received(self, bytes_max: int) -> bytes:
-        """Raises: LimitExceeded, RequestTooSlow."""
+        """Read the whole body. Raises: LimitExceeded, RequestTooSlow."""
         announced = self._announced() or 0
         if announced > bytes_max:
             raise LimitExceeded("bytes of a body", announced, bytes_max)
@@ -229,7 +236,7 @@ class Exchange:
             ) from None
 
     def _announced(self) -> int | None:
-        """How many bytes the body shall have; None: the request does not say."""
+        """The length that Content-Length announces; None: it is missing."""
         said = self._headers.get(b"content-length", b"")
         return int(said) if said.isdigit() and len(said) < DIGITS_MAX else None
 
@@ -255,8 +262,9 @@ class Exchange:
             message = await self._receive()
 
     def _hold(self, size: int) -> None:
-        """Count what is held of a body whose sender has proved nothing yet: the MAC of an agent is
-        over the whole body. Raises: Overloaded.
+        """Count the bytes of a body whose sender is not authenticated yet, because the MAC of an
+        agent
+        covers the whole body. Raises: Overloaded.
         """
         client = self._scope.get("client")
         held, address = self._app.unproven, client[0] if client else ""
@@ -298,7 +306,7 @@ class Exchange:
 
     async def _send_problem(self, error: TidegateError) -> None:
         if self._status:
-            return  # the answer has begun: it can only be cut off
+            return  # the response has begun, so it can only be cut off
         self._code = error.code
         if (
             self._principal is principals.NOBODY
@@ -332,9 +340,9 @@ class Exchange:
     async def _send_download(
         self, answer: routing.Response, download: downloads.Download, route: routing.Route | None
     ) -> None:
-        """The body or the part of it that was asked for, read while it is sent.
+        """Send a body, or the part of it that was requested, while it is read.
 
-        The first piece is read before the head is sent: what cannot be read at all is a problem.
+        The first piece is read before the head is sent, so a body that cannot be read is a problem.
         """
         etag = responses.etag_of(answer, None)
         headers = responses.headers_of(answer, etag, route, self.id)
@@ -343,7 +351,7 @@ class Exchange:
             return
         is_head = self._scope["method"] == "HEAD"
         part = None
-        if not is_head:  # RFC 9110 §14.2: Range is for GET alone
+        if not is_head:  # RFC 9110 §14.2: Range is for GET only
             wanted, condition = (self._headers.get(name) for name in (b"range", b"if-range"))
             part = downloads.select_range(wanted, condition, download.size, etag)
         start, stop = part or (0, download.size)
@@ -361,7 +369,7 @@ class Exchange:
     async def _send_stream(
         self, answer: routing.Response, stream: routing.Stream, headers: responses.Headers
     ) -> None:
-        """Parts as they come, until they end or the client goes away."""
+        """Send the parts of a stream until it ends or the client disconnects."""
         self._status = answer.status or 200
         headers.append((b"content-type", answer.media.encode()))
         start = {"type": "http.response.start", "status": self._status, "headers": headers}
