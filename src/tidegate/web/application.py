@@ -71,14 +71,14 @@ class Surroundings:
     credentials: authentication.SignInCredentials
     tail: LogFollower
     is_local: bool  # point reads take microseconds, so they may run on the event loop
-    # called with the operation, status and seconds of each response
+    # Called with the operation, status and seconds of each response.
     count: Callable[[str, int, float], None]
     agents: authentication.AgentProof | None = None
     error_page: routing.ErrorPageOf | None = (
         None  # for paths that have no route, when a browser asks
     )
     lines: request_log.RequestLog | None = None
-    # replaces the ids of people in a sentence by their names
+    # Replaces the ids of people in a sentence by their names.
     name_people: Callable[[str], str] | None = None
 
 

@@ -75,7 +75,7 @@ class Authenticator:
             if self._agents is None:
                 raise problems.Unauthenticated("this server takes no agents")
             host = self._agents(route, arrived)
-            # after the proof, so that nobody can use up another host's limit
+            # After the proof, so that nobody can use up another host's limit.
             self._hosts.take(host.id)
             return host
         found = self._admitted(arrived)

@@ -44,9 +44,9 @@ class ConnectionLimits:
         self._at_most = at_most
         self._by_address: dict[str, int] = {}
         self._open: dict[Peer, str] = {}  # the address that each counts for; empty: none
-        # connections that never sent a whole head, oldest first
+        # Connections that never sent a whole head, oldest first.
         self._silent: dict[Peer, None] = {}
-        # connections that completed a response; they may be busy again
+        # Connections that completed a response; they may be busy again.
         self._rested: dict[Peer, None] = {}
 
     def __len__(self) -> int:
@@ -103,7 +103,7 @@ class ConnectionLimits:
             return ""
         if ":" not in address:
             return address
-        # a client usually has a whole /64
+        # A client usually has a whole /64.
         network = IPv6Address(address.partition("%")[0]).packed[:8]
         return f"{network.hex(':', 2)}::/64"
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 BODY_SECONDS_MAX = 30.0
 PROOF_SECONDS_MAX = 1.0  # after a body that took longer, authenticate again
 HEAD_BYTES_MAX = 16 * 1024
-# of unfinished bodies that one address has sent without authentication
+# Of unfinished bodies that one address has sent without authentication.
 UNPROVEN_BYTES_MAX = 16 * 1024 * 1024
 DIGITS_MAX = 20  # of a Content-Length
 
@@ -43,7 +43,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 SET_UP: Final = "/setup"  # the page that creates the first account
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-# identifies this process; a number after it identifies a request
+# Identifies this process; a number after it identifies a request.
 _LIFE: Final = secrets.token_hex(4)
 _numbers = count(1)
 
@@ -117,7 +117,7 @@ class Exchange:
             self._principal = await app.principal(route, self._arrived(b""))
             begun = time.monotonic()
             arrived = self._arrived(b"" if route.uploads else await self._body(route))
-            # the credential may have expired meanwhile
+            # The credential may have expired meanwhile.
             if time.monotonic() - begun > PROOF_SECONDS_MAX:
                 self._principal = await app.principal(route, arrived)
             authentication.check_csrf(route, arrived, self._principal)

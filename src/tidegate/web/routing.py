@@ -241,7 +241,7 @@ class Route:
     streams: bool = False  # also as server-sent events, if the client accepts them
     uploads: bool = False  # the handler reads the body in pieces, and limits it
     body_bytes_max: int = 0  # 0: 256 KiB; 4 KiB on routes without sign-in
-    # answers plain requests at the socket; returns False to decline one
+    # Answers plain requests at the socket; returns False to decline one.
     fast: FastHandler | None = None
     describes: str = ""  # the summary; empty: the first line of the handler's docstring
     fails: ErrorPageOf | None = None  # renders the errors of a page; None: problem documents

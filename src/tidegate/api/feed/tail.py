@@ -75,7 +75,7 @@ class Tail:
         self._reading = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
-        # called with the new events
+        # Called with the new events.
         self.watchers: list[Callable[[Sequence[TailEntry]], None]] = []
         self.stopped = False
 
