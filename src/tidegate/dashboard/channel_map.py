@@ -1,4 +1,4 @@
-"""Where channels lie on their map: predecessors to the left, in columns, without crossing much."""
+"""The layout of the channel map: predecessors to the left, in columns, with few crossings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidegate.dashboard.view_models import channel_screens
 NODE_WIDTH, NODE_HEIGHT = 216, 92
 COLUMN_GAP, ROW_GAP = 132, 26
 MARGIN = 2
-DEPTH_MAX = 64  # edges have no cycle; should they have one, the map still ends
+DEPTH_MAX = 64  # edges have no cycle; if they had one, the layout would still end
 
 
 def lay_out(
@@ -17,7 +17,7 @@ def lay_out(
     edges: Sequence[tuple[str, str, str]],
     hosts: Mapping[str, str],
 ) -> channel_screens.Channels:
-    """The map. An edge is (first, then, why it blocks; empty: it does not)."""
+    """Lay out the map. An edge is (first, then, why it blocks; empty: it does not)."""
     columns = _columns([line.channel for line in channels], edges)
     places: dict[str, tuple[int, int]] = {}
     filled: dict[int, int] = {}
@@ -40,7 +40,7 @@ def lay_out(
 
 
 def _columns(names: Sequence[str], edges: Sequence[tuple[str, str, str]]) -> dict[str, int]:
-    """Each as far right as the longest way to it is long."""
+    """The column of each channel: the length of its longest path from a first channel."""
     depth = dict.fromkeys(names, 0)
     for _ in range(DEPTH_MAX):
         moved = False
@@ -56,7 +56,7 @@ def _columns(names: Sequence[str], edges: Sequence[tuple[str, str, str]]) -> dic
 def _row_wanted(
     name: str, edges: Sequence[tuple[str, str, str]], places: Mapping[str, tuple[int, int]]
 ) -> int:
-    """Beside its first predecessor, so that a chain runs straight."""
+    """The row of a channel's first predecessor, so that a chain is a straight line."""
     rows = [places[first][1] for first, then, _ in edges if then == name and first in places]
     return min(rows, default=0)
 
@@ -97,7 +97,7 @@ def _edge(
         path=f"M{x1} {y1}C{x1 + bend} {y1} {x2 - bend} {y2} {x2 - 7} {y2}",
         tip=f"M{x2 - 1} {y2}l-9 -5v10z",
         blocks=bool(why),
-        text="closed" if why else "",  # the title says why
+        text="closed" if why else "",  # the title has the reason
         label_x=(x1 + x2) // 2,
         label_y=(y1 + y2) // 2 - 9,
         title=f"{then} goes after {first}: " + (f"blocked, {why}" if why else "free to go"),

@@ -1,4 +1,4 @@
-"""The verbs of a channel: which can be used now, why the others cannot, what can be promoted."""
+"""The buttons of a channel: which can be used now, why the others cannot, what can be promoted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def verbs_of(
     kept: tuple[channel_screens.Quarantine, ...],
     ladder: Ladder,
 ) -> tuple[components.VerbButton, ...]:
-    """Roll back, promote, refresh, hold, release the hold, lift and protect; each says why it
+    """Roll back, promote, refresh, hold, release the hold, lift and protect. Each has a reason if
+    it
     cannot be used now.
     """
     name = row.channel
@@ -231,7 +232,7 @@ def _promote(
 def roll_back(
     ladder: Ladder, pin: Found[release_rows.Actual] | None, why: str, *, now: bool = False
 ) -> components.VerbButton:
-    """The button names the release that it goes back to; in the form another can be chosen."""
+    """The rollback button. It names the release; the form offers the others."""
     name, wanted = ladder.channel, ladder.wanted or ""
     refusal = ""
     rung = None
@@ -321,9 +322,9 @@ def _refresh(
 
 
 def list_publishable(reads: Reads, package: str) -> tuple[components.Option, ...]:
-    """Releases of a package that may be pinned, newest first.
+    """List the releases of a package that may be pinned, newest first.
 
-    A channel may call a package of the default repository by its path alone, as its releases do.
+    A channel may name a package of the default repository by its path only, as its releases do.
     """
     names = dict.fromkeys((package, f"{DEFAULT_REPOSITORY}/{package}"))
     published = [

@@ -1,4 +1,4 @@
-"""The checklist of a new installation: where each step is done, and by which command."""
+"""The checklist of a new installation: where each step is done, and with which command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.dashboard.view_models import overview_screen
 
 
 class _Step(Struct, frozen=True):
-    name: str  # of the member of FirstSteps
+    name: str  # a field of FirstSteps
     title: str
     text: str
     href: str
@@ -72,7 +72,7 @@ STEPS: Final = (
 
 
 def checklist(steps: FirstSteps) -> tuple[overview_screen.ChecklistStep, ...]:
-    """Every step with whether it is done; none once all are."""
+    """List every step and whether it is done; none once all are."""
     if steps.are_done:
         return ()
     return tuple(

@@ -1,4 +1,4 @@
-"""Events as a rate: how many of which kind in each minute, hour or day, as stacked bars."""
+"""Events as a rate: stacked bars with the number of events of each kind per minute, hour or day."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KINDS: Final = {
     "Deliveries": components.Chip("outbox", "back", "Deliveries"),
     OTHER: components.Chip("dots", "gone", OTHER),
 }
-# The package of the domain that has the fact → the kind that people look for.
+# Maps the package of the domain that defines a fact to the kind that is shown.
 _KIND_OF: Final = {
     **dict.fromkeys(("rollouts",), "Rollouts"),
     **dict.fromkeys(("hosts", "fleet"), "Hosts"),
@@ -53,8 +53,9 @@ def rate_of(
     cut: bool,
     link: Callable[[datetime], str],
 ) -> log_screens.EventRate:
-    """Bars up to a time. ``package_of`` gives the package of a type of events. ``cut``: there are
-    older events, so the first bar may lack some.
+    """Build the bars up to a time. ``package_of`` returns the package of an event type. ``cut``:
+    there
+    are older events, so the first bar may be incomplete.
     """
     if not events:
         return log_screens.EventRate()
@@ -115,7 +116,7 @@ def _bar(
 
 
 def _parts(counts: Iterable[tuple[str, int]], most: int) -> Iterable[log_screens.RatePart]:
-    """From the bottom up, in percent of the highest bar."""
+    """The parts of a bar from the bottom up, in percent of the highest bar."""
     reached = 100.0
     for name, count in counts:
         if count:

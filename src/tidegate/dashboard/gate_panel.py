@@ -1,7 +1,7 @@
-"""Why is it waiting: every gate of a rollout, how many hosts it holds, and which.
+"""Why a rollout waits: every gate, how many hosts it holds, and which.
 
-A rollout of few hosts is judged at every look. To judge a large one takes half a second, so what
-was found is kept for a while and the page asks for it beside itself; it says how old it is.
+A small rollout is evaluated on every request. A large one takes half a second, so its result is
+cached for a while, and the page loads it separately and shows its age.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from tidegate.lru import LruCache
 from tidegate.web.inputs import Nothing
 from tidegate.web.routing import Request, Response, requires
 
-AT_ONCE_MAX = 2_000  # hosts of a rollout that is judged with its page
-FRESH_SECONDS = 10  # that the judgement of a larger one is kept at least
+AT_ONCE_MAX = 2_000  # hosts of a rollout that is evaluated with its page
+FRESH_SECONDS = 10  # the result of a larger one is cached at least this long
 KEPT_MAX = 4
 SAMPLE = 3
 
 
 class GateReport(Struct, frozen=True):
-    """A rollout's gates at one moment: their words, and host by host who stops where."""
+    """The gates of a rollout at one moment: their answers, and which hosts each one holds."""
 
     at: datetime
     said: Explanation
@@ -51,21 +51,22 @@ class GateReport(Struct, frozen=True):
 
 
 class GateReports:
-    """Judges rollouts, and keeps what it found last of large ones."""
+    """Evaluates the gates of rollouts, and caches the results of large ones."""
 
     def __init__(self, fleet_reader: FleetReader, clock: Clock, people: PeopleNames) -> None:
         self._people = people
         self._fleet_reader = fleet_reader
         self._clock = clock
         self._kept: LruCache[str, GateReport] = LruCache(KEPT_MAX)
-        self._turn = Lock()  # one at a time: a second asker waits and finds the first one's result
+        # One evaluation at a time: a second request waits for the first one's result.
+        self._turn = Lock()
 
     def kept(self, rollout_id: str) -> GateReport | None:
-        """What was found last of a large rollout."""
+        """The cached result of a large rollout."""
         return self._kept.find(rollout_id)
 
     def judge(self, rollout_id: str) -> GateReport:
-        """Ask every gate about every host that waits. Raises: RolloutUnknown."""
+        """Evaluate every gate for every host that waits. Raises: RolloutUnknown."""
         now = self._clock()
         state = self._fleet_reader.state([rollout_id], now)
         held: dict[str, list[tuple[str, str]]] = {}
@@ -76,7 +77,7 @@ class GateReports:
         return GateReport(now, said, held)
 
     def look(self, tally: rows.RolloutTally) -> GateReport:
-        """As it is now; of a large rollout, as it was a few seconds ago. Raises: RolloutUnknown."""
+        """The gates now; of a large rollout, a few seconds ago. Raises: RolloutUnknown."""
         rollout_id = tally.rollout_id
         if _hosts(tally) <= AT_ONCE_MAX:
             return self.judge(rollout_id)
@@ -109,7 +110,7 @@ ENDED: Final[Mapping[states.Outcome | None, str]] = {
 def panel_of(
     reads: Reads, gate_reports: GateReports, tally: rows.RolloutTally
 ) -> rollout_screens.GatePanel:
-    """With the page: what is known without long work."""
+    """The panel that is rendered with the page: whatever is known without long work."""
     over = _over_panel(tally)
     if over is not None:
         return over
@@ -135,7 +136,7 @@ def panel(
     fleet_reader: FleetReader,
     gate_reports: GateReports,
 ) -> Response:
-    """Of a large rollout, beside its page."""
+    """The panel of a large rollout, loaded separately."""
     tally = fleet_reader.tally(request.path.rollout_id).row
     found = _over_panel(tally) or _panel(
         gate_reports.look(tally), tally, aside=_hosts(tally) > AT_ONCE_MAX
@@ -174,7 +175,7 @@ def _panel(
 
 
 def _stopped(tally: rows.RolloutTally) -> str:
-    """What a person has to decide; empty: nothing."""
+    """What a person must decide; empty: nothing."""
     if tally.state in states.CLEARABLE:
         return (
             f"Stopped: {rollout_lines.describe_stop(tally)}. Roll back, retry, clear or abort it."
@@ -192,7 +193,7 @@ def _tone(tally: rows.RolloutTally, lines: Sequence[rollout_screens.GateLine]) -
 
 
 def _over_panel(tally: rows.RolloutTally) -> rollout_screens.GatePanel | None:
-    """How it ended; None: it is under way."""
+    """How the rollout ended; None: it is open."""
     over = over_of(tally)
     if not over:
         return None
@@ -205,7 +206,7 @@ def _over_panel(tally: rows.RolloutTally) -> rollout_screens.GatePanel | None:
 
 
 def over_of(tally: rows.RolloutTally) -> str:
-    """That nothing waits any more; empty: it is under way."""
+    """A sentence for a rollout that ended; empty: it is open."""
     match tally.state:
         case states.RolloutState.TERMINAL:
             return ENDED.get(tally.outcome, "It has ended.")
@@ -231,7 +232,7 @@ def held(
     people: PeopleNames,
     layout: dashboard_layout.Layout,
 ) -> Response:
-    """The hosts that wait at a gate, page by page."""
+    """List the hosts that wait at a gate, page by page."""
     rollout_id, query = request.path.rollout_id, request.query
     tally = fleet_reader.tally(rollout_id).row
     found = None if over_of(tally) else gate_reports.look(tally)
@@ -273,7 +274,7 @@ def held(
 
 
 def _start(listed: Sequence[tuple[str, str, str]], last: str) -> int:
-    """Behind this host; at the beginning, if it does not wait any more."""
+    """The index after this host; 0 if the host does not wait any more."""
     places = (place for place, (_, host, _) in enumerate(listed, 1) if host == last)
     return next(places, 0) if last else 0
 

@@ -19,7 +19,7 @@ REQUESTS_MAX = 100  # on one page
 
 
 class RequestLines:
-    """Makes the lines of one page: what several of them need is read once."""
+    """Builds the lines of one page. What several of them need is read once."""
 
     def __init__(
         self,
@@ -36,15 +36,15 @@ class RequestLines:
         self._now = now
 
     def list_open(self) -> tuple[channel_screens.ChannelRequestLine, ...]:
-        """Those that wait for somebody, the newest first."""
+        """The requests that wait for a decision, newest first."""
         return self._list(request_states.RequestState.WAITING, request_states.RequestState.APPROVED)
 
     def list_to_review(self) -> tuple[channel_screens.ChannelRequestLine, ...]:
-        """What people did alone, and nobody reviewed yet."""
+        """Uses of break-glass that are not reviewed yet."""
         return self._list(request_states.RequestState.TO_REVIEW)
 
     def list_ended(self) -> tuple[channel_screens.ChannelRequestLine, ...]:
-        """Those that were decided, the newest first."""
+        """The requests that were decided, newest first."""
         found = self._reads.newest(rows.REQUESTS, "by_making", limit=REQUESTS_MAX)
         shut = [
             item
@@ -76,8 +76,9 @@ class RequestLines:
     def line(
         self, found: Found[rows.ChannelRequest], hosts: int | None = None
     ) -> channel_screens.ChannelRequestLine:
-        """One request, against its channel as it is now. ``hosts``: of the plan, if they moved: who
-        decides confirms them.
+        """One request, compared with its channel as it is now. ``hosts``: how many hosts the plan
+        has, if
+        that changed; the approver confirms it.
         """
         row = found.row
         shown = self._guard.show(found)
@@ -126,7 +127,7 @@ class RequestLines:
         return ": ".join(part for part in said if part)
 
     def _links(self, row: rows.ChannelRequest) -> tuple[components.Link, ...]:
-        """What an approver looks at first."""
+        """Links to what an approver checks first."""
         links = [components.Link(f"Channel {row.channel}", f"/channels/{row.channel}")]
         release = row.command.get("release_id") or row.command.get("to")
         if release:
@@ -161,7 +162,7 @@ class RequestLines:
         return self._caller.why_not(step, scopes.channel_scope(row.channel))
 
     def _why_not_other(self, step: steps.Step, row: rows.ChannelRequest, verb: str) -> str:
-        """The same for what only another person does."""
+        """As ``_why_not``, for steps that only another person may take."""
         why = self._why_not(step, row)
         if not why and row.by == self._caller.id:
             why = f"You made this request; another person must {verb} it."

@@ -1,4 +1,4 @@
-"""The verbs of a rollout: which can be used now, and why the others cannot."""
+"""The buttons of a rollout: which can be used now, and why the others cannot."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ def verbs_of(
     tally: rows.RolloutTally,
     troubled: tuple[rollout_screens.HostLine, ...],
 ) -> tuple[components.VerbButton, ...]:
-    """Pause, resume, clear, retry, skip, override, pass waves and abort; each says why it cannot
-    be used.
+    """Pause, resume, clear, retry, skip, override, start or skip waves, and abort. Each has a
+    reason if
+    it cannot be used now.
     """
     path = f"/rollouts/{tally.rollout_id}"
     name = tally.rollout_id
@@ -129,7 +130,7 @@ def roll_back(
 
 
 def _describe_state(row: rows.Rollout, tally: rows.RolloutTally) -> str:
-    """What it does or how it ended, as a sentence with the words of its page."""
+    """What the rollout does or how it ended, as a sentence with the words of its page."""
     word = rollout_lines.state_chip(row, tally).word
     if tally.state in states.CLEARABLE:
         return f"{word}."
@@ -177,7 +178,7 @@ def _waves(
     tally: rows.RolloutTally,
     forbidden: str,
 ) -> tuple[components.VerbButton, ...]:
-    """Continue a manual wave; continue without a wave, or without waiting for any."""
+    """Continue a manual wave; skip a wave; start all waves."""
     path, name = f"/rollouts/{tally.rollout_id}", tally.rollout_id
     scope = scopes.channel_scope(tally.channel)
     barred = ""

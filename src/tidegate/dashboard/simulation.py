@@ -1,10 +1,9 @@
-"""Simulate: a rollout is played seed by seed while somebody watches, and drawn after each.
+"""Simulates a rollout run by run while the user watches, and draws the result after each.
 
-    page ──▶ /plan/forecast?runs=1 ──▶ a picture of one run ──▶ …?runs=2 ──▶ … ──▶ RUNS of them
+    page ──▶ /plan/forecast?runs=1 ──▶ a chart of one run ──▶ …?runs=2 ──▶ … ──▶ all RUNS
 
-The browser asks for one run more until all are played: that is the progress one sees, and who
-leaves the page stops it. What was played is kept until others simulate, so that each request
-plays a single run.
+The browser requests one more run until all are done, which shows progress, and leaving the page
+stops it. Results are cached until others simulate, so that each request simulates a single run.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ from tidegate.lru import LruCache
 from tidegate.web import inputs, routing
 
 RUNS: Final = 12
-KEPT_MAX = 4  # simulations of which the runs are kept
-TURN_SECONDS_MAX = 20.0  # one is played at a time: a server has other things to do
+KEPT_MAX = 4  # simulations whose runs are cached
+TURN_SECONDS_MAX = 20.0  # one at a time, because a server has other work
 TICKS = 6
 MOMENTS_MAX = 30
 FAILING_MAX = 20
@@ -64,9 +63,10 @@ _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_4
 class ForecastQuery(inputs.Input, frozen=True, kw_only=True):
     channel: Annotated[str, Meta(min_length=1, max_length=63)]
     luck: Annotated[str, Meta(pattern="^(none|history|usual|bad)$")] = "none"
-    failing: Annotated[str, Meta(max_length=2_000)] = ""  # names with commas between them
+    failing: Annotated[str, Meta(max_length=2_000)] = ""  # names separated by commas
     seed: Annotated[int, Meta(ge=0, le=999_999)] = 1
-    start_at: Annotated[str, Meta(max_length=40)] = ""  # no order before; without an offset UTC
+    # No order is sent earlier; without an offset UTC.
+    start_at: Annotated[str, Meta(max_length=40)] = ""
     runs: Annotated[int, Meta(ge=1, le=RUNS)] = 1
 
 
@@ -74,7 +74,7 @@ Asked = routing.Request[inputs.Nothing, ForecastQuery, inputs.Nothing]
 
 
 def forecast(request: Asked, simulations: Simulations) -> routing.Response:
-    """So many runs, drawn; the part asks for the next by itself."""
+    """Draw the first runs; the response requests the next one by itself."""
     query = request.query
     try:
         played = simulations.play(query)
@@ -109,7 +109,7 @@ class Simulation(Struct):
 
 
 class Simulations:
-    """Simulations that somebody looks at. One run is played at a time."""
+    """The simulations that users watch. One run at a time."""
 
     def __init__(
         self,
@@ -126,11 +126,11 @@ class Simulations:
         self._turn = Lock()
 
     def play(self, query: ForecastQuery) -> tuple[forecasts.Forecast, ...]:
-        """The first runs of this simulation; what was not played yet is.
+        """Return the first runs of a simulation, and simulate those that are not cached.
 
         Raises:
-            NotFound, InvalidInput, InvalidRequest, MalformedPolicy: there is nothing to play.
-            Unavailable: others simulate.
+            NotFound, InvalidInput, InvalidRequest, MalformedPolicy: nothing can be simulated.
+            Unavailable: others simulate now.
         """
         key = (query.channel, query.luck, query.failing, query.seed, query.start_at)
         if not self._turn.acquire(timeout=TURN_SECONDS_MAX):
@@ -170,7 +170,9 @@ class Simulations:
 
 
 def part_of(runs: Sequence[forecasts.Forecast], following: str) -> plan_screens.SimulationPart:
-    """Runs as lanes on one time axis: where each wave usually ends, at worst, and run by run."""
+    """Draw runs as lanes on one time axis: where each wave usually ends, at worst, and in
+    each run.
+    """
     first = runs[0]
     axis = Axis.of(runs)
     return plan_screens.SimulationPart(
@@ -199,7 +201,7 @@ def part_of(runs: Sequence[forecasts.Forecast], following: str) -> plan_screens.
 
 
 class Axis(Struct, frozen=True):
-    """The time that is drawn. A wait that is longer than all that follows is cut to its end."""
+    """The time that is drawn. A wait longer than everything after it is cut."""
 
     begin: int
     first_start: int
@@ -332,7 +334,7 @@ def _wave_ends(number: int, runs: Sequence[forecasts.Forecast]) -> list[int]:
 
 
 def _stopped_in(run: forecasts.Forecast) -> int | None:
-    """The wave in which a run came to a stop; None: it went through."""
+    """The wave in which a run halted; None: it completed."""
     if run.state == RolloutState.TERMINAL:
         return None
     numbers = (number for number, wave in enumerate(run.waves) if wave.seconds is None)
@@ -382,13 +384,14 @@ _SENTENCES = ("opened", "wave", "the rollout", "the first", "halted")
 
 def _told(moment: forecasts.Moment) -> components.TimelineEntry:
     icon, tone = next((look for word, look in _LOOKS if word in moment.what), ("dots", "idle"))
-    begins = moment.what.startswith(_SENTENCES)  # else with a host's name, which stays as it is
+    # Other texts begin with a host's name, which keeps its case.
+    begins = moment.what.startswith(_SENTENCES)
     said = moment.what[:1].upper() + moment.what[1:] if begins else moment.what
     return components.TimelineEntry(icon, tone, said, format_duration(moment.seconds), None, 0)
 
 
 def format_duration(count: int) -> str:
-    """A duration in two units: 1 h 05 min."""
+    """Format a duration in two units: 1 h 05 min."""
     minutes, rest = divmod(count, 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
