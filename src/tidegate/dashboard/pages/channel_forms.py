@@ -1,4 +1,4 @@
-"""Create a channel, and edit its hosts and its policy: checked and compared before it is saved."""
+"""Forms to create a channel and to edit its hosts and policy: check, compare, save."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ class NewChannelForm(inputs.Input, frozen=True, kw_only=True):
 class EditChannelForm(inputs.Input, frozen=True, kw_only=True):
     selector: dashboard_forms.Typed
     policy: PolicyText
-    reason: Annotated[str, Meta(max_length=1_024)] = ""  # of the request, if it is protected
+    # Of the request, if the channel is protected.
+    reason: Annotated[str, Meta(max_length=1_024)] = ""
     do: dashboard_forms.Typed = "save"
 
 
@@ -76,7 +77,7 @@ def scope_of_new(
 
 @dataclass(frozen=True)
 class ChannelForms:
-    """The forms of channels."""
+    """Builds the forms of channels."""
 
     reads: Reads
     fleet_reader: FleetReader
@@ -130,7 +131,7 @@ class ChannelForms:
         )
 
     def edit(self, request: routing.Request[ChannelPagePath, Any, Any]) -> form_screens.FormPage:
-        """Raises: ChannelNotFound."""
+        """The form that edits a channel. Raises: ChannelNotFound."""
         found = self.demand(request.path.channel)
         row = found.row
         reason: tuple[components.Field, ...] = ()
@@ -162,7 +163,7 @@ class ChannelForms:
         )
 
     def demand(self, channel: str) -> Found[channel_rows.Channel]:
-        """Raises: ChannelNotFound."""
+        """Read the channel's row. Raises: ChannelNotFound."""
         return self.reads.demand(
             channel_rows.channel_key(channel),
             channel_rows.Channel,
@@ -172,7 +173,7 @@ class ChannelForms:
     def check(
         self, form: form_screens.FormPage, text: str, channel: str | None
     ) -> form_screens.FormPage:
-        """The form with what there is to say about the policy, and what it would change."""
+        """Add the findings about the policy, and what it would change, to the form."""
         try:
             document = read_document(text)
         except TidegateError as error:
@@ -203,7 +204,7 @@ class ChannelForms:
 
 
 def read_document(text: str) -> Any:
-    """The JSON of a policy. Raises: InvalidRequest."""
+    """Parse the JSON of a policy. Raises: InvalidRequest."""
     reader = dashboard_forms.FormReader()
     try:
         return json.loads(text)
@@ -214,7 +215,7 @@ def read_document(text: str) -> Any:
 
 
 def read_text(text: str) -> facts.ChannelPolicy:
-    """The policy that a person wrote. Raises: InvalidRequest, MalformedPolicy."""
+    """Parse the policy that a person wrote. Raises: InvalidRequest, MalformedPolicy."""
     read = policy_document.read_policy(read_document(text))
     refuse(read.faults)
     return read.policy
@@ -236,7 +237,7 @@ def show_new(
     forms: ChannelForms,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """The form of a new channel."""
+    """Show the form of a new channel."""
     return layout.answer(request, _page(forms.new(request)))
 
 
@@ -290,7 +291,7 @@ def show_edit(
     forms: ChannelForms,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """The form of a channel's hosts and policy."""
+    """Show the form of a channel's hosts and policy."""
     name = request.path.channel
     return layout.answer(
         request, _page(forms.edit(request), components.Link(name, f"/channels/{name}"))

@@ -1,4 +1,4 @@
-"""Channels: the map of them, and one with its pin, its evidence, its policy and its history."""
+"""Channels: the map of all, and one channel with its pin, evidence, policy and history."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ BY_ITSELF = {
     states.PolicyAction.AUTO_PROMOTE: "Promotes by itself",
     states.PolicyAction.AUTO_ROLLBACK: "Rolls back by itself",
 }
-BECAUSE = {  # the reasons of `provenance.py`
+BECAUSE = {  # the reasons in `provenance.py`
     "operator_command_authority": "an operator promoted it",
     "unique_factory_manifest_match": "one factory manifest names it",
     "codepipeline_execution_authority": "a pipeline execution built it",
@@ -113,7 +113,7 @@ def index(
     people_names: PeopleNames,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Every channel, and what waits for what."""
+    """List every channel, with its edges and what they block."""
     rows = [
         item.row
         for item in reads.range(channel_rows.CHANNELS, limit=CHANNELS_MAX)
@@ -164,7 +164,7 @@ def edge_block(
     row: channel_rows.Channel,
     edge: facts.ChannelEdge,
 ) -> str:
-    """Why an edge holds orders of the channel back; empty: it does not."""
+    """Why an edge holds the channel's orders; empty: it does not."""
     pin = reads.find(release_rows.actual_key(row.channel), release_rows.Actual)
     found = edge_of(fleet_reader, row, pin, edge, clock())
     return "" if found.passed else found.reason
@@ -216,7 +216,7 @@ def _newest_line(reads: Reads, row: channel_rows.Channel) -> rollout_screens.Rol
 
 
 def _count_hosts(newest: rollout_screens.RolloutLine | None) -> str:
-    """How many hosts its newest rollout had: counted once, never by looking at the fleet."""
+    """How many hosts the newest rollout had: counted by the rollout, without reading the fleet."""
     return "" if newest is None else f"{newest.hosts:,} host{'' if newest.hosts == 1 else 's'}"
 
 
@@ -233,7 +233,7 @@ def show(
     pages: ChannelPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """One channel."""
+    """Show one channel."""
     return layout.answer(
         request,
         pages.page_of(
@@ -244,7 +244,7 @@ def show(
 
 @dataclass(frozen=True)
 class ChannelPages:
-    """The page of one channel."""
+    """Builds the page of one channel."""
 
     reads: Reads
     fleet_reader: FleetReader
@@ -259,7 +259,7 @@ class ChannelPages:
         self,
         request: Asked,
     ) -> dashboard_layout.PageView:
-        """Raises: ChannelNotFound."""
+        """Build the page. Raises: ChannelNotFound."""
         name = request.path.channel
         found = self.reads.find(channel_rows.channel_key(name), channel_rows.Channel)
         if found is None:
@@ -458,7 +458,7 @@ def _history(
 def _overrides(
     reads: Reads, row: channel_rows.Channel, people: dashboard_layout.UserDirectory
 ) -> tuple[channel_screens.OverrideLine, ...]:
-    """What people let the channel's newest rollout pass."""
+    """The gates of the channel's newest rollout that people have overridden."""
     if row.newest_rollout_id is None:
         return ()
     tally = reads.find(rollout_rows.tally_key(row.newest_rollout_id), rollout_rows.RolloutTally)

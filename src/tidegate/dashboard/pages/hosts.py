@@ -28,12 +28,12 @@ from tidegate.errors import TidegateError
 from tidegate.kernel.model import Position
 from tidegate.web import inputs, paging, routing
 
-SCANNED_MAX = 5_000  # hosts that a selector is tried on for one page
+SCANNED_MAX = 5_000  # hosts that a selector is matched against for one page
 PAGE = 500
 PASSAGES_MAX = 50
 GATES_HOSTS_MAX = 2_000
 FILTERS = ("all", "silent", "revoked", "retired")
-SORTED_MAX = 2_000  # hosts that are sorted at once; of more, a page is in the order of names
+SORTED_MAX = 2_000  # hosts that are sorted at once; with more, a page is sorted by name
 COLUMNS: Final[sorting.SortColumns[host_screens.HostRow]] = sorting.SortColumns(
     "name",
     sorting.SortColumn(label="Host", name="name", key=lambda it: it.host_id),
@@ -80,7 +80,7 @@ Listing = routing.Request[inputs.Nothing, HostsQuery, inputs.Nothing]
 def index(
     request: Listing, reads: Reads, cursors: paging.Cursors, layout: dashboard_layout.Layout
 ) -> routing.Response:
-    """Hosts that a filter and a selector leave."""
+    """List the hosts that match a filter and a selector."""
     fleet = reads.find(fleet_rows.fleet_key(), fleet_rows.Fleet)
     query = request.query
     kind = query.filter if query.filter in FILTERS else "all"
@@ -109,7 +109,7 @@ def index(
 
 
 class _HostsPage(NamedTuple):
-    """A page of hosts; ``last``: where the next one starts."""
+    """A page of hosts; ``last``: the id that the next one starts after."""
 
     rows: tuple[host_screens.HostRow, ...]
     last: str | None
@@ -123,12 +123,13 @@ def _list_hosts(
     selector: Selector | None,
     order: sorting.SortOrder[host_screens.HostRow],
 ) -> _HostsPage:
-    """A page of the hosts that a filter and a selector leave."""
+    """A page of the hosts that match a filter and a selector."""
     query = request.query
     after = cursors.after(request)
     rows, further = _matching(reads, query.filter, selector, "", SORTED_MAX)
     if further is None:
-        if order.column.name == "name":  # what the others need is read for one page only
+        # Other columns need reads, which are done for one page only.
+        if order.column.name == "name":
             names = sorting.list_page(
                 rows, _by_name(order), lambda it: it.host_id, after, query.limit
             )
@@ -152,7 +153,7 @@ def _by_name(order: sorting.SortOrder[host_screens.HostRow]) -> sorting.SortOrde
 def _matching(
     reads: Reads, kind: str, selector: Selector | None, after: str, limit: int
 ) -> tuple[list[fleet_rows.Host], str | None]:
-    """Hosts in the order of their ids, and after which one the next are; None: there are none."""
+    """The hosts by id, and the id that the next page starts after; None: this is the last page."""
     found: list[fleet_rows.Host] = []
     for _ in range(SCANNED_MAX // PAGE):
         page = _page(reads, kind, after)
@@ -225,13 +226,13 @@ def show(
     pages: HostPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """One host."""
+    """Show one host."""
     return layout.answer(request, pages.page_of(request, request.path.host_id))
 
 
 @dataclass(frozen=True)
 class HostPages:
-    """The page of one host."""
+    """Builds the page of one host."""
 
     reads: Reads
     fleet_reader: FleetReader
@@ -242,7 +243,7 @@ class HostPages:
         request: routing.Request[Any, Any, Any],
         host_id: str,
     ) -> dashboard_layout.PageView:
-        """Raises: HostNotFound."""
+        """Build the page. Raises: HostNotFound."""
         found = self.reads.find(fleet_rows.host_key(host_id), fleet_rows.Host)
         if found is None:
             raise refusals.HostNotFound(host_id)
@@ -276,7 +277,7 @@ class HostPages:
             verbs=verbs,
             bar=components.arrange(
                 verbs, ()
-            ),  # both end something: nobody should hit them by chance
+            ),  # both are final, so nobody should press them by accident
         )
         return dashboard_layout.PageView(
             template="host.html",
@@ -289,7 +290,9 @@ class HostPages:
 
 
 def _describe_release(item: query_host_releases.HostRelease) -> str:
-    """What a host runs of a channel, and what the channel wants if that is something else."""
+    """What a host runs of a channel, and what the channel is pinned to if that is something
+    else.
+    """
     runs = "has not reported"
     if item.digest is not None:
         runs = f"runs {item.runs or 'what no release is'}"
@@ -297,7 +300,7 @@ def _describe_release(item: query_host_releases.HostRelease) -> str:
 
 
 def _facts(live: fleet_rows.Liveness | None) -> tuple[components.Option, ...]:
-    """What the host says of its machine."""
+    """What the host reports of its machine."""
     if live is None or live.facts is None:
         return ()
     facts = live.facts
@@ -358,7 +361,7 @@ def _gates(
     host_id: str,
     records: Sequence[host_rows.HostRecord],
 ) -> tuple[rollout_screens.GateLine, ...]:
-    """What holds it back where its newest rollout is open, and small enough to be judged here."""
+    """What holds the host back, if its newest rollout is open and small enough to evaluate here."""
     for record in records[:1]:
         tally = reads.find(rollout_rows.tally_key(record.rollout_id), rollout_rows.RolloutTally)
         if tally is None or tally.row.state not in rollout_states.OPEN:
@@ -416,7 +419,7 @@ def revoke(
     pages: HostPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Refuse the key of the host's agent."""
+    """Revoke the key of the host's agent."""
     run = partial(hosts.revoke, request.caller, request.path.host_id, request.body.reason)
     return _attempt(request, pages, layout, run, "revoked")
 
@@ -427,7 +430,7 @@ def retire(
     pages: HostPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Take the host out of the fleet for good."""
+    """Retire the host from the fleet."""
     run = partial(hosts.retire, request.caller, request.path.host_id, request.body.reason)
     return _attempt(request, pages, layout, run, "retired")
 

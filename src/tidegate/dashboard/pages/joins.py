@@ -1,4 +1,4 @@
-"""Join tokens: made, listed and revoked. Each enrolls many new hosts; it is shown once."""
+"""Join tokens: made, listed and revoked. Each enrolls many new hosts and is shown once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class DeleteJoinForm(inputs.Input, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class JoinPages:
-    """The list of join tokens, and the form of a new one."""
+    """Builds the list of join tokens, and the form of a new one."""
 
     reads: Reads
     clock: Clock
@@ -169,7 +169,7 @@ def index(
     pages: JoinPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """The join tokens, without their secrets."""
+    """List the join tokens, without their secrets."""
     return layout.answer(request, pages.page(request))
 
 
@@ -178,7 +178,7 @@ def show_new_join(
     pages: JoinPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """The form of a new join token."""
+    """Show the form of a new join token."""
     return layout.answer(request, _form_page(pages.form()))
 
 
@@ -188,7 +188,7 @@ def create_join(
     pages: JoinPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Make a join token. The page that answers shows it, once."""
+    """Make a join token. Only the page that responds shows it."""
     body = request.body
     try:
         reader = forms.FormReader()
@@ -214,7 +214,7 @@ def delete(
     pages: JoinPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Let a join token enroll no more hosts."""
+    """Delete a join token; it enrolls no more hosts."""
     run = partial(join_tokens.delete, request.caller, request.body.join_id)
     return layout.attempt(request, run, HERE, "join revoked", partial(pages.page, request))
 

@@ -1,4 +1,4 @@
-"""Maintenance: windows with what opens next, freezes, and budgets; all that holds orders back."""
+"""Maintenance: everything that holds orders: windows with their next openings, freezes, budgets."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class RemoveBudgetForm(inputs.Input, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class MaintenancePages:
-    """The page of windows, freezes and budgets."""
+    """Builds the page of windows, freezes and budgets."""
 
     reads: Reads
     clock: Clock
@@ -228,7 +228,9 @@ def _creates(caller: callers.Caller) -> list[components.LinkButton]:
 
 
 def _may_see(caller: callers.Caller, channels: tuple[str, ...]) -> bool:
-    """What covers all channels concerns everybody."""
+    """Whether the caller may see what covers these channels. What covers all is visible to
+    everyone.
+    """
     scopes = list_scopes(channels)
     return not channels or any(caller.principal.may(roles.Verb.READ, scope) for scope in scopes)
 
@@ -244,7 +246,7 @@ def maintenance(
     pages: MaintenancePages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Windows, freezes and budgets."""
+    """List windows, freezes and budgets."""
     return layout.answer(request, pages.page(request))
 
 
@@ -265,7 +267,7 @@ def end_freeze(
     pages: MaintenancePages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Let orders go out again."""
+    """End a freeze."""
     run = partial(freezes.end, request.caller, request.body.freeze_id, request.body.reason)
     return layout.attempt(request, run, HERE, "freeze ended", partial(pages.page, request))
 
@@ -276,12 +278,12 @@ def remove_budget(
     pages: MaintenancePages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Take a limit away."""
+    """Remove a budget."""
     run = partial(budgets.remove, request.caller, request.body.budget_id)
     return layout.attempt(request, run, HERE, "deleted", partial(pages.page, request))
 
 
-# The operation asks on each channel of a window or freeze.
+# The operation checks the permission on each channel of a window or freeze.
 ROUTES = (
     dashboard_layout.page_route(HERE, maintenance, routing.requires_somewhere(roles.Verb.READ)),
     dashboard_layout.step_route(

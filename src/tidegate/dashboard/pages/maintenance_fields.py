@@ -1,4 +1,4 @@
-"""The forms of maintenance as they are before anything is typed."""
+"""Builds the forms of maintenance: windows, freezes and budgets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REASON = components.Field(
 
 @dataclass(frozen=True)
 class MaintenanceForms:
-    """The forms as they are before anything is typed."""
+    """Builds the forms before anything is typed."""
 
     reads: Reads
     clock: Clock
@@ -59,7 +59,7 @@ class MaintenanceForms:
     def window(
         self, request: routing.Request[Any, Any, Any], window_id: str | None = None
     ) -> form_screens.FormPage:
-        """Raises: WindowNotFound."""
+        """The form of a window: a new one, or an existing one. Raises: WindowNotFound."""
         name = components.Field(
             name="window_id",
             label="Name",
@@ -102,7 +102,9 @@ class MaintenanceForms:
     def _asks(
         self, request: routing.Request[Any, Any, Any], channels: tuple[str, ...]
     ) -> tuple[str, tuple[components.Field, ...]]:
-        """That loosening what holds these channels may make a request, and the way past it."""
+        """A hint that loosening what holds these channels may make a request, and break-glass
+        fields.
+        """
         protected = self.guard.list_protected(channels)
         if not protected:
             return "", ()
@@ -192,7 +194,7 @@ class MaintenanceForms:
     def check_window(
         self, form: form_screens.FormPage, window: facts.WindowSpec
     ) -> form_screens.FormPage:
-        """The form with the next openings. Raises: MalformedWindow."""
+        """Add the next openings to the form. Raises: MalformedWindow."""
         ahead = self.windows.check(window, OPENINGS)
         return structs.replace(
             form,
@@ -227,7 +229,7 @@ class MaintenanceForms:
     def budget(
         self, request: routing.Request[Any, Any, Any], budget_id: str | None = None
     ) -> form_screens.FormPage:
-        """Raises: BudgetNotFound."""
+        """The form of a budget: a new one, or an existing one. Raises: BudgetNotFound."""
         form = form_screens.FormPage(
             title="New budget",
             text="A budget limits how many of some hosts are in flight at once.",

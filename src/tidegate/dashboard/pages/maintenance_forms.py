@@ -32,7 +32,7 @@ PLACES = {
 
 
 class WindowForm(inputs.Input, frozen=True, kw_only=True):
-    """The members of a window as texts. None ticked: all."""
+    """The members of a window as texts. Nothing selected means all."""
 
     kind: dashboard_forms.Typed
     start: dashboard_forms.Typed
@@ -107,7 +107,7 @@ def _refused(form: form_screens.FormPage, error: TidegateError) -> dashboard_lay
 
 
 def _read_window(body: WindowForm, window_id: str, *, reasoned: bool = True) -> facts.WindowSpec:
-    """Raises: InvalidRequest."""
+    """Parse the form of a window. Raises: InvalidRequest."""
     reader = dashboard_forms.FormReader()
     if body.kind not in list(facts.WindowKind):
         reader.refuse("kind", f"is {body.kind[:80]!r}; allowed are allow and deny")
@@ -137,7 +137,7 @@ def _check(
     form: form_screens.FormPage,
     name: str,
 ) -> routing.Response:
-    """What the window would open, or why it cannot work."""
+    """Show when the window would open, or why it is invalid."""
     try:
         window = _read_window(request.body, name or "window", reasoned=False)
         form = forms.check_window(form, window)
@@ -151,7 +151,7 @@ def show_new_window(
     forms: maintenance_fields.MaintenanceForms,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """The form of a new window."""
+    """Show the form of a new window."""
     return layout.answer(request, _page(forms.window(request)))
 
 
@@ -186,7 +186,7 @@ def show_edit_window(
     forms: maintenance_fields.MaintenanceForms,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """The form of a window."""
+    """Show the form of a window."""
     return layout.answer(request, _page(forms.window(request, request.path.window_id)))
 
 
@@ -226,7 +226,7 @@ def show_freeze(
     forms: maintenance_fields.MaintenanceForms,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """The form of a freeze."""
+    """Show the form of a freeze."""
     return layout.answer(request, _page(forms.freeze(request)))
 
 
@@ -236,7 +236,7 @@ def start_freeze(
     forms: maintenance_fields.MaintenanceForms,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Dispatch nothing on some channels, or on all."""
+    """Freeze some channels, or all: their hosts get no orders."""
     body = request.body
     form = _typed(forms.freeze(request), request)
 
@@ -258,7 +258,7 @@ def show_new_budget(
     forms: maintenance_fields.MaintenanceForms,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """The form of a new budget."""
+    """Show the form of a new budget."""
     return layout.answer(request, _page(forms.budget(request)))
 
 
@@ -268,7 +268,7 @@ def create_budget(
     forms: maintenance_fields.MaintenanceForms,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Set a limit under a new name."""
+    """Create a budget."""
     form = _typed(forms.budget(request), request)
     reader = dashboard_forms.FormReader()
     name = reader.text("budget_id", request.body.budget_id, most=ID_CHARS_MAX)
@@ -280,7 +280,7 @@ def show_edit_budget(
     forms: maintenance_fields.MaintenanceForms,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """The form of a budget."""
+    """Show the form of a budget."""
     return layout.answer(request, _page(forms.budget(request, request.path.budget_id)))
 
 
@@ -290,7 +290,7 @@ def edit_budget(
     forms: maintenance_fields.MaintenanceForms,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Change a limit."""
+    """Change a budget."""
     name = request.path.budget_id
     form = _typed(forms.budget(request, name), request)
     return _set_budget(request, budgets, layout, form, name, dashboard_forms.FormReader(), "saved")
@@ -324,7 +324,7 @@ def _set_budget(
 
 
 def _of_channels(request: routing.Request[Any, dashboard_layout.PageQuery, Any]) -> str:
-    """The first of its scopes; the operation asks for all of them."""
+    """The first scope of the form; the operation checks all of them."""
     return list_scopes(request.body.channels)[0]
 
 

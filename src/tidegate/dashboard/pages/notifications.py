@@ -1,4 +1,4 @@
-"""Notifications: which events go to whom, whether messages arrive, and which were given up."""
+"""Notifications: who gets which events, whether messages arrive, and which were given up."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX)]
 
 
 class SubscriptionForm(inputs.Input, frozen=True, kw_only=True):
-    """The terms of a subscription as texts."""
+    """The members of a subscription as texts."""
 
     min_severity: forms.Typed = "info"
     url: forms.Typed = ""
@@ -81,7 +81,7 @@ class ReplayForm(inputs.Input, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class NotificationPages:
-    """The list of subscriptions, and their forms."""
+    """Builds the list of subscriptions, and their forms."""
 
     reads: Reads
     subscriptions: SubscriptionOperations
@@ -186,7 +186,7 @@ class NotificationPages:
     def edit_form(
         self, request: routing.Request[SubscriptionPagePath, Any, Any]
     ) -> form_screens.FormPage:
-        """Raises: SubscriptionNotFound, MissingPermission."""
+        """The form of a subscription. Raises: SubscriptionNotFound, MissingPermission."""
         name = request.path.subscription
         found, _ = self.subscriptions.get(request.caller, name)
         row, form = found.row, self.form(request)
@@ -222,7 +222,7 @@ class NotificationPages:
 
 
 def describe_subscription(row: rows.Subscription) -> str:
-    """Which events it sends, and of which scopes."""
+    """Which events a subscription sends, and of which scopes."""
     what = ", ".join(row.events) or f"events of severity {row.min_severity} or higher"
     return (
         f"{what} · {'everywhere' if row.scopes == (roles.EVERYWHERE,) else ', '.join(row.scopes)}"
@@ -297,7 +297,7 @@ def notifications(
     pages: NotificationPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Who is told of what."""
+    """List who gets which events."""
     return layout.answer(request, pages.page(request))
 
 
@@ -316,7 +316,7 @@ def show_new_subscription(
     pages: NotificationPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """The form of a new subscription."""
+    """Show the form of a new subscription."""
     return layout.answer(request, _page(pages.form(request)))
 
 
@@ -325,7 +325,7 @@ def show_edit(
     pages: NotificationPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """The form of a subscription."""
+    """Show the form of a subscription."""
     return layout.answer(request, _page(pages.edit_form(request)))
 
 
@@ -342,7 +342,7 @@ def create_subscription(
     pages: NotificationPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Tell a target of events. The page that answers shows a secret that was made, once."""
+    """Subscribe a target to events. Only the page that responds shows a secret that was made."""
     body, form = request.body, pages.form(request)
     try:
         reader = forms.FormReader()
@@ -382,7 +382,7 @@ def edit(
     pages: NotificationPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Change a subscription; a new secret of a webhook is shown once."""
+    """Change a subscription. Only the page that responds shows a new secret."""
     body, form = request.body, pages.edit_form(request)
     try:
         reader = forms.FormReader()
@@ -424,7 +424,7 @@ def test(
     pages: NotificationPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Send a test message; the page says what the target answered."""
+    """Send a test message; the page shows the target's response."""
     try:
         answer = subscriptions.test(request.caller, request.body.name)
     except TidegateError as error:
@@ -440,7 +440,7 @@ def delete(
     pages: NotificationPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Tell the target no more."""
+    """Delete a subscription."""
     run = partial(subscriptions.delete, request.caller, request.body.name)
     return layout.attempt(request, run, HERE, "deleted", partial(pages.page, request))
 
@@ -451,7 +451,7 @@ def skip(
     pages: NotificationPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Give up the first message that waits."""
+    """Give up the first message in the queue."""
     run = partial(subscriptions.skip, request.caller, request.body.name, request.body.reason)
     return layout.attempt(request, run, HERE, "saved", partial(pages.page, request))
 
@@ -462,12 +462,12 @@ def replay(
     pages: NotificationPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Send again what happened after a position of the log."""
+    """Send the events after a position again."""
     run = partial(subscriptions.replay, request.caller, request.body.name, request.body.after)
     return layout.attempt(request, run, HERE, "replayed", partial(pages.page, request))
 
 
-# The operation asks for the permission on each scope of the subscription.
+# The operation checks the permission on each scope of the subscription.
 ROUTES = (
     dashboard_layout.page_route(HERE, notifications, routing.requires_somewhere(roles.Verb.READ)),
     dashboard_layout.page_route(

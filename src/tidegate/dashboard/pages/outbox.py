@@ -1,4 +1,4 @@
-"""The outbox: what is owed to the world, what became of it; trying again, giving up."""
+"""The outbox: intents, what became of them, and the forms to retry or cancel them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidegate.domain.outbox.documents import OutboxDocument
 from tidegate.web import inputs, paging, routing
 
 BACKLOG_MAX = 100
-SORTED_MAX = 500  # intents of a state, the newest, that are sorted
+SORTED_MAX = 500  # the newest intents of a state that can be sorted
 TABS = {
     "open": ("Pending and dead", (states.IntentState.DEAD, states.IntentState.PENDING)),
     "done": ("Done", (states.IntentState.DONE,)),
@@ -80,7 +80,7 @@ Action = routing.Request[inputs.Nothing, dashboard_layout.PageQuery, IntentForm]
 
 
 def backlog(outbox_reader: OutboxReader) -> tuple[log_screens.OutboxLine, ...]:
-    """What is still owed: given up first, then what is tried again, the longest first."""
+    """Intents that are not delivered: dead letters first, then retries, oldest first."""
     found = [
         item
         for state in (states.IntentState.DEAD, states.IntentState.PENDING)
@@ -96,7 +96,7 @@ def outbox(
     cursors: paging.Cursors,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Intents by state, newest first."""
+    """List intents by state, newest first."""
     query = request.query
     order = COLUMNS.order(query.sort)
     wanted = _Wanted(query.tab, order, cursors.after(request))
@@ -115,7 +115,7 @@ def redrive(
     outbox_reader: OutboxReader,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Try a dead intent again."""
+    """Retry a dead letter."""
     intent_id, reason = request.body.id, request.body.reason
     run = partial(outbox.redrive, request.caller, intent_id, reason)
     return layout.attempt(
@@ -130,7 +130,7 @@ def cancel(
     outbox_reader: OutboxReader,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Give an intent up."""
+    """Cancel an intent."""
     intent_id, reason = request.body.id, request.body.reason
     run = partial(outbox.cancel, request.caller, intent_id, reason)
     return layout.attempt(
@@ -139,13 +139,13 @@ def cancel(
 
 
 def _open(request: Action, reads: Reads, outbox_reader: OutboxReader) -> dashboard_layout.PageView:
-    """The page of the verbs: only what is open has any."""
+    """The page of open intents, because only these have verbs."""
     wanted = _Wanted("open", COLUMNS.order(""))
     return _page(request.principal, reads, outbox_reader, wanted)[0]
 
 
 class _Wanted(NamedTuple):
-    """Which intents are shown, and from where on."""
+    """Which intents to show, and from where on."""
 
     tab: str
     order: sorting.SortOrder[OutboxDocument]

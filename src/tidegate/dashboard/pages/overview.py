@@ -45,12 +45,12 @@ from tidegate.web import inputs, routing
 
 ROLLOUTS_MAX = 30
 TROUBLES_MAX = 12
-RECORDS_MAX = 400  # that are looked through for failed hosts of one rollout
+RECORDS_MAX = 400  # searched for failed hosts of one rollout
 SILENT_MAX = 500
 QUARANTINED_MAX = 500
 NEWS_MAX = 7
 NEWS_READ_MAX = 2_000
-NEWS_WINDOWS = (2_000, 50_000)  # positions that are looked back for news
+NEWS_WINDOWS = (2_000, 50_000)  # positions to search back for news
 NEWS = frozenset(
     {
         *("RolloutOpened", "RolloutTransitioned", "RolloutHalted", "WaveAdvanced"),
@@ -77,7 +77,7 @@ def overview(
     guard: ProtectionGuard,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Everything at a glance."""
+    """Show the overview."""
     people = layout.names(request)
     sees = _Sees(request.principal)
     rollouts = fleet_reader.open_rollouts()
@@ -123,7 +123,7 @@ def overview(
 
 
 class _Sees:
-    """What the user may see here."""
+    """What the user may see on the overview."""
 
     def __init__(self, principal: principals.Principal) -> None:
         self._principal = principal
@@ -199,7 +199,7 @@ def failed_hosts(
     lines: tuple[rollout_screens.RolloutLine, ...],
     head: Position,
 ) -> tuple[overview_screen.Trouble, ...]:
-    """Hosts that failed or rolled back in open rollouts; a rollout without any is not looked at."""
+    """Hosts that failed or rolled back in open rollouts. Rollouts without any are not read."""
     found: list[host_rows.HostRecord] = []
     for line in lines:
         if not line.failed:
@@ -213,7 +213,7 @@ def failed_hosts(
 def bad_records(
     reads: Reads, grids: grid_cache.GridCache, rollout_id: str, hosts: int, head: Position
 ) -> list[host_rows.HostRecord]:
-    """Records of a rollout's hosts that failed or rolled back; of a large one, some."""
+    """Records of a rollout's hosts that failed or rolled back; only some of a large rollout."""
     if hosts > RECORDS_MAX:
         return grids.in_trouble(rollout_id, head, TROUBLES_MAX)
     rows = reads.range(host_rows.HOST_RECORDS, prefix=f"{rollout_id}/", limit=RECORDS_MAX)
@@ -242,7 +242,7 @@ def places_of(records: Iterable[host_rows.HostRecord]) -> set[host_releases.Plac
 
 
 def why_failed(record: host_rows.HostRecord, names: Mapping[host_releases.Place, str]) -> str:
-    """In a few words, from what its record says. ``names``: of what hosts run."""
+    """Why a host failed, in a few words from its record. ``names``: of what hosts run."""
     failed = probes.failure_text(record.failure or "", *probes.failed_probe(record))
     said = [f"{failed}, in {record.rollout_id}"]
     if record.reverted_to:
@@ -294,7 +294,7 @@ def news(
     log: log_reader.LogReader,
     tail: Tail,
 ) -> tuple[Event, ...]:
-    """The latest events that matter to people. Look back further while there are too few."""
+    """The latest events that matter to people. Searches further back if there are too few."""
     head = tail.position
     asked = Query((Clause(NEWS),))
     found: tuple[Event, ...] = ()

@@ -58,7 +58,7 @@ def show(
     promotions: Promotions,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """What a promotion would do, without doing it."""
+    """Show what a promotion would do, without doing it."""
     query = request.query
     channels = [
         item.row
@@ -200,7 +200,7 @@ def _findings(
 def _windows(
     promotions: Promotions, planned: PlannedPromotion, now: datetime
 ) -> tuple[plan_screens.PlanFinding, ...]:
-    """Which waves wait for a maintenance window. It refuses no promotion."""
+    """Which waves wait for a maintenance window. This does not block a promotion."""
     return tuple(
         plan_screens.PlanFinding(
             chip=components.Chip(

@@ -1,4 +1,4 @@
-"""Releases: revisions by lifecycle, what waits for whom, and why not for you."""
+"""Releases: revisions by lifecycle, which wait for approval, and why you cannot approve them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TABS = {
 }
 
 
-SORTED_MAX = 5_000  # revisions that are sorted at once; of more, a page is in the order of names
+SORTED_MAX = 5_000  # revisions that are sorted at once; with more, a page is sorted by name
 COLUMNS: Final[sorting.SortColumns[package_rows.Revision]] = sorting.SortColumns(
     "-changed",
     sorting.SortColumn(label="Package", name="package", key=lambda it: it.name),
@@ -63,7 +63,7 @@ class ReleasesQuery(dashboard_layout.ListQuery, frozen=True, kw_only=True):
 def list_pending_approvals(
     request: routing.Request[Any, Any, Any], reads: Reads, people: dashboard_layout.UserDirectory
 ) -> tuple[release_screens.PendingApproval, ...]:
-    """Proposals that this reader may see, the longest waiting first."""
+    """Proposals that this reader may see, oldest first."""
     found = reads.range(
         package_rows.REVISIONS,
         index="by_lifecycle",
@@ -126,7 +126,7 @@ def releases(
     cursors: paging.Cursors,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Revisions by their lifecycle."""
+    """List revisions by lifecycle."""
     people = layout.names(request)
     asks = list_pending_approvals(request, reads, people)
     tab = request.query.tab or ("waiting" if asks else "all")
@@ -156,7 +156,7 @@ def releases(
 
 
 class _RevisionsPage(NamedTuple):
-    """A page of revisions; ``last``: where the next one starts."""
+    """A page of revisions; ``last``: the id that the next one starts after."""
 
     rows: tuple[package_rows.Revision, ...]
     last: str | None
@@ -170,7 +170,7 @@ def _list_revisions(
     order: sorting.SortOrder[package_rows.Revision],
     lifecycle: states.Lifecycle | None,
 ) -> _RevisionsPage:
-    """A page of the revisions in a state, as far as the reader may see them."""
+    """A page of the revisions in a state that the reader may see."""
     limit = request.query.limit
     found = _in_state(reads, lifecycle, "", SORTED_MAX + 1)
     if len(found) <= SORTED_MAX:
@@ -195,7 +195,7 @@ def _in_state(
 
 
 def changed_at(row: package_rows.Revision) -> datetime | None:
-    """When its state changed last."""
+    """When the state of a revision last changed."""
     return row.published_at or row.proposed_at or row.created_at
 
 

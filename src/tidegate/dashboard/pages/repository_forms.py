@@ -31,7 +31,7 @@ class RepositoryPagePath(inputs.Input, frozen=True):
 
 
 class EditRepositoryForm(inputs.Input, frozen=True, kw_only=True):
-    """The settings of a repository as texts. What is not ticked is off."""
+    """The settings of a repository as texts. A box that is not checked is off."""
 
     approvals: dashboard_forms.Typed
     settings: dashboard_forms.Ticked = ()
@@ -64,12 +64,12 @@ def new_form() -> form_screens.FormPage:
 
 @dataclass(frozen=True)
 class RepositoryForms:
-    """The form of a repository as it is before anything is typed."""
+    """Builds the form of a repository before anything is typed."""
 
     reads: Reads
 
     def edit(self, name: str) -> form_screens.FormPage:
-        """Raises: RepositoryNotFound."""
+        """The form that edits a repository. Raises: RepositoryNotFound."""
         found = self.reads.demand(
             rows.repository_key(name), rows.Repository, refusals.RepositoryNotFound(name)
         )
@@ -131,7 +131,7 @@ def _page(form: form_screens.FormPage) -> dashboard_layout.PageView:
 def _typed(
     form: form_screens.FormPage, request: routing.Request[Any, Any, Any]
 ) -> form_screens.FormPage:
-    """The form with what was typed, and with the version of the page that was sent."""
+    """Fill the form with what was typed, and with the version that the page showed."""
     fields = dashboard_forms.fill(form.fields, dashboard_forms.typed_of(request))
     return structs.replace(form, fields=fields, version=request.version)
 
@@ -141,7 +141,7 @@ def _refused(form: form_screens.FormPage, error: TidegateError) -> dashboard_lay
 
 
 def _read_settings(reader: dashboard_forms.FormReader, body: EditRepositoryForm) -> int:
-    """How many approvals are asked for. Raises: InvalidRequest: something could not be read."""
+    """The number of approvals in the form. Raises: InvalidRequest: it could not be read."""
     quorum = reader.number("approvals", body.approvals, 0, slices.QUORUM_MAX)
     unknown = [item for item in body.settings if item not in (DEPLOYMENT, PROTECT_PROPOSED)]
     if unknown:
@@ -154,7 +154,7 @@ def show_new_repository(
     request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, inputs.Nothing],
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """The form of a new repository."""
+    """Show the form of a new repository."""
     return layout.answer(request, _page(new_form()))
 
 
@@ -171,8 +171,9 @@ def create_repository(
         reader = dashboard_forms.FormReader()
         name = reader.text("repository", body.repository, most=names.LABEL_CHARS_MAX)
         quorum = _read_settings(reader, body)
-        # Proposals of a deployment repository are protected unless a caller says otherwise, and a
-        # box that is not ticked says nothing.
+        # Proposals of a deployment repository are protected unless the caller says otherwise, and
+        # an
+        # unchecked box says nothing.
         outcome = repositories.create(
             request.caller,
             name,
@@ -192,7 +193,7 @@ def show_edit_repository(
     forms: RepositoryForms,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """The form of a repository."""
+    """Show the form of a repository."""
     return layout.answer(request, _page(forms.edit(request.path.repository)))
 
 

@@ -1,4 +1,4 @@
-"""One revision: what it changes line by line, on what evidence, and the verbs of its lifecycle."""
+"""One revision: its changes line by line, its evidence, and the verbs of its lifecycle."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ Remarked = routing.Request[RevisionPagePath, dashboard_layout.PageQuery, RemarkF
 
 
 def show(request: Shown, pages: RevisionPages, layout: dashboard_layout.Layout) -> routing.Response:
-    """A revision and what it changes."""
+    """Show a revision and its changes."""
     return layout.answer(request, pages.page_of(request, request.path.name))
 
 
 @dataclass(frozen=True)
 class RevisionPages:
-    """The page of one revision."""
+    """Builds the page of one revision."""
 
     reads: Reads
     log: log_reader.LogReader
@@ -92,7 +92,7 @@ class RevisionPages:
         request: routing.Request[Any, Any, Any],
         name: str,
     ) -> dashboard_layout.PageView:
-        """Raises: RevisionNotFound, BlobMissing."""
+        """Build the page. Raises: RevisionNotFound, BlobMissing."""
         found = self.reads.find(package_rows.revision_key(name), package_rows.Revision)
         if found is None:
             raise refusals.RevisionNotFound(name)
@@ -143,7 +143,7 @@ def _pinned(
     reads: Reads,
     row: package_rows.Revision,
 ) -> tuple[components.Link, ...]:
-    """The scopes that are pinned to it; one that no channel was created for leads nowhere."""
+    """Links to the scopes that are pinned to it; a scope without a channel has no page."""
     if not row.number:
         return ()
     release = from_packages.release_id_of(row.package, row.number)
@@ -184,10 +184,10 @@ def _changes(
     row: package_rows.Revision,
     manifest: manifests.FileManifest,
 ) -> tuple[str, tuple[release_screens.FileDiff, ...], int]:
-    """What it is compared with, how each file differs, and how many are not shown.
+    """What it is compared with, how each file differs, and how many files are not shown.
 
     A draft or proposal is compared with the latest published revision; a published one with the
-    latest before it, if that is still known.
+    latest one before it, if that still exists.
     """
     older = _older(reads, log, row)
     old = manifests.FileManifest(())
@@ -255,7 +255,7 @@ def _file(item: file_changes.FileChanged, opened: bool) -> release_screens.FileD
 
 
 def _mode(item: file_changes.FileChanged) -> str:
-    """What is to be said about its executable bit; empty: a plain file, before and after."""
+    """A note about its executable bit; empty: a plain file, before and after."""
     was = item.before is not None and item.before.executable
     now = item.after is not None and item.after.executable
     if item.before is None or item.after is None or was is now:
@@ -264,7 +264,7 @@ def _mode(item: file_changes.FileChanged) -> str:
 
 
 def _places(item: file_changes.FileChanged) -> Iterator[release_screens.DiffLine]:
-    """Where each side's bytes are, in place of their lines: one of them is not kept here."""
+    """Where the bytes of each side are, for a file of which one side is not stored here."""
     for kind, side in (("del", item.before), ("add", item.after)):
         if side is not None:
             if side.link is not None:
@@ -278,7 +278,7 @@ def _places(item: file_changes.FileChanged) -> Iterator[release_screens.DiffLine
 
 
 def _lines(patch: str) -> Iterator[release_screens.DiffLine]:
-    """A unified diff as numbered lines, its two header lines left out."""
+    """A unified diff as numbered lines, without its two header lines."""
     old = new = 0
     for count, text in enumerate(patch.splitlines()[2:]):
         if count == LINES_MAX:
@@ -388,7 +388,7 @@ def propose(
     pages: RevisionPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Ask for approval."""
+    """Propose a Draft for approval."""
     name, reason = request.path.name, request.body.reason
     run = partial(revisions.propose, request.caller, name, reason)
     return _attempt(request, pages, layout, run, "proposed")
@@ -400,7 +400,7 @@ def withdraw(
     pages: RevisionPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Take one's own proposal back."""
+    """Withdraw your own proposal."""
     name, reason = request.path.name, request.body.reason
     run = partial(revisions.withdraw, request.caller, name, reason)
     return _attempt(request, pages, layout, run, "withdrawn")
@@ -412,7 +412,7 @@ def approve(
     pages: RevisionPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Approve the content that was looked at."""
+    """Approve the content that was shown."""
     name, body = request.path.name, request.body
     run = partial(revisions.approve, request.caller, name, body.digest, body.reason)
     return _attempt(request, pages, layout, run, "approved")
@@ -424,7 +424,7 @@ def reject(
     pages: RevisionPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Send a proposal back, with a reason."""
+    """Reject a proposal, with a reason."""
     name, reason = request.path.name, request.body.reason
     run = partial(revisions.reject, request.caller, name, reason)
     return _attempt(request, pages, layout, run, "rejected")

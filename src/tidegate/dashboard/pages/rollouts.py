@@ -1,4 +1,4 @@
-"""Rollouts: the list, and one of them with its waves, its hosts, its gates and its history."""
+"""Rollouts: the list, and one rollout with its waves, hosts, gates and history."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ from tidegate.kernel.model import Clause, Match, Position, Query
 from tidegate.web import inputs, paging, routing
 
 TROUBLED_MAX = 12
-MAY_ASK = ("retry", "override", "skip-wave", "promote-all", "clear")  # for a second person
+# Verbs that may need a second person.
+MAY_ASK = ("retry", "override", "skip-wave", "promote-all", "clear")
 TIMELINE_MAX = 200
 TIMELINE_SHOWN = 40
 TIMELINE = frozenset(
@@ -51,7 +52,7 @@ TIMELINE = frozenset(
 )
 
 
-SORTED_MAX = 2_000  # finished rollouts, the newest, that are sorted by another column
+SORTED_MAX = 2_000  # the newest finished rollouts, if sorted by another column
 COLUMNS: Final[sorting.SortColumns[rollout_screens.RolloutLine]] = sorting.SortColumns(
     "-opened",
     sorting.SortColumn(label="Rollout", name="name", key=lambda it: it.rollout_id),
@@ -104,7 +105,7 @@ def index(
     cursors: paging.Cursors,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Open rollouts, then the others."""
+    """List open rollouts, then finished ones."""
 
     def sees(rollout: rollout_rows.Rollout) -> bool:
         return request.principal.may(roles.Verb.READ, scopes.channel_scope(rollout.channel))
@@ -150,7 +151,9 @@ def _finished(
     sees: Callable[[rollout_rows.Rollout], bool],
     after: str,
 ) -> _Finished:
-    """In the order of opening, all of them by pages; by another column, the newest ones."""
+    """Finished rollouts by pages in the order of opening; by another column, only the newest
+    ones.
+    """
     wanted = rollout_lists.RolloutsWanted(
         ended=True, outcomes=frozenset({rollout_states.Outcome(outcome)} if outcome else ())
     )
@@ -175,7 +178,7 @@ def show(
     pages: RolloutPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """One rollout."""
+    """Show one rollout."""
     return layout.answer(
         request,
         pages.page_of(request, request.path.rollout_id),
@@ -184,7 +187,7 @@ def show(
 
 @dataclass(frozen=True)
 class RolloutPages:
-    """The page of one rollout."""
+    """Builds the page of one rollout."""
 
     reads: Reads
     fleet_reader: FleetReader
@@ -199,7 +202,7 @@ class RolloutPages:
         request: routing.Request[Any, Any, Any],
         rollout_id: str,
     ) -> dashboard_layout.PageView:
-        """Raises: RolloutUnknown."""
+        """Build the page. Raises: RolloutUnknown."""
         rollout, tally = self.reads.find_all(
             (rollout_rows.rollout_key(rollout_id), rollout_rows.Rollout),
             (rollout_rows.tally_key(rollout_id), rollout_rows.RolloutTally),
@@ -321,7 +324,7 @@ def _status(
 
 
 def _opener(row: rollout_rows.Rollout, people: event_text.Names) -> str:
-    """Who opened it; of an automatic one, by what, and who switched that on."""
+    """Who opened the rollout; for an automatic one, what did, and who enabled that."""
     name = people(row.opened_by) if row.opened_by else ""
     return f"{row.automatic}, which {name} switched on" if row.automatic else name
 
@@ -352,7 +355,7 @@ def _troubled(
     hosts: int,
     head: Position,
 ) -> tuple[rollout_screens.HostLine, ...]:
-    """Hosts that failed, rolled back, or whose enforced probes fail."""
+    """Hosts that failed, rolled back, or fail an enforced probe."""
     rollout_id = tally.rollout_id
     lines: list[rollout_screens.HostLine] = []
     if any(wave.count(*rollout_lines.BAD) for wave in tally.waves):

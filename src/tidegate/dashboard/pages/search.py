@@ -1,4 +1,4 @@
-"""Find anything: rollouts, channels, revisions, hosts, log positions, by how their names begin."""
+"""Search for rollouts, channels, revisions, hosts and log positions by the start of their names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def find(
     reads: Reads,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Lead to what is called so, or list what begins so."""
+    """Redirect to an exact match, or list what begins with the text."""
     wanted = request.query.q.strip()
     number = wanted.removeprefix("#").replace(",", "")
     if number.isascii() and number.isdigit() and len(number) <= 15:

@@ -1,4 +1,4 @@
-"""Settings: users and their roles, one's own API tokens, repositories, what this server is."""
+"""Settings: users and their roles, your own API tokens, repositories, and this server."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def show(
     pages: SettingsPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Who may do what here."""
+    """Show the settings page."""
     return layout.answer(
         request,
         pages.page_of(
@@ -108,7 +108,7 @@ def show(
 
 @dataclass(frozen=True)
 class SettingsPages:
-    """The settings page."""
+    """Builds the settings page."""
 
     reads: Reads
     clock: Clock
@@ -209,7 +209,7 @@ def _subscription_chip(row: Subscription, queue: NoticeQueue) -> components.Chip
 
 
 def _may_see_window(request: routing.Request[Any, Any, Any], row: Window) -> bool:
-    """One of all channels concerns everybody."""
+    """Whether the user may see a window. One of all channels is visible to everyone."""
     scopes = freezes.list_scopes(row.channels)
     return not row.channels or any(
         request.principal.may(access_roles.Verb.READ, it) for it in scopes
@@ -240,7 +240,7 @@ def _repositories(
 
 
 def _describe_approvals(row: Repository) -> str:
-    """How its revisions are approved, and what protects them."""
+    """How the revisions of a repository are approved, and what protects them."""
     said = ["the author can publish alone"]
     if row.quorum:
         people = "another person" if row.quorum == 1 else "other people"
@@ -278,7 +278,7 @@ def add(
     settings: Settings,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Add a user with a role. The page that answers shows a link for them, and no page after."""
+    """Add a user with a role. Only the page that responds shows the link for them."""
     body = request.body
     called, grants = (
         operation_accounts.PersonNames(body.login, body.name),
@@ -301,7 +301,7 @@ def grant(
     pages: SettingsPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Give somebody else a role on a scope, or take it."""
+    """Grant a role on a scope to another user, or revoke it."""
     body = request.body
     given = access_roles.Grant(body.role, body.scope)
     run = partial(access.revoke if body.take else access.grant, request.caller, body.user_id, given)
@@ -320,7 +320,7 @@ def disable(
     pages: SettingsPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Shut somebody out, with all their sessions and tokens."""
+    """Disable a user, with all their sessions and tokens."""
     user_id, reason = request.body.user_id, request.body.reason
     run = partial(access.disable, request.caller, user_id, reason)
     return _change(request, pages, layout, run, "disabled")
@@ -344,7 +344,7 @@ def reset_password(
     settings: Settings,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """End somebody's password. The page that answers shows a link for them, and no page after."""
+    """Reset another user's password. Only the page that responds shows the link for them."""
     try:
         made = access.reset_password(request.caller, request.body.user_id)
     except TidegateError as error:
@@ -362,7 +362,7 @@ def _change(
     run: Callable[[], operation_access.ChangedUser | operation_access.AddedUser],
     done: str,
 ) -> routing.Response:
-    """Change a user, and lead back to the page."""
+    """Change a user, and redirect to the page."""
     page = partial(
         pages.page_of,
         request,
@@ -377,7 +377,7 @@ def change_password(
     settings: Settings,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Change your own password. Every session ends but the new one that this opens."""
+    """Change your own password. Every session ends; the response opens a new one."""
     body = request.body
     try:
         changed = access.set_password(request.caller, request.by, body.password, body.current)
@@ -403,7 +403,7 @@ def create(
     access: operation_access.AccessOperations,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Make a token of one's own. The page that answers shows it, and no page after it."""
+    """Make an API token of your own. Only the page that responds shows it."""
     try:
         made = access.create_token(request.caller, request.body.days)
     except TidegateError as error:
@@ -423,7 +423,7 @@ def revoke(
     access: operation_access.AccessOperations,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Revoke a token: one's own, or, administering, anybody's."""
+    """Revoke a token: your own, or anyone's if you may administer."""
     run = partial(access.revoke_token, request.caller, request.body.token_id)
     page = partial(
         pages.page_of,
@@ -438,7 +438,7 @@ def delete_repository(
     pages: SettingsPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Remove a repository that nothing uses."""
+    """Delete a repository that nothing uses."""
     run = partial(repositories.delete, request.caller, request.body.repository, request.body.reason)
     return layout.attempt(request, run, "/settings", "deleted", partial(pages.page_of, request))
 

@@ -1,4 +1,4 @@
-"""The door: signing in and out, and the set-up of a first start with the code that was printed."""
+"""Sign-in and sign-out, and the set-up of a first start with the printed code."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ Plain = routing.Request[inputs.Nothing, layout.PageQuery, inputs.Nothing]
 
 
 def sign_in_page(request: Plain, reads: Reads, clock: Clock) -> routing.Response:
-    """Who are you?"""
+    """Show the sign-in page."""
     if reads.find(rows.installation_key(), rows.InstallationRow) is None:
         return layout.see_other("/setup")
     return _door(request, clock, "Sign in", _sign_in(START))
@@ -66,7 +66,7 @@ def sign_in(
     clock: Clock,
     settings: Settings,
 ) -> routing.Response:
-    """Open a session."""
+    """Sign in."""
     body = request.body
     onwards = body.next if _is_ours(body.next) else START
     try:
@@ -74,13 +74,13 @@ def sign_in(
         session = access.sign_in(body.login, body.password, address=request.arrived.address)
     except TidegateError as error:
         if problems.conceal(error) is not error:
-            raise  # the application says less about it
+            raise  # the application conceals its details
         return _door(request, clock, "Sign in", _sign_in(onwards, body.login, error), error)
     return layout.see_other(onwards, authentication.set_cookie(session.cookie, settings))
 
 
 def _is_ours(address: str) -> bool:
-    """Whether it leads to a page of this server: no scheme, no host, no way around that."""
+    """Whether an address leads to a page of this server: it has no scheme and no host."""
     return (
         address.startswith("/") and not address.startswith(("//", "/\\")) and address.isprintable()
     )
@@ -91,13 +91,13 @@ def sign_out(
     access: AccessOperations,
     settings: Settings,
 ) -> routing.Response:
-    """Close this session."""
+    """Sign out."""
     access.sign_out(request.caller)
     return layout.see_other("/signin", authentication.set_cookie("", settings))
 
 
 def set_up_page(request: Plain, reads: Reads, clock: Clock) -> routing.Response:
-    """The first start."""
+    """Show the set-up page of a first start."""
     if reads.find(rows.installation_key(), rows.InstallationRow) is not None:
         return layout.see_other("/signin")
     return _door(request, clock, "First start", _set_up())
@@ -109,7 +109,7 @@ def set_up(
     clock: Clock,
     settings: Settings,
 ) -> routing.Response:
-    """Make the first user, and sign them in."""
+    """Create the first user, and sign them in."""
     body = request.body
     try:
         authentication.check_origin(request.arrived, settings)
@@ -120,7 +120,7 @@ def set_up(
         session = access.sign_in(body.login, body.password, address=address)
     except TidegateError as error:
         if problems.conceal(error) is not error:
-            raise  # the application says less about it
+            raise  # the application conceals its details
         return _door(request, clock, "First start", _set_up(body, error), error)
     return layout.see_other(START, authentication.set_cookie(session.cookie, settings))
 
@@ -128,7 +128,7 @@ def set_up(
 def reset_page(
     request: routing.Request[inputs.Nothing, ResetQuery, inputs.Nothing], clock: Clock
 ) -> routing.Response:
-    """Choose a new password."""
+    """Show the form for a new password."""
     query = request.query
     return _door(request, clock, "New password", _reset(query.login, query.code))
 
@@ -147,7 +147,7 @@ def reset(
         access.redeem_reset(body.login, body.code, body.password, address=address)
     except TidegateError as error:
         if problems.conceal(error) is not error:
-            raise  # the application says less about it
+            raise  # the application conceals its details
         view = _reset(body.login, body.code, error)
         return _door(request, clock, "New password", view, error)
     return layout.see_other("/signin")
@@ -253,7 +253,7 @@ def _door(
     view: Struct,
     error: TidegateError | None = None,
 ) -> routing.Response:
-    csrf = request.principal.csrf  # of somebody who is signed in, and signs in once more
+    csrf = request.principal.csrf  # of a user who is signed in and signs in again
     frame = components.Frame(title=title, url="", now=clock(), head=0, csrf=csrf)
     status = 200 if error is None else problems.status_of(type(error))
     return routing.Response(render("sign_in.html", frame, view), status=status, media=layout.UTF8)

@@ -1,4 +1,4 @@
-"""What the screens of channels show, and of the requests on protected ones."""
+"""What the screens of channels show, including requests on protected channels."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class PinChange(Struct, frozen=True, kw_only=True):
 
 
 class RungLine(Struct, frozen=True):
-    """A release that the channel can go back to; or why a rollback skips it."""
+    """A release that the channel can go back to, or why a rollback skips it."""
 
     release: str
     at: datetime
@@ -86,7 +86,7 @@ class RungLine(Struct, frozen=True):
 
 
 class OverrideLine(Struct, frozen=True):
-    """A gate that the newest rollout passes, because a person says so."""
+    """A gate of the newest rollout that a person has overridden."""
 
     gate: str
     by: str
@@ -95,7 +95,7 @@ class OverrideLine(Struct, frozen=True):
 
 
 class AutomationLine(Struct, frozen=True, kw_only=True):
-    """What a channel does by itself next, or what stops it."""
+    """What a channel does next without a person, or what stops it."""
 
     chip: components.Chip
     text: str
@@ -143,12 +143,12 @@ class ChannelPage(Struct, frozen=True, kw_only=True):
     windows: tuple[components.Option, ...] = ()
     automation: tuple[AutomationLine, ...] = ()
     protection: str = ""  # how it is protected; empty: it is not
-    requests: tuple[ChannelRequestLine, ...] = ()  # that wait, also for a review
+    requests: tuple[ChannelRequestLine, ...] = ()  # requests that wait for approval or review
     edit: components.LinkButton | None = None
 
 
 class ChannelRequestLine(Struct, frozen=True, kw_only=True):
-    """A request on a protected channel, or what one person did alone."""
+    """A request on a protected channel, or a use of break-glass."""
 
     request_id: str
     channel: str
@@ -158,13 +158,13 @@ class ChannelRequestLine(Struct, frozen=True, kw_only=True):
     at: datetime
     reason: str
     changes: tuple[RequestChange, ...]
-    approvals: str  # who agreed, and how many are needed
-    approvers: str  # who may still
+    approvals: str  # who approved, and how many approvals are needed
+    approvers: str  # who may still approve
     links: tuple[components.Link, ...]
     digest: str
-    command: str  # all that it asks for, as JSON
+    command: str  # everything that it asks for, as JSON
     expires_at: datetime | None = None
-    ended: str = ""  # by whom and why
+    ended: str = ""  # who decided it, and why
     verbs: tuple[components.VerbButton, ...] = ()
     notes: tuple[str, ...] = ()  # what an approver should know; on the request's own page
 
@@ -180,4 +180,4 @@ class Approvals(Struct, frozen=True, kw_only=True):
 
 class RequestPage(Struct, frozen=True, kw_only=True):
     request: ChannelRequestLine
-    note: str = ""  # why it was approved and not carried out
+    note: str = ""  # why it was approved but not carried out

@@ -1,4 +1,4 @@
-"""What the screens of forms, of signing in and of errors show."""
+"""What the screens of forms, sign-in and errors show."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.dashboard.view_models import plan_screens
 class OpeningLine(Struct, frozen=True, kw_only=True):
     """An occurrence of a window, drawn on an axis that begins now, in percent of its length."""
 
-    starts: str  # as people in its zone say it
+    starts: str  # as people in its zone write it
     ends: str
     at: datetime
     lasts: str
@@ -33,17 +33,18 @@ class FormPage(Struct, frozen=True, kw_only=True):
     submits: tuple[components.Option, ...]
     back: str
     text: str = ""
-    asks: str = ""  # that it makes a request
+    asks: str = ""  # a note that it makes a request
     version: int | None = None
-    found: str = ""  # what a check said, in a few words
+    found: str = ""  # the result of a check, in a few words
     findings: tuple[plan_screens.PlanFinding, ...] = ()
     changes: tuple[RequestChange, ...] = ()
     openings: tuple[OpeningLine, ...] = ()
-    members: tuple[components.Option, ...] = ()  # what can be written: name, default, meaning
+    # The members that can be written: name, default, meaning.
+    members: tuple[components.Option, ...] = ()
 
 
 class SignInPage(Struct, frozen=True, kw_only=True):
-    """Sign in, or the set-up of a first start."""
+    """The sign-in form, or the set-up form of a first start."""
 
     action: str
     fields: tuple[components.Field, ...]
@@ -54,12 +55,12 @@ class SignInPage(Struct, frozen=True, kw_only=True):
 
 
 class ErrorPage(Struct, frozen=True, kw_only=True):
-    """A page that is not there or must not be seen, or what was looked for."""
+    """An error page, or a list of search results."""
 
     title: str
     text: str
     icon: str
     command: str = ""
     code: str = ""
-    request: str = ""  # its id, where only our log knows what happened
+    request: str = ""  # the request id, if only our log has the cause
     links: tuple[components.Option, ...] = ()

@@ -27,7 +27,7 @@ class Hosts(Struct, frozen=True, kw_only=True):
     filter: str
     selector: str
     sort: str = ""
-    note: str = ""  # why they are not in the order that was asked for
+    note: str = ""  # why they are not sorted as requested
     next: str = ""  # the address of the next page
     fault: components.FormError | None = None
 
@@ -48,7 +48,7 @@ class JoinLine(Struct, frozen=True, kw_only=True):
 class Joins(Struct, frozen=True, kw_only=True):
     lines: tuple[JoinLine, ...]
     create: components.LinkButton
-    secret: str = ""  # of the token that was just made: shown once
+    secret: str = ""  # of the token that was just made; shown once
     made: str = ""  # its id
 
 
@@ -77,7 +77,7 @@ class HostPage(Struct, frozen=True, kw_only=True):
     public_key: str
     silent_since: datetime | None
     releases: tuple[components.Option, ...]  # what it runs of each channel: digest, channel, text
-    facts: tuple[components.Option, ...]  # what the host says of its machine
+    facts: tuple[components.Option, ...]  # what the host reports of its machine
     passages: tuple[HostRolloutLine, ...]
     probes: tuple[ProbeLine, ...]
     gates: tuple[rollout_screens.GateLine, ...]

@@ -34,17 +34,17 @@ class RatePart(Struct, frozen=True):
 
 
 class RateBar(Struct, frozen=True, kw_only=True):
-    """The events of one stretch of time."""
+    """The events of one bar."""
 
     x: float
     width: float
     parts: tuple[RatePart, ...]
-    href: str  # to the events up to its end
+    href: str  # to the events up to the end of this bar
     title: str
 
 
 class EventRate(Struct, frozen=True, kw_only=True):
-    """How many events there were in each stretch of time, by kind."""
+    """The number of events in each bar, by kind."""
 
     unit: str = ""  # minute, hour, …
     bars: tuple[RateBar, ...] = ()
@@ -56,12 +56,12 @@ class EventRate(Struct, frozen=True, kw_only=True):
 
 
 class NewEvents(Struct, frozen=True, kw_only=True):
-    """How many events came since the page was drawn."""
+    """How many events were appended since the page was rendered."""
 
-    ask: str  # where this is asked for again
+    ask: str  # the address that updates this
     count: int = 0
     is_more: bool = False  # there are more than were counted
-    href: str = ""  # where they are shown
+    href: str = ""  # the page that shows them
 
 
 class Events(Struct, frozen=True, kw_only=True):
@@ -69,9 +69,9 @@ class Events(Struct, frozen=True, kw_only=True):
     types: tuple[str, ...]
     type: str
     tag: str
-    at: int  # events up to here
+    at: int  # shows events up to here
     head: int
-    following: bool  # at the head: new ones are announced
+    following: bool  # whether this is the end of the log: new events are announced
     older: str  # addresses of other pages
     newer: str
     back: str

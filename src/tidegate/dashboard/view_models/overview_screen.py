@@ -16,7 +16,7 @@ from tidegate.dashboard.view_models import (
 
 
 class Tile(Struct, frozen=True, kw_only=True):
-    """A figure of the overview, and where it leads."""
+    """A number of the overview, and the page that lists it."""
 
     label: str
     figure: int
@@ -37,7 +37,7 @@ class Trouble(Struct, frozen=True, kw_only=True):
 
 
 class ChecklistStep(Struct, frozen=True, kw_only=True):
-    """A step of setting an installation up."""
+    """A step of setting up an installation."""
 
     title: str
     text: str
@@ -47,7 +47,7 @@ class ChecklistStep(Struct, frozen=True, kw_only=True):
 
 
 class OverviewCounts(Struct, frozen=True, kw_only=True):
-    """How many there are of what the overview lists: a tile shows all, a list only some."""
+    """How many of each kind there are: a tile shows all, a list only some."""
 
     rollouts: int = 0
     waiting: int = 0

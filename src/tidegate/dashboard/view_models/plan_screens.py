@@ -37,8 +37,8 @@ class PlanPage(Struct, frozen=True, kw_only=True):
     unstaged: int
     hosts: int
     findings: tuple[PlanFinding, ...]
-    forecast: str = ""  # where the first run is asked for; empty: none was
-    no_simulation: str = ""  # why none can be run here
+    forecast: str = ""  # the address of the first run; empty: no simulation was requested
+    no_simulation: str = ""  # why no simulation is possible here
     why: str = ""  # why there is no plan
 
 
@@ -50,7 +50,7 @@ class AxisTick(Struct, frozen=True):
 
 
 class RunMark(Struct, frozen=True):
-    """What one run did, and when."""
+    """An event of one run."""
 
     x: float
     tone: str
@@ -58,7 +58,7 @@ class RunMark(Struct, frozen=True):
 
 
 class WaveLane(Struct, frozen=True, kw_only=True):
-    """A wave on the time axis: from when to when usually, and how much longer at worst."""
+    """A wave on the time axis: when it usually begins and ends, and how much longer at worst."""
 
     number: int
     name: str
@@ -90,7 +90,7 @@ class HeldLane(Struct, frozen=True, kw_only=True):
     by: str  # start, freeze or window
     name: str
     hosts: int
-    until: str  # empty: it holds several times
+    until: str  # empty: there are several spans
     spans: tuple[HeldSpan, ...]
 
 
@@ -100,11 +100,11 @@ class OutcomeCount(Struct, frozen=True, kw_only=True):
 
 
 class SimulationPart(Struct, frozen=True, kw_only=True):
-    """What the same machines did with made-up hosts, in as many runs as were played so far."""
+    """The result of the runs so far, with simulated hosts and the real state machines."""
 
     wanted: int
     runs: int = 0
-    next: str = ""  # where the next run is asked for; empty: all are played
+    next: str = ""  # the address of the next run; empty: all are done
     hosts: int = 0
     stands_for: int = 1
     seed: int = 0
@@ -121,4 +121,4 @@ class SimulationPart(Struct, frozen=True, kw_only=True):
     lasts_worst: str = ""
     said: tuple[components.TimelineEntry, ...] = ()
     said_more: int = 0
-    fault: str = ""  # why nothing was played
+    fault: str = ""  # why nothing was simulated

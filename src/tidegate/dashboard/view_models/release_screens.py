@@ -14,7 +14,7 @@ class PendingApproval(Struct, frozen=True, kw_only=True):
 
     name: str
     package: str
-    number: int  # that it would get
+    number: int  # that it would get when it is published
     by: str
     at: datetime | None
     approvals: int
@@ -43,7 +43,7 @@ class Releases(Struct, frozen=True, kw_only=True):
     waiting: tuple[PendingApproval, ...]
     revisions: tuple[RevisionLine, ...]
     headings: tuple[components.Heading, ...] = ()
-    note: str = ""  # why they are not in the order that was asked for
+    note: str = ""  # why they are not sorted as requested
     next: str = ""  # the address of the next page
 
 
@@ -61,12 +61,12 @@ class FileDiff(Struct, frozen=True, kw_only=True):
     removed: int
     lines: tuple[DiffLine, ...]
     note: str = ""  # why there are no lines
-    mode: str = ""  # that it is a program, or that this changed
+    mode: str = ""  # whether it is executable, or whether this changed
     open: bool = True
 
 
 class ReferenceLine(Struct, frozen=True, kw_only=True):
-    """A file whose bytes lie elsewhere."""
+    """A file whose bytes are stored elsewhere."""
 
     path: str
     uri: str
@@ -77,11 +77,11 @@ class ReferenceLine(Struct, frozen=True, kw_only=True):
 
 class RevisionPage(Struct, frozen=True, kw_only=True):
     line: RevisionLine
-    against: str  # the name of what it is compared with; empty: with nothing
+    against: str  # the name of the revision that it is compared with; empty: none
     files: tuple[FileDiff, ...]
     added: int
     removed: int
-    cut: int  # files that are not shown
+    cut: int  # number of files that are not shown
     created_by: str
     proposed_by: str
     published_by: str
@@ -96,4 +96,4 @@ class RevisionPage(Struct, frozen=True, kw_only=True):
     history: tuple[components.TimelineEntry, ...]
     pinned: tuple[components.Link, ...]
     references: tuple[ReferenceLine, ...] = ()
-    references_cut: int = 0  # of them that are not shown
+    references_cut: int = 0  # number of references that are not shown

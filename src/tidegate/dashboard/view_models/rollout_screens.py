@@ -10,7 +10,7 @@ from tidegate.dashboard import components
 
 
 class RolloutLine(Struct, frozen=True, kw_only=True):
-    """A rollout in a list: its bar and a sentence."""
+    """A rollout in a list, with its bar and a sentence."""
 
     rollout_id: str
     channel: str
@@ -23,13 +23,13 @@ class RolloutLine(Struct, frozen=True, kw_only=True):
     hosts: int
     settled: int
     failed: int
-    is_stopped: bool = False  # a host failed: no more orders are sent
+    is_stopped: bool = False  # a host failed, so no more orders are sent
     wave_name: str = ""
     wave_number: int = 0
     wave_count: int = 0
     waits: str = ""
     opened_by: str = ""
-    took_seconds: int | None = None  # from its opening to its end
+    took_seconds: int | None = None  # from opening to end
 
 
 class Rollouts(Struct, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ class Rollouts(Struct, frozen=True, kw_only=True):
     headings: tuple[components.Heading, ...]
     outcomes: tuple[components.Option, ...]  # filters of the finished ones; hint: the address
     outcome: str = ""
-    note: str = ""  # how many are sorted, where that is not all of them
+    note: str = ""  # how many are sorted, if not all of them are
     next: str = ""  # the address of the next page
 
 
@@ -62,19 +62,19 @@ class GateLine(Struct, frozen=True, kw_only=True):
     evidence: str = ""
     hosts: int = 0
     sample: tuple[str, ...] = ()  # some of these hosts
-    href: str = ""  # where all of them are
+    href: str = ""  # lists all of them
 
 
 class GatePanel(Struct, frozen=True, kw_only=True):
-    """Why a rollout waits: an answer, then each gate's word."""
+    """Why a rollout waits: an answer, and the answer of each gate."""
 
     title: str = "Why is it waiting?"
-    icon: str = ""  # empty: by the tone
+    icon: str = ""  # empty: the icon of the tone
     verdict: str
     tone: str
     lines: tuple[GateLine, ...] = ()
     at: datetime | None = None  # None: now
-    href: str = ""  # where it is asked for again; empty: with the page
+    href: str = ""  # the address that loads it again; empty: it comes with the page
 
 
 class HeldLine(Struct, frozen=True, kw_only=True):
@@ -85,10 +85,10 @@ class HeldLine(Struct, frozen=True, kw_only=True):
 
 
 class HeldPage(Struct, frozen=True, kw_only=True):
-    """The hosts that stop at a gate."""
+    """The hosts that wait at a gate."""
 
     rollout_id: str
-    gate: str  # empty: at any
+    gate: str  # empty: any gate
     gates: tuple[tuple[str, int], ...]
     hosts: tuple[HeldLine, ...]
     total: int
@@ -98,17 +98,17 @@ class HeldPage(Struct, frozen=True, kw_only=True):
 
 
 class Legend(Struct, frozen=True):
-    """A state in the legend of the grid; where it is in the list is the byte of the host."""
+    """A state in the legend of the grid. Its index in the list is the byte of a host."""
 
     name: str
     chip: components.Chip
     count: int
     place: int = 0  # in the bar of a wave, from the left
-    done: bool = False  # hosts in it count as done
+    done: bool = False  # hosts in this state count as done
 
 
 class HostLine(Struct, frozen=True, kw_only=True):
-    """A host of the rollout that deserves a line of its own."""
+    """A host of the rollout that has a line of its own."""
 
     host_id: str
     state: components.Chip

@@ -47,7 +47,7 @@ class Maintenance(Struct, frozen=True, kw_only=True):
 
 
 class NotificationLine(Struct, frozen=True, kw_only=True):
-    """A subscription: what it tells, and how its queue does."""
+    """A subscription: what it sends, and the state of its queue."""
 
     name: str
     kind: str
@@ -55,7 +55,7 @@ class NotificationLine(Struct, frozen=True, kw_only=True):
     text: str
     queue: str
     error: str
-    dead: tuple[str, ...]  # messages that were given up, the newest ones
+    dead: tuple[str, ...]  # the newest messages that were given up
     edit: components.LinkButton
     verbs: tuple[components.VerbButton, ...]
 
@@ -63,8 +63,8 @@ class NotificationLine(Struct, frozen=True, kw_only=True):
 class Notifications(Struct, frozen=True, kw_only=True):
     lines: tuple[NotificationLine, ...]
     create: components.LinkButton
-    said: str = ""  # what a target answered to a test message
-    secret: str = ""  # of a webhook, shown this once
+    said: str = ""  # the response of a target to a test message
+    secret: str = ""  # of a webhook; shown only once
 
 
 class UserLine(Struct, frozen=True, kw_only=True):
@@ -88,7 +88,7 @@ class TokenLine(Struct, frozen=True, kw_only=True):
 
 
 class SubscriptionLine(Struct, frozen=True, kw_only=True):
-    """Who is told of what, and whether messages get through."""
+    """Who gets which events, and whether messages arrive."""
 
     name: str
     kind: str
@@ -110,8 +110,8 @@ class SettingsPage(Struct, frozen=True, kw_only=True):
     tokens: tuple[TokenLine, ...]
     repositories: tuple[RepositoryLine, ...]
     verbs: tuple[components.VerbButton, ...]
-    secret: str = ""  # a new token, shown this once
-    link: str = ""  # of a reset, for another user, shown this once
+    secret: str = ""  # a new token; shown only once
+    link: str = ""  # of a password reset, for another user; shown only once
     facts: tuple[components.Option, ...] = ()
     windows: tuple[components.Option, ...] = ()
     subscriptions: tuple[SubscriptionLine, ...] = ()
