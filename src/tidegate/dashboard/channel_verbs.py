@@ -34,8 +34,7 @@ def verbs_of(
     ladder: Ladder,
 ) -> tuple[components.VerbButton, ...]:
     """Roll back, promote, refresh, hold, release the hold, lift and protect. Each has a reason if
-    it
-    cannot be used now.
+    it cannot be used now.
     """
     name = row.channel
     caller = request.caller

@@ -54,8 +54,7 @@ def rate_of(
     link: Callable[[datetime], str],
 ) -> log_screens.EventRate:
     """Build the bars up to a time. ``package_of`` returns the package of an event type. ``cut``:
-    there
-    are older events, so the first bar may be incomplete.
+    there are older events, so the first bar may be incomplete.
     """
     if not events:
         return log_screens.EventRate()

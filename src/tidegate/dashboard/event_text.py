@@ -95,8 +95,7 @@ def describe_all(
 
 def is_news(log: LogReader, event: Event) -> bool:
     """Whether a timeline needs the event. Of the states of a rollout it needs only stops, because
-    other
-    events report that it was opened, started a wave or ended.
+    other events report that it was opened, started a wave or ended.
     """
     if event.type != "RolloutTransitioned":
         return True

@@ -154,8 +154,7 @@ class GridCache:
 
     def warm_up(self) -> None:
         """Read open rollouts before the first request: the records of a large one take most of a
-        second.
-        Only where a read needs no round trip. Errors are left to the first request.
+        second. Only where a read needs no round trip. Errors are left to the first request.
         """
         if not self._reads.is_local:
             return

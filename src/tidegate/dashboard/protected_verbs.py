@@ -34,8 +34,7 @@ def ask_if_protected(
     whole: bool = True,
 ) -> VerbButton:
     """Adapt a verb that concerns several channels. ``protected`` are those of them that are
-    protected,
-    strictest first.
+    protected, strictest first.
     """
     return ask_second_person(button, caller, protected[0], whole=whole) if protected else button
 

@@ -77,8 +77,7 @@ class RequestLines:
         self, found: Found[rows.ChannelRequest], hosts: int | None = None
     ) -> channel_screens.ChannelRequestLine:
         """One request, compared with its channel as it is now. ``hosts``: how many hosts the plan
-        has, if
-        that changed; the approver confirms it.
+        has, if that changed; the approver confirms it.
         """
         row = found.row
         shown = self._guard.show(found)

@@ -18,8 +18,7 @@ def verbs_of(
     troubled: tuple[rollout_screens.HostLine, ...],
 ) -> tuple[components.VerbButton, ...]:
     """Pause, resume, clear, retry, skip, override, start or skip waves, and abort. Each has a
-    reason if
-    it cannot be used now.
+    reason if it cannot be used now.
     """
     path = f"/rollouts/{tally.rollout_id}"
     name = tally.rollout_id

@@ -273,8 +273,7 @@ class Application:
 
     async def in_pieces(self, pieces: Iterator[bytes], first: bytes | None) -> routing.Stream:
         """Yield the first piece and those after it. Each is read in a thread after the client has
-        taken
-        the piece before it, so a slow client uses memory for two pieces and no thread.
+        taken the piece before it, so a slow client uses memory for two pieces and no thread.
         """
         piece = first
         while piece is not None:

@@ -35,8 +35,7 @@ class ConnectionLimits:
 
     Connections from the server's own address are not counted per address: they come from a proxy or
     from the operator. At the limit of the process, a new connection replaces one that has not sent
-    a
-    request yet, or an idle one.
+    a request yet, or an idle one.
     """
 
     def __init__(self, per_address: int | None, at_most: int) -> None:
@@ -117,8 +116,7 @@ class ConnectionLimits:
 
     def _find_idle(self) -> Peer | None:
         """Find an idle connection. A busy one is removed from the list until its next response
-        ends, so
-        each response is checked once, however many connections there are.
+        ends, so each response is checked once, however many connections there are.
         """
         while self._rested:
             peer = next(iter(self._rested))

@@ -263,8 +263,7 @@ class Exchange:
 
     def _hold(self, size: int) -> None:
         """Count the bytes of a body whose sender is not authenticated yet, because the MAC of an
-        agent
-        covers the whole body. Raises: Overloaded.
+        agent covers the whole body. Raises: Overloaded.
         """
         client = self._scope.get("client")
         held, address = self._app.unproven, client[0] if client else ""

@@ -53,8 +53,7 @@ ScopeOf = Callable[["Request[Any, Any, Any]"], str]
 @dataclass(frozen=True, slots=True)
 class Requires:
     """Any one of some verbs on the scope that the request names. With ``scope`` None, any scope
-    will
-    do, and the handler filters what it returns by what the principal may see.
+    will do, and the handler filters what it returns by what the principal may see.
     """
 
     verbs: tuple[roles.Verb, ...]

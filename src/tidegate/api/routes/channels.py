@@ -71,8 +71,7 @@ class EdgeGiven(facts.ChannelEdge, frozen=True, forbid_unknown_fields=True):
 
 class PolicyGiven(facts.ChannelPolicy, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A rollout policy. An unknown member is an error. An edge that is only a channel's name
-    requires
-    that the release succeeded there. Its defaults are those of the default policy.
+    requires that the release succeeded there. Its defaults are those of the default policy.
     """
 
     waves: tuple[WaveGiven, ...] = _DEFAULT_WAVES

@@ -202,8 +202,7 @@ def events(
 
 def _approvals(reads: Reads, scope: str) -> dict[datetime, tuple[str, ...]]:
     """Who approved the requests that were carried out on the channel, by time. A request and what
-    it
-    asks for are one commit, so they have the same time. Only the newest requests are read.
+    it asks for are one commit, so they have the same time. Only the newest requests are read.
     """
     executed = reads.newest(
         request_rows.REQUESTS, "by_state", of=(states.RequestState.EXECUTED,), limit=REQUESTS_MAX
