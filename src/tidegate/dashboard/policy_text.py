@@ -91,7 +91,7 @@ def _default(value: Any) -> str:
 
 @cache
 def _meanings(name: str) -> dict[str, str]:
-    """The docstring of each member of a policy's struct; none if the source is missing."""
+    """The text below each member of a policy's struct; empty if the source is missing."""
     try:
         tree = ast.parse(inspect.getsource(facts))
     except OSError:

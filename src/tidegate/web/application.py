@@ -74,9 +74,8 @@ class Surroundings:
     # Called with the operation, status and seconds of each response.
     count: Callable[[str, int, float], None]
     agents: authentication.AgentProof | None = None
-    error_page: routing.ErrorPageOf | None = (
-        None  # for paths that have no route, when a browser asks
-    )
+    # For paths that have no route, when a browser asks.
+    error_page: routing.ErrorPageOf | None = None
     lines: request_log.RequestLog | None = None
     # Replaces the ids of people in a sentence by their names.
     name_people: Callable[[str], str] | None = None

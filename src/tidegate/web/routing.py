@@ -161,9 +161,8 @@ class Response:
     headers: dict[str, str] = field(default_factory=dict)
     cookies: tuple[str, ...] = ()
     stream: Stream | None = None  # instead of a body
-    download: downloads.Download | None = (
-        None  # instead of a body: sent in pieces, whole or in part
-    )
+    # Instead of a body: sent in pieces, whole or in part.
+    download: downloads.Download | None = None
     tag: str | None = None  # a quoted ETag of the body itself, if no row's version serves as one
 
 
@@ -191,7 +190,7 @@ FastHandler = Callable[..., bool]
 Handler = Callable[..., Any]  # a Response, or a coroutine of one
 ErrorPageOf = Callable[
     [TidegateError, bytes], Response
-]  # of the error and the address that was asked for
+]  # from the error and the requested address
 
 
 # ── the route ─────────────────────────────────────────────────────────────────────────────────────
@@ -228,9 +227,8 @@ class Route:
     errors: tuple[type[TidegateError], ...] = ()  # in addition to those that every route may have
     guard: steps.VersionRule = steps.VersionRule.IGNORED
     requests: type[Any] | None = None  # the body of a 202, if a second person may be needed
-    dry_run: bool = (
-        False  # a request with Tidegate-Dry-Run changes nothing; elsewhere it is refused
-    )
+    # A request with Tidegate-Dry-Run changes nothing; elsewhere it is refused.
+    dry_run: bool = False
     cached: bool = False  # responses have an ETag and may be 304
     ranges: bool = False  # responses are downloads with an ETag, and may be requested in part
     quick: bool = False  # point reads only: may run on the event loop if the log is local

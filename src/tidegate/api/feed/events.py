@@ -34,9 +34,8 @@ Name = Annotated[str, Meta(min_length=1, max_length=128)]
 class Following(web_inputs.Input, frozen=True, kw_only=True):
     """Which events to return, and from which position on."""
 
-    after: web_inputs.Position | None = (
-        None  # a stream without it starts at the end, a page at the beginning
-    )
+    # A stream without it starts at the end, a page at the beginning.
+    after: web_inputs.Position | None = None
     type: Annotated[tuple[Name, ...], Meta(max_length=32)] = ()
     tag: Annotated[tuple[Name, ...], Meta(max_length=8)] = ()  # an event must have all of them
     limit: Annotated[int, Meta(ge=1, le=web_inputs.LIMIT_MAX)] = web_inputs.LIMIT_DEFAULT

@@ -37,9 +37,8 @@ class Promotion(inputs.Input, frozen=True, kw_only=True):
 
 
 class Rollback(inputs.Input, frozen=True, kw_only=True):
-    to: releases.ReleaseId | None = (
-        None  # a release of the channel's ladder; none: the first allowed rung
-    )
+    # A release of the channel's ladder; none: the first allowed rung.
+    to: releases.ReleaseId | None = None
     now: bool = False  # all hosts at once, despite freeze, hold and window; needs `emergency`
     ignore_budgets: bool = False  # only with `now`
     lift_quarantine: bool = False  # only with `to`: lift the quarantine of that release

@@ -219,7 +219,7 @@ class MaintenanceForms:
                     name="until",
                     label="Until, UTC",
                     kind="datetime-local",
-                    hint="Empty: until somebody ends it.",
+                    hint="Empty: until you end it.",
                 ),
                 REASON,
             ),

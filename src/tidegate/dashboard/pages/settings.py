@@ -463,7 +463,7 @@ ROUTES = (
     dashboard_layout.step_route("/settings/users", add, steps.ADD_USER),
     dashboard_layout.step_route(
         "/settings/grant", grant, steps.GRANT_ROLE
-    ),  # or take it: for the same people
+    ),  # also revokes it
     dashboard_layout.step_route("/settings/disable", disable, steps.DISABLE_USER),
     dashboard_layout.step_route("/settings/enable", enable, steps.ENABLE_USER),
     dashboard_layout.step_route("/settings/reset-password", reset_password, steps.RESET_PASSWORD),
