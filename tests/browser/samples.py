@@ -1067,7 +1067,7 @@ HOST = host_screens.HostPage(
         Option("x86_64", "Architecture"),
         Option("10.0.4.17, 2001:db8::17", "Addresses"),
     ),
-    passages=(
+    rollouts=(
         host_screens.HostRolloutLine(
             rollout_id="web-stable@web.7",
             state=HOSTS[HostState.SOAKING],
@@ -1150,7 +1150,7 @@ EVENTS = log_screens.Events(
             kind="rollout_event",
             icon=icon,
             tone=tone,
-            told=text,
+            title=text,
             actor="user_grace",
             tags=("rollout_id:web-stable@web.7", "host_id:web-117"),
             body='{\n  "rollout_id": "web-stable@web.7",\n  "from_wave": 0,\n  "to_wave": 1\n}',
@@ -1451,7 +1451,7 @@ NOTIFICATIONS = settings_screens.Notifications(
     ),
     create=_link("New subscription", "plus"),
     secret="whsec_QUFBQUFBQUFBQUFB",
-    said="team-chat accepted the test message: 200",
+    test_response="team-chat accepted the test message: 200",
 )
 POLICY_FORM = form_screens.FormPage(
     title="Edit web-stable",

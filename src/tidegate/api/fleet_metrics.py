@@ -72,9 +72,11 @@ class FleetMetrics(Collector):
                     for item in some
                 )
             )
-            for rollout, tally, shut in zip(some, tallies, gates, strict=True):
+            for rollout, tally, gates_row in zip(some, tallies, gates, strict=True):
                 if tally is not None:
-                    gauges.add(rollout, tally.row, None if shut is None else shut.row, now)
+                    gauges.add(
+                        rollout, tally.row, None if gates_row is None else gates_row.row, now
+                    )
         return gauges.families()
 
     def _quarantined(self, named: frozenset[str]) -> GaugeMetricFamily:

@@ -43,7 +43,7 @@ def document(routes: Sequence[web_routing.Route], version: str) -> dict[str, Any
     for route in routes:
         path = _TAIL.sub(r"{\1}", route.path)
         paths.setdefault(path, {})[route.method.lower()] = _operation(route, schemas)
-    whole = {
+    assembled = {
         "openapi": "3.1.0",
         "info": {
             "title": "Tidegate",
@@ -65,7 +65,7 @@ def document(routes: Sequence[web_routing.Route], version: str) -> dict[str, Any
         },
     }
     # As JSON: tuples among the defaults become arrays.
-    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(whole))
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(assembled))
     return found
 
 

@@ -206,8 +206,8 @@ NAV = (
 
 def address(path: str, **pairs: str) -> str:
     """The address of a page with the non-empty members of a query."""
-    said = {name: value for name, value in pairs.items() if value}
-    return f"{path}?{urlencode(said)}" if said else path
+    given = {name: value for name, value in pairs.items() if value}
+    return f"{path}?{urlencode(given)}" if given else path
 
 
 def navigation(here: str) -> tuple[tuple[str, tuple[NavItem, ...]], ...]:

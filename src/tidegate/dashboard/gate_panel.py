@@ -46,7 +46,7 @@ class GateReport(Struct, frozen=True):
     """The gates of a rollout at one moment: their answers, and which hosts each one holds."""
 
     at: datetime
-    said: Explanation
+    explanation: Explanation
     held: Mapping[str, Sequence[tuple[str, str]]]  # gate → hosts, each with the reason
 
 
@@ -57,13 +57,13 @@ class GateReports:
         self._people = people
         self._fleet_reader = fleet_reader
         self._clock = clock
-        self._kept: LruCache[str, GateReport] = LruCache(KEPT_MAX)
+        self._cached: LruCache[str, GateReport] = LruCache(KEPT_MAX)
         # One evaluation at a time: a second request waits for the first one's result.
-        self._turn = Lock()
+        self._lock = Lock()
 
-    def kept(self, rollout_id: str) -> GateReport | None:
+    def cached(self, rollout_id: str) -> GateReport | None:
         """The cached result of a large rollout."""
-        return self._kept.find(rollout_id)
+        return self._cached.find(rollout_id)
 
     def judge(self, rollout_id: str) -> GateReport:
         """Evaluate every gate for every host that waits. Raises: RolloutUnknown."""
@@ -73,20 +73,20 @@ class GateReports:
         if rollout_id in state.rollouts:
             for item in list_blocked(state, rollout_id):
                 held.setdefault(item.gate, []).append((item.host_id, item.reason))
-        said = self._people.name_in_explanation(explain(state, rollout_id))
-        return GateReport(now, said, held)
+        explanation = self._people.name_in_explanation(explain(state, rollout_id))
+        return GateReport(now, explanation, held)
 
     def look(self, tally: rows.RolloutTally) -> GateReport:
         """The gates now; of a large rollout, a few seconds ago. Raises: RolloutUnknown."""
         rollout_id = tally.rollout_id
         if _hosts(tally) <= AT_ONCE_MAX:
             return self.judge(rollout_id)
-        with self._turn:
-            found = self._kept.find(rollout_id)
+        with self._lock:
+            found = self._cached.find(rollout_id)
             age = timedelta(seconds=FRESH_SECONDS)
             if found is None or self._clock() - found.at >= age:
                 found = self.judge(rollout_id)
-                self._kept.keep(rollout_id, found)
+                self._cached.keep(rollout_id, found)
             return found
 
 
@@ -115,19 +115,22 @@ def panel_of(
     if over is not None:
         return over
     if _hosts(tally) <= AT_ONCE_MAX:
-        return _panel(gate_reports.judge(tally.rollout_id), tally, aside=False)
-    kept = gate_reports.kept(tally.rollout_id)
-    if kept is not None:
-        return _panel(kept, tally, aside=True)
+        return _panel(gate_reports.judge(tally.rollout_id), tally, is_separate=False)
+    cached = gate_reports.cached(tally.rollout_id)
+    if cached is not None:
+        return _panel(cached, tally, is_separate=True)
     gates = reads.find(rows.gates_key(tally.rollout_id), rows.RolloutGates)
     lines = tuple(
         rollout_screens.GateLine(gate=item.gate, passed=False, reason=item.reason)
         for item in (() if gates is None else gates.row.blocked)
     )
-    said = f"{lines[0].gate} holds hosts back: {lines[0].reason}." if lines else ""
-    verdict = _stopped(tally) or said or "No gate held a host back at the last pass."
+    sentence = f"{lines[0].gate} holds hosts back: {lines[0].reason}." if lines else ""
+    verdict = _stopped(tally) or sentence or "No gate held a host back at the last pass."
     return rollout_screens.GatePanel(
-        verdict=verdict, tone=_tone(tally, lines), lines=lines, href=_aside(tally.rollout_id)
+        verdict=verdict,
+        tone=_tone(tally, lines),
+        lines=lines,
+        href=_panel_address(tally.rollout_id),
     )
 
 
@@ -139,17 +142,17 @@ def panel(
     """The panel of a large rollout, loaded separately."""
     tally = fleet_reader.tally(request.path.rollout_id).row
     found = _over_panel(tally) or _panel(
-        gate_reports.look(tally), tally, aside=_hosts(tally) > AT_ONCE_MAX
+        gate_reports.look(tally), tally, is_separate=_hosts(tally) > AT_ONCE_MAX
     )
     return Response(render_part("gate_panel.html", found), media=dashboard_layout.UTF8)
 
 
-def _aside(rollout_id: str) -> str:
+def _panel_address(rollout_id: str) -> str:
     return f"/rollouts/{rollout_id}/gates"
 
 
 def _panel(
-    found: GateReport, tally: rows.RolloutTally, *, aside: bool
+    found: GateReport, tally: rows.RolloutTally, *, is_separate: bool
 ) -> rollout_screens.GatePanel:
     rollout_id = tally.rollout_id
     lines = tuple(
@@ -162,15 +165,15 @@ def _panel(
             sample=tuple(host for host, _ in found.held.get(item.gate, ())[:SAMPLE]),
             href=f"/rollouts/{rollout_id}/held?gate={item.gate}",
         )
-        for item in found.said.verdicts
+        for item in found.explanation.verdicts
     )
-    said = found.said.answer[:1].upper() + found.said.answer[1:] + "."
+    sentence = found.explanation.answer[:1].upper() + found.explanation.answer[1:] + "."
     return rollout_screens.GatePanel(
-        verdict=_stopped(tally) or said,
+        verdict=_stopped(tally) or sentence,
         tone=_tone(tally, lines),
         lines=lines,
-        at=found.at if aside else None,
-        href=_aside(rollout_id) if aside else "",
+        at=found.at if is_separate else None,
+        href=_panel_address(rollout_id) if is_separate else "",
     )
 
 

@@ -256,9 +256,9 @@ def _stream(about: str) -> str:
 
 def lead_to_request(waits: second_person.SecondPersonNeeded) -> routing.Response:
     """Redirect to the request that was made instead of the change."""
-    said = urlencode({"done": "requested", "min_position": waits.position})
+    notice = urlencode({"done": "requested", "min_position": waits.position})
     assert isinstance(waits.request, protection.RequestShown)
-    return see_other(f"/approvals/{waits.request.request_id}?{said}")
+    return see_other(f"/approvals/{waits.request.request_id}?{notice}")
 
 
 def see_other(location: str, *cookies: str) -> routing.Response:
@@ -306,11 +306,11 @@ def error_page(error: TidegateError, address: bytes) -> routing.Response:
     else:
         icon, title = LOST.get(status, ("warning", "That did not work"))
         template, fault = "error.html", to_form_error(error)
-        said = (fault.detail[:1].upper() + fault.detail[1:], *fault.notes)
+        parts = (fault.detail[:1].upper() + fault.detail[1:], *fault.notes)
         request = error.facts.get("request")
         view = form_screens.ErrorPage(
             title=title,
-            text=". ".join(part for part in said if part),
+            text=". ".join(part for part in parts if part),
             icon=icon,
             code=fault.code,
             request=str(request) if status >= 500 and request else "",

@@ -95,10 +95,10 @@ async def _stream(
             if not await watch.holds(entry.event for entry in entries):
                 return
             seen = entries[-1].event.position
-            yield _said(log, entries, about, places) + _head(seen, clock)
+            yield _messages(log, entries, about, places) + _head(seen, clock)
 
 
-def _said(
+def _messages(
     log: LogReader,
     entries: Sequence[TailEntry],
     about: str,
@@ -107,17 +107,17 @@ def _said(
     events = [item.event for item in entries if not about or about in item.event.tags]
     if not events:
         return b""
-    said = b"event: tide\ndata: \n\n"
+    messages = b"event: tide\ndata: \n\n"
     if places is not None:
         try:
             found = grid_encoding.changes(log, places, events)
         except TidegateError:
-            return said  # this version cannot decode the fact, so the page reloads
+            return messages  # this version cannot decode the fact, so the page reloads
         if found:
-            said += b"event: hosts\ndata: %b\n\n" % grid_encoding.encode_changes(
+            messages += b"event: hosts\ndata: %b\n\n" % grid_encoding.encode_changes(
                 events[-1].position, found
             )
-    return said
+    return messages
 
 
 def _head(position: int, clock: Clock) -> bytes:

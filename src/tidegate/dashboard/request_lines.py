@@ -46,12 +46,12 @@ class RequestLines:
     def list_ended(self) -> tuple[channel_screens.ChannelRequestLine, ...]:
         """The requests that were decided, newest first."""
         found = self._reads.newest(rows.REQUESTS, "by_making", limit=REQUESTS_MAX)
-        shut = [
+        decided = [
             item
             for item in found
             if item.row.state not in (*request_states.OPEN, request_states.RequestState.TO_REVIEW)
         ]
-        return self._lines(shut)
+        return self._lines(decided)
 
     def _list(
         self, *states: request_states.RequestState
@@ -114,16 +114,16 @@ class RequestLines:
             return ""
         needed = row.approvals_needed
         by = ", ".join(map(self._people, row.approvals))
-        said = f"{len(row.approvals)} of {needed} approval{'' if needed == 1 else 's'}"
-        return f"{said}: {by}" if by else said
+        sentence = f"{len(row.approvals)} of {needed} approval{'' if needed == 1 else 's'}"
+        return f"{sentence}: {by}" if by else sentence
 
     def _ended(self, row: rows.ChannelRequest) -> str:
         if not row.ended_by or row.state in request_states.OPEN:
             return ""
         verdict = "accepted" if row.accepted else "disputed"
         verdict = "" if row.accepted is None else verdict
-        said = [self._people(row.ended_by), verdict, row.ended_reason]
-        return ": ".join(part for part in said if part)
+        parts = [self._people(row.ended_by), verdict, row.ended_reason]
+        return ": ".join(part for part in parts if part)
 
     def _links(self, row: rows.ChannelRequest) -> tuple[components.Link, ...]:
         """Links to what an approver checks first."""
@@ -257,8 +257,8 @@ def _confirmed(hosts: int | None) -> tuple[components.Field, ...]:
 
 def title_of(row: rows.ChannelRequest) -> str:
     """What a request asks for, as a title."""
-    said = words.describe_request(row.kind, row.channel, row.command)
-    return said[:1].upper() + said[1:]
+    sentence = words.describe_request(row.kind, row.channel, row.command)
+    return sentence[:1].upper() + sentence[1:]
 
 
 def _hidden(name: str, value: str) -> components.Field:

@@ -122,8 +122,8 @@ class Simulations:
         self._fleet_reader = fleet_reader
         self._promotions = promotions
         self._forecast = forecast
-        self._kept: LruCache[tuple[object, ...], Simulation] = LruCache(KEPT_MAX)
-        self._turn = Lock()
+        self._cached: LruCache[tuple[object, ...], Simulation] = LruCache(KEPT_MAX)
+        self._lock = Lock()
 
     def play(self, query: ForecastQuery) -> tuple[forecasts.Forecast, ...]:
         """Return the first runs of a simulation, and simulate those that are not cached.
@@ -133,20 +133,20 @@ class Simulations:
             Unavailable: others simulate now.
         """
         key = (query.channel, query.luck, query.failing, query.seed, query.start_at)
-        if not self._turn.acquire(timeout=TURN_SECONDS_MAX):
+        if not self._lock.acquire(timeout=TURN_SECONDS_MAX):
             raise Unavailable("others simulate at this moment; try again in a while")
         try:
-            play = self._kept.find(key)
+            play = self._cached.find(key)
             if play is None or query.runs == 1:
                 play = self._begin(query)
             while len(play.runs) < query.runs:
                 seeds = (query.seed + len(play.runs),)
                 run = self._forecast(play.channel, play.plan, play.odds, seeds, play.conditions)
                 play.runs.append(run)
-            self._kept.keep(key, play)
+            self._cached.keep(key, play)
             return tuple(play.runs[: query.runs])
         finally:
-            self._turn.release()
+            self._lock.release()
 
     def _begin(self, query: ForecastQuery) -> Simulation:
         found = self._reads.find(rows.channel_key(query.channel), rows.Channel)
@@ -195,8 +195,8 @@ def part_of(runs: Sequence[forecasts.Forecast], following: str) -> plan_screens.
         failed_worst=max(run.failed.worst for run in runs),
         lasts=format_duration(median_low([run.seconds for run in runs])),
         lasts_worst=format_duration(axis.end),
-        said=tuple(_told(moment) for moment in first.timeline[:MOMENTS_MAX]),
-        said_more=max(0, len(first.timeline) - MOMENTS_MAX),
+        timeline=tuple(_timeline_entry(moment) for moment in first.timeline[:MOMENTS_MAX]),
+        timeline_more=max(0, len(first.timeline) - MOMENTS_MAX),
     )
 
 
@@ -319,13 +319,13 @@ def describe_history(history: forecasts.RolloutHistory) -> str:
     ]
     rollouts = "rollout" if history.rollouts == 1 else f"{history.rollouts} rollouts"
     rates = rates or ["none failed"]
-    said = f"Of {history.hosts:,} hosts in the last {rollouts} here {', '.join(rates)}."
+    sentence = f"Of {history.hosts:,} hosts in the last {rollouts} here {', '.join(rates)}."
     if history.activation is None:
-        return said
+        return sentence
     least, most = (format_duration(round(count) or 1) for count in history.activation)
     if history.activation[1] < 1:
-        return f"{said} A switch took less than 1 s."
-    return f"{said} A switch took {least if least == most else f'{least} to {most}'}."
+        return f"{sentence} A switch took less than 1 s."
+    return f"{sentence} A switch took {least if least == most else f'{least} to {most}'}."
 
 
 def _wave_ends(number: int, runs: Sequence[forecasts.Forecast]) -> list[int]:
@@ -382,12 +382,12 @@ _LOOKS = (
 _SENTENCES = ("opened", "wave", "the rollout", "the first", "halted")
 
 
-def _told(moment: forecasts.Moment) -> components.TimelineEntry:
+def _timeline_entry(moment: forecasts.Moment) -> components.TimelineEntry:
     icon, tone = next((look for word, look in _LOOKS if word in moment.what), ("dots", "idle"))
     # Other texts begin with a host's name, which keeps its case.
     begins = moment.what.startswith(_SENTENCES)
-    said = moment.what[:1].upper() + moment.what[1:] if begins else moment.what
-    return components.TimelineEntry(icon, tone, said, format_duration(moment.seconds), None, 0)
+    sentence = moment.what[:1].upper() + moment.what[1:] if begins else moment.what
+    return components.TimelineEntry(icon, tone, sentence, format_duration(moment.seconds), None, 0)
 
 
 def format_duration(count: int) -> str:

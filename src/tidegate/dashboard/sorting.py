@@ -53,12 +53,12 @@ class SortColumns(Generic[Row]):
         self._default = default
         self.columns = columns
 
-    def order(self, wish: str) -> SortOrder[Row]:
+    def order(self, wanted: str) -> SortOrder[Row]:
         """Parse ``?sort=``. A column that does not exist gives the default order."""
-        name = wish.removeprefix("-")
+        name = wanted.removeprefix("-")
         if name not in self._by_name:
-            wish, name = self._default, self._default.removeprefix("-")
-        return SortOrder(self._by_name[name], wish.startswith("-"))
+            wanted, name = self._default, self._default.removeprefix("-")
+        return SortOrder(self._by_name[name], wanted.startswith("-"))
 
     def headings(self, order: SortOrder[Row], path: str, **filters: str) -> tuple[Heading, ...]:
         """A heading per column that sorts by it; the current one reverses the order."""
@@ -71,11 +71,11 @@ class SortColumns(Generic[Row]):
             return Heading(label=column.label, classes=column.classes)
         here = column.name == order.column.name
         turned = not order.descending if here else column.newest_first
-        wish = f"-{column.name}" if turned else column.name
+        wanted = f"-{column.name}" if turned else column.name
         direction = "descending" if order.descending else "ascending"
         return Heading(
             label=column.label,
-            href=address(path, **filters, sort=wish),
+            href=address(path, **filters, sort=wanted),
             sorted=direction if here else "none",
             classes=column.classes,
         )

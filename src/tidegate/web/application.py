@@ -88,11 +88,13 @@ class Application:
         InvalidDefinition: a handler needs a part that does not exist.
     """
 
-    def __init__(self, routes: Sequence[routing.Route], parts: Parts, around: Surroundings) -> None:
-        settings, agents = around.settings, around.agents
+    def __init__(
+        self, routes: Sequence[routing.Route], parts: Parts, surroundings: Surroundings
+    ) -> None:
+        settings, agents = surroundings.settings, surroundings.agents
         self.routes = tuple(routes)
         self.parts = parts
-        self._around = around
+        self._surroundings = surroundings
         self._handlers = {route.operation: parts.bind(route.handler) for route in routes}
         self._router = routing.Router(self.routes)
         self.agents = agents
@@ -101,16 +103,18 @@ class Application:
             per_address, connection_limits.connections_max()
         )
         self.host_names = host_names.HostNames(settings)
-        self._door = authentication.Authenticator(around.credentials, settings, agents)
+        self._authenticator = authentication.Authenticator(
+            surroundings.credentials, settings, agents
+        )
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="tidegate-api")
         self._waiting = 0
         self._is_set_up = False  # it never becomes False again
         self.unproven: dict[str, int] = {}  # bytes by address; used on the event loop only
-        self.lines = around.lines
+        self.lines = surroundings.lines
         # Nothing at a socket may block, so the fast path exists only where the log is local.
         self.fast_routes = {
             route.path.encode(): FastRoute(route, parts.bind(route.fast))
-            for route in (routes if around.is_local and settings.fast_path else ())
+            for route in (routes if surroundings.is_local and settings.fast_path else ())
             if route.fast is not None
         }
 
@@ -126,7 +130,7 @@ class Application:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                await self._around.tail.start()
+                await self._surroundings.tail.start()
                 await send({"type": "lifespan.startup.complete"})
             else:
                 self.stop()
@@ -135,7 +139,7 @@ class Application:
 
     def stop(self) -> None:
         """End the streams. Threads finish what they have."""
-        self._around.tail.stop()
+        self._surroundings.tail.stop()
 
     def close(self) -> None:
         """Wait for the threads. Call this after the last response."""
@@ -155,9 +159,9 @@ class Application:
     ) -> None:
         """Count a request that was answered, and write its log line."""
         operation = "none" if route is None else route.operation
-        self._around.count(operation, status, seconds)
+        self._surroundings.count(operation, status, seconds)
         if self.lines is not None:
-            at = self._around.clock()
+            at = self._surroundings.clock()
             path = "" if route is None else route.path
             ms = int(seconds * 1e6) / 1000
             self.lines.add(
@@ -199,21 +203,21 @@ class Application:
             return route.fails
         if raw_path.startswith(b"/v1") or b"text/html" not in headers.get(b"accept", b""):
             return None
-        return self._around.error_page
+        return self._surroundings.error_page
 
     async def awaits_set_up(self, route: routing.Route | None) -> bool:
         """Whether this is a page that cannot be shown yet, because no account exists."""
         if self._is_set_up or route is None or route.is_write or route.produces != HTML:
             return False
         try:
-            self._is_set_up = await self.in_thread(lambda: self._around.credentials.is_set_up)
+            self._is_set_up = await self.in_thread(lambda: self._surroundings.credentials.is_set_up)
         except TidegateError:
             return False  # the store is unavailable: treat the browser as signed out
         return not self._is_set_up
 
     async def name_people(self, sentence: str) -> str:
         """Put the names of people into a sentence, if they can be read now."""
-        name = self._around.name_people
+        name = self._surroundings.name_people
         if name is None or "user_" not in sentence:
             return sentence
         with suppress(TidegateError):
@@ -226,9 +230,9 @@ class Application:
         """Authenticate a request. Raises: Unauthenticated, CrossSite, RateLimited."""
         # A session stores when it was last used, and that commit may wait. A token needs point
         # reads only.
-        if self._around.is_local and b"cookie" not in arrived.headers:
-            return self._door.principal(route, arrived)
-        return await self.in_thread(lambda: self._door.principal(route, arrived))
+        if self._surroundings.is_local and b"cookie" not in arrived.headers:
+            return self._authenticator.principal(route, arrived)
+        return await self.in_thread(lambda: self._authenticator.principal(route, arrived))
 
     def agent(self, route: routing.Route, arrived: routing.RawRequest) -> principals.Principal:
         """Authenticate an agent's request on the event loop, because the log is local.
@@ -236,23 +240,23 @@ class Application:
         Raises:
             Unauthenticated, UnsupportedProtocol, InvalidInput, RateLimited.
         """
-        return self._door.principal(route, arrived)
+        return self._authenticator.principal(route, arrived)
 
     def agent_again(self, host: principals.Principal) -> None:
         """Take back one count: the usual route authenticates and counts this request again."""
-        self._door.give_back(host)
+        self._authenticator.give_back(host)
 
     async def answer(
         self, route: routing.Route, request: routing.Request[Any, Any, Any]
     ) -> routing.Response:
         """Run the handler of a route. Raises: what the handler raises."""
         least: Position = getattr(request.query, "min_position", 0)
-        if least > self._around.tail.position:
+        if least > self._surroundings.tail.position:
             await self._reach(least)
         handler = self._handlers[route.operation]
         if route.is_async:
             return await handler(request)  # type: ignore[no-any-return]
-        if route.quick and self._around.is_local:
+        if route.quick and self._surroundings.is_local:
             return handler(request)  # type: ignore[no-any-return]
         return await self.in_thread(lambda: handler(request))
 
@@ -260,7 +264,7 @@ class Application:
         """Wait until the log reaches a position that is not far ahead. Raises:
         PositionNotReached.
         """
-        tail = self._around.tail
+        tail = self._surroundings.tail
         near = position - tail.position <= AHEAD_MAX
         if near and await tail.reached(position, MIN_POSITION_SECONDS_MAX):
             return

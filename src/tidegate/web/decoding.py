@@ -74,12 +74,12 @@ def query_of(route: routing.Route, query_string: bytes) -> inputs.Input:
             (shapes.FieldError("query", f"has more than {QUERY_BYTES_MAX} bytes"),)
         )
     if not query_string:
-        return _nothing_said(struct)
+        return _empty_query(struct)
     return _from_texts(struct, _pairs(query_string, "query"), "query")
 
 
 @cache
-def _nothing_said(struct: type[inputs.Input]) -> inputs.Input:
+def _empty_query(struct: type[inputs.Input]) -> inputs.Input:
     """The value of an empty query. Raises: InvalidRequest: a field is required."""
     return inputs.NOTHING if struct is inputs.Nothing else _from_texts(struct, {}, "query")
 
@@ -321,8 +321,8 @@ def _struct_faults(
     known = _members(struct)
     config = struct.__struct_config__
     if config.forbid_unknown_fields:
-        strange = (name for name in content if name not in known and name != config.tag_field)
-        yield from _unknown(strange, known, where)
+        unknown_names = (name for name in content if name not in known and name != config.tag_field)
+        yield from _unknown(unknown_names, known, where)
     for name, item in known.items():
         if name in content:
             yield from faults(content[name], item.type, f"{where}.{name}")

@@ -84,7 +84,7 @@ class Exchange:
 
     async def run(self) -> None:
         try:
-            answer, route = await self._answered()
+            answer, route = await self._respond()
             await self._send_answer(answer, route)
         except TidegateError as error:
             await self._send_problem(error)
@@ -96,10 +96,10 @@ class Exchange:
                 problems.InternalError("something is wrong here; the request id finds it")
             )
         finally:
-            self._let_go()
+            self._release_unproven()
             self._log()
 
-    async def _answered(self) -> tuple[routing.Response, routing.Route]:
+    async def _respond(self) -> tuple[routing.Response, routing.Route]:
         app, scope, headers = self._app, self._scope, self._headers
         if self._head_bytes > HEAD_BYTES_MAX:
             raise problems.HeadersTooLarge(
@@ -111,12 +111,12 @@ class Exchange:
         self._route, values = app.find(scope["method"], scope["raw_path"])
         route = self._route
         if route.permission is routing.AGENT:  # its MAC covers the body, too
-            arrived = self._arrived(await self._body(route))
+            arrived = self._raw_request(await self._body(route))
             self._principal = await app.principal(route, arrived)
         else:
-            self._principal = await app.principal(route, self._arrived(b""))
+            self._principal = await app.principal(route, self._raw_request(b""))
             begun = time.monotonic()
-            arrived = self._arrived(b"" if route.uploads else await self._body(route))
+            arrived = self._raw_request(b"" if route.uploads else await self._body(route))
             # The credential may have expired meanwhile.
             if time.monotonic() - begun > PROOF_SECONDS_MAX:
                 self._principal = await app.principal(route, arrived)
@@ -131,7 +131,7 @@ class Exchange:
         request: routing.Request[Any, Any, Any] = routing.Request(
             decoding.path_of(route, values),
             decoding.query_of(route, arrived.query),
-            await self._decoded(route, arrived.body),
+            await self._decode_body(route, arrived.body),
             self._principal,
             self.id,
             route.name,
@@ -142,7 +142,7 @@ class Exchange:
             self._guard(route, request)
         if route.uploads:
             self._check_media(route)
-            request.incoming = uploads.IncomingBody(self._receive, self._announced())
+            request.incoming = uploads.IncomingBody(self._receive, self._announced_length())
         try:
             return await app.answer(route, request), route
         except second_person.SecondPersonNeeded as waits:
@@ -181,7 +181,7 @@ class Exchange:
 
     # ── the body ──
 
-    def _arrived(self, body: bytes) -> routing.RawRequest:
+    def _raw_request(self, body: bytes) -> routing.RawRequest:
         scope = self._scope
         client = scope.get("client")
         return routing.RawRequest(
@@ -196,12 +196,12 @@ class Exchange:
     async def _body(self, route: routing.Route) -> bytes:
         if route.content is routing.Consumes.NOTHING:
             return b""
-        body = await self._received(route.body_bytes_max)
+        body = await self._receive_body(route.body_bytes_max)
         if body:
             self._check_media(route)
         return body
 
-    async def _decoded(self, route: routing.Route, body: bytes) -> inputs.Input:
+    async def _decode_body(self, route: routing.Route, body: bytes) -> inputs.Input:
         """Decode the body. Raises: MalformedBody, InvalidRequest, LimitExceeded, Overloaded."""
         if len(body) <= decoding.LOOP_BYTES_MAX:
             return decoding.body_of(route, body)
@@ -222,9 +222,9 @@ class Exchange:
                 f"this route takes {wanted}, not compressed; found {media[:80]!r}", allowed=wanted
             )
 
-    async def _received(self, bytes_max: int) -> bytes:
+    async def _receive_body(self, bytes_max: int) -> bytes:
         """Read the whole body. Raises: LimitExceeded, RequestTooSlow."""
-        announced = self._announced() or 0
+        announced = self._announced_length() or 0
         if announced > bytes_max:
             raise LimitExceeded("bytes of a body", announced, bytes_max)
         try:
@@ -235,10 +235,10 @@ class Exchange:
                 f"The body of the request did not arrive within {BODY_SECONDS_MAX:g} seconds."
             ) from None
 
-    def _announced(self) -> int | None:
+    def _announced_length(self) -> int | None:
         """The length that Content-Length announces; None: it is missing."""
-        said = self._headers.get(b"content-length", b"")
-        return int(said) if said.isdigit() and len(said) < DIGITS_MAX else None
+        text = self._headers.get(b"content-length", b"")
+        return int(text) if text.isdigit() and len(text) < DIGITS_MAX else None
 
     async def _read(self, bytes_max: int) -> bytes:
         message = await self._receive()
@@ -254,14 +254,14 @@ class Exchange:
                 raise uploads.ClientGone
             whole += message.get("body", b"")
             if self._principal is principals.NOBODY:
-                self._hold(len(whole))
+                self._count_unproven(len(whole))
             if len(whole) > bytes_max:
                 raise LimitExceeded("bytes of a body", len(whole), bytes_max)
             if not message.get("more_body"):
                 return bytes(whole)
             message = await self._receive()
 
-    def _hold(self, size: int) -> None:
+    def _count_unproven(self, size: int) -> None:
         """Count the bytes of a body whose sender is not authenticated yet, because the MAC of an
         agent covers the whole body. Raises: Overloaded.
         """
@@ -277,7 +277,7 @@ class Exchange:
         held[address] = total
         self._held = size
 
-    def _let_go(self) -> None:
+    def _release_unproven(self) -> None:
         if not self._held:
             return
         client = self._scope.get("client")
@@ -358,8 +358,8 @@ class Exchange:
         headers.append((b"content-length", b"%d" % (stop - start)))
         if part is not None:
             answer.status = 206
-            said = f"bytes {start}-{stop - 1}/{download.size}"
-            headers.append((b"content-range", said.encode()))
+            content_range = f"bytes {start}-{stop - 1}/{download.size}"
+            headers.append((b"content-range", content_range.encode()))
         app = self._app
         pieces = await app.in_thread(lambda: download.read(start, stop))
         first = await app.in_thread(lambda: next(pieces, None))

@@ -14,7 +14,7 @@ from tidegate.web.shapes import FieldError
 MEDIA: Final = "application/problem+json"
 RETRY_SECONDS = 1
 FAULTS_MAX = 20  # that a problem lists
-FAULTS_SAID_MAX = 8  # of these, in the sentence
+FAULTS_IN_SENTENCE_MAX = 8  # of these, in the sentence
 
 
 class NoSuchPath(errors.NotFound):
@@ -72,11 +72,11 @@ class InvalidRequest(errors.Invalid):
 
     def __init__(self, faults: Sequence[FieldError], *, is_cut: bool = False) -> None:
         """``is_cut``: not all faults were collected."""
-        said = [f"{fault.field}: {fault.detail}" for fault in faults[:FAULTS_SAID_MAX]]
-        if len(faults) > FAULTS_SAID_MAX:
+        sentences = [f"{fault.field}: {fault.detail}" for fault in faults[:FAULTS_IN_SENTENCE_MAX]]
+        if len(faults) > FAULTS_IN_SENTENCE_MAX:
             least = "at least " if is_cut else ""
-            said.append(f"and {least}{len(faults) - FAULTS_SAID_MAX} more")
-        super().__init__("; ".join(said), count=len(faults))
+            sentences.append(f"and {least}{len(faults) - FAULTS_IN_SENTENCE_MAX} more")
+        super().__init__("; ".join(sentences), count=len(faults))
         self.faults = tuple(faults[:FAULTS_MAX])
 
 

@@ -188,9 +188,7 @@ class FastRequest(Protocol):
 # The first parameter is the request. The others name parts of the server, see web/parts.py.
 FastHandler = Callable[..., bool]
 Handler = Callable[..., Any]  # a Response, or a coroutine of one
-ErrorPageOf = Callable[
-    [TidegateError, bytes], Response
-]  # from the error and the requested address
+ErrorPageOf = Callable[[TidegateError, bytes], Response]  # from the error and the requested address
 
 
 # ── the route ─────────────────────────────────────────────────────────────────────────────────────

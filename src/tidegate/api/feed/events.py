@@ -133,7 +133,7 @@ async def _page(
     limit = request.query.limit
     found: list[TailEntry] = []
     for _ in range(PAGES_MAX):
-        entries = await _behind(request, log, tail, after)
+        entries = await _read_after(request, log, tail, after)
         for entry in entries:
             if entry.event.position > upto:
                 return found, after
@@ -147,7 +147,7 @@ async def _page(
     return found, after
 
 
-async def _behind(
+async def _read_after(
     request: Asked, log: LogReader, tail: Tail, after: Position
 ) -> Sequence[TailEntry]:
     """The next events after a position, from the ring, or from the store if the ring starts
@@ -191,7 +191,7 @@ async def _stream(
     with tail.subscribed():
         yield b"retry: %d\n: open\n\n" % RETRY_MILLISECONDS
         while not tail.stopped:
-            entries = await _behind(request, log, tail, after)
+            entries = await _read_after(request, log, tail, after)
             if not await watch.holds(entry.event for entry in entries):
                 return
             if entries:

@@ -69,9 +69,11 @@ class Tail:
         self._bytes = 0
         self._floor: Position = 0  # the ring holds all events after this position
         self._changed: asyncio.Future[None] | None = None
-        self._nudged = asyncio.Event()
+        self._woken = asyncio.Event()
         self._waiting = 0  # subscribers that wait for the next change
-        self._later: asyncio.TimerHandle | None = None  # the delayed read while no client waits
+        self._delayed_wake: asyncio.TimerHandle | None = (
+            None  # the delayed read while no client waits
+        )
         self._reading = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
@@ -95,10 +97,10 @@ class Tail:
             self._listeners.remove(self.nudge)
         if self._task is not None:
             self._task.cancel()
-        if self._later is not None:
-            self._later.cancel()
+        if self._delayed_wake is not None:
+            self._delayed_wake.cancel()
         self._signal()
-        self._tell(())
+        self._notify_watchers(())
 
     @contextmanager
     def subscribed(self) -> Iterator[None]:
@@ -113,18 +115,18 @@ class Tail:
         """Note that this process committed something. May be called from any thread."""
         if self._loop is not None and not self.stopped:
             with suppress(RuntimeError):  # the loop is closed: there are no subscribers any more
-                self._loop.call_soon_threadsafe(self._nudged.set)
+                self._loop.call_soon_threadsafe(self._woken.set)
 
     def hint(self) -> None:
         """Note that reports became durable. Call it on the loop."""
         if self._waiting:
-            self._nudged.set()
-        elif self._later is None and self._loop is not None and not self.stopped:
-            self._later = self._loop.call_later(LEISURE_SECONDS, self._look)
+            self._woken.set()
+        elif self._delayed_wake is None and self._loop is not None and not self.stopped:
+            self._delayed_wake = self._loop.call_later(LEISURE_SECONDS, self._wake)
 
-    def _look(self) -> None:
-        self._later = None
-        self._nudged.set()
+    def _wake(self) -> None:
+        self._delayed_wake = None
+        self._woken.set()
 
     def since(self, after: Position) -> Sequence[TailEntry] | None:
         """The events after a position; None: the ring starts later."""
@@ -144,9 +146,9 @@ class Tail:
         """Wait for new events. Return False after a timeout, or when the tail stopped."""
         if self.stopped or self._changed is None:
             return False
-        if self._later is not None:
-            self._later.cancel()
-            self._look()
+        if self._delayed_wake is not None:
+            self._delayed_wake.cancel()
+            self._wake()
         self._waiting += 1
         try:
             done, _ = await asyncio.wait((self._changed,), timeout=seconds)
@@ -167,8 +169,8 @@ class Tail:
         assert self._loop is not None
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._nudged.wait(), POLL_SECONDS)
-            self._nudged.clear()
+                await asyncio.wait_for(self._woken.wait(), POLL_SECONDS)
+            self._woken.clear()
             with suppress(Unavailable):  # the store is unavailable: retry at the next poll
                 await self._read_on()
             await asyncio.sleep(GATHER_SECONDS)
@@ -205,9 +207,9 @@ class Tail:
             self._floor = gone.event.position
         self.position = events[-1].position
         self._signal()
-        self._tell(entries)
+        self._notify_watchers(entries)
 
-    def _tell(self, entries: Sequence[TailEntry]) -> None:
+    def _notify_watchers(self, entries: Sequence[TailEntry]) -> None:
         for watcher in self.watchers:
             watcher(entries)
 

@@ -206,8 +206,8 @@ class ChannelDocuments:
         if row.newest_rollout_id is None:
             return ()
         tally = self.reads.find(tally_key(row.newest_rollout_id), RolloutTally)
-        said = () if tally is None else list_overrides(tally.row, now)
-        return tuple(self.people.name_in(sentence) for sentence, _ in said)
+        found_overrides = () if tally is None else list_overrides(tally.row, now)
+        return tuple(self.people.name_in(sentence) for sentence, _ in found_overrides)
 
     def show_written(
         self,

@@ -195,12 +195,12 @@ def _shown(reads: Reads, host_id: str) -> routing.Response:
         channels=_channels(host.row, None if fleet is None else fleet.row),
         order=None if order is None else order.row.rollout_id,
         records=tuple(item.row for item in records),
-        **({} if live is None else _heard(live.row)),
+        **({} if live is None else _liveness_members(live.row)),
     )
     return routing.Response(body, version=host.version)
 
 
-def _heard(live: fleet_rows.Liveness) -> dict[str, Any]:
+def _liveness_members(live: fleet_rows.Liveness) -> dict[str, Any]:
     return {
         "last_seen_at": live.last_seen_at,
         "agent_version": live.agent_version,

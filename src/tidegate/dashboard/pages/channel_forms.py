@@ -178,16 +178,22 @@ class ChannelForms:
             document = read_document(text)
         except TidegateError as error:
             return structs.replace(form, fields=dashboard_forms.mark(form.fields, error, PLACES))
-        read, said, row = policies.check_document(self.reads, self.fleet_reader, document, channel)
+        read, checked, row = policies.check_document(
+            self.reads, self.fleet_reader, document, channel
+        )
         findings = [
             plan_screens.PlanFinding(chip=chip, text=item.sentence)
-            for chip, items in ((FAULT, said.faults), (WARNING, said.warnings), (NOTE, said.notes))
+            for chip, items in (
+                (FAULT, checked.faults),
+                (WARNING, checked.warnings),
+                (NOTE, checked.notes),
+            )
             for item in items
         ]
         compared: tuple[request_changes.RequestChange, ...] = ()
-        if row is not None and not said.faults:
+        if row is not None and not checked.faults:
             compared = tuple(request_changes.describe_policy_changes(row.policy, read.policy))
-        if said.faults:
+        if checked.faults:
             found = "It would be refused"
         elif row is None:
             found = "It can be used"

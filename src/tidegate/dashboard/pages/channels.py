@@ -367,16 +367,16 @@ def describe_wave(wave: facts.WaveSpec) -> str:
     elif wave.count is not None:
         size = f"{wave.count} host{'' if wave.count == 1 else 's'}"
     among = "" if wave.selector == "*" else f" of {wave.selector}"
-    said = [f"{wave.name or 'wave'}: {size}{among}"]
+    parts = [f"{wave.name or 'wave'}: {size}{among}"]
     if wave.soak_seconds:
-        said.append(f"soak {seconds(wave.soak_seconds)}")
+        parts.append(f"soak {seconds(wave.soak_seconds)}")
     if wave.success_percent < 100:
-        said.append(f"done at {wave.success_percent} %")
+        parts.append(f"done at {wave.success_percent} %")
     if wave.delay_seconds:
-        said.append(f"after {seconds(wave.delay_seconds)}")
+        parts.append(f"after {seconds(wave.delay_seconds)}")
     if wave.manual:
-        said.append("started by hand")
-    return ", ".join(said)
+        parts.append("started by hand")
+    return ", ".join(parts)
 
 
 def _newest(reads: Reads, row: channel_rows.Channel) -> tuple[Any, ...]:
@@ -425,8 +425,8 @@ def _waits(
             (rollout_rows.tally_key(row.active_rollout_id), rollout_rows.RolloutTally),
         )
         if tally is not None and tally.row.halted_at is not None:
-            said = f"{tally.row.halted_by or 'a host'} failed and halted {row.active_rollout_id}"
-            lines.append(rollout_screens.GateLine(gate="halted", passed=False, reason=said))
+            parts = f"{tally.row.halted_by or 'a host'} failed and halted {row.active_rollout_id}"
+            lines.append(rollout_screens.GateLine(gate="halted", passed=False, reason=parts))
         lines += [
             rollout_screens.GateLine(gate=item.gate, passed=False, reason=item.reason)
             for item in (() if gates is None else gates.row.blocked)

@@ -202,7 +202,7 @@ def _line(
         kind=event.kind,
         icon=icon,
         tone=tone,
-        told=f"{title} · {sub}" if sub else title,
+        title=f"{title} · {sub}" if sub else title,
         actor=people(event.meta.actor),
         tags=event.tags,
         body=event_text.payload(event),

@@ -193,8 +193,8 @@ def _some_host_rows(
     orders = reads.find_all(
         *((host_rows.order_key(row.host_id), host_rows.HostOrder) for row in rows)
     )
-    lives = [None if heard is None else heard.row for heard in liveness]
-    running = query_host_releases.host_releases(reads, list(zip(rows, lives, strict=True)))
+    latest = [None if heard is None else heard.row for heard in liveness]
+    running = query_host_releases.host_releases(reads, list(zip(rows, latest, strict=True)))
     for row, heard, order, releases in zip(rows, liveness, orders, running, strict=True):
         silent = row.silent_since is not None and row.status == "enrolled"
         yield host_screens.HostRow(
@@ -271,7 +271,7 @@ class HostPages:
                 for item in releases
             ),
             facts=_facts(None if heard is None else heard.row),
-            passages=tuple(_passage(record, names) for record in records),
+            rollouts=tuple(_rollout_line(record, names) for record in records),
             probes=tuple(_probes(records[0])) if records else (),
             gates=_gates(self.reads, self.fleet_reader, self.clock, host_id, records),
             verbs=verbs,
@@ -314,7 +314,7 @@ def _facts(live: fleet_rows.Liveness | None) -> tuple[components.Option, ...]:
     return tuple(components.Option(value, label) for label, value in pairs if value)
 
 
-def _passage(
+def _rollout_line(
     record: host_rows.HostRecord, names: Mapping[query_host_releases.Place, str]
 ) -> host_screens.HostRolloutLine:
     text = ""

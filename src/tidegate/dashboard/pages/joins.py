@@ -157,8 +157,8 @@ def _form_page(form: form_screens.FormPage) -> dashboard_layout.PageView:
 def _read_labels(reader: forms.FormReader, text: str) -> dict[str, str]:
     labels: dict[str, str] = {}
     for part in reader.names(text):
-        key, mark_, value = part.partition("=")
-        if not mark_:
+        key, equals, value = part.partition("=")
+        if not equals:
             reader.refuse("labels", f"has {part[:80]!r}; write key=value")
         labels[key] = value
     return labels

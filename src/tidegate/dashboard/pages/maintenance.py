@@ -237,8 +237,8 @@ def _may_see(caller: callers.Caller, channels: tuple[str, ...]) -> bool:
 
 def _why_not(caller: callers.Caller, step: steps.Step, channels: tuple[str, ...]) -> str:
     """Why the caller may not take the step on all of these channels; empty: they may."""
-    whys = (caller.why_not(step, scope) for scope in list_scopes(channels))
-    return next(filter(None, whys), "")
+    reasons = (caller.why_not(step, scope) for scope in list_scopes(channels))
+    return next(filter(None, reasons), "")
 
 
 def maintenance(

@@ -87,7 +87,7 @@ class NotificationPages:
     subscriptions: SubscriptionOperations
 
     def page(
-        self, request: routing.Request[Any, Any, Any], said: str = "", secret: str = ""
+        self, request: routing.Request[Any, Any, Any], test_response: str = "", secret: str = ""
     ) -> dashboard_layout.PageView:
         caller = request.caller
         lines = tuple(
@@ -107,10 +107,10 @@ class NotificationPages:
             title="Notifications",
             here=HERE,
             view=settings_screens.Notifications(
-                lines=lines, create=create, said=said, secret=secret
+                lines=lines, create=create, test_response=test_response, secret=secret
             ),
             verbs=tuple(verb for line in lines for verb in line.verbs),
-            still=bool(said or secret),
+            still=bool(test_response or secret),
         )
 
     def form(self, request: routing.Request[Any, Any, Any]) -> form_screens.FormPage:
@@ -233,8 +233,8 @@ def _line(
     caller: callers.Caller, found: Found[rows.Subscription], queue: rows.NoticeQueue, number: int
 ) -> settings_screens.NotificationLine:
     row = found.row
-    whys = (caller.why_not(steps.EDIT_SUBSCRIPTION, scope) for scope in row.scopes)
-    why = next(filter(None, whys), "")
+    reasons = (caller.why_not(steps.EDIT_SUBSCRIPTION, scope) for scope in row.scopes)
+    why = next(filter(None, reasons), "")
     chip = FAILING if queue.failures else WORKING
     name = components.Field(name="name", kind="hidden", value=row.name)
 
@@ -430,8 +430,8 @@ def test(
     except TidegateError as error:
         return layout.answer(request, pages.page(request), problem=error)
     verdict = "accepted the test message" if answer.is_delivered else "refused the test message"
-    said = f"{request.body.name} {verdict}: {answer.detail}"
-    return layout.answer(request, pages.page(request, said=said))
+    test_response = f"{request.body.name} {verdict}: {answer.detail}"
+    return layout.answer(request, pages.page(request, test_response=test_response))
 
 
 def delete(

@@ -170,11 +170,11 @@ def _page(
         _line(item, _redrive(item, number, principal), _cancel(item, number, principal))
         for number, item in enumerate(shown.rows)
     )
-    owed = len(found) if tab == "open" else 0
+    open_count = len(found) if tab == "open" else 0
     view = log_screens.Outbox(
         tab=tab,
         tabs=tuple(
-            components.Option(name, label, str(owed) if name == "open" and owed else "")
+            components.Option(name, label, str(open_count) if name == "open" and open_count else "")
             for name, (label, _) in TABS.items()
         ),
         intents=lines,

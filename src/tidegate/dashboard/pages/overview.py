@@ -79,18 +79,18 @@ def overview(
 ) -> routing.Response:
     """Show the overview."""
     people = layout.names(request)
-    sees = _Sees(request.principal)
+    visible = _Visible(request.principal)
     rollouts = fleet_reader.open_rollouts()
     lines = rollout_lines.summaries(
-        reads, [item for item in rollouts if sees.channel(item.channel)]
+        reads, [item for item in rollouts if visible.channel(item.channel)]
     )
     asks = releases.list_pending_approvals(request, reads, people)
     of_channels = request_lines.RequestLines(reads, guard, request.caller, people, clock())
     requests, reviews = of_channels.list_open(), of_channels.list_to_review()
     failed = failed_hosts(reads, grids, lines, tail.position)
-    silent = silent_hosts(reads) if sees.all else ()
+    silent = silent_hosts(reads) if visible.all else ()
     kept = list_quarantined(reads, request.principal)
-    owed = tuple(item for item in outbox.backlog(outbox_reader) if sees.channel(item.scope))
+    owed = tuple(item for item in outbox.backlog(outbox_reader) if visible.channel(item.scope))
     counts = overview_screen.OverviewCounts(
         rollouts=len(lines),
         waiting=len(asks) + len(requests),
@@ -103,9 +103,11 @@ def overview(
     view = overview_screen.Overview(
         tiles=_tiles(counts, clock, lines, (*asks, *requests), reviews, owed),
         counts=counts,
-        channels=fleet_lines.channel_lines(reads, picture, sees.channel),
+        channels=fleet_lines.channel_lines(reads, picture, visible.channel),
         taken_at=picture.taken_at,
-        ended=fleet_lines.ended_within_a_day(reads, clock(), lambda row: sees.channel(row.channel)),
+        ended=fleet_lines.ended_within_a_day(
+            reads, clock(), lambda row: visible.channel(row.channel)
+        ),
         rollouts=lines[:ROLLOUTS_MAX],
         waiting=asks,
         requests=requests,
@@ -113,8 +115,8 @@ def overview(
         troubles=(*failed, *silent)[:TROUBLES_MAX],
         quarantine=kept[:TROUBLES_MAX],
         outbox=owed[:TROUBLES_MAX],
-        checklist=checklist(first_steps.read_first_steps(reads)) if sees.all else (),
-        news=event_text.describe_all(log, news(request, log, tail), people) if sees.all else (),
+        checklist=checklist(first_steps.read_first_steps(reads)) if visible.all else (),
+        news=event_text.describe_all(log, news(request, log, tail), people) if visible.all else (),
     )
     page = dashboard_layout.PageView(
         template="overview.html", title="Overview", here="/", view=view
@@ -122,7 +124,7 @@ def overview(
     return layout.answer(request, page)
 
 
-class _Sees:
+class _Visible:
     """What the user may see on the overview."""
 
     def __init__(self, principal: principals.Principal) -> None:
@@ -143,7 +145,7 @@ def _tiles(
 ) -> tuple[overview_screen.Tile, ...]:
     stopped = sum(line.is_stopped for line in lines)
     paused = sum(state_labels.PAUSED in line.also for line in lines)
-    said = [f"{stopped} stopped"] * bool(stopped) + [f"{paused} paused"] * bool(paused)
+    parts = [f"{stopped} stopped"] * bool(stopped) + [f"{paused} paused"] * bool(paused)
     oldest = min((item.at for item in asks if item.at is not None), default=None)
     waiting = [] if oldest is None else [f"oldest {ago(oldest, clock())}"]
     waiting += [f"{len(reviews)} to review"] * bool(reviews)
@@ -155,7 +157,7 @@ def _tiles(
             icon="rollouts",
             tone="info",
             href="/rollouts",
-            note=", ".join(said),
+            note=", ".join(parts),
         ),
         overview_screen.Tile(
             label="Waiting for approval",
@@ -244,13 +246,13 @@ def places_of(records: Iterable[host_rows.HostRecord]) -> set[host_releases.Plac
 def why_failed(record: host_rows.HostRecord, names: Mapping[host_releases.Place, str]) -> str:
     """Why a host failed, in a few words from its record. ``names``: of what hosts run."""
     failed = probes.failure_text(record.failure or "", *probes.failed_probe(record))
-    said = [f"{failed}, in {record.rollout_id}"]
+    parts = [f"{failed}, in {record.rollout_id}"]
     if record.reverted_to:
         place = (channel_of(record.rollout_id), record.reverted_to)
-        said.append(f"runs {names.get(place) or short(record.reverted_to)} again")
+        parts.append(f"runs {names.get(place) or short(record.reverted_to)} again")
     if record.rollback_failed:
-        said.append("could not roll back")
-    return "; ".join(said)
+        parts.append("could not roll back")
+    return "; ".join(parts)
 
 
 def silent_hosts(reads: Reads) -> tuple[overview_screen.Trouble, ...]:
@@ -272,9 +274,9 @@ def silent_hosts(reads: Reads) -> tuple[overview_screen.Trouble, ...]:
 def list_quarantined(
     reads: Reads, principal: principals.Principal
 ) -> tuple[channel_screens.Quarantine, ...]:
-    sees = _Sees(principal)
+    visible = _Visible(principal)
     rows = reads.range(QUARANTINE, limit=QUARANTINED_MAX)
-    return tuple(quarantine(found.row) for found in rows if sees.channel(found.row.channel))
+    return tuple(quarantine(found.row) for found in rows if visible.channel(found.row.channel))
 
 
 def quarantine(row: Quarantined) -> channel_screens.Quarantine:

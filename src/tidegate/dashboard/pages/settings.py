@@ -241,13 +241,13 @@ def _repositories(
 
 def _describe_approvals(row: Repository) -> str:
     """How the revisions of a repository are approved, and what protects them."""
-    said = ["the author can publish alone"]
+    parts = ["the author can publish alone"]
     if row.quorum:
         people = "another person" if row.quorum == 1 else "other people"
-        said = [f"{row.quorum} approval{'' if row.quorum == 1 else 's'} by {people}"]
-    said += ["hosts are deployed from it"] * row.deployment
-    said += ["proposals are protected"] * row.protect_proposed
-    return " · ".join(said)
+        parts = [f"{row.quorum} approval{'' if row.quorum == 1 else 's'} by {people}"]
+    parts += ["hosts are deployed from it"] * row.deployment
+    parts += ["proposals are protected"] * row.protect_proposed
+    return " · ".join(parts)
 
 
 def _delete_repository(caller: callers.Caller, name: str, number: int) -> components.VerbButton:
@@ -461,9 +461,7 @@ ROUTES = (
     dashboard_layout.step_route("/settings/revoke", revoke, steps.REVOKE_TOKEN),
     dashboard_layout.step_route("/settings/password", change_password, steps.CHANGE_PASSWORD),
     dashboard_layout.step_route("/settings/users", add, steps.ADD_USER),
-    dashboard_layout.step_route(
-        "/settings/grant", grant, steps.GRANT_ROLE
-    ),  # also revokes it
+    dashboard_layout.step_route("/settings/grant", grant, steps.GRANT_ROLE),  # also revokes it
     dashboard_layout.step_route("/settings/disable", disable, steps.DISABLE_USER),
     dashboard_layout.step_route("/settings/enable", enable, steps.ENABLE_USER),
     dashboard_layout.step_route("/settings/reset-password", reset_password, steps.RESET_PASSWORD),

@@ -57,7 +57,7 @@ def sign_in_page(request: Plain, reads: Reads, clock: Clock) -> routing.Response
     """Show the sign-in page."""
     if reads.find(rows.installation_key(), rows.InstallationRow) is None:
         return layout.see_other("/setup")
-    return _door(request, clock, "Sign in", _sign_in(START))
+    return _sign_in_page(request, clock, "Sign in", _sign_in(START))
 
 
 def sign_in(
@@ -68,15 +68,17 @@ def sign_in(
 ) -> routing.Response:
     """Sign in."""
     body = request.body
-    onwards = body.next if _is_ours(body.next) else START
+    destination = body.next if _is_ours(body.next) else START
     try:
         authentication.check_origin(request.arrived, settings)
         session = access.sign_in(body.login, body.password, address=request.arrived.address)
     except TidegateError as error:
         if problems.conceal(error) is not error:
             raise  # the application conceals its details
-        return _door(request, clock, "Sign in", _sign_in(onwards, body.login, error), error)
-    return layout.see_other(onwards, authentication.set_cookie(session.cookie, settings))
+        return _sign_in_page(
+            request, clock, "Sign in", _sign_in(destination, body.login, error), error
+        )
+    return layout.see_other(destination, authentication.set_cookie(session.cookie, settings))
 
 
 def _is_ours(address: str) -> bool:
@@ -100,7 +102,7 @@ def set_up_page(request: Plain, reads: Reads, clock: Clock) -> routing.Response:
     """Show the set-up page of a first start."""
     if reads.find(rows.installation_key(), rows.InstallationRow) is not None:
         return layout.see_other("/signin")
-    return _door(request, clock, "First start", _set_up())
+    return _sign_in_page(request, clock, "First start", _set_up())
 
 
 def set_up(
@@ -121,7 +123,7 @@ def set_up(
     except TidegateError as error:
         if problems.conceal(error) is not error:
             raise  # the application conceals its details
-        return _door(request, clock, "First start", _set_up(body, error), error)
+        return _sign_in_page(request, clock, "First start", _set_up(body, error), error)
     return layout.see_other(START, authentication.set_cookie(session.cookie, settings))
 
 
@@ -130,7 +132,7 @@ def reset_page(
 ) -> routing.Response:
     """Show the form for a new password."""
     query = request.query
-    return _door(request, clock, "New password", _reset(query.login, query.code))
+    return _sign_in_page(request, clock, "New password", _reset(query.login, query.code))
 
 
 def reset(
@@ -149,7 +151,7 @@ def reset(
         if problems.conceal(error) is not error:
             raise  # the application conceals its details
         view = _reset(body.login, body.code, error)
-        return _door(request, clock, "New password", view, error)
+        return _sign_in_page(request, clock, "New password", view, error)
     return layout.see_other("/signin")
 
 
@@ -157,7 +159,7 @@ def reset(
 
 
 def _sign_in(
-    onwards: str, login: str = "", error: TidegateError | None = None
+    destination: str, login: str = "", error: TidegateError | None = None
 ) -> form_screens.SignInPage:
     name, password = layout.sign_in_fields()
     fields = (
@@ -165,7 +167,7 @@ def _sign_in(
             name="login", label=name.label, value=login, required=True, completes="username"
         ),
         password,
-        components.Field(name="next", kind="hidden", value=onwards),
+        components.Field(name="next", kind="hidden", value=destination),
     )
     fault = None if error is None else layout.to_form_error(error)
     return form_screens.SignInPage(action="/signin", fields=fields, label="Sign in", fault=fault)
@@ -246,7 +248,7 @@ def _set_up(
     )
 
 
-def _door(
+def _sign_in_page(
     request: routing.Request[Any, Any, Any],
     clock: Clock,
     title: str,

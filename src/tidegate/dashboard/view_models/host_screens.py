@@ -78,7 +78,7 @@ class HostPage(Struct, frozen=True, kw_only=True):
     silent_since: datetime | None
     releases: tuple[components.Option, ...]  # what it runs of each channel: digest, channel, text
     facts: tuple[components.Option, ...]  # what the host reports of its machine
-    passages: tuple[HostRolloutLine, ...]
+    rollouts: tuple[HostRolloutLine, ...]
     probes: tuple[ProbeLine, ...]
     gates: tuple[rollout_screens.GateLine, ...]
     verbs: tuple[components.VerbButton, ...]

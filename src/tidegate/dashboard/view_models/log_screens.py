@@ -17,7 +17,7 @@ class EventLine(Struct, frozen=True, kw_only=True):
     kind: str
     icon: str
     tone: str
-    told: str
+    title: str
     actor: str
     tags: tuple[str, ...]
     body: str

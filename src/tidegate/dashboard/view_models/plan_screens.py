@@ -119,6 +119,6 @@ class SimulationPart(Struct, frozen=True, kw_only=True):
     failed_worst: int = 0
     lasts: str = ""
     lasts_worst: str = ""
-    said: tuple[components.TimelineEntry, ...] = ()
-    said_more: int = 0
+    timeline: tuple[components.TimelineEntry, ...] = ()
+    timeline_more: int = 0
     fault: str = ""  # why nothing was simulated

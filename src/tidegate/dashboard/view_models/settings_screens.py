@@ -63,7 +63,7 @@ class NotificationLine(Struct, frozen=True, kw_only=True):
 class Notifications(Struct, frozen=True, kw_only=True):
     lines: tuple[NotificationLine, ...]
     create: components.LinkButton
-    said: str = ""  # the response of a target to a test message
+    test_response: str = ""  # the response of a target to a test message
     secret: str = ""  # of a webhook; shown only once
 
 
