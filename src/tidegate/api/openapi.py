@@ -121,7 +121,7 @@ def _renamed(schema: Any, names: Mapping[str, str]) -> Any:
     return [_renamed(item, names) for item in schema] if isinstance(schema, list) else schema
 
 
-# ── bodies that are decoded by hand ───────────────────────────────────────────────────────────────
+# ── bodies that operations decode ─────────────────────────────────────────────────────────────────
 
 # The server decodes these members itself, so that one bad report of a batch gets its own result,
 # and bad evidence is refused with a reason. Their Structs have ``dict``; the document describes the
@@ -358,7 +358,7 @@ def _problem_statuses(route: web_routing.Route) -> set[int]:
     return found | {problems.status_of(error) for error in route.errors}
 
 
-# ── served ────────────────────────────────────────────────────────────────────────────────────────
+# ── serving ───────────────────────────────────────────────────────────────────────────────────────
 
 
 class ApiDocument:

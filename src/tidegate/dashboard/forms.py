@@ -28,7 +28,7 @@ Ticked = Annotated[tuple[Typed, ...], Meta(max_length=100)]
 _MEMBER = re.compile(r"[a-z_]+")
 
 
-# ── back onto the page ────────────────────────────────────────────────────────────────────────────
+# ── filling a form ────────────────────────────────────────────────────────────────────────────────
 
 
 def fill(
@@ -43,9 +43,8 @@ def _fill(item: components.Field, typed: Mapping[str, Any]) -> components.Field:
     if found is None or item.kind == "password":
         return item
     if item.kind == "many":
-        # A selected value that is not an option here stays selected: saving the form removes
-        # nothing
-        # that the user cannot see.
+        # A selected value that is not an option here stays selected, so that saving the form
+        # removes nothing that the user cannot see.
         known = {option.value for option in item.options}
         more = tuple(components.Option(value, value) for value in found if value not in known)
         return structs.replace(item, values=tuple(found), options=(*item.options, *more))

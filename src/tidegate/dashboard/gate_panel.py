@@ -220,7 +220,7 @@ def over_of(tally: rows.RolloutTally) -> str:
     return ""
 
 
-# ── who stops where ───────────────────────────────────────────────────────────────────────────────
+# ── hosts at a gate ───────────────────────────────────────────────────────────────────────────────
 
 
 class HeldQuery(dashboard_layout.PageQuery, frozen=True, kw_only=True):

@@ -175,7 +175,7 @@ class GridCache:
         return [row.row for row in self._reads.find_all(*keys) if row is not None]
 
 
-# ── what is asked for ─────────────────────────────────────────────────────────────────────────────
+# ── routes ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def grid(

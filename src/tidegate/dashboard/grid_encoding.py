@@ -111,7 +111,7 @@ def byte_of(state: str, left: bool, ordered: bool) -> int:
     return GRID_CODES[state] if ordered else UNORDERED
 
 
-# ── what changes ──────────────────────────────────────────────────────────────────────────────────
+# ── changes ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def changes(log: LogReader, places: GridPlaces, events: Iterable[Event]) -> list[GridChange]:

@@ -265,7 +265,7 @@ def see_other(location: str, *cookies: str) -> routing.Response:
     return routing.Response(None, status=303, headers={"location": location}, cookies=cookies)
 
 
-# ── refusals ──────────────────────────────────────────────────────────────────────────────────────
+# ── errors ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def to_form_error(error: TidegateError) -> components.FormError:

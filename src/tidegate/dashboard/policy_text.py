@@ -59,7 +59,7 @@ def _value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-# ── what can be written ───────────────────────────────────────────────────────────────────────────
+# ── members of a policy ───────────────────────────────────────────────────────────────────────────
 
 
 @cache

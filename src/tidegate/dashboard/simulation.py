@@ -95,7 +95,7 @@ def address(query: ForecastQuery) -> str:
     return "/plan/forecast?" + urlencode(structs.asdict(query))
 
 
-# ── playing ───────────────────────────────────────────────────────────────────────────────────────
+# ── running ───────────────────────────────────────────────────────────────────────────────────────
 
 
 class Simulation(Struct):

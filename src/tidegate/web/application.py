@@ -170,7 +170,7 @@ class Application:
                 )
             )
 
-    # ── the way of a request ──
+    # ── handling a request ──
 
     def find(self, method: str, raw_path: bytes) -> tuple[routing.Route, list[str]]:
         """Find the route of a request, and its path parameters.

@@ -185,7 +185,7 @@ class Connection(HttpToolsProtocol):
         else:
             self.transport.abort()
 
-    # ── the end ──
+    # ── closing ──
 
     def is_idle(self) -> bool:
         """Whether the connection only waits for a next request."""

@@ -289,7 +289,7 @@ class Exchange:
         else:
             del held[address]
 
-    # ── the answer ──
+    # ── the response ──
 
     async def _send_answer(self, answer: routing.Response, route: routing.Route | None) -> None:
         if answer.download is not None:

@@ -36,7 +36,7 @@ Q = TypeVar("Q")
 B = TypeVar("B")
 
 
-# ── what a route asks of them ─────────────────────────────────────────────────────────────────────
+# ── permissions ───────────────────────────────────────────────────────────────────────────────────
 
 
 class PublicAccess(Enum):
@@ -93,7 +93,7 @@ def requires_somewhere(verb: roles.Verb) -> Requires:
     return Requires((verb,), None)
 
 
-# ── what a handler gets and gives ─────────────────────────────────────────────────────────────────
+# ── requests and responses ────────────────────────────────────────────────────────────────────────
 
 
 class RawRequest(Struct, frozen=True):

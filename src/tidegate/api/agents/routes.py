@@ -112,7 +112,7 @@ class BlobPath(inputs.Input, frozen=True):
     sha256: Hex64
 
 
-# ── at the door ───────────────────────────────────────────────────────────────────────────────────
+# ── enrollment and sessions ───────────────────────────────────────────────────────────────────────
 
 
 def enroll(
@@ -353,7 +353,7 @@ def _demand_channel(reads: Reads, host_id: str, channel: str) -> None:
         raise NotFound(f"{host_id} is in no channel {channel}", channel=channel)
 
 
-# ── where it runs ─────────────────────────────────────────────────────────────────────────────────
+# ── point reads ───────────────────────────────────────────────────────────────────────────────────
 
 
 async def _read(reads: Reads, read: Callable[[], T]) -> T:

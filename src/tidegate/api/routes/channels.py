@@ -49,7 +49,7 @@ PackageName = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 SelectorText = Annotated[str, msgspec.Meta(min_length=1, max_length=1_024)]
 
 
-# ── what comes ────────────────────────────────────────────────────────────────────────────────────
+# ── request bodies ────────────────────────────────────────────────────────────────────────────────
 
 
 class WaveGiven(facts.WaveSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -114,7 +114,7 @@ class ReasonBody(inputs.Input, frozen=True, kw_only=True):
     reason: Reason
 
 
-# ── what goes ─────────────────────────────────────────────────────────────────────────────────────
+# ── responses ─────────────────────────────────────────────────────────────────────────────────────
 
 
 class EdgeShown(msgspec.Struct, frozen=True):
@@ -325,7 +325,7 @@ def _policy(given: PolicyGiven) -> facts.ChannelPolicy:
     return decoders.convert(members | {"edges": edges}, facts.ChannelPolicy)
 
 
-# ── steering ──────────────────────────────────────────────────────────────────────────────────────
+# ── commands ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def delete(

@@ -52,7 +52,7 @@ class HostFilter(web_inputs.Paging, frozen=True, kw_only=True):
     channel: ScopeName | None = None
     runs: Annotated[str, Meta(max_length=128)] | None = None  # a release: web.3
     silent_seconds: Annotated[int, Meta(ge=0, le=SILENT_SECONDS_MAX)] | None = None
-    # not heard for so long; 0: those that count as silent
+    # no heartbeat for so long; 0: those that count as silent
     old_agent: bool = False  # only hosts whose agent should be upgraded
 
 
@@ -96,7 +96,7 @@ class HostShown(fleet_rows.Host, frozen=True, kw_only=True):
     records: tuple[host_rows.HostRecord, ...] = ()
 
 
-# ── looking ───────────────────────────────────────────────────────────────────────────────────────
+# ── reading ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def list_all(

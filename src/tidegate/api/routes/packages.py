@@ -101,7 +101,7 @@ def steps(
     return routing.Response(cursors.list_page(request, shown, last))
 
 
-# ── all of a package at once ──────────────────────────────────────────────────────────────────────
+# ── bulk commands ─────────────────────────────────────────────────────────────────────────────────
 
 
 def delete(

@@ -138,7 +138,7 @@ def get_known(
     return routing.Response(found.row, version=found.version)
 
 
-# ── what is current, what happened ────────────────────────────────────────────────────────────────
+# ── pins and history ──────────────────────────────────────────────────────────────────────────────
 
 
 def list_actual(

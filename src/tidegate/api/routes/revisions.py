@@ -343,7 +343,7 @@ def reject_delete(request: Refused, revisions: RevisionOperations) -> routing.Re
     return show_outcome(revisions.reject_deletion(request.caller, name, reason))
 
 
-# ── answers ───────────────────────────────────────────────────────────────────────────────────────
+# ── responses ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def show_outcome(outcome: RevisionOutcome) -> routing.Response:

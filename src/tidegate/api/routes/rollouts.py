@@ -46,7 +46,7 @@ Reason = Annotated[str, Meta(min_length=1, max_length=1_024)]
 HostId = Annotated[str, Meta(min_length=1, max_length=128)]
 
 
-# ── what comes ────────────────────────────────────────────────────────────────────────────────────
+# ── request bodies ────────────────────────────────────────────────────────────────────────────────
 
 
 class RolloutPath(web_inputs.Input, frozen=True):
@@ -70,7 +70,7 @@ class RolloutWhyQuery(web_inputs.ReadQuery, frozen=True, kw_only=True):
     host_id: HostId | None = None  # only this host; null: all hosts that wait
 
 
-# ── what goes ─────────────────────────────────────────────────────────────────────────────────────
+# ── responses ─────────────────────────────────────────────────────────────────────────────────────
 
 
 class RolloutListed(rollout_rows.Rollout, frozen=True, kw_only=True):
@@ -149,7 +149,7 @@ def facts_of(rollout_id: str) -> Query:
     return Query((Clause(ANY, frozenset({f"rollout_id:{rollout_id}"})),))
 
 
-# ── where they stand ──────────────────────────────────────────────────────────────────────────────
+# ── reading ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def list_all(

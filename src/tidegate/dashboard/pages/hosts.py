@@ -275,9 +275,7 @@ class HostPages:
             probes=tuple(_probes(records[0])) if records else (),
             gates=_gates(self.reads, self.fleet_reader, self.clock, host_id, records),
             verbs=verbs,
-            bar=components.arrange(
-                verbs, ()
-            ),  # both are final, so nobody should press them by accident
+            bar=components.arrange(verbs, ()),  # kept apart, because both are final
         )
         return dashboard_layout.PageView(
             template="host.html",

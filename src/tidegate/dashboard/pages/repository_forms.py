@@ -171,9 +171,8 @@ def create_repository(
         reader = dashboard_forms.FormReader()
         name = reader.text("repository", body.repository, most=names.LABEL_CHARS_MAX)
         quorum = _read_settings(reader, body)
-        # Proposals of a deployment repository are protected unless the caller says otherwise, and
-        # an
-        # unchecked box says nothing.
+        # Proposals of a deployment repository are protected by default. A box that is not
+        # checked leaves the default.
         outcome = repositories.create(
             request.caller,
             name,

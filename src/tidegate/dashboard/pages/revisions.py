@@ -174,7 +174,7 @@ def _references(manifest: manifests.FileManifest) -> tuple[release_screens.Refer
     )
 
 
-# ── what it changes ───────────────────────────────────────────────────────────────────────────────
+# ── changes ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def _changes(

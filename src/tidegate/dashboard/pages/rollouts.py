@@ -345,7 +345,7 @@ def _legend(tally: rollout_rows.RolloutTally) -> tuple[rollout_screens.Legend, .
     )
 
 
-# ── whom it waits for ─────────────────────────────────────────────────────────────────────────────
+# ── hosts in trouble ──────────────────────────────────────────────────────────────────────────────
 
 
 def _troubled(

@@ -226,7 +226,7 @@ class FastConnection(connections.Connection):
             and not parser.should_upgrade()
         )
 
-    # ── the two ways ──
+    # ── the fast path and the usual path ──
 
     def _start_cycle(self) -> None:
         """Start the usual path, as uvicorn does."""
@@ -315,7 +315,7 @@ class FastConnection(connections.Connection):
             self.headers = []
         self.on_response_complete()
 
-    # ── connections that nobody uses ──
+    # ── idle connections ──
 
     def on_response_complete(self) -> None:
         """As uvicorn's, except for the timer, which keeps running and checks the connection when it
