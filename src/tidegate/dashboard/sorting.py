@@ -1,7 +1,7 @@
-"""Lists in the order that somebody asks for: headings that are links, and pages that stay stable.
+"""Sorted lists: headings that are links, and pages that stay stable.
 
-`?sort=name` sorts upwards, `?sort=-name` downwards. A page starts after the place of the last row
-of the page before, not at a count, so rows that come and go in between move nothing.
+`?sort=name` sorts ascending, `?sort=-name` descending. A page starts after the sort key of the last
+row of the page before, not at a count, so rows that come and go in between change nothing.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ Row = TypeVar("Row")
 SortKey = str | int | datetime | None
 
 KEY_CHARS_MAX: Final = 200  # of a text in a cursor
-DIGITS: Final = 12  # a number in a name is filled up to so many, so that web-2 precedes web-10
+DIGITS: Final = 12  # numbers in a name are padded to this length, so that web-2 precedes web-10
 _NUMBER = re.compile(r"\d+")
 
 
 class SortColumn(msgspec.Struct, Generic[Row], frozen=True, kw_only=True):
-    """A column of a list. One without a key cannot be sorted by."""
+    """A column of a list. Without a key, the list cannot be sorted by it."""
 
     label: str
     name: str = ""
     key: Callable[[Row], SortKey] | None = None
-    newest_first: bool = False  # what the first click means
+    newest_first: bool = False  # what the first click does
     classes: str = ""
 
 
 class SortOrder(msgspec.Struct, Generic[Row], frozen=True):
-    """The column that a list is sorted by, and in which direction."""
+    """The column that a list is sorted by, and the direction."""
 
     column: SortColumn[Row]
     descending: bool
@@ -46,22 +46,22 @@ class SortOrder(msgspec.Struct, Generic[Row], frozen=True):
 
 
 class SortColumns(Generic[Row]):
-    """The columns of a list, and the order that it has without a wish."""
+    """The columns of a list, and its default order."""
 
     def __init__(self, default: str, *columns: SortColumn[Row]) -> None:
         self._by_name = {column.name: column for column in columns if column.key is not None}
         self._default = default
         self.columns = columns
 
-    def order(self, wish: str) -> SortOrder[Row]:
-        """What ``?sort=`` asks for. A column that does not exist is the default."""
-        name = wish.removeprefix("-")
+    def order(self, wanted: str) -> SortOrder[Row]:
+        """Parse ``?sort=``. A column that does not exist gives the default order."""
+        name = wanted.removeprefix("-")
         if name not in self._by_name:
-            wish, name = self._default, self._default.removeprefix("-")
-        return SortOrder(self._by_name[name], wish.startswith("-"))
+            wanted, name = self._default, self._default.removeprefix("-")
+        return SortOrder(self._by_name[name], wanted.startswith("-"))
 
     def headings(self, order: SortOrder[Row], path: str, **filters: str) -> tuple[Heading, ...]:
-        """Each column as a heading that sorts by it; the current one turns the order around."""
+        """A heading per column that sorts by it; the current one reverses the order."""
         return tuple(self._heading(column, order, path, filters) for column in self.columns)
 
     def _heading(
@@ -71,18 +71,18 @@ class SortColumns(Generic[Row]):
             return Heading(label=column.label, classes=column.classes)
         here = column.name == order.column.name
         turned = not order.descending if here else column.newest_first
-        wish = f"-{column.name}" if turned else column.name
+        wanted = f"-{column.name}" if turned else column.name
         direction = "descending" if order.descending else "ascending"
         return Heading(
             label=column.label,
-            href=address(path, **filters, sort=wish),
+            href=address(path, **filters, sort=wanted),
             sorted=direction if here else "none",
             classes=column.classes,
         )
 
 
 class _Place(msgspec.Struct, frozen=True, array_like=True):
-    """Where a row is in the order. What has no value is at the end, whatever the direction."""
+    """The sort key of a row. Rows without a value are last in both directions."""
 
     missing: bool
     key: str | int
@@ -120,12 +120,12 @@ def list_page(
 
 
 def id_after(cursor: str) -> str:
-    """The id of the row after which a page starts; empty: at the beginning."""
+    """The id of the row that a page starts after; empty: the beginning."""
     return _place_of(cursor).id if cursor else ""
 
 
 def cursor_at(row_id: str) -> str:
-    """The cursor of a list in the order of ids."""
+    """The cursor of a list that is sorted by id."""
     return msgspec.json.encode(_Place(False, row_id, row_id)).decode()
 
 
@@ -153,5 +153,5 @@ def _place(row: Row, order: SortOrder[Row], id_of: Callable[[Row], str]) -> _Pla
 
 
 def natural(text: str) -> str:
-    """A text that sorts the way people count: web-2 precedes web-10."""
+    """A sort key in which numbers sort by value: web-2 precedes web-10."""
     return _NUMBER.sub(lambda found: found[0].zfill(DIGITS), text.casefold())[:KEY_CHARS_MAX]

@@ -1,6 +1,6 @@
-"""Channels: which release is authoritative for which hosts, and how it reaches them.
+"""Channels: which release each one's hosts run, and how it reaches them.
 
-What they are pinned to is moved in ``promotions``.
+The routes that move a channel's pin are in ``promotions``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PackageName = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 SelectorText = Annotated[str, msgspec.Meta(min_length=1, max_length=1_024)]
 
 
-# ── what comes ────────────────────────────────────────────────────────────────────────────────────
+# ── request bodies ────────────────────────────────────────────────────────────────────────────────
 
 
 class WaveGiven(facts.WaveSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,8 +70,8 @@ class EdgeGiven(facts.ChannelEdge, frozen=True, forbid_unknown_fields=True):
 
 
 class PolicyGiven(facts.ChannelPolicy, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A rollout policy; a member that it does not have is a fault. An edge that is a channel's name
-    alone asks for the success of the release there. Its defaults are those of the default policy.
+    """A rollout policy. An unknown member is an error. An edge that is only a channel's name
+    requires that the release succeeded there. Its defaults are those of the default policy.
     """
 
     waves: tuple[WaveGiven, ...] = _DEFAULT_WAVES
@@ -92,7 +92,7 @@ class NewChannel(inputs.Input, frozen=True, kw_only=True):
 
 
 class ChannelChange(inputs.Input, frozen=True, kw_only=True):
-    """What is left out stays."""
+    """Members that are left out do not change."""
 
     selector: SelectorText | None = None
     policy: PolicyGiven | None = None
@@ -114,18 +114,18 @@ class ReasonBody(inputs.Input, frozen=True, kw_only=True):
     reason: Reason
 
 
-# ── what goes ─────────────────────────────────────────────────────────────────────────────────────
+# ── responses ─────────────────────────────────────────────────────────────────────────────────────
 
 
 class EdgeShown(msgspec.Struct, frozen=True):
-    """A channel that comes first, and whether it holds back the release that is pinned here."""
+    """A channel that comes first, and whether it blocks the release that is pinned here."""
 
     channel: str
     require: facts.EdgeRequires
     soak_seconds: int
     blocks: bool
     reason: str
-    until: datetime | None  # when it opens by itself
+    until: datetime | None  # when it opens without any action
 
 
 class ChannelListed(channel_rows.Channel, frozen=True, kw_only=True):
@@ -133,17 +133,18 @@ class ChannelListed(channel_rows.Channel, frozen=True, kw_only=True):
 
 
 class ChannelShown(channel_rows.Channel, frozen=True, kw_only=True):
-    """A channel with its pin, the rollout that hosts follow, and what comes before it."""
+    """A channel with its pin, its active rollout, and the channels that come before it."""
 
     version: int
     pin: Actual | None = None
     confidence: str | None = None
     active_state: str | None = None
-    held_by_name: str | None = None  # None: not held, erased, or no person
+    held_by_name: str | None = None  # null: not held, erased, or not a person
     edges: tuple[EdgeShown, ...] = ()
-    automation: tuple[Automation, ...] = ()  # what it does by itself now, or why nothing
-    windows: tuple[str, ...] = ()  # the maintenance windows that cover it, by id
-    overrides: tuple[str, ...] = ()  # who overrode which gate for the newest rollout, until when
+    # What it does without a person now, or why it does nothing.
+    automation: tuple[Automation, ...] = ()
+    windows: tuple[str, ...] = ()  # ids of the maintenance windows that cover it
+    overrides: tuple[str, ...] = ()  # who overrode which gate of the newest rollout, and until when
 
 
 def scope_of(request: routing.Request[ChannelPath, Any, Any]) -> str:
@@ -151,7 +152,7 @@ def scope_of(request: routing.Request[ChannelPath, Any, Any]) -> str:
 
 
 def demand(reads: Reads, channel: str) -> Found[channel_rows.Channel]:
-    """The channel's row. Raises: ChannelNotFound."""
+    """Read the channel's row. Raises: ChannelNotFound."""
     found = reads.find(channel_rows.channel_key(channel), channel_rows.Channel)
     if found is None:
         raise refusals.ChannelNotFound(channel)
@@ -160,7 +161,7 @@ def demand(reads: Reads, channel: str) -> Found[channel_rows.Channel]:
 
 @dataclass(frozen=True)
 class ChannelDocuments:
-    """Channels as the API shows them."""
+    """Builds the documents of channels that the API returns."""
 
     reads: Reads
     log: log_reader.LogReader
@@ -171,7 +172,7 @@ class ChannelDocuments:
     people: PeopleNames
 
     def show(self, found: Found[channel_rows.Channel]) -> routing.Response:
-        """A channel as it stands, with the rows beside it."""
+        """The channel as it is now, with its pin, rollout, edges and windows."""
         row = found.row
         keys: list[Any] = [(actual_key(row.channel), Actual)]
         if row.active_rollout_id is not None:
@@ -205,15 +206,15 @@ class ChannelDocuments:
         if row.newest_rollout_id is None:
             return ()
         tally = self.reads.find(tally_key(row.newest_rollout_id), RolloutTally)
-        said = () if tally is None else list_overrides(tally.row, now)
-        return tuple(self.people.name_in(sentence) for sentence, _ in said)
+        found_overrides = () if tally is None else list_overrides(tally.row, now)
+        return tuple(self.people.name_in(sentence) for sentence, _ in found_overrides)
 
     def show_written(
         self,
         channel: str,
         position: Position,
     ) -> routing.Response:
-        """The channel as a command left it: a repeat, too, gets the first answer."""
+        """The channel right after a command. A repeated request gets the first response again."""
         found = demand(self.reads, channel)
         if found.version > position:
             found = history.channel_at(self.log, self.row_history, channel, position) or found
@@ -240,7 +241,7 @@ def list_all(
     reads: Reads,
     cursors: paging.Cursors,
 ) -> routing.Response:
-    """The channels that you may read, by name."""
+    """List the channels that you may read, by name."""
     found = reads.range(
         channel_rows.CHANNELS, after=cursors.after(request), limit=request.query.limit
     )
@@ -260,7 +261,7 @@ def get(
     log: log_reader.LogReader,
     row_history: RowHistory,
 ) -> routing.Response:
-    """A channel: pin, confidence, rollout, and which edges block; as_of shows what was."""
+    """Get a channel: pin, confidence, rollout and blocking edges; as_of shows an earlier state."""
     channel = request.path.channel
     if not request.query.as_of:
         return documents.show(demand(reads, channel))
@@ -283,7 +284,7 @@ def create(
     documents: ChannelDocuments,
     channels: ChannelOperations,
 ) -> routing.Response:
-    """Let a package reach the hosts of a selector. Without a policy it gets the default policy."""
+    """Create a channel: a package, a selector, and a policy, or else the default policy."""
     body = request.body
     position = channels.create(
         request.caller,
@@ -316,7 +317,7 @@ decoders.build(facts.ChannelPolicy)
 
 
 def _policy(given: PolicyGiven) -> facts.ChannelPolicy:
-    """The policy as it is stored: defaults, and an edge that is a name alone, are written out."""
+    """The policy as it is stored: with all defaults, and edges as objects."""
     members = {
         name: msgspec.to_builtins(value) for name, value in msgspec.structs.asdict(given).items()
     }
@@ -324,13 +325,13 @@ def _policy(given: PolicyGiven) -> facts.ChannelPolicy:
     return decoders.convert(members | {"edges": edges}, facts.ChannelPolicy)
 
 
-# ── steering ──────────────────────────────────────────────────────────────────────────────────────
+# ── commands ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def delete(
     request: routing.Request[ChannelPath, inputs.Nothing, ReasonBody], channels: ChannelOperations
 ) -> routing.Response:
-    """Delete a channel that nothing uses. Its history stays."""
+    """Delete a channel that nothing uses. Its history is kept."""
     position = channels.delete(request.caller, request.path.channel, request.body.reason)
     return routing.Response(shapes.Written(position), position=position)
 
@@ -340,7 +341,7 @@ def hold(
     documents: ChannelDocuments,
     channels: ChannelOperations,
 ) -> routing.Response:
-    """No promotion and no order on the channel until the hold is released."""
+    """Hold a channel: no promotions and no orders until the hold is released."""
     channel = request.path.channel
     position = channels.hold(request.caller, channel, request.body.reason)
     return documents.show_written(channel, position)
@@ -351,7 +352,7 @@ def unhold(
     documents: ChannelDocuments,
     channels: ChannelOperations,
 ) -> routing.Response:
-    """Let the channel go."""
+    """Release the hold of a channel."""
     channel = request.path.channel
     position = channels.unhold(request.caller, channel, request.body.reason)
     return documents.show_written(channel, position)
@@ -362,7 +363,7 @@ def protect(
     documents: ChannelDocuments,
     channels: ChannelOperations,
 ) -> routing.Response:
-    """Ask for a second person to move the channel forward, to loosen it or to bypass something."""
+    """Require a second person to move the channel forward, loosen it, or bypass a gate."""
     channel, body = request.path.channel, request.body
     protection = facts.ChannelProtection(
         approvals=body.approvals,
@@ -378,7 +379,7 @@ def unprotect(
     documents: ChannelDocuments,
     channels: ChannelOperations,
 ) -> routing.Response:
-    """Let one person do everything on the channel again; this needs a second person itself."""
+    """Remove the protection of a channel; this needs a second person itself."""
     channel = request.path.channel
     position = channels.protect(request.caller, channel, None, request.body.reason)
     return documents.show_written(channel, position)
@@ -390,7 +391,7 @@ def happened(
     scope_history: history.ScopeHistory,
     cursors: paging.Cursors,
 ) -> routing.Response:
-    """What was authoritative on the channel, when, and on what evidence, in the log's order."""
+    """List the changes of the channel's pin and their evidence, in the log's order."""
     channel = request.path.channel
     demand(reads, channel)
     after = int(cursors.after(request) or "0")
@@ -403,7 +404,7 @@ def happened(
 def plan(
     request: routing.Request[ChannelPath, inputs.ReadQuery, inputs.Nothing], promotions: Promotions
 ) -> routing.Response:
-    """By which plan a release would reach the channel's hosts now; nothing changes."""
+    """Show the plan that a release would get on the channel now; nothing changes."""
     return routing.Response(promotions.plan(request.path.channel).plan)
 
 
