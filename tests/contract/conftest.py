@@ -109,7 +109,7 @@ def rounds(engine: str) -> int:
 
 @pytest.fixture(scope="session")
 def processes() -> Iterator[ProcessPoolExecutor]:
-    """A process pool kept for the whole run: starting a process costs more than most of its work."""
+    """A process pool for the whole run: starting a process costs more than most of its work."""
     with ProcessPoolExecutor(PROCESSES, mp_context=CHILDREN) as pool:
         yield pool
 

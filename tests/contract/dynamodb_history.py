@@ -66,9 +66,9 @@ class History:
     """What callers were answered. An attempt is ``command/number``."""
 
     receipts: dict[str, Receipt] = field(default_factory=dict)  # command → its acknowledgement
-    refused: set[str] = field(default_factory=set)  # attempts that surely did not happen
+    refused: set[str] = field(default_factory=set)  # attempts that certainly did not happen
     followed: list[Event] = field(default_factory=list)  # what a follower of the feed saw
-    feed: list[Event] = field(default_factory=list)  # what stood there when all was quiet
+    feed: list[Event] = field(default_factory=list)  # what was there at the end
 
 
 # ── what actors do ────────────────────────────────────────────────────────────────────────────────

@@ -413,7 +413,7 @@ def rows(store: Store, *names: str) -> dict[Key, Record]:
 
 
 class FleetStores:
-    """A fresh place for a fleet's log, handles on it, and direct access to the database below it."""
+    """A fresh place for a fleet's log, handles on it, and direct access to its database."""
 
     def __init__(self, address: Address | None) -> None:
         self.address = address

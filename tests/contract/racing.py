@@ -129,7 +129,7 @@ def order(store: Store, order_id: str, customer: str, cap: int, skew: timedelta)
 
 @dataclass(frozen=True, slots=True)
 class Ordering:
-    """Work: order one unit at a time until the cap is reached. Return how many orders were placed."""
+    """Work: order one unit at a time up to the cap. Return how many orders were placed."""
 
     cap: int
     customer: str = "c1"

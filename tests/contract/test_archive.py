@@ -361,7 +361,9 @@ def archive_and_die_elsewhere(address: Address, home: Path, point: str) -> None:
 
 
 def die(store: Store, address: Address | None, home: Path, point: str) -> None:
-    """Run an archiver that is killed at this point: in another process, or for memory in this one."""
+    """Run an archiver that is killed at this point: in another process, or in this one for
+    memory.
+    """
     if address is None:
         with pytest.raises(Killed):
             archive_and_die(store, home, point, raise_killed)

@@ -69,7 +69,7 @@ class Watched:
         self.schema = store.schema
         self.commits: list[Commit] = []
         self.meanwhile: Callable[[], object] | None = None  # runs once, before the next commit
-        self.afterwards: Callable[[], object] | None = None  # once, after it landed
+        self.afterwards: Callable[[], object] | None = None  # once, after it
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -144,7 +144,7 @@ def publisher_at(store: Store, home: Path, clock: Clock = system_clock) -> Itera
 
 
 def connector(address: Address | None) -> Callable[[], Store]:
-    """Return a function that opens handles on one log. For memory all of them are the one object."""
+    """Return a function that opens handles on one log. For memory it returns one object."""
     if address is None:
         store = MemoryStore(SCHEMA)
         return lambda: store

@@ -499,7 +499,9 @@ def test_names_a_value_without_a_portable_form_before_any_io(
 def test_keeps_in_an_answer_what_the_call_does_not_say_itself(
     watched: Watched, records: Records, id: str
 ) -> None:
-    """A large row can be written under a key; the answer to an update is the row, and is limited."""
+    """A large row can be written under a key. The answer to an update is the row, and is
+    limited.
+    """
     large = replace(FIRST, history=("x" * ANSWER_BYTES_MAX,))
 
     made = records.create("plain", id, large, key=id)

@@ -1,4 +1,4 @@
-"""Leases on every engine: one holder at a time, no late holder commits, and numbers only increase."""
+"""Leases on every engine: one holder at a time, no late commit, and numbers only increase."""
 
 from __future__ import annotations
 

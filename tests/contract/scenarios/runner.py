@@ -205,7 +205,7 @@ def _id(key: Mapping[str, Any]) -> str:
 
 
 def _value(model: str, item: Mapping[str, Any]) -> Struct:
-    """Convert the item to its model. Raises: InvalidInput: it has a member that the model does not."""
+    """Convert the item to its model. Raises: InvalidInput: the model lacks one of its members."""
     declared = MODELS[model]
     if unknown := set(item) - set(declared.attributes):
         raise InvalidInput(f"{model} has no member {sorted(unknown)}")
