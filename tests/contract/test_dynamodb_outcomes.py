@@ -256,7 +256,7 @@ def test_an_outcome_that_cannot_be_settled_is_unknown_and_found_by_its_key(
     with pytest.raises(OutcomeUnknown):
         land(store, commit)
 
-    again = land(table.open()[0], commit)  # as the caller is told to: with the same key
+    again = land(table.open()[0], commit)  # with the same key, as the error advises
     assert again.replayed == (fate is lose_answer)
     reader, _ = table.open()
     whole_feed(reader)  # the lost number may be a hole, too young for this reader

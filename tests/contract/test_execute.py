@@ -137,9 +137,7 @@ def decided_on(calls: list[tuple[str, Facts]]) -> list[Facts]:
 def test_folds_every_event_once_and_in_order_before_it_decides(world: World) -> None:
     world.rival.execute(plant_tree, PlantTree("oak", "north"))  # in addition to the boundary
     world.fell_and_plant()
-    world.rival.execute(
-        hand_pick, HandPick("elm", "bob", 1)
-    )  # of a type that the slice does not read
+    world.rival.execute(hand_pick, HandPick("elm", "bob", 1))  # of a type that is not read
     item, calls = traced(hand_pick)
 
     outcome = world.control.execute(item, PICK)
