@@ -1,4 +1,6 @@
-"""Eras on DynamoDB: what was read before somebody was alone is not written after it (ADR-0014)."""
+"""Eras on DynamoDB: a commit based on a read from before an exclusive access is refused
+(ADR-0014).
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def presence(table: Table, *, alone: bool = False) -> Presence:
 
 
 def be_alone(table: Table) -> None:
-    """Somebody is alone with the log for a moment, and reads it to its end."""
+    """Have a process hold the log exclusively for a moment and read it to its end."""
     one = presence(table, alone=True)
     one.enter()
     table.open()[0].read(ALL)
@@ -171,7 +173,7 @@ def test_a_number_taken_in_an_earlier_era_lands_nothing(table: Table) -> None:
 
 
 def test_a_rebuild_folds_what_stands_behind_a_number_whose_writer_died(table: Table) -> None:
-    table.transport().increment(COUNTER, COUNT_ATTRIBUTE, {ERA: None})  # by somebody who died
+    table.transport().increment(COUNTER, COUNT_ATTRIBUTE, {ERA: None})  # by a process that died
     assert isinstance(rebooted(table.open()[0], "behind"), Receipt)
     store, _ = table.open()
     assert store.feed(after=0, limit=10).events == ()

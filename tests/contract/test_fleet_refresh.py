@@ -1,4 +1,4 @@
-"""A promotion whose evidence is too old is confirmed with new evidence, and its rollout goes on."""
+"""A promotion whose evidence is too old is confirmed with new evidence, and its rollout resumes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Waves after the cursor has passed them, on every engine: a host that waited for its reboot lets
-the next wave go, and what becomes of it afterwards counts again. And hosts that nobody may wait
-for: retired ones, and late ones whose order nobody takes.
+the next wave start, and its later result counts again. Also hosts that a rollout must not wait for:
+retired ones, and late ones whose order was not taken.
 
-Promotion, dispatcher, queue and lanes work together; no event is fed by hand. The first of these
-is what seed 1337 of the simulation found, the last one what seed 4347 did.
+Promotion, dispatcher, queue and lanes work together; no event is fed by hand. Seed 1337 of the
+simulation found the first of these cases, and seed 4347 the last one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.in_turn
 
 
 def past_a_deferred_canary(fleet: InProcessFleet) -> str:
-    """e1 waits for its reboot, so the wave of e2 and e3 has come."""
+    """Start with e1 waiting for its reboot, so that the wave of e2 and e3 has begun."""
     fleet.create("edge", replace(CANARY, converged_min=0), REST)
     fleet.enroll("e1", "e2", "e3", channel="edge")
     fleet.offer("web.1")
@@ -54,7 +54,9 @@ def past_a_deferred_canary(fleet: InProcessFleet) -> str:
 
 
 def past_a_failure_of_late_hosts(fleet: InProcessFleet) -> str:
-    """e2 and e3 came after e1 was done; e2 failed and rolled back, nobody took the order of e3."""
+    """Start with e2 and e3 enrolled after e1 was done: e2 failed and rolled back, e3 did not take
+    its order.
+    """
     fleet.create("edge", REST)
     fleet.enroll("e1", channel="edge")
     fleet.offer("web.1", "web.2")
@@ -75,7 +77,7 @@ def why(fleet: InProcessFleet, rollout_id: str, host_id: str) -> str:
 
 
 def order_anyway(fleet: InProcessFleet, rollout_id: str, host_id: str) -> object:
-    """What the rows say to a dispatcher that did not ask the gates."""
+    """Reserve an order as a dispatcher that did not ask the gates, and return the answer."""
     known = fleet.host(rollout_id, "e1")
     command = ReserveDispatch(
         rollout_id=rollout_id,
@@ -228,7 +230,9 @@ def test_orders_a_late_host_again_when_the_one_that_failed_is_skipped(
 def test_is_not_pruned_while_a_host_that_does_not_count_goes_back(
     fleet: InProcessFleet, late: bool
 ) -> None:
-    """Pruned, it would refuse the host's reports and deadlines, and the host stay busy for ever."""
+    """If it were pruned, it would refuse the host's reports and deadlines, and the host would stay
+    busy for ever.
+    """
     spared = replace(REST, failures_max=1)
     fleet.create("edge", spared, retention_seconds=60)
     fleet.enroll("e1", *(() if late else ("e2",)), channel="edge")
@@ -267,7 +271,7 @@ def defer(fleet: InProcessFleet, rollout_id: str, host_id: str) -> None:
 
 
 def reboot(fleet: InProcessFleet, rollout_id: str, host_id: str) -> None:
-    """The target runs now; a heartbeat says so before the report does."""
+    """Reboot into the target. A heartbeat reports it before the host's own report does."""
     target = fleet.host(rollout_id, host_id).target_closure
     channel = fleet.tally(rollout_id).channel
     seen = Liveness(host_id=host_id, last_seen_at=fleet.clock(), current_closures={channel: target})
@@ -435,7 +439,9 @@ def test_goes_on_from_a_share_of_a_wave_and_halts_when_one_of_the_others_fails(
 
 
 def four_waves(fleet: InProcessFleet) -> str:
-    """A host in each of four waves; from the second on each waits for a person."""
+    """Start with one host in each of four waves. From the second wave on, each waits for a
+    person.
+    """
     by_hand = [
         WaveSpec(name=name, count=1, soak_seconds=SOAK, manual=True) for name in ("b", "c", "d")
     ]
