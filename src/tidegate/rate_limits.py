@@ -1,4 +1,4 @@
-"""How often somebody may do something: a token bucket per key, in memory."""
+"""Rate limits: a token bucket per key, in memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RateLimited(Unavailable):
 
 
 class Bucket:
-    """``rate`` a second on average, ``burst`` at once, for each key on its own."""
+    """Allows each key ``rate`` a second on average and ``burst`` at once."""
 
     def __init__(
         self,
@@ -42,10 +42,10 @@ class Bucket:
         self._lock = Lock()
 
     def take(self, key: str, cost: float = 1.0) -> None:
-        """Use up so much of what the key has left.
+        """Take this much from the bucket of the key.
 
         Raises:
-            RateLimited: there is less; says when there will be enough.
+            RateLimited: the bucket has less; the error says when it will have enough.
         """
         now = self._monotonic()
         with self._lock:
@@ -58,7 +58,7 @@ class Bucket:
             raise RateLimited(self._what, seconds)
 
     def give_back(self, key: str, cost: float = 1.0) -> None:
-        """Undo a ``take``: what it was for does not count."""
+        """Undo a ``take`` for something that does not count against the limit."""
         with self._lock:
             found = self._left.find(key)
             if found is not None:
