@@ -1,7 +1,10 @@
-"""What msgspec leaves open when it writes JSON: integers, times, floats, equal defaults.
+"""One canonical JSON form per value, where msgspec alone would allow several.
 
-plain? ── yes ─▶ msgspec writes the value as we would
-       ── no ──▶ rendered member by member: checked, its times in fixed width
+msgspec writes floats and integers beyond 2**53, and times without a fixed width. It omits a default
+only if the value is that very object, not an equal one.
+
+plain? ── yes ─▶ msgspec already writes the canonical form
+       ── no ──▶ check and render the value member by member, times in fixed width
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from tidegate.kernel.model import check_time
 
 INTEGER_MAX = 2**53 - 1
 DEPTH_MAX = 32
-SINGLE_MAX = 256  # integers of which Python keeps one object each
+SINGLE_MAX = 256  # Python has only one object for each integer up to this one
 
 _encoder = msgspec.json.Encoder()
 
@@ -30,23 +33,23 @@ IsPlain = Callable[[Any], bool]
 
 
 def time_text(at: datetime) -> str:
-    """The time in fixed width, so that order as text is order in time. Raises: InvalidInput."""
+    """The time in fixed width, so that it sorts as text. Raises: InvalidInput."""
     check_time("a time", at)
-    if at.microsecond:  # with all its digits msgspec writes it so, and fast
+    if at.microsecond:  # then msgspec writes all six digits, and it is faster
         return _encoder.encode(at)[1:-1].decode()
     return at.isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def check_type(struct: type[msgspec.Struct]) -> None:
-    """Raises: InvalidDefinition: the type holds something that has no portable form."""
+    """Raises: InvalidDefinition: a member of the type has no portable form."""
     renderer(struct)
 
 
 @cache
 def renderer(struct: Any) -> Render | None:
-    """A function that checks a value and gives what to encode, or None where nothing can be wrong.
+    """Make the function that checks a value and returns what to encode; None if none is needed.
 
-    Only the fields that hold integers, times or nested values are looked at.
+    It only looks at the fields with integers, times or nested values.
     """
     _compiling.append(struct)
     try:
@@ -55,7 +58,9 @@ def renderer(struct: Any) -> Render | None:
         _compiling.remove(struct)
 
 
-_compiling: list[Any] = []  # types that may hold themselves are looked up again at run time
+# The types whose functions are being made. A type that contains itself finds itself here, and its
+# inner values look their function up at run time.
+_compiling: list[Any] = []
 
 
 def _compiled(struct: Any) -> Render | None:
@@ -78,9 +83,10 @@ def _checking(needed: list[tuple[str, Render]]) -> Render:
 
 
 def _writing(struct: Any, renders: dict[str, Render | None]) -> Render:
-    """Writes a struct through a shadow of the same members, because msgspec would write it
-    otherwise: times not in fixed width, and a value that equals its default without being that
-    very object not left out.
+    """Make a function that copies a struct into a shadow with the same members, to be encoded.
+
+    The shadow holds times as fixed-width text. In place of a value that equals its default, it
+    holds the default object itself, so that msgspec omits it.
     """
     items = fields_of(struct)
     config = struct.__struct_config__
@@ -92,7 +98,7 @@ def _writing(struct: Any, renders: dict[str, Render | None]) -> Render:
         tag_field=config.tag_field,
         tag=config.tag,
     )
-    # Most members are written as they are: only the others are looked at.
+    # Most members are written unchanged: only look at the others.
     looked_at = [
         (place, item.name, renders[item.name], item.default)
         for place, item in enumerate(items)
@@ -117,12 +123,12 @@ def _writing(struct: Any, renders: dict[str, Render | None]) -> Render:
 def _same_default(item: msgspec.structs.FieldInfo) -> Any:
     if item.default_factory is not msgspec.NODEFAULT:
         return msgspec.field(default_factory=item.default_factory)
-    # Without a default, one that no value equals: so it is never left out.
+    # A required member gets a default that no value is equal to, so that it is never omitted.
     return msgspec.field(default=object() if item.required else item.default)
 
 
 def _is_rewritten(hint: Any, within: tuple[Any, ...] = ()) -> bool:
-    """Whether a value of this type may be written otherwise than msgspec would write it."""
+    """Whether msgspec alone may write a value of this type in another form than the canonical."""
     if hint is datetime or hint is Any or hint is object:
         return True
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
@@ -134,15 +140,16 @@ def _is_rewritten(hint: Any, within: tuple[Any, ...] = ()) -> bool:
 
 
 def _leaves_out(struct: type[msgspec.Struct]) -> bool:
-    """Whether it leaves out defaults of which there can be several equal objects."""
+    """Whether the struct omits a default that other objects can be equal to."""
     return struct.__struct_config__.omit_defaults and any(
         not item.required and _has_equals(item.default) for item in fields_of(struct)
     )
 
 
 def _has_equals(default: Any) -> bool:
-    """Whether there can be another object that equals this default. Of nothing, of what is empty,
-    and of small integers Python has one.
+    """Whether another object can be equal to this default.
+
+    Python has one object for None, for each empty text, bytes and tuple, and for small integers.
     """
     if isinstance(default, Enum) or default in (None, msgspec.NODEFAULT, "", b"", ()):
         return False
@@ -178,7 +185,7 @@ def _field_renderer(hint: Any, where: str) -> Render | None:
 
 
 def _unless_none(render: Render | None) -> Render | None:
-    """How a member is rendered that may be None."""
+    """Make a renderer that passes None through."""
     if render is None:
         return None
     return lambda value, where: None if value is None else render(value, where)
@@ -212,7 +219,7 @@ _SEQUENCES = (set, frozenset, tuple, list)
 
 
 def _anything(value: Any, where: str, depth: int = 0) -> Any:
-    """Walk a value whose type says too little, and render what it holds."""
+    """Check and render a value whose declared type does not tell what is inside."""
     if depth > DEPTH_MAX:
         raise InvalidInput(f"{where} is nested deeper than {DEPTH_MAX}", field=where)
     if value is None or isinstance(value, _AS_IT_IS):
@@ -232,13 +239,14 @@ def _anything(value: Any, where: str, depth: int = 0) -> Any:
     raise InvalidInput(f"{where} holds a {type(value).__name__}: it has no JSON form", field=where)
 
 
-# ── the fast way: values that msgspec writes as we would ──────────────────────────────────────────
+# ── the fast path: values whose canonical form msgspec writes by itself ───────────────────────────
 
 
 @cache
 def plain(struct: Any) -> IsPlain | None:
-    """A function that says of nearly every value of the type that nothing is wrong with it and that
-    msgspec writes it as we would; None: only the slow way tells.
+    """Make the function that tells whether msgspec alone writes a value's canonical form.
+
+    It is True for nearly every value. None: the type needs the slow path.
     """
     _compiling.append(struct)
     try:
@@ -280,7 +288,7 @@ def _arms(hint: Any) -> set[Any]:
 
 
 def _plain_value(arms: set[Any]) -> IsPlain | None:
-    """The same for a value of one of these types, that is not None."""
+    """Make the same function for a value of these types that is not None."""
     hint, *more = arms
     origin, parts = get_origin(hint), [part for part in get_args(hint) if part is not ...]
     if more or hint in _compiling or len(parts) > (2 if origin is dict else 1):
@@ -309,7 +317,7 @@ def _all_plain(each: IsPlain, *, is_dict: bool) -> IsPlain:
 
 
 def _is_wide(at: Any) -> bool:
-    """With all its digits msgspec writes a time in our width."""
+    """Whether msgspec writes the time with all six digits: it has microseconds."""
     return type(at) is datetime and at.tzinfo is UTC and bool(at.microsecond)
 
 
@@ -323,7 +331,7 @@ def _are_plain(
     others: list[tuple[str, IsPlain]],
     defaults: dict[str, Any],
 ) -> IsPlain:
-    """One expression over the members: a loop over them takes longer than to write the value."""
+    """Compile one expression over all members: a loop would take longer than the encoding."""
     scope = {"datetime": datetime, "UTC": UTC}
     terms = [
         f"type(m := value.{name}) is datetime and m.tzinfo is UTC and m.microsecond or m is None"
@@ -338,7 +346,7 @@ def _are_plain(
         terms.append(f"(m := value.{name}) is None or is_plain_{number}(m)")
     for number, (name, default) in enumerate(defaults.items()):
         scope[f"default_{number}"] = default
-        # One that only equals its default would not be left out by msgspec.
+        # msgspec does not omit a value that is equal to its default but another object.
         terms.append(f"(m := value.{name}) is default_{number} or m != default_{number}")
     source = " and ".join([f"({term})" for term in terms]) or "True"
     return cast(IsPlain, eval(f"lambda value: {source}", scope))
