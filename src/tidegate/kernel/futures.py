@@ -1,4 +1,4 @@
-"""Futures that cost little: nearly everybody asks for the result once it is there, and no more."""
+"""Cheap futures, for callers that mostly read the result after it was set, and do nothing else."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_making = Lock()  # held by whoever makes a standard future, or tells one that it is under way
+_making = Lock()  # held while a standard future is made, or set to running
 
 
 class LightFuture(Future[T]):
-    """A future whose answer is never None, and takes no lock of its own to make or to resolve.
+    """A future that has no lock of its own. Its answer is never None.
 
-    All that a standard future holds beside the answer (``__getattr__``) is made for those who do
-    more than ask for what is there: wait, call back, give up, look from outside.
+    The attributes of a standard future are made only when a caller needs them: to wait, to add a
+    callback, to cancel, or to pass the future to the standard library (``__getattr__``).
     """
 
     def __init__(self) -> None:
         self.answer: T | BaseException | None = None
         self._running = False
-        self._watched = False  # whether the standard future is there
-        self._shown = False  # whether it was told the answer
+        self._watched = False  # whether the standard future's attributes were made
+        self._shown = False  # whether they have the answer
 
     def done(self) -> bool:
         return self.answer is not None or (self._watched and super().done())
@@ -53,7 +53,7 @@ class LightFuture(Future[T]):
         self.resolve(exception)
 
     def resolve(self, answer: T | BaseException) -> None:
-        """Note the answer, and tell whoever looks from outside."""
+        """Set the answer, and wake up those who wait for it."""
         self.answer = answer
         if self._watched:
             self._show(answer)
@@ -65,20 +65,23 @@ class LightFuture(Future[T]):
         return self.answer
 
     def __getattr__(self, name: str) -> Any:
-        """Make the standard future, when one of its attributes is missed for the first time."""
+        """Make the standard future's attributes when one of them is first used."""
         with _making:
             if not self._watched:
                 made: Future[T] = Future()
                 if self._running:
                     made.set_running_or_notify_cancel()
-                vars(self).update(vars(made))  # all at once: who sees one attribute sees the others
+                vars(self).update(vars(made))  # all at once: a thread sees all of them or none
                 self._watched = True
         if self.answer is not None:
             self._show(self.answer)
         return object.__getattribute__(self, name)
 
     def _show(self, answer: T | BaseException) -> None:
-        """Tell the standard future the answer, once: its maker and the resolver may meet here."""
+        """Set the answer of the standard future, once.
+
+        The thread that made its attributes and the one that resolves may both get here.
+        """
         with _making:
             told, self._shown = self._shown, True
         if told or self.cancelled():
