@@ -1,8 +1,9 @@
-"""What a generic call under an idempotency key asked, and how a repeat of it is answered.
+"""Lets a generic call with an idempotency key be repeated.
 
-asked:    the actions as data, equal where they ask for the same
-answer:   the rows as the commit leaves them, without what the actions say themselves
-answered: these rows again, whatever became of them meanwhile
+requested:  the actions as data; two calls that ask for the same have equal data
+answer:     stored with the key: the rows after the commit, without the members that are in the
+            actions anyway
+repeat:     returns these rows again, even if they have changed since
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from tidegate.kernel import attributes, codec, model, store
 from tidegate.kernel.collections import Collection
 from tidegate.kernel.records import actions as record_actions, changes as record_changes, conditions
 
+# These actions contain the whole row, except for what the kernel fills in.
 _SAYING_ALL = (
     record_actions.CreateRow,
     record_actions.PutRow,
     record_actions.SaveRow,
-)  # but for what the kernel fills in
+)
 _FILLED_IN = (
     attributes.FieldRole.VERSION,
     attributes.FieldRole.CREATED_AT,
@@ -30,11 +32,11 @@ _FILLED_IN = (
 )
 
 
-# ── what was asked ────────────────────────────────────────────────────────────────────────────────
+# ── the request ───────────────────────────────────────────────────────────────────────────────────
 
 
 class RequestedActions(msgspec.Struct, frozen=True):
-    """Actions as lists of texts and numbers, each headed by the name of what it is."""
+    """Actions as lists of texts and numbers, each starting with the name of its class."""
 
     actions: tuple[Any, ...]
 
@@ -46,11 +48,12 @@ class _Leaf(msgspec.Struct, frozen=True):
 def to_requested_actions(
     schema: store.Schema, actions: Iterable[record_actions.Action]
 ) -> RequestedActions:
-    """Screened actions as data. What a call protects beside its policy is not part of it: that
-    only refuses, and has passed.
+    """Screened actions as data.
+
+    ``protected_attributes`` is not part of it: it can only refuse a call, and did not.
 
     Raises:
-        InvalidInput: a value without a portable form.
+        InvalidInput: a value has no portable form.
     """
     return RequestedActions(
         tuple(_asked(schema.collection(one.collection), one) for one in actions)
@@ -107,21 +110,21 @@ def _condition(collection: Collection, condition: conditions.Condition) -> list[
 
 
 def _text(value: object) -> str:
-    """A value of whatever type, so that how deep it is nested counts for itself alone."""
+    """A value of any type as text, so that the nesting limit applies to each value alone."""
     try:
         return codec.encode(_Leaf(value)).decode()
     except TypeError as error:
         raise InvalidInput(f"{value!r} has no portable form: {error}") from None
 
 
-# ── how it is answered ────────────────────────────────────────────────────────────────────────────
+# ── the answer ────────────────────────────────────────────────────────────────────────────────────
 
 
 class _Row(msgspec.Struct, frozen=True, array_like=True):
-    """A row as it was: members that its action does not say, which may be all."""
+    """A row after the commit: only the members that are not in its action, which may be all."""
 
-    version: model.Position  # ABSENT: the position of the commit
-    born: model.Position  # ABSENT: the version
+    version: model.Position  # ABSENT means the position of the commit
+    born: model.Position  # ABSENT means the version
     members: msgspec.Raw
 
 
@@ -133,7 +136,7 @@ def encode_answer(
     actions: Iterable[record_actions.Action],
     planned: Iterable[record_actions.PlannedWrite],
 ) -> bytes:
-    """What to keep with the key, to answer a repeat from."""
+    """Encode the rows after the commit, to store them with the key for a repeat."""
     found = zip(actions, planned, strict=True)
     return msgspec.json.encode(
         [_row(schema.collection(one.collection), one, item) for one, item in found]
@@ -143,7 +146,7 @@ def encode_answer(
 def rows_from_answer(
     schema: store.Schema, actions: Sequence[record_actions.Action], receipt: model.Receipt
 ) -> tuple[record_actions.Stored | None, ...]:
-    """The rows as the first copy of these actions left them."""
+    """Decode the rows as they were after the first call."""
     rows = zip(actions, _rows.decode(receipt.answer), strict=True)
     return tuple(
         None if row is None else _stored(schema.collection(action.collection), action, row, receipt)
