@@ -1,7 +1,7 @@
-"""The store on one SQLite file: any number of threads, handles and processes.
+"""The store on one SQLite file, for any number of threads, handles and processes.
 
-Writers take turns (``WriterLock``), each with all that waits for it in one transaction and one
-flush. Readers have connections of their own and wait for nobody.
+Writers take turns (``WriterLock``). Each writes all its waiting commits in one transaction with one
+flush. Reads have their own connections and never wait for a writer.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ from tidegate.engines.sqlite.layout import FileLayout, lay_out
 from tidegate.engines.sqlite.records import Table
 from tidegate.kernel import commit_limits, model, store
 
-NAMES_KEPT_MAX = 65_536  # index names whose ids a handle remembers
+NAMES_KEPT_MAX = 65_536  # index names whose ids a handle caches
 
-# The write itself failed, so the transaction's last frame, which makes it valid, is not there.
+# With these errors the write itself failed. So the last frame of the transaction, without which it
+# is not valid, cannot be in the WAL.
 _NEVER_WRITTEN = frozenset({apsw.SQLITE_FULL, apsw.SQLITE_IOERR_WRITE})
 
 _Answer = model.Receipt | errors.TidegateError
 
 
 class SqliteStore:
-    """A log and its rows in the file ``path``, which is made if it is not there."""
+    """A log and its rows in the file ``path``, which is created if it does not exist."""
 
     pack_cost_max: ClassVar[int] = 4_000
 
@@ -59,8 +60,8 @@ class SqliteStore:
             raise errors.StoreRefused(f"cannot open {path}: {error}") from error
         self._writer: apsw.Connection | None = None
         self._room = connection.WalRoom(self._path)
-        self._doubtful = False  # a flush failed: what the WAL holds may not be on the disk
-        self.fault: errors.WriterClosed | None = None  # why this handle writes no more
+        self._doubtful = False  # a flush failed: content of the WAL may not be on the disk
+        self.fault: errors.WriterClosed | None = None  # why this handle no longer writes
         try:
             self._layout = self._turn.hold(self._lay_out)
         except BaseException:
@@ -71,7 +72,7 @@ class SqliteStore:
 
     @property
     def log_id(self) -> str:
-        """Made with the file; what is stored beside the log carries it."""
+        """The random id of this log. Files that belong to the log, such as blobs, carry it too."""
         return self._layout.log_id
 
     # ── reading ──
@@ -121,7 +122,7 @@ class SqliteStore:
         tables = self._layout.tables
         found: list[model.Record | None] = []
         with self._reading() as cursor:
-            if len(keys) > 1:  # else each would be read as of a moment of its own
+            if len(keys) > 1:  # in one transaction, so that all rows are from one moment
                 cursor.execute("BEGIN")
             for key in keys:
                 row = cursor.execute(tables[key.collection].get, (key.id,)).fetchone()
@@ -194,7 +195,11 @@ class SqliteStore:
             return error
 
     def _land(self, drafts: Sequence[sqlite_batch.PreparedCommit]) -> Sequence[_Answer]:
-        """One transaction for all. Raises: StoreRefused, StoreUnavailable: nothing was applied."""
+        """Commit all in one transaction.
+
+        Raises:
+            StoreRefused, StoreUnavailable: nothing was applied.
+        """
         cursor = self._begin()
         batch = sqlite_batch.SqliteBatch(
             cursor, self._layout, self._names, self._recent, self._clock
@@ -206,7 +211,7 @@ class SqliteStore:
                 batch.write()
         except (apsw.ConstraintError, apsw.SQLError) as error:
             self._roll_back()
-            if len(drafts) > 1:  # one of them holds what a table refuses; the others do not
+            if len(drafts) > 1:  # a table refuses one of them; the others must not fail with it
                 return self._land_apart(drafts)
             return [errors.InvalidInput(f"the database refuses the commit: {error}")]
         except apsw.Error as error:
@@ -221,7 +226,8 @@ class SqliteStore:
             return answers
         failure = self._end(before)
         if failure is not None:
-            # Conflicts too may rest on commits of this very group; earlier receipts do not.
+            # A conflict may be with a commit of this group, so it is not certain either. A receipt
+            # of an earlier commit is.
             return [
                 answer if isinstance(answer, model.Receipt) and answer.first <= before else failure
                 for answer in answers
@@ -231,7 +237,7 @@ class SqliteStore:
         return answers
 
     def _land_apart(self, drafts: Sequence[sqlite_batch.PreparedCommit]) -> Sequence[_Answer]:
-        """A transaction for each, so that one's failure is not another's."""
+        """Commit each in its own transaction, so that one failure does not affect the others."""
         answers: list[_Answer] = []
         for draft in drafts:
             try:
@@ -241,7 +247,7 @@ class SqliteStore:
         return answers
 
     def restore(self, collection: str, records: Iterable[model.Record]) -> None:
-        """Raises: StoreRefused, StoreUnavailable; OutcomeUnknown: do it again, it is the same."""
+        """Raises: StoreRefused, StoreUnavailable; OutcomeUnknown: it is safe to repeat."""
         self.schema.collection(collection)
         table = self._layout.tables[collection]
         rows = [(found.key.id, found.version, found.born, found.data.decode()) for found in records]
@@ -257,7 +263,7 @@ class SqliteStore:
             raise errors.StoreUnavailable(f"nothing was restored: {error}") from error
         try:
             cursor.execute("COMMIT")
-        except apsw.Error as error:  # no head moves here by which it could be told
+        except apsw.Error as error:  # the head does not change here, so it cannot tell the outcome
             self._distrust(error)
             raise errors.OutcomeUnknown(
                 f"the flush of {table.collection.name} failed: {error}"
@@ -271,7 +277,7 @@ class SqliteStore:
         try:
             self._turn.hold(self._drop_writer)  # after the readers, so that it can empty the WAL
         except errors.StoreUnavailable:
-            self._drop_writer()  # whoever has the lock has the WAL open, too: it stays as it is
+            self._drop_writer()  # another process has the lock and the WAL, so that stays as it is
         self._turn.close()
 
     # ── transactions: call these only inside ``self._turn.hold`` ──
@@ -295,7 +301,7 @@ class SqliteStore:
             raise self.fault
         try:
             if self._writer is not None and self._writer.in_transaction:
-                self._roll_back()  # whoever began it was interrupted by a signal
+                self._roll_back()  # a signal handler interrupted the commit that began it
             cursor = (self._writer or self._open_writer()).cursor()
             cursor.execute("BEGIN IMMEDIATE")
         except apsw.Error as error:
@@ -304,8 +310,10 @@ class SqliteStore:
         return cursor
 
     def _open_writer(self) -> apsw.Connection:
-        """After a flush failed it is not known what of the WAL the disk has. Nothing is added to it
-        before all that is valid in it has been moved into the database file.
+        """Open the writer's connection.
+
+        After a failed flush it is unknown what part of the WAL is on the disk. So the valid part is
+        first moved into the database file, before anything is added.
         """
         self._writer = connection.open_writer(self._path)
         if self._doubtful:
@@ -320,7 +328,7 @@ class SqliteStore:
         return self._writer
 
     def _end(self, before: model.Position) -> errors.TidegateError | None:
-        """Flush the transaction; tell what went wrong if it is not, or may not be, there."""
+        """Commit and flush. Return an error if the commit failed or may have failed."""
         assert self._writer is not None
         try:
             self._writer.execute("COMMIT")
@@ -329,7 +337,10 @@ class SqliteStore:
         return None
 
     def _settle(self, failure: apsw.Error, before: model.Position) -> errors.TidegateError | None:
-        """Find out whether a COMMIT that failed is there: nobody else wrote, we hold the turn."""
+        """Find out from the head whether a failed COMMIT was applied.
+
+        The head is certain, because this handle still holds the writer's lock.
+        """
         self._distrust(failure)
         try:
             head, _ = next(self._open_writer().execute(sqlite_events.HEAD))
@@ -340,16 +351,20 @@ class SqliteStore:
         return None
 
     def _give_up(self, failure: apsw.Error) -> None:
-        """Roll back. Pages that the cache cannot hold go to the WAL before the COMMIT, and a WAL
-        that begins again is flushed then: that flush may be what failed.
+        """Roll back after an error before COMMIT.
+
+        Even then a flush may have failed: pages that do not fit into the cache go to the WAL
+        before COMMIT, and SQLite flushes a WAL when it restarts it.
         """
         self._roll_back()
         if isinstance(failure, apsw.IOError):
             self._distrust(failure)
 
     def _distrust(self, failure: apsw.Error) -> None:
-        """A flush failed, and the system may have dropped what it did not write: a later flush
-        may succeed without it. What the WAL holds is settled once, and nothing is added to it.
+        """Close the writer after a failed flush, for good if data may be lost.
+
+        The system may have dropped the pages that it could not write, and a later flush may succeed
+        without them. So nothing more is added to the WAL; its content is recovered once.
         """
         was_written = getattr(failure, "extendedresult", None) not in _NEVER_WRITTEN
         self._doubtful = was_written and not isinstance(failure, apsw.FullError)
@@ -371,11 +386,11 @@ class SqliteStore:
     def _drop_writer(self) -> None:
         writer, self._writer = self._writer, None
         if writer is not None:
-            with suppress(apsw.Error):  # what it could not move out of the WAL stays there, valid
+            with suppress(apsw.Error):  # what stays in the WAL is still valid there
                 writer.close(force=True)
 
     def _remember(self, ids: dict[str, int]) -> None:
-        """Keep ids of index names, now that they are committed: they never change."""
+        """Cache the ids of index names. They are committed now, and never change."""
         if len(self._names) + len(ids) > NAMES_KEPT_MAX:
             self._names = {}
         self._names |= ids
