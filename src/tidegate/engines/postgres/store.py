@@ -1,4 +1,4 @@
-"""The store: each read is one statement, hence one snapshot; commits go through the writer."""
+"""The store. Each read is one statement, so it sees one snapshot; commits go to the writer."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ BATCH_BYTES_MAX = 16_000_000
 class PostgresStore:
     """One log and its rows in one schema of a PostgreSQL database.
 
-    ``?schema=name`` in the URL selects the schema, as ``namespace`` does; libpq never sees it.
+    ``?schema=name`` in the URL selects the schema and overrides ``namespace``; libpq never sees it.
 
     Raises:
         StoreUnavailable: the server cannot be reached.
-        StoreRefused: it is too old, not in UTF-8, or holds a log of another format.
+        StoreRefused: the server is too old, not in UTF-8, or holds a log of another format.
         InvalidInput, InvalidDefinition.
     """
 
@@ -62,7 +62,7 @@ class PostgresStore:
         guarded = store.is_fenced(self.schema, query)
         if guard is not None:
             guarded = store.is_fenced(self.schema, guard) and guarded
-        # One more than asked for tells whether the limit cut the page.
+        # One more than the limit shows whether the limit cut the page.
         asked = None if limit is None else limit + 1
         found = self._readers.ask(queries.read(self.schema.vocabulary, query, after, asked))
         head = int(found[0][0])
@@ -77,7 +77,7 @@ class PostgresStore:
         ids: defaultdict[str, list[str]] = defaultdict(list)
         for key in keys:
             self.schema.collection(key.collection)
-            if "\x00" not in key.id:  # no row has such an id, and libpq cannot be asked for it
+            if "\x00" not in key.id:  # no row has such an id, and libpq cannot send it
                 ids[key.collection].append(key.id)
         if not ids:
             return (None,) * len(keys)
@@ -146,7 +146,7 @@ class PostgresStore:
 
 
 def _batches(commits: tuple[model.Commit, ...], places: list[int]) -> Iterable[list[int]]:
-    """The places of the commits to send, cut into transactions of bounded size."""
+    """Cut the places of the commits into batches of bounded size, a transaction each."""
     batch: list[int] = []
     size = 0
     for place in places:

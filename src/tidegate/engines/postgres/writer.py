@@ -1,13 +1,13 @@
-"""The writer: batches of commits in two round trips each, one after the other under the log's lock.
+"""The writer: it commits batches one after another under the log's lock, two round trips each.
 
     1   BEGIN · take the lock · head, newest facts, rows, idempotency keys
-        (Batch.decide)
+        (PostgresBatch.decide)
     2   facts · index · rows · keys · head and NOTIFY · COMMIT
 
-The lock is taken in a statement of its own: a statement sees what was committed before it began, so
-a check in the statement that waits for the lock would not see the commit it waited for. Positions
-are counted under the lock, hence dense, and their order is the order in which commits become
-visible: a reader needs no barrier and meets no gap.
+A separate statement takes the lock. A statement sees what was committed before it began, so a check
+in the statement that waits for the lock would miss the commit that it waited for. Positions are
+allocated under the lock. So they have no gaps, and commits become visible in their order: readers
+need no synchronization.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from tidegate.kernel import model, store
 
 Answer = model.Receipt | TidegateError
 
-TRIES_MAX = 4  # of a batch that met a deadlock, a dead connection or a new generation
-OUTCOME_SECONDS_MAX = 3.0  # how long a lost answer is looked for
+TRIES_MAX = 4  # for a deadlock, a dead connection or a new generation
+OUTCOME_SECONDS_MAX = 3.0  # how long to look for the outcome after a lost connection
 OUTCOME_STATEMENT_SECONDS_MAX = 2
 OUTCOME_PAUSE_SECONDS = 0.05
-COLLECT_EVERY = 64  # batches between two collections
-COLLECT_MAX = 256  # idempotency keys collected at once
-FOREIGN_MAX = 256  # facts of others learnt in passing; behind more, boundaries are looked up
-HEADS_KEPT = 100_000  # positions for which it can be told whose batch took them
+COLLECT_EVERY = 64  # batches between two deletions of old keys and heads
+COLLECT_MAX = 256  # idempotency keys deleted at once
+FOREIGN_MAX = 256  # facts of other processes read with the head; with more, the cache starts anew
+HEADS_KEPT = 100_000  # positions; for older ones it is unknown which batch took them
 
 _BEGIN = sessions.Statement(b"BEGIN")
 _COMMIT = sessions.Statement(b"COMMIT")
@@ -100,11 +100,11 @@ _DELETE = "DELETE FROM {table} WHERE id IN (SELECT json_array_elements_text($1::
 
 
 class _NewGeneration(Exception):
-    """Somebody opened the log with other fact types since we looked."""
+    """Another process has opened the log with other fact types since we read the generation."""
 
 
 class PostgresWriter:
-    """One connection that writes, shared by the threads of a handle one at a time."""
+    """The connection that writes. The threads of a handle use it one at a time."""
 
     def __init__(
         self, address: sessions.Address, schema: store.Schema, indexing: Indexing, clock: LogClock
@@ -122,14 +122,14 @@ class PostgresWriter:
         self._closed = False
 
     def commit(self, commits: Sequence[model.Commit]) -> list[Answer]:
-        """An answer for each, in order. The commits have been checked."""
+        """Commit, and return an answer for each, in order. The commits were checked before."""
         with self._lock:
             try:
                 return self._commit(commits)
             except psycopg.Error as error:
                 if not failures.is_about_content(error) or len(commits) == 1:
                     return [failures.translate(error) for _ in commits]
-                # One of them holds what the database refuses: the others must not suffer for it.
+                # The database refuses the content of one commit: the others must not fail with it.
                 return [self._alone(commit) for commit in commits]
             except TidegateError as error:
                 return [error for _ in commits]
@@ -204,7 +204,7 @@ class PostgresWriter:
         except BaseException as error:
             self._disconnect()
             if mark is None or not failures.is_lost(error):
-                raise  # COMMIT was not sent, or the server said that it refused
+                raise  # COMMIT was not sent, or the server reported that it failed
             return self._settled(answers, head, mark, error)
         if mark is not None and self._recent is not None:
             self._recent.learn((((e.n, e.t), e.s) for e in batch.entries), head)
@@ -234,7 +234,7 @@ class PostgresWriter:
         remembered = self._caught_up(head)
         missing = batch.pairs_seen_past(remembered.head)
         if remembered.floor > floor:
-            # We forgot facts as we caught up: look up what we relied on memory for.
+            # The cache dropped facts when it caught up: look up the pairs that needed them.
             missing |= batch.pairs_seen_before(remembered.floor)
         if missing := missing - pairs:
             looked_up += sessions.rows(session.round_trip(_newest_of(missing))[0])
@@ -256,7 +256,7 @@ class PostgresWriter:
         )
 
     def _caught_up(self, found: list[sessions.Row]) -> log_tail.LogTail:
-        """Our memory up to the head, with what others did since; a new one if that is too much.
+        """The cache, updated with the facts of other processes; a new one if those are too many.
 
         Raises:
             _NewGeneration.
@@ -281,7 +281,7 @@ class PostgresWriter:
     def _changes(
         self, batch: postgres_batch.PostgresBatch, head: model.Position, mark: str, ages: str | None
     ) -> Iterator[sessions.Statement]:
-        """The second round trip: all that the batch writes, up to COMMIT."""
+        """The second round trip: everything that the batch writes, and COMMIT."""
         if batch.events:
             yield sessions.Statement(_ADD_EVENTS, (queries.encode(batch.events),))
         if batch.entries:
@@ -307,31 +307,32 @@ class PostgresWriter:
         yield sessions.Statement(_ADD_HEAD, (queries.number(head), mark.encode()))
         yield _COMMIT
 
-    # ── the lost answer ──
+    # ── after a connection was lost during COMMIT ──
 
     def _settled(
         self, answers: list[Answer], head: model.Position, mark: str, error: BaseException
     ) -> list[Answer]:
-        """What became of a batch whose COMMIT was sent and not answered."""
+        """The answers of a batch whose COMMIT was sent but not acknowledged."""
         landed = self._landed(head, mark)
         if landed:
             return answers
         lost = StoreUnavailable(f"PostgreSQL: {failures.message(error)}")
         if landed is None:
-            # A refusal may rest on a neighbour that is not known: it was not applied, no more.
+            # A conflict may be with a commit of this batch, whose outcome is unknown. Certain is
+            # only that the refused commit was not applied.
             unknown = _unknown(error)
             return [unknown if isinstance(answer, model.Receipt) else lost for answer in answers]
         return [lost for _ in answers]
 
     def _landed(self, head: model.Position, mark: str) -> bool | None:
-        """Whether the batch that ends at this head is ours; None if nobody can be asked."""
+        """Whether our batch was committed at this head; None if that cannot be found out."""
         deadline = time.monotonic() + OUTCOME_SECONDS_MAX
         while time.monotonic() < deadline:
             try:
                 with closing(
                     sessions.PipelineSession(self._address, OUTCOME_STATEMENT_SECONDS_MAX)
                 ) as session:
-                    # While our old session still commits, it holds the lock.
+                    # If our old session is still committing, this waits for its lock.
                     _, _, marked, newest, _ = session.round_trip(
                         _BEGIN,
                         self._take_lock,
@@ -348,7 +349,7 @@ class PostgresWriter:
             return found == [mark.encode()]
         return None
 
-    # ── a collection as a whole ──
+    # ── replacing a collection ──
 
     def _replace(
         self, connection: sessions.Connection, table: str, records: Iterable[model.Record]
@@ -379,10 +380,10 @@ class PostgresWriter:
         self._recent = None
 
     def _learn(self) -> None:
-        """Forget what we knew of the log and ask again.
+        """Read the index rules again.
 
         Raises:
-            StoreRefused: a newer program indexes facts that this one writes otherwise.
+            StoreRefused: a newer version indexes a type differently from this one.
         """
         with closing(self._address.connect()) as connection:
             indexing = layout.load_indexing(connection)
