@@ -179,8 +179,8 @@ BUGS: tuple[PlantedBug, ...] = (
         "faults io ci 7",
         (
             f"{SQLITE}store.py",
-            "        if failure is not None:\n            # Conflicts",
-            "        if False:\n            # Conflicts",
+            "        if failure is not None:\n            # A conflict",
+            "        if False:\n            # A conflict",
         ),
     ),
     _bug(
