@@ -1,4 +1,4 @@
-"""The five calls on the real service, through boto3 with its own retries switched off."""
+"""The calls of ``transport`` on the real service, by boto3 with its own retries switched off."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ _KEYS = [
 ]
 
 
-_session_lock = Lock()  # clients may be shared by threads, the session that makes them may not
+_session_lock = Lock()  # threads may share a client, but not the session that makes clients
 
 
 @cache
 def _session() -> Any:
-    """One for the process: it parses the service's description once."""
+    """One session per process, because each parses the description of the service."""
     return boto3.session.Session()
 
 
@@ -60,13 +60,13 @@ class BotoTransport:
 
     def __init__(self, table: str, *, region: str | None, endpoint: str | None = None) -> None:
         self._table = table
-        self._date: str | None = None  # of the service's last answer
+        self._date: str | None = None  # from the service's last response
         config = Config(
             connect_timeout=CONNECT_SECONDS_MAX,
             read_timeout=ANSWER_SECONDS_MAX,
             max_pool_connections=CONNECTIONS_MAX,
             retries={"total_max_attempts": 1, "mode": "standard"},
-            user_agent=USER_AGENT,  # else it is put together again for every request
+            user_agent=USER_AGENT,  # otherwise boto3 builds the text for every request
         )
         with _session_lock:
             self._client = _session().client(
@@ -81,7 +81,7 @@ class BotoTransport:
         found: dict[transport.ItemKey, transport.Item] = {}
         for start in range(0, len(places), transport.ITEMS_MAX):
             asked = {"Keys": [_key(place) for place in places[start : start + transport.ITEMS_MAX]]}
-            while asked:  # the service may leave keys over; each answer holds at least one
+            while asked:  # a response may be partial, but must have at least one item
                 answer = self._call(
                     self._client.batch_get_item,
                     RequestItems={self._table: {**asked, "ConsistentRead": True}},
@@ -165,8 +165,10 @@ class BotoTransport:
         )
 
     def now(self) -> float:
-        """By the service's last answer. Our own clock stands in before there was one; the service
-        refuses requests that are signed by a clock that is wrong by more than minutes.
+        """The time of the service's last response; before the first one, of our own clock.
+
+        Our clock is never wrong by more than minutes, or the service would refuse the signatures
+        of our requests.
         """
         date = self._date
         return time.time() if date is None else parsedate_to_datetime(date).timestamp()
@@ -175,7 +177,7 @@ class BotoTransport:
         self._client.close()
 
     def _call(self, method: Callable[..., Any], **arguments: Any) -> Any:
-        """One request, its failure told apart by what it says about the outcome."""
+        """Send one request, and raise the error that fits what is known about its outcome."""
         try:
             answer = method(**arguments)
             self._date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
@@ -233,14 +235,14 @@ class BotoTransport:
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
 
-    # ── the table itself, when a store is opened ──
+    # ── creating the table when a store is opened ──
 
     def open_table(self, pace: RetryPace) -> None:
-        """Make the table if it is missing, and wait until it takes requests.
+        """Create the table if it does not exist, and wait until it is active.
 
         Raises:
-            StoreRefused: a table of this name exists and is none of ours.
-            StoreUnavailable: the service does not answer, or is still making the table.
+            StoreRefused: the table exists and has other keys than ours.
+            StoreUnavailable: the service does not respond, or is still creating the table.
         """
         made = False
         for polls in range(TABLE_POLLS_MAX):
@@ -260,7 +262,7 @@ class BotoTransport:
         raise StoreUnavailable(f"table {self._table} does not become active")
 
     def _sweep_expired(self) -> None:
-        """Let the service delete what carries a time in ``expires`` that is past."""
+        """Let the service delete items whose time in ``expires`` is past."""
         try:
             self._call(
                 self._client.update_time_to_live,
@@ -270,7 +272,7 @@ class BotoTransport:
         except StoreRefused as error:
             if error.facts.get("reason") != "ValidationException":
                 raise
-            # Another opener was first, or a request of ours whose answer was lost.
+            # Another process has done so already, or our own request whose response was lost.
 
     def _described(self) -> Any:
         try:
@@ -281,7 +283,7 @@ class BotoTransport:
             raise
 
     def _create(self) -> None:
-        """Make the table, unless another opener, or a request whose answer was lost, did so."""
+        """Create the table, unless another process or an earlier request of ours did."""
         try:
             self._call(
                 self._client.create_table,
@@ -328,7 +330,7 @@ def _reason(raw: Mapping[str, Any]) -> transport.CancellationReason:
 
 
 class _Words:
-    """Placeholders for the names and values of one expression."""
+    """The placeholders for names and values in one expression."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}

@@ -1,8 +1,9 @@
-"""Landing commits: take a number, send one transaction per pack, and know what became of it.
+"""Commits: take a number, send one transaction per pack, and find out its outcome.
 
-Every guard is on a value that never returns, so what failed once fails for ever. An outcome that
-we did not learn is decided by one conditional put: who fills slot n first, the transaction or a
-VOID, decides for all time whether transaction n happened.
+A guarded value never returns to an earlier one, so a commit that conflicted once always will. If
+the response to transaction n is lost, one conditional put decides the outcome: it puts VOID into
+slot n. Either it succeeds, and transaction n can never be applied, or it finds the slot filled, and
+transaction n was applied.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from tidegate.engines.dynamodb.hints import FenceHints
 from tidegate.engines.dynamodb.pace import RetryPace
 from tidegate.kernel import model, store
 
-COMMIT_SECONDS_MAX = 10.0  # then what has not landed is unavailable
-SETTLE_SECONDS_MAX = 10.0  # then what is in flight is unknown
+COMMIT_SECONDS_MAX = 10.0  # after it, commits that were not applied are unavailable
+SETTLE_SECONDS_MAX = 10.0  # after it, the outcome of a lost response is unknown
 SENDS_MAX = 1_000  # transactions of one call
 
 Answer = model.Receipt | errors.TidegateError
@@ -31,14 +32,14 @@ Group = tuple[
 
 @dataclass(slots=True)
 class Number:
-    """A number of the log that is ours, and every transaction that was sent under it."""
+    """A number of the log that we have taken, and every transaction that was sent with it."""
 
     n: int
     sent: dict[str, dynamodb_pack.Pack] = field(default_factory=dict)
 
 
 class DynamoWriter:
-    """The write side of a store. Keeps nothing between calls but hints."""
+    """Writes the commits of a store. It keeps only hints between calls."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class DynamoWriter:
     def fetched(
         self, places: Sequence[dynamodb_transport.ItemKey]
     ) -> dict[dynamodb_transport.ItemKey, dynamodb_transport.Item]:
-        """Items by strong reads; an empty one where there is nothing. Raises: StoreUnavailable."""
+        """Read items, with an empty one for each that does not exist. Raises: StoreUnavailable."""
         if not places:
             return {}
         distinct = list(dict.fromkeys(places))
@@ -69,10 +70,13 @@ class DynamoWriter:
         return {place: found.get(place, {}) for place in distinct}
 
     def replay(self, commits: Iterable[model.Commit]) -> dict[str, dynamodb_transport.Item]:
-        """The items of those keys that were used before, by key, ordered with transactions.
+        """The items of the commits' idempotency keys that were used before, by key.
 
-        A plain read could miss the key of a copy of ours that is just landing (its own event may
-        be the conflict that we are about to report). Raises: StoreUnavailable.
+        The read is serialized with transactions. A plain read could miss the key of an earlier copy
+        of this commit, although the conflict that we are about to report is with that copy.
+
+        Raises:
+            StoreUnavailable.
         """
         keys = {items.once_place(c.once.key): c.once.key for c in commits if c.once is not None}
         places, found = list(keys), dict[dynamodb_transport.ItemKey, dynamodb_transport.Item]()
@@ -83,7 +87,7 @@ class DynamoWriter:
 
 
 class CommitAttempt:
-    """One call of ``commit``: what it was asked, the number it holds, what it answers."""
+    """One call of ``commit``: its answers so far, and the number that it holds."""
 
     def __init__(self, writer: DynamoWriter) -> None:
         self._writer = writer
@@ -110,7 +114,7 @@ class CommitAttempt:
     def _prepared(
         self, commits: Sequence[model.Commit]
     ) -> list[dynamodb_pack.CommitDraft | errors.TidegateError]:
-        """Every commit checked before any I/O, then drafted with the rows that it replaces."""
+        """Check every commit before any I/O, then draft it with the rows that it replaces."""
         prepared: list[model.Commit | dynamodb_pack.CommitDraft | errors.TidegateError] = [
             self._checked(one) for one in commits
         ]
@@ -138,7 +142,7 @@ class CommitAttempt:
         return commit
 
     def _land(self, pack: dynamodb_pack.Pack) -> None:
-        """Send the pack until every draft of it has its answer."""
+        """Send the pack, whole or in parts, until every draft has its answer."""
         groups: deque[Group] = deque([(pack.drafts, 0)])
         for _ in range(SENDS_MAX):
             if not groups:
@@ -164,14 +168,17 @@ class CommitAttempt:
     def _possible(
         self, drafts: Sequence[dynamodb_pack.CommitDraft]
     ) -> tuple[dynamodb_pack.CommitDraft, ...]:
-        """Those that still want an answer and may land; the doomed get theirs without a number."""
+        """The drafts without an answer that may succeed.
+
+        Those that are known to conflict are answered here, without taking a number.
+        """
         wanted = [draft for draft in drafts if draft not in self._answers]
         doomed = [draft for draft in wanted if draft.doubtful or self._outdated(draft)]
         if doomed:
             found = self._writer.fetched([place for draft in doomed for place in draft.places])
             self._refuse({draft: self._drafter.judge(draft, found) for draft in doomed})
             for draft in doomed:
-                if draft not in self._answers:  # its rows have come to be as it expects them
+                if draft not in self._answers:  # in the meantime its rows have become as expected
                     draft.entries = self._drafter.draft(draft.commit, found).entries
                     draft.doubtful = False
         return tuple(draft for draft in wanted if draft not in self._answers)
@@ -188,7 +195,7 @@ class CommitAttempt:
     # ── one transaction ──
 
     def _send(self, drafts: tuple[dynamodb_pack.CommitDraft, ...], waits: int) -> list[Group]:
-        """Send these once, and say what is to be sent next."""
+        """Send these drafts once, and return the groups to send next."""
         number = self._taken()
         tx = self._pace.fresh()
         number.sent[tx] = dynamodb_pack.Pack(drafts)
@@ -205,10 +212,12 @@ class CommitAttempt:
         return []
 
     def _taken(self) -> Number:
-        """The number that we hold, or a new one: never ahead of need, a held number is a hole.
+        """The number that we hold, or a new one.
+
+        It is taken as late as possible: until its slot is filled, readers of the feed wait there.
 
         Raises:
-            StoreRefused: it is another era. StoreUnavailable.
+            StoreRefused: the era has changed. StoreUnavailable.
         """
         if self._number is None:
             equal = {items.ERA: self._writer.era or None}
@@ -222,7 +231,7 @@ class CommitAttempt:
         return self._number
 
     def _landed(self, tx: str) -> None:
-        """Answer everything that transaction carried."""
+        """Answer the drafts of a transaction that was applied."""
         number, self._number = self._number, None
         assert number is not None
         pack = number.sent[tx]
@@ -232,7 +241,7 @@ class CommitAttempt:
             self._writer.hints.note(change.place, change.sets)
 
     def _settled(self, drafts: tuple[dynamodb_pack.CommitDraft, ...], waits: int) -> list[Group]:
-        """Resolve an unknown outcome: close the slot, or learn that it is filled."""
+        """Resolve an unknown outcome: void the slot, or find out which transaction filled it."""
         number = self._number
         assert number is not None
         try:
@@ -240,7 +249,7 @@ class CommitAttempt:
                 lambda: self._transport.put_absent(items.void_slot(number.n)), SETTLE_SECONDS_MAX
             )
         except (errors.StoreUnavailable, errors.StoreRefused) as error:
-            self._number = None  # a reader of the feed will close it
+            self._number = None  # a reader of the feed will void it
             unknown = errors.OutcomeUnknown(f"in flight as number {number.n}: {error.detail}")
             self._answer_all(drafts, unknown)
             return []
@@ -252,7 +261,7 @@ class CommitAttempt:
         drafts: tuple[dynamodb_pack.CommitDraft, ...],
         waits: int,
     ) -> list[Group]:
-        """Go on from what stands in our slot: one of our transactions, or VOID."""
+        """Continue from the content of our slot: one of our transactions, or VOID."""
         assert self._number is not None
         tx = items.slot_transaction(slot)
         if tx is None:
@@ -271,9 +280,9 @@ class CommitAttempt:
         steps: Sequence[dynamodb_pack.PackedAction],
         reasons: Sequence[dynamodb_transport.CancellationReason],
     ) -> list[Group]:
-        """Answer who met a conflict, and group the rest, by the reasons given.
+        """Answer the drafts that conflict, by the reasons given, and group the rest to be sent.
 
-        Several may be given and some left out: what is not listed proves nothing.
+        The service may omit reasons, so an action without one may still be a conflict.
         """
         assert self._number is not None
         found, held = _read(steps, reasons)
@@ -288,7 +297,7 @@ class CommitAttempt:
             step.role is dynamodb_pack.ActionPurpose.EVENTS and found.get(step.action.place)
             for step in steps
         ):
-            return self._settled(drafts, waits)  # only our own transaction can have put it there
+            return self._settled(drafts, waits)  # only a transaction of ours can have put the item
         for place, item in found.items():
             self._writer.hints.note(place, item)
         self._replay(drafts, found)
@@ -301,7 +310,7 @@ class CommitAttempt:
         waiting = tuple(d for owner, d in enumerate(drafts) if owner in held and d in rest)
         ready = tuple(draft for draft in rest if draft not in waiting)
         if not (waiting or outrun or len(rest) < len(drafts)):
-            waiting, ready = ready, ()  # nothing was learnt: go on more slowly
+            waiting, ready = ready, ()  # no reason was found: retry, but more slowly
         groups = [(ready, waits), (waiting, waits + 1)]
         return [group for group in groups if group[0]]
 
@@ -318,8 +327,9 @@ class CommitAttempt:
     def _refuse(
         self, verdicts: Mapping[dynamodb_pack.CommitDraft, errors.TidegateError | None]
     ) -> None:
-        """Answer conflicts, each only after its key was looked up: its own earlier copy may have
-        landed and be what it conflicts with.
+        """Answer conflicts, after a look-up of the idempotency keys.
+
+        An earlier copy of the commit may have been applied and be what it conflicts with.
         """
         refused = {
             draft: error
@@ -339,7 +349,7 @@ class CommitAttempt:
             self._answers.setdefault(draft, error)
 
     def _give_back(self) -> None:
-        """Void a number that will not be used; if that fails, a reader of the feed does it."""
+        """Void a number that is not needed; if that fails, a reader of the feed will do it."""
         number, self._number = self._number, None
         if number is not None:
             try:
@@ -355,7 +365,7 @@ def _read(
     """The items found where a condition failed, and the drafts whose items are contended.
 
     Raises:
-        StoreRefused: an action is refused for what it is.
+        StoreRefused: DynamoDB refuses an action for another reason.
     """
     found: dict[dynamodb_transport.ItemKey, dynamodb_transport.Item] = {}
     held: set[int] = set()

@@ -1,8 +1,8 @@
-"""Decision reads: events by index, complete as of a fence that was observed with or before them.
+"""Reads of events by index, complete as of a fence that was read with them or before them.
 
-A fence says how many events of each type there are up to which position. Index items are immutable,
-and a transaction's items may show one by one; so what a query returns can be short, never long, and
-is accepted exactly when the counts agree. What lies above the fence is left for the next read.
+A fence holds how many events of each type there are, and up to which position. Index items never
+change, but the items of one transaction may become visible one by one. So a query can miss events,
+and is repeated until the counts agree. Events above the fence are ignored until the next read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Consumed = dict[str, set[str | None]]  # index → types wanted of it; None: any
 
 @dataclass(slots=True)
 class IndexRead:
-    """What was read: the fence of each index, and the events that it vouches for."""
+    """The fence of each index that was read, and the events up to it."""
 
     fences: dict[str, dynamodb_items.Fence] = field(default_factory=dict)
     events: dict[model.Position, model.Event] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class IndexRead:
 
 
 class IndexReader:
-    """The read side of a store."""
+    """Reads the events of a store by query."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class IndexReader:
         self._hints = hints
         self._log = log
         self._drafter = draft.Drafter(schema)
-        self._rules: rules.Rules = {}  # of types that are not ours
+        self._rules: rules.Rules = {}  # of types that this version does not know
 
     def read(
         self,
@@ -105,7 +105,7 @@ class IndexReader:
         return any(vocabulary.matches(clause, event, filed) for clause in query.clauses)
 
     def _filed(self, event: model.Event) -> tuple[str, ...]:
-        """The indexes of an event of a newer program, by the rule that it left in the table."""
+        """The index names of an event of an unknown type, by the rule stored in the table."""
         if event.type not in self._rules:
             self._rules = rules.stored_rules(self._transport, self._pace)
         return tuple(self._rules[event.type].names(event.tags))
@@ -118,15 +118,16 @@ class IndexReader:
         return consumed
 
     def _seal(self, names: list[str]) -> model.Position:
-        """Make a page over several indexes a prefix of the order; return how far it reaches.
+        """Make sure that no event can be added below a position, and return that position.
 
-        A writer that took its number long ago may still land below events that we return, under
-        another index: whoever then reads on from our last event would never see it. So ``high`` of
-        every index is raised to the number of the newest event of any of them, as a commit that
-        consumed it would: such a writer is refused there, and takes a new number.
+        A writer that took its number long ago may still add an event to one index below the events
+        that we return from another. A caller that continues after our last event would miss it. So
+        the ``high`` of every index is raised to the number of the newest event in any of them, as a
+        commit that consumes the index would do. Such a writer then fails and takes a new number.
 
         Raises:
-            StoreUnavailable: others write there all the time. StoreRefused: we may not write.
+            StoreUnavailable: other processes kept writing there.
+            StoreRefused: we have no permission to write.
         """
         for waits in range(READS_MAX):
             fences = self._cut(names)
@@ -142,17 +143,17 @@ class IndexReader:
             ]
             try:
                 self._pace.persist(partial(self._transport.transact, raised, self._pace.fresh()))
-            except dynamodb_transport.Cancelled:  # a commit did so for us, or touches them just now
+            except dynamodb_transport.Cancelled:  # a commit has raised it, or is writing there now
                 self._pace.wait(waits, READ_WAIT_SECONDS_FIRST, READ_WAIT_SECONDS_MAX)
             else:
                 return (newest + 1) * dynamodb_items.SPAN - 1
         raise StoreUnavailable(f"indexes moved at each of {READS_MAX} reads: {', '.join(names)}")
 
     def _indexed(self, consumed: Consumed, watched: Consumed) -> IndexRead:
-        """Read the indexes of ``consumed``; of those only watched, the fences alone.
+        """Read the indexes of ``consumed``, and only the fences of the others in ``watched``.
 
         Raises:
-            StoreUnavailable: an index does not become complete.
+            StoreUnavailable: an index did not become complete.
         """
         names = sorted(_joined(consumed, watched))
         found = IndexRead()
@@ -167,7 +168,7 @@ class IndexReader:
         raise StoreUnavailable(f"index {pending[0]} is not complete after {READS_MAX} reads")
 
     def _cut(self, names: list[str]) -> dict[str, dynamodb_items.Fence]:
-        """All fences as of one moment, before any of their events is read."""
+        """Read all fences as of one moment, before any of their events is read."""
         model.at_most("indexes of a query", len(names), dynamodb_transport.ITEMS_MAX)
         if not names:
             return {}
@@ -178,10 +179,10 @@ class IndexReader:
         return {name: dynamodb_items.Fence(found.get(place, {})) for place, name in places.items()}
 
     def _complete(self, index: str, consumed: Consumed, found: IndexRead) -> bool:
-        """Read one index; keep its events and say True if they are all there.
+        """Read one index. If its events are complete, keep them and return True.
 
-        An index that stands alone brings its fence along; the fence of a read that came out
-        short judges the next one, so that it was surely observed before those events.
+        If it is the only index, its fence comes with the query. If events were missing, the next
+        try uses the same fence again: that one was certainly read before the new events.
         """
         items = list(self._items(index))
         fence = dynamodb_items.Fence()
@@ -207,7 +208,7 @@ class IndexReader:
     def _agrees(
         self, fence: dynamodb_items.Fence, name: str | None, events: Iterable[model.Event]
     ) -> bool:
-        """Whether as many events of a type are there, up to the fence, as it has counted."""
+        """Whether the number of events of a type up to the fence is the one in the fence."""
         newest = fence.position(name)
         there = sum(e.position <= newest and name in (None, e.type) for e in events)
         return there == fence.count(name)
