@@ -156,9 +156,9 @@ def check_settings(found: Mapping[str, Any]) -> Settings:
     try:
         settings = decoders.convert(dict(found), Settings)
     except msgspec.ValidationError as error:
-        said = value_faults.explain_member(error, found, _TYPES)
-        known = f"; known are {', '.join(NAMES)}" if "unknown" in said else ""
-        raise InvalidSetting(f"settings: {said}{known}") from None
+        fault = value_faults.explain_member(error, found, _TYPES)
+        known = f"; known are {', '.join(NAMES)}" if "unknown" in fault else ""
+        raise InvalidSetting(f"settings: {fault}{known}") from None
     loopback = settings.host in ("127.0.0.1", "::1", "localhost")
     if not (loopback or settings.is_secure or settings.behind_proxy):
         raise InvalidSetting(
@@ -195,5 +195,5 @@ def _from_text(name: str, text: str) -> Any:
     try:
         return decoders.convert(text, _TYPES[name], strict=False)
     except msgspec.ValidationError as error:
-        said = value_faults.explain(str(error), text, _TYPES[name])
-        raise InvalidSetting(f"{PREFIX}{name.upper()} {said}", setting=name) from None
+        fault = value_faults.explain(str(error), text, _TYPES[name])
+        raise InvalidSetting(f"{PREFIX}{name.upper()} {fault}", setting=name) from None

@@ -249,9 +249,9 @@ class Log:
             Unavailable: nothing was applied.
             Unknown: it may have been applied; repeat it with the same key.
         """
-        made = tuple(self.fact(value) for value in values)
+        encoded = tuple(self.fact(value) for value in values)
         return self.submit(
-            Commit(self.clock(), meta, made, tuple(on), tuple(writes), once)
+            Commit(self.clock(), meta, encoded, tuple(on), tuple(writes), once)
         ).result()
 
     def submit(self, commit: Commit) -> PendingCommit:

@@ -158,7 +158,7 @@ def serve(settings: Settings, *, accepts_clock: bool = False) -> None:
         if settings.worker:
             registry = application.parts[Metrics].registry
             stack.enter_context(make_worker(installation, registry, server.end))
-        _settle()
+        _tune_interpreter()
         server.run(sockets=sockets)
         _raise_fault(installation)
 
@@ -169,7 +169,7 @@ def _raise_fault(installation: Installation) -> None:
         raise installation.fault
 
 
-def _settle() -> None:
+def _tune_interpreter() -> None:
     """Tune the interpreter for short waits.
 
     Objects that exist now are not searched for garbage again. Threads switch every 3 ms instead of

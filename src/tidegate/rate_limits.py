@@ -38,7 +38,7 @@ class Bucket:
         self._rate = rate
         self._burst = burst
         self._monotonic = monotonic
-        self._left: LruCache[str, tuple[float, float]] = LruCache(KEYS_MAX)
+        self._tokens: LruCache[str, tuple[float, float]] = LruCache(KEYS_MAX)
         self._lock = Lock()
 
     def take(self, key: str, cost: float = 1.0) -> None:
@@ -49,10 +49,10 @@ class Bucket:
         """
         now = self._monotonic()
         with self._lock:
-            left, since = self._left.find(key) or (float(self._burst), now)
+            left, since = self._tokens.find(key) or (float(self._burst), now)
             left = min(self._burst, left + (now - since) * self._rate)
             allowed = left >= cost - ROUNDING
-            self._left.keep(key, (left - cost if allowed else left, now))
+            self._tokens.keep(key, (left - cost if allowed else left, now))
         if not allowed:
             seconds = max(1, math.ceil((cost - left) / self._rate))
             raise RateLimited(self._what, seconds)
@@ -60,7 +60,7 @@ class Bucket:
     def give_back(self, key: str, cost: float = 1.0) -> None:
         """Undo a ``take`` for something that does not count against the limit."""
         with self._lock:
-            found = self._left.find(key)
+            found = self._tokens.find(key)
             if found is not None:
                 left, since = found
-                self._left.keep(key, (min(self._burst, left + cost), since))
+                self._tokens.keep(key, (min(self._burst, left + cost), since))

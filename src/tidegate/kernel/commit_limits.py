@@ -48,7 +48,7 @@ def check_commit(commit: model.Commit, cost_max: int, kinds: Mapping[str, str]) 
     span = commit.span
     seen: set[model.Key] = set()
     for write in commit.writes:
-        size += len(write.data) if _is_right(write, span) else _check_write(write, span)
+        size += len(write.data) if _is_valid_put(write, span) else _check_write(write, span)
         if write.key in seen:
             raise InvalidInput(f"a commit names the row {write.key} twice")
         seen.add(write.key)
@@ -101,7 +101,7 @@ def foreign_boundary(boundary: model.Boundary) -> InvalidInput:
     )
 
 
-def _remembered(sized: Any, *values: object) -> int:
+def _cached_size(sized: Any, *values: object) -> int:
     """Call a cached size function that also checks its arguments.
 
     Raises:
@@ -116,7 +116,7 @@ def _remembered(sized: Any, *values: object) -> int:
 
 def _check_meta(meta: model.Meta) -> int:
     _demand("meta", meta, model.Meta)
-    return _remembered(model.meta_bytes, meta)
+    return _cached_size(model.meta_bytes, meta)
 
 
 def _check_once(once: model.CommitKey) -> int:
@@ -143,7 +143,7 @@ def _check_fact(fact: model.Fact, kinds: Mapping[str, str]) -> int:
     if not is_known:
         _refuse_kind(fact, kinds)
     _demand("the tags of a fact", fact.tags, tuple)
-    tags = _remembered(model.tags_bytes, fact.tags)
+    tags = _cached_size(model.tags_bytes, fact.tags)
     _demand("the body of a fact", body, bytes)
     if len(body) > model.BODY_BYTES_MAX:
         raise LimitExceeded("bytes of a fact", len(body), model.BODY_BYTES_MAX)
@@ -182,7 +182,7 @@ def _check_form(kind: object, type_: object, schema: object) -> None:
         raise InvalidInput(f"the schema of {type_} counts from 1 to 2**31-1, found {schema!r}")
 
 
-def _is_right(write: model.Write, span: int) -> TypeGuard[model.Put]:
+def _is_valid_put(write: model.Write, span: int) -> TypeGuard[model.Put]:
     """Whether the write is clearly a valid Put, as nearly every write is."""
     if (
         type(write) is not model.Put

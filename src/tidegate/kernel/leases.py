@@ -196,7 +196,7 @@ class Leases:
         key = self._key(id)
         for _ in range(LEASE_ATTEMPTS_MAX):
             write = take(key, self.find(id), token=token, now=now, seconds=seconds, owner=owner)
-            if (held := self._held(write, now)) is not None:
+            if (held := self._commit_lease(write, now)) is not None:
                 return held
         raise errors.AttemptsExhausted(f"the lease {key} did not hold still")
 
@@ -219,7 +219,7 @@ class Leases:
             write = prolong(
                 key, self.find(id), token=token, now=now, seconds=seconds, number=number
             )
-            if (held := self._held(write, now)) is not None:
+            if (held := self._commit_lease(write, now)) is not None:
                 return held
         raise errors.AttemptsExhausted(f"the lease {key} did not hold still")
 
@@ -249,7 +249,7 @@ class Leases:
         model.check_text("the key of a lease", id, model.ID_BYTES_MAX)
         return model.Key(self._collection, id)
 
-    def _held(self, write: model.Put, now: datetime) -> HeldLease | None:
+    def _commit_lease(self, write: model.Put, now: datetime) -> HeldLease | None:
         """Commit the write, and return the held lease; None if the row has changed since."""
         lease = codec.decode(write.data, Lease)
         assert lease.lease_expires_at is not None, "it was just set"

@@ -20,7 +20,7 @@ PAGE = 1_000
 VERIFY_ROUNDS_MAX = 10
 
 # This row exists while a rebuild is in progress: some rows may be rebuilt and others not.
-UNDER_WAY = model.Key(kernel_store.FOLD_NUMBERS.name, "(rebuild)")
+REBUILD_MARK = model.Key(kernel_store.FOLD_NUMBERS.name, "(rebuild)")
 
 
 Numbered = tuple[kernel_folds.Fold, model.Record | None]  # a fold and the row of its number
@@ -39,19 +39,19 @@ class Replay:
     """Rows folded from the log alone, by the same functions that wrote the live rows.
 
     ``only`` limits the replay to some folds and skips the check of follow-ups. Otherwise it checks
-    the follow-ups of facts after the position ``settled``.
+    the follow-ups of facts after the position ``unchecked_upto``.
     """
 
     def __init__(
         self,
         folds: kernel_folds.Folds,
         only: tuple[kernel_folds.Fold, ...] | None = None,
-        settled: model.Position = 0,
+        unchecked_upto: model.Position = 0,
     ) -> None:
         self._folds = folds
-        self._settled = settled
+        self._unchecked_upto = unchecked_upto
         self._only = None if only is None else {fold.collection.name for fold in only}
-        self._awaited: deque[Struct] = deque()
+        self._expected: deque[Struct] = deque()
         self.position: model.Position = 0
         self.at = datetime(1970, 1, 1, tzinfo=UTC)  # of the newest event
         self.rows: dict[model.Key, model.Record] = {}
@@ -78,15 +78,15 @@ class Replay:
         """Fold one event, and compare it with the follow-up that is expected at its place."""
         self.position, self.at = event.position, event.at
         value = self._folds.vocabulary.value(event)
-        if self._awaited:
-            self._compare(self._awaited.popleft(), value, event)
+        if self._expected:
+            self._compare(self._expected.popleft(), value, event)
         caused: list[Struct] = []
         for fold in self._folds.of(event.type):
             if self._only is None or fold.collection.name in self._only:
                 for id in fold.ids(value):
                     caused += self._fold(fold, id, value, event)
-        if self._only is None and event.position > self._settled:
-            self._awaited.extendleft(reversed(caused))
+        if self._only is None and event.position > self._unchecked_upto:
+            self._expected.extendleft(reversed(caused))
 
     def _fold(
         self, fold: kernel_folds.Fold, id: str, value: Struct, event: model.Event
@@ -117,13 +117,13 @@ class Replay:
         row = self.rows[key]
         return model.Record(key, row.version, row.born, codec.encode(self._values[key]))
 
-    def _compare(self, awaited: Struct, value: Struct, event: model.Event) -> None:
-        wanted = self._folds.vocabulary.fact(awaited)
+    def _compare(self, expected: Struct, value: Struct, event: model.Event) -> None:
+        wanted = self._folds.vocabulary.fact(expected)
         # A fact of an older schema has other bytes, but after the upcasts it is the same value.
         altered = wanted.schema == event.schema and wanted != model.Fact(
             event.kind, event.type, event.schema, event.tags, event.body
         )
-        if awaited != value or altered:
+        if expected != value or altered:
             self.differences.append(
                 Difference(
                     f"event_log/{event.position}",
@@ -137,8 +137,8 @@ class Replay:
         """The follow-ups that the last events require and that the log does not have."""
         where = f"event_log/{self.position}"
         return [
-            Difference(where, "follow-up", type(awaited).__name__, "end of the log")
-            for awaited in self._awaited
+            Difference(where, "follow-up", type(expected).__name__, "end of the log")
+            for expected in self._expected
         ]
 
 
@@ -148,43 +148,47 @@ def differences(store: kernel_store.Store, folds: kernel_folds.Folds) -> list[Di
     The store may be live: before a newer row is compared, the replay advances to the position that
     wrote the row.
     """
-    replay = Replay(folds, settled=_renumbered(store, folds))
+    replay = Replay(folds, unchecked_upto=_last_renumbering(store, folds))
     replay.follow(store)
     names = [fold.collection.name for fold in folds.folds]
-    found = [difference for name in names for difference in _compared(store, name, replay)]
+    found = [
+        difference for name in names for difference in _compare_collection(store, name, replay)
+    ]
     replay.follow(store)  # to the end of a commit, so that all its follow-ups were seen
     return [*replay.differences, *replay.missing_follow_ups(), *found]
 
 
-def _renumbered(store: kernel_store.Store, folds: kernel_folds.Folds) -> model.Position:
+def _last_renumbering(store: kernel_store.Store, folds: kernel_folds.Folds) -> model.Position:
     """The position at which a machine's number was last saved; 0 if none was."""
     machines = [fold for fold in folds.folds if isinstance(fold, kernel_folds.Machine)]
     keys = [_number_key(fold) for fold in machines]
     return max((record.version for record in _get(store, keys) if record is not None), default=0)
 
 
-def _compared(store: kernel_store.Store, collection: str, replay: Replay) -> Iterator[Difference]:
+def _compare_collection(
+    store: kernel_store.Store, collection: str, replay: Replay
+) -> Iterator[Difference]:
     seen: set[str] = set()
     for page in kernel_store.row_pages(store, collection):
         seen.update(record.key.id for record in page)
-        yield from _compared_rows(store, page, replay)
+        yield from _compare_rows(store, page, replay)
     missing = [k for k in replay.rows if k.collection == collection and k.id not in seen]
     for _ in range(VERIFY_ROUNDS_MAX):
         if not missing:
             return
         found = [record for record in _get(store, missing) if record is not None]
-        yield from _compared_rows(store, found, replay)
+        yield from _compare_rows(store, found, replay)
         # A missing row may have been deleted since. Then the replay now deletes it too.
-        came = {record.key for record in found}
+        present = {record.key for record in found}
         count = replay.follow(store)
-        missing = [key for key in missing if key not in came and key in replay.rows]
+        missing = [key for key in missing if key not in present and key in replay.rows]
         if not count:
             break
     for key in missing:
         yield Difference(str(key), "missing row", replay.record(key).data.decode(), "")
 
 
-def _compared_rows(
+def _compare_rows(
     store: kernel_store.Store, records: Sequence[model.Record], replay: Replay
 ) -> Iterator[Difference]:
     """Compare rows that were read after the replay reached its position."""
@@ -218,16 +222,16 @@ def rebuild(
 
     Nothing else may write at the same time. If it is interrupted, the next start rebuilds all rows.
     """
-    is_whole = len(changed) == len(folds.folds) or store.get(UNDER_WAY) == (None,)
-    replay = _made_anew(store, folds, changed)
+    is_whole = len(changed) == len(folds.folds) or store.get(REBUILD_MARK) == (None,)
+    replay = _rebuild_rows(store, folds, changed)
     if is_whole:
-        _end(store, replay.at)
+        _end_rebuild(store, replay.at)
     return len(replay.rows)
 
 
 def rebuild_all(store: kernel_store.Store, folds: kernel_folds.Folds, at: datetime) -> int:
     """Rebuild every row and save the folds' numbers; otherwise as ``rebuild``."""
-    return _rebuild_as(store, folds, _numbers(store, folds), at)
+    return _rebuild_and_save(store, folds, _numbers(store, folds), at)
 
 
 def changed_folds(
@@ -249,20 +253,20 @@ def rebuild_changed(
     """
     changed = _changed(store, folds)
     if changed:
-        _rebuild_as(store, folds, changed, at)
+        _rebuild_and_save(store, folds, changed, at)
     return tuple(fold.collection.name for fold, _ in changed)
 
 
-def _rebuild_as(
+def _rebuild_and_save(
     store: kernel_store.Store, folds: kernel_folds.Folds, changed: Sequence[Numbered], at: datetime
 ) -> int:
-    replay = _made_anew(store, folds, tuple(fold for fold, _ in changed))
-    _remember(store, [pair for pair in changed if not _is_of(*pair)], at)
-    _end(store, at)
+    replay = _rebuild_rows(store, folds, tuple(fold for fold, _ in changed))
+    _save_numbers(store, [pair for pair in changed if not _is_current(*pair)], at)
+    _end_rebuild(store, at)
     return len(replay.rows)
 
 
-def _made_anew(
+def _rebuild_rows(
     store: kernel_store.Store, folds: kernel_folds.Folds, changed: Sequence[kernel_folds.Fold]
 ) -> Replay:
     """Replace the rows of these folds by replayed ones, and return the replay."""
@@ -271,11 +275,13 @@ def _made_anew(
     # A feed stops at a position whose writer died. A read waits until that position is voided.
     for event in store.read(model.ALL, after=replay.position).events:
         replay.step(event)
-    _landed(
+    _commit(
         store,
         model.Commit(
             replay.at,
-            writes=(model.Put(UNDER_WAY, codec.encode(kernel_store.FoldNumber(0)), model.ABSENT),),
+            writes=(
+                model.Put(REBUILD_MARK, codec.encode(kernel_store.FoldNumber(0)), model.ABSENT),
+            ),
         ),
     )
     for fold in changed:
@@ -285,19 +291,21 @@ def _made_anew(
     return replay
 
 
-def _end(store: kernel_store.Store, at: datetime) -> None:
+def _end_rebuild(store: kernel_store.Store, at: datetime) -> None:
     """Mark the rebuild as finished."""
-    for ending in _endings(store):
-        _landed(store, model.Commit(at, writes=(ending,)))
+    for ending in _mark_deletions(store):
+        _commit(store, model.Commit(at, writes=(ending,)))
 
 
-def _endings(store: kernel_store.Store) -> list[model.Put | model.Delete]:
+def _mark_deletions(store: kernel_store.Store) -> list[model.Put | model.Delete]:
     return [
-        model.Delete(UNDER_WAY, mark.version) for mark in store.get(UNDER_WAY) if mark is not None
+        model.Delete(REBUILD_MARK, mark.version)
+        for mark in store.get(REBUILD_MARK)
+        if mark is not None
     ]
 
 
-def _landed(store: kernel_store.Store, commit: model.Commit) -> None:
+def _commit(store: kernel_store.Store, commit: model.Commit) -> None:
     """Commit. A version conflict is ignored: then another process has done the same already.
 
     Raises:
@@ -310,9 +318,9 @@ def _landed(store: kernel_store.Store, commit: model.Commit) -> None:
 
 def _changed(store: kernel_store.Store, folds: kernel_folds.Folds) -> list[Numbered]:
     numbers = _numbers(store, folds)
-    if store.get(UNDER_WAY) != (None,):
+    if store.get(REBUILD_MARK) != (None,):
         return numbers
-    return [pair for pair in numbers if not _is_of(*pair)]
+    return [pair for pair in numbers if not _is_current(*pair)]
 
 
 def begin(store: kernel_store.Store, folds: kernel_folds.Folds, at: datetime) -> None:
@@ -323,10 +331,10 @@ def begin(store: kernel_store.Store, folds: kernel_folds.Folds, at: datetime) ->
     """
     numbers = _numbers(store, folds)
     if all(record is None for _, record in numbers) and not store.feed(after=0, limit=1).events:
-        _remember(store, numbers, at, is_first=True)
+        _save_numbers(store, numbers, at, is_first=True)
 
 
-def _remember(
+def _save_numbers(
     store: kernel_store.Store, numbers: Sequence[Numbered], at: datetime, *, is_first: bool = False
 ) -> None:
     """Save the numbers. The commit of the last one also ends a rebuild.
@@ -344,11 +352,11 @@ def _remember(
         for fold, record in numbers
     ]
     for last in writes[-1:]:
-        last += _endings(store)
+        last += _mark_deletions(store)
     results = store.commit(*(model.Commit(at, writes=tuple(group)) for group in writes))
     for (fold, _), result in zip(numbers, results, strict=True):
         if isinstance(result, VersionConflict) and (
-            is_first or _is_of(fold, store.get(_number_key(fold))[0])
+            is_first or _is_current(fold, store.get(_number_key(fold))[0])
         ):
             continue  # another process, started at the same time, saved it first
         if isinstance(result, TidegateError):
@@ -364,7 +372,7 @@ def _numbers(store: kernel_store.Store, folds: kernel_folds.Folds) -> list[Numbe
     numbered = {
         record.key.id: record for record in kernel_store.rows(store, kernel_store.FOLD_NUMBERS.name)
     }
-    numbered.pop(UNDER_WAY.id, None)
+    numbered.pop(REBUILD_MARK.id, None)
     found = [(fold, numbered.pop(fold.collection.name, None)) for fold in folds.folds]
     later = (fold.collection.name for fold, record in found if _is_newer(fold, record))
     newer = ", ".join(sorted([*numbered, *later]))
@@ -384,5 +392,5 @@ def _number_key(fold: kernel_folds.Fold) -> model.Key:
     return model.Key(kernel_store.FOLD_NUMBERS.name, fold.collection.name)
 
 
-def _is_of(fold: kernel_folds.Fold, record: model.Record | None) -> bool:
+def _is_current(fold: kernel_folds.Fold, record: model.Record | None) -> bool:
     return record is not None and record.data == codec.encode(kernel_store.FoldNumber(fold.number))

@@ -139,7 +139,7 @@ def tagging(fields: tuple[TagField, ...]) -> Callable[[Struct], tuple[str, ...]]
     short = TAG_BYTES_MAX - max(map(len, prefixes))
     made: dict[tuple[str, ...], tuple[str, ...]] = {}
 
-    def remembered(value: Struct) -> tuple[str, ...]:
+    def cached_tags_of(value: Struct) -> tuple[str, ...]:
         texts = members(value)
         try:
             tags = made.get(texts)
@@ -155,7 +155,7 @@ def tagging(fields: tuple[TagField, ...]) -> Callable[[Struct], tuple[str, ...]]
         made[texts] = tags
         return tags
 
-    return remembered
+    return cached_tags_of
 
 
 def _tag_field(

@@ -227,10 +227,10 @@ def plan(
     _demand(collection, action, current, version, now)
     match action:
         case CreateRow() | PutRow() | SaveRow():
-            value = _stamped(collection, action.value, current, now)
+            value = _stamp(collection, action.value, current, now)
         case UpdateRow():
             assert current is not None, "an update of nothing is refused above"
-            value = _stamped(collection, _updated(collection, action, current), current, now)
+            value = _stamp(collection, _update(collection, action, current), current, now)
         case DeleteRow():
             gone = model.Check(key, model.ABSENT) if record is None else model.Delete(key, version)
             return PlannedWrite(gone, None, born)
@@ -266,7 +266,7 @@ def _demand(
         raise ConditionFailed(f"the condition on {where} does not hold", **names)
 
 
-def _updated(collection: Collection, action: UpdateRow, current: msgspec.Struct) -> msgspec.Struct:
+def _update(collection: Collection, action: UpdateRow, current: msgspec.Struct) -> msgspec.Struct:
     fields = {}
     for name, change in action.changes.items():
         attribute = collection.known(name)
@@ -274,7 +274,7 @@ def _updated(collection: Collection, action: UpdateRow, current: msgspec.Struct)
     return msgspec.structs.replace(current, **fields)
 
 
-def _stamped(
+def _stamp(
     collection: Collection, value: msgspec.Struct, current: msgspec.Struct | None, now: datetime
 ) -> msgspec.Struct:
     """Fill in the version and times. A version never decreases while its row exists."""

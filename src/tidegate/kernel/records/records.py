@@ -99,7 +99,7 @@ class Records:
         key: str | None = None,
     ) -> record_actions.Stored:
         """Create a row. Raises: ConditionFailed: it exists already."""
-        return self._written(record_actions.CreateRow(collection, id, value, when=when), key)
+        return self._write_one(record_actions.CreateRow(collection, id, value, when=when), key)
 
     def put(
         self,
@@ -112,7 +112,7 @@ class Records:
         key: str | None = None,
     ) -> record_actions.Stored:
         """Create or replace a row; only create it where the policy protects existing rows."""
-        return self._written(
+        return self._write_one(
             record_actions.PutRow(collection, id, value, when=when, expect=expect), key
         )
 
@@ -120,7 +120,7 @@ class Records:
         self, collection: str, id: str, value: Struct, *, key: str | None = None
     ) -> record_actions.Stored:
         """Create or replace a row without conditions."""
-        return self._written(record_actions.SaveRow(collection, id, value), key)
+        return self._write_one(record_actions.SaveRow(collection, id, value), key)
 
     def update(
         self,
@@ -135,7 +135,7 @@ class Records:
         key: str | None = None,
     ) -> record_actions.Stored:
         """Change some attributes of an existing row. Raises: NotFound."""
-        return self._written(
+        return self._write_one(
             record_actions.UpdateRow(
                 collection,
                 id,
@@ -167,19 +167,19 @@ class Records:
     ) -> tuple[record_actions.Stored | None, ...]:
         """Do all actions or none, and return the rows after them, in the order of the actions."""
         model.at_most("actions of a transaction", len(actions), model.COST_MAX)
-        keys = self._screened(actions)
-        once = None if key is None else self._once(key, actions)
-        if once is not None and (rows := self._earlier(once, actions)) is not None:
+        keys = self._screen(actions)
+        once = None if key is None else self._to_commit_key(key, actions)
+        if once is not None and (rows := self._find_earlier(once, actions)) is not None:
             return rows
         for attempt in range(PUT_ATTEMPTS_MAX):
             self._back_off(attempt)
             try:
-                planned, commit = self._prepared(actions, keys, once)
+                planned, commit = self._prepare(actions, keys, once)
             except (errors.Unavailable, errors.Unknown):
                 raise
             except errors.TidegateError:
                 # An earlier copy of this call may be what made it fail now.
-                if once is not None and (rows := self._earlier(once, actions)) is not None:
+                if once is not None and (rows := self._find_earlier(once, actions)) is not None:
                     return rows
                 raise
             (outcome,) = self._store.commit(commit)
@@ -202,22 +202,26 @@ class Records:
         a commit.
         """
         model.at_most("actions of a batch", len(actions), BATCH_MAX)
-        keys = self._screened(actions, batch=True)
-        landed: dict[model.Key, record_actions.Stored | None] = {}
+        keys = self._screen(actions, batch=True)
+        written: dict[model.Key, record_actions.Stored | None] = {}
         for attempt in range(PUT_ATTEMPTS_MAX):
             self._back_off(attempt)
-            left = [action for action in actions if record_actions.key_of(action) not in landed]
+            remaining = [
+                action for action in actions if record_actions.key_of(action) not in written
+            ]
             now = self._clock()
-            planned = self._planned(left, [record_actions.key_of(action) for action in left], now)
+            planned = self._plan(
+                remaining, [record_actions.key_of(action) for action in remaining], now
+            )
             commits = (model.Commit(now, self._meta, writes=(item.write,)) for item in planned)
             for item, outcome in zip(planned, self._store.commit(*commits), strict=True):
                 if isinstance(outcome, model.Receipt):
-                    landed[item.write.key] = item.stored(outcome)
+                    written[item.write.key] = item.stored(outcome)
                 elif not isinstance(outcome, errors.VersionConflict):
                     raise outcome
-            if len(landed) == len(actions):
-                return tuple(landed[key] for key in keys)
-        raise errors.AttemptsExhausted(f"{len(landed)} of {len(actions)} rows were written")
+            if len(written) == len(actions):
+                return tuple(written[key] for key in keys)
+        raise errors.AttemptsExhausted(f"{len(written)} of {len(actions)} rows were written")
 
     def _back_off(self, attempt: int) -> None:
         """Wait before every attempt but the first, so that callers do not conflict again."""
@@ -225,12 +229,12 @@ class Records:
             longest = BACK_OFF_SECONDS * 2 ** min(attempt - 1, DOUBLINGS_MAX)
             self._sleep(min(longest, BACK_OFF_SECONDS_MAX) * self._jitter())
 
-    def _written(self, action: record_actions.Action, key: str | None) -> record_actions.Stored:
+    def _write_one(self, action: record_actions.Action, key: str | None) -> record_actions.Stored:
         (stored,) = self.transaction(action, key=key)
-        assert stored is not None, "a row that was just written stands there"
+        assert stored is not None, "the row was just written"
         return stored
 
-    def _screened(
+    def _screen(
         self, actions: Sequence[record_actions.Action], *, batch: bool = False
     ) -> list[model.Key]:
         if not actions:
@@ -243,12 +247,12 @@ class Records:
                 raise errors.InvalidInput(f"{key} is named twice; one action says all about a row")
         return keys
 
-    def _once(self, key: str, actions: Sequence[record_actions.Action]) -> model.CommitKey:
+    def _to_commit_key(self, key: str, actions: Sequence[record_actions.Action]) -> model.CommitKey:
         model.check_text("an idempotency key", key, model.ONCE_KEY_BYTES_MAX)
         asked = repeats.to_requested_actions(self._store.schema, actions)
         return model.CommitKey(key, idempotency.digest(self._meta.actor, ROUTE, asked))
 
-    def _earlier(
+    def _find_earlier(
         self, once: model.CommitKey, actions: Sequence[record_actions.Action]
     ) -> tuple[record_actions.Stored | None, ...] | None:
         """What an earlier copy of this call returned; None if there was none."""
@@ -257,7 +261,7 @@ class Records:
             return None
         return repeats.rows_from_answer(self._store.schema, actions, receipt)
 
-    def _prepared(
+    def _prepare(
         self,
         actions: Sequence[record_actions.Action],
         keys: Sequence[model.Key],
@@ -266,7 +270,7 @@ class Records:
         """Read and plan one attempt, and build its commit."""
         now = self._clock()
         schema = self._store.schema
-        planned = self._planned(actions, keys, now)
+        planned = self._plan(actions, keys, now)
         if once is not None:
             once = model.CommitKey(
                 once.key, once.digest, repeats.encode_answer(schema, actions, planned)
@@ -277,7 +281,7 @@ class Records:
         schema.check(commit, model.COST_MAX)
         return planned, commit
 
-    def _planned(
+    def _plan(
         self, actions: Sequence[record_actions.Action], keys: Sequence[model.Key], now: datetime
     ) -> list[record_actions.PlannedWrite]:
         records = self._store.get(*keys)
@@ -335,8 +339,8 @@ class RawRecords:
 
     def _repair(self, key: model.Key, data: bytes | None, reason: str, actor: str) -> None:
         model.check_text("a row id", key.id, model.ID_BYTES_MAX)
-        model.check_text("the reason of a repair", _stripped(reason), REASON_BYTES_MAX)
-        model.check_text("the actor of a repair", _stripped(actor), model.TAG_BYTES_MAX)
+        model.check_text("the reason of a repair", _strip(reason), REASON_BYTES_MAX)
+        model.check_text("the actor of a repair", _strip(actor), model.TAG_BYTES_MAX)
         for _ in range(PUT_ATTEMPTS_MAX):
             (record,) = self._store.get(key)
             version = model.ABSENT if record is None else record.version
@@ -364,6 +368,6 @@ class RawRecords:
         return declared
 
 
-def _stripped(text: object) -> object:
+def _strip(text: object) -> object:
     """The text without blanks, so that blanks alone are not accepted as a reason."""
     return text.strip() if isinstance(text, str) else text
