@@ -282,7 +282,7 @@ BUGS: tuple[PlantedBug, ...] = (
         (
             f"{DYNAMODB}commit.py",
             (
-                "            return self._settled(drafts, waits)\n"
+                "            return self._resolve_outcome(drafts, waits)\n"
                 "        except dynamodb_transport.Cancelled"
             ),
             (
@@ -302,7 +302,7 @@ BUGS: tuple[PlantedBug, ...] = (
                 "        except dynamodb_transport.AnswerLost"
             ),
             (
-                "            self._landed(tx)\n"
+                "            self._answer_applied(tx)\n"
                 "            return []\n        except dynamodb_transport.AnswerLost"
             ),
         ),
@@ -312,12 +312,12 @@ BUGS: tuple[PlantedBug, ...] = (
         "faults dynamodb ci 0",
         (
             f"{DYNAMODB}commit.py",
-            "            return self._sorted_out(drafts, waits, steps, refusal.reasons)\n",
+            "            return self._sort_out_refusal(drafts, waits, steps, refusal.reasons)\n",
             (
                 "            if refusal.reasons[0].code == 'TransactionConflict':\n"
-                "                self._landed(tx)\n"
+                "                self._answer_applied(tx)\n"
                 "                return []\n"
-                "            return self._sorted_out(drafts, waits, steps, refusal.reasons)\n"
+                "            return self._sort_out_refusal(drafts, waits, steps, refusal.reasons)\n"
             ),
         ),
     ),

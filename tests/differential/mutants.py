@@ -220,8 +220,8 @@ MEMORY_BUGS: tuple[tuple[str, str, type[Any]], ...] = (
 class VoidOnlyInMind(SlotLog):
     """A reader walks past an old hole without closing it, so that its writer can still land."""
 
-    def _closed(self, hole: int) -> Item | None:
-        return void_slot(hole) if self._sightings.ripe(hole) else None
+    def _void_hole(self, hole: int) -> Item | None:
+        return void_slot(hole) if self._history.is_old(hole) else None
 
 
 # ── bugs that only a race shows ───────────────────────────────────────────────────────────────────

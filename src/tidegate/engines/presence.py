@@ -35,7 +35,7 @@ def open_elsewhere(more: str = "") -> StoreRefused:
     )
 
 
-def being_made_anew() -> StoreRefused:
+def rebuild_running() -> StoreRefused:
     """Make the refusal for a process that opens the log during a rebuild."""
     return StoreRefused("the rows of the log are being rebuilt; start again when that is done")
 
@@ -52,36 +52,38 @@ def present(url: str, *, alone: bool = False, lease: float = LEASE_SECONDS) -> I
     parts = urlsplit(url)
     match parts.scheme:
         case "sqlite":
-            with _file(unquote(parts.path[1:]) + OPEN_SUFFIX, alone):
+            with _hold_file_lock(unquote(parts.path[1:]) + OPEN_SUFFIX, alone):
                 yield
         case "postgresql" | "postgres":
-            from tidegate.engines.postgres.presence import held
+            from tidegate.engines.postgres.presence import hold_lock
 
-            with held(url, alone):
+            with hold_lock(url, alone):
                 yield
         case "dynamodb":
-            from tidegate.engines.dynamodb.presence import leased
+            from tidegate.engines.dynamodb.presence import hold_lease
 
-            with leased(url, alone, lease):
+            with hold_lease(url, alone, lease):
                 yield
         case _:
             yield
 
 
 @contextmanager
-def _file(path: str, alone: bool) -> Iterator[None]:
+def _hold_file_lock(path: str, alone: bool) -> Iterator[None]:
     try:
         handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
     except OSError as error:
         raise StoreRefused(f"cannot open {path}: {error.strerror}") from error
     with os.fdopen(handle, "rb") as file:
-        if not _locked(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
+        if not _try_lock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
             # If a shared lock is free, others hold shared ones too. Else one process is alone.
-            raise open_elsewhere() if alone and _locked(file, fcntl.LOCK_SH) else being_made_anew()
+            raise (
+                open_elsewhere() if alone and _try_lock(file, fcntl.LOCK_SH) else rebuild_running()
+            )
         yield
 
 
-def _locked(file: IO[bytes], how: int) -> bool:
+def _try_lock(file: IO[bytes], how: int) -> bool:
     try:
         fcntl.flock(file, how | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -59,14 +59,14 @@ class DynamoWriter:
     def commit(self, commits: Sequence[model.Commit]) -> tuple[Answer, ...]:
         return CommitAttempt(self).run(commits)
 
-    def fetched(
+    def fetch(
         self, places: Sequence[dynamodb_transport.ItemKey]
     ) -> dict[dynamodb_transport.ItemKey, dynamodb_transport.Item]:
         """Read items, with an empty one for each that does not exist. Raises: StoreUnavailable."""
         if not places:
             return {}
         distinct = list(dict.fromkeys(places))
-        found = self.pace.persist(lambda: self.transport.get(distinct))
+        found = self.pace.retry(lambda: self.transport.get(distinct))
         return {place: found.get(place, {}) for place in distinct}
 
     def replay(self, commits: Iterable[model.Commit]) -> dict[str, dynamodb_transport.Item]:
@@ -82,7 +82,7 @@ class DynamoWriter:
         places, found = list(keys), dict[dynamodb_transport.ItemKey, dynamodb_transport.Item]()
         for start in range(0, len(places), dynamodb_transport.ITEMS_MAX):
             asked = places[start : start + dynamodb_transport.ITEMS_MAX]
-            found |= self.pace.persist(partial(self.transport.get, asked, together=True))
+            found |= self.pace.retry(partial(self.transport.get, asked, together=True))
         return {keys[place]: item for place, item in found.items()}
 
 
@@ -99,28 +99,28 @@ class CommitAttempt:
         self._number: Number | None = None
 
     def run(self, commits: Sequence[model.Commit]) -> tuple[Answer, ...]:
-        prepared = self._prepared(commits)
+        prepared = self._prepare(commits)
         waiting = [draft for draft in prepared if isinstance(draft, dynamodb_pack.CommitDraft)]
         while waiting:
             pack = dynamodb_pack.next_pack(waiting)
-            self._land(pack)
+            self._commit_pack(pack)
             waiting = waiting[len(pack.drafts) :]
-        self._give_back()
+        self._void_number()
         return tuple(
             self._answers[one] if isinstance(one, dynamodb_pack.CommitDraft) else one
             for one in prepared
         )
 
-    def _prepared(
+    def _prepare(
         self, commits: Sequence[model.Commit]
     ) -> list[dynamodb_pack.CommitDraft | errors.TidegateError]:
         """Check every commit before any I/O, then draft it with the rows that it replaces."""
         prepared: list[model.Commit | dynamodb_pack.CommitDraft | errors.TidegateError] = [
-            self._checked(one) for one in commits
+            self._check(one) for one in commits
         ]
         sound = [one for one in prepared if isinstance(one, model.Commit)]
         try:
-            old = self._writer.fetched([p for one in sound for p in self._drafter.old_rows(one)])
+            old = self._writer.fetch([p for one in sound for p in self._drafter.old_rows(one)])
         except (errors.StoreUnavailable, errors.StoreRefused) as error:
             return [error if isinstance(one, model.Commit) else one for one in prepared]
         drafts: list[dynamodb_pack.CommitDraft | errors.TidegateError] = []
@@ -133,7 +133,7 @@ class CommitAttempt:
                 drafts.append(error)
         return drafts
 
-    def _checked(self, commit: model.Commit) -> model.Commit | errors.TidegateError:
+    def _check(self, commit: model.Commit) -> model.Commit | errors.TidegateError:
         try:
             self._writer.schema.check(commit, dynamodb_transport.ITEMS_MAX)
             self._drafter.check_seen(commit)
@@ -141,7 +141,7 @@ class CommitAttempt:
             return error
         return commit
 
-    def _land(self, pack: dynamodb_pack.Pack) -> None:
+    def _commit_pack(self, pack: dynamodb_pack.Pack) -> None:
         """Send the pack, whole or in parts, until every draft has its answer."""
         groups: deque[Group] = deque([(pack.drafts, 0)])
         for _ in range(SENDS_MAX):
@@ -151,21 +151,21 @@ class CommitAttempt:
             if waits:
                 self._pace.wait(waits - 1)
             try:
-                if possible := self._possible(drafts):
-                    self._demand_time()
+                if possible := self._drop_doomed(drafts):
+                    self._check_deadline()
                     groups.extend(self._send(possible, waits))
             except (errors.StoreUnavailable, errors.StoreRefused) as error:
                 self._answer_all(drafts, error)
         for drafts, _ in groups:
             self._answer_all(drafts, errors.StoreUnavailable(f"not landed after {SENDS_MAX} sends"))
 
-    def _demand_time(self) -> None:
+    def _check_deadline(self) -> None:
         if self._pace.now() >= self._deadline:
             raise errors.StoreUnavailable(
                 f"not landed within {COMMIT_SECONDS_MAX:g} s; nothing applied"
             )
 
-    def _possible(
+    def _drop_doomed(
         self, drafts: Sequence[dynamodb_pack.CommitDraft]
     ) -> tuple[dynamodb_pack.CommitDraft, ...]:
         """The drafts without an answer that may succeed.
@@ -173,9 +173,9 @@ class CommitAttempt:
         Those that are known to conflict are answered here, without taking a number.
         """
         wanted = [draft for draft in drafts if draft not in self._answers]
-        doomed = [draft for draft in wanted if draft.doubtful or self._outdated(draft)]
+        doomed = [draft for draft in wanted if draft.doubtful or self._is_outdated(draft)]
         if doomed:
-            found = self._writer.fetched([place for draft in doomed for place in draft.places])
+            found = self._writer.fetch([place for draft in doomed for place in draft.places])
             self._refuse({draft: self._drafter.judge(draft, found) for draft in doomed})
             for draft in doomed:
                 if draft not in self._answers:  # in the meantime its rows have become as expected
@@ -183,9 +183,9 @@ class CommitAttempt:
                     draft.doubtful = False
         return tuple(draft for draft in wanted if draft not in self._answers)
 
-    def _outdated(self, draft: dynamodb_pack.CommitDraft) -> bool:
+    def _is_outdated(self, draft: dynamodb_pack.CommitDraft) -> bool:
         return any(
-            self._writer.hints.outdated(
+            self._writer.hints.is_outdated(
                 items.fence_place(index),
                 {items.position_attribute(name): at for name, at in seen.items()},
             )
@@ -196,22 +196,22 @@ class CommitAttempt:
 
     def _send(self, drafts: tuple[dynamodb_pack.CommitDraft, ...], waits: int) -> list[Group]:
         """Send these drafts once, and return the groups to send next."""
-        number = self._taken()
-        tx = self._pace.fresh()
+        number = self._take_number()
+        tx = self._pace.new_id()
         number.sent[tx] = dynamodb_pack.Pack(drafts)
         steps = number.sent[tx].steps(number.n, tx, self._transport.now())
         try:
-            self._transport.transact([step.action for step in steps], self._pace.fresh())
+            self._transport.transact([step.action for step in steps], self._pace.new_id())
         except dynamodb_transport.Busy:
             return [(drafts, waits + 1)]
         except dynamodb_transport.AnswerLost:
-            return self._settled(drafts, waits)
+            return self._resolve_outcome(drafts, waits)
         except dynamodb_transport.Cancelled as refusal:
-            return self._sorted_out(drafts, waits, steps, refusal.reasons)
-        self._landed(tx)
+            return self._sort_out_refusal(drafts, waits, steps, refusal.reasons)
+        self._answer_applied(tx)
         return []
 
-    def _taken(self) -> Number:
+    def _take_number(self) -> Number:
         """The number that we hold, or a new one.
 
         It is taken as late as possible: until its slot is filled, readers of the feed wait there.
@@ -221,7 +221,7 @@ class CommitAttempt:
         """
         if self._number is None:
             equal = {items.ERA: self._writer.era or None}
-            n = self._pace.persist(
+            n = self._pace.retry(
                 lambda: self._transport.increment(items.COUNTER, items.COUNT_ATTRIBUTE, equal),
                 max(0.0, self._deadline - self._pace.now()),
             )
@@ -230,7 +230,7 @@ class CommitAttempt:
             self._number = Number(n)
         return self._number
 
-    def _landed(self, tx: str) -> None:
+    def _answer_applied(self, tx: str) -> None:
         """Answer the drafts of a transaction that was applied."""
         number, self._number = self._number, None
         assert number is not None
@@ -240,12 +240,14 @@ class CommitAttempt:
         for change, _ in pack.changes(number.n):
             self._writer.hints.note(change.place, change.sets)
 
-    def _settled(self, drafts: tuple[dynamodb_pack.CommitDraft, ...], waits: int) -> list[Group]:
+    def _resolve_outcome(
+        self, drafts: tuple[dynamodb_pack.CommitDraft, ...], waits: int
+    ) -> list[Group]:
         """Resolve an unknown outcome: void the slot, or find out which transaction filled it."""
         number = self._number
         assert number is not None
         try:
-            standing = self._pace.persist(
+            existing = self._pace.retry(
                 lambda: self._transport.put_absent(items.void_slot(number.n)), SETTLE_SECONDS_MAX
             )
         except (errors.StoreUnavailable, errors.StoreRefused) as error:
@@ -253,9 +255,9 @@ class CommitAttempt:
             unknown = errors.OutcomeUnknown(f"in flight as number {number.n}: {error.detail}")
             self._answer_all(drafts, unknown)
             return []
-        return self._filled(standing or {}, drafts, waits)
+        return self._continue_from_slot(existing or {}, drafts, waits)
 
-    def _filled(
+    def _continue_from_slot(
         self,
         slot: dynamodb_transport.Item,
         drafts: tuple[dynamodb_pack.CommitDraft, ...],
@@ -268,12 +270,12 @@ class CommitAttempt:
             self._number = None
         else:
             assert tx in self._number.sent, f"slot {self._number.n} holds a stranger"
-            self._landed(tx)
+            self._answer_applied(tx)
         return [(drafts, waits)]
 
     # ── a transaction that was refused ──
 
-    def _sorted_out(
+    def _sort_out_refusal(
         self,
         drafts: tuple[dynamodb_pack.CommitDraft, ...],
         waits: int,
@@ -285,36 +287,38 @@ class CommitAttempt:
         The service may omit reasons, so an action without one may still be a conflict.
         """
         assert self._number is not None
-        found, held = _read(steps, reasons)
-        untold = [place for place, item in found.items() if not item]
+        found, held = _read_reasons(steps, reasons)
+        missing = [place for place, item in found.items() if not item]
         if not found and not held:
-            untold = [step.action.place for step in steps]
-        found |= self._writer.fetched(untold)
+            missing = [step.action.place for step in steps]
+        found |= self._writer.fetch(missing)
         slot = found.get(items.slot_place(self._number.n), {})
         if slot:
-            return self._filled(slot, drafts, waits)
+            return self._continue_from_slot(slot, drafts, waits)
         if any(
             step.role is dynamodb_pack.ActionPurpose.EVENTS and found.get(step.action.place)
             for step in steps
         ):
-            return self._settled(drafts, waits)  # only a transaction of ours can have put the item
+            return self._resolve_outcome(
+                drafts, waits
+            )  # only a transaction of ours can have put the item
         for place, item in found.items():
             self._writer.hints.note(place, item)
-        self._replay(drafts, found)
+        self._answer_replays(drafts, found)
         verdicts = {draft: self._drafter.judge(draft, found) for draft in drafts}
         self._refuse(verdicts)
         rest = [draft for draft in drafts if draft not in self._answers]
-        outrun = any(items.integer(item, "high") >= self._number.n for item in found.values())
-        if outrun:
-            self._give_back()
+        is_overtaken = any(items.integer(item, "high") >= self._number.n for item in found.values())
+        if is_overtaken:
+            self._void_number()
         waiting = tuple(d for owner, d in enumerate(drafts) if owner in held and d in rest)
         ready = tuple(draft for draft in rest if draft not in waiting)
-        if not (waiting or outrun or len(rest) < len(drafts)):
+        if not (waiting or is_overtaken or len(rest) < len(drafts)):
             waiting, ready = ready, ()  # no reason was found: retry, but more slowly
         groups = [(ready, waits), (waiting, waits + 1)]
         return [group for group in groups if group[0]]
 
-    def _replay(
+    def _answer_replays(
         self,
         drafts: Iterable[dynamodb_pack.CommitDraft],
         found: Mapping[dynamodb_transport.ItemKey, dynamodb_transport.Item],
@@ -348,7 +352,7 @@ class CommitAttempt:
         for draft in drafts:
             self._answers.setdefault(draft, error)
 
-    def _give_back(self) -> None:
+    def _void_number(self) -> None:
         """Void a number that is not needed; if that fails, a reader of the feed will do it."""
         number, self._number = self._number, None
         if number is not None:
@@ -358,7 +362,7 @@ class CommitAttempt:
                 return
 
 
-def _read(
+def _read_reasons(
     steps: Sequence[dynamodb_pack.PackedAction],
     reasons: Sequence[dynamodb_transport.CancellationReason],
 ) -> tuple[dict[dynamodb_transport.ItemKey, dynamodb_transport.Item], frozenset[int]]:

@@ -31,7 +31,7 @@ class FenceHints:
             if name.startswith("pos") and isinstance(value, int):
                 self._newest.keep((place, name), max(value, self._find(place, name)))
 
-    def outdated(
+    def is_outdated(
         self, place: transport.ItemKey, demanded: Mapping[str, transport.Value | None]
     ) -> bool:
         """Whether a fence is known to be past the positions that a commit requires."""

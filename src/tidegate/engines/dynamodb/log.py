@@ -22,7 +22,7 @@ from tidegate.errors import StoreRefused, StoreUnavailable
 from tidegate.kernel.model import Event, Position
 
 GRACE_SECONDS = 2.0
-SIGHTING_SECONDS = 0.05  # the least time between two readings of the counter that are kept
+HISTORY_STEP_SECONDS = 0.05  # the least time between two readings of the counter that are kept
 HOLE_POLLS_MAX = 400  # how often a read of the whole log checks one hole
 HOLE_WAIT_SECONDS_MAX = 0.100
 PAGE_SLOTS_MIN, PAGE_SLOTS_MAX = 16, 1_000
@@ -34,7 +34,7 @@ Numbered = tuple[int, list[Event]]
 Found = tuple[dynamodb_transport.Item | None, list[dynamodb_transport.Item]]  # a slot and its parts
 
 
-class CounterSightings:
+class CounterHistory:
     """Remembers when the counter had which number, to tell how long ago a number was taken."""
 
     def __init__(self, pace: RetryPace) -> None:
@@ -46,12 +46,12 @@ class CounterSightings:
         """Remember that the counter has this number now."""
         now = self._pace.now()
         with self._lock:
-            if not self._seen or now - self._seen[-1][0] >= SIGHTING_SECONDS:
+            if not self._seen or now - self._seen[-1][0] >= HISTORY_STEP_SECONDS:
                 self._seen.append((now, number))
             while len(self._seen) > 1 and now - self._seen[1][0] >= GRACE_SECONDS:
                 self._seen.popleft()  # the next one is old enough, too, and has a higher number
 
-    def ripe(self, number: int) -> bool:
+    def is_old(self, number: int) -> bool:
         """Whether the number was taken at least ``GRACE_SECONDS`` ago."""
         now = self._pace.now()
         with self._lock:
@@ -64,10 +64,10 @@ class SlotLog:
     def __init__(self, transport: dynamodb_transport.Transport, pace: RetryPace) -> None:
         self._transport = transport
         self._pace = pace
-        self._sightings = CounterSightings(pace)
+        self._history = CounterHistory(pace)
         self._lock = Lock()
         # A position and a slot after it, with no event in between: idle polls start after the slot.
-        self._quiet: tuple[Position, int] = (0, 0)
+        self._idle: tuple[Position, int] = (0, 0)
 
     def feed(self, after: Position, limit: int) -> tuple[Event, ...]:
         """The next events, up to the first young hole."""
@@ -80,7 +80,7 @@ class SlotLog:
             if len(found) >= limit:
                 return tuple(found[:limit])
         with self._lock:
-            self._quiet = (found[-1].position if found else after, walked)
+            self._idle = (found[-1].position if found else after, walked)
         return tuple(found)
 
     def last_position(self) -> Position:
@@ -100,11 +100,11 @@ class SlotLog:
                 number = walked + 1
                 yield from (event for event in events if event.position > after)
             if number <= head:
-                self._outwait(number)
+                self._wait_until_void(number)
 
-    def _outwait(self, number: int) -> None:
+    def _wait_until_void(self, number: int) -> None:
         for waits in range(HOLE_POLLS_MAX):
-            if self._closed(number) is not None:
+            if self._void_hole(number) is not None:
                 return
             self._pace.wait(waits, longest=HOLE_WAIT_SECONDS_MAX)
         raise StoreUnavailable(f"slot {number} of the log stays open")
@@ -112,16 +112,16 @@ class SlotLog:
     def _start(self, after: Position) -> int:
         """The first slot that can have an event after the position, as far as is known."""
         with self._lock:
-            position, slot = self._quiet
+            position, slot = self._idle
         if position <= after < (slot + 1) * items.SPAN:
             return slot + 1
         return max(1, after // items.SPAN)
 
     def _head(self) -> int:
         """The newest number taken."""
-        found = self._pace.persist(partial(self._transport.get, [items.COUNTER]))
+        found = self._pace.retry(partial(self._transport.get, [items.COUNTER]))
         number = items.integer(found.get(items.COUNTER, {}), items.COUNT_ATTRIBUTE)
-        self._sightings.note(number)
+        self._history.note(number)
         return number
 
     def _walk(self, number: int, head: int, limit: int) -> Iterator[Numbered]:
@@ -135,7 +135,7 @@ class SlotLog:
                     else items.slot_number(dynamodb_transport.key_of_item(slot))[0]
                 )
                 for hole in range(number, upto):
-                    if (closed := self._closed(hole)) is None:
+                    if (closed := self._void_hole(hole)) is None:
                         return
                     yield hole, self._events(closed, [])
                 if slot is not None:
@@ -151,7 +151,7 @@ class SlotLog:
         parts: list[dynamodb_transport.Item] = []
         start: str | None = None
         while True:
-            page = self._pace.persist(
+            page = self._pace.retry(
                 partial(self._transport.query, pk, low=low, high=high, start=start, limit=limit)
             )
             for item in page.items:
@@ -167,27 +167,29 @@ class SlotLog:
         if slot is not None:
             yield slot, parts
 
-    def _closed(self, hole: int) -> dynamodb_transport.Item | None:
+    def _void_hole(self, hole: int) -> dynamodb_transport.Item | None:
         """Void a hole if it is old enough, and return the content of its slot; None otherwise.
 
         A reader without permission to write waits until another one voids it.
         """
-        if not self._sightings.ripe(hole):
+        if not self._history.is_old(hole):
             return None
         try:
-            standing = self._transport.put_absent(items.void_slot(hole))
+            existing = self._transport.put_absent(items.void_slot(hole))
         except (dynamodb_transport.Busy, dynamodb_transport.AnswerLost, StoreRefused):
             return None
-        return standing or items.void_slot(hole)
+        return existing or items.void_slot(hole)
 
     def _events(
         self, slot: dynamodb_transport.Item, parts: Sequence[dynamodb_transport.Item]
     ) -> list[Event]:
         if "void" not in slot and len(parts) < len(places := items.part_places(slot)):
-            parts = self.whole(places)
+            parts = self.fetch_all(places)
         return items.slot_events(slot, parts)
 
-    def whole(self, places: Sequence[dynamodb_transport.ItemKey]) -> list[dynamodb_transport.Item]:
+    def fetch_all(
+        self, places: Sequence[dynamodb_transport.ItemKey]
+    ) -> list[dynamodb_transport.Item]:
         """Read items of transactions that were applied.
 
         The items of one transaction may become visible one by one, so this waits for all of them.
@@ -197,7 +199,7 @@ class SlotLog:
         """
         found: dict[dynamodb_transport.ItemKey, dynamodb_transport.Item] = {}
         for waits in range(PARTS_READS_MAX):
-            found = self._pace.persist(partial(self._transport.get, places))
+            found = self._pace.retry(partial(self._transport.get, places))
             if len(found) == len(places):
                 return [found[place] for place in places]
             self._pace.wait(waits, longest=PARTS_WAIT_SECONDS_MAX)
@@ -209,7 +211,7 @@ class SlotLog:
         places = list(
             dict.fromkeys(items.slot_place(position // items.SPAN) for position in positions)
         )
-        found = [event for slot in self.whole(places) for event in self._events(slot, [])]
+        found = [event for slot in self.fetch_all(places) for event in self._events(slot, [])]
         return [event for event in found if event.position in wanted]
 
 

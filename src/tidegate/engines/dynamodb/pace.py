@@ -31,7 +31,7 @@ class RetryPace:
         self.sleep = sleep
         self._random = random or SystemRandom()
 
-    def fresh(self) -> str:
+    def new_id(self) -> str:
         """A new random id."""
         return f"{self._random.getrandbits(128):032x}"
 
@@ -42,7 +42,7 @@ class RetryPace:
         bound = min(longest, first * 2.0 ** min(waits, 16))
         self.sleep(self._random.random() * bound)
 
-    def persist(self, call: Callable[[], T], seconds_max: float | None = None) -> T:
+    def retry(self, call: Callable[[], T], seconds_max: float | None = None) -> T:
         """Repeat a call until it has a result. The call must be safe to repeat.
 
         Raises:

@@ -223,13 +223,15 @@ def next_pack(drafts: Sequence[CommitDraft]) -> Pack:
     pack = Pack((drafts[0],))
     for draft in drafts[1:]:
         wider = Pack((*pack.drafts, draft))
-        if not (_fits(wider) and all(compatible(other, draft) for other in pack.drafts)):
+        if not (
+            _is_within_limits(wider) and all(are_compatible(other, draft) for other in pack.drafts)
+        ):
             break
         pack = wider
     return pack
 
 
-def compatible(one: CommitDraft, other: CommitDraft) -> bool:
+def are_compatible(one: CommitDraft, other: CommitDraft) -> bool:
     """Whether two drafts can share a transaction.
 
     They must not share a row or an idempotency key. On a shared fence, neither consumes what the
@@ -243,10 +245,10 @@ def compatible(one: CommitDraft, other: CommitDraft) -> bool:
         mine, yours = one.consumed[index], other.consumed[index]
         if any(mine[name] != yours[name] for name in mine.keys() & yours.keys()):
             return False
-    return not (_meets(one, other) or _meets(other, one))
+    return not (_conflicts(one, other) or _conflicts(other, one))
 
 
-def _meets(reader: CommitDraft, writer: CommitDraft) -> bool:
+def _conflicts(reader: CommitDraft, writer: CommitDraft) -> bool:
     for index in reader.consumed.keys() & writer.produced.keys():
         types = {writer.commit.facts[ordinal].type for ordinal in writer.produced[index]}
         if None in reader.consumed[index] or types & reader.consumed[index].keys():
@@ -254,7 +256,7 @@ def _meets(reader: CommitDraft, writer: CommitDraft) -> bool:
     return False
 
 
-def _fits(pack: Pack) -> bool:
+def _is_within_limits(pack: Pack) -> bool:
     """Whether the pack is within every limit, by an upper estimate."""
     bytes_ = sum(draft.weight for draft in pack.drafts)
     slots = 1 + bytes_ // items.ITEM_BYTES_MAX

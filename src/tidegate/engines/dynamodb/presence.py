@@ -29,7 +29,7 @@ import msgspec
 from tidegate import decoders
 from tidegate.engines.dynamodb import items, store, transport as dynamodb_transport
 from tidegate.engines.dynamodb.pace import RetryPace
-from tidegate.engines.presence import being_made_anew, open_elsewhere
+from tidegate.engines.presence import open_elsewhere, rebuild_running
 from tidegate.errors import InvalidInput, StoreUnavailable, TidegateError
 
 _logger = logging.getLogger(__name__)
@@ -50,34 +50,34 @@ class Register(msgspec.Struct, frozen=True, omit_defaults=True):
     alone: tuple[str, datetime] | None = None
     era: int = 0
 
-    def pruned(self, now: datetime) -> Register:
+    def drop_expired(self, now: datetime) -> Register:
         """The register without expired leases."""
         counted = {token: until for token, until in self.counted.items() if until > now}
         alone = self.alone if self.alone is not None and self.alone[1] > now else None
         return Register(counted, alone, self.era)
 
-    def joined(self, token: str, until: datetime, now: datetime) -> Register:
+    def join(self, token: str, until: datetime, now: datetime) -> Register:
         """The register with one process more.
 
         Raises:
             StoreRefused: a process is alone with the log. StoreUnavailable: there are too many.
         """
-        live = self.pruned(now)
+        live = self.drop_expired(now)
         if live.alone is not None:
-            raise being_made_anew()
+            raise rebuild_running()
         if len(live.counted) >= COUNTED_MAX:
             raise StoreUnavailable(f"{COUNTED_MAX} processes have the log open, which is the most")
         return msgspec.structs.replace(live, counted={**live.counted, token: until})
 
-    def taken(self, token: str, until: datetime, now: datetime, lease: float) -> Register:
+    def take_alone(self, token: str, until: datetime, now: datetime, lease: float) -> Register:
         """The register with this process alone.
 
         Raises:
             StoreRefused: another process has the log open.
         """
-        live = self.pruned(now)
+        live = self.drop_expired(now)
         if live.alone is not None:
-            raise being_made_anew()
+            raise rebuild_running()
         if live.counted:
             raise open_elsewhere(f" (one that was killed counts for {lease:g} s)")
         return Register(alone=(token, until), era=self.era)
@@ -85,7 +85,7 @@ class Register(msgspec.Struct, frozen=True, omit_defaults=True):
     def has(self, token: str) -> bool:
         return token in self.counted or (self.alone is not None and self.alone[0] == token)
 
-    def without(self, token: str) -> Register:
+    def remove(self, token: str) -> Register:
         counted = {other: until for other, until in self.counted.items() if other != token}
         is_alone = self.alone is not None and self.alone[0] == token
         return Register(counted, None if is_alone else self.alone, self.era)
@@ -108,7 +108,7 @@ class Presence:
         self._pace = pace
         self._is_alone = alone
         self._lease = lease
-        self._token = pace.fresh()
+        self._token = pace.new_id()
         self._era = 0
         self._over = Event()
 
@@ -118,13 +118,13 @@ class Presence:
         Raises:
             StoreRefused: other processes do not allow it. StoreUnavailable.
         """
-        self._era = self._change(self._entered).era
+        self._era = self._update(self._add_self).era
 
     def keep(self) -> None:
         """Renew the lease until ``leave``. A failed renewal is retried at the next turn."""
         while not self._over.wait(self._lease / RENEWALS_PER_LEASE):
             try:
-                self._change(self._renewed)
+                self._update(self._renew_self)
             except TidegateError:
                 continue  # if the lease expires before the next try, the era protects the rows
 
@@ -132,19 +132,19 @@ class Presence:
         """Stop renewing, and remove this process from the register if the table responds soon."""
         self._over.set()
         try:
-            self._change(lambda register: register.without(self._token), LEAVE_SECONDS_MAX)
+            self._update(lambda register: register.remove(self._token), LEAVE_SECONDS_MAX)
         except TidegateError:
             return  # the lease will expire
 
-    def _entered(self, register: Register) -> Register:
+    def _add_self(self, register: Register) -> Register:
         if register.has(self._token):
             return register  # an earlier request, whose response was lost, was applied
         now, until = self._times()
         if self._is_alone:
-            return register.taken(self._token, until, now, self._lease)
-        return register.joined(self._token, until, now)
+            return register.take_alone(self._token, until, now, self._lease)
+        return register.join(self._token, until, now)
 
-    def _renewed(self, register: Register) -> Register:
+    def _renew_self(self, register: Register) -> Register:
         """The register with our lease renewed; unchanged if the era is not ours any more.
 
         As long as the era is ours, no other process has been alone with the log since we joined.
@@ -163,7 +163,7 @@ class Presence:
         now = datetime.fromtimestamp(time.time(), UTC)
         return now, now + timedelta(seconds=self._lease)
 
-    def _change(
+    def _update(
         self, rule: Callable[[Register], Register], seconds_max: float | None = None
     ) -> Register:
         """Replace the register by the result of the rule, and return that.
@@ -172,7 +172,7 @@ class Presence:
             StoreUnavailable: other processes kept changing the register. All that the rule raises.
         """
         for waits in range(CHANGES_MAX):
-            found = self._pace.persist(
+            found = self._pace.retry(
                 partial(self._transport.get, [PRESENCE, items.COUNTER]), seconds_max
             )
             item = found.get(PRESENCE, {})
@@ -193,9 +193,9 @@ class Presence:
             actions.append(
                 dynamodb_transport.UpdateItem(PRESENCE, equal, sets={REGISTER: _encode(new)})
             )
-            send = partial(self._transport.transact, actions, self._pace.fresh())
+            send = partial(self._transport.transact, actions, self._pace.new_id())
             try:
-                self._pace.persist(send, seconds_max)
+                self._pace.retry(send, seconds_max)
             except dynamodb_transport.Cancelled:
                 self._pace.wait(waits)
             else:
@@ -214,7 +214,7 @@ def _begins_era(old: Register, new: Register) -> bool:
 
 
 @contextmanager
-def leased(url: str, alone: bool, lease: float) -> Iterator[None]:
+def hold_lease(url: str, alone: bool, lease: float) -> Iterator[None]:
     """Register this process during the block. Raises: StoreRefused, StoreUnavailable."""
     pace = RetryPace()
     with closing(store.open_table(url, pace)) as transport:

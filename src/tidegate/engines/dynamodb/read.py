@@ -80,8 +80,8 @@ class IndexReader:
         watched = self._consumed(guard) if guard is not None and guarded else {}
         upto = model.POSITION_MAX
         if (limit is not None or after) and len(consumed) > 1:
-            upto = self._seal(sorted(consumed))
-        found = self._indexed(consumed, watched)
+            upto = self._raise_high(sorted(consumed))
+        found = self._read_indexes(consumed, watched)
         matching = sorted(
             (
                 event
@@ -96,15 +96,15 @@ class IndexReader:
         if events:
             return model.EventPage(events, model.Boundary(query, found.observed(consumed)))
         return model.EventPage(
-            events, model.Boundary(query, found.observed(_joined(consumed, watched)), guard)
+            events, model.Boundary(query, found.observed(_merge(consumed, watched)), guard)
         )
 
     def _matches(self, query: model.Query, event: model.Event) -> bool:
         vocabulary = self._schema.vocabulary
-        filed = None if event.type in vocabulary.types else self._filed(event)
+        filed = None if event.type in vocabulary.types else self._index_names(event)
         return any(vocabulary.matches(clause, event, filed) for clause in query.clauses)
 
-    def _filed(self, event: model.Event) -> tuple[str, ...]:
+    def _index_names(self, event: model.Event) -> tuple[str, ...]:
         """The index names of an event of an unknown type, by the rule stored in the table."""
         if event.type not in self._rules:
             self._rules = rules.stored_rules(self._transport, self._pace)
@@ -117,7 +117,7 @@ class IndexReader:
                 consumed.setdefault(index, set()).add(type_name)
         return consumed
 
-    def _seal(self, names: list[str]) -> model.Position:
+    def _raise_high(self, names: list[str]) -> model.Position:
         """Make sure that no event can be added below a position, and return that position.
 
         A writer that took its number long ago may still add an event to one index below the events
@@ -130,55 +130,55 @@ class IndexReader:
             StoreRefused: we have no permission to write.
         """
         for waits in range(READS_MAX):
-            fences = self._cut(names)
+            fences = self._read_fences(names)
             newest = max(fence.position(None) for fence in fences.values()) // dynamodb_items.SPAN
-            behind = [name for name, fence in fences.items() if fence.high < newest]
-            if not behind:
+            lower = [name for name, fence in fences.items() if fence.high < newest]
+            if not lower:
                 return (newest + 1) * dynamodb_items.SPAN - 1
             raised = [
                 dynamodb_transport.UpdateItem(
                     dynamodb_items.fence_place(name), below={"high": newest}, sets={"high": newest}
                 )
-                for name in behind
+                for name in lower
             ]
             try:
-                self._pace.persist(partial(self._transport.transact, raised, self._pace.fresh()))
+                self._pace.retry(partial(self._transport.transact, raised, self._pace.new_id()))
             except dynamodb_transport.Cancelled:  # a commit has raised it, or is writing there now
                 self._pace.wait(waits, READ_WAIT_SECONDS_FIRST, READ_WAIT_SECONDS_MAX)
             else:
                 return (newest + 1) * dynamodb_items.SPAN - 1
         raise StoreUnavailable(f"indexes moved at each of {READS_MAX} reads: {', '.join(names)}")
 
-    def _indexed(self, consumed: Consumed, watched: Consumed) -> IndexRead:
+    def _read_indexes(self, consumed: Consumed, watched: Consumed) -> IndexRead:
         """Read the indexes of ``consumed``, and only the fences of the others in ``watched``.
 
         Raises:
             StoreUnavailable: an index did not become complete.
         """
-        names = sorted(_joined(consumed, watched))
+        names = sorted(_merge(consumed, watched))
         found = IndexRead()
         if len(names) != 1 or not consumed:
-            found.fences = self._cut(names)
+            found.fences = self._read_fences(names)
         pending = sorted(consumed)
         for waits in range(READS_MAX):
-            pending = [index for index in pending if not self._complete(index, consumed, found)]
+            pending = [index for index in pending if not self._read_index(index, consumed, found)]
             if not pending:
                 return found
             self._pace.wait(waits, READ_WAIT_SECONDS_FIRST, READ_WAIT_SECONDS_MAX)
         raise StoreUnavailable(f"index {pending[0]} is not complete after {READS_MAX} reads")
 
-    def _cut(self, names: list[str]) -> dict[str, dynamodb_items.Fence]:
+    def _read_fences(self, names: list[str]) -> dict[str, dynamodb_items.Fence]:
         """Read all fences as of one moment, before any of their events is read."""
         model.at_most("indexes of a query", len(names), dynamodb_transport.ITEMS_MAX)
         if not names:
             return {}
         places = {dynamodb_items.fence_place(name): name for name in names}
-        found = self._pace.persist(partial(self._transport.get, list(places), together=True))
+        found = self._pace.retry(partial(self._transport.get, list(places), together=True))
         for place, item in found.items():
             self._hints.note(place, item)
         return {name: dynamodb_items.Fence(found.get(place, {})) for place, name in places.items()}
 
-    def _complete(self, index: str, consumed: Consumed, found: IndexRead) -> bool:
+    def _read_index(self, index: str, consumed: Consumed, found: IndexRead) -> bool:
         """Read one index. If its events are complete, keep them and return True.
 
         If it is the only index, its fence comes with the query. If events were missing, the next
@@ -192,7 +192,7 @@ class IndexReader:
         fence = found.fences.setdefault(index, fence)
         events = self._events(items)
         types = consumed[index]
-        if not all(self._agrees(fence, name, events) for name in types):
+        if not all(self._is_complete(fence, name, events) for name in types):
             return False
         found.events.update(
             (event.position, event)
@@ -205,7 +205,7 @@ class IndexReader:
         )
         return True
 
-    def _agrees(
+    def _is_complete(
         self, fence: dynamodb_items.Fence, name: str | None, events: Iterable[model.Event]
     ) -> bool:
         """Whether the number of events of a type up to the fence is the one in the fence."""
@@ -216,7 +216,7 @@ class IndexReader:
     def _items(self, index: str) -> Iterator[dynamodb_transport.Item]:
         start: str | None = None
         while True:
-            page = self._pace.persist(
+            page = self._pace.retry(
                 partial(self._transport.query, dynamodb_items.index_partition(index), start=start)
             )
             yield from page.items
@@ -234,5 +234,5 @@ class IndexReader:
         return events + self._log.events_at(elsewhere) if elsewhere else events
 
 
-def _joined(one: Consumed, other: Consumed) -> Consumed:
+def _merge(one: Consumed, other: Consumed) -> Consumed:
     return {index: one.get(index, set()) | other.get(index, set()) for index in (*one, *other)}

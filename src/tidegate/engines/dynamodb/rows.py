@@ -35,15 +35,15 @@ class Rows:
         for key in keys:
             self._schema.collection(key.collection)
         places = list(
-            dict.fromkeys(dynamodb_items.row_place(key) for key in keys if _storable(key.id))
+            dict.fromkeys(dynamodb_items.row_place(key) for key in keys if _is_storable(key.id))
         )
-        found = self._cuts(places)
+        found = self._fetch(places)
         return tuple(
             dynamodb_items.row_record(key.collection, found.get(dynamodb_items.row_place(key), {}))
             for key in keys
         )
 
-    def _cuts(
+    def _fetch(
         self, places: list[dynamodb_transport.ItemKey]
     ) -> dict[dynamodb_transport.ItemKey, dynamodb_transport.Item]:
         """Items; each 100 of them are from one moment. Raises: StoreUnavailable."""
@@ -51,7 +51,7 @@ class Rows:
         for start in range(0, len(places), dynamodb_transport.ITEMS_MAX):
             asked = places[start : start + dynamodb_transport.ITEMS_MAX]
             together = len(places) > 1
-            found |= self._pace.persist(partial(self._transport.get, asked, together=together))
+            found |= self._pace.retry(partial(self._transport.get, asked, together=together))
         return found
 
     def range(
@@ -92,7 +92,7 @@ class Rows:
             dynamodb_items.row_place(model.Key(collection, dynamodb_items.text(item, "id")))
             for item in entries
         ]
-        found = self._pace.persist(partial(self._transport.get, places)) if places else {}
+        found = self._pace.retry(partial(self._transport.get, places)) if places else {}
         rows = [dynamodb_items.row_record(collection, found.get(place, {})) for place in places]
         return entries, tuple(
             row
@@ -117,7 +117,7 @@ class Rows:
         limit = min(max(limit + 1, PAGE_ITEMS_MIN), PAGE_ITEMS_MAX)
         query = partial(self._transport.query, pk, low=low, high=high, descending=descending)
         while True:
-            page = self._pace.persist(partial(query, start=start, limit=limit))
+            page = self._pace.retry(partial(query, start=start, limit=limit))
             for item in page.items:
                 if (
                     dynamodb_items.text(item, dynamodb_transport.SK).startswith(prefix)
@@ -186,13 +186,13 @@ class OverwriteBatch:
     def flush(self) -> None:
         if self._actions:
             actions = [*self._fence, *self._actions]
-            self._pace.persist(
-                partial(dynamodb_transport.overwrite, self._transport, actions, self._pace.fresh())
+            self._pace.retry(
+                partial(dynamodb_transport.overwrite, self._transport, actions, self._pace.new_id())
             )
         self._actions, self._bytes = [], 0
 
 
-def _storable(id_: str) -> bool:
+def _is_storable(id_: str) -> bool:
     """Whether a row can have this id. The service refuses look-ups of other ids."""
     try:
         model.check_text("a row id", id_, model.ID_BYTES_MAX)

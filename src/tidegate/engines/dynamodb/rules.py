@@ -31,7 +31,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 _decoder = decoders.build(Rules)
 
 
-def settle_rules(
+def update_rules(
     transport: dynamodb_transport.Transport, pace: RetryPace, vocabulary: Vocabulary, log: SlotLog
 ) -> None:
     """Store the rule of each new type, and check that changed rules still fit existing events.
@@ -42,14 +42,14 @@ def settle_rules(
     """
     today = {name: vocabulary.index_rule(name) for name in vocabulary.types}
     for waits in range(CHANGES_MAX):
-        found = pace.persist(partial(transport.get, [RULES])).get(RULES, {})
+        found = pace.retry(partial(transport.get, [RULES])).get(RULES, {})
         old = _decoder.decode(items.blob(found, "rules")) if found else {}
         changed = {
             name: (old[name], rule) for name, rule in today.items() if old.get(name, rule) != rule
         }
         if changed:
             _refuse_reindexing(changed, log.scan())
-        if old | today == old or _remembered(transport, pace, found, old | today):
+        if old | today == old or _store_rules(transport, pace, found, old | today):
             return
         pace.wait(waits)
     raise StoreUnavailable(f"the rules of the table changed {CHANGES_MAX} times meanwhile")
@@ -57,11 +57,11 @@ def settle_rules(
 
 def stored_rules(transport: dynamodb_transport.Transport, pace: RetryPace) -> Rules:
     """The stored rule of every type that any version has declared."""
-    found = pace.persist(partial(transport.get, [RULES])).get(RULES)
+    found = pace.retry(partial(transport.get, [RULES])).get(RULES)
     return _decoder.decode(items.blob(found, "rules")) if found else {}
 
 
-def _remembered(
+def _store_rules(
     transport: dynamodb_transport.Transport,
     pace: RetryPace,
     found: dynamodb_transport.Item,
@@ -71,7 +71,7 @@ def _remembered(
     equal = {"rules": found.get("rules")}
     change = dynamodb_transport.UpdateItem(RULES, equal, sets={"rules": _encode(rules)})
     try:
-        pace.persist(partial(transport.transact, [change], pace.fresh()))
+        pace.retry(partial(transport.transact, [change], pace.new_id()))
     except dynamodb_transport.Cancelled:
         return False
     return True

@@ -45,7 +45,7 @@ class DynamoStore:
         """
         self.schema = schema
         pace = RetryPace(clock, sleep, random)
-        self._transport = transport or _opened(table, region, endpoint, pace)
+        self._transport = transport or _open(table, region, endpoint, pace)
         counter = _check_counter(self._transport, pace)
         # Read before anything else: what is read later may be written only in this era.
         era = items.integer(counter, items.ERA)
@@ -56,7 +56,7 @@ class DynamoStore:
         self._reader = IndexReader(self._transport, schema, pace, hints, log)
         self._writer = DynamoWriter(self._transport, schema, pace, hints, era)
         self._rows = rows.Rows(self._transport, schema, pace, era)
-        rules.settle_rules(self._transport, pace, schema.vocabulary, log)
+        rules.update_rules(self._transport, pace, schema.vocabulary, log)
 
     @classmethod
     def from_url(cls, url: str, schema: store.Schema) -> DynamoStore:
@@ -65,7 +65,7 @@ class DynamoStore:
         Raises:
             InvalidInput: the URL has another form.
         """
-        table, region, endpoint = _named(url)
+        table, region, endpoint = _parse_url(url)
         return cls(table, schema, region=region, endpoint=endpoint)
 
     def read(
@@ -105,7 +105,7 @@ class DynamoStore:
             return None  # no commit can have such a key
         place = items.once_place(key)
         # Serialized with transactions, so that a commit that is being applied is not missed.
-        found = self._pace.persist(partial(self._transport.get, [place], together=True))
+        found = self._pace.retry(partial(self._transport.get, [place], together=True))
         return items.once_receipt(found[place]) if place in found else None
 
     def head(self) -> model.Position:
@@ -129,10 +129,10 @@ def open_table(url: str, pace: RetryPace) -> dynamodb_transport.Transport:
     Raises:
         InvalidInput, StoreRefused.
     """
-    return _opened(*_named(url), pace)
+    return _open(*_parse_url(url), pace)
 
 
-def _opened(
+def _open(
     table: str, region: str | None, endpoint: str | None, pace: RetryPace
 ) -> dynamodb_transport.Transport:
     transport = client.BotoTransport(table, region=region, endpoint=endpoint)
@@ -140,7 +140,7 @@ def _opened(
     return transport
 
 
-def _named(url: str) -> tuple[str, str | None, str | None]:
+def _parse_url(url: str) -> tuple[str, str | None, str | None]:
     """Parse the table, region and endpoint of a URL. Raises: InvalidInput."""
     parts = urlsplit(url)
     given = parse_qs(parts.query, keep_blank_values=True)
@@ -160,7 +160,7 @@ def _check_counter(
     Raises:
         StoreRefused: the log has another format.
     """
-    found = pace.persist(partial(transport.get, [items.COUNTER, items.FORMAT]))
+    found = pace.retry(partial(transport.get, [items.COUNTER, items.FORMAT]))
     counter = found.get(items.COUNTER, {})
     mark = found.get(items.FORMAT)
     if mark is None and not items.integer(counter, items.COUNT_ATTRIBUTE):
@@ -169,7 +169,7 @@ def _check_counter(
             dynamodb_transport.SK: items.FORMAT.sk,
             items.FORMAT_ATTRIBUTE: store.LOG_FORMAT,
         }
-        mark = pace.persist(partial(transport.put_absent, mark)) or mark
+        mark = pace.retry(partial(transport.put_absent, mark)) or mark
     store.check_format(
         1 if mark is None else items.integer(mark, items.FORMAT_ATTRIBUTE)
     )  # format 1 had no mark
