@@ -212,8 +212,8 @@ BUGS: tuple[PlantedBug, ...] = (
         "faults postgres ci 2",
         (
             f"{POSTGRES}writer.py",
-            "        if landed:\n            return answers\n",
-            "        if landed:\n            return [StoreUnavailable('lost') for _ in answers]\n",
+            "        if is_committed:\n            return answers\n",
+            "        if is_committed:\n            return [StoreUnavailable('lost') for _ in answers]\n",
         ),
     ),
     _bug(
@@ -230,8 +230,8 @@ BUGS: tuple[PlantedBug, ...] = (
         "faults postgres ci 0",
         (
             f"{POSTGRES}writer.py",
-            "        landed = self._landed(head, mark)\n",
-            "        landed = True\n",
+            "        is_committed = self._is_committed(head, mark)\n",
+            "        is_committed = True\n",
         ),
     ),
     _bug(
@@ -266,8 +266,8 @@ BUGS: tuple[PlantedBug, ...] = (
         "histories postgres ci 0",
         (
             f"{POSTGRES}writer.py",
-            "            recent.learn(facts, head)\n",
-            "            recent.head = head\n",
+            "            tail.add(facts, head)\n",
+            "            tail.head = head\n",
         ),
     ),
     _bug(

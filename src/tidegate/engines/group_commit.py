@@ -43,9 +43,10 @@ class PendingCommit(futures.LightFuture[model.Receipt]):
         super().__init__()
         self.commit = commit
         self._group = group
-        self.seat = Lock()  # held by the thread that waits in ``GroupCommit.help``
-        self._turn = Lock()  # released to wake that thread: the commit is done, or it should lead
-        self._turn.acquire()
+        self.waiter_lock = Lock()  # held by the thread that waits in ``GroupCommit.help``
+        # Released to wake that thread, because the commit is done or the thread should lead.
+        self._wake_signal = Lock()
+        self._wake_signal.acquire()
 
     def cancel(self) -> bool:
         """Take the commit back, which works only while it is in the queue."""
@@ -62,17 +63,17 @@ class PendingCommit(futures.LightFuture[model.Receipt]):
 
     def wake(self) -> None:
         """Wake the thread that waits in ``GroupCommit.help``, if it sleeps."""
-        _release(self._turn)
+        _release(self._wake_signal)
 
-    def wait_turn(self) -> None:
+    def wait_for_wake(self) -> None:
         """Sleep until woken."""
-        self._turn.acquire(timeout=RECHECK_SECONDS)
+        self._wake_signal.acquire(timeout=RECHECK_SECONDS)
 
-    def _awaited(self, timeout: float | None) -> model.Receipt | BaseException:
+    def _wait_for_answer(self, timeout: float | None) -> model.Receipt | BaseException:
         # A flush cannot be interrupted, so a caller with a time limit does not lead one.
         if self.answer is None and not (timeout is None and self._group.help(self)):
             self._group.hurry()
-            return super()._awaited(timeout)
+            return super()._wait_for_answer(timeout)
         assert self.answer is not None
         return self.answer
 
@@ -81,7 +82,7 @@ class GroupCommit:
     """Writes the commits of a store. ``submit`` returns a future that is resolved after the flush.
 
     Two locks matter. ``_lead`` is held while a group is written, by one thread at a time.
-    ``_entrance`` is held only while the queue changes, so that callers can queue during a flush.
+    ``_queue_lock`` is held only while the queue changes, so that callers can queue during a flush.
     """
 
     def __init__(self, store: Store) -> None:
@@ -91,19 +92,19 @@ class GroupCommit:
         # Held by the thread that writes. An RLock knows its owner, so releasing it without having
         # got it raises instead of releasing another thread's.
         self._lead = RLock()
-        self._is_led = False  # whether the owner of the lead is inside ``_lead_once``
-        self._flight: list[PendingCommit] = []  # the group that is being written
+        self._is_led = False  # whether the owner of the lead is inside ``_flush_group``
+        self._in_flight: list[PendingCommit] = []  # the group that is being written
         self._is_sent = False  # whether the store may have applied it already
         # The answers of groups that were written. The leader resolves them; if it was interrupted,
         # the writer thread does.
-        self._landed: deque[tuple[PendingCommit, model.Receipt | BaseException]] = deque()
+        self._answered: deque[tuple[PendingCommit, model.Receipt | BaseException]] = deque()
         self._callers = 1  # served by the last flush, or queued during it
-        self._awaited = 0  # how many commits the leader waits for
-        self._complete = Lock()  # released when that many are queued
-        self._complete.acquire()
-        self._entrance = Lock()  # held while the queue changes
+        self._wanted = 0  # how many commits the leader waits for
+        self._enough_queued = Lock()  # released when that many are queued
+        self._enough_queued.acquire()
+        self._queue_lock = Lock()  # held while the queue changes
         self._closed = False
-        self._armed = Event()
+        self._has_work = Event()
         self._hurry = Event()
         self._thread = Thread(target=self._run, name="tidegate-writer", daemon=True)
         self._thread.start()
@@ -115,22 +116,22 @@ class GroupCommit:
             StoreUnavailable: the writer is closed, or its queue is full.
         """
         pending = PendingCommit(self, commit)
-        with self._entrance:  # so that nothing is queued after close() has set ``_closed``
+        with self._queue_lock:  # so that nothing is queued after close() has set ``_closed``
             if self._closed or len(self._queue) >= WAITING_MAX:
                 raise StoreUnavailable("the writer takes no more commits now; try again later")
             self._queue.append(pending)
-        if 0 < self._awaited <= len(self._queue):
-            self._awaited = 0
-            _release(self._complete)
-        if not self._armed.is_set():
-            self._armed.set()
+        if 0 < self._wanted <= len(self._queue):
+            self._wanted = 0
+            _release(self._enough_queued)
+        if not self._has_work.is_set():
+            self._has_work.set()
         return pending
 
     def close(self) -> None:
         """Write the commits that wait, then stop. The store stays open."""
-        with self._entrance:
+        with self._queue_lock:
             self._closed = True
-        self._armed.set()
+        self._has_work.set()
         self._hurry.set()
         self._thread.join()
         with self._lead:  # a caller may still be writing the last group
@@ -142,8 +143,8 @@ class GroupCommit:
 
     def withdraw(self, pending: PendingCommit) -> bool:
         """Take the commit out of the queue; False if it is being written or done."""
-        with self._entrance:
-            if pending in self._flight:
+        with self._queue_lock:
+            if pending in self._in_flight:
                 return False
             try:
                 self._queue.remove(pending)
@@ -156,20 +157,20 @@ class GroupCommit:
 
         Return False if another thread waits here for the same commit.
         """
-        if not pending.seat.acquire(blocking=False):
+        if not pending.waiter_lock.acquire(blocking=False):
             return False
         try:
             while pending.answer is None:
-                if not self._led():
-                    pending.wait_turn()
+                if not self._try_to_lead():
+                    pending.wait_for_wake()
                 elif pending.answer is None:
-                    self._wake_next()
+                    self._wake_next_caller()
         finally:
-            pending.seat.release()
-            self._wake_next()
+            pending.waiter_lock.release()
+            self._wake_next_caller()
         return True
 
-    def _wake_next(self) -> None:
+    def _wake_next_caller(self) -> None:
         """Wake one caller whose commit is done.
 
         Each caller calls this when it returns, whether it was woken or found its answer by itself.
@@ -180,35 +181,35 @@ class GroupCommit:
                 pending = self._done.popleft()
             except IndexError:
                 return  # another thread took the last one
-            if pending.seat.locked():
+            if pending.waiter_lock.locked():
                 pending.wake()
                 return
 
     def _run(self) -> None:
         while not (self._closed and not self._is_busy()):
-            self._armed.wait()
+            self._has_work.wait()
             oldest = self._oldest()
             hurried = self._hurry.wait(PATIENCE_SECONDS)
             self._hurry.clear()
-            if self._flight or hurried or (oldest is not None and oldest is self._oldest()):
-                self._led()
-            self._tell_untold()
-            self._wake_next()
-            self._armed.clear()
+            if self._in_flight or hurried or (oldest is not None and oldest is self._oldest()):
+                self._try_to_lead()
+            self._resolve_interrupted()
+            self._wake_next_caller()
+            self._has_work.clear()
             if self._is_busy():
-                self._armed.set()
+                self._has_work.set()
 
     def _is_busy(self) -> bool:
         """Whether a commit waits, is being written, or is not resolved yet."""
-        return bool(self._queue or self._flight or self._landed)
+        return bool(self._queue or self._in_flight or self._answered)
 
-    def _tell_untold(self) -> None:
+    def _resolve_interrupted(self) -> None:
         """Resolve the commits that an interrupted leader did not, and drop the resolved ones."""
-        for pending, answer in self._landed.copy():
+        for pending, answer in self._answered.copy():
             if pending.answer is None:
                 pending.resolve(answer)
                 self._done.append(pending)
-            self._landed.popleft()
+            self._answered.popleft()
 
     def _oldest(self) -> PendingCommit | None:
         try:
@@ -216,11 +217,11 @@ class GroupCommit:
         except IndexError:
             return None
 
-    def _led(self) -> bool:
+    def _try_to_lead(self) -> bool:
         """Write the next group; False if another thread is writing.
 
-        After True, the caller must wake the next one (``_wake_next``). It does so last, so that two
-        threads do not compete for the interpreter.
+        After True, the caller must wake the next one (``_wake_next_caller``). It does so last, so
+        that two threads do not compete for the interpreter.
 
         In the main thread a signal handler may raise after every call. So the state of the flush is
         kept in this object, and the next leader or the writer thread continues from it.
@@ -229,7 +230,7 @@ class GroupCommit:
         try:
             if not self._lead.acquire(blocking=False) or self._is_led:
                 return False
-            self._lead_once(answers)
+            self._flush_group(answers)
         finally:
             try:  # noqa: SIM105 - no other call may come before this one
                 self._lead.release()
@@ -247,15 +248,15 @@ class GroupCommit:
             self._done.extend([pending for pending, _ in answers])
         return True
 
-    def _lead_once(
+    def _flush_group(
         self, answers: list[tuple[PendingCommit, model.Receipt | BaseException]]
     ) -> None:
         try:
             self._is_led = True
             if self._is_sent:  # a leader was interrupted after it gave the group to the store
                 unknown = OutcomeUnknown("the writer was interrupted")
-                self._landed.extend([(pending, unknown) for pending in self._flight])
-                self._flight, self._is_sent = [], False
+                self._answered.extend([(pending, unknown) for pending in self._in_flight])
+                self._in_flight, self._is_sent = [], False
             self._gather()
             self._write(answers)
         finally:
@@ -263,12 +264,12 @@ class GroupCommit:
 
     def _gather(self) -> None:
         """Move the queue into the next group, after the callers of the last one could return."""
-        group = self._flight  # not empty if a leader was interrupted here
+        group = self._in_flight  # not empty if a leader was interrupted here
         wanted = min(self._callers, GROUP_MAX)
         if wanted > 1 and len(self._queue) < wanted:
             self._wait_for(wanted)
         size = 0
-        with self._entrance:  # from here on no commit can be cancelled
+        with self._queue_lock:  # from here on no commit can be cancelled
             # If a leader was interrupted between append and popleft below, the commit is in both.
             if group and self._queue and self._queue[0] is group[-1]:
                 self._queue.popleft()
@@ -280,16 +281,16 @@ class GroupCommit:
     def _wait_for(self, wanted: int) -> None:
         """Wait until this many commits are queued, or until no more come."""
         left = GATHER_EACH_SECONDS * wanted
-        came = -1
-        while came < len(self._queue) < wanted and left > 0:
-            came = len(self._queue)
-            self._awaited = wanted
-            self._complete.acquire(timeout=min(left, GATHER_SECONDS))
-            self._awaited = 0
+        before = -1
+        while before < len(self._queue) < wanted and left > 0:
+            before = len(self._queue)
+            self._wanted = wanted
+            self._enough_queued.acquire(timeout=min(left, GATHER_SECONDS))
+            self._wanted = 0
             left -= GATHER_SECONDS
 
     def _write(self, answers: list[tuple[PendingCommit, model.Receipt | BaseException]]) -> None:
-        group = self._flight
+        group = self._in_flight
         if not group:
             return
         results: Sequence[model.Receipt | BaseException]
@@ -302,8 +303,8 @@ class GroupCommit:
                 raise  # perhaps from a signal handler: it must not become a commit's answer
             results = [error] * len(group)
         answers += zip(group, results, strict=True)
-        self._landed.extend(answers)
-        self._flight, self._is_sent = [], False
+        self._answered.extend(answers)
+        self._in_flight, self._is_sent = [], False
         self._callers = len(group) + len(self._queue)
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_making = Lock()  # held while a standard future is made, or set to running
+_standard_lock = Lock()  # held while a standard future is made, or set to running
 
 
 class LightFuture(Future[T]):
@@ -21,29 +21,29 @@ class LightFuture(Future[T]):
     def __init__(self) -> None:
         self.answer: T | BaseException | None = None
         self._running = False
-        self._watched = False  # whether the standard future's attributes were made
-        self._shown = False  # whether they have the answer
+        self._has_standard = False  # whether the standard future's attributes were made
+        self._is_copied = False  # whether they have the answer
 
     def done(self) -> bool:
-        return self.answer is not None or (self._watched and super().done())
+        return self.answer is not None or (self._has_standard and super().done())
 
     def result(self, timeout: float | None = None) -> T:
-        answer = self._awaited(timeout)
+        answer = self._wait_for_answer(timeout)
         if isinstance(answer, BaseException):
             raise answer
         return answer
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        answer = self._awaited(timeout)
+        answer = self._wait_for_answer(timeout)
         if isinstance(answer, CancelledError):
             raise answer
         return answer if isinstance(answer, BaseException) else None
 
     def set_running_or_notify_cancel(self) -> bool:
-        with _making:
+        with _standard_lock:
             self._running = True
-            watched = self._watched
-        return super().set_running_or_notify_cancel() if watched else True
+            has_standard = self._has_standard
+        return super().set_running_or_notify_cancel() if has_standard else True
 
     def set_result(self, result: T) -> None:
         self.resolve(result)
@@ -55,10 +55,10 @@ class LightFuture(Future[T]):
     def resolve(self, answer: T | BaseException) -> None:
         """Set the answer, and wake up those who wait for it."""
         self.answer = answer
-        if self._watched:
-            self._show(answer)
+        if self._has_standard:
+            self._copy_answer(answer)
 
-    def _awaited(self, timeout: float | None) -> T | BaseException:
+    def _wait_for_answer(self, timeout: float | None) -> T | BaseException:
         if self.answer is None:
             super().exception(timeout)
         assert self.answer is not None
@@ -66,25 +66,25 @@ class LightFuture(Future[T]):
 
     def __getattr__(self, name: str) -> Any:
         """Make the standard future's attributes when one of them is first used."""
-        with _making:
-            if not self._watched:
+        with _standard_lock:
+            if not self._has_standard:
                 made: Future[T] = Future()
                 if self._running:
                     made.set_running_or_notify_cancel()
                 vars(self).update(vars(made))  # all at once: a thread sees all of them or none
-                self._watched = True
+                self._has_standard = True
         if self.answer is not None:
-            self._show(self.answer)
+            self._copy_answer(self.answer)
         return object.__getattribute__(self, name)
 
-    def _show(self, answer: T | BaseException) -> None:
+    def _copy_answer(self, answer: T | BaseException) -> None:
         """Set the answer of the standard future, once.
 
         The thread that made its attributes and the one that resolves may both get here.
         """
-        with _making:
-            told, self._shown = self._shown, True
-        if told or self.cancelled():
+        with _standard_lock:
+            was_copied, self._is_copied = self._is_copied, True
+        if was_copied or self.cancelled():
             return
         if isinstance(answer, BaseException):
             super().set_exception(answer)

@@ -158,7 +158,7 @@ class PostgresBatch:
         for commit in self._commits:
             try:
                 filed = [self._vocabulary.indexes(fact) for fact in commit.facts]
-                replayed = _replayed(commit, seen)
+                replayed = _find_replay(commit, seen)
                 if replayed is None:
                     for boundary in commit.boundaries:
                         self._check_boundary(boundary, seen)
@@ -253,7 +253,7 @@ class PostgresBatch:
             self._changed[write.key] = None
 
 
-def _replayed(commit: model.Commit, seen: LookedUp) -> model.Receipt | None:
+def _find_replay(commit: model.Commit, seen: LookedUp) -> model.Receipt | None:
     """The receipt of an earlier commit with the same key. Raises: IdempotencyMismatch."""
     if commit.once is None or (found := seen.once.get(commit.once.key)) is None:
         return None

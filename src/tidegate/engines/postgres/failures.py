@@ -37,12 +37,12 @@ def translate_errors() -> Iterator[None]:
 
 def translate(error: psycopg.Error) -> TidegateError:
     """Translate an error after which nothing was applied."""
-    said = f"PostgreSQL: {message(error)}"
+    text = f"PostgreSQL: {message(error)}"
     if is_about_content(error):
-        return InvalidInput(said)
+        return InvalidInput(text)
     if is_lost(error) or isinstance(error, _UNAVAILABLE):
-        return StoreUnavailable(said)
-    return StoreRefused(said)
+        return StoreUnavailable(text)
+    return StoreRefused(text)
 
 
 def message(error: BaseException) -> str:
@@ -70,11 +70,11 @@ def is_lost(error: BaseException) -> bool:
     return state[:2] == "08" or state[:3] == "57P" or state == _STALLED
 
 
-def error_of_state(state: str | None, said: str) -> psycopg.Error:
+def error_of_state(state: str | None, text: str) -> psycopg.Error:
     """The driver's exception for an error code. No code means that the connection is lost."""
     if state is None:
-        return psycopg.OperationalError(said)
+        return psycopg.OperationalError(text)
     try:
-        return errors.lookup(state)(said)
+        return errors.lookup(state)(text)
     except KeyError:
-        return psycopg.DatabaseError(said)
+        return psycopg.DatabaseError(text)

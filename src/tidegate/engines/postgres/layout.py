@@ -316,7 +316,7 @@ def _stamp_changes(table: str, before: bool, after: bool) -> list[Composed]:
         return []
     changes = []
     for column in ("version", "born"):
-        name = Identifier(_name(table, column, "fact"))
+        name = Identifier(_identifier(table, column, "fact"))
         if after:
             changes.append(
                 SQL("ADD CONSTRAINT {} FOREIGN KEY ({}) REFERENCES event_log (seq)").format(
@@ -346,7 +346,7 @@ def _check_changes(table: str, before: TableShape, after: TableShape) -> list[Co
         redefined = before.columns.get(name) != after.columns[name]
         if before.checks.get(name) == definition and not redefined:
             continue
-        constraint = Identifier(_name(table, name, "allowed"))
+        constraint = Identifier(_identifier(table, name, "allowed"))
         if name in before.checks:
             changes.append(SQL("DROP CONSTRAINT IF EXISTS {}").format(constraint))
         changes.append(SQL("ADD CONSTRAINT {} {} NOT VALID").format(constraint, _sql(definition)))
@@ -357,7 +357,7 @@ def _change_indexes(
     connection: Connection, table: str, before: TableShape, after: TableShape
 ) -> None:
     for name, columns in after.indexes.items():
-        index = Identifier(_name(table, name))
+        index = Identifier(_identifier(table, name))
         if before.indexes.get(name) not in (None, columns):
             connection.execute(SQL("DROP INDEX IF EXISTS {}").format(index))
         # The index is also missing if its column was dropped and added again.
@@ -368,7 +368,7 @@ def _change_indexes(
         )
 
 
-def _name(*parts: str) -> str:
+def _identifier(*parts: str) -> str:
     """An identifier made of these parts; a hash keeps it distinct where it has to be cut."""
     name = "_".join(parts)
     if len(name.encode()) <= IDENTIFIER_BYTES_MAX:

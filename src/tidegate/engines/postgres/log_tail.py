@@ -19,8 +19,8 @@ Pair = tuple[str, str]  # index name, fact type
 class LogTail:
     """The newest fact of each pair, among all facts after ``floor`` and up to ``head``.
 
-    A boundary that was read below the floor must be looked up. ``learn`` may raise the floor, so
-    use the floor after the last ``learn``. When the newer half is full, the older one is dropped.
+    A boundary that was read below the floor must be looked up. ``add`` may raise the floor, so
+    use the floor after the last ``add``. When the newer half is full, the older one is dropped.
     """
 
     def __init__(self, head: Position) -> None:
@@ -34,7 +34,7 @@ class LogTail:
         """The position of the newest fact of this pair; 0 if there is none after the floor."""
         return self._newer.get(pair) or self._older.get(pair, 0)
 
-    def learn(self, facts: Iterable[tuple[Pair, Position]], head: Position) -> None:
+    def add(self, facts: Iterable[tuple[Pair, Position]], head: Position) -> None:
         """Remember the facts between the old head and the new one, in position order."""
         self._newer.update(facts)
         self.head = head

@@ -214,7 +214,7 @@ class SessionPool:
         self._lock = Lock()
         self._closed = False
 
-    def ask(self, statement: Statement) -> list[Row]:
+    def run(self, statement: Statement) -> list[Row]:
         """Run the statement, and return its rows. It is retried if an idle session has died.
 
         Raises:
@@ -231,7 +231,7 @@ class SessionPool:
                         raise
                     self._drop()  # the other idle sessions have probably died, too
                 else:
-                    self._give(session)
+                    self._put_back(session)
                     return rows(answer)
         raise AssertionError("the last try returns or raises")
 
@@ -254,7 +254,7 @@ class SessionPool:
                 return self._idle.pop()
         return PipelineSession(self._address, READ_SECONDS_MAX)
 
-    def _give(self, session: PipelineSession) -> None:
+    def _put_back(self, session: PipelineSession) -> None:
         with self._lock:
             if not self._closed:
                 self._idle.append(session)

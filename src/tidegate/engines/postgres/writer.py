@@ -117,7 +117,7 @@ class PostgresWriter:
         self._key = layout.lock_key(address.namespace)
         self._take_lock = sessions.Statement(_LOCK, (queries.number(self._key),))
         self._session: sessions.PipelineSession | None = None
-        self._recent: log_tail.LogTail | None = None
+        self._tail: log_tail.LogTail | None = None
         self._batches = 0
         self._closed = False
 
@@ -130,7 +130,7 @@ class PostgresWriter:
                 if not failures.is_about_content(error) or len(commits) == 1:
                     return [failures.translate(error) for _ in commits]
                 # The database refuses the content of one commit: the others must not fail with it.
-                return [self._alone(commit) for commit in commits]
+                return [self._commit_alone(commit) for commit in commits]
             except TidegateError as error:
                 return [error for _ in commits]
 
@@ -162,7 +162,7 @@ class PostgresWriter:
 
     # ── one batch ──
 
-    def _alone(self, commit: model.Commit) -> Answer:
+    def _commit_alone(self, commit: model.Commit) -> Answer:
         try:
             return self._commit((commit,))[0]
         except psycopg.Error as error:
@@ -177,7 +177,7 @@ class PostgresWriter:
             try:
                 return self._attempt(commits)
             except _NewGeneration:
-                self._learn()
+                self._reload_indexing()
             except psycopg.Error as error:
                 again = failures.is_transient(error) or (reused and failures.is_lost(error))
                 if not (again and tries_left):
@@ -185,14 +185,14 @@ class PostgresWriter:
         raise StoreUnavailable("the log got new fact types at every try")
 
     def _attempt(self, commits: Sequence[model.Commit]) -> list[Answer]:
-        session = self._connected()
+        session = self._connect()
         batch = postgres_batch.PostgresBatch(self._schema.vocabulary, self._indexing, commits)
         mark = None
         answers: list[Answer] = []
         head = 0
         is_due = self._clock.is_due
         try:
-            seen = self._look(session, batch, is_due)
+            seen = self._look_up(session, batch, is_due)
             head = seen.head
             answers = batch.decide(seen)
             if seen.head == head:
@@ -205,19 +205,19 @@ class PostgresWriter:
             self._disconnect()
             if mark is None or not failures.is_lost(error):
                 raise  # COMMIT was not sent, or the server reported that it failed
-            return self._settled(answers, head, mark, error)
-        if mark is not None and self._recent is not None:
-            self._recent.learn((((e.n, e.t), e.s) for e in batch.entries), head)
+            return self._resolve_outcome(answers, head, mark, error)
+        if mark is not None and self._tail is not None:
+            self._tail.add((((e.n, e.t), e.s) for e in batch.entries), head)
         return answers
 
-    def _look(
+    def _look_up(
         self, session: sessions.PipelineSession, batch: postgres_batch.PostgresBatch, is_due: bool
     ) -> postgres_batch.LookedUp:
         """The first round trip. Raises: _NewGeneration, psycopg.Error."""
-        recent = self._recent
-        known = model.POSITION_MAX if recent is None else recent.head
-        floor = model.POSITION_MAX if recent is None else recent.floor
-        pairs = batch.pairs() if recent is None else batch.pairs_seen_before(floor)
+        tail = self._tail
+        known = model.POSITION_MAX if tail is None else tail.head
+        floor = model.POSITION_MAX if tail is None else tail.floor
+        pairs = batch.pairs() if tail is None else batch.pairs_seen_before(floor)
         keys, touched = batch.once_keys(), batch.ids()
         asked = [
             *(_BEGIN, self._take_lock),
@@ -231,14 +231,14 @@ class PostgresWriter:
         answers = iter(found)
         ages = next(answers) if is_due else []
         looked_up = next(answers) if pairs else []
-        remembered = self._caught_up(head)
-        missing = batch.pairs_seen_past(remembered.head)
-        if remembered.floor > floor:
+        updated = self._update_tail(head)
+        missing = batch.pairs_seen_past(updated.head)
+        if updated.floor > floor:
             # The cache dropped facts when it caught up: look up the pairs that needed them.
-            missing |= batch.pairs_seen_before(remembered.floor)
+            missing |= batch.pairs_seen_before(updated.floor)
         if missing := missing - pairs:
             looked_up += sessions.rows(session.round_trip(_newest_of(missing))[0])
-        newest = {pair: remembered.newest(pair) for pair in batch.pairs()}
+        newest = {pair: updated.newest(pair) for pair in batch.pairs()}
         for name, type, seq in looked_up:
             newest[name.decode(), type.decode()] = int(seq or 0)
         once = {
@@ -251,11 +251,9 @@ class PostgresWriter:
             for id, version, born in stamped
         }
         stored = ages[0][0].decode() if ages else None
-        return postgres_batch.LookedUp(
-            remembered.head, remembered.head, newest, stamps, once, stored
-        )
+        return postgres_batch.LookedUp(updated.head, updated.head, newest, stamps, once, stored)
 
-    def _caught_up(self, found: list[sessions.Row]) -> log_tail.LogTail:
+    def _update_tail(self, found: list[sessions.Row]) -> log_tail.LogTail:
         """The cache, updated with the facts of other processes; a new one if those are too many.
 
         Raises:
@@ -264,10 +262,10 @@ class PostgresWriter:
         head, generation = int(found[0][0]), int(found[0][1])
         if generation != self._indexing.generation:
             raise _NewGeneration
-        recent = self._recent
-        if recent is None or (head > recent.head and len(found) == FOREIGN_MAX):
-            recent = self._recent = log_tail.LogTail(head)
-        elif head > recent.head:
+        tail = self._tail
+        if tail is None or (head > tail.head and len(found) == FOREIGN_MAX):
+            tail = self._tail = log_tail.LogTail(head)
+        elif head > tail.head:
             types = self._indexing.types
             facts = (
                 ((name, type.decode()), int(seq))
@@ -275,8 +273,8 @@ class PostgresWriter:
                 if seq is not None
                 for name in types[type.decode()].names(stored_tags(tags))
             )
-            recent.learn(facts, head)
-        return recent
+            tail.add(facts, head)
+        return tail
 
     def _changes(
         self, batch: postgres_batch.PostgresBatch, head: model.Position, mark: str, ages: str | None
@@ -309,22 +307,22 @@ class PostgresWriter:
 
     # ── after a connection was lost during COMMIT ──
 
-    def _settled(
+    def _resolve_outcome(
         self, answers: list[Answer], head: model.Position, mark: str, error: BaseException
     ) -> list[Answer]:
         """The answers of a batch whose COMMIT was sent but not acknowledged."""
-        landed = self._landed(head, mark)
-        if landed:
+        is_committed = self._is_committed(head, mark)
+        if is_committed:
             return answers
         lost = StoreUnavailable(f"PostgreSQL: {failures.message(error)}")
-        if landed is None:
+        if is_committed is None:
             # A conflict may be with a commit of this batch, whose outcome is unknown. Certain is
             # only that the refused commit was not applied.
             unknown = _unknown(error)
             return [unknown if isinstance(answer, model.Receipt) else lost for answer in answers]
         return [lost for _ in answers]
 
-    def _landed(self, head: model.Position, mark: str) -> bool | None:
+    def _is_committed(self, head: model.Position, mark: str) -> bool | None:
         """Whether our batch was committed at this head; None if that cannot be found out."""
         deadline = time.monotonic() + OUTCOME_SECONDS_MAX
         while time.monotonic() < deadline:
@@ -366,7 +364,7 @@ class PostgresWriter:
 
     # ── the session ──
 
-    def _connected(self) -> sessions.PipelineSession:
+    def _connect(self) -> sessions.PipelineSession:
         if self._closed:
             raise StoreUnavailable("the store is closed")
         if self._session is None:
@@ -377,9 +375,9 @@ class PostgresWriter:
         if self._session is not None:
             self._session.close()
             self._session = None
-        self._recent = None
+        self._tail = None
 
-    def _learn(self) -> None:
+    def _reload_indexing(self) -> None:
         """Read the index rules again.
 
         Raises:

@@ -165,12 +165,12 @@ class WalRoom:
         try:
             size = os.stat(self._path).st_size
             if size > self._end:
-                size += self._added(size, size - self._end)
+                size += self._add(size, size - self._end)
         except OSError:
             return  # no harm: the WAL grows when it is written, only slower
         self._end = size
 
-    def _added(self, size: int, grown: int) -> int:
+    def _add(self, size: int, grown: int) -> int:
         step = min(max(size, WAL_ROOM_MIN), WAL_ROOM_MAX)
         # Not worth it: a checkpoint will restart the WAL soon, or flushes are as large as a step.
         if size >= WAL_BYTES_MAX or grown * WAL_ROOM_USES_MIN > step:
@@ -214,7 +214,7 @@ class WriterLock:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         return os.fdopen(os.open(self._path, flags, 0o600), "ab")
 
-    def hold(self, work: Callable[[], T]) -> T:
+    def run(self, work: Callable[[], T]) -> T:
         """Do the work while no other thread or process writes.
 
         Raises:
@@ -227,17 +227,17 @@ class WriterLock:
         seconds = LOCK_SECONDS_MAX
         try:
             if not self._threads.acquire(timeout=seconds):
-                raise _no_turn("another thread")
+                raise _lock_timeout("another thread")
             if self._is_held:
                 raise StoreUnavailable("a commit of this very thread is under way")
-            return self._hold(work, deadline)
+            return self._run(work, deadline)
         finally:
             try:  # noqa: SIM105 - no other call may come before this one
                 self._threads.release()
             except RuntimeError:
                 pass  # we did not get it
 
-    def _hold(self, work: Callable[[], T], deadline: float) -> T:
+    def _run(self, work: Callable[[], T], deadline: float) -> T:
         try:
             self._is_held = True
             self._take(deadline)
@@ -297,12 +297,12 @@ def _poll(take: Callable[[], object], deadline: float) -> None:
             return
         except BlockingIOError:
             if time.monotonic() >= deadline:
-                raise _no_turn("another process") from None
+                raise _lock_timeout("another process") from None
         time.sleep(pause)
         pause = min(2 * pause, LOCK_POLL_SECONDS_MAX)
 
 
-def _no_turn(holder: str) -> StoreUnavailable:
+def _lock_timeout(holder: str) -> StoreUnavailable:
     return StoreUnavailable(
         f"{holder} has held the lock on the log for {LOCK_SECONDS_MAX:g} s; "
         "if a process was stopped inside its commit, continue or end it"

@@ -93,15 +93,15 @@ class EventRead:
         self._types = types
         self._after = after
         # One more than the limit shows whether the limit cut the page.
-        self._most = None if limit is None else limit + 1
+        self._rows_max = None if limit is None else limit + 1
 
     def events(self, plans: Sequence[ClausePlan]) -> tuple[list[model.Event], model.Position]:
         """The events that match any clause, in order, each once, and the head at that moment.
 
         There is at most one more than the limit.
         """
-        if len(plans) == 1 and plans[0].name and plans[0].types and self._most is None:
-            return self._at_once(plans[0], plans[0].name, plans[0].types)
+        if len(plans) == 1 and plans[0].name and plans[0].types and self._rows_max is None:
+            return self._read_at_once(plans[0], plans[0].name, plans[0].types)
         self._cursor.execute("BEGIN")
         try:
             head = next(self._cursor.execute(HEAD))[0]
@@ -110,9 +110,9 @@ class EventRead:
             found = {event.position: event for plan in plans for event in self._events(plan)}
         finally:
             self._cursor.execute("COMMIT")
-        return [found[position] for position in sorted(found)][: self._most], head
+        return [found[position] for position in sorted(found)][: self._rows_max], head
 
-    def _at_once(
+    def _read_at_once(
         self, plan: ClausePlan, name: str, types: frozenset[str]
     ) -> tuple[list[model.Event], model.Position]:
         """As ``events``, for one indexed clause in one statement; most boundaries are read so."""
@@ -126,7 +126,7 @@ class EventRead:
         first = next(rows)
         assert first[0] == 0, "the head comes first"
         head = first[4]
-        events = events_of(_carrying(plan.clause.tags, rows) if plan.filtered else rows)
+        events = events_of(_with_tags(plan.clause.tags, rows) if plan.filtered else rows)
         if len(types) > 1:  # one sorted run per type: Python merges them faster than SQLite sorts
             events.sort(key=_position)
         return events, head
@@ -144,39 +144,39 @@ class EventRead:
         return self._fetch(plan, statement, bindings)
 
     def _by_types(self, plan: ClausePlan, name: str, types: list[int]) -> list[model.Event]:
-        if self._most is not None and 1 < len(types) <= MERGED_TYPES_MAX:
+        if self._rows_max is not None and 1 < len(types) <= MERGED_TYPES_MAX:
             # SQLite merges these lazily, so a limit stops it early.
             statement = " UNION ALL ".join([f"{_BY_INDEX} = ?"] * len(types)) + " ORDER BY 1"
             merged = [binding for id in types for binding in (name, self._after, id)]
             return self._fetch(plan, statement, merged)
         # Without a limit there are several clauses here, and ``events`` sorts their results.
-        order = "" if self._most is None else " ORDER BY i.seq"
-        statement = f"{_BY_INDEX} {_among(len(types))}{order}"
+        order = "" if self._rows_max is None else " ORDER BY i.seq"
+        statement = f"{_BY_INDEX} {_in_list(len(types))}{order}"
         return self._fetch(plan, statement, [name, self._after, *types])
 
     def _fetch(
         self, plan: ClausePlan, statement: str, bindings: list[str | int]
     ) -> list[model.Event]:
-        if self._most is not None and not plan.filtered:
-            statement, bindings = f"{statement} LIMIT ?", [*bindings, self._most]
+        if self._rows_max is not None and not plan.filtered:
+            statement, bindings = f"{statement} LIMIT ?", [*bindings, self._rows_max]
         rows: Iterable[Row] = self._cursor.execute(statement, bindings)
         if plan.filtered:
-            rows = islice(_carrying(plan.clause.tags, rows), self._most)
+            rows = islice(_with_tags(plan.clause.tags, rows), self._rows_max)
         return events_of(rows)
 
 
 @cache
 def _boundary_read(types: int) -> str:
     if types > SEPARATE_TYPES_MAX:
-        return f"{_HEAD_FIRST}{_BY_INDEX} {_among(types)}"
+        return f"{_HEAD_FIRST}{_BY_INDEX} {_in_list(types)}"
     return _HEAD_FIRST + " UNION ALL ".join([f"{_BY_INDEX} = ?"] * types)
 
 
-def _among(count: int) -> str:
+def _in_list(count: int) -> str:
     return "= ?" if count == 1 else f"IN ({', '.join('?' * count)})"
 
 
-def _carrying(tags: frozenset[str], rows: Iterable[Row]) -> Iterable[Row]:
+def _with_tags(tags: frozenset[str], rows: Iterable[Row]) -> Iterable[Row]:
     return (row for row in rows if tags.issubset(_tags(row[5])))
 
 
@@ -191,7 +191,7 @@ def _scan(clause: model.Clause, after: model.Position) -> tuple[str, list[str | 
         terms.append("e.tags = ?")
         bindings.append(tags_text(sorted(clause.tags)))
     elif clause.tags:
-        # Every event with the tag contains its JSON text. ``_carrying`` later compares whole tags.
+        # Every event with the tag contains its JSON text. ``_with_tags`` later compares whole tags.
         terms += ["instr(e.tags, ?)"] * len(clause.tags)
         bindings += (_tags_encoder.encode(tag).decode() for tag in sorted(clause.tags))
     return " AND ".join(terms) + " ORDER BY e.seq", bindings

@@ -51,22 +51,22 @@ class SqliteStore:
         self._path = os.path.realpath(path)
         connection.check_platform(self._path)
         self._names: dict[str, int] = {}
-        self._recent = own_writes.OwnWrites()
+        self._own_writes = own_writes.OwnWrites()
         self._readers = readers.ConnectionPool(self._path)
         self._closed = False
         try:
-            self._turn = connection.WriterLock(f"{self._path}-lock")
+            self._lock = connection.WriterLock(f"{self._path}-lock")
         except OSError as error:
             raise errors.StoreRefused(f"cannot open {path}: {error}") from error
         self._writer: apsw.Connection | None = None
-        self._room = connection.WalRoom(self._path)
-        self._doubtful = False  # a flush failed: content of the WAL may not be on the disk
+        self._wal_room = connection.WalRoom(self._path)
+        self._is_wal_doubtful = False  # a flush failed: content of the WAL may not be on the disk
         self.fault: errors.WriterClosed | None = None  # why this handle no longer writes
         try:
-            self._layout = self._turn.hold(self._lay_out)
+            self._layout = self._lock.run(self._lay_out)
         except BaseException:
             self._drop_writer()
-            self._turn.close()
+            self._lock.close()
             raise
         self._clock = LogClock(monotonic, self._layout.key_ages)
 
@@ -92,7 +92,7 @@ class SqliteStore:
         guarded = None not in [plan.name for plan in plans]
         if guard is not None:
             guarded = store.is_fenced(self.schema, guard) and guarded
-        with self._reading() as cursor:
+        with self._reader() as cursor:
             events, head = sqlite_events.EventRead(cursor, self._layout.types, after, limit).events(
                 plans
             )
@@ -105,13 +105,13 @@ class SqliteStore:
         )
 
     def head(self) -> model.Position:
-        with self._reading() as cursor:
+        with self._reader() as cursor:
             found: model.Position = next(cursor.execute(sqlite_events.HEAD))[0]
         return found
 
     def feed(self, *, after: model.Position, limit: int) -> model.EventPage:
         store.check_range(after, limit)
-        with self._reading() as cursor:
+        with self._reader() as cursor:
             return model.EventPage(
                 tuple(sqlite_events.events_of(cursor.execute(sqlite_events.FEED, (after, limit))))
             )
@@ -121,7 +121,7 @@ class SqliteStore:
             self.schema.collection(key.collection)
         tables = self._layout.tables
         found: list[model.Record | None] = []
-        with self._reading() as cursor:
+        with self._reader() as cursor:
             if len(keys) > 1:  # in one transaction, so that all rows are from one moment
                 cursor.execute("BEGIN")
             for key in keys:
@@ -149,7 +149,7 @@ class SqliteStore:
         statement = table.range(index, prefix, after, limit, descending=descending)
         if statement is None:
             return ()
-        with self._reading() as cursor:
+        with self._reader() as cursor:
             rows = cursor.execute(*statement)
             return tuple(
                 [
@@ -159,13 +159,13 @@ class SqliteStore:
             )
 
     def receipt(self, key: str) -> model.Receipt | None:
-        with self._reading() as cursor:
+        with self._reader() as cursor:
             row = cursor.execute(sqlite_batch.RECEIPT, (key,)).fetchone()
         return None if row is None else replace(sqlite_batch.receipt_of(*row[1:]), replayed=True)
 
-    def _reading(self) -> readers.ReadConnection:
+    def _reader(self) -> readers.ReadConnection:
         """Raises: StoreRefused, StoreUnavailable."""
-        self._turn.check_process()
+        self._lock.check_process()
         return self._readers.reader()
 
     # ── writing ──
@@ -178,7 +178,7 @@ class SqliteStore:
                 item for item in prepared if not isinstance(item, sqlite_batch.PreparedCommit)
             )
         try:
-            answers = iter(self._turn.hold(partial(self._land, drafts)))
+            answers = iter(self._lock.run(partial(self._commit_drafts, drafts)))
         except (errors.StoreRefused, errors.StoreUnavailable) as error:
             answers = iter([error] * len(drafts))
         return tuple(
@@ -194,7 +194,7 @@ class SqliteStore:
         except errors.TidegateError as error:
             return error
 
-    def _land(self, drafts: Sequence[sqlite_batch.PreparedCommit]) -> Sequence[_Answer]:
+    def _commit_drafts(self, drafts: Sequence[sqlite_batch.PreparedCommit]) -> Sequence[_Answer]:
         """Commit all in one transaction.
 
         Raises:
@@ -202,7 +202,7 @@ class SqliteStore:
         """
         cursor = self._begin()
         batch = sqlite_batch.SqliteBatch(
-            cursor, self._layout, self._names, self._recent, self._clock
+            cursor, self._layout, self._names, self._own_writes, self._clock
         )
         try:
             before = batch.observe(drafts)
@@ -212,19 +212,19 @@ class SqliteStore:
         except (apsw.ConstraintError, apsw.SQLError) as error:
             self._roll_back()
             if len(drafts) > 1:  # a table refuses one of them; the others must not fail with it
-                return self._land_apart(drafts)
+                return self._commit_each(drafts)
             return [errors.InvalidInput(f"the database refuses the commit: {error}")]
         except apsw.Error as error:
-            self._give_up(error)
+            self._roll_back_after(error)
             raise errors.StoreUnavailable(f"nothing was written: {error}") from error
         except BaseException:
             self._roll_back()
             raise
         if not batch.accepted:
             self._roll_back()
-            self._recent.leave(before)
+            self._own_writes.leave(before)
             return answers
-        failure = self._end(before)
+        failure = self._commit_transaction(before)
         if failure is not None:
             # A conflict may be with a commit of this group, so it is not certain either. A receipt
             # of an earlier commit is.
@@ -232,16 +232,16 @@ class SqliteStore:
                 answer if isinstance(answer, model.Receipt) and answer.first <= before else failure
                 for answer in answers
             ]
-        self._recent.leave(batch.head)
-        self._remember(batch.ids)
+        self._own_writes.leave(batch.head)
+        self._cache_names(batch.ids)
         return answers
 
-    def _land_apart(self, drafts: Sequence[sqlite_batch.PreparedCommit]) -> Sequence[_Answer]:
+    def _commit_each(self, drafts: Sequence[sqlite_batch.PreparedCommit]) -> Sequence[_Answer]:
         """Commit each in its own transaction, so that one failure does not affect the others."""
         answers: list[_Answer] = []
         for draft in drafts:
             try:
-                answers += self._land([draft])
+                answers += self._commit_drafts([draft])
             except (errors.StoreRefused, errors.StoreUnavailable) as error:
                 answers.append(error)
         return answers
@@ -251,7 +251,7 @@ class SqliteStore:
         self.schema.collection(collection)
         table = self._layout.tables[collection]
         rows = [(found.key.id, found.version, found.born, found.data.decode()) for found in records]
-        self._turn.hold(partial(self._replace, table, rows))
+        self._lock.run(partial(self._replace, table, rows))
 
     def _replace(self, table: Table, rows: Sequence[tuple[str, int, int, str]]) -> None:
         cursor = self._begin()
@@ -259,12 +259,12 @@ class SqliteStore:
             cursor.execute(table.clear)
             cursor.executemany(table.insert, rows)
         except apsw.Error as error:
-            self._give_up(error)
+            self._roll_back_after(error)
             raise errors.StoreUnavailable(f"nothing was restored: {error}") from error
         try:
             cursor.execute("COMMIT")
         except apsw.Error as error:  # the head does not change here, so it cannot tell the outcome
-            self._distrust(error)
+            self._close_after_failed_flush(error)
             raise errors.OutcomeUnknown(
                 f"the flush of {table.collection.name} failed: {error}"
             ) from error
@@ -275,12 +275,12 @@ class SqliteStore:
         self._closed = True
         self._readers.close()
         try:
-            self._turn.hold(self._drop_writer)  # after the readers, so that it can empty the WAL
+            self._lock.run(self._drop_writer)  # after the readers, so that it can empty the WAL
         except errors.StoreUnavailable:
             self._drop_writer()  # another process has the lock and the WAL, so that stays as it is
-        self._turn.close()
+        self._lock.close()
 
-    # ── transactions: call these only inside ``self._turn.hold`` ──
+    # ── transactions: call these only inside ``self._lock.run`` ──
 
     def _lay_out(self) -> FileLayout:
         cursor = self._begin()
@@ -306,7 +306,7 @@ class SqliteStore:
             cursor.execute("BEGIN IMMEDIATE")
         except apsw.Error as error:
             raise errors.StoreUnavailable(f"cannot begin to write: {error}") from error
-        self._room.make()
+        self._wal_room.make()
         return cursor
 
     def _open_writer(self) -> apsw.Connection:
@@ -316,7 +316,7 @@ class SqliteStore:
         first moved into the database file, before anything is added.
         """
         self._writer = connection.open_writer(self._path)
-        if self._doubtful:
+        if self._is_wal_doubtful:
             try:
                 ((busy, _, _),) = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
                 if busy:
@@ -324,24 +324,26 @@ class SqliteStore:
             except BaseException:
                 self._drop_writer()
                 raise
-            self._doubtful = False
+            self._is_wal_doubtful = False
         return self._writer
 
-    def _end(self, before: model.Position) -> errors.TidegateError | None:
+    def _commit_transaction(self, before: model.Position) -> errors.TidegateError | None:
         """Commit and flush. Return an error if the commit failed or may have failed."""
         assert self._writer is not None
         try:
             self._writer.execute("COMMIT")
         except apsw.Error as error:
-            return self._settle(error, before)
+            return self._find_outcome(error, before)
         return None
 
-    def _settle(self, failure: apsw.Error, before: model.Position) -> errors.TidegateError | None:
+    def _find_outcome(
+        self, failure: apsw.Error, before: model.Position
+    ) -> errors.TidegateError | None:
         """Find out from the head whether a failed COMMIT was applied.
 
         The head is certain, because this handle still holds the writer's lock.
         """
-        self._distrust(failure)
+        self._close_after_failed_flush(failure)
         try:
             head, _ = next(self._open_writer().execute(sqlite_events.HEAD))
         except (apsw.Error, errors.StoreRefused, errors.StoreUnavailable):
@@ -350,7 +352,7 @@ class SqliteStore:
             return errors.StoreUnavailable(f"nothing was written: {failure}")
         return None
 
-    def _give_up(self, failure: apsw.Error) -> None:
+    def _roll_back_after(self, failure: apsw.Error) -> None:
         """Roll back after an error before COMMIT.
 
         Even then a flush may have failed: pages that do not fit into the cache go to the WAL
@@ -358,17 +360,17 @@ class SqliteStore:
         """
         self._roll_back()
         if isinstance(failure, apsw.IOError):
-            self._distrust(failure)
+            self._close_after_failed_flush(failure)
 
-    def _distrust(self, failure: apsw.Error) -> None:
+    def _close_after_failed_flush(self, failure: apsw.Error) -> None:
         """Close the writer after a failed flush, for good if data may be lost.
 
         The system may have dropped the pages that it could not write, and a later flush may succeed
         without them. So nothing more is added to the WAL; its content is recovered once.
         """
         was_written = getattr(failure, "extendedresult", None) not in _NEVER_WRITTEN
-        self._doubtful = was_written and not isinstance(failure, apsw.FullError)
-        if self._doubtful:
+        self._is_wal_doubtful = was_written and not isinstance(failure, apsw.FullError)
+        if self._is_wal_doubtful:
             self.fault = errors.WriterClosed(
                 f"a flush of the log failed ({failure}), so this process writes no more. Check the"
                 " disk and start it again."
@@ -389,7 +391,7 @@ class SqliteStore:
             with suppress(apsw.Error):  # what stays in the WAL is still valid there
                 writer.close(force=True)
 
-    def _remember(self, ids: dict[str, int]) -> None:
+    def _cache_names(self, ids: dict[str, int]) -> None:
         """Cache the ids of index names. They are committed now, and never change."""
         if len(self._names) + len(ids) > NAMES_KEPT_MAX:
             self._names = {}
