@@ -162,8 +162,8 @@ def check_settings(found: Mapping[str, Any]) -> Settings:
     loopback = settings.host in ("127.0.0.1", "::1", "localhost")
     if not (loopback or settings.is_secure or settings.behind_proxy):
         raise InvalidSetting(
-            f"host {settings.host!r} is beyond loopback: say public_url=https://… with TLS, or "
-            "behind_proxy=true where a trusted proxy ends TLS",
+            f"host {settings.host!r} accepts connections from other machines: set public_url="
+            "https://… with TLS, or behind_proxy=true if a trusted proxy terminates TLS",
             setting="host",
         )
     if settings.public_url and not re.fullmatch(r"https?://[^/\s?#]+", settings.public_url):

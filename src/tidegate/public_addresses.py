@@ -78,7 +78,7 @@ def parse_destination(url: str, allowed: Collection[str] = ()) -> Destination:
     if len(url) > URL_CHARS_MAX or not url.isascii() or not url.isprintable():
         raise DestinationRefused("a webhook's URL is short, printable ASCII")
     if any(char in url for char in ' \\"<>^`{|}#'):
-        raise DestinationRefused("a webhook's URL holds a character that some would read otherwise")
+        raise DestinationRefused("a webhook's URL holds a character that parsers read differently")
     try:
         parts = urlsplit(url)
         port = parts.port

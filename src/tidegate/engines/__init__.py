@@ -36,4 +36,4 @@ def connect(url: str, schema: Schema) -> Store:
             from tidegate.engines.memory import MemoryStore
 
             return MemoryStore(schema)
-    raise InvalidInput(f"{url!r} names no engine; known forms are {FORMS}", field="url")
+    raise InvalidInput(f"{url!r} names no engine; use one of {FORMS}", field="url")

@@ -198,7 +198,7 @@ class Leases:
             write = take(key, self.find(id), token=token, now=now, seconds=seconds, owner=owner)
             if (held := self._commit_lease(write, now)) is not None:
                 return held
-        raise errors.AttemptsExhausted(f"the lease {key} did not hold still")
+        raise errors.AttemptsExhausted(f"the lease {key} changed at every attempt; try again")
 
     def renew(
         self,
@@ -221,7 +221,7 @@ class Leases:
             )
             if (held := self._commit_lease(write, now)) is not None:
                 return held
-        raise errors.AttemptsExhausted(f"the lease {key} did not hold still")
+        raise errors.AttemptsExhausted(f"the lease {key} changed at every attempt; try again")
 
     def release(self, id: str, token: str, *, now: datetime) -> bool:
         """Release the lease if its row still has your token, even if it has expired.

@@ -191,7 +191,7 @@ class BotoTransport:
         except HTTPClientError as error:
             raise transport.AnswerLost(str(error)) from error
         except BotoCoreError as error:
-            raise StoreRefused(f"DynamoDB cannot be asked: {error}") from error
+            raise StoreRefused(f"DynamoDB cannot be called: {error}") from error
 
     def _render(self, action: transport.Action) -> dict[str, Any]:
         match action:

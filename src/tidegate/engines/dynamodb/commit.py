@@ -157,13 +157,13 @@ class CommitAttempt:
             except (errors.StoreUnavailable, errors.StoreRefused) as error:
                 self._answer_all(drafts, error)
         for drafts, _ in groups:
-            self._answer_all(drafts, errors.StoreUnavailable(f"not landed after {SENDS_MAX} sends"))
+            self._answer_all(
+                drafts, errors.StoreUnavailable(f"not applied after {SENDS_MAX} attempts")
+            )
 
     def _check_deadline(self) -> None:
         if self._pace.now() >= self._deadline:
-            raise errors.StoreUnavailable(
-                f"not landed within {COMMIT_SECONDS_MAX:g} s; nothing applied"
-            )
+            raise errors.StoreUnavailable(f"nothing was applied within {COMMIT_SECONDS_MAX:g} s")
 
     def _drop_doomed(
         self, drafts: Sequence[dynamodb_pack.CommitDraft]
@@ -252,7 +252,9 @@ class CommitAttempt:
             )
         except (errors.StoreUnavailable, errors.StoreRefused) as error:
             self._number = None  # a reader of the feed will void it
-            unknown = errors.OutcomeUnknown(f"in flight as number {number.n}: {error.detail}")
+            unknown = errors.OutcomeUnknown(
+                f"transaction {number.n} was sent, but not acknowledged: {error.detail}"
+            )
             self._answer_all(drafts, unknown)
             return []
         return self._continue_from_slot(existing or {}, drafts, waits)

@@ -107,7 +107,7 @@ class SlotLog:
             if self._void_hole(number) is not None:
                 return
             self._pace.wait(waits, longest=HOLE_WAIT_SECONDS_MAX)
-        raise StoreUnavailable(f"slot {number} of the log stays open")
+        raise StoreUnavailable(f"slot {number} of the log is still empty")
 
     def _start(self, after: Position) -> int:
         """The first slot that can have an event after the position, as far as is known."""
@@ -203,7 +203,9 @@ class SlotLog:
             if len(found) == len(places):
                 return [found[place] for place in places]
             self._pace.wait(waits, longest=PARTS_WAIT_SECONDS_MAX)
-        raise StoreUnavailable(f"parts of the log do not show: {len(found)} of {len(places)}")
+        raise StoreUnavailable(
+            f"only {len(found)} of {len(places)} items of the log are visible yet"
+        )
 
     def events_at(self, positions: Sequence[Position]) -> list[Event]:
         """The events at these positions, from their slots. Raises: StoreUnavailable."""

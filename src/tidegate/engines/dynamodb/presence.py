@@ -200,7 +200,7 @@ class Presence:
                 self._pace.wait(waits)
             else:
                 return new
-        raise StoreUnavailable(f"who has the log open changed {CHANGES_MAX} times meanwhile")
+        raise StoreUnavailable(f"the register of open processes changed at {CHANGES_MAX} attempts")
 
 
 def _begins_era(old: Register, new: Register) -> bool:

@@ -147,7 +147,7 @@ class IndexReader:
                 self._pace.wait(waits, READ_WAIT_SECONDS_FIRST, READ_WAIT_SECONDS_MAX)
             else:
                 return (newest + 1) * dynamodb_items.SPAN - 1
-        raise StoreUnavailable(f"indexes moved at each of {READS_MAX} reads: {', '.join(names)}")
+        raise StoreUnavailable(f"indexes changed at each of {READS_MAX} reads: {', '.join(names)}")
 
     def _read_indexes(self, consumed: Consumed, watched: Consumed) -> IndexRead:
         """Read the indexes of ``consumed``, and only the fences of the others in ``watched``.

@@ -77,7 +77,7 @@ class Rows:
             if len(found) == len(entries):
                 return found
             self._pace.wait(waits)  # a row changed between the two reads
-        raise StoreUnavailable(f"{collection}.{index} moved at each of {RANGES_MAX} reads")
+        raise StoreUnavailable(f"{collection}.{index} changed at each of {RANGES_MAX} reads")
 
     def _by_index(
         self, collection: str, index: str, prefix: str, after: str, limit: int, descending: bool

@@ -52,7 +52,7 @@ def update_rules(
         if old | today == old or _store_rules(transport, pace, found, old | today):
             return
         pace.wait(waits)
-    raise StoreUnavailable(f"the rules of the table changed {CHANGES_MAX} times meanwhile")
+    raise StoreUnavailable(f"the rules of the table changed at {CHANGES_MAX} attempts")
 
 
 def stored_rules(transport: dynamodb_transport.Transport, pace: RetryPace) -> Rules:

@@ -147,7 +147,7 @@ def _parse_url(url: str) -> tuple[str, str | None, str | None]:
     if parts.scheme != "dynamodb" or not parts.netloc or parts.path.strip("/"):
         raise InvalidInput(f"{url!r} is not dynamodb://table?region=…&endpoint=…", field="url")
     if unknown := sorted(set(given) - {"region", "endpoint"}):
-        raise InvalidInput(f"{url!r} says {unknown}, which means nothing here", field="url")
+        raise InvalidInput(f"{url!r} has the unknown parameters {unknown}", field="url")
     region, endpoint = (given.get(name, [None])[-1] for name in ("region", "endpoint"))
     return unquote(parts.netloc), region, endpoint
 

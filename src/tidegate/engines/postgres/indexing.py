@@ -38,9 +38,7 @@ class Indexing(NamedTuple):
         """Raises: StoreRefused: a newer version indexes a type differently from this one."""
         for name in vocabulary.types:
             if self.types.get(name) != vocabulary.index_rule(name):
-                raise StoreRefused(
-                    f"a newer program indexes {name} otherwise; restart this one with its release"
-                )
+                raise StoreRefused(f"a newer version indexes {name} differently: upgrade this one")
 
 
 def reindex(connection: Connection, changed: dict[str, index_rules.IndexRule]) -> None:

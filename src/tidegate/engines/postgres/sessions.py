@@ -183,7 +183,7 @@ class PipelineSession:
         """Wait until the socket can be read, or written if it is registered for that too."""
         found = self._poll.poll(max(0.0, deadline - time.monotonic()) * 1_000)
         if not found:
-            raise psycopg.OperationalError("no answer in time")
+            raise psycopg.OperationalError("the server did not respond in time")
         return found[0][1]
 
 
@@ -192,7 +192,7 @@ _FAILED = (ExecStatus.FATAL_ERROR, ExecStatus.BAD_RESPONSE, ExecStatus.PIPELINE_
 
 def _failure(result: PGresult | None) -> psycopg.Error:
     if result is None:
-        return error_of_state(None, "the connection ended without a word")
+        return error_of_state(None, "the server closed the connection without an error")
     state = result.error_field(psycopg.pq.DiagnosticField.SQLSTATE)
     return error_of_state(state.decode() if state else None, result.get_error_message())
 

@@ -182,7 +182,7 @@ class PostgresWriter:
                 again = failures.is_transient(error) or (reused and failures.is_lost(error))
                 if not (again and tries_left):
                     raise
-        raise StoreUnavailable("the log got new fact types at every try")
+        raise StoreUnavailable("the log got new fact types at every attempt; try again")
 
     def _attempt(self, commits: Sequence[model.Commit]) -> list[Answer]:
         session = self._connect()
@@ -397,5 +397,5 @@ def _newest_of(pairs: set[log_tail.Pair]) -> sessions.Statement:
 
 def _unknown(error: BaseException) -> OutcomeUnknown:
     return OutcomeUnknown(
-        f"PostgreSQL did not say whether the commit landed: {failures.message(error)}"
+        f"PostgreSQL did not report whether the commit was applied: {failures.message(error)}"
     )

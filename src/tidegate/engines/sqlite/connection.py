@@ -67,7 +67,7 @@ def check_platform(path: str, mounts: Path = MOUNTS) -> None:
     if found < VERSION_MIN:
         wanted = ".".join(map(str, VERSION_MIN))
         raise StoreRefused(
-            f"SQLite {apsw.sqlite_lib_version()} is too old for us; install {wanted} or newer"
+            f"SQLite {apsw.sqlite_lib_version()} is too old; install {wanted} or newer"
         )
     file_system = _file_system(path, mounts)
     if file_system in NETWORK_FILE_SYSTEMS:
@@ -229,7 +229,7 @@ class WriterLock:
             if not self._threads.acquire(timeout=seconds):
                 raise _lock_timeout("another thread")
             if self._is_held:
-                raise StoreUnavailable("a commit of this very thread is under way")
+                raise StoreUnavailable("this thread is already writing a commit")
             return self._run(work, deadline)
         finally:
             try:  # noqa: SIM105 - no other call may come before this one

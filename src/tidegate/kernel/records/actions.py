@@ -139,7 +139,7 @@ def screen(schema: store.Schema, action: Action, *, batch: bool = False) -> None
             normalize(collection, action.value)
             collection.check_id(action.id, action.value)
         case CheckRow(when=None, expect=None):
-            raise InvalidInput(f"a check of {action.collection}/{action.id} demands nothing")
+            raise InvalidInput(f"a check of {action.collection}/{action.id} has no condition")
         case DeleteRow() | CheckRow():
             pass
     if action.when is not None:

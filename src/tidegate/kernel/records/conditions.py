@@ -114,7 +114,7 @@ def check_condition(condition: Condition, collection: Collection, depth: int = 0
                 collection.known(name)
         case AllOf(conditions) | AnyOf(conditions):
             if not conditions:
-                raise InvalidInput(f"{type(condition).__name__} of nothing has no one meaning")
+                raise InvalidInput(f"{type(condition).__name__} needs at least one condition")
             for part in conditions:
                 check_condition(part, collection, depth + 1)
         case Not(part):

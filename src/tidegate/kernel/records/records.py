@@ -189,7 +189,9 @@ class Records:
                 return tuple(item.stored(outcome) for item in planned)
             if not isinstance(outcome, errors.VersionConflict):
                 raise outcome
-        raise errors.AttemptsExhausted(f"{', '.join(map(str, keys))} did not hold still")
+        raise errors.AttemptsExhausted(
+            f"{', '.join(map(str, keys))} changed at every attempt; try again"
+        )
 
     def batch(
         self, *actions: record_actions.PutRow | record_actions.DeleteRow
@@ -244,7 +246,7 @@ class Records:
         keys = [record_actions.key_of(action) for action in actions]
         for key in keys:
             if keys.count(key) > 1:
-                raise errors.InvalidInput(f"{key} is named twice; one action says all about a row")
+                raise errors.InvalidInput(f"{key} is named twice; use one action per row")
         return keys
 
     def _to_commit_key(self, key: str, actions: Sequence[record_actions.Action]) -> model.CommitKey:
@@ -357,7 +359,7 @@ class RawRecords:
                 return
             if not isinstance(outcome, errors.VersionConflict):
                 raise outcome
-        raise errors.AttemptsExhausted(f"{key} did not hold still")
+        raise errors.AttemptsExhausted(f"{key} changed at every attempt; try again")
 
     def _repairable(self, name: str) -> Collection:
         declared = self._store.schema.collection(name)
