@@ -186,6 +186,11 @@ class GroupCommit:
                 return
 
     def _run(self) -> None:
+        """The writer thread.
+
+        It leads if no caller did within ``PATIENCE_SECONDS``, and at once after ``hurry``. It also
+        finishes what an interrupted leader could not.
+        """
         while not (self._closed and not self._is_busy()):
             self._has_work.wait()
             oldest = self._oldest()
@@ -251,6 +256,7 @@ class GroupCommit:
     def _flush_group(
         self, answers: list[tuple[PendingCommit, model.Receipt | BaseException]]
     ) -> None:
+        """Gather and write one group, as the owner of the lead."""
         try:
             self._is_led = True
             if self._is_sent:  # a leader was interrupted after it gave the group to the store
@@ -290,6 +296,10 @@ class GroupCommit:
             left -= GATHER_SECONDS
 
     def _write(self, answers: list[tuple[PendingCommit, model.Receipt | BaseException]]) -> None:
+        """Write the group, and collect its answers.
+
+        If this is interrupted while ``_is_sent`` is True, the outcome of the group is unknown.
+        """
         group = self._in_flight
         if not group:
             return

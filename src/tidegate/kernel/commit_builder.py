@@ -274,6 +274,10 @@ class CommitBuilder:
         self._slot_bytes = call.slot_bytes
 
     def _unfold(self, value: Struct, at: datetime, call: _Call) -> None:
+        """Append a fact, step its rows, and do the same with its follow-ups, depth first.
+
+        A replay checks follow-ups in exactly this order.
+        """
         waiting = [value]  # a stack: the next fact is the last one
         follow_ups = 0
         while waiting:

@@ -86,6 +86,7 @@ class Replay:
                 for id in fold.ids(value):
                     caused += self._fold(fold, id, value, event)
         if self._only is None and event.position > self._unchecked_upto:
+            # In front of the others: a follow-up's own follow-ups come before its siblings.
             self._expected.extendleft(reversed(caused))
 
     def _fold(

@@ -83,9 +83,11 @@ class Register(msgspec.Struct, frozen=True, omit_defaults=True):
         return Register(alone=(token, until), era=self.era)
 
     def has(self, token: str) -> bool:
+        """Whether the process is registered, alone or with others."""
         return token in self.counted or (self.alone is not None and self.alone[0] == token)
 
     def remove(self, token: str) -> Register:
+        """The register without this process."""
         counted = {other: until for other, until in self.counted.items() if other != token}
         is_alone = self.alone is not None and self.alone[0] == token
         return Register(counted, None if is_alone else self.alone, self.era)
