@@ -41,7 +41,7 @@ OUTCOME_STATEMENT_SECONDS_MAX = 2
 OUTCOME_PAUSE_SECONDS = 0.05
 COLLECT_EVERY = 64  # batches between two deletions of old keys and heads
 COLLECT_MAX = 256  # idempotency keys deleted at once
-FOREIGN_MAX = 256  # facts of other processes read with the head; with more, the cache starts anew
+FOREIGN_MAX = 256  # facts of other processes read with the head; beyond it, the cache is emptied
 HEADS_KEPT = 100_000  # positions; for older ones it is unknown which batch took them
 
 _BEGIN = sessions.Statement(b"BEGIN")
