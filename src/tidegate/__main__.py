@@ -1,7 +1,7 @@
-"""``tidegate`` and ``python -m tidegate``: every command, each imported when it is asked for.
+"""``tidegate`` and ``python -m tidegate``: every command, each imported when it is called.
 
-What runs on this machine is composed by ``main``, which is heavy; so its commands are named here by
-where they are, and help, completion and the verbs that ask a server never import it.
+The commands that run on this machine import ``tidegate.main``, which is slow. So they are listed
+here by module and name, and help, completion and the commands that call a server never import it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def main() -> NoReturn:
-    """Run what the arguments say, and exit."""
+    """Run the command that the arguments name, and exit."""
     app(COMMANDS)
 
 

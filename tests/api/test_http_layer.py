@@ -220,4 +220,4 @@ def test_remembers_a_bounded_number_of_clients(monkeypatch: pytest.MonkeyPatch) 
     for number in range(1_000):
         bucket.take(str(number))
 
-    assert len(bucket._left) == 10
+    assert len(bucket._tokens) == 10

@@ -274,7 +274,7 @@ def test_without_settling_an_unkeyed_commit_would_happen_twice(
         self._number = None
         return [(drafts, waits)]
 
-    monkeypatch.setattr(CommitAttempt, "_settled", forget)
+    monkeypatch.setattr(CommitAttempt, "_resolve_outcome", forget)
     meddler.plot("transact", lose_answer)
 
     land(store, told(Rebooted()))

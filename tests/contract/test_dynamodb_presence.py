@@ -74,24 +74,24 @@ def texts(table: Table) -> list[object]:
 
 
 def test_at_the_end_of_its_lease_a_process_is_counted_no_more(engine: str) -> None:
-    register = Register().joined("a", LATER, T0).joined("b", LATER + SECOND, T0)
+    register = Register().join("a", LATER, T0).join("b", LATER + SECOND, T0)
 
     with pytest.raises(StoreRefused, match="another process has the log open"):
-        register.taken("c", LATER + SECOND, LATER, 30.0)
+        register.take_alone("c", LATER + SECOND, LATER, 30.0)
 
-    alone = register.taken("c", LATER + 3 * SECOND, LATER + SECOND, 30.0)
+    alone = register.take_alone("c", LATER + 3 * SECOND, LATER + SECOND, 30.0)
     assert alone.alone == ("c", LATER + 3 * SECOND)
     assert alone.counted == {}
     with pytest.raises(StoreRefused, match="being rebuilt"):
-        alone.joined("d", LATER + 9 * SECOND, LATER + 2 * SECOND)
-    assert alone.joined("d", LATER + 9 * SECOND, LATER + 3 * SECOND).alone is None
+        alone.join("d", LATER + 9 * SECOND, LATER + 2 * SECOND)
+    assert alone.join("d", LATER + 9 * SECOND, LATER + 3 * SECOND).alone is None
 
 
 def test_counts_no_more_processes_than_fit(engine: str) -> None:
     register = Register({str(number): LATER for number in range(COUNTED_MAX)})
 
     with pytest.raises(StoreUnavailable, match="the most"):
-        register.joined("one more", LATER, T0)
+        register.join("one more", LATER, T0)
 
 
 @pytest.mark.parametrize("lease", [0.0, -1.0, 3_600.1, float("nan")])

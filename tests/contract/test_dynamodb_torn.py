@@ -221,7 +221,7 @@ def forgotten(change: UpdateItem) -> Action:
 
 
 def counts_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(IndexReader, "_agrees", lambda self, fence, name, events: True)
+    monkeypatch.setattr(IndexReader, "_is_complete", lambda self, fence, name, events: True)
 
 
 def settle_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,11 +229,11 @@ def settle_off(monkeypatch: pytest.MonkeyPatch) -> None:
         self._number = None
         return [(drafts, waits)]
 
-    monkeypatch.setattr(CommitAttempt, "_settled", resend)
+    monkeypatch.setattr(CommitAttempt, "_resolve_outcome", resend)
 
 
 def holes_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SlotLog, "_closed", lambda self, hole: void_slot(hole))
+    monkeypatch.setattr(SlotLog, "_void_hole", lambda self, hole: void_slot(hole))
 
 
 @dataclass(frozen=True, slots=True)

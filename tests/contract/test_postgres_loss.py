@@ -203,7 +203,7 @@ def test_a_writer_that_stalls_with_the_lock_loses_it(
     with ExitStack() as stack:
         stalled = stack.enter_context(closing(PostgresStore(postgres_url, SCHEMA, namespace)))
         other = stack.enter_context(closing(PostgresStore(postgres_url, SCHEMA, namespace)))
-        look = stalled._writer._look
+        look = stalled._writer._look_up
 
         has_the_lock, another_has_written = Event(), Event()
 
@@ -214,7 +214,7 @@ def test_a_writer_that_stalls_with_the_lock_loses_it(
             return found
 
         with ThreadPoolExecutor(1) as pool:
-            monkeypatch.setattr(stalled._writer, "_look", look_and_stall)
+            monkeypatch.setattr(stalled._writer, "_look_up", look_and_stall)
             late = pool.submit(stalled.commit, keyed(1))
             assert has_the_lock.wait(SECONDS_MAX)
             assert append(other, Rebooted()).first == 1

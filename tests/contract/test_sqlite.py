@@ -448,7 +448,7 @@ def test_a_statement_is_planned_once_whatever_is_bound(store: SqliteStore) -> No
     append(store, ProductAdded("p1"))
     store.read(about(ProductAdded, tags="product_id:p1"))
 
-    with store._reading() as cursor:
+    with store._reader() as cursor:
         assert cursor.connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1) == 1
     assert store._writer is not None
     assert store._writer.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1) == 1

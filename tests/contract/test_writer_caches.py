@@ -53,7 +53,7 @@ class Interruptions:
 def test_postgres_knows_what_it_forgot(
     seed: int, line: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Interrupted before each line of ``learn`` in turn, and given the same facts again."""
+    """Interrupted before each line of ``add`` in turn, and given the same facts again."""
     monkeypatch.setattr(postgres_recent, "PAIRS_MAX", 4)
     print(f"seed {seed}")
     dice = random.Random(seed)
@@ -69,9 +69,9 @@ def test_postgres_knows_what_it_forgot(
         newest.update(log)
         for stop in (line, 0):
             unlearnt = [fact for fact in log if fact[1] > memory.head]
-            with Interruptions(postgres_recent.LogTail.learn.__code__, stop):
+            with Interruptions(postgres_recent.LogTail.add.__code__, stop):
                 try:
-                    memory.learn(unlearnt, head)
+                    memory.add(unlearnt, head)
                 except Interrupted:
                     assert stop
 
