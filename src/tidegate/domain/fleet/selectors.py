@@ -182,7 +182,7 @@ class _Reader:
         raise InvalidSelector(self._text, self._at, expected)
 
 
-# ── what can be selected ──────────────────────────────────────────────────────────────────────────
+# ── host names and labels ─────────────────────────────────────────────────────────────────────────
 
 
 def check_host_id(host_id: str) -> None:

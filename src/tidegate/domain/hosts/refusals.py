@@ -72,7 +72,7 @@ class ClockSkew(Refused):
         )
 
 
-# ── what the record says ──────────────────────────────────────────────────────────────────────────
+# ── refused by the record ─────────────────────────────────────────────────────────────────────────
 
 
 class HostInvariant(Refused):
@@ -169,7 +169,7 @@ class OrderCancelled(Gone):
         )
 
 
-# ── what the rollout says ─────────────────────────────────────────────────────────────────────────
+# ── refused by the rollout ────────────────────────────────────────────────────────────────────────
 
 
 class RolloutIsHalted(Refused):

@@ -172,7 +172,7 @@ def _resume(tally: rows.RolloutTally, event: facts.RolloutResumed, now: datetime
     return tally, ()
 
 
-# ── the end of it ─────────────────────────────────────────────────────────────────────────────────
+# ── the end ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def _end(before: rows.RolloutTally, event: facts.RolloutTerminal, now: datetime) -> Stepped:
