@@ -26,7 +26,7 @@ def join(tally: rows.RolloutTally, event: host_facts.HostJoined, now: datetime) 
     if event.late:
         if tally.terminal_at is None:
             raise tallies.broken(
-                tally, f"{event.host_id} is late for a rollout that is not through"
+                tally, f"{event.host_id} is late for a rollout that has not ended"
             )
         return tallies.joined_late(tally), ()
     if tally.state not in states.DISPATCHABLE:
@@ -35,7 +35,7 @@ def join(tally: rows.RolloutTally, event: host_facts.HostJoined, now: datetime) 
     counted_state.demand_retried(tally, event)
     if event.wave > tally.current_wave:
         raise tallies.broken(
-            tally, f"{event.host_id} is of wave {event.wave}, which may not go yet"
+            tally, f"{event.host_id} is of wave {event.wave}, which may not start yet"
         )
     # A cancelled order is repeated under a later attempt. The next resume must use a higher one.
     tally = structs.replace(tally, attempt=max(tally.attempt, event.attempt))
@@ -60,7 +60,7 @@ def change(tally: rows.RolloutTally, event: host_facts.HostStateChanged, now: da
     if tally.state is states.RolloutState.SUPERSEDED:
         return tally, _quarantine(tally, event)
     if tally.state is states.RolloutState.REVERTED and not counted_state.has_rolled_back(tally):
-        raise tallies.broken(tally, f"{event.host_id} must not go on before it is cleared")
+        raise tallies.broken(tally, f"{event.host_id} must not continue before the rollout is cleared")
     if event.to is host_states.HostState.FAILED and event.from_ is not host_states.HostState.FAILED:
         return _fail_host(tally, event, now)
     halted: tuple[Struct, ...] = ()
@@ -180,7 +180,7 @@ def skip(tally: rows.RolloutTally, event: host_facts.HostSkipped, now: datetime)
         raise tallies.broken(tally, f"{event.host_id} is {event.state}: it is waived, not skipped")
     if event.wave > tally.current_wave and not event.operator:
         raise tallies.broken(
-            tally, f"{event.host_id} is of wave {event.wave}, which may not go yet"
+            tally, f"{event.host_id} is of wave {event.wave}, which may not start yet"
         )
     tally = tallies.left(tally, event.wave, event.state, tolerated=tolerated)
     tally = structs.replace(tally, rollback_failed=tally.rollback_failed - event.rollback_failed)
