@@ -8,14 +8,7 @@ from typing import Final
 from msgspec import Struct, structs
 
 from tidegate.domain.hosts import facts as host_facts, orders, states as host_states
-from tidegate.domain.rollouts import (
-    counted_state,
-    effects as rollout_effects,
-    facts,
-    rows,
-    states,
-    tallies,
-)
+from tidegate.domain.rollouts import counted_state, effects, facts, rows, states, tallies
 from tidegate.domain.rollouts.counted_state import Stepped
 from tidegate.errors import IllegalTransition
 
@@ -25,9 +18,7 @@ TOLERATED: Final = "tolerated failure"  # the reason for skipping a host
 def join(tally: rows.RolloutTally, event: host_facts.HostJoined, now: datetime) -> Stepped:
     if event.late:
         if tally.terminal_at is None:
-            raise tallies.broken(
-                tally, f"{event.host_id} is late for a rollout that has not ended"
-            )
+            raise tallies.broken(tally, f"{event.host_id} is late for a rollout that has not ended")
         return tallies.joined_late(tally), ()
     if tally.state not in states.DISPATCHABLE:
         raise IllegalTransition("rollout", tally.state, "HostJoined, unless late")
@@ -60,7 +51,7 @@ def change(tally: rows.RolloutTally, event: host_facts.HostStateChanged, now: da
     if tally.state is states.RolloutState.SUPERSEDED:
         return tally, _quarantine(tally, event)
     if tally.state is states.RolloutState.REVERTED and not counted_state.has_rolled_back(tally):
-        raise tallies.broken(tally, f"{event.host_id} must not continue before the rollout is cleared")
+        raise tallies.broken(tally, f"{event.host_id} must wait until the rollout is cleared")
     if event.to is host_states.HostState.FAILED and event.from_ is not host_states.HostState.FAILED:
         return _fail_host(tally, event, now)
     halted: tuple[Struct, ...] = ()
@@ -104,7 +95,7 @@ def _quarantine(tally: rows.RolloutTally, event: host_facts.HostStateChanged) ->
     if event.to is host_states.HostState.REVERTED or (
         could_not and event.from_ is host_states.HostState.FAILED
     ):
-        return (rollout_effects.InsertQuarantineFromRollout(tally.channel, tally.target_closure),)
+        return (effects.InsertQuarantineFromRollout(tally.channel, tally.target_closure),)
     return ()
 
 
