@@ -72,8 +72,8 @@ def step_host(host: fleet_rows.Host | None, fact: HostChange, now: datetime) -> 
                 replaced_key=fact.replaces,
             )
         case facts.HostLabelled():
-            _, said = split_labels(host.labels)
-            return replace(host, labels={**fact.labels, **said})
+            _, reported = split_labels(host.labels)
+            return replace(host, labels={**fact.labels, **reported})
         case facts.HostFactsNoted():
             given, _ = split_labels(host.labels)
             labels = {**given, **fact_labels(fact.facts)}

@@ -268,8 +268,8 @@ def decide_set(
     asked = (command.selector, command.max_in_flight, command.max_in_flight_pct, False)
     found = rows[0]
     if found is not None:
-        stands = (found.selector, found.max_in_flight, found.max_in_flight_pct, found.removed)
-        if stands == asked:
+        current = (found.selector, found.max_in_flight, found.max_in_flight_pct, found.removed)
+        if current == asked:
             return ()
     return (
         fleet_facts.BudgetSet(

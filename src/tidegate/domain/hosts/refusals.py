@@ -139,7 +139,7 @@ class HostUnderWay(Refused):
     def __init__(self, host_id: str, doing: str, until: datetime | None) -> None:
         by = "" if until is None else f" by {describe_time(until)}"
         super().__init__(
-            f"{host_id} is {doing}; it ends by itself{by}",
+            f"{host_id} is {doing}; it finishes or fails{by}",
             host_id=host_id,
             until=None if until is None else until.isoformat(),
         )

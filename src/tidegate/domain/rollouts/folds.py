@@ -232,7 +232,7 @@ def _bad(row: rows.ReleaseStanding, rollout_id: str, at: datetime) -> rows.Relea
 
 
 def _left(row: rows.ReleaseStanding, at: datetime, release_id: str) -> rows.ReleaseStanding:
-    """The channel moved on to another release: keep how long this one was its newest success."""
+    """Record that the channel moved on, and how long this release was its newest success."""
     row = structs.replace(row, followed_by=release_id)
     if row.running_since is None:
         return row

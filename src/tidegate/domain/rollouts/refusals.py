@@ -31,7 +31,7 @@ class RollbackRunning(Formatted, Refused):
     """Hosts are still rolling back; wait for their reports or their deadlines."""
 
     code = "rollback_running"
-    message = "hosts of {rollout_id} that still roll back: {hosts}"
+    message = "{hosts} of the hosts of {rollout_id} still roll back"
     rollout_id: str
     hosts: int
 
