@@ -191,7 +191,7 @@ def test_counts_the_delay_again_when_a_host_is_no_longer_through() -> None:
 def test_refuses_a_wave_before_its_time() -> None:
     tally = after(opened(1, 1, members={"delay_seconds": 60}), *through())
     advanced = WaveAdvanced(rollout_id=ROLLOUT, at=T0, from_wave=0, to_wave=1)
-    with pytest.raises(RolloutInvariant, match="may not go yet"):
+    with pytest.raises(RolloutInvariant, match="may not start yet"):
         step(tally, advanced, T0 + MINUTE - timedelta(seconds=1))
     assert step(tally, advanced, T0 + MINUTE)[0].current_wave == 1
 

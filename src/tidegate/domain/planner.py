@@ -338,9 +338,9 @@ def _list_budgets(
     planned = []
     times: dict[str, int] = {}
     for budget in sorted(standing, key=lambda item: item.budget_id):
-        meant = claims.members(budget.selector, fleet)
-        allowed = slots(budget, len(meant))
-        bounded = tuple(sorted(host.host_id for host in meant if host.host_id in placed))
+        matching = claims.members(budget.selector, fleet)
+        allowed = slots(budget, len(matching))
+        bounded = tuple(sorted(host.host_id for host in matching if host.host_id in placed))
         if allowed is None or not bounded:
             continue
         for host_id in bounded:
@@ -349,7 +349,7 @@ def _list_budgets(
             PlannedBudget(
                 budget_id=budget.budget_id,
                 slots=allowed,
-                members=len(meant),
+                members=len(matching),
                 hosts=None if len(bounded) == len(placed) else bounded,
             )
         )

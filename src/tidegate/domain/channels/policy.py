@@ -49,9 +49,9 @@ def check_policy(channel: str, policy: ChannelPolicy) -> None:
 
 def refuse(faults: Iterable[PolicyFinding]) -> None:
     """Raises: MalformedPolicy: there are faults; it names all of them."""
-    said = tuple(fault.sentence for fault in islice(faults, FAULTS_MAX))
-    if said:
-        raise MalformedPolicy(" ".join(said), faults=said)
+    sentences = tuple(fault.sentence for fault in islice(faults, FAULTS_MAX))
+    if sentences:
+        raise MalformedPolicy(" ".join(sentences), faults=sentences)
 
 
 def policy_faults(channel: str | None, policy: ChannelPolicy) -> Iterator[PolicyFinding]:

@@ -91,9 +91,9 @@ def _read_struct(
 def _check_unknown(name: str, known: tuple[str, ...], path: str) -> PolicyFinding:
     name = name[:FOUND_CHARS_MAX]
     close = get_close_matches(name, known, n=1)
-    said = f"did you mean {close[0]}?" if close else f"its members are {', '.join(known)}."
+    hint = f"did you mean {close[0]}?" if close else f"its members are {', '.join(known)}."
     place = f"{path}.{name}" if path else name
-    return PolicyFinding(place, f"There is no member {name} in {path or DOCUMENT}; {said}")
+    return PolicyFinding(place, f"There is no member {name} in {path or DOCUMENT}; {hint}")
 
 
 def _read_scalar(
@@ -105,27 +105,27 @@ def _read_scalar(
             values = {str(one.value): one for one in choices}
             if isinstance(found, str) and found in values:
                 return values[found]
-            said = f"allowed are {', '.join(values)}"
+            hint = f"allowed are {', '.join(values)}"
         case inspect.BoolType():
             if isinstance(found, bool):
                 return found
-            said = f"{allowed}true or false"
+            hint = f"{allowed}true or false"
         case inspect.IntType():
             if isinstance(found, int) and not isinstance(found, bool):
                 return found
             if isinstance(found, str):
                 found = f'"{found}"'  # with quotes: without them "6" would look like a number
-            said = f"{allowed}an integer"
+            hint = f"{allowed}an integer"
         case inspect.StrType():
             if isinstance(found, str):
                 return found
-            said = f"{allowed}a text"
+            hint = f"{allowed}a text"
         case inspect.VarTupleType():
-            said = f"{allowed}a list"
+            hint = f"{allowed}a list"
         case _:
-            said = f"{allowed}an object"
+            hint = f"{allowed}an object"
     place = path or "The policy"
-    faults.append(PolicyFinding(path, f"{place} is {_show(found)}; {said}{more}."))
+    faults.append(PolicyFinding(path, f"{place} is {_show(found)}; {hint}{more}."))
     return UNSET
 
 
@@ -144,7 +144,7 @@ def _show(found: Any) -> str:
     return str(found)[:FOUND_CHARS_MAX]
 
 
-# ── written out, compared ─────────────────────────────────────────────────────────────────────────
+# ── writing and comparing ─────────────────────────────────────────────────────────────────────────
 
 
 def write_out(policy: facts.ChannelPolicy) -> dict[str, Any]:

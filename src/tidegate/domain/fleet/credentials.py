@@ -97,7 +97,7 @@ def revocation_of(fact: fleet_facts.HostEnrolled) -> Revocation:
     return Revocation(fact.replaces, fact.host_id, fact.at, fact.operator, ENROLLED_AGAIN)
 
 
-# ── the trade ─────────────────────────────────────────────────────────────────────────────────────
+# ── enrollment with a token ───────────────────────────────────────────────────────────────────────
 
 
 class TradeToken(Struct, frozen=True, kw_only=True):

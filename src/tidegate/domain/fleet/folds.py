@@ -72,8 +72,8 @@ def step_host(host: fleet_rows.Host | None, fact: HostChange, now: datetime) -> 
                 replaced_key=fact.replaces,
             )
         case facts.HostLabelled():
-            _, said = split_labels(host.labels)
-            return replace(host, labels={**fact.labels, **said})
+            _, reported = split_labels(host.labels)
+            return replace(host, labels={**fact.labels, **reported})
         case facts.HostFactsNoted():
             given, _ = split_labels(host.labels)
             labels = {**given, **fact_labels(fact.facts)}
@@ -161,7 +161,7 @@ def step_budget(budget: fleet_rows.Budget, fact: BudgetChange, now: datetime) ->
         case HostStateChanged() if fact.slots:
             return _reserved(budget, fact.slots)
         case HostStateChanged():
-            assert budget.in_flight > 0, f"{budget.budget_id}: a slot is freed that nobody took"
+            assert budget.in_flight > 0, f"{budget.budget_id}: a slot is freed that was not taken"
             return replace(budget, in_flight=budget.in_flight - 1)
 
 

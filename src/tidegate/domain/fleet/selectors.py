@@ -182,7 +182,7 @@ class _Reader:
         raise InvalidSelector(self._text, self._at, expected)
 
 
-# ── what can be selected ──────────────────────────────────────────────────────────────────────────
+# ── host names and labels ─────────────────────────────────────────────────────────────────────────
 
 
 def check_host_id(host_id: str) -> None:
@@ -220,7 +220,7 @@ def check_labels(labels: Mapping[str, str]) -> None:
             raise InvalidLabel(f"{HOST!r} is the host's own name, not a label", field="labels")
         if key.startswith(FACT_PREFIX):
             raise InvalidLabel(
-                f"{key} is what the host says of itself; a label of yours needs another name",
+                f"{key} comes from the host itself; choose another key for your label",
                 field="labels",
             )
         if not _VALUE.fullmatch(value):

@@ -143,14 +143,14 @@ def decide_label(
 ) -> Sequence[Struct]:
     """Raises: HostNotFound, HostGone, InvalidLabel, SelectorOverlap."""
     host = demand_host(rows[0], command.host_id)
-    before, said = fleet_selectors.split_labels(host.labels)
+    before, reported = fleet_selectors.split_labels(host.labels)
     # A client may send back labels from the host, as it read them.
-    given = {key: value for key, value in command.labels.items() if said.get(key) != value}
+    given = {key: value for key, value in command.labels.items() if reported.get(key) != value}
     fleet_selectors.check_labels(given)
     model.check_text("operator", command.operator, OPERATOR_BYTES_MAX)
     if given == before:
         return ()
-    claims(_scopes(rows[1]), command.host_id, {**given, **said})
+    claims(_scopes(rows[1]), command.host_id, {**given, **reported})
     return (
         fleet_facts.HostLabelled(
             host_id=command.host_id, at=now, labels=given, operator=command.operator
@@ -268,8 +268,8 @@ def decide_set(
     asked = (command.selector, command.max_in_flight, command.max_in_flight_pct, False)
     found = rows[0]
     if found is not None:
-        stands = (found.selector, found.max_in_flight, found.max_in_flight_pct, found.removed)
-        if stands == asked:
+        current = (found.selector, found.max_in_flight, found.max_in_flight_pct, found.removed)
+        if current == asked:
             return ()
     return (
         fleet_facts.BudgetSet(

@@ -39,7 +39,7 @@ _TRIED = frozenset({host_states.HostState.FAILED, host_states.HostState.REVERTED
 _OVER = _TRIED | {host_states.HostState.CONVERGED}
 
 
-# ── who waits ─────────────────────────────────────────────────────────────────────────────────────
+# ── waiting hosts ─────────────────────────────────────────────────────────────────────────────────
 
 
 def attempt_of(standing: inputs.HostStanding | None, attempt: int) -> int | None:
@@ -69,11 +69,11 @@ def latecomers(
     late = sorted(id for id in found if id not in unstaged and _is_late(rollout, id))
     slots: dict[str, list[host_facts.BudgetSlot]] = {id: [] for id in late}
     for budget in sorted(budgets, key=lambda item: item.budget_id) if late else ():
-        meant = claims.members(budget.selector, hosts)
-        allowed = slots_of(budget, len(meant))
+        matching = claims.members(budget.selector, hosts)
+        allowed = slots_of(budget, len(matching))
         if allowed is None or budget.removed:
             continue
-        for host in meant:
+        for host in matching:
             if host.host_id in slots:
                 slots[host.host_id].append(host_facts.BudgetSlot(budget.budget_id, allowed))
     return tuple(inputs.Latecomer(id, tuple(taken)) for id, taken in slots.items())
@@ -414,7 +414,7 @@ def _to_blocked(gate: str, host_id: str, block: context.Block) -> inputs.Blocked
     )
 
 
-# ── what the log hears of it ──────────────────────────────────────────────────────────────────────
+# ── changes for the log ───────────────────────────────────────────────────────────────────────────
 
 
 def gate_changes(

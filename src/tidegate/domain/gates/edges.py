@@ -76,7 +76,7 @@ def _check_idle(waits: WaitingRelease, found: Versioned[channel_rows.Channel]) -
     )
 
 
-# ── this release succeeded there ──────────────────────────────────────────────────────────────────
+# ── edges that require success ────────────────────────────────────────────────────────────────────
 
 
 def _check_success(
@@ -218,7 +218,7 @@ def _check_soak(
     )
 
 
-# ── in words ──────────────────────────────────────────────────────────────────────────────────────
+# ── descriptions ──────────────────────────────────────────────────────────────────────────────────
 
 
 def _cite_channel(seen: PrecedingChannel) -> GateEvidence | None:

@@ -7,15 +7,8 @@ from datetime import datetime
 from typing import Final
 
 from tidegate.domain.channels.rows import Freeze
-from tidegate.domain.gates import (
-    checks,
-    context,
-    dispatch_pass,
-    host_checks,
-    host_waits,
-    inputs,
-    remedies,
-)
+from tidegate.domain.gates import context, dispatch_pass, host_checks, host_waits, inputs, remedies
+from tidegate.domain.gates.checks import GATES
 from tidegate.domain.hosts.states import SETTLED, describe_host_state
 from tidegate.domain.times import describe_time
 
@@ -39,7 +32,7 @@ def list_gate_waits(
 
 
 def _list_shut_for_all(look: context.GateContext) -> Iterator[inputs.BlockedHosts]:
-    for gate in checks.GATES:
+    for gate in GATES:
         block = None if gate.per_host else gate.blocks(look, "")
         if block is not None:
             yield inputs.BlockedHosts(

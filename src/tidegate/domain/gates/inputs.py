@@ -97,7 +97,7 @@ class GateInput:
     quarantined: Versioned[Quarantined] | None  # the row of its channel and closure
     pin: Versioned[Actual] | None  # the channel's row in the registry
     edges: Mapping[str, PrecedingChannel]  # by channel: what the rollout's edges look at
-    latecomers: tuple[Latecomer, ...]  # by name; see ``gates.latecomers``
+    latecomers: tuple[Latecomer, ...]  # by name; see ``dispatch_pass.latecomers``
     blocked_since: Mapping[str, datetime]  # by gate that is recorded as shut: since when
     causes: Mapping[str, str] = field(default_factory=dict)  # how some hosts failed
 

@@ -12,15 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tidegate.domain.gates import (
-    automation,
-    context,
-    gate_waits,
-    host_checks,
-    host_waits,
-    inputs,
-    remedies,
-)
+from tidegate.domain.gates import context, gate_waits, host_checks, host_waits, inputs, remedies
+from tidegate.domain.gates.automation import describe_off, describe_rollback
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts import progress, states, tallies
 
@@ -92,7 +85,7 @@ def _report_end(look: context.GateContext) -> inputs.Wait:
 def _report_switched_off(look: context.GateContext) -> Iterator[inputs.Wait]:
     """Report that the channel promotes nothing automatically because of this rollout."""
     tally, seen = look.tally, look.state.channels.get(look.tally.channel)
-    sentence = "" if seen is None else automation.describe_off(seen.row, tally)
+    sentence = "" if seen is None else describe_off(seen.row, tally)
     if sentence:
         yield inputs.Wait(
             code="auto-promote",
@@ -106,7 +99,7 @@ def _report_switched_off(look: context.GateContext) -> Iterator[inputs.Wait]:
 
 def _describe_rollback(look: context.GateContext) -> str:
     seen = look.state.channels.get(look.tally.channel)
-    sentence = "" if seen is None else automation.describe_rollback(seen.row, look.tally)
+    sentence = "" if seen is None else describe_rollback(seen.row, look.tally)
     return f". {sentence}" if sentence else ""
 
 

@@ -58,7 +58,7 @@ class DispatchCancelled(HostFact, frozen=True, kw_only=True):
     reason: str
 
 
-# ── what agents report ────────────────────────────────────────────────────────────────────────────
+# ── reports of the agent ──────────────────────────────────────────────────────────────────────────
 
 
 class AgentFact(HostFact, frozen=True, kw_only=True):
@@ -190,7 +190,7 @@ AgentEvent = (
 )
 
 
-# ── what the control plane sees by itself ─────────────────────────────────────────────────────────
+# ── seen by the control plane ─────────────────────────────────────────────────────────────────────
 
 
 class DeadlineExpired(HostFact, frozen=True, kw_only=True):
@@ -216,7 +216,7 @@ class HostRegressed(HostFact, frozen=True, kw_only=True):
     observed_current_closure: str | None = None
 
 
-# ── what the rollout hears ────────────────────────────────────────────────────────────────────────
+# ── follow-ups for the rollout ────────────────────────────────────────────────────────────────────
 
 
 class HostJoined(HostFact, frozen=True, kw_only=True):

@@ -155,7 +155,7 @@ def _probe_failure_ids(fact: facts.ProbeResult | facts.HostStateChanged) -> tupl
     return tuple([rows.probe_failure_id(fact.rollout_id, fact.host_id, name) for name in names])
 
 
-# ── which order a host is busy with ───────────────────────────────────────────────────────────────
+# ── orders ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def step_order(

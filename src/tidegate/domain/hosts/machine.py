@@ -136,7 +136,7 @@ def _regress(
     return structs.replace(record, regressed_at=event.at), transition_steps.NOTHING
 
 
-# ── going back, and silence ───────────────────────────────────────────────────────────────────────
+# ── rollbacks and deadlines ───────────────────────────────────────────────────────────────────────
 
 
 def _demand_rollback(record: rows.HostRecord, event: facts.HostEvent) -> str:
@@ -185,12 +185,12 @@ def _fail_rollback(
     after = structs.replace(
         transition_steps.release_host(record), rollback_failed=True, due_at=None
     )
-    told = (
+    effects = (
         []
         if record.rollback_failed
         else [transition_steps.transition(record, states.HostState.FAILED, event.at)]
     )
-    return after, [*_quarantine(record), *told]
+    return after, [*_quarantine(record), *effects]
 
 
 def _expire(

@@ -150,7 +150,7 @@ def _leave(record: rows.HostRecord, why: str, at: datetime) -> transition_steps.
         after = replace(after, due_at=None)
     if record.due_at is None or record.state is not states.HostState.FAILED:
         after = transition_steps.release_host(after)
-    told = record.busy != after.busy or bool(probes.open_failures(record))
+    is_change = record.busy != after.busy or bool(probes.open_failures(record))
     return after, [
         transition_steps.transition(record, record.state, at)
-    ] if told else transition_steps.NOTHING
+    ] if is_change else transition_steps.NOTHING

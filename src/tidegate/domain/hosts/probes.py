@@ -80,7 +80,7 @@ def observe(record: rows.HostRecord, event: facts.ProbeResult) -> rows.HostRecor
     since = None
     if not passed and probe.mode is states.ProbeMode.ENFORCE:
         since = probe.failing_since or event.at
-    heard = replace(
+    observed = replace(
         probe,
         status=event.status,
         last_observed_at=event.at,
@@ -88,7 +88,7 @@ def observe(record: rows.HostRecord, event: facts.ProbeResult) -> rows.HostRecor
         failing_since=since,
         failure_reason=None if passed else event.failure_reason,
     )
-    return replace(record, probes={**record.probes, event.probe_name: heard})
+    return replace(record, probes={**record.probes, event.probe_name: observed})
 
 
 def missing_for_convergence(record: rows.HostRecord, at: datetime) -> tuple[str, ...]:
@@ -139,7 +139,7 @@ def open_failures(record: rows.HostRecord) -> tuple[str, ...]:
     return tuple(name for name, p in sorted(record.probes.items()) if p.failing_since is not None)
 
 
-# ── in words ──────────────────────────────────────────────────────────────────────────────────────
+# ── descriptions ──────────────────────────────────────────────────────────────────────────────────
 
 
 def failed_probe(record: rows.HostRecord) -> tuple[str, str]:

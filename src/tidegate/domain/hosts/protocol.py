@@ -31,7 +31,7 @@ ADDRESSES_MAX = 16  # of a host
 _NO_BODY: Final = sha256(b"").hexdigest().encode()
 
 
-# ── what is proved ────────────────────────────────────────────────────────────────────────────────
+# ── signatures and MACs ───────────────────────────────────────────────────────────────────────────
 
 
 def enrollment_message(token: str, public_key: str) -> bytes:
@@ -77,7 +77,7 @@ def authorization(
     return f"{SCHEME} {session} {time} {mac.decode()}"
 
 
-# ── what a host says of itself ────────────────────────────────────────────────────────────────────
+# ── facts that a host reports ─────────────────────────────────────────────────────────────────────
 
 
 class HostFacts(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -94,7 +94,7 @@ class HostFacts(Struct, frozen=True, omit_defaults=True, kw_only=True):
     ] = ()  # of its interfaces, without loopback
 
 
-# ── what is answered ──────────────────────────────────────────────────────────────────────────────
+# ── answers ───────────────────────────────────────────────────────────────────────────────────────
 
 
 class EnrollmentAnswer(Struct, frozen=True, omit_defaults=True):

@@ -72,7 +72,7 @@ class ClockSkew(Refused):
         )
 
 
-# ── what the record says ──────────────────────────────────────────────────────────────────────────
+# ── refused by the record ─────────────────────────────────────────────────────────────────────────
 
 
 class HostInvariant(Refused):
@@ -139,7 +139,7 @@ class HostUnderWay(Refused):
     def __init__(self, host_id: str, doing: str, until: datetime | None) -> None:
         by = "" if until is None else f" by {describe_time(until)}"
         super().__init__(
-            f"{host_id} is {doing}; it ends by itself{by}",
+            f"{host_id} is {doing}; it finishes or fails{by}",
             host_id=host_id,
             until=None if until is None else until.isoformat(),
         )
@@ -169,7 +169,7 @@ class OrderCancelled(Gone):
         )
 
 
-# ── what the rollout says ─────────────────────────────────────────────────────────────────────────
+# ── refused by the rollout ────────────────────────────────────────────────────────────────────────
 
 
 class RolloutIsHalted(Refused):

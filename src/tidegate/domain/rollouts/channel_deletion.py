@@ -82,7 +82,7 @@ def decide_deletion(rows: Rows, command: DeleteChannel, now: datetime) -> Sequen
 def list_users(
     channel: channel_rows.Channel, fleet: Fleet | None, stops: ChannelStops | None, now: datetime
 ) -> Iterator[str]:
-    """What still uses the channel, by name."""
+    """List what still uses the channel, by name."""
     if channel.newest_rollout_id is not None and channel.newest_state in OPEN:
         yield f"{channel.newest_rollout_id} (open)"
     for scope in () if fleet is None else fleet.channels:

@@ -16,19 +16,9 @@ from msgspec import Struct
 
 from tidegate.domain.access.reasons import check_operator
 from tidegate.domain.channels import facts as channel_facts, rows as channel_rows
-from tidegate.domain.hosts import (
-    refusals as host_refusals,
-    rows as host_rows,
-    states as host_states,
-)
-from tidegate.domain.rollouts import (
-    facts,
-    names,
-    preconditions,
-    refusals,
-    rows as rollout_rows,
-    states,
-)
+from tidegate.domain.hosts import refusals, rows as host_rows, states as host_states
+from tidegate.domain.rollouts import facts, names, preconditions, rows as rollout_rows, states
+from tidegate.domain.rollouts.refusals import refuse_verb
 from tidegate.errors import InvalidInput
 from tidegate.kernel import model, slices
 
@@ -93,7 +83,7 @@ def decide_clearance(
     """Raises: RolloutUnknown, IllegalTransition, HostNotInRollout, InvalidInput."""
     tally = preconditions.demand_tally(rows[0], command.rollout_id)
     if tally.state not in states.CLEARABLE:
-        raise refusals.refuse_verb(tally, f"clearance ({command.mode})", "clear or retry it")
+        raise refuse_verb(tally, f"clearance ({command.mode})", "clear or retry it")
     lifted: tuple[channel_facts.QuarantineLifted, ...] = ()
     hosts: tuple[facts.ClearedHost, ...] = ()
     if command.mode is states.Clearance.RESUME:
@@ -140,7 +130,7 @@ def _describe_waived(
 ) -> facts.ClearedHost:
     """Describe a host that a waiver names."""
     if record is None:
-        raise host_refusals.HostNotInRollout(tally.rollout_id, host_id)
+        raise refusals.HostNotInRollout(tally.rollout_id, host_id)
     if record.left is not None or record.late or record.state is host_states.HostState.CONVERGED:
         what = record.left or ("late" if record.late else record.state)
         raise InvalidInput(f"{host_id} is {what}: it holds nothing back", field="host_ids")

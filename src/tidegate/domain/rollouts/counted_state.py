@@ -79,7 +79,7 @@ def _follow_up(tally: rows.RolloutTally, at: datetime) -> tuple[Struct, ...]:
     )
 
 
-# ── what a step requires ──────────────────────────────────────────────────────────────────────────
+# ── checks of a step ──────────────────────────────────────────────────────────────────────────────
 
 
 def demand_unhalted(tally: rows.RolloutTally, event: Struct) -> None:

@@ -44,7 +44,7 @@ def _tally_ids(event: transitions.RolloutEvent) -> tuple[str, ...]:
     return (event.rollout_id,)
 
 
-# ── as operators see it ───────────────────────────────────────────────────────────────────────────
+# ── the table rollouts ────────────────────────────────────────────────────────────────────────────
 
 
 def step_rollout(
@@ -104,7 +104,7 @@ def _transitioned(row: rows.Rollout, fact: facts.RolloutTransitioned) -> rows.Ro
             return row
 
 
-# ── what holds it back ────────────────────────────────────────────────────────────────────────────
+# ── gates ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def step_gates(
@@ -129,7 +129,7 @@ def _gate_ids(fact: facts.GateChanged | facts.RolloutTransitioned) -> tuple[str,
     return (fact.rollout_id,)
 
 
-# ── what was last said of a release ───────────────────────────────────────────────────────────────
+# ── the last verdict on a release ─────────────────────────────────────────────────────────────────
 
 Said = (
     facts.RolloutOpened | facts.RolloutHalted | facts.RolloutTransitioned | facts.RolloutConcluded
@@ -232,7 +232,7 @@ def _bad(row: rows.ReleaseStanding, rollout_id: str, at: datetime) -> rows.Relea
 
 
 def _left(row: rows.ReleaseStanding, at: datetime, release_id: str) -> rows.ReleaseStanding:
-    """The channel moved on to another release: keep how long this one was its newest success."""
+    """Record that the channel moved on, and how long this release was its newest success."""
     row = structs.replace(row, followed_by=release_id)
     if row.running_since is None:
         return row

@@ -8,14 +8,7 @@ from typing import Final
 from msgspec import Struct, structs
 
 from tidegate.domain.hosts import facts as host_facts, orders, states as host_states
-from tidegate.domain.rollouts import (
-    counted_state,
-    effects as rollout_effects,
-    facts,
-    rows,
-    states,
-    tallies,
-)
+from tidegate.domain.rollouts import counted_state, effects, facts, rows, states, tallies
 from tidegate.domain.rollouts.counted_state import Stepped
 from tidegate.errors import IllegalTransition
 
@@ -25,9 +18,7 @@ TOLERATED: Final = "tolerated failure"  # the reason for skipping a host
 def join(tally: rows.RolloutTally, event: host_facts.HostJoined, now: datetime) -> Stepped:
     if event.late:
         if tally.terminal_at is None:
-            raise tallies.broken(
-                tally, f"{event.host_id} is late for a rollout that is not through"
-            )
+            raise tallies.broken(tally, f"{event.host_id} is late for a rollout that has not ended")
         return tallies.joined_late(tally), ()
     if tally.state not in states.DISPATCHABLE:
         raise IllegalTransition("rollout", tally.state, "HostJoined, unless late")
@@ -35,7 +26,7 @@ def join(tally: rows.RolloutTally, event: host_facts.HostJoined, now: datetime) 
     counted_state.demand_retried(tally, event)
     if event.wave > tally.current_wave:
         raise tallies.broken(
-            tally, f"{event.host_id} is of wave {event.wave}, which may not go yet"
+            tally, f"{event.host_id} is of wave {event.wave}, which may not start yet"
         )
     # A cancelled order is repeated under a later attempt. The next resume must use a higher one.
     tally = structs.replace(tally, attempt=max(tally.attempt, event.attempt))
@@ -60,7 +51,7 @@ def change(tally: rows.RolloutTally, event: host_facts.HostStateChanged, now: da
     if tally.state is states.RolloutState.SUPERSEDED:
         return tally, _quarantine(tally, event)
     if tally.state is states.RolloutState.REVERTED and not counted_state.has_rolled_back(tally):
-        raise tallies.broken(tally, f"{event.host_id} must not go on before it is cleared")
+        raise tallies.broken(tally, f"{event.host_id} must wait until the rollout is cleared")
     if event.to is host_states.HostState.FAILED and event.from_ is not host_states.HostState.FAILED:
         return _fail_host(tally, event, now)
     halted: tuple[Struct, ...] = ()
@@ -104,7 +95,7 @@ def _quarantine(tally: rows.RolloutTally, event: host_facts.HostStateChanged) ->
     if event.to is host_states.HostState.REVERTED or (
         could_not and event.from_ is host_states.HostState.FAILED
     ):
-        return (rollout_effects.InsertQuarantineFromRollout(tally.channel, tally.target_closure),)
+        return (effects.InsertQuarantineFromRollout(tally.channel, tally.target_closure),)
     return ()
 
 
@@ -180,7 +171,7 @@ def skip(tally: rows.RolloutTally, event: host_facts.HostSkipped, now: datetime)
         raise tallies.broken(tally, f"{event.host_id} is {event.state}: it is waived, not skipped")
     if event.wave > tally.current_wave and not event.operator:
         raise tallies.broken(
-            tally, f"{event.host_id} is of wave {event.wave}, which may not go yet"
+            tally, f"{event.host_id} is of wave {event.wave}, which may not start yet"
         )
     tally = tallies.left(tally, event.wave, event.state, tolerated=tolerated)
     tally = structs.replace(tally, rollback_failed=tally.rollback_failed - event.rollback_failed)

@@ -127,7 +127,7 @@ def _advance(tally: rows.RolloutTally, event: facts.WaveAdvanced, now: datetime)
         for wave in range(event.from_wave + 1):
             tally = tallies.marked(tally, wave, forced=True)
     elif not tallies.may_advance(tally, now):
-        raise tallies.broken(tally, f"wave {event.to_wave} may not go yet")
+        raise tallies.broken(tally, f"wave {event.to_wave} may not start yet")
     tally = structs.replace(tally, current_wave=event.to_wave, done_at=None)
     return counted_state.settle(
         tally, now, rollout_effects.UpdateCurrentWave(tally.rollout_id, event.to_wave)
@@ -142,7 +142,7 @@ def _continue(tally: rows.RolloutTally, event: facts.WaveContinued, now: datetim
 def _skip_wave(tally: rows.RolloutTally, event: facts.WaveSkipped, now: datetime) -> Stepped:
     counted_state.demand_unhalted(tally, event)
     if event.wave < tally.current_wave:
-        raise tallies.broken(tally, f"wave {event.wave} went already")
+        raise tallies.broken(tally, f"wave {event.wave} has already started")
     return counted_state.settle(tallies.skipped(tally, event.wave), now)
 
 
@@ -172,7 +172,7 @@ def _resume(tally: rows.RolloutTally, event: facts.RolloutResumed, now: datetime
     return tally, ()
 
 
-# ── the end of it ─────────────────────────────────────────────────────────────────────────────────
+# ── the end ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def _end(before: rows.RolloutTally, event: facts.RolloutTerminal, now: datetime) -> Stepped:

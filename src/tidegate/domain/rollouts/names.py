@@ -37,12 +37,12 @@ def check_rollout_id(text: str) -> None:
 
 
 def channel_of(text: str) -> str:
-    """The channel that a rollout's id names. Raises: InvalidInput."""
+    """Return the channel that a rollout's id names. Raises: InvalidInput."""
     check_rollout_id(text)
     return text.partition("@")[0]
 
 
 def ref_of(text: str) -> str:
-    """The release that a rollout's id names. Raises: InvalidInput."""
+    """Return the release that a rollout's id names. Raises: InvalidInput."""
     check_rollout_id(text)
     return text.partition("@")[2].partition("~")[0]

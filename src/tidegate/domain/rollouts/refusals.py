@@ -18,7 +18,7 @@ _ENDED: Final = {
 
 
 class RolloutInvariant(Formatted, Refused):
-    """The event would make the rollout say what is not true of its hosts."""
+    """The event contradicts the state of the rollout's hosts."""
 
     code = "rollout_invariant"
     message = "{rollout_id} in state {state}: {broken}"
@@ -28,10 +28,10 @@ class RolloutInvariant(Formatted, Refused):
 
 
 class RollbackRunning(Formatted, Refused):
-    """Hosts still go back to what ran before; wait for their word, or for their deadline."""
+    """Hosts are still rolling back; wait for their reports or their deadlines."""
 
     code = "rollback_running"
-    message = "hosts of {rollout_id} that still roll back: {hosts}"
+    message = "{hosts} of the hosts of {rollout_id} still roll back"
     rollout_id: str
     hosts: int
 
@@ -51,7 +51,7 @@ class NothingToContinue(Refused):
 
 
 class WaveNotFound(NotFound):
-    """The rollout has no wave of this name."""
+    """The rollout has no wave with this name."""
 
     code = "wave_not_found"
 
@@ -65,7 +65,7 @@ class WaveNotFound(NotFound):
 
 
 class WavePassed(Formatted, Refused):
-    """The rollout went on from this wave already, so there is nothing to skip."""
+    """The rollout has already passed this wave, so there is nothing to skip."""
 
     code = "wave_passed"
     message = "{rollout_id} is at wave {current}, so wave {wave} can't be skipped any more"

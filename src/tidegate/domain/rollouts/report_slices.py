@@ -22,13 +22,8 @@ from tidegate.domain.channels import (
     stops as channel_stops,
 )
 from tidegate.domain.fleet.rows import Host, host_key
-from tidegate.domain.hosts import (
-    facts,
-    refusals as host_refusals,
-    report_json,
-    rows as host_rows,
-    states as host_states,
-)
+from tidegate.domain.hosts import facts, refusals, rows as host_rows, states as host_states
+from tidegate.domain.hosts.report_json import check_event
 from tidegate.domain.rollouts import names, preconditions, rows as rollout_rows, states, tallies
 from tidegate.domain.windows.demands import demand_window
 from tidegate.errors import InvalidInput
@@ -109,9 +104,9 @@ def decide_report(
         InvalidInput, LimitExceeded: the report is invalid, or of another host.
     """
     event = command.event
-    report_json.check_event(event)
+    check_event(event)
     if event.host_id != command.host_id:
-        raise host_refusals.WrongHost(command.host_id, event.host_id)
+        raise refusals.WrongHost(command.host_id, event.host_id)
     if event.rollout_id != command.rollout_id:
         raise InvalidInput(
             f"{command.host_id} of {command.rollout_id} reports of "
@@ -121,7 +116,7 @@ def decide_report(
     tally = preconditions.demand_tally(rows[0], command.rollout_id)
     record = rows[1]
     if record is None:
-        raise host_refusals.HostNotInRollout(command.rollout_id, command.host_id)
+        raise refusals.HostNotInRollout(command.rollout_id, command.host_id)
     if event.seq <= record.last_event_seq:
         return ()
     if not isinstance(event, facts.DispatchAck):
@@ -153,9 +148,9 @@ def _demand_order(tally: rollout_rows.RolloutTally, record: host_rows.HostRecord
     reports wait.
     """
     if record.cancelled_at is not None:
-        raise host_refusals.OrderCancelled(record.rollout_id, record.host_id)
+        raise refusals.OrderCancelled(record.rollout_id, record.host_id)
     if _will_be_cancelled(tally, record):
-        raise host_refusals.RolloutIsHalted(
+        raise refusals.RolloutIsHalted(
             f"{tally.rollout_id} is halted; the order of {record.host_id} is taken back",
             rollout_id=tally.rollout_id,
             state=record.state.value,
@@ -170,12 +165,12 @@ def _demand_free(tally: rollout_rows.RolloutTally, order: object) -> None:
     if not isinstance(order, host_rows.HostOrder):
         return
     if tally.state is states.RolloutState.SUPERSEDED:
-        raise host_refusals.RolloutIsSuperseded(
+        raise refusals.RolloutIsSuperseded(
             f"{tally.rollout_id} is superseded",
             rollout_id=tally.rollout_id,
             state=tally.state.value,
         )
-    raise host_refusals.HostBusy(order.host_id, order.rollout_id)
+    raise refusals.HostBusy(order.host_id, order.rollout_id)
 
 
 def _will_be_cancelled(tally: rollout_rows.RolloutTally, record: host_rows.HostRecord) -> bool:

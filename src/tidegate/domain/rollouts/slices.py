@@ -13,15 +13,9 @@ from msgspec import Struct
 
 from tidegate.domain.access.reasons import REASON_BYTES_MAX, check_operator
 from tidegate.domain.hosts.refusals import RolloutUnknown
-from tidegate.domain.rollouts import (
-    facts,
-    preconditions,
-    refusals,
-    rows as rollout_rows,
-    states,
-    tallies,
-)
+from tidegate.domain.rollouts import facts, preconditions, rows as rollout_rows, states, tallies
 from tidegate.domain.rollouts.names import check_rollout_id
+from tidegate.domain.rollouts.refusals import refuse_verb
 from tidegate.errors import InvalidInput
 from tidegate.kernel import model, slices
 
@@ -113,7 +107,7 @@ def rows_of_steering(command: Steering) -> tuple[model.Key, ...]:
 def decide_pause(rows: Seen, command: PauseRollout, now: datetime) -> Sequence[Struct]:
     tally = preconditions.demand_tally(rows[0], command.rollout_id)
     if tally.state not in states.DISPATCHABLE:
-        raise refusals.refuse_verb(tally, "pause")
+        raise refuse_verb(tally, "pause")
     if tally.paused_at is not None:
         return ()
     paused = facts.RolloutPaused(
@@ -125,7 +119,7 @@ def decide_pause(rows: Seen, command: PauseRollout, now: datetime) -> Sequence[S
 def decide_resume(rows: Seen, command: ResumeRollout, now: datetime) -> Sequence[Struct]:
     tally = preconditions.demand_tally(rows[0], command.rollout_id)
     if tally.state not in states.OPEN:
-        raise refusals.refuse_verb(tally, "resume")
+        raise refuse_verb(tally, "resume")
     if tally.paused_at is None:
         return ()
     resumed = facts.RolloutResumed(
@@ -151,14 +145,14 @@ def decide_abort(rows: Seen, command: AbortRollout, now: datetime) -> Sequence[S
             mode=states.Clearance.ABANDON,
         )
         return (given_up,)
-    raise refusals.refuse_verb(tally, "abort")
+    raise refuse_verb(tally, "abort")
 
 
 def decide_override(rows: Seen, command: OverrideGate, now: datetime) -> Sequence[Struct]:
     """Raises: IllegalTransition: the rollout has ended. InvalidInput: the time has passed."""
     tally = preconditions.demand_tally(rows[0], command.rollout_id)
     if tally.state not in states.OPEN:
-        raise refusals.refuse_verb(tally, "override", "override a gate of it")
+        raise refuse_verb(tally, "override", "override a gate of it")
     if command.until is not None and command.until <= now:
         raise InvalidInput(f"an override until {command.until} is over already", field="until")
     known = tallies.override_of(tally, command.gate, now)

@@ -37,7 +37,7 @@ def broken(tally: rows.RolloutTally, what: str) -> refusals.RolloutInvariant:
     return refusals.RolloutInvariant(tally.rollout_id, tally.state, what)
 
 
-# ── hosts come, move and go ───────────────────────────────────────────────────────────────────────
+# ── changes of the counts ─────────────────────────────────────────────────────────────────────────
 
 
 def joined(tally: rows.RolloutTally, wave: int) -> rows.RolloutTally:
@@ -169,7 +169,7 @@ def _taken(
     return states | {state: states[state] - 1}
 
 
-# ── what the counts say ───────────────────────────────────────────────────────────────────────────
+# ── questions about the counts ────────────────────────────────────────────────────────────────────
 
 
 def total(tally: rows.RolloutTally, *states: HostState) -> int:

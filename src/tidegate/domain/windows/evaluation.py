@@ -41,7 +41,7 @@ class WindowVerdict(NamedTuple):
 OPEN: Final = WindowVerdict(True)
 
 
-# ── what covers a host ────────────────────────────────────────────────────────────────────────────
+# ── windows that cover a host ─────────────────────────────────────────────────────────────────────
 
 
 def repository_of(package: str) -> str:

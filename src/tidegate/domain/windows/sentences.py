@@ -10,12 +10,12 @@ from tidegate.domain.windows import evaluation, facts, occurrences, zones
 def span_text(span: timedelta) -> str:
     """Format a duration with at most two units: 3 h 10 min."""
     left = int(span.total_seconds())
-    said: list[str] = []
+    parts: list[str] = []
     for unit, seconds in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
         count, left = divmod(left, seconds)
-        if count and len(said) < 2:
-            said.append(f"{count} {unit}")
-    return " ".join(said) or "0 s"
+        if count and len(parts) < 2:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts) or "0 s"
 
 
 def local_text(at: datetime, zone: str | None) -> str:
