@@ -7,7 +7,7 @@ from datetime import datetime
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.domain.gates.explain import explain
 from tidegate.domain.gates.inputs import Explanation, Wait, WaitEnds
-from tidegate.simulate.invariants import InvariantViolation
+from tidegate.simulate.violations import InvariantViolation
 
 READY = "ready"
 OVER = "concluded"

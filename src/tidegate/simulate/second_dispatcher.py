@@ -16,7 +16,7 @@ from tidegate.domain.gates import dispatch_pass, explain, inputs
 from tidegate.domain.rollouts.report_slices import ReserveDispatch, reserve_dispatch
 from tidegate.errors import TidegateError
 from tidegate.simulate.control_plane import SimulatedControlPlane
-from tidegate.simulate.invariants import InvariantViolation
+from tidegate.simulate.violations import InvariantViolation
 
 # The gates that are asked again by the rows. What the others say may have changed since: a
 # dispatcher that saw it before is not refused.

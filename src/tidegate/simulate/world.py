@@ -376,11 +376,11 @@ class World:
             after = page[-1].position
         return SimulationResult(
             seed=self.scenario.seed,
-            events=self.watch.events,
-            host_events=self.watch.host_events,
-            states={id: model.state.value for id, model in self.watch.rollouts.items()},
+            events=self.watch.model.events,
+            host_events=self.watch.model.host_events,
+            states={id: model.state.value for id, model in self.watch.model.rollouts.items()},
             trace=trace.hexdigest(),
             seconds=(self.now() - self.scenario.starts_at).total_seconds(),
-            types=frozenset(self.watch.types),
-            entered=frozenset(self.watch.entered),
+            types=frozenset(self.watch.model.types),
+            entered=frozenset(self.watch.model.entered),
         )
