@@ -15,7 +15,7 @@ from tests.agent.single_host import (
     order,
     run_old_release,
 )
-from tidegate.agent import order_runs
+from tidegate.agent import soaks
 from tidegate.agent.drivers import Staged, Switched, SwitchFailed, SwitchRequest
 from tidegate.agent.probe_schedule import ProbeJob
 from tidegate.agent.probes import PASSED, ProbeOutcome, probe_failure
@@ -128,7 +128,7 @@ def test_a_failure_that_lasts_counts_however_many_reports_wait(
     host: SingleHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wrong version: past the limit changes are dropped, and a broken release converges."""
-    monkeypatch.setattr(order_runs, "REPORTS_MAX", 1)
+    monkeypatch.setattr(soaks, "REPORTS_MAX", 1)
     host.soak(soak_seconds=300)
     say(host, PASSED)
     for _ in range(11):  # a minute until it is said, one until it is sustained
@@ -147,7 +147,7 @@ def test_a_pass_counts_however_many_reports_wait(
     """Wrong version: the pass is dropped, the failure seems to last, and a good release reverts."""
     host.soak(soak_seconds=30)
     say(host, probe_failure("starting"))
-    monkeypatch.setattr(order_runs, "REPORTS_MAX", 1)
+    monkeypatch.setattr(soaks, "REPORTS_MAX", 1)
     for _ in range(10):
         say(host, PASSED)
 
@@ -157,7 +157,7 @@ def test_a_pass_counts_however_many_reports_wait(
 def test_does_not_converge_on_a_failure_that_is_not_said_yet(
     host: SingleHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(order_runs, "REPORTS_MAX", 1)
+    monkeypatch.setattr(soaks, "REPORTS_MAX", 1)
     host.soak(soak_seconds=30)
     say(host, PASSED)
     for _ in range(5):
@@ -174,7 +174,7 @@ def test_does_not_converge_on_a_failure_that_is_not_said_yet(
 def test_a_probe_that_flaps_says_two_things_a_minute_once_many_reports_wait(
     host: SingleHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(order_runs, "REPORTS_MAX", 1)
+    monkeypatch.setattr(soaks, "REPORTS_MAX", 1)
     host.soak(soak_seconds=36_000)
     waiting = len(host.said)
     for _ in range(180):  # an hour

@@ -8,6 +8,7 @@ manifest.py                    whether an order agrees with the signed manifest
 content.py, drivers.py         what is fetched and verified; how it becomes what runs
 probes.py, probe_schedule.py   whether it is healthy, and when to ask
 order_runs.py                  what follows from what: one thread, no network
+soaks.py                       the part of it that watches probes after a switch
 loop.py                        the threads around it
 command.py                     ``tidegate agent``
 install.py, install_report.py  ``tidegate agent install``

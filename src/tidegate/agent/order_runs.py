@@ -25,6 +25,7 @@ from tidegate.agent import (
     journal as agent_journal,
     probe_schedule,
     probes,
+    soaks,
 )
 from tidegate.agent.errors import InvalidProbes
 from tidegate.clock import Clock
@@ -40,11 +41,7 @@ from tidegate.domain.hosts import (
 )
 from tidegate.errors import Refused
 
-REPORTS_MAX: Final = 10_000  # that wait: past it a probe that flaps is reported less often
-FLAP_SECONDS: Final = 60  # past it, between a probe's pass and the next failure that is reported
 EXIT_UNPROBED: Final = -5  # the file of probes cannot be read
-# Stands for probes that were to be declared and cannot be: it never passes.
-UNREADABLE: Final = facts.ProbeDeclared("probe-file", "declaration", states.ProbeMode.ENFORCE)
 
 log = logging.getLogger("tidegate.agent")
 
@@ -80,10 +77,9 @@ class OrderRuns:
         self._drivers = drivers
         self._load_probes = load_probes
         self._clock = clock
-        self._probe_schedule = probe_schedule.ProbeSchedule(load_probes)
-        # Enforced probes that were not asked since a restart, by rollout: what they said before it
-        # decides nothing.
-        self._unasked: dict[str, set[str]] = {}
+        self._soaks = soaks.Soaks(
+            journal, load_probes, clock, self._say, self._remember, self.jobs.append
+        )
 
     @property
     def staged(self) -> tuple[str, ...]:
@@ -282,56 +278,7 @@ class OrderRuns:
 
     def checked(self, job: probe_schedule.ProbeJob, result: probes.ProbeOutcome) -> None:
         """Say what the probe says, if it is something new; and what follows from it."""
-        self._probe_schedule.heard(job)
-        twin = self._journal.twins.get(job.rollout_id)
-        if twin is not None and twin.activation_completed_at == job.since:
-            self._observe(twin, job.probe.name, result)
-            self._elapse(job.rollout_id)
-
-    def _observe(self, twin: rows.HostRecord, name: str, result: probes.ProbeOutcome) -> None:
-        """Report what the probe says, if it is something new."""
-        known = twin.probes.get(name)
-        if (
-            twin.state is not states.HostState.SOAKING
-            or known is None
-            or known.status is result.status
-        ):
-            self._answered(twin.rollout_id, name)
-            return
-        if self._is_flapping(known, result):
-            if (
-                known.mode is states.ProbeMode.ENFORCE
-            ):  # nothing follows from time until it is reported
-                self._unasked.setdefault(twin.rollout_id, set()).add(name)
-            return
-        self._answered(twin.rollout_id, name)
-        self._say(
-            twin.rollout_id,
-            facts.ProbeResult,
-            probe_name=name,
-            mode=known.mode,
-            status=result.status,
-            failure_reason=result.reason,
-        )
-
-    def _is_flapping(self, known: rows.Probe, result: probes.ProbeOutcome) -> bool:
-        """Whether a failure waits because too many reports do and the probe passed just now.
-
-        So a probe adds two reports a minute at most while no server takes them. A pass never waits:
-        a failure must not look longer than it was.
-        """
-        if len(self._journal.entries) < REPORTS_MAX or result.status is states.ProbeStatus.PASS:
-            return False
-        if known.status is not states.ProbeStatus.PASS or known.last_observed_at is None:
-            return False
-        since = self._clock() - known.last_observed_at
-        return timedelta(0) <= since < timedelta(seconds=FLAP_SECONDS)
-
-    def _answered(self, rollout_id: str, name: str) -> None:
-        left = self._unasked.get(rollout_id, set())
-        left.discard(name)
-        if not left:
-            self._unasked.pop(rollout_id, None)
+        self._soaks.checked(job, result)
 
     # ── time ──
 
@@ -358,39 +305,15 @@ class OrderRuns:
                 case states.HostState.FAILED if agent_side.is_rolling_back(twin):
                     self._go_back(twin)
                 case states.HostState.SOAKING:
-                    self._unasked[rollout_id] = {
-                        name
-                        for name, known in twin.probes.items()
-                        if known.mode is states.ProbeMode.ENFORCE
-                    }
+                    self._soaks.resume(twin)
                 case _:
                     pass  # it waits for the server or for time, or is over
 
     def tick(self) -> None:
         """What the passing of time brings: probes that are due, convergence, failure."""
-        for rollout_id, twin in list(self._journal.twins.items()):
+        for twin in list(self._journal.twins.values()):
             if twin.state is states.HostState.SOAKING:
-                if twin.topology_declared_at is None:
-                    self._declare(rollout_id)
-                self._elapse(rollout_id)
-                self._probe(rollout_id)
-
-    def _elapse(self, rollout_id: str) -> None:
-        if self._unasked.get(rollout_id):
-            return
-        before = self._journal.twins.get(rollout_id)
-        said = None if before is None else agent_side.tick(before, self._clock())
-        if said is not None:
-            self._remember(*said)
-
-    def _probe(self, rollout_id: str) -> None:
-        twin = self._journal.twins[rollout_id]
-        if twin.state is states.HostState.SOAKING:
-            self.jobs.extend(self._probe_schedule.due(twin, self._clock()))
-            for name in self._probe_schedule.lost(twin):
-                self._observe(
-                    twin, name, probes.probe_failure("it cannot be read from its file any more")
-                )
+                self._soaks.tick(twin)
 
     # ── saying and doing ──
 
@@ -426,7 +349,7 @@ class OrderRuns:
                 case host_effects.FireRollbackTo():
                     self._go_back(twin)
                 case host_effects.ResetProbeCache():
-                    self._declare(rollout_id)
+                    self._soaks.declare(rollout_id)
                 case _:
                     pass  # the control plane's
 
@@ -468,22 +391,6 @@ class OrderRuns:
     ) -> None:
         until = self._clock() + timedelta(seconds=seconds)
         self.jobs.append(SwitchJob(twin.rollout_id, twin.attempt, twin.channel, change, until))
-
-    def _declare(self, rollout_id: str) -> None:
-        """Name the probes of this activation, before any of them speaks."""
-        twin = self._journal.twins[rollout_id]
-        self._unasked.pop(rollout_id, None)
-        try:
-            named = tuple(map(probes.to_declaration, self._probe_schedule.begin(twin)))
-        except InvalidProbes as error:
-            log.error("%s", error.detail)
-            if self._say(rollout_id, facts.ProbeTopologyDeclared, probes=(UNREADABLE,)):
-                ill = self._journal.twins[rollout_id]
-                self._observe(ill, UNREADABLE.probe_name, probes.probe_failure(error.detail))
-            return
-        if self._say(rollout_id, facts.ProbeTopologyDeclared, probes=named):
-            self._elapse(rollout_id)
-            self._probe(rollout_id)
 
     def _wanted(self, settled: rows.HostRecord) -> set[str]:
         """What may still be wanted on a channel when this passage has converged."""
