@@ -1,7 +1,8 @@
-"""HTTP as an agent speaks it: a session by the host's key, a MAC on every request.
+"""The agent's HTTP client: a session proved by the host's key, and a MAC on every request.
 
-Whatever is not the server's own word (no answer, a proxy's page, an overload) is ``ServerAway`` and
-may be tried again. What the server says is ``RefusedByServer``, with the code of its problem.
+If there is no response, or one that is not from Tidegate (a proxy's page), or the server is
+overloaded, ``ServerAway`` is raised: retry later. If the server refuses the request,
+``RefusedByServer`` is raised with the code of the problem document.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from tidegate.clock import Clock
 from tidegate.domain.hosts import protocol
 
 CONNECT_SECONDS: Final = 5.0
-ANSWER_SECONDS: Final = 15.0  # for a whole exchange, however it is slow
+ANSWER_SECONDS: Final = 15.0  # for a whole exchange
 DOWNLOAD_SECONDS: Final = 300.0  # for a listing or a file
 ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
 LISTING_BYTES_MAX: Final = 64 * 1024 * 1024  # 10,000 files with long paths and addresses
-CONNECTIONS_MAX: Final = 8  # poller, sender and switcher ask at the same time
-RENEWED_BEFORE: Final = timedelta(minutes=3)  # a session's end
-PASSING: Final = frozenset({408, 425, 429})  # and all of 500 on
-# Somebody else was faster: the same request may work the next time.
+CONNECTIONS_MAX: Final = 8  # poller, sender and switcher send requests at once
+RENEWED_BEFORE: Final = timedelta(minutes=3)  # the end of a session
+PASSING: Final = frozenset({408, 425, 429})  # and every status from 500 on
+# Another request was faster: a retry may succeed.
 CONFLICTS: Final = frozenset(
     {"attempts_exhausted", "boundary_moved", "version_conflict", "condition_failed", "lease_held"}
 )
@@ -61,17 +62,17 @@ for _answer in (
 
 
 class AgentAnswer(msgspec.Struct, frozen=True):
-    """What the server answered, read whole."""
+    """A response, with its whole body."""
 
     status: int
     content: bytes
 
 
 class AgentClient:
-    """One server, asked as one host. Threads may share it.
+    """Requests of one host to one server. Threads may share it.
 
-    Every exchange has one deadline and a limit on the bytes of its answer. Bodies are asked for
-    as they are: what comes compressed is refused, because it may be larger than it looks.
+    Every exchange has a deadline and a limit on the bytes of its response. Compressed responses
+    are refused, because a small one may decompress to a large one.
     """
 
     def __init__(
@@ -109,16 +110,16 @@ class AgentClient:
     def close(self) -> None:
         self._http.close()
 
-    # ── at the door ──
+    # ── enrollment and sessions ──
 
     def enroll(self, token: str) -> protocol.EnrollmentAnswer:
-        """Trade a one-time token for the registration of our key. Raises: ServerAway, Answered."""
+        """Register our key with a one-time token. Raises: ServerAway, RefusedByServer."""
         public = self._key.public
         proof = self._key.proof(protocol.enrollment_message(token, public))
         return self._enrolled({"token": token, "public_key": public, "proof": proof})
 
     def join(self, token: str, host_id: str) -> protocol.EnrollmentAnswer:
-        """Take a new name with a join token. Raises: ServerAway, Answered."""
+        """Register under a new name with a join token. Raises: ServerAway, RefusedByServer."""
         public = self._key.public
         proof = self._key.proof(protocol.join_message(token, host_id, public))
         return self._enrolled(
@@ -131,7 +132,7 @@ class AgentClient:
         return enrolled
 
     def _opened(self) -> protocol.SessionAnswer:
-        """A session with some time left."""
+        """Return a session that does not expire soon; open one if needed."""
         with self._opening:
             session = self._session
             if session is None or self._clock() >= session.expires_at - RENEWED_BEFORE:
@@ -145,16 +146,16 @@ class AgentClient:
                 self._session = session
             return session
 
-    # ── what agents ask and say ──
+    # ── the requests of an agent ──
 
     def dispatch(self, wait_seconds: int) -> protocol.Order | None:
-        """The host's order; None: there was none so long. Raises: ServerAway, Answered."""
+        """Poll for an order; None: none came in time. Raises: ServerAway, RefusedByServer."""
         path = f"/v1/agent/dispatch?wait={wait_seconds}"
         answer = self._asked("GET", path, seconds=wait_seconds + self._answer_seconds)
         return None if answer.status == 204 else _decoded(answer, protocol.Order)
 
     def report(self, reports: Sequence[Mapping[str, Any]]) -> tuple[protocol.ReportResult, ...]:
-        """What became of each, in their order. Raises: ServerAway, Answered."""
+        """Send reports; return a result for each, in order. Raises: ServerAway, RefusedByServer."""
         answer = self._asked("POST", "/v1/agent/events", {"reports": list(reports)})
         answers = _decoded(answer, protocol.ReportsAnswer).answers
         if len(answers) != len(reports):
@@ -168,10 +169,10 @@ class AgentClient:
         rollouts: Sequence[str] = (),
         facts: protocol.HostFacts | None = None,
     ) -> protocol.HeartbeatAnswer:
-        """Say that we live and what runs; facts only if they changed.
+        """Report that the agent is alive and what runs; host facts only if they changed.
 
         Raises:
-            ServerAway, Answered.
+            ServerAway, RefusedByServer.
         """
         body: dict[str, Any] = {
             "agent_version": version,
@@ -183,11 +184,11 @@ class AgentClient:
         return _decoded(self._asked("POST", "/v1/agent/heartbeat", body), protocol.HeartbeatAnswer)
 
     def manifest(self, channel: str) -> bytes:
-        """The channel's manifest, as it was signed. Raises: ServerAway, Answered."""
+        """Fetch the channel's signed manifest. Raises: ServerAway, RefusedByServer."""
         return self._asked("GET", f"/v1/agent/manifest/{channel}").content
 
     def listing(self, content: str) -> protocol.ReleaseContent:
-        """The files of a release. Raises: ServerAway, RefusedByServer."""
+        """Fetch the file list of a release. Raises: ServerAway, RefusedByServer."""
         answer = self._asked(
             "GET", content, seconds=self._download_seconds, bytes_max=LISTING_BYTES_MAX
         )
@@ -197,8 +198,8 @@ class AgentClient:
         """Write the bytes of a file from ``start`` on, piece by piece as they arrive.
 
         Raises:
-            ContentMismatch: the whole has more bytes than ``bytes_max``. ServerAway: they did not
-            all come; what came was written. RefusedByServer.
+            ContentMismatch: the whole file has more bytes than ``bytes_max``. ServerAway: the
+            download broke off; what arrived was written. RefusedByServer.
         """
         path = f"{content}/blobs/{hashed}"
         seconds = self._download_seconds
@@ -217,7 +218,7 @@ class AgentClient:
         write: Write | None = None,
         start: int = 0,
     ) -> AgentAnswer:
-        """Send a request under the session. Open another one if the server does not know it."""
+        """Send a request in the session. If the server rejects the session, open a new one."""
         session = self._opened()
         rest = (seconds, bytes_max, write, start)
         try:
@@ -241,7 +242,7 @@ class AgentClient:
         write: Write | None = None,
         start: int = 0,
     ) -> AgentAnswer:
-        """``write`` takes the body of a success, from ``start`` on, in place of the answer."""
+        """Send one request. A successful body goes to ``write``, from ``start`` on, if given."""
         content = b"" if body is None else msgspec.json.encode(body)
         headers = {} if body is None else {"content-type": "application/json"}
         if start:
@@ -265,12 +266,12 @@ class AgentClient:
                 f"{method} {path}: {type(error).__name__} {error}"
             ) from None
         except OSError as error:
-            if write is not None:  # the disk may have failed, not the network
+            if write is not None:  # from ``write``: the disk may have failed
                 raise
             raise agent_errors.ServerAway(
                 f"{method} {path}: {type(error).__name__} {error}"
             ) from None
-        except RuntimeError as error:  # it was closed: we are stopping
+        except RuntimeError as error:  # the client was closed: the agent is stopping
             raise agent_errors.ServerAway(str(error)) from None
 
     def _exchange(
@@ -292,12 +293,12 @@ class AgentClient:
 
 
 def _write_from(response: httpx2.Response, bytes_max: int, write: Write, start: int) -> None:
-    """Write a body from ``start`` on, also if the server or a proxy sent all of it.
+    """Write a body from ``start`` on, even if the server or a proxy sent the whole file.
 
     Raises:
-        ServerAway: it is another part. BodyTooLong.
+        ServerAway: the response holds another range. BodyTooLong.
     """
-    known = start  # bytes of the answer that we have already
+    known = start  # leading bytes of the response to skip: they are on disk
     if response.status_code == PARTIAL:
         said = response.headers.get("content-range", "")
         if not said.startswith(f"bytes {start}-"):

@@ -1,13 +1,13 @@
-"""The threads of an agent around its passages, joined by one inbox.
+"""The threads of an agent around its orders, joined by one inbox.
 
     poller ──▶ │       │
-    sender ──▶ │ inbox │ ──▶ the loop: passages, journal ──▶ jobs and batches, handed out
+    sender ──▶ │ inbox │ ──▶ the loop: orders, journal ──▶ jobs and batches for the threads
     switcher ▶ │       │
     probers ─▶ │       │
 
-Only the loop's own thread touches the passages. The others wait for the network or for programs,
-and put what came of it into the inbox. One that dies takes the agent with it: a supervisor starts
-it again, and the journal says where.
+Only the loop's thread changes the state of orders. The others wait for the network or for programs
+and put the results into the inbox. If a thread dies, the agent ends; its supervisor restarts it,
+and it resumes from the journal.
 """
 
 from __future__ import annotations
@@ -40,20 +40,22 @@ from tidegate.domain.hosts import agent_side, protocol, report_json
 
 PROBERS: Final = 4
 BATCH_BYTES_MAX: Final = 128 * 1024
-HELD_SECONDS: Final = 10.0  # until a report is sent again that has to wait
-EMPTY_POLL_SECONDS: Final = 1.0  # a shorter poll than this did not wait: we do
-MANIFEST_SECONDS_MAX: Final = 5.0  # between attempts to get a manifest that an order waits for
-ORDER_HELD_SECONDS: Final = 60.0  # that one waits; the server leases it for less, and repeats it
-STOP_SECONDS_MAX: Final = 10.0  # that a switch under way is waited for
+HELD_SECONDS: Final = 10.0  # until a postponed report is sent again
+EMPTY_POLL_SECONDS: Final = 1.0  # a shorter poll did not wait, so the agent does
+MANIFEST_SECONDS_MAX: Final = 5.0  # between attempts to fetch a manifest for an order
+ORDER_HELD_SECONDS: Final = (
+    60.0  # that an order waits for its manifest; the server repeats it sooner
+)
+STOP_SECONDS_MAX: Final = 10.0  # to wait for a running switch
 DOUBLINGS_MAX: Final = 10
-# Answers to a report that say: not now. The same report is sent again.
+# Codes for "not now": the same report is sent again.
 LATER: Final = agent_side.WAITS | CONFLICTS | {"clock_skew"}
-# Answers that say: not as the server sees it. The report is void. If the host still soaks, the
-# agent concludes again, with the time and the number of that moment. All others say: never.
+# Codes for a conclusion that the server does not share yet. The report is void. If the host still
+# soaks, the agent reports again with a new time and number. All other codes are final.
 NOT_YET: Final = frozenset({"early_convergence", "unsustained_failure", "sequence_gap"})
 AWAY: Final = "the server is away"
 REFUSES: Final = "the server refuses this host"
-# What a whole request is refused with although every report in it may be right.
+# Statuses that refuse the whole request, although every report in it may be valid.
 NOT_THE_REPORTS: Final = frozenset({401, 403, 404, 405, 406, 426})
 
 log = logging.getLogger("tidegate.agent")
@@ -62,14 +64,14 @@ Inbox = SimpleQueue[Callable[[], None]]
 
 
 class BackOff:
-    """How long to wait after so many failures in a row: twice as long each time, with jitter."""
+    """Exponential back-off with jitter."""
 
     def __init__(self, seconds_max: float) -> None:
         self._seconds_max = seconds_max
         self._failures = 0
 
     def failed(self) -> float:
-        """Seconds until the next attempt."""
+        """Count a failure; return the seconds until the next attempt."""
         self._failures = min(self._failures + 1, DOUBLINGS_MAX)
         ceiling = min(self._seconds_max, 0.5 * float(1 << self._failures))
         return ceiling * random.uniform(0.5, 1.0)
@@ -79,7 +81,7 @@ class BackOff:
 
 
 class TaskThreads(Generic[Task]):
-    """Threads that do one kind of task and end with the process."""
+    """Daemon threads that run one kind of task."""
 
     def __init__(self, name: str, size: int, do: Callable[[Task], None], inbox: Inbox) -> None:
         self._tasks: SimpleQueue[Task] = SimpleQueue()
@@ -96,11 +98,11 @@ class TaskThreads(Generic[Task]):
             while True:
                 self._do(self._tasks.get())
         finally:
-            self._inbox.put(_died)  # by an error, which the interpreter has told of
+            self._inbox.put(_died)  # the interpreter has printed the error
 
 
 class ThreadDied(RuntimeError):
-    """A thread of the agent ended; nothing can be relied on without it."""
+    """A thread of the agent ended, so the agent cannot work."""
 
 
 def _died() -> None:
@@ -108,7 +110,7 @@ def _died() -> None:
 
 
 class AgentLoop:
-    """The agent at work, from ``run`` until ``stop``."""
+    """The agent, from ``run`` until ``stop``."""
 
     def __init__(
         self,
@@ -133,26 +135,26 @@ class AgentLoop:
         )
         self._inbox: Inbox = SimpleQueue()
         self._stopping = Event()
-        self._free = Event()  # to hear of an order
+        self._free = Event()  # set while the host may take an order
         self._back_off = BackOff(settings.back_off_seconds_max)
-        self._quiet_until = 0.0  # by the monotonic clock, as all below
+        self._quiet_until = 0.0  # monotonic time, as all below
         self._held: dict[str, float] = {}
         self._beat_at = 0.0
         self._is_sending = False
         self._one_by_one = False
         self._switching = 0
-        self._facts: protocol.HostFacts | None = None  # what the server was told of this machine
+        self._facts: protocol.HostFacts | None = None  # what the server knows about this machine
 
     def stop(self) -> None:
-        """End soon; for signals, and for other threads."""
+        """Stop soon. Any thread and signal handlers may call it."""
         self._stopping.set()
         self._inbox.put(lambda: None)
 
     def run(self) -> None:
-        """Work until stopped.
+        """Run until stopped.
 
         Raises:
-            ThreadDied. OSError: the disk does not take the journal.
+            ThreadDied. OSError: the journal cannot be written.
         """
         self._sender: TaskThreads[Callable[[], None]] = TaskThreads(
             "sender", 1, lambda do: do(), self._inbox
@@ -178,7 +180,7 @@ class AgentLoop:
             self._inbox.get(timeout=max(0.0, seconds))()
 
     def _hand_out(self) -> None:
-        """Give everybody what is there for them."""
+        """Give jobs, reports and heartbeats to their threads."""
         while self._order_runs.jobs:
             match self._order_runs.jobs.popleft():
                 case order_runs.SwitchJob() as job:
@@ -213,7 +215,7 @@ class AgentLoop:
                 self._stopping.wait(random.uniform(1.0, 2.0) * EMPTY_POLL_SECONDS)
 
     def _weigh(self, order: protocol.Order) -> None:
-        """Bring an order once a manifest decides it. Until then poll on: a newer order wins."""
+        """Deliver an order once a manifest decides it. Keep polling: a newer order wins."""
         back_off = BackOff(MANIFEST_SECONDS_MAX)
         since, said = time.monotonic(), ""
         while not self._stopping.is_set():
@@ -231,10 +233,10 @@ class AgentLoop:
                     back_off = BackOff(MANIFEST_SECONDS_MAX)
                 order, since = repeated, time.monotonic()
             elif time.monotonic() - since > ORDER_HELD_SECONDS:
-                return  # the server does not repeat it any more
+                return  # the server stopped repeating it
 
     def _repeated(self) -> protocol.Order | None:
-        """What the server hands out now: the order that waits, a newer one, or none."""
+        """Poll without waiting: the same order, a newer one, or none."""
         try:
             return self._client.dispatch(0)
         except (ServerAway, RefusedByServer) as error:
@@ -253,7 +255,11 @@ class AgentLoop:
         return manifest.judge(order, current)
 
     def _bring(self, order: protocol.Order, doubt: str | None) -> None:
-        """An order, with what must be known before it is taken. Raises: ServerAway, Answered."""
+        """Deliver an order and the last report number that the server has.
+
+        Raises:
+            ServerAway, RefusedByServer.
+        """
         beat = self._client.heartbeat(self._version, self._closures(), (order.rollout_id,))
         numbered = beat.last_accepted_seq.get(order.rollout_id, 0)
         self._free.clear()
@@ -282,12 +288,12 @@ class AgentLoop:
         self._inbox.put(partial(self._switched, job, outcome))
 
     def _left(self) -> None:
-        self._switching -= 1  # the next start takes it up
+        self._switching -= 1  # the next start resumes it
 
     def _switched(self, job: order_runs.SwitchJob, outcome: agent_drivers.SwitchOutcome) -> None:
         self._switching -= 1
         self._order_runs.switched(job, outcome)
-        self._beat_at = 0.0  # something else runs now
+        self._beat_at = 0.0  # report at once what runs now
 
     def _check(self, job: probe_schedule.ProbeJob) -> None:
         result = probes.run_probe(job.probe)
@@ -296,7 +302,7 @@ class AgentLoop:
     def _load_probes(self, channel: str) -> tuple[probes.Probe, ...]:
         return probes.load(self._settings.channels[channel].probes)
 
-    # ── reports and heartbeats: chosen here, sent on the sender's thread ──
+    # ── reports and heartbeats, sent on the sender's thread ──
 
     def _send(self) -> None:
         now = time.monotonic()
@@ -311,7 +317,7 @@ class AgentLoop:
             self._sender.hand(partial(self._beat, self._order_runs.staged))
 
     def _batch(self, now: float) -> tuple[PendingReport, ...]:
-        """What waits and may be sent now, in order; of a rollout that waits nothing."""
+        """The reports that may be sent now, in order; none of a postponed rollout."""
         batch: list[PendingReport] = []
         size = 0
         for entry in self._journal.entries:
@@ -365,7 +371,7 @@ class AgentLoop:
         self._quiet_until = time.monotonic() + seconds
 
     def _batch_refused(self, batch: Sequence[PendingReport], answered: RefusedByServer) -> None:
-        """The request as a whole: a report in it may be to blame, and must not stop the others."""
+        """Send the reports one by one: a bad one must not block the others."""
         if answered.status in NOT_THE_REPORTS:
             self._wait(REFUSES, answered.detail)
             return
@@ -385,7 +391,7 @@ class AgentLoop:
         through: dict[str, int] = {}
         refused: dict[
             str, tuple[PendingReport, protocol.ReportResult]
-        ] = {}  # by rollout: the rest of it is void, too
+        ] = {}  # by rollout; its later reports are void, too
         for entry, answer in zip(batch, answers, strict=True):
             rollout_id = entry.event.rollout_id
             if rollout_id in refused:
@@ -407,7 +413,7 @@ class AgentLoop:
             log.info("%s waits: %s", rollout_id, answer.detail)
             self._held[rollout_id] = time.monotonic() + HELD_SECONDS * random.uniform(0.5, 1.5)
         else:
-            if answer.code in NOT_YET:  # no faster than what has to wait
+            if answer.code in NOT_YET:  # no sooner than a postponed report
                 self._held[rollout_id] = time.monotonic() + HELD_SECONDS
             members = {"state": answer.state, "expected": answer.expected}
             self._give_up(entry, f"{answer.code}: {answer.detail}", members)

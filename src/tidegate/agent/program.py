@@ -1,6 +1,6 @@
-"""``tidegate-agent``: the agent as a program of its own, without the packages of a server.
+"""``tidegate-agent``: the agent as its own program, without the dependencies of a server.
 
-It takes the options of ``tidegate agent``; the standard library reads them.
+It has the options of ``tidegate agent``, parsed with the standard library.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from tidegate import __version__
 from tidegate.agent import command, install_report
 from tidegate.errors import Conflict, Invalid, TidegateError, Unavailable
 
-REFUSED, USAGE, CONFLICT, UNAVAILABLE = 1, 2, 3, 6  # as `tidegate agent` ends
+REFUSED, USAGE, CONFLICT, UNAVAILABLE = 1, 2, 3, 6  # exit codes as of `tidegate agent`
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the arguments say; the exit code."""
+    """Run the command of these arguments; return the exit code."""
     given = _parser().parse_args(arguments)
     try:
         if given.verb == "install":

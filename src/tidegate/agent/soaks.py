@@ -1,4 +1,4 @@
-"""The soak of a host: probes are declared and run, their results become reports, time decides.
+"""The soak of an order: run its probes, report their results, conclude when its time is over.
 
 switched ──▶ declare ──▶ ProbeJob ──▶ checked ──▶ ProbeResult
                             tick  ──▶ Converged | Failed | the next ProbeJob
@@ -16,19 +16,19 @@ from tidegate.agent.errors import InvalidProbes
 from tidegate.clock import Clock
 from tidegate.domain.hosts import agent_side, effects as host_effects, facts, rows, states
 
-REPORTS_MAX: Final = 10_000  # that wait: past it a probe that flaps is reported less often
-FLAP_SECONDS: Final = 60  # past it, between a probe's pass and the next failure that is reported
-# Stands for probes that were to be declared and cannot be: it never passes.
+REPORTS_MAX: Final = 10_000  # pending; from then on a flapping probe is reported less often
+FLAP_SECONDS: Final = 60  # then the least time between a pass and the next reported failure
+# Declared in place of probes that cannot be read; it never passes.
 UNREADABLE: Final = facts.ProbeDeclared("probe-file", "declaration", states.ProbeMode.ENFORCE)
 
-Say = Callable[..., bool]  # rollout id, kind of report, its members: whether it was reported
+Say = Callable[..., bool]  # rollout id, kind of report, its members; returns whether it was saved
 Remember = Callable[[rows.HostRecord, facts.AgentEvent, Sequence[host_effects.Effect]], None]
 
 log = logging.getLogger("tidegate.agent")
 
 
 class Soaks:
-    """The probes of this host's orders while they soak."""
+    """Runs and reports the probes of the orders that soak."""
 
     def __init__(
         self,
@@ -45,12 +45,12 @@ class Soaks:
         self._remember = remember
         self._run_probe = run_probe
         self._probe_schedule = probe_schedule.ProbeSchedule(load_probes)
-        # Enforced probes that were not asked since a restart, by rollout: what they said before it
-        # decides nothing.
+        # By rollout: enforced probes without a usable result, since none was reported after a
+        # restart. The soak cannot end before they have one.
         self._unasked: dict[str, set[str]] = {}
 
     def declare(self, rollout_id: str) -> None:
-        """Name the probes of this activation, before any of them speaks."""
+        """Report which probes this activation has, before any result."""
         twin = self._journal.twins[rollout_id]
         self._unasked.pop(rollout_id, None)
         try:
@@ -66,20 +66,20 @@ class Soaks:
             self._probe(rollout_id)
 
     def resume(self, twin: rows.HostRecord) -> None:
-        """After a restart: no enforced probe was asked yet."""
+        """After a restart, wait for a new result of every enforced probe."""
         self._unasked[twin.rollout_id] = {
             name for name, known in twin.probes.items() if known.mode is states.ProbeMode.ENFORCE
         }
 
     def tick(self, twin: rows.HostRecord) -> None:
-        """What the passing of time brings while it soaks."""
+        """Resume an interrupted declaration, conclude if possible, and run due probes."""
         if twin.topology_declared_at is None:
             self.declare(twin.rollout_id)
         self._elapse(twin.rollout_id)
         self._probe(twin.rollout_id)
 
     def checked(self, job: probe_schedule.ProbeJob, result: probes.ProbeOutcome) -> None:
-        """Say what the probe says, if it is something new; and what follows from it."""
+        """A probe ran: report its result if it changed, and conclude if possible."""
         self._probe_schedule.heard(job)
         twin = self._journal.twins.get(job.rollout_id)
         if twin is not None and twin.activation_completed_at == job.since:
@@ -87,7 +87,7 @@ class Soaks:
             self._elapse(job.rollout_id)
 
     def _observe(self, twin: rows.HostRecord, name: str, result: probes.ProbeOutcome) -> None:
-        """Report what the probe says, if it is something new."""
+        """Report a probe's result if it changed."""
         known = twin.probes.get(name)
         if (
             twin.state is not states.HostState.SOAKING
@@ -97,9 +97,8 @@ class Soaks:
             self._answered(twin.rollout_id, name)
             return
         if self._is_flapping(known, result):
-            if (
-                known.mode is states.ProbeMode.ENFORCE
-            ):  # nothing follows from time until it is reported
+            if known.mode is states.ProbeMode.ENFORCE:
+                # The soak cannot end before the failure is reported.
                 self._unasked.setdefault(twin.rollout_id, set()).add(name)
             return
         self._answered(twin.rollout_id, name)
@@ -113,10 +112,10 @@ class Soaks:
         )
 
     def _is_flapping(self, known: rows.Probe, result: probes.ProbeOutcome) -> bool:
-        """Whether a failure waits because too many reports do and the probe passed just now.
+        """Whether to delay a failure: many reports are pending, and the probe passed just now.
 
-        So a probe adds two reports a minute at most while no server takes them. A pass never waits:
-        a failure must not look longer than it was.
+        So a probe adds at most two reports a minute while the server is away. A pass is never
+        delayed: otherwise a failure would look longer than it was.
         """
         if len(self._journal.entries) < REPORTS_MAX or result.status is states.ProbeStatus.PASS:
             return False
