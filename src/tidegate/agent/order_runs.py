@@ -1,12 +1,12 @@
-"""What follows from what on a host: orders, switches, probes and time become reports and jobs.
+"""The life of an order on a host: orders, switch results, probes and time become reports and jobs.
 
     order ──▶ twin, acknowledgement ──▶ accepted ──▶ Switch ──▶ switched ──▶ topology, Checks
                                                                    │
     Converged ◀── tick ── results ◀── Check ◀──────────────────────┘
        Failed ◀── tick ──▶ Switch back ──▶ RollbackComplete | RollbackFailed
 
-One thread calls it. It touches the disk through its journal and nothing else: jobs wait in
-``jobs`` for somebody to do them, reports in the journal for somebody to send them.
+One thread calls it. It writes only to the journal: ``jobs`` holds the work for other threads, and
+the journal holds the reports to send.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ from tidegate.domain.hosts import (
 )
 from tidegate.errors import Refused
 
-EXIT_UNPROBED: Final = -5  # the file of probes cannot be read
+EXIT_UNPROBED: Final = -5  # the probe file cannot be read
 
 log = logging.getLogger("tidegate.agent")
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchJob:
-    """Make a closure run: the target, or after a failure the one that ran before."""
+    """Switch to the target artifact, or after a failure back to the prior one."""
 
     rollout_id: str
     attempt: int
     channel: str
     change: agent_drivers.SwitchRequest
-    until: datetime  # while the server is away, fetching is tried again until then
+    until: datetime  # fetching is retried until then while the server is away
 
 
 Job = SwitchJob | probe_schedule.ProbeJob
 
 
 class OrderRuns:
-    """All passages of this host, and what is to be done next."""
+    """The orders of this host, and the jobs to do next."""
 
     def __init__(
         self,
@@ -89,13 +89,13 @@ class OrderRuns:
 
     @property
     def is_busy(self) -> bool:
-        """Whether it works on an order: then it takes no other."""
+        """Whether an order is running; then no other is taken."""
         return bool(self._journal.entries) or any(map(_is_live, self._journal.twins.values()))
 
     @property
     def may_poll(self) -> bool:
-        """Whether it can hear of an order: it has none, or one that only soaks. While it soaks, an
-        order that preempts takes its place.
+        """Whether the host may poll for an order: none is running, or one only soaks. An order that
+        preempts replaces one that soaks.
         """
         twins = self._journal.twins
         soaking = {id for id, twin in twins.items() if twin.state is states.HostState.SOAKING}
@@ -107,30 +107,30 @@ class OrderRuns:
     # ── orders ──
 
     def take(self, order: protocol.Order, numbered: int = 0, doubt: str | None = None) -> None:
-        """Acknowledge an order, or reject it. The switch waits until we hear that it counts.
+        """Acknowledge or reject an order. The switch waits until the server has the report.
 
-        ``numbered``: the last report of this rollout that the server has, perhaps from another life
-        of this host. ``doubt``: why the order must not be run, found by whoever fetched it.
+        ``numbered``: the number of the rollout's last report that the server has, perhaps from
+        before the host was enrolled again. ``doubt``: why the manifest forbids the order.
         """
         before = self._journal.twins.get(order.rollout_id)
         if order.host_id != self._host_id:
             log.warning("an order for %s came to us; it is left alone", order.host_id)
             return
         if self.is_busy and not self._preempt(order):
-            return  # it is handed out again
+            return  # the server repeats it
         try:
             twin = agent_side.record_from_order(_queued(order), before, self._clock())
         except Refused as refused:
             log.warning("order %s is not taken: %s", order.rollout_id, refused.detail)
             return
         if twin is before:
-            return  # it had this order
+            return  # a repeated order
         last = max(twin.last_event_seq, numbered, self._journal.numbered(order.rollout_id))
         twin = replace(twin, last_event_seq=last)
         self._answer(twin, order.content, doubt or self._doubt(order.channel))
 
     def _preempt(self, order: protocol.Order) -> bool:
-        """Let go what soaks, for an order that the server gives in its place."""
+        """Give up an order that soaks, for one that the server sends in its place."""
         soaking = [
             twin
             for twin in self._journal.twins.values()
@@ -147,7 +147,7 @@ class OrderRuns:
         return not self.is_busy
 
     def _answer(self, twin: rows.HostRecord, content: str, doubt: str | None) -> None:
-        """The order and our word about it, remembered together."""
+        """Save the order and its acknowledgement or rejection in one write."""
         if doubt is not None:
             log.warning("order %s is rejected: %s", twin.rollout_id, doubt)
             said = agent_side.report(
@@ -158,7 +158,7 @@ class OrderRuns:
                 twin,
                 facts.DispatchAck,
                 self._clock(),
-                # what runs, not what shall run: a rollback returns to it
+                # what runs now: a rollback returns to it
                 current_closure_at_dispatch=self._drivers[twin.channel].current(),
                 target_closure=twin.target_closure,
             )
@@ -177,10 +177,10 @@ class OrderRuns:
             return error.detail
         return None
 
-    # ── what the server said ──
+    # ── responses of the server ──
 
     def confirmed(self, rollout_id: str, through: int) -> None:
-        """The server has the rollout's reports up to this number, durably."""
+        """The server has saved the rollout's reports up to this number."""
         twin = self._journal.twins.get(rollout_id)
         waited = self._journal.is_acknowledgement_pending(rollout_id)
         self._journal.append(agent_journal.ConfirmedLine(rollout_id, through))
@@ -191,7 +191,7 @@ class OrderRuns:
     def refused(
         self, entry: agent_journal.PendingReport, *, state: str, expected: int | None = None
     ) -> None:
-        """This report will never be taken: so much for what was said since."""
+        """The server refused this report for good: drop it and the later ones of its rollout."""
         event = entry.event
         twin, effects = agent_side.drop_refused_report(entry.before, event, state, self._clock())
         numbered = entry.before.last_event_seq if expected is None else expected - 1
@@ -201,7 +201,7 @@ class OrderRuns:
         self._act(event.rollout_id, effects)
 
     def taken_back(self, rollout_id: str) -> None:
-        """The server took back an order that waits for a reboot: remove what is staged."""
+        """The server withdrew an order that waits for a reboot: remove what is staged."""
         twin = self._journal.twins.get(rollout_id)
         if twin is None or twin.state is not states.HostState.DEFERRED:
             return
@@ -211,7 +211,7 @@ class OrderRuns:
         self._act(rollout_id, effects)
 
     def _forget_staged(self, twin: rows.HostRecord) -> None:
-        """What waits for a reboot on this channel is overtaken by the new order."""
+        """Give up orders of this channel that wait for a reboot: the new one replaces them."""
         for other in list(self._journal.twins.values()):
             overtaken = other.channel == twin.channel and other.rollout_id != twin.rollout_id
             if overtaken and other.state is states.HostState.DEFERRED:
@@ -219,9 +219,10 @@ class OrderRuns:
                     agent_journal.GivenUpLine(other.rollout_id, None, other.last_event_seq)
                 )
 
-    # ── what became of jobs ──
+    # ── results of jobs ──
 
     def switched(self, job: SwitchJob, outcome: agent_drivers.SwitchOutcome) -> None:
+        """A switch ended. It is ignored if the order is gone or has a new attempt."""
         twin = self._journal.twins.get(job.rollout_id)
         if twin is None or twin.attempt != job.attempt:
             return
@@ -241,7 +242,9 @@ class OrderRuns:
                     detail = f"the switch is done, and {runs or 'nothing'} runs"
                     self._say(rollout_id, facts.ActivationFailed, exit_code=-1, stderr_tail=detail)
             case agent_drivers.Staged(component):
-                if twin.state is states.HostState.ACTIVATING:  # else it still waits for the reboot
+                if (
+                    twin.state is states.HostState.ACTIVATING
+                ):  # otherwise it still waits for the reboot
                     self._say(rollout_id, facts.ActivationDeferred, component=component)
             case agent_drivers.SwitchFailed(code, stderr):
                 self._say(
@@ -277,13 +280,13 @@ class OrderRuns:
                 self._say(twin.rollout_id, facts.RollbackFailed, phase="switch", exit_code=code)
 
     def checked(self, job: probe_schedule.ProbeJob, result: probes.ProbeOutcome) -> None:
-        """Say what the probe says, if it is something new; and what follows from it."""
+        """A probe ran."""
         self._soaks.checked(job, result)
 
     # ── time ──
 
     def resume(self) -> None:
-        """Go on from whatever the disk shows."""
+        """Continue every order from its state in the journal."""
         for rollout_id, twin in list(self._journal.twins.items()):
             match twin.state:
                 case states.HostState.PENDING if agent_side.is_withdrawing(twin):
@@ -291,8 +294,8 @@ class OrderRuns:
                 case states.HostState.PENDING if not self._journal.is_acknowledgement_pending(
                     rollout_id
                 ):
-                    # The answer was torn off with the power. It may have been a rejection by the
-                    # manifest, so the order is forgotten: it is handed out and judged again.
+                    # A crash lost the acknowledgement. It may have been a rejection because of the
+                    # manifest, so forget the order: the server repeats it, and it is checked again.
                     self._journal.append(
                         agent_journal.GivenUpLine(rollout_id, None, twin.last_event_seq)
                     )
@@ -307,18 +310,18 @@ class OrderRuns:
                 case states.HostState.SOAKING:
                     self._soaks.resume(twin)
                 case _:
-                    pass  # it waits for the server or for time, or is over
+                    pass  # it waits for the server or for time, or has ended
 
     def tick(self) -> None:
-        """What the passing of time brings: probes that are due, convergence, failure."""
+        """Do what is due: probes, convergence, failure."""
         for twin in list(self._journal.twins.values()):
             if twin.state is states.HostState.SOAKING:
                 self._soaks.tick(twin)
 
-    # ── saying and doing ──
+    # ── reports and effects ──
 
     def _say(self, rollout_id: str, kind: type[facts.AgentEvent], **members: Any) -> bool:
-        """Put a report into the journal; whether the machine lets us say it now."""
+        """Save a report and do its effects; False: the machine does not allow it now."""
         before = self._journal.twins[rollout_id]
         try:
             said = agent_side.report(before, kind, self._clock(), **members)
@@ -393,7 +396,7 @@ class OrderRuns:
         self.jobs.append(SwitchJob(twin.rollout_id, twin.attempt, twin.channel, change, until))
 
     def _wanted(self, settled: rows.HostRecord) -> set[str]:
-        """What may still be wanted on a channel when this passage has converged."""
+        """The artifacts of the channel that are still needed when this order has converged."""
         live = [twin for twin in self._journal.twins.values() if _is_live(twin)]
         closures = {
             closure
