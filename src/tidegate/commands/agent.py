@@ -1,4 +1,4 @@
-"""``tidegate agent``: the agent of this host, until it is told to stop; and how it is installed."""
+"""``tidegate agent``: run the agent of this host, or install it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def agent(ctx: click.Context, file: str | None, token_file: str | None, state: s
     try:
         run(file, token_file, state)
     except TidegateError as error:
-        # What helps is at the agent's own settings, or with who gives out its tokens.
+        # Suggest a new token if the server refused the agent, and the options otherwise.
         asks = isinstance(error, RefusedByServer | NotEnrolled)
         tries = ("tidegate host enroll …",) * asks + ("tidegate agent --help",)
         raise exit_codes.CommandExit(

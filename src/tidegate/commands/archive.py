@@ -1,4 +1,4 @@
-"""``tidegate archive verify`` and ``archive rebuild``: the mirror against the log it mirrors."""
+"""``tidegate archive verify`` and ``archive rebuild``: compare the archive with the log."""
 
 from __future__ import annotations
 

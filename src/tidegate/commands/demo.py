@@ -1,4 +1,4 @@
-"""``tidegate demo``: a living installation to look at, gone when it ends."""
+"""``tidegate demo``: a running installation to try; it is deleted at the end."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def demo(data: str | None, port: int | None, speed: float, minutes: float | None
 
 
 def _free_port() -> int:
-    """The usual port, or any other if somebody has it."""
+    """The default port, or any free one if it is taken."""
     for wanted in (PORT_DEFAULT, 0):
         with closing(socket.socket()) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

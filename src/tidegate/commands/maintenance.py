@@ -1,4 +1,4 @@
-"""``tidegate doctor``, ``backup`` and ``restore``: looking after an installation."""
+"""``tidegate doctor``, ``backup`` and ``restore``."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _versions(settings: Settings) -> Iterator[DoctorFinding]:
 
 
 def _durability(installation: Installation) -> Iterator[DoctorFinding]:
-    """What the engine found when it was opened: weak settings are refused there, or told."""
+    """The durability settings that the engine found when it was opened."""
     from tidegate.control.doctor import DoctorFinding, DoctorVerdict
 
     settings = getattr(installation.store, "durability", ())
@@ -210,7 +210,7 @@ def restore(place: str, revoke_keys: bool, file: str | None, **flags: str | None
 
 
 def _database(settings: Settings) -> Path:
-    """The file of the log. Raises: InvalidSetting: it is not in a file."""
+    """The SQLite file of the log. Raises: InvalidSetting: the engine is another."""
     if not settings.store_url.startswith(SQLITE):
         raise InvalidSetting(
             "this is for SQLite; PostgreSQL (pg_dump, archiving) and DynamoDB (point-in-time "

@@ -1,4 +1,4 @@
-"""``tidegate serve`` and ``tidegate worker``: what runs until it is told to stop."""
+"""``tidegate serve`` and ``tidegate worker``."""
 
 from __future__ import annotations
 

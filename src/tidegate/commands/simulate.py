@@ -1,4 +1,4 @@
-"""``tidegate simulate``: how a rollout on a channel would go, played with simulated hosts."""
+"""``tidegate simulate``: forecast a rollout on a channel with simulated hosts."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def simulate(
 def load_plan(
     settings: Settings, channel: str
 ) -> tuple[Channel, Plan, ForecastConditions, RolloutHistory]:
-    """The channel, its plan, what holds its hosts now, and how its last rollouts went.
+    """Load the channel, its plan, what holds its hosts now, and its last rollouts.
 
     Raises:
         NotFound, MalformedPolicy, InvalidSelector.
@@ -166,7 +166,7 @@ def _played(
 
 
 def describe_forecast(found: Forecast) -> list[str]:
-    """A forecast for people: a line of sum, the waves, the ends."""
+    """Render a forecast for people: a summary, the waves, the outcomes."""
     lines = [f"{found.channel}: {found.hosts} hosts, {found.runs} runs from seed {found.seed}"]
     if found.stands_for > 1:
         lines.append(f"one simulated host represents {found.stands_for}")
@@ -210,7 +210,7 @@ def _times(spread: Spread | None) -> list[str]:
 
 
 def format_duration(seconds: int) -> str:
-    """Seconds as hours and minutes."""
+    """Format seconds as hours and minutes, or minutes and seconds."""
     minutes, rest = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

@@ -1,4 +1,4 @@
-"""The sockets of a server, bound before it says where it serves."""
+"""Binds the sockets of a server, before it prints its address."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WHY: Final = {
 
 
 class AddressUnusable(Unavailable):
-    """The server cannot listen where its settings say: the port is taken, or not for it."""
+    """The server cannot listen on this port: it is taken, or not permitted."""
 
     code = "address_unusable"
 
@@ -39,7 +39,7 @@ class AddressUnusable(Unavailable):
 
 @contextmanager
 def serve_worker_metrics(settings: Settings, registry: CollectorRegistry) -> Iterator[None]:
-    """Serve the metrics of a worker on loopback while the block lasts, if a port is set.
+    """If a port is set, serve the metrics of a worker on loopback inside the block.
 
     Raises:
         AddressUnusable.
@@ -63,10 +63,10 @@ def serve_worker_metrics(settings: Settings, registry: CollectorRegistry) -> Ite
 
 @contextmanager
 def bind_sockets(settings: Settings) -> Iterator[list[socket.socket]]:
-    """A socket for each address of the host, for as long as the block lasts; none listens yet.
+    """Bind a socket for each address of the host, and close them after the block.
 
     Raises:
-        AddressUnusable: one of them cannot be had.
+        AddressUnusable: one of them cannot be bound.
     """
     host, port = settings.host, settings.port
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""``tidegate views verify`` and ``views rebuild``: derived rows against the log they come from."""
+"""``tidegate views verify`` and ``views rebuild``: compare derived rows with the log."""
 
 from __future__ import annotations
 

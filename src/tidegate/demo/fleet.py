@@ -1,11 +1,11 @@
-"""Simulated hosts at work on a real control plane: every agent of the fleet, in one thread.
+"""The hosts of the demo: simulated agents in one thread, on a real control plane.
 
     order reserved ──▶ wake ──▶ poll ──▶ take ──▶ journal ──▶ reports, through the rollout's lane
                                            ▲                      │ answers
                                            └──── the agent ◀──────┘
 
-The agents are those of the simulator. They see the real time, and live faster than it: what would
-take them a minute takes a second at 60×.
+The agents are those of the simulator. Their clock is the real one, but their waits are shorter: a
+minute takes a second at 60×.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from tidegate.errors import TidegateError, Unavailable, Unknown
 from tidegate.kernel.model import Meta
 from tidegate.simulate import agents, rates
 
-BEAT_SECONDS = 0.1  # how often the fleet does what is due
-POLL_SECONDS = 10.0  # how often a host asks although nobody woke it
+BEAT_SECONDS = 0.1  # between two beats, which do what is due
+POLL_SECONDS = 10.0  # between two polls of a host that was not woken
 HEARD_SECONDS = 60.0
 REPORTS_MAX = 10  # of one host in one beat
 ACTIONS_MAX = 20_000  # in one beat
@@ -48,7 +48,7 @@ Reported = tuple[agents.SimulatedAgent, agents.JournalEntry, "Future[runtime.Com
 
 
 class DemoFleet:
-    """The hosts of the demo. ``run`` lives their lives until it is told to stop."""
+    """The hosts of the demo. ``run`` drives them until it is stopped."""
 
     def __init__(self, installation: Installation, speed: float, seed: int = 1) -> None:
         self._installation = installation
@@ -59,11 +59,11 @@ class DemoFleet:
         self._count = 0
         self._woken: set[str] = set()
         self._lock = Lock()
-        self._ill: dict[str, str] = {}  # target → the host that cannot stand it
-        self._said: dict[str, dict[str, str]] = {}  # host → what its last heartbeat said it runs
+        self._ill: dict[str, str] = {}  # artifact → the host whose probe fails on it
+        self._said: dict[str, dict[str, str]] = {}  # host → what its last heartbeat reported
 
     def join(self, host_ids: Iterable[str]) -> None:
-        """Hosts that are enrolled already."""
+        """Start agents for hosts that are enrolled."""
         for host_id in host_ids:
             agent = agents.SimulatedAgent(host_id, WELL, self._random, self)
             self._agents[host_id] = agent
@@ -71,16 +71,16 @@ class DemoFleet:
             self._at(self._random.uniform(0.0, HEARD_SECONDS), partial(self._lives, agent))
 
     def make_probe_fail(self, target: str, host_id: str) -> None:
-        """This host's probe will fail on this target; every other host is well with it."""
+        """Let this host's probe fail on this artifact; it passes on every other host."""
         with self._lock:
             self._ill[target] = host_id
 
     def wake(self, host_ids: Sequence[str]) -> None:
-        """These hosts have orders. May be called by any thread."""
+        """These hosts have orders. Any thread may call it."""
         with self._lock:
             self._woken.update(host_ids)
 
-    # ── what agents need of their world ──
+    # ── the environment of agents ──
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
         self._at(seconds / self._speed, action)
@@ -89,7 +89,7 @@ class DemoFleet:
         return self._installation.clock()
 
     def flush(self, agent: agents.SimulatedAgent) -> None:
-        """Nothing: every beat sends what the journals hold."""
+        """Do nothing: every beat sends the journals."""
 
     def _at(self, seconds: float, action: Callable[[], None]) -> None:
         self._count += 1
@@ -98,7 +98,7 @@ class DemoFleet:
     # ── life ──
 
     def run(self, stop: Event) -> None:
-        """A beat after the other, until told to stop."""
+        """Run beats until ``stop`` is set."""
         while not stop.wait(BEAT_SECONDS):
             self._beat()
 
@@ -127,7 +127,7 @@ class DemoFleet:
         try:
             order = self._installation.deliveries.poll(agent.host_id)
         except (Unavailable, Unknown):
-            return  # it asks again
+            return  # it polls again
         if order is not None:
             self._take(agent, order)
 
@@ -142,7 +142,7 @@ class DemoFleet:
         self._send_heartbeat(agent)
 
     def _send_heartbeat(self, agent: agents.SimulatedAgent) -> None:
-        """Say that the host is alive, and what it runs."""
+        """Report that the host is alive, and what it runs."""
         self._said[agent.host_id] = running = dict(agent.running)
         seen = Liveness(
             host_id=agent.host_id,
@@ -156,7 +156,7 @@ class DemoFleet:
     # ── reports ──
 
     def _report(self) -> None:
-        """Send what the journals hold, all hosts of a rollout together; each gets its answer."""
+        """Send the journals, all hosts of a rollout together, and handle each result."""
         waiting: dict[str, list[tuple[agents.SimulatedAgent, agents.JournalEntry]]] = {}
         for agent in self._agents.values():
             if agent.journal:
@@ -191,7 +191,7 @@ class DemoFleet:
 def _batch(
     agent: agents.SimulatedAgent, rollout_id: str
 ) -> list[tuple[agents.SimulatedAgent, agents.JournalEntry]]:
-    """The first reports of a journal, as far as they are of one rollout."""
+    """The first reports of a journal, if they belong to this rollout."""
     found: list[tuple[agents.SimulatedAgent, agents.JournalEntry]] = []
     for entry in agent.journal:
         if entry.event.rollout_id != rollout_id or len(found) == REPORTS_MAX:
@@ -211,7 +211,7 @@ def _answer(future: Future[runtime.CommandOutcome]) -> TidegateError | None:
 def _answered(
     agent: agents.SimulatedAgent, entry: agents.JournalEntry, error: TidegateError | None
 ) -> bool:
-    """What an agent makes of an answer; whether what it said after that counts."""
+    """Handle the result of a report; return whether the agent's next one may be handled."""
     if error is None:
         agent.journal.remove(entry)
         agent.accepted(entry)

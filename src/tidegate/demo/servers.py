@@ -1,4 +1,4 @@
-"""The demo, put together: a real server and worker, the fleet, the people, and the curtain."""
+"""Runs the demo: a real server and worker, the fleet and the people."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PACE = worker.LoopPace(orders=0.25, timers=0.5, outbox=0.5, manifests=1.0, recon
 
 
 def run_demo(settings: Settings, *, speed: float, minutes: float | None, say: story.Say) -> None:
-    """Run the demo until a signal or the end of its minutes.
+    """Run the demo until a signal, or until its minutes have passed.
 
     Raises:
         StoreRefused, Exception: what ended the worker or a thread of the demo.
@@ -84,7 +84,7 @@ def _target(receiver: webhook_receiver.Receiver) -> WebhookTarget:
 
 
 class DemoThreads:
-    """The threads of the demo. One that fails ends it."""
+    """The threads of the demo. If one fails, the demo ends."""
 
     def __init__(self, end: Callable[[], None]) -> None:
         self._end = end
@@ -111,6 +111,6 @@ class DemoThreads:
             thread.join(JOIN_SECONDS)
 
     def check(self) -> None:
-        """Raises: Exception: what a part failed with."""
+        """Raises: Exception: the error of a thread that failed."""
         if self._failure is not None:
             raise self._failure

@@ -1,4 +1,4 @@
-"""A webhook's receiver on loopback that can be down: then nobody listens on its port."""
+"""A receiver of webhooks on loopback that can be taken down: then its port is closed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ADDRESS = "127.0.0.1"
 
 
 class _Takes(BaseHTTPRequestHandler):
-    """Takes whatever it is sent."""
+    """Accepts every request."""
 
     def do_POST(self) -> None:
         self.rfile.read(min(int(self.headers.get("content-length", 0)), BODY_BYTES_MAX))
@@ -18,7 +18,7 @@ class _Takes(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Nothing: the demo says what matters."""
+        """Print nothing."""
 
 
 class _Listens(ThreadingHTTPServer):
@@ -27,7 +27,7 @@ class _Listens(ThreadingHTTPServer):
 
 
 class Receiver:
-    """Where the demo's promotions are told."""
+    """Receives the webhooks of the demo's promotions."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -44,7 +44,7 @@ class Receiver:
         return f"http://{self.place}/deploys"
 
     def go_down(self) -> None:
-        """Stop listening. Twice is no fault."""
+        """Stop listening. It may be called twice."""
         with self._lock:
             server, self._server = self._server, None
         if server is not None:

@@ -1,4 +1,4 @@
-"""A plain model of a simulated fleet, learned from facts; each fact must be allowed by it."""
+"""A plain model of a simulated fleet, built from facts. It refuses facts that break a rule."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tidegate.simulate.violations import InvariantViolation, demand
 
 
 class FleetModel:
-    """Every rollout, stop, window and budget as the facts so far describe them.
+    """Rollouts, stops, windows and budgets according to the facts so far.
 
     Raises, from ``learn``:
         InvariantViolation.
@@ -41,12 +41,12 @@ class FleetModel:
         self._freezes: dict[str, channel_facts.FreezeStarted] = {}
         self._held: set[str] = set()  # channels
         self._windows: dict[str, WindowSpec] = {}
-        # Gates that rollouts pass, and until when; None: to their end.
+        # Overridden gates by rollout, and until when; None: until its end.
         self._passed: dict[str, dict[rollout_states.OverridableGate, datetime | None]] = {}
         self.words: dict[
             tuple[str, str], rollout_states.Word
-        ] = {}  # of channel and release: what was last said
-        self._numbers: dict[tuple[str, str], int] = {}  # of the last report, by rollout and host
+        ] = {}  # by channel and release: good or bad
+        self._numbers: dict[tuple[str, str], int] = {}  # last report, by rollout and host
         self.taken: Counter[str] = Counter()  # slots of budgets
         self.events = 0
         self.host_events = 0
@@ -105,7 +105,7 @@ class FleetModel:
                 model = self.rollouts[value.rollout_id]
                 before = model.hosts.get(value.host_id)
                 if before is not None and before.left:
-                    model.gone[before.wave] += 1  # it is back, late: it counts apart
+                    model.gone[before.wave] += 1  # it returns as a late host
                 model.hosts[value.host_id] = HostModel(
                     value.wave, host_states.HostState.PENDING, value.late
                 )
@@ -143,8 +143,8 @@ class FleetModel:
                 self._held.discard(value.channel)
 
     def _demand_unstopped(self, rollout_id: str, event: kernel_model.Event) -> None:
-        """No order goes out and no switch starts on a channel that is frozen or held, unless a
-        person overrode that for this rollout.
+        """Demand that the channel is not frozen, held or outside its windows, unless a person
+        overrode that gate for this rollout.
         """
         channel = self.rollouts[rollout_id].channel
         passed = self._passed_gates(rollout_id, event.at)
@@ -160,13 +160,13 @@ class FleetModel:
             demand(self._is_open(channel, event.at), lambda: f"{event.type} outside its windows")
 
     def _passed_gates(self, rollout_id: str, at: datetime) -> set[rollout_states.OverridableGate]:
-        """The gates that a person lets the rollout pass at this time."""
+        """The gates that a person has overridden for the rollout at this time."""
         passed = self._passed.get(rollout_id, {})
         return {gate for gate, until in passed.items() if until is None or at < until}
 
     def _is_open(self, channel: str, at: datetime) -> bool:
-        """Whether the windows of a simulation let hosts of the channel go. Each of them is for all
-        hosts, in UTC and once.
+        """Whether windows allow orders on the channel. Windows of a simulation are for all hosts,
+        in UTC, and occur once.
         """
         covering = [
             window
@@ -216,7 +216,7 @@ class FleetModel:
         )
 
     def _demand_succeeded_before(self, model: RolloutModel) -> None:
-        """An order is for a release that succeeded on every channel that comes first."""
+        """Demand that the release succeeded on every channel that an edge names."""
         for channel in model.before:
             word = self.words.get((channel, model.release))
             if word is not rollout_states.Word.GOOD or (channel, model.closure) in self.quarantined:
@@ -287,7 +287,7 @@ class FleetModel:
         if value.reason == orders.WAIVED and not model.counted(
             host_states.HostState.FAILED, host_states.HostState.REVERTED
         ):
-            model.halted = False  # the last one that halted it is out of the count
+            model.halted = False  # the last failed host is waived
 
     def _learn_rollout(self, value: Struct) -> None:
         model = self.rollouts.get(getattr(value, "rollout_id", ""))
@@ -296,7 +296,7 @@ class FleetModel:
                 model.halted = True
                 self.words[model.channel, model.release] = rollout_states.Word.BAD
             case rollout_facts.RolloutConcluded() if model:
-                self._passed.pop(value.rollout_id, None)  # late hosts pass nothing
+                self._passed.pop(value.rollout_id, None)  # overrides do not cover late hosts
                 ended = model.state in (
                     rollout_states.RolloutState.TERMINAL,
                     rollout_states.RolloutState.SUPERSEDED,

@@ -1,11 +1,11 @@
-"""How a rollout would go: a real plan, played with simulated hosts, once for each seed.
+"""Forecasts a rollout: simulates a real plan with simulated hosts, once per seed.
 
     plan ──▶ a fleet with the same waves, budgets and edges ──▶ World, seed by seed ──▶ Forecast
 
-Only the hosts are invented: planner, gates, machines and timers are those of production. A plan of
-many hosts is played by fewer, each of which stands for several. A start that was asked for,
-maintenance windows and freezes with an end hold hosts; the wait for the first order is added, not
-played. Channels that come first and holds are taken as out of the way.
+Only the hosts are simulated: planner, gates, machines and timers are those of production. In a
+large plan one simulated host represents several. A requested start, maintenance windows and freezes
+with an end delay hosts; the wait before the first order is added, not simulated. Edges and holds
+are ignored.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from tidegate.simulate.rates import Rates, Span
 from tidegate.simulate.scenario import Scenario, ScenarioChannel
 from tidegate.simulate.world import World
 
-WAVE = "tidegate-wave"  # labels of simulated hosts, beside their own
+WAVE = "tidegate-wave"  # additional labels of simulated hosts
 BUDGET = "tidegate-budget"
-# The pace of a server and of its agents: a pass a second, and probes at once after the switch.
+# A server makes a pass every second, and agents run probes right after the switch.
 PASS_SECONDS = 1.0
 TICK_SECONDS = 1.0
 PROBE = Span(0.5, 2.0)
-SWITCH = Span(1.0, 5.0)  # where no switch was seen yet
+SWITCH = Span(1.0, 5.0)  # if there is no history of switches
 IDLE_SECONDS = 120.0
 SELDOM_SECONDS = 600.0
-HOURS_OF_WINDOWS = 24.0  # that a rollout may wait for the next one
+HOURS_OF_WINDOWS = 24.0  # that a rollout may wait for the next window
 WAIT_MAX = timedelta(days=400)
-SIMULATED_MAX = 200  # hosts of one run; more are stood for
-HOURS_AT_LEAST = 6.0  # beside the soaks
+SIMULATED_MAX = 200  # hosts of one run
+HOURS_AT_LEAST = 6.0  # in addition to soaks
 TIMELINE_MAX = 500
-IDLE = Span(1_500.0, 1_800.0)  # nothing hangs on how often a host polls that is woken by its order
+IDLE = Span(1_500.0, 1_800.0)  # polls; an order wakes its host, so they may be rare
 SILENCE_SECONDS = 4_000
 PAGE = 1_000
 WAITS_FOR_WAVE = "wave-promotion"
@@ -63,7 +63,7 @@ OVER = frozenset(ENDS)
 
 
 class SeedRun(Struct, frozen=True, kw_only=True):
-    """How one seed went."""
+    """The result of one seed."""
 
     state: rollout_states.RolloutState
     seconds: int
@@ -81,12 +81,11 @@ def forecast(
     conditions: forecasts.ForecastConditions = forecasts.AT_ONCE,
     progress: Callable[[int], None] = lambda runs: None,
 ) -> forecasts.Forecast:
-    """Play the plan once for each seed, under these conditions. ``progress`` hears how many runs
-    are done.
+    """Simulate the plan once per seed. ``progress`` is called with the number of finished runs.
 
     Raises:
-        InvalidInput: no seeds, odds that are none, a start that is past, failing hosts that the
-            plan does not have.
+        InvalidInput: no seeds, invalid odds, a start in the past, or failing hosts that are not
+            in the plan.
         LimitExceeded.
     """
     at_most("runs of a forecast", len(seeds), forecasts.RUNS_MAX)
@@ -140,7 +139,7 @@ def _check(plan: Plan, odds: forecasts.Odds, conditions: forecasts.ForecastCondi
 
 
 def _first_start(plan: Plan, conditions: forecasts.ForecastConditions) -> datetime:
-    """When the first host may get its order: what happens before is a wait, and nothing else."""
+    """When the first host may get its order. Nothing happens before."""
     times = (conditions.at, conditions.start_at, conditions.frozen_until)
     begin = max(time for time in times if time is not None)
     starts = list_earliest_starts(plan, conditions.labels, conditions.windows, begin)
@@ -149,7 +148,7 @@ def _first_start(plan: Plan, conditions: forecasts.ForecastConditions) -> dateti
 
 
 def _later(run: SeedRun, seconds: int) -> SeedRun:
-    """The run as it is seen by who opens the rollout so many seconds before."""
+    """Shift the run: its rollout was opened this many seconds earlier."""
     if not seconds:
         return run
     opened, *others = run.timeline
@@ -210,7 +209,7 @@ def _scenario(
 
 
 def _sample(hosts: Sequence[str], failing: Sequence[str], stands_for: int) -> list[str]:
-    """Every so many-th host, and those that are meant by name."""
+    """Every ``stands_for``-th host, and the hosts that shall fail."""
     named = {*failing}
     return [id for number, id in enumerate(hosts) if number % stands_for == 0 or id in named]
 
@@ -288,7 +287,7 @@ def _played(scenario: Scenario) -> SeedRun:
 
 
 class Ending:
-    """Whether a rollout is over. Asked at every step, so it looks at commits, not at rows."""
+    """Whether a rollout has ended. Called at every step, so it reads rows only after a commit."""
 
     def __init__(self, world: World, opened: str) -> None:
         self._world = world
@@ -305,7 +304,7 @@ class Ending:
 
 
 def _told(world: World, opened: str) -> SeedRun:
-    """The story of the rollout, from the log of its world."""
+    """Build the run's timeline from the log of its world."""
     story = RolloutTimeline(opened)
     after = 0
     while page := world.store.feed(after=after, limit=PAGE).events:
@@ -333,7 +332,7 @@ def _told(world: World, opened: str) -> SeedRun:
 
 
 def _waiting(world: World, opened: str, story: RolloutTimeline) -> str:
-    """For whom a rollout waits that did not end."""
+    """What a rollout that did not end waits for."""
     state = world.control_plane.fleet_reader.state([opened], world.now())
     sight = state.sight(opened)
     for wave in sight.chart.plan.waves[: sight.tally.row.current_wave + 1]:
@@ -346,7 +345,7 @@ def _waiting(world: World, opened: str, story: RolloutTimeline) -> str:
 
 
 class RolloutTimeline:
-    """What the log says of one rollout, as moments since its opening."""
+    """The timeline of one rollout, in seconds since its opening."""
 
     def __init__(self, rollout_id: str) -> None:
         self._rollout_id = rollout_id
@@ -365,7 +364,7 @@ class RolloutTimeline:
         return 0 if self._opened_at is None else int((at - self._opened_at).total_seconds())
 
     def held(self) -> str:
-        """The gates that are shut at the end, but for that which only says that waves wait."""
+        """The reasons of closed gates at the end, without the gate that waits for the wave."""
         return "".join(f"; {gate}" for gate in self._gates if gate != WAITS_FOR_WAVE)
 
     def tell(self, fact: Struct, at: datetime) -> None:

@@ -1,10 +1,9 @@
-"""Watches a simulation: every fact is folded a second time, and the invariants hold after each.
+"""Checks a simulation after every commit: folds its facts a second time and tests invariants.
 
     commit ──▶ its events from the feed ──▶ shadow rows ──▶ equal to the live rows that it touched
                                        └──▶ a plain model of hosts ──▶ invariants
 
-The model counts hosts one by one, as the machines do not: what they say by tallies is compared
-with it.
+The model counts hosts one by one. The production machines keep tallies, which must agree with it.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ PAGE = 1_000
 
 
 class InvariantChecker:
-    """Sees every commit of a simulation, right after it landed.
+    """Checks each commit of a simulation right after it is applied.
 
     Raises, from ``see``:
-        Violation.
+        InvariantViolation.
     """
 
     def __init__(self, store: Store, folds: kernel_folds.Folds) -> None:
@@ -39,7 +38,7 @@ class InvariantChecker:
         self.model = FleetModel(store)
 
     def see(self, commit: kernel_model.Commit) -> None:
-        """Fold the commit's facts again and hold its rows and meaning to the rules."""
+        """Fold the commit's facts again, compare the rows, and test the invariants."""
         if not commit.facts:
             return
         touched: dict[kernel_model.Key, None] = {}
@@ -57,7 +56,11 @@ class InvariantChecker:
         self._hold_budgets(touched)
 
     def answered(self, events: Sequence[host_facts.AgentEvent], answers: Sequence[object]) -> None:
-        """An agent forgets what was accepted: so it must be there, and stay. Raises: Violation."""
+        """Demand that accepted reports are in the record: the agent has deleted them.
+
+        Raises:
+            InvariantViolation.
+        """
         for event, answer in zip(events, answers, strict=True):
             if answer is None or isinstance(answer, TidegateError):
                 continue
@@ -66,7 +69,7 @@ class InvariantChecker:
                 raise InvariantViolation(f"RO-11: {event} was accepted, and is not in the record")
 
     def repeated(self, first: Sequence[object], second: Sequence[object]) -> None:
-        """What was accepted once is accepted when it is sent again. Raises: Violation."""
+        """Demand that a repeated report is accepted again. Raises: InvariantViolation."""
         for answer, again in zip(first, second, strict=True):
             accepted = answer is not None and not isinstance(answer, TidegateError)
             if accepted and isinstance(again, TidegateError):
@@ -102,7 +105,7 @@ class InvariantChecker:
                 for host in model.hosts.values()
                 if host.wave == number and not (host.left or host.late)
             )
-            # A cancelled order takes its host out of the tally's count, not out of ours.
+            # The tally does not count the host of a cancelled order; the model does.
             for state, count in wave.states.items():
                 if state is not host_states.HostState.PENDING and states[state] != count:
                     raise InvariantViolation(
@@ -116,7 +119,7 @@ class InvariantChecker:
     def _hold_rows(
         self, model: RolloutModel, tally: rollout_rows.RolloutTally, row: rollout_rows.Rollout
     ) -> None:
-        """One predicate decides state and transition: tally and row never differ."""
+        """Demand that the rollout's row and its tally agree."""
         demand(row.state is tally.state, lambda: f"the row is {row.state}, not {tally.state}")
         demand(row.current_wave == tally.current_wave, lambda: "the row's wave")
         demand(tally.outcome is model.outcome, lambda: "OP-1: the tally's outcome was not said")
@@ -139,7 +142,7 @@ class InvariantChecker:
                     model.counted(host_states.HostState.REVERTED) > 0, lambda: "R10: none reverted"
                 )
             case rollout_states.RolloutState.FAILED:
-                # One whose rollback was given up may come back late; the rollout stays Failed.
+                # A host whose rollback was given up may report late; the rollout stays Failed.
                 ended = model.counted(host_states.HostState.FAILED, host_states.HostState.REVERTED)
                 demand(ended > 0, lambda: "R10: none failed")
             case _:

@@ -1,4 +1,4 @@
-"""One rollout as the log describes it, host by host: what the tallies are compared with."""
+"""A model of one rollout, host by host. Tallies are compared with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.domain.rollouts import states as rollout_states
 
 @dataclass(slots=True)
 class HostModel:
-    """One host in one rollout, as the facts tell."""
+    """One host in one rollout, according to the facts."""
 
     wave: int
     state: host_states.HostState
@@ -27,11 +27,13 @@ class RolloutModel:
     channel: str
     closure: str
     planned: tuple[int, ...]  # hosts per wave
-    shares: tuple[int, ...] = ()  # of the hosts that count, in percent, per wave
-    minima: tuple[int, ...] = ()  # of hosts that must have converged, per wave
-    passed: set[int] = field(default_factory=set)  # waves that an operator did not wait for
+    shares: tuple[int, ...] = ()  # of the counted hosts, in percent, per wave
+    minima: tuple[int, ...] = ()  # converged hosts needed, per wave
+    passed: set[int] = field(
+        default_factory=set
+    )  # waves that an operator skipped or did not wait for
     hosts: dict[str, HostModel] = field(default_factory=dict)
-    gone: Counter[int] = field(default_factory=Counter)  # left without an order, per wave
+    gone: Counter[int] = field(default_factory=Counter)  # skipped without an order, per wave
     state: rollout_states.RolloutState = rollout_states.RolloutState.OPENING
     wave: int = 0
     halted: bool = False
@@ -48,13 +50,14 @@ class RolloutModel:
         )
 
     def unsettled(self, wave: int) -> int:
-        """Hosts of this wave and those before it that the next wave still waits for: also one
-        that let its wave go on while it waited for its reboot, and has rebooted since.
+        """How many hosts of this wave and the earlier ones block the next wave.
+
+        A deferred host blocks none while it waits for its reboot, but does after it.
         """
         return sum(self._unsettled(number) for number in range(wave + 1))
 
     def lacks_converged(self, wave: int) -> int:
-        """How many converged hosts this wave and those before it lack to their minimum."""
+        """How many converged hosts this wave and the earlier ones lack to their minimum."""
         return sum(
             max(0, min(self.minima[number], self.planned[number]) - self._converged(number))
             for number in range(wave + 1)

@@ -1,8 +1,8 @@
-"""A second dispatcher that does not wait for the gates: what they and the rows say is compared.
+"""A second dispatcher that sends orders against closed gates, to compare gates and rows.
 
-Before an order goes out the gates are asked, and the rows once more, in the order's own commit.
-Each hides a fault of the other from everybody who only looks at what happens. So this one asks the
-gates about some host, and then tries the order, whatever they said.
+The production dispatcher checks the gates, and the commit of an order checks the rows again. So a
+fault of one is hidden by the other. This dispatcher evaluates the gates of a random host, then
+tries the order regardless, and demands that both checks agree.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tidegate.errors import TidegateError
 from tidegate.simulate.control_plane import SimulatedControlPlane
 from tidegate.simulate.violations import InvariantViolation
 
-# The gates that are asked again by the rows. What the others say may have changed since: a
-# dispatcher that saw it before is not refused.
+# The gates that the commit checks again. An order is not refused because another gate has closed
+# meanwhile.
 TWICE: Final = frozenset(
     {
         *("halted", "dispatchable", "paused", "freeze", "hold", "window", "quarantine"),
@@ -29,7 +29,7 @@ TWICE: Final = frozenset(
 
 
 class SecondDispatcher:
-    """Tries one order now and then. It draws from numbers of its own."""
+    """Tries an order in each pass. It has its own random numbers."""
 
     def __init__(
         self, control_plane: SimulatedControlPlane, seed: int, wake: Callable[[Sequence[str]], None]
@@ -39,7 +39,7 @@ class SecondDispatcher:
         self._wake = wake
 
     def try_order(self) -> None:
-        """Try the order of some host that waits for one. Raises: Violation, Crash."""
+        """Try the order of a random waiting host. Raises: InvariantViolation, SimulatedCrash."""
         sights: FleetReader = self._control_plane.fleet_reader
         ids = [row.rollout_id for row in sights.open_rollouts()]
         if not ids:
@@ -54,7 +54,7 @@ class SecondDispatcher:
         verdicts = explain.judge(state, rollout_id, command.host_id)
         shut = [verdict for verdict in verdicts if not verdict.passed]
         if shut and not any(verdict.gate in TWICE for verdict in shut):
-            return  # the rows would let it go, and rightly
+            return  # the commit does not check these gates
         answer = self._control_plane.recorded(rollout_id, reserve_dispatch, command)
         if isinstance(answer, TidegateError):
             if not shut:
@@ -70,7 +70,7 @@ class SecondDispatcher:
 
 
 def _order(sight: inputs.GateInput, host_id: str) -> ReserveDispatch | None:
-    """The order by which the host would go; None: it has had it."""
+    """The host's next order; None: it has had it."""
     tally = sight.tally.row
     found = sight.standings.get(host_id)
     attempt = dispatch_pass.attempt_of(None if found is None else found.row, tally.attempt)

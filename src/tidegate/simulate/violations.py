@@ -1,4 +1,4 @@
-"""How a broken invariant is reported, and the check that reports it."""
+"""The error for a broken invariant."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class InvariantViolation(AssertionError):
-    """Something that must hold does not."""
+    """An invariant of the simulation is broken."""
 
 
 def demand(holds: bool, what: Callable[[], str]) -> None:

@@ -1,6 +1,6 @@
 """One simulated world: a clock, hosts, the network to the control plane, and an operator.
 
-heap of (when, what) ──▶ the clock jumps there ──▶ it happens ──▶ more to come
+heap of (time, action) ──▶ the clock jumps there ──▶ the action runs ──▶ adds more actions
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ OPERATE_EVERY = 10  # passes
 SETTLE_HOURS = 12
 STEPS_MAX = 200_000
 BASE = f"sha256:{'f' * 64}"
-HEARTBEATS = 0.2  # of polls that tell what runs, beside those in the middle of a switch
+HEARTBEATS = 0.2  # share of polls that report what runs; during a switch all do
 BATCH_MAX = 10  # reports of one message
-DEEDS_MAX = 20  # how often something is tried while the server dies over it
+DEEDS_MAX = 20  # attempts of one action if the server dies each time
 
 
 class World:
-    """A simulation. ``run`` it once, or ``play`` it to some end.
+    """A simulation. ``run`` it once, or ``play`` it until a condition holds.
 
-    ``watching`` every commit finds faults and costs half as much again.
+    ``watching`` checks the invariants at every commit and takes half as long again.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class World:
         self._watching = watching
         self._explained = explanations.ExplanationChecker()
         self.commits = 0
-        self._due = (scenario.starts_at, 0)  # when the next pass is, and which one counts
+        self._due = (scenario.starts_at, 0)  # time and number of the next pass
         self.control_plane = control_plane.SimulatedControlPlane(
             self.store,
             folds,
@@ -89,7 +89,7 @@ class World:
         self._count = 0
         self._passes = 0
         self._settled = False
-        self._faults = False  # until everything is set up
+        self._faults = False  # off until everything is set up
         self.agents: dict[str, agents.SimulatedAgent] = {}
         self.gone: set[str] = set()
         self.operator = operator(self)
@@ -105,10 +105,10 @@ class World:
         heapq.heappush(self._heap, (when, self._count, action))
 
     def run(self) -> SimulationResult:
-        """Live through it: with faults, then without, until nothing is left to happen.
+        """Run with faults, then without, until the fleet has converged.
 
         Raises:
-            Violation: an invariant does not hold. AssertionError: it does not come to rest.
+            InvariantViolation. AssertionError: the fleet does not converge.
         """
         self._set_up()
         self._until(self.scenario.starts_at + timedelta(hours=self.scenario.hours))
@@ -120,7 +120,7 @@ class World:
         return self._ended()
 
     def play(self, over: Callable[[], bool]) -> None:
-        """Live through it, with all that goes wrong, until it is over or its hours are."""
+        """Run with faults until ``over`` returns true or the scenario's hours have passed."""
         self._set_up()
         self._until(self.scenario.starts_at + timedelta(hours=self.scenario.hours), over)
 
@@ -149,7 +149,7 @@ class World:
         self._pass_in(self.scenario.pass_seconds)
 
     def join(self, host_id: str) -> None:
-        """A host appears, with an agent on it."""
+        """Add a host with an agent."""
         agent = agents.SimulatedAgent(host_id, self.rates, self.random, self)
         agent.base = "" if self.random.random() < self.rates.bare else BASE
         agent.doomed = host_id in self.scenario.doomed
@@ -158,7 +158,7 @@ class World:
         self.after(self.random.uniform(0.0, 30.0), partial(self._poll, agent))
 
     def leave(self, host_id: str) -> None:
-        """A host is gone for good."""
+        """Remove a host for good."""
         self.gone.add(host_id)
         self.agents[host_id].dead = True
 
@@ -170,7 +170,7 @@ class World:
             self.watch.see(commit)
         soon = timedelta(seconds=self.scenario.pass_seconds)
         if commit.facts and self._due[0] - self.now() > soon:
-            self._pass_in(self.scenario.pass_seconds)  # something moved: it is looked at soon
+            self._pass_in(self.scenario.pass_seconds)  # something changed: make a pass soon
 
     def _pass_in(self, seconds: float) -> None:
         self._due = (self.now() + timedelta(seconds=seconds), self._due[1] + 1)
@@ -178,7 +178,7 @@ class World:
 
     def _pass(self, number: int) -> None:
         if number != self._due[1]:
-            return  # another one was put before it
+            return  # an earlier pass replaced this one
         self._passes += 1
         if self._faulty(self.rates.server_crashes):
             self._restart()
@@ -196,7 +196,7 @@ class World:
         self.operator.look(restless=self._faults and self.scenario.restless)
 
     def _work(self) -> bool:
-        """Timers and orders; whether there was nothing to do."""
+        """Run timers, automation and dispatch; return whether there was nothing to do."""
         tick = self.control_plane.due.tick()
         if self._watching and self._faults:
             self._rival.try_order()
@@ -216,12 +216,12 @@ class World:
         )
 
     def _restart(self) -> None:
-        """Start the server again, however often that takes."""
+        """Restart the server; repeat if it dies again."""
         self.control_plane.restart()
         self.insist(lambda: self.control_plane.deliveries.refill())
 
     def insist(self, deed: Callable[[], object]) -> None:
-        """Do it; if the server dies over it, whether or not it was done, do it again."""
+        """Run an action; if the server dies meanwhile, run it again."""
         for _ in range(DEEDS_MAX):
             try:
                 deed()
@@ -234,7 +234,7 @@ class World:
     # ── the network ──
 
     def _ordered(self, hosts: Sequence[str]) -> None:
-        """Hosts that wait in a long poll hear of their order at once."""
+        """Wake the hosts that wait in a long poll."""
         for host_id in hosts:
             agent = self.agents[host_id]
             self.after(self.random.uniform(0.1, 2.0), partial(self._ask, agent))
@@ -242,7 +242,7 @@ class World:
             self.operator.interrupt()
 
     def _poll(self, agent: agents.SimulatedAgent) -> None:
-        """The agent's own rhythm: brisk while it has something to say, slow otherwise."""
+        """Poll regularly: often while reports are pending, rarely otherwise."""
         if agent.dead:
             return
         span = self.rates.poll if agent.journal else self.rates.idle
@@ -282,7 +282,7 @@ class World:
                 self.control_plane.observed(rollout_id, agent.host_id, running)
 
     def flush(self, agent: agents.SimulatedAgent) -> None:
-        """Send what the journal holds, the oldest first, until something goes wrong."""
+        """Send the reports of the journal, oldest first, until one fails."""
         while agent.journal and agent.online and not agent.dead:
             if self._faulty(self.rates.lost):
                 return
@@ -318,7 +318,7 @@ class World:
     def _answered(
         self, agent: agents.SimulatedAgent, entry: agents.JournalEntry, answer: object
     ) -> bool:
-        """What the agent makes of an answer; whether it may go on to the next one."""
+        """Handle the result of a report; return whether the next one may be handled."""
         if answer is None:
             return False
         if not isinstance(answer, TidegateError):
@@ -327,7 +327,7 @@ class World:
                 agent.accepted(entry)
             return True
         if isinstance(answer, refusals.SequenceGap) or agent_side.waits(entry.event, answer.code):
-            return False  # the one before it was not taken: send again
+            return False  # an earlier report is missing: send again
         if entry in agent.journal:
             agent.refused(entry, answer)
         return False
@@ -338,7 +338,7 @@ class World:
     # ── the end ──
 
     def _heal(self) -> None:
-        """No more faults: whoever is still there comes back and is well. One more release."""
+        """End all faults, bring every host back, and promote one more release."""
         self._faults = False
         for host_id, agent in self.agents.items():
             if host_id in self.gone:
@@ -349,7 +349,7 @@ class World:
         self.after(2 * simulate_operator.LUNCH_SECONDS, self.operator.promote)
 
     def _unsettled(self) -> list[str]:
-        """What is not as the last release wants it."""
+        """The channels and hosts that do not run the last release."""
         wanted = f"{simulate_operator.PACKAGE}.{self.operator.releases}"
         if self.operator.releases < self.scenario.releases + 1:
             return ["the last release is not out yet"]
