@@ -29,8 +29,8 @@ SQLITE: Final = "sqlite:///"
 def doctor(file: str | None, views: bool, as_json: bool, **flags: str | None) -> int:
     """Check an installation, and say what to do about each problem.
 
-    Versions, durability, permissions, disk, clock, log, outbox, epoch; a server may be running.
-    The exit code is 1 if there is a problem.
+    It checks versions, durability, permissions, disk, clock, log, outbox and epoch. A server may be
+    running. The exit code is 1 if there is a problem.
     """
     settings = settings_of(file, flags)
     is_well = True
@@ -123,16 +123,16 @@ def _show(finding: DoctorFinding, as_json: bool) -> None:
 @click.option(
     "--previous",
     metavar="BACKUP",
-    help="An earlier backup on the same disk: bodies that it has are linked, not copied.",
+    help="An earlier backup on the same disk: files that it has are linked, not copied.",
 )
 @with_settings
 def backup(place: str, previous: str | None, file: str | None, **flags: str | None) -> None:
     """Take a backup into DIR, which is new or empty; a server may be running.
 
-    It holds the database, the bodies that it names and the installation's secret: keep it as
-    closely as the data directory. With --previous, it takes only the time and space of what is
-    new, and is still whole: you may remove the earlier backup. For PostgreSQL and DynamoDB use the
-    database's own backups.
+    It holds the database, all files of releases and the installation's secret: protect it like the
+    data directory. With --previous, only new files take time and space. The backup is still
+    complete: you may remove the earlier one. For PostgreSQL and DynamoDB use the database's own
+    backups.
     """
     settings = settings_of(file, flags)
     database = _database(settings)
@@ -170,10 +170,10 @@ def backup(place: str, previous: str | None, file: str | None, **flags: str | No
 def restore(place: str, revoke_keys: bool, file: str | None, **flags: str | None) -> None:
     """Put the backup in DIR into a data directory that is new or empty.
 
-    That begins a new epoch, a fact at the head of the log: what was acknowledged after the backup
-    is gone, and agents and clients can see so. Sessions, API tokens and enrollment tokens end.
-    Passwords and the keys of agents are those of the backup: a key that was revoked since works
-    again, unless you use --revoke-keys.
+    What was acknowledged after the backup is lost. A new epoch begins, by which agents and clients
+    notice the restore. Sessions, API tokens and enrollment tokens end. Passwords and the keys of
+    agents are those of the backup: a key that was revoked later works again, unless you use
+    --revoke-keys.
     """
     from msgspec.structs import replace
 

@@ -30,8 +30,8 @@ SHARES: Final = {
     "activation_fails": ("Hosts whose activation fails.", 0.0),
     "probe_fails": ("Hosts whose probes fail for good.", 0.0),
     "probe_flaps": ("Hosts whose probes fail, then pass in time.", 0.0),
-    "rollback_fails": ("Failed hosts that cannot go back.", 0.0),
-    "dies": ("Hosts that go silent in the middle.", 0.0),
+    "rollback_fails": ("Failed hosts that cannot roll back.", 0.0),
+    "dies": ("Hosts that go silent during an order.", 0.0),
     "offline": ("Hosts that are off from the beginning.", 0.0),
     "lost": ("Messages that get lost.", 0.0),
 }
@@ -53,18 +53,26 @@ def _with_shares(command: Any) -> Any:
 
 @click.command()
 @click.argument("channel")
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="The first one.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=1,
+    show_default=True,
+    help="The seed of the first run.",
+)
 @click.option(
     "--runs",
     type=click.IntRange(1, RUNS_MAX),
     default=RUNS,
     show_default=True,
-    help="How often it is played, each time with the next seed.",
+    help="How many runs, each with the next seed.",
 )
 @click.option("--fail", "failing", multiple=True, metavar="HOST", help="A host whose probes fail.")
 @click.option("--from-history", is_flag=True, help="Hosts fail as often as in the last rollouts.")
 @click.option(
-    "--start-at", metavar="TIME", help="Send no order before: 2026-12-24T02:00:00+01:00, or in 3h."
+    "--start-at",
+    metavar="TIME",
+    help="Send no order before this time: 2026-12-24T02:00:00+01:00, or in 3h.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The forecast as JSON.")
 @_with_shares
@@ -80,10 +88,10 @@ def simulate(
     file: str | None,
     **flags: Any,
 ) -> None:
-    """Say when each wave of a rollout on CHANNEL would end, and what would stop it.
+    """Forecast when each wave of a rollout on CHANNEL would end, and what would stop it.
 
-    The plan is made of the installation's fleet as it is now; only the hosts are invented. Nothing
-    is written. Equal seeds give equal forecasts. Unless you say otherwise, nothing fails.
+    The plan uses the installation's fleet as it is now; only the hosts are simulated. Nothing is
+    written. Equal seeds give equal forecasts. By default nothing fails.
     """
     shares = {name: flags.pop(name) for name in SHARES}
     settings = settings_of(file, flags)
