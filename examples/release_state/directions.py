@@ -1,4 +1,4 @@
-"""The two directions of an effect outside. In neither is it part of the commit.
+"""The two directions of an external effect. In neither is it part of the commit.
 
 intent first   commit(state + event + intent) ──▶ worker performs ──▶ outcome ──▶ reconciler
 effect first   perform(key) ──▶ observe ──▶ commit(state + event, by what was observed)

@@ -167,7 +167,7 @@ def render_unit(
     start = (*request.program, "--config", str(places.config), "--token-file", str(places.token))
     lines = [
         MARK,
-        "# Run it again after a change of the settings: it keeps what is yours.",
+        "# Run it again after you change the settings: it keeps your options.",
         "[Unit]",
         "Description=Tidegate agent",
         "Wants=network-online.target",
@@ -176,12 +176,12 @@ def render_unit(
         "[Service]",
         "Type=exec",
         f"ExecStart={' '.join(map(_to_argument, start))}",
-        "# TERM lets a switch finish; the next start goes on from the journal.",
+        "# TERM lets a switch finish; the next start resumes from the journal.",
         "KillSignal=SIGTERM",
         "TimeoutStopSec=30",
         "Restart=always",
         "RestartSec=2",
-        "# 2: a setting is wrong; to start again would change nothing.",
+        "# 2: a setting is wrong; a restart would not help.",
         "RestartPreventExitStatus=2",
         "UMask=0022",
     ]
