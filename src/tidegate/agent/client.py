@@ -92,7 +92,7 @@ class AgentClient:
         self._clock = clock
         self._host_id = host_id
         self._session: protocol.SessionAnswer | None = None
-        self._opening = Lock()
+        self._session_lock = Lock()
         self._http = httpx2.Client(
             base_url=server,
             headers={
@@ -116,32 +116,32 @@ class AgentClient:
         """Register our key with a one-time token. Raises: ServerAway, RefusedByServer."""
         public = self._key.public
         proof = self._key.proof(protocol.enrollment_message(token, public))
-        return self._enrolled({"token": token, "public_key": public, "proof": proof})
+        return self._enroll({"token": token, "public_key": public, "proof": proof})
 
     def join(self, token: str, host_id: str) -> protocol.EnrollmentAnswer:
         """Register under a new name with a join token. Raises: ServerAway, RefusedByServer."""
         public = self._key.public
         proof = self._key.proof(protocol.join_message(token, host_id, public))
-        return self._enrolled(
+        return self._enroll(
             {"token": token, "host_id": host_id, "public_key": public, "proof": proof}
         )
 
-    def _enrolled(self, body: dict[str, str]) -> protocol.EnrollmentAnswer:
-        enrolled = _decoded(self._sent("POST", "/v1/agent/enroll", body), protocol.EnrollmentAnswer)
+    def _enroll(self, body: dict[str, str]) -> protocol.EnrollmentAnswer:
+        enrolled = _decode(self._send("POST", "/v1/agent/enroll", body), protocol.EnrollmentAnswer)
         self._host_id = enrolled.host_id
         return enrolled
 
-    def _opened(self) -> protocol.SessionAnswer:
+    def _open_session(self) -> protocol.SessionAnswer:
         """Return a session that does not expire soon; open one if needed."""
-        with self._opening:
+        with self._session_lock:
             session = self._session
             if session is None or self._clock() >= session.expires_at - RENEWED_BEFORE:
                 time = int(self._clock().timestamp())
                 nonce = token_hex(NONCE_BYTES)
                 proof = self._key.proof(protocol.session_message(self._host_id, time, nonce))
                 body = {"host_id": self._host_id, "time": time, "nonce": nonce, "proof": proof}
-                session = _decoded(
-                    self._sent("POST", "/v1/agent/session", body), protocol.SessionAnswer
+                session = _decode(
+                    self._send("POST", "/v1/agent/session", body), protocol.SessionAnswer
                 )
                 self._session = session
             return session
@@ -151,13 +151,13 @@ class AgentClient:
     def dispatch(self, wait_seconds: int) -> protocol.Order | None:
         """Poll for an order; None: none came in time. Raises: ServerAway, RefusedByServer."""
         path = f"/v1/agent/dispatch?wait={wait_seconds}"
-        answer = self._asked("GET", path, seconds=wait_seconds + self._answer_seconds)
-        return None if answer.status == 204 else _decoded(answer, protocol.Order)
+        answer = self._request("GET", path, seconds=wait_seconds + self._answer_seconds)
+        return None if answer.status == 204 else _decode(answer, protocol.Order)
 
     def report(self, reports: Sequence[Mapping[str, Any]]) -> tuple[protocol.ReportResult, ...]:
         """Send reports; return a result for each, in order. Raises: ServerAway, RefusedByServer."""
-        answer = self._asked("POST", "/v1/agent/events", {"reports": list(reports)})
-        answers = _decoded(answer, protocol.ReportsAnswer).answers
+        answer = self._request("POST", "/v1/agent/events", {"reports": list(reports)})
+        answers = _decode(answer, protocol.ReportsAnswer).answers
         if len(answers) != len(reports):
             raise agent_errors.ServerAway(f"{len(answers)} answers to {len(reports)} reports")
         return answers
@@ -181,18 +181,18 @@ class AgentClient:
         }
         if facts is not None:
             body["facts"] = facts
-        return _decoded(self._asked("POST", "/v1/agent/heartbeat", body), protocol.HeartbeatAnswer)
+        return _decode(self._request("POST", "/v1/agent/heartbeat", body), protocol.HeartbeatAnswer)
 
     def manifest(self, channel: str) -> bytes:
         """Fetch the channel's signed manifest. Raises: ServerAway, RefusedByServer."""
-        return self._asked("GET", f"/v1/agent/manifest/{channel}").content
+        return self._request("GET", f"/v1/agent/manifest/{channel}").content
 
     def listing(self, content: str) -> protocol.ReleaseContent:
         """Fetch the file list of a release. Raises: ServerAway, RefusedByServer."""
-        answer = self._asked(
+        answer = self._request(
             "GET", content, seconds=self._download_seconds, bytes_max=LISTING_BYTES_MAX
         )
-        return _decoded(answer, protocol.ReleaseContent)
+        return _decode(answer, protocol.ReleaseContent)
 
     def file(self, content: str, hashed: str, bytes_max: int, write: Write, start: int = 0) -> None:
         """Write the bytes of a file from ``start`` on, piece by piece as they arrive.
@@ -203,11 +203,11 @@ class AgentClient:
         """
         path = f"{content}/blobs/{hashed}"
         seconds = self._download_seconds
-        self._asked("GET", path, seconds=seconds, bytes_max=bytes_max, write=write, start=start)
+        self._request("GET", path, seconds=seconds, bytes_max=bytes_max, write=write, start=start)
 
     # ── requests ──
 
-    def _asked(
+    def _request(
         self,
         method: str,
         path: str,
@@ -219,19 +219,19 @@ class AgentClient:
         start: int = 0,
     ) -> AgentAnswer:
         """Send a request in the session. If the server rejects the session, open a new one."""
-        session = self._opened()
+        session = self._open_session()
         rest = (seconds, bytes_max, write, start)
         try:
-            return self._sent(method, path, body, session, *rest)
+            return self._send(method, path, body, session, *rest)
         except agent_errors.RefusedByServer as answered:
-            if answered.status != UNPROVED or answered.said not in RENEWING:
+            if answered.status != UNPROVED or answered.problem_code not in RENEWING:
                 raise
-        with self._opening:
+        with self._session_lock:
             if self._session is session:
                 self._session = None
-        return self._sent(method, path, body, self._opened(), *rest)
+        return self._send(method, path, body, self._open_session(), *rest)
 
-    def _sent(
+    def _send(
         self,
         method: str,
         path: str,
@@ -256,7 +256,7 @@ class AgentClient:
             request.headers["authorization"] = _authorization(request, session, self._clock())
         try:
             with self._deadline.within(seconds):
-                return _checked(self._exchange(request, bytes_max, write, start))
+                return _check_status(self._exchange(request, bytes_max, write, start))
         except BodyTooLong as error:
             if write is not None:
                 raise agent_errors.ContentMismatch(f"{path}: {error}") from None
@@ -300,9 +300,11 @@ def _write_from(response: httpx2.Response, bytes_max: int, write: Write, start: 
     """
     known = start  # leading bytes of the response to skip: they are on disk
     if response.status_code == PARTIAL:
-        said = response.headers.get("content-range", "")
-        if not said.startswith(f"bytes {start}-"):
-            raise agent_errors.ServerAway(f"asked for the bytes from {start} on, got {said[:80]!r}")
+        found = response.headers.get("content-range", "")
+        if not found.startswith(f"bytes {start}-"):
+            raise agent_errors.ServerAway(
+                f"asked for the bytes from {start} on, got {found[:80]!r}"
+            )
         known, bytes_max = 0, bytes_max - start
     for piece in pieces_of(response, bytes_max):
         if known >= len(piece):
@@ -325,22 +327,22 @@ def _authorization(request: httpx2.Request, session: protocol.SessionAnswer, now
     )
 
 
-def _checked(answer: AgentAnswer) -> AgentAnswer:
+def _check_status(answer: AgentAnswer) -> AgentAnswer:
     status = answer.status
     if status < 300:
         return answer
     try:
         problem = _problem.decode(answer.content)
-        said, detail = problem["code"], problem.get("detail")
+        code, detail = problem["code"], problem.get("detail")
     except (msgspec.MsgspecError, KeyError):
-        raise agent_errors.ServerAway(f"an answer {status} that is none of Tidegate's") from None
-    if status < 400 or status >= 500 or status in PASSING or said in CONFLICTS:
-        raise agent_errors.ServerAway(f"{status} {said}: {detail}")
-    raise agent_errors.RefusedByServer(status, str(said), str(detail), problem)
+        raise agent_errors.ServerAway(f"status {status}, but not from a Tidegate server") from None
+    if status < 400 or status >= 500 or status in PASSING or code in CONFLICTS:
+        raise agent_errors.ServerAway(f"{status} {code}: {detail}")
+    raise agent_errors.RefusedByServer(status, str(code), str(detail), problem)
 
 
-def _decoded(answer: AgentAnswer, shape: type[T]) -> T:
+def _decode(answer: AgentAnswer, shape: type[T]) -> T:
     try:
         return decoders.decoder(shape).decode(answer.content)
     except msgspec.MsgspecError as error:
-        raise agent_errors.ServerAway(f"an answer that is no {shape.__name__}: {error}") from None
+        raise agent_errors.ServerAway(f"a response that is no {shape.__name__}: {error}") from None

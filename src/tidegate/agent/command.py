@@ -83,14 +83,14 @@ def _enroll(
         )
     client = AgentClient(settings.server, key, system_clock)
     try:
-        enrolled = _traded(client, token, settings.host or gethostname().lower())
+        enrolled = _register(client, token, settings.host or gethostname().lower())
     finally:
         client.close()
     identity.save_enrollment(state, enrolled)
     return enrolled
 
 
-def _traded(client: AgentClient, token: str, name: str) -> EnrollmentAnswer:
+def _register(client: AgentClient, token: str, name: str) -> EnrollmentAnswer:
     """Register the host; retry while the server is away or busy."""
     back_off = BackOff(ENROLL_SECONDS_MAX)
     for _ in range(ENROLL_ATTEMPTS_MAX):

@@ -94,17 +94,17 @@ def provide(
     final = place / name_of(closure)
     if final.is_dir() and _holds(final, closure):
         return final
-    files = _check(source.listing(content).files, closure).files
+    files = _check_listing(source.listing(content).files, closure).files
     incoming = place / f"{INCOMING}{final.name}"
     incoming.mkdir(parents=True, exist_ok=True)
     _remove_links(incoming)  # an interrupted attempt may have made them
     for listed in files:
         path = incoming / listed.path
-        if listed.link is not None or _is_laid_down(listed, path):
+        if listed.link is not None or _is_complete(listed, path):
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
         if listed.uri is None:
-            _lay_down(listed, path, content, source)
+            _fetch_file(listed, path, content, source)
         else:
             references.fetch(listed, listed.uri, path)
     # Last, when all files are written: so no write can go through a link.
@@ -140,7 +140,7 @@ def _remove(path: Path) -> None:
     rmtree(doomed)
 
 
-def _check(files: Iterable[entries.File], closure: str) -> manifests.FileManifest:
+def _check_listing(files: Iterable[entries.File], closure: str) -> manifests.FileManifest:
     """Return the listed files if they have this digest and valid paths.
 
     Raises:
@@ -161,7 +161,7 @@ def _check(files: Iterable[entries.File], closure: str) -> manifests.FileManifes
     return manifest
 
 
-def _lay_down(listed: entries.File, path: Path, content: str, source: Source) -> None:
+def _fetch_file(listed: entries.File, path: Path, content: str, source: Source) -> None:
     """Fetch a file from the server; write it durably, with its mode.
 
     If the download breaks off, what arrived is kept and the next attempt fetches only the rest.
@@ -170,7 +170,7 @@ def _lay_down(listed: entries.File, path: Path, content: str, source: Source) ->
     try:
         with _open_own(path) as file:
             os.fchmod(file.fileno(), listed.mode)
-            hashed, size = _take_up(file, listed)
+            hashed, size = _hash_partial(file, listed)
             is_resumed = bool(size)
             found = _fetch_rest(listed, file, hashed, size, content, source)
             if found is not None and is_resumed:  # the part from before may have been damaged
@@ -195,7 +195,7 @@ def _open_own(path: Path) -> BinaryIO:
     return os.fdopen(os.open(path, OPENED, 0o600), "r+b")
 
 
-def _take_up(file: BinaryIO, listed: entries.File) -> tuple[Hash, int]:
+def _hash_partial(file: BinaryIO, listed: entries.File) -> tuple[Hash, int]:
     """Hash and count the bytes on disk; drop them if they cannot be the start of this file."""
     hashed, size = sha256(), 0
     while piece := file.read(PIECE_BYTES):
@@ -238,7 +238,7 @@ def _hash(path: Path) -> str:
         return file_digest(file, "sha256").hexdigest()
 
 
-def _is_laid_down(listed: entries.File, path: Path) -> bool:
+def _is_complete(listed: entries.File, path: Path) -> bool:
     if path.is_symlink() or not path.is_file() or S_IMODE(path.stat().st_mode) != listed.mode:
         return False
     return _hash(path) == listed.sha256

@@ -99,7 +99,7 @@ def tail(text: bytes | str, limit: int = STDERR_BYTES) -> str:
     return data[-limit:].decode(errors="ignore").replace("\0", "")
 
 
-def _placed(
+def _provide(
     change: SwitchRequest, place: Path, source: agent_content.Source, references: References
 ) -> Path:
     """Return the artifact's directory.
@@ -136,8 +136,8 @@ class SymlinkDriver:
 
     def switch(self, change: SwitchRequest) -> SwitchOutcome:
         try:
-            placed = _placed(change, self._releases, self._source, self._references)
-            self._swap(placed.name)
+            place = _provide(change, self._releases, self._source, self._references)
+            self._swap(place.name)
         except UNPROVIDED as error:
             return SwitchFailed(EXIT_UNVERIFIED, tail(error.detail))
         except OSError as error:
@@ -229,8 +229,8 @@ class CommandDriver:
 
     def switch(self, change: SwitchRequest) -> SwitchOutcome:
         try:
-            placed = _placed(change, self._content, self._source, self._references)
-            outcome = self._run(change, placed)
+            place = _provide(change, self._content, self._source, self._references)
+            outcome = self._run(change, place)
         except UNPROVIDED as error:
             return SwitchFailed(EXIT_UNVERIFIED, tail(error.detail))
         except OSError as error:
@@ -260,7 +260,7 @@ class CommandDriver:
                 ),
                 start_new_session=True,
             )
-        self._child.write_text(f"{child.pid} {_started(child.pid)}")
+        self._child.write_text(f"{child.pid} {_start_time(child.pid)}")
         try:
             code = child.wait(self._seconds)
         except subprocess.TimeoutExpired:
@@ -269,12 +269,12 @@ class CommandDriver:
             return SwitchFailed(EXIT_TIMED_OUT, f"killed after {self._seconds:g} s")
         finally:
             self._child.unlink(missing_ok=True)
-        told = tail(self._stderr.read_bytes())
+        stderr_tail = tail(self._stderr.read_bytes())
         if code == 0:
             return Switched()
         if code == EXIT_DEFERRED:
-            return Staged(tail(told.strip(), REASON_BYTES) or "reboot")
-        return SwitchFailed(code if code > 0 else 128 - code, told)
+            return Staged(tail(stderr_tail.strip(), REASON_BYTES) or "reboot")
+        return SwitchFailed(code if code > 0 else 128 - code, stderr_tail)
 
     def _end_orphan(self) -> None:
         """Kill a child that an earlier, killed agent left running: only one may run at once."""
@@ -282,12 +282,12 @@ class CommandDriver:
             pid, started = self._child.read_text().split()
         except (OSError, ValueError):
             return
-        if started and started == _started(int(pid)):
+        if started and started == _start_time(int(pid)):
             os.killpg(int(pid), signal.SIGKILL)
         self._child.unlink(missing_ok=True)
 
 
-def _started(pid: int) -> str:
+def _start_time(pid: int) -> str:
     """When a process started, in ticks since boot: with the pid it identifies one process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]

@@ -64,10 +64,12 @@ class RefusedByServer(Refused):
 
     code = "answered"
 
-    def __init__(self, status: int, said: str, detail: str, members: dict[str, object]) -> None:
-        super().__init__(f"{status} {said}: {detail}")
+    def __init__(
+        self, status: int, problem_code: str, detail: str, members: dict[str, object]
+    ) -> None:
+        super().__init__(f"{status} {problem_code}: {detail}")
         self.status = status
-        self.said = said
+        self.problem_code = problem_code
         self.members = members
 
 

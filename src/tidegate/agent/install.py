@@ -136,7 +136,7 @@ def plan_install(request: InstallRequest) -> InstallPlan:
         )
         settings = None
     roots = _roots(request, settings)
-    whole, kept = _with_kept(request)
+    whole, kept = _fill_from_unit(request)
     unit = _plan_unit(places.unit, render_unit(whole, roots, settings))
     steps = _next_commands(whole, roots, settings)
     return InstallPlan(files=(config, unit), next=steps, kept=kept)
@@ -200,7 +200,7 @@ def render_unit(
     return "\n".join((*lines, "", _SANDBOX, "[Install]", "WantedBy=multi-user.target", ""))
 
 
-def _with_kept(request: InstallRequest) -> tuple[InstallRequest, tuple[str, ...]]:
+def _fill_from_unit(request: InstallRequest) -> tuple[InstallRequest, tuple[str, ...]]:
     """Fill missing options from the existing unit; also return a line for each."""
     user, writable = _read_unit(request.places)
     kept = []

@@ -120,7 +120,7 @@ class Journal:
 
     def append(self, *lines: JournalLine) -> None:
         """Append lines; they are durable when this returns."""
-        data = b"".join(map(_written, lines))
+        data = b"".join(map(_encode, lines))
         if self._size + len(data) > self._bytes_max:
             self._rewrite()
         try:
@@ -167,7 +167,7 @@ class Journal:
             return 0
         good = 0
         for raw in content.splitlines(keepends=True):
-            line = _line(raw)
+            line = _decode(raw)
             if line is None:
                 break
             try:
@@ -176,7 +176,7 @@ class Journal:
                 raise _damaged(good, f"what is there does not follow: {error}") from None
             good += len(raw)
         rest = content[good:]
-        if any(_line(raw) is not None for raw in rest.splitlines(keepends=True)):
+        if any(_decode(raw) is not None for raw in rest.splitlines(keepends=True)):
             raise _damaged(good, "a line is not what was written, and good ones follow")
         return good
 
@@ -185,7 +185,7 @@ class Journal:
     def _rewrite(self) -> None:
         """Write the current state to a new file, and replace the old one with it."""
         new = self._path.with_name(f"{FILE}.new")
-        data = b"".join(map(_written, self._lines()))
+        data = b"".join(map(_encode, self._lines()))
         file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         _write_all(file, data)
         os.fsync(file)
@@ -194,7 +194,7 @@ class Journal:
         os.close(self._file)
         self._file, self._size = file, len(data)
         self._twins, self._entries, self._contents, self._numbers = {}, [], {}, {}
-        for line in map(_line, data.splitlines(keepends=True)):
+        for line in map(_decode, data.splitlines(keepends=True)):
             assert line is not None, "what was just written is whole"
             self._apply(line)
 
@@ -230,12 +230,12 @@ def _is_over(twin: rows.HostRecord) -> bool:
     return twin.state in ended and not agent_side.is_rolling_back(twin)
 
 
-def _written(line: JournalLine) -> bytes:
+def _encode(line: JournalLine) -> bytes:
     rest = _LETTERS[type(line)].encode() + b" " + msgspec.json.encode(line)
     return b"%08x %s\n" % (crc32(rest), rest)
 
 
-def _line(raw: bytes) -> JournalLine | None:
+def _decode(raw: bytes) -> JournalLine | None:
     """Decode a line; None: it is damaged or incomplete.
 
     Raises:

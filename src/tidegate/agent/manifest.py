@@ -138,7 +138,7 @@ def verify(
         UntrustedManifest: wait, and fetch it again. OSError: the version cannot be saved.
     """
     try:
-        manifest = _verified(body, keys)
+        manifest = _verify_signature(body, keys)
     except (InvalidSignature, BadBase64, KeyError, ValueError, msgspec.MsgspecError):
         raise UntrustedManifest(
             f"the manifest of {channel} is not what a known key signed"
@@ -179,7 +179,7 @@ def judge(order: Order, manifest: ReceivedManifest) -> str | None:
     return detail
 
 
-def _verified(body: bytes, keys: Mapping[str, str]) -> ReceivedManifest:
+def _verify_signature(body: bytes, keys: Mapping[str, str]) -> ReceivedManifest:
     signed = _signed.decode(body)
     key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(keys[signed.key_id]))
     payload = signed.payload.encode()

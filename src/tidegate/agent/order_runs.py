@@ -78,7 +78,7 @@ class OrderRuns:
         self._load_probes = load_probes
         self._clock = clock
         self._soaks = soaks.Soaks(
-            journal, load_probes, clock, self._say, self._remember, self.jobs.append
+            journal, load_probes, clock, self._report, self._remember, self.jobs.append
         )
 
     @property
@@ -119,7 +119,7 @@ class OrderRuns:
         if self.is_busy and not self._preempt(order):
             return  # the server repeats it
         try:
-            twin = agent_side.record_from_order(_queued(order), before, self._clock())
+            twin = agent_side.record_from_order(_to_queued_dispatch(order), before, self._clock())
         except Refused as refused:
             log.warning("order %s is not taken: %s", order.rollout_id, refused.detail)
             return
@@ -127,7 +127,7 @@ class OrderRuns:
             return  # a repeated order
         last = max(twin.last_event_seq, numbered, self._journal.numbered(order.rollout_id))
         twin = replace(twin, last_event_seq=last)
-        self._answer(twin, order.content, doubt or self._doubt(order.channel))
+        self._acknowledge(twin, order.content, doubt or self._find_objection(order.channel))
 
     def _preempt(self, order: protocol.Order) -> bool:
         """Give up an order that soaks, for one that the server sends in its place."""
@@ -146,15 +146,15 @@ class OrderRuns:
             )
         return not self.is_busy
 
-    def _answer(self, twin: rows.HostRecord, content: str, doubt: str | None) -> None:
+    def _acknowledge(self, twin: rows.HostRecord, content: str, doubt: str | None) -> None:
         """Save the order and its acknowledgement or rejection in one write."""
         if doubt is not None:
             log.warning("order %s is rejected: %s", twin.rollout_id, doubt)
-            said = agent_side.report(
-                twin, facts.DispatchReject, self._clock(), reason=_short(doubt)
+            reported = agent_side.report(
+                twin, facts.DispatchReject, self._clock(), reason=_shorten(doubt)
             )
         else:
-            said = agent_side.report(
+            reported = agent_side.report(
                 twin,
                 facts.DispatchAck,
                 self._clock(),
@@ -162,13 +162,13 @@ class OrderRuns:
                 current_closure_at_dispatch=self._drivers[twin.channel].current(),
                 target_closure=twin.target_closure,
             )
-        after, event, _ = said
+        after, event, _ = reported
         self._journal.append(
             agent_journal.TwinLine(twin, content),
             agent_journal.ReportLine(report_json.event_to_json(event), after),
         )
 
-    def _doubt(self, channel: str) -> str | None:
+    def _find_objection(self, channel: str) -> str | None:
         if channel not in self._drivers:
             return f"this host has no driver for channel {channel}"
         try:
@@ -182,9 +182,13 @@ class OrderRuns:
     def confirmed(self, rollout_id: str, through: int) -> None:
         """The server has saved the rollout's reports up to this number."""
         twin = self._journal.twins.get(rollout_id)
-        waited = self._journal.is_acknowledgement_pending(rollout_id)
+        was_pending = self._journal.is_acknowledgement_pending(rollout_id)
         self._journal.append(agent_journal.ConfirmedLine(rollout_id, through))
-        if twin is not None and waited and not self._journal.is_acknowledgement_pending(rollout_id):
+        if (
+            twin is not None
+            and was_pending
+            and not self._journal.is_acknowledgement_pending(rollout_id)
+        ):
             self._forget_staged(twin)
             self._switch(twin)
 
@@ -227,34 +231,38 @@ class OrderRuns:
         if twin is None or twin.attempt != job.attempt:
             return
         if job.change.is_rollback:
-            self._went_back(twin, outcome)
+            self._finish_rollback(twin, outcome)
         elif twin.state in (states.HostState.ACTIVATING, states.HostState.DEFERRED):
-            self._went_on(twin, outcome)
+            self._finish_switch(twin, outcome)
 
-    def _went_on(self, twin: rows.HostRecord, outcome: agent_drivers.SwitchOutcome) -> None:
+    def _finish_switch(self, twin: rows.HostRecord, outcome: agent_drivers.SwitchOutcome) -> None:
         rollout_id = twin.rollout_id
         match outcome:
             case agent_drivers.Switched():
                 runs = self._drivers[twin.channel].current()
                 if runs == twin.target_closure:
-                    self._say(rollout_id, facts.ActivationCompleted, observed_current_closure=runs)
+                    self._report(
+                        rollout_id, facts.ActivationCompleted, observed_current_closure=runs
+                    )
                 else:
                     detail = f"the switch is done, and {runs or 'nothing'} runs"
-                    self._say(rollout_id, facts.ActivationFailed, exit_code=-1, stderr_tail=detail)
+                    self._report(
+                        rollout_id, facts.ActivationFailed, exit_code=-1, stderr_tail=detail
+                    )
             case agent_drivers.Staged(component):
                 if (
                     twin.state is states.HostState.ACTIVATING
                 ):  # otherwise it still waits for the reboot
-                    self._say(rollout_id, facts.ActivationDeferred, component=component)
+                    self._report(rollout_id, facts.ActivationDeferred, component=component)
             case agent_drivers.SwitchFailed(code, stderr):
-                self._say(
+                self._report(
                     rollout_id,
                     facts.ActivationFailed,
                     exit_code=code,
                     stderr_tail=agent_drivers.tail(stderr),
                 )
 
-    def _went_back(self, twin: rows.HostRecord, outcome: agent_drivers.SwitchOutcome) -> None:
+    def _finish_rollback(self, twin: rows.HostRecord, outcome: agent_drivers.SwitchOutcome) -> None:
         if agent_side.is_withdrawing(twin):
             if not isinstance(outcome, agent_drivers.Switched):
                 log.error("%s could not be removed: %s", twin.rollout_id, outcome)
@@ -268,16 +276,16 @@ class OrderRuns:
         runs = self._drivers[twin.channel].current()
         match outcome:
             case agent_drivers.Switched() if runs == prior:
-                self._say(twin.rollout_id, facts.RollbackComplete, reverted_to_closure=runs)
+                self._report(twin.rollout_id, facts.RollbackComplete, reverted_to_closure=runs)
             case agent_drivers.Switched():
-                self._say(twin.rollout_id, facts.RollbackFailed, phase="observe", exit_code=-1)
+                self._report(twin.rollout_id, facts.RollbackFailed, phase="observe", exit_code=-1)
             case agent_drivers.Staged(component):
-                self._say(
-                    twin.rollout_id, facts.RollbackFailed, phase=_short(component), exit_code=75
+                self._report(
+                    twin.rollout_id, facts.RollbackFailed, phase=_shorten(component), exit_code=75
                 )
             case agent_drivers.SwitchFailed(code, stderr):
                 log.error("the way back of %s failed: %s", twin.rollout_id, stderr)
-                self._say(twin.rollout_id, facts.RollbackFailed, phase="switch", exit_code=code)
+                self._report(twin.rollout_id, facts.RollbackFailed, phase="switch", exit_code=code)
 
     def checked(self, job: probe_schedule.ProbeJob, result: probes.ProbeOutcome) -> None:
         """A probe ran."""
@@ -290,7 +298,7 @@ class OrderRuns:
         for rollout_id, twin in list(self._journal.twins.items()):
             match twin.state:
                 case states.HostState.PENDING if agent_side.is_withdrawing(twin):
-                    self._go_back(twin)
+                    self._roll_back(twin)
                 case states.HostState.PENDING if not self._journal.is_acknowledgement_pending(
                     rollout_id
                 ):
@@ -306,7 +314,7 @@ class OrderRuns:
                 case states.HostState.DEFERRED:
                     self._switch(twin)
                 case states.HostState.FAILED if agent_side.is_rolling_back(twin):
-                    self._go_back(twin)
+                    self._roll_back(twin)
                 case states.HostState.SOAKING:
                     self._soaks.resume(twin)
                 case _:
@@ -320,15 +328,15 @@ class OrderRuns:
 
     # ── reports and effects ──
 
-    def _say(self, rollout_id: str, kind: type[facts.AgentEvent], **members: Any) -> bool:
+    def _report(self, rollout_id: str, kind: type[facts.AgentEvent], **members: Any) -> bool:
         """Save a report and do its effects; False: the machine does not allow it now."""
         before = self._journal.twins[rollout_id]
         try:
-            said = agent_side.report(before, kind, self._clock(), **members)
+            reported = agent_side.report(before, kind, self._clock(), **members)
         except Refused as refused:
             log.warning("%s of %s is not reported: %s", kind.__name__, rollout_id, refused.detail)
             return False
-        self._remember(*said)
+        self._remember(*reported)
         return True
 
     def _remember(
@@ -341,7 +349,7 @@ class OrderRuns:
         log.info("%s: %s, now %s", event.rollout_id, type(event).__name__, after.state)
         self._act(event.rollout_id, effects)
         if after.state is states.HostState.CONVERGED:
-            self._drivers[after.channel].keep(self._wanted(after))
+            self._drivers[after.channel].keep(self._needed_artifacts(after))
 
     def _act(self, rollout_id: str, effects: Sequence[host_effects.Effect]) -> None:
         for effect in effects:
@@ -350,7 +358,7 @@ class OrderRuns:
                 case host_effects.FireSwitch():
                     self._switch(twin)
                 case host_effects.FireRollbackTo():
-                    self._go_back(twin)
+                    self._roll_back(twin)
                 case host_effects.ResetProbeCache():
                     self._soaks.declare(rollout_id)
                 case _:
@@ -358,14 +366,14 @@ class OrderRuns:
 
     def _switch(self, twin: rows.HostRecord) -> None:
         if twin.channel not in self._drivers:
-            self._say(
+            self._report(
                 twin.rollout_id, facts.ActivationFailed, exit_code=-1, stderr_tail="no driver"
             )
             return
         try:
             self._load_probes(twin.channel)
         except InvalidProbes as error:
-            self._say(
+            self._report(
                 twin.rollout_id,
                 facts.ActivationFailed,
                 exit_code=EXIT_UNPROBED,
@@ -374,34 +382,34 @@ class OrderRuns:
             return
         if twin.state is states.HostState.ACTIVATING and twin.activation_started_at is None:
             method = type(self._drivers[twin.channel]).__name__.lower()
-            self._say(twin.rollout_id, facts.ActivationStarted, switch_method=method)
+            self._report(twin.rollout_id, facts.ActivationStarted, switch_method=method)
         prior = twin.current_closure_at_dispatch or ""
         content = self._journal.content(twin.rollout_id)
         change = agent_drivers.SwitchRequest(twin.target_closure, prior, content)
-        self._ask(twin, change, twin.policy.activation_seconds)
+        self._queue_switch(twin, change, twin.policy.activation_seconds)
 
-    def _go_back(self, twin: rows.HostRecord) -> None:
+    def _roll_back(self, twin: rows.HostRecord) -> None:
         prior = transition_steps.prior_closure(twin)
         assert prior is not None, "only a host with a way back goes it"
         if twin.channel not in self._drivers:
-            self._went_back(twin, agent_drivers.SwitchFailed(-1, "no driver"))
+            self._finish_rollback(twin, agent_drivers.SwitchFailed(-1, "no driver"))
             return
         change = agent_drivers.SwitchRequest(prior, twin.target_closure, content="")
-        self._ask(twin, change, twin.policy.rollback_seconds)
+        self._queue_switch(twin, change, twin.policy.rollback_seconds)
 
-    def _ask(
+    def _queue_switch(
         self, twin: rows.HostRecord, change: agent_drivers.SwitchRequest, seconds: int
     ) -> None:
         until = self._clock() + timedelta(seconds=seconds)
         self.jobs.append(SwitchJob(twin.rollout_id, twin.attempt, twin.channel, change, until))
 
-    def _wanted(self, settled: rows.HostRecord) -> set[str]:
+    def _needed_artifacts(self, converged: rows.HostRecord) -> set[str]:
         """The artifacts of the channel that are still needed when this order has converged."""
         live = [twin for twin in self._journal.twins.values() if _is_live(twin)]
         closures = {
             closure
-            for twin in (settled, *live)
-            if twin.channel == settled.channel
+            for twin in (converged, *live)
+            if twin.channel == converged.channel
             for closure in (twin.target_closure, twin.current_closure_at_dispatch)
         }
         return {closure for closure in closures if closure}
@@ -413,7 +421,7 @@ def _is_live(twin: rows.HostRecord) -> bool:
     return under_way or back
 
 
-def _queued(order: protocol.Order) -> rows.QueuedDispatch:
+def _to_queued_dispatch(order: protocol.Order) -> rows.QueuedDispatch:
     return rows.QueuedDispatch(
         host_id=order.host_id,
         rollout_id=order.rollout_id,
@@ -427,5 +435,5 @@ def _queued(order: protocol.Order) -> rows.QueuedDispatch:
     )
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return agent_drivers.tail(text, agent_drivers.REASON_BYTES)

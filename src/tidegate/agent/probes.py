@@ -115,7 +115,7 @@ def load(path: str) -> tuple[Probe, ...]:
     if len(content) > FILE_BYTES_MAX:
         raise InvalidProbes(f"{path} has more than {FILE_BYTES_MAX} bytes")
     try:
-        found = decoders.convert(_decoded(file, content), ProbeFile).probes
+        found = decoders.convert(_decode(file, content), ProbeFile).probes
     except (msgspec.MsgspecError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidProbes(f"{path}: {error}") from None
     names = [probe.name for probe in found]
@@ -127,7 +127,7 @@ def load(path: str) -> tuple[Probe, ...]:
     return found
 
 
-def _decoded(file: Path, content: bytes) -> Any:
+def _decode(file: Path, content: bytes) -> Any:
     if file.suffix == ".json":
         return msgspec.json.decode(content)
     return tomllib.loads(content.decode())
@@ -180,12 +180,12 @@ def _tcp(probe: TcpProbe) -> ProbeOutcome:
 
 
 def _exec(probe: ExecProbe) -> ProbeOutcome:
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as stderr:
         child = subprocess.Popen(
             probe.command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=said,
+            stderr=stderr,
             env=environment(),
             start_new_session=True,
         )
@@ -197,7 +197,7 @@ def _exec(probe: ExecProbe) -> ProbeOutcome:
             return probe_failure(f"killed after {probe.timeout_seconds:g} s")
         if code == probe.expect_exit_code:
             return PASSED
-        said.seek(max(0, said.seek(0, os.SEEK_END) - REASON_BYTES))
-        told = said.read().decode(errors="ignore").strip()
+        stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - REASON_BYTES))
+        output = stderr.read().decode(errors="ignore").strip()
     reason = f"exit code {code}, expected {probe.expect_exit_code}"
-    return probe_failure(f"{reason}: {told}" if told else reason)
+    return probe_failure(f"{reason}: {output}" if output else reason)

@@ -76,7 +76,9 @@ class References:
         """
         deadline = ExchangeDeadline(self._seconds)
         is_local = uri.startswith("file:")
-        opened = _local(self._checked(uri)) if is_local else _remote(uri, deadline, self._hosts)
+        opened = (
+            _local(self._resolve_path(uri)) if is_local else _remote(uri, deadline, self._hosts)
+        )
         try:
             with opened as pieces, path.open("wb") as file:
                 os.fchmod(file.fileno(), listed.mode)
@@ -86,7 +88,7 @@ class References:
                     if size > listed.bytes:
                         raise _mismatch(listed, uri, f"more than {listed.bytes} bytes")
                     if deadline.is_over:
-                        raise _late(uri, deadline)
+                        raise _timed_out(uri, deadline)
                     hashed.update(piece)
                     file.write(piece)
                 if size != listed.bytes:
@@ -99,7 +101,7 @@ class References:
             path.unlink(missing_ok=True)
             raise
 
-    def _checked(self, uri: str) -> Path:
+    def _resolve_path(self, uri: str) -> Path:
         """Resolve the path of a ``file:`` reference that this host's settings allow.
 
         Raises: ReferenceRefused.
@@ -108,11 +110,12 @@ class References:
             parts = urlsplit(uri)
             real = Path(os.path.realpath(unquote(parts.path)))
         except ValueError as error:
-            raise ReferenceRefused(f"{_shown(uri)} names no file: {error}") from None
+            raise ReferenceRefused(f"{_shorten(uri)} names no file: {error}") from None
         allowed = (Path(os.path.realpath(directory)) for directory in self._directories)
         if parts.netloc or not any(real.is_relative_to(directory) for directory in allowed):
             raise ReferenceRefused(
-                f"{_shown(uri)} lies in no directory that reference_directories of this agent names"
+                f"{_shorten(uri)} lies in no directory that reference_directories of this agent"
+                " names"
             )
         return real
 
@@ -148,21 +151,23 @@ def _remote(
         ) as client:
             url = httpx2.URL(uri)
             if url.scheme not in ("https", "http") or not url.host:
-                raise ReferenceRefused(f"{_shown(uri)} is no address of the web")
+                raise ReferenceRefused(f"{_shorten(uri)} is no address of the web")
             for _ in range(REDIRECTS_MAX + 1):
                 client.cookies.clear()
                 with client.stream("GET", url) as answer:
                     if answer.status_code not in REDIRECTS:
                         yield _body(uri, answer)
                         return
-                    url = _next(uri, url, answer)
-            raise ReferenceRefused(f"{_shown(uri)} leads through more than {REDIRECTS_MAX} others")
+                    url = _follow_redirect(uri, url, answer)
+            raise ReferenceRefused(
+                f"{_shorten(uri)} leads through more than {REDIRECTS_MAX} others"
+            )
     except (httpx2.InvalidURL, ValueError) as error:  # an invalid host name
-        raise ReferenceRefused(f"{_shown(uri)} is no address: {error}") from None
+        raise ReferenceRefused(f"{_shorten(uri)} is no address: {error}") from None
     except (httpx2.HTTPError, httpx2.StreamError) as error:
         if deadline.is_over:
-            raise _late(uri, deadline) from None
-        raise ReferenceAway(f"{_shown(uri)}: {type(error).__name__} {error}") from None
+            raise _timed_out(uri, deadline) from None
+        raise ReferenceAway(f"{_shorten(uri)}: {type(error).__name__} {error}") from None
 
 
 class _GuardedBackend(BoundedBackend):
@@ -210,36 +215,36 @@ def _body(uri: str, answer: httpx2.Response) -> Iterator[bytes]:
             answer.iter_raw()
         )  # raw pieces, so that the deadline is checked even if they are slow
     if status >= 500 or status in PASSING:
-        raise ReferenceAway(f"{_shown(uri)} answers {status}")
-    raise ReferenceRefused(f"{_shown(uri)} answers {status}")
+        raise ReferenceAway(f"{_shorten(uri)} answers {status}")
+    raise ReferenceRefused(f"{_shorten(uri)} answers {status}")
 
 
-def _next(uri: str, url: httpx2.URL, answer: httpx2.Response) -> httpx2.URL:
+def _follow_redirect(uri: str, url: httpx2.URL, answer: httpx2.Response) -> httpx2.URL:
     """The target of a redirect. It may lead neither to a file nor from https to http."""
     found = url.join(answer.headers.get("location", ""))
     if found.scheme not in ("https", url.scheme) or not found.host:
         raise ReferenceRefused(
-            f"{_shown(uri)} leads to {_shown(str(found))}, which is not followed"
+            f"{_shorten(uri)} leads to {_shorten(str(found))}, which is not followed"
         )
     return found.copy_with(username=None, password=None)
 
 
-def _late(uri: str, deadline: ExchangeDeadline) -> ReferenceAway:
-    return ReferenceAway(f"{_shown(uri)} took longer than {deadline.seconds:g} s")
+def _timed_out(uri: str, deadline: ExchangeDeadline) -> ReferenceAway:
+    return ReferenceAway(f"{_shorten(uri)} took longer than {deadline.seconds:g} s")
 
 
 def _mismatch(listed: File, uri: str, found: str) -> ContentMismatch:
     """Write what was found only to this host's log: in a report, the author of the release could
     read what the address holds.
     """
-    log.warning("%s at %s is %s", listed.path[:SHOWN_CHARS_MAX], _shown(uri), found)
+    log.warning("%s at %s is %s", listed.path[:SHOWN_CHARS_MAX], _shorten(uri), found)
     return ContentMismatch(
-        f"{listed.path[:SHOWN_CHARS_MAX]} at {_shown(uri)} is not what the release names; the"
+        f"{listed.path[:SHOWN_CHARS_MAX]} at {_shorten(uri)} is not what the release names; the"
         " agent's log says what it is",
         expected=listed.sha256,
     )
 
 
-def _shown(uri: str) -> str:
+def _shorten(uri: str) -> str:
     """Shorten an address for logs and people; drop the query, which may be a signature."""
     return uri.partition("?")[0][:SHOWN_CHARS_MAX]

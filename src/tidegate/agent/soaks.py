@@ -21,7 +21,9 @@ FLAP_SECONDS: Final = 60  # then the least time between a pass and the next repo
 # Declared in place of probes that cannot be read; it never passes.
 UNREADABLE: Final = facts.ProbeDeclared("probe-file", "declaration", states.ProbeMode.ENFORCE)
 
-Say = Callable[..., bool]  # rollout id, kind of report, its members; returns whether it was saved
+Report = Callable[
+    ..., bool
+]  # rollout id, kind of report, its members; returns whether it was saved
 Remember = Callable[[rows.HostRecord, facts.AgentEvent, Sequence[host_effects.Effect]], None]
 
 log = logging.getLogger("tidegate.agent")
@@ -35,39 +37,41 @@ class Soaks:
         journal: agent_journal.Journal,
         load_probes: probe_schedule.LoadProbes,
         clock: Clock,
-        say: Say,
+        report: Report,
         remember: Remember,
         run_probe: Callable[[probe_schedule.ProbeJob], None],
     ) -> None:
         self._journal = journal
         self._clock = clock
-        self._say = say
+        self._report = report
         self._remember = remember
         self._run_probe = run_probe
         self._probe_schedule = probe_schedule.ProbeSchedule(load_probes)
         # By rollout: enforced probes without a usable result, since none was reported after a
         # restart. The soak cannot end before they have one.
-        self._unasked: dict[str, set[str]] = {}
+        self._awaited: dict[str, set[str]] = {}
 
     def declare(self, rollout_id: str) -> None:
         """Report which probes this activation has, before any result."""
         twin = self._journal.twins[rollout_id]
-        self._unasked.pop(rollout_id, None)
+        self._awaited.pop(rollout_id, None)
         try:
-            named = tuple(map(probes.to_declaration, self._probe_schedule.begin(twin)))
+            declared = tuple(map(probes.to_declaration, self._probe_schedule.begin(twin)))
         except InvalidProbes as error:
             log.error("%s", error.detail)
-            if self._say(rollout_id, facts.ProbeTopologyDeclared, probes=(UNREADABLE,)):
-                ill = self._journal.twins[rollout_id]
-                self._observe(ill, UNREADABLE.probe_name, probes.probe_failure(error.detail))
+            if self._report(rollout_id, facts.ProbeTopologyDeclared, probes=(UNREADABLE,)):
+                record = self._journal.twins[rollout_id]
+                self._report_change(
+                    record, UNREADABLE.probe_name, probes.probe_failure(error.detail)
+                )
             return
-        if self._say(rollout_id, facts.ProbeTopologyDeclared, probes=named):
-            self._elapse(rollout_id)
-            self._probe(rollout_id)
+        if self._report(rollout_id, facts.ProbeTopologyDeclared, probes=declared):
+            self._conclude(rollout_id)
+            self._run_due_probes(rollout_id)
 
     def resume(self, twin: rows.HostRecord) -> None:
         """After a restart, wait for a new result of every enforced probe."""
-        self._unasked[twin.rollout_id] = {
+        self._awaited[twin.rollout_id] = {
             name for name, known in twin.probes.items() if known.mode is states.ProbeMode.ENFORCE
         }
 
@@ -75,18 +79,18 @@ class Soaks:
         """Resume an interrupted declaration, conclude if possible, and run due probes."""
         if twin.topology_declared_at is None:
             self.declare(twin.rollout_id)
-        self._elapse(twin.rollout_id)
-        self._probe(twin.rollout_id)
+        self._conclude(twin.rollout_id)
+        self._run_due_probes(twin.rollout_id)
 
     def checked(self, job: probe_schedule.ProbeJob, result: probes.ProbeOutcome) -> None:
         """A probe ran: report its result if it changed, and conclude if possible."""
         self._probe_schedule.heard(job)
         twin = self._journal.twins.get(job.rollout_id)
         if twin is not None and twin.activation_completed_at == job.since:
-            self._observe(twin, job.probe.name, result)
-            self._elapse(job.rollout_id)
+            self._report_change(twin, job.probe.name, result)
+            self._conclude(job.rollout_id)
 
-    def _observe(self, twin: rows.HostRecord, name: str, result: probes.ProbeOutcome) -> None:
+    def _report_change(self, twin: rows.HostRecord, name: str, result: probes.ProbeOutcome) -> None:
         """Report a probe's result if it changed."""
         known = twin.probes.get(name)
         if (
@@ -94,15 +98,15 @@ class Soaks:
             or known is None
             or known.status is result.status
         ):
-            self._answered(twin.rollout_id, name)
+            self._note_result(twin.rollout_id, name)
             return
         if self._is_flapping(known, result):
             if known.mode is states.ProbeMode.ENFORCE:
                 # The soak cannot end before the failure is reported.
-                self._unasked.setdefault(twin.rollout_id, set()).add(name)
+                self._awaited.setdefault(twin.rollout_id, set()).add(name)
             return
-        self._answered(twin.rollout_id, name)
-        self._say(
+        self._note_result(twin.rollout_id, name)
+        self._report(
             twin.rollout_id,
             facts.ProbeResult,
             probe_name=name,
@@ -124,26 +128,26 @@ class Soaks:
         since = self._clock() - known.last_observed_at
         return timedelta(0) <= since < timedelta(seconds=FLAP_SECONDS)
 
-    def _answered(self, rollout_id: str, name: str) -> None:
-        left = self._unasked.get(rollout_id, set())
-        left.discard(name)
-        if not left:
-            self._unasked.pop(rollout_id, None)
+    def _note_result(self, rollout_id: str, name: str) -> None:
+        awaited = self._awaited.get(rollout_id, set())
+        awaited.discard(name)
+        if not awaited:
+            self._awaited.pop(rollout_id, None)
 
-    def _elapse(self, rollout_id: str) -> None:
-        if self._unasked.get(rollout_id):
+    def _conclude(self, rollout_id: str) -> None:
+        if self._awaited.get(rollout_id):
             return
         before = self._journal.twins.get(rollout_id)
-        said = None if before is None else agent_side.tick(before, self._clock())
-        if said is not None:
-            self._remember(*said)
+        concluded = None if before is None else agent_side.tick(before, self._clock())
+        if concluded is not None:
+            self._remember(*concluded)
 
-    def _probe(self, rollout_id: str) -> None:
+    def _run_due_probes(self, rollout_id: str) -> None:
         twin = self._journal.twins[rollout_id]
         if twin.state is states.HostState.SOAKING:
             for job in self._probe_schedule.due(twin, self._clock()):
                 self._run_probe(job)
             for name in self._probe_schedule.lost(twin):
-                self._observe(
+                self._report_change(
                     twin, name, probes.probe_failure("it cannot be read from its file any more")
                 )

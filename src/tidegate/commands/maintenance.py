@@ -50,7 +50,7 @@ def _findings(settings: Settings, views: bool) -> Iterator[DoctorFinding]:
     if any(finding.what == "data" and finding.verdict is DoctorVerdict.ILL for finding in found):
         return
     try:
-        installation = _opened(settings)
+        installation = _open(settings)
     except TidegateError as error:
         advice = f"see docs/problems for {error.code}"
         yield DoctorFinding("store", DoctorVerdict.ILL, error.detail, advice)
@@ -142,7 +142,7 @@ def backup(place: str, previous: str | None, file: str | None, **flags: str | No
     from tidegate.engines.sqlite.copying import copy
     from tidegate.engines.sqlite.store import SqliteStore
 
-    installation = _opened(settings)
+    installation = _open(settings)
     try:
         label = back_up(
             installation,
@@ -186,7 +186,7 @@ def restore(place: str, revoke_keys: bool, file: str | None, **flags: str | None
     restored = put_back(
         Path(place).absolute(),
         Path(settings.data).absolute(),
-        lambda directory: _opened(replace(settings, data=str(directory))),
+        lambda directory: _open(replace(settings, data=str(directory))),
         system_clock,
         revoke_keys=revoke_keys,
     )
@@ -220,7 +220,7 @@ def _database(settings: Settings) -> Path:
     return Path(settings.store_url.removeprefix(SQLITE)).absolute()
 
 
-def _opened(settings: Settings) -> Installation:
+def _open(settings: Settings) -> Installation:
     from tidegate.commands.startup import open_installation
 
     return open_installation(settings)

@@ -37,8 +37,8 @@ def serve(file: str | None, prints: bool, accepts_clock: bool, **flags: str | No
     try:
         main.serve(settings, accepts_clock=accepts_clock)
     except sockets.AddressUnusable as error:
-        said = f"{error.detail} [{error.code}]"
-        raise CommandExit(exit_code_of(error), said, "tidegate serve --port …") from None
+        message = f"{error.detail} [{error.code}]"
+        raise CommandExit(exit_code_of(error), message, "tidegate serve --port …") from None
 
 
 @click.command()

@@ -38,12 +38,12 @@ SHARES: Final = {
 
 
 def _with_shares(command: Any) -> Any:
-    for name, (what, usual) in reversed(SHARES.items()):
+    for name, (what, default_share) in reversed(SHARES.items()):
         command = click.option(
             f"--{name.replace('_', '-')}",
             name,
             type=click.FloatRange(0.0, 1.0),
-            default=usual,
+            default=default_share,
             show_default=True,
             metavar="SHARE",
             help=what,
@@ -108,7 +108,7 @@ def simulate(
         conditions = replace(conditions, start_at=parse_start(start_at, conditions.at))
     seeds = range(seed, seed + runs)
     odds = replace(history.odds if from_history else Odds(**shares), failing=failing)
-    found = _played(row, plan, odds, seeds, conditions, quiet=as_json)
+    found = _run_forecast(row, plan, odds, seeds, conditions, quiet=as_json)
     if as_json:
         click.echo(json_of(msgspec.to_builtins(found)))
         return
@@ -142,21 +142,21 @@ def load_plan(
         raise NotFound(f"there is no log in {settings.data}")
     store = connect(settings.store_url, FOLDS.schema)
     try:
-        sights = FleetReader(store, MemoryBlobs())
-        found = sights.row(channel_key(channel), Channel)
+        fleet_reader = FleetReader(store, MemoryBlobs())
+        found = fleet_reader.row(channel_key(channel), Channel)
         if found is None:
             raise ChannelNotFound(channel)
-        budgets = [seen.row for seen in sights.budgets() if not seen.row.removed]
+        budgets = [seen.row for seen in fleet_reader.budgets() if not seen.row.removed]
         history = read_history(Reads(store), channel)
         conditions = replace(
-            read_conditions(sights, found.row, system_clock()), activation=history.activation
+            read_conditions(fleet_reader, found.row, system_clock()), activation=history.activation
         )
-        return found.row, plan(found.row, sights.hosts(), budgets), conditions, history
+        return found.row, plan(found.row, fleet_reader.hosts(), budgets), conditions, history
     finally:
         store.close()
 
 
-def _played(
+def _run_forecast(
     row: Channel,
     plan: Plan,
     odds: Odds,

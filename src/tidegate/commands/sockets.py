@@ -33,8 +33,8 @@ class AddressUnusable(Unavailable):
         why: str,
         settings: str = "--host and --port, or TIDEGATE_HOST and TIDEGATE_PORT",
     ) -> None:
-        said = f"port {port} on {host} {why}: {settings}"
-        super().__init__(said, host=host, port=port)
+        message = f"port {port} on {host} {why}: {settings}"
+        super().__init__(message, host=host, port=port)
 
 
 @contextmanager
@@ -73,14 +73,14 @@ def bind_sockets(settings: Settings) -> Iterator[list[socket.socket]]:
         sockets: list[socket.socket] = []
         try:
             for family, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-                sockets.append(stack.enter_context(_bound(family, address)))
+                sockets.append(stack.enter_context(_bind(family, address)))
         except OSError as error:
             why = _WHY.get(error.errno or 0, f"cannot be used ({error.strerror}); choose another")
             raise AddressUnusable(host, port, why) from None
         yield sockets
 
 
-def _bound(family: int, address: object) -> socket.socket:
+def _bind(family: int, address: object) -> socket.socket:
     found = socket.socket(family, socket.SOCK_STREAM)
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

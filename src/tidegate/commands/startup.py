@@ -103,10 +103,10 @@ def open_counted_store(
         Unavailable.
     """
     with ExitStack() as stack:
-        yield _counted(url, folds, clock, lease, stack)
+        yield _open_up_to_date(url, folds, clock, lease, stack)
 
 
-def _counted(
+def _open_up_to_date(
     url: str, folds: kernel_folds.Folds, clock: Clock, lease: float, stack: ExitStack
 ) -> Store:
     refused: StoreRefused | None = None
@@ -115,13 +115,13 @@ def _counted(
             counted.enter_context(presence.present(url, lease=lease))
             store = counted.enter_context(closing(connect(url, folds.schema)))
             replay.begin(store, folds, clock())
-            owed = [*replay.changed_folds(store, folds), *lost_caches(store, folds)]
-            if not owed:
+            outdated = [*replay.changed_folds(store, folds), *lost_caches(store, folds)]
+            if not outdated:
                 stack.push(counted.pop_all())
                 return store
-        names = ", ".join(dict.fromkeys(fold.collection.name for fold in owed))
+        names = ", ".join(dict.fromkeys(fold.collection.name for fold in outdated))
         try:
-            _make_good(url, folds, clock, lease)
+            _rebuild(url, folds, clock, lease)
         except StoreRefused as error:
             if error.facts.get("reason") != presence.OPEN_ELSEWHERE:
                 raise
@@ -131,7 +131,7 @@ def _counted(
     raise refused or StoreRefused("several versions rebuild the rows of the log; keep one of them")
 
 
-def _make_good(url: str, folds: kernel_folds.Folds, clock: Clock, lease: float) -> None:
+def _rebuild(url: str, folds: kernel_folds.Folds, clock: Clock, lease: float) -> None:
     with (
         presence.present(url, alone=True, lease=lease),
         closing(connect(url, folds.schema)) as store,

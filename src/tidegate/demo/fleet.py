@@ -35,13 +35,13 @@ HEARD_SECONDS = 60.0
 REPORTS_MAX = 10  # of one host in one beat
 ACTIONS_MAX = 20_000  # in one beat
 
-WELL = rates.Rates(
+HEALTHY = rates.Rates(
     activation=rates.Span(20.0, 120.0),
     rollback=rates.Span(60.0, 180.0),
     probe=rates.Span(10.0, 40.0),
 )
-ILL = rates.Rates(
-    activation=WELL.activation, rollback=WELL.rollback, probe=WELL.probe, probe_fails=1.0
+FAILING = rates.Rates(
+    activation=HEALTHY.activation, rollback=HEALTHY.rollback, probe=HEALTHY.probe, probe_fails=1.0
 )
 
 Reported = tuple[agents.SimulatedAgent, agents.JournalEntry, "Future[runtime.CommandOutcome]"]
@@ -59,21 +59,21 @@ class DemoFleet:
         self._count = 0
         self._woken: set[str] = set()
         self._lock = Lock()
-        self._ill: dict[str, str] = {}  # artifact → the host whose probe fails on it
-        self._said: dict[str, dict[str, str]] = {}  # host → what its last heartbeat reported
+        self._failing: dict[str, str] = {}  # artifact → the host whose probe fails on it
+        self._reported: dict[str, dict[str, str]] = {}  # host → what its last heartbeat reported
 
     def join(self, host_ids: Iterable[str]) -> None:
         """Start agents for hosts that are enrolled."""
         for host_id in host_ids:
-            agent = agents.SimulatedAgent(host_id, WELL, self._random, self)
+            agent = agents.SimulatedAgent(host_id, HEALTHY, self._random, self)
             self._agents[host_id] = agent
-            self._at(self._random.uniform(0.0, POLL_SECONDS), partial(self._asks, agent))
-            self._at(self._random.uniform(0.0, HEARD_SECONDS), partial(self._lives, agent))
+            self._at(self._random.uniform(0.0, POLL_SECONDS), partial(self._poll_regularly, agent))
+            self._at(self._random.uniform(0.0, HEARD_SECONDS), partial(self._beat_regularly, agent))
 
     def make_probe_fail(self, target: str, host_id: str) -> None:
         """Let this host's probe fail on this artifact; it passes on every other host."""
         with self._lock:
-            self._ill[target] = host_id
+            self._failing[target] = host_id
 
     def wake(self, host_ids: Sequence[str]) -> None:
         """These hosts have orders. Any thread may call it."""
@@ -109,19 +109,19 @@ class DemoFleet:
                 break
             heapq.heappop(self._due)[2]()
         for agent in self._agents.values():
-            if agent.running != self._said.get(agent.host_id, {}):
+            if agent.running != self._reported.get(agent.host_id, {}):
                 self._send_heartbeat(agent)
         with self._lock:
             woken, self._woken = self._woken, set()
         for host_id in sorted(woken & self._agents.keys()):
-            self._ask(self._agents[host_id])
+            self._poll(self._agents[host_id])
         self._report()
 
-    def _asks(self, agent: agents.SimulatedAgent) -> None:
-        self._at(POLL_SECONDS, partial(self._asks, agent))
-        self._ask(agent)
+    def _poll_regularly(self, agent: agents.SimulatedAgent) -> None:
+        self._at(POLL_SECONDS, partial(self._poll_regularly, agent))
+        self._poll(agent)
 
-    def _ask(self, agent: agents.SimulatedAgent) -> None:
+    def _poll(self, agent: agents.SimulatedAgent) -> None:
         if agent.busy:
             return
         try:
@@ -133,17 +133,17 @@ class DemoFleet:
 
     def _take(self, agent: agents.SimulatedAgent, order: rows.QueuedDispatch) -> None:
         with self._lock:
-            is_ill = self._ill.get(order.target_closure) == agent.host_id
-        agent.rates = ILL if is_ill else WELL
+            is_failing = self._failing.get(order.target_closure) == agent.host_id
+        agent.rates = FAILING if is_failing else HEALTHY
         agent.take(order)
 
-    def _lives(self, agent: agents.SimulatedAgent) -> None:
-        self._at(HEARD_SECONDS, partial(self._lives, agent))
+    def _beat_regularly(self, agent: agents.SimulatedAgent) -> None:
+        self._at(HEARD_SECONDS, partial(self._beat_regularly, agent))
         self._send_heartbeat(agent)
 
     def _send_heartbeat(self, agent: agents.SimulatedAgent) -> None:
         """Report that the host is alive, and what it runs."""
-        self._said[agent.host_id] = running = dict(agent.running)
+        self._reported[agent.host_id] = running = dict(agent.running)
         seen = Liveness(
             host_id=agent.host_id,
             last_seen_at=self.now(),
@@ -168,7 +168,7 @@ class DemoFleet:
                 sent += self._send(rollout_id, entries[start : start + lanes.PACK_MAX])
         broken: set[str] = set()
         for agent, entry, future in sent:
-            if agent.host_id not in broken and not _answered(agent, entry, _answer(future)):
+            if agent.host_id not in broken and not _handle_answer(agent, entry, _error_of(future)):
                 broken.add(agent.host_id)
         if sent:
             self._installation.nudge()
@@ -200,7 +200,7 @@ def _batch(
     return found
 
 
-def _answer(future: Future[runtime.CommandOutcome]) -> TidegateError | None:
+def _error_of(future: Future[runtime.CommandOutcome]) -> TidegateError | None:
     try:
         future.result()
     except TidegateError as error:
@@ -208,7 +208,7 @@ def _answer(future: Future[runtime.CommandOutcome]) -> TidegateError | None:
     return None
 
 
-def _answered(
+def _handle_answer(
     agent: agents.SimulatedAgent, entry: agents.JournalEntry, error: TidegateError | None
 ) -> bool:
     """Handle the result of a report; return whether the agent's next one may be handled."""

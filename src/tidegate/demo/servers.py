@@ -34,17 +34,17 @@ def run_demo(settings: Settings, *, speed: float, minutes: float | None, say: st
     with ExitStack() as stack:
         installation = open_installation(settings)
         stack.callback(installation.close)
-        entrance = sign_in.SignInLink(VISITOR, password := secrets.token_urlsafe(12))
-        application = make_application(installation, routes=(*ROUTES, *PAGES, entrance.route))
+        link = sign_in.SignInLink(VISITOR, password := secrets.token_urlsafe(12))
+        application = make_application(installation, routes=(*ROUTES, *PAGES, link.route))
         stack.callback(application.close)
         people = DemoPeople(installation, password)
         server = make_server(application, settings)
         fleet = DemoFleet(installation, speed)
         receiver = webhook_receiver.Receiver()
         stack.callback(receiver.go_down)
-        plot = story.DemoStory(installation, people, fleet, receiver, speed=speed, say=say)
-        plot.lay_out()
-        cast = DemoThreads(server.end)
+        demo_story = story.DemoStory(installation, people, fleet, receiver, speed=speed, say=say)
+        demo_story.lay_out()
+        threads = DemoThreads(server.end)
         stack.enter_context(
             worker.Worker(
                 installation,
@@ -55,22 +55,22 @@ def run_demo(settings: Settings, *, speed: float, minutes: float | None, say: st
                 failed=server.end,
             )
         )
-        stack.callback(cast.join)
-        stack.callback(plot.end)
-        stack.callback(cast.stop.set)
-        for part in (lambda: fleet.run(cast.stop), plot.web, plot.api):
-            cast.start(part)
+        stack.callback(threads.join)
+        stack.callback(demo_story.end)
+        stack.callback(threads.stop.set)
+        for part in (lambda: fleet.run(threads.stop), demo_story.web, demo_story.api):
+            threads.start(part)
         if minutes is not None:
-            curtain = Timer(minutes * 60, server.end)
-            curtain.daemon = True
-            stack.callback(curtain.cancel)
-            curtain.start()
+            timer = Timer(minutes * 60, server.end)
+            timer.daemon = True
+            stack.callback(timer.cancel)
+            timer.start()
         url = f"http://{settings.host}:{settings.port}"
         say(f"dashboard:  {url}/")
-        say(f"sign in:    {url}{entrance.path}   (works once)")
+        say(f"sign in:    {url}{link.path}   (works once)")
         say(f"later:      user {VISITOR}, password {people.password}")
         server.run()
-    cast.check()
+    threads.check()
     say(f"the demo is over ({server.ended_by or 'it had its minutes'})")
 
 

@@ -9,7 +9,7 @@ BODY_BYTES_MAX = 256 * 1024
 ADDRESS = "127.0.0.1"
 
 
-class _Takes(BaseHTTPRequestHandler):
+class _Handler(BaseHTTPRequestHandler):
     """Accepts every request."""
 
     def do_POST(self) -> None:
@@ -21,7 +21,7 @@ class _Takes(BaseHTTPRequestHandler):
         """Print nothing."""
 
 
-class _Listens(ThreadingHTTPServer):
+class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
@@ -31,7 +31,7 @@ class Receiver:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._server: _Listens | None = _Listens((ADDRESS, 0), _Takes)
+        self._server: _Server | None = _Server((ADDRESS, 0), _Handler)
         self.port: int = self._server.server_address[1]
         self._serve(self._server)
 
@@ -55,8 +55,8 @@ class Receiver:
         """Listen again, on the same port."""
         with self._lock:
             if self._server is None:
-                self._server = _Listens((ADDRESS, self.port), _Takes)
+                self._server = _Server((ADDRESS, self.port), _Handler)
                 self._serve(self._server)
 
-    def _serve(self, server: _Listens) -> None:
+    def _serve(self, server: _Server) -> None:
         Thread(target=server.serve_forever, name="demo-receiver", daemon=True).start()

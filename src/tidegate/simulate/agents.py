@@ -58,7 +58,7 @@ class OrderFaults:
     dies: bool
 
     @classmethod
-    def drawn(cls, rates: Rates, random: Random) -> OrderFaults:
+    def draw(cls, rates: Rates, random: Random) -> OrderFaults:
         return cls(*(random.random() < getattr(rates, name) for name in cls.__slots__))
 
 
@@ -103,14 +103,14 @@ class SimulatedAgent:
             return
         self._unstage(order)
         self.twins[order.rollout_id] = twin
-        self.luck[order.rollout_id] = luck = OrderFaults.drawn(self.rates, self.random)
+        self.luck[order.rollout_id] = luck = OrderFaults.draw(self.rates, self.random)
         luck.probe_fails |= self.doomed
         if luck.rejects:
-            self._say(
+            self._report(
                 order.rollout_id, facts.DispatchReject, reason="the signature does not verify"
             )
             return
-        self._say(
+        self._report(
             order.rollout_id,
             facts.DispatchAck,
             current_closure_at_dispatch=self.running.get(order.channel, self.base),
@@ -199,7 +199,7 @@ class SimulatedAgent:
 
     # ── acting on effects ──
 
-    def _say(self, rollout_id: str, kind: type[facts.AgentEvent], **members: Any) -> bool:
+    def _report(self, rollout_id: str, kind: type[facts.AgentEvent], **members: Any) -> bool:
         """Save a report and do its effects; False: the machine does not allow it now."""
         before = self.twins[rollout_id]
         try:
@@ -241,7 +241,7 @@ class SimulatedAgent:
         if luck.dies:
             self.dead = True
             return
-        self._say(rollout_id, facts.ActivationStarted, switch_method="simulated")
+        self._report(rollout_id, facts.ActivationStarted, switch_method="simulated")
         seconds = self.rates.activation.draw(self.random)
         self._after(seconds, lambda: self._switched(rollout_id, luck))
 
@@ -252,13 +252,13 @@ class SimulatedAgent:
         if twin.state not in (states.HostState.ACTIVATING, states.HostState.DEFERRED):
             return
         if luck.activation_fails:
-            self._say(
+            self._report(
                 rollout_id, facts.ActivationFailed, exit_code=1, stderr_tail="it did not start"
             )
             return
         if luck.defers:
             luck.defers = False
-            if self._say(rollout_id, facts.ActivationDeferred, component="kernel"):
+            if self._report(rollout_id, facts.ActivationDeferred, component="kernel"):
                 self._after(
                     self.rates.reboot.draw(self.random), lambda: self._switched(rollout_id, luck)
                 )
@@ -267,12 +267,12 @@ class SimulatedAgent:
         if self.random.random() < self.rates.agent_crashes:
             self.crash()  # before it can report the switch
             return
-        self._say(
+        self._report(
             rollout_id, facts.ActivationCompleted, observed_current_closure=twin.target_closure
         )
 
     def _declare(self, rollout_id: str) -> None:
-        if self._say(rollout_id, facts.ProbeTopologyDeclared, probes=PROBES):
+        if self._report(rollout_id, facts.ProbeTopologyDeclared, probes=PROBES):
             self._probe(rollout_id)
 
     def _probe(self, rollout_id: str) -> None:
@@ -299,8 +299,8 @@ class SimulatedAgent:
         reason = "503" if bad else None
         mode = twin.probes[name].mode
         if twin.probe_observed_first_at is None and self.random.random() < CHATTY:
-            self._say(rollout_id, facts.ProbeObservedFirst, probe_name=name, mode=mode)
-        self._say(
+            self._report(rollout_id, facts.ProbeObservedFirst, probe_name=name, mode=mode)
+        self._report(
             rollout_id,
             facts.ProbeResult,
             probe_name=name,
@@ -310,15 +310,15 @@ class SimulatedAgent:
         )
         first = bad and mode is states.ProbeMode.ENFORCE and twin.probe_failure_first_at is None
         if first and self.random.random() < CHATTY:
-            self._say(rollout_id, facts.ProbeFailureFirst, probe_name=name, mode=mode)
+            self._report(rollout_id, facts.ProbeFailureFirst, probe_name=name, mode=mode)
 
     def _tick(self, rollout_id: str) -> None:
         twin = self.twins.get(rollout_id)
         if twin is None or twin.state is not states.HostState.SOAKING:
             return
-        said = agent_side.tick(twin, self.world.now())
-        if said is not None:
-            self._record(twin, *said)
+        concluded = agent_side.tick(twin, self.world.now())
+        if concluded is not None:
+            self._record(twin, *concluded)
             self._drift(rollout_id)
         after = self.twins[rollout_id]
         if after.state is states.HostState.SOAKING:
@@ -351,11 +351,11 @@ class SimulatedAgent:
         if twin is None or not agent_side.is_rolling_back(twin):
             return
         if self.luck[rollout_id].rollback_fails:
-            self._say(rollout_id, facts.RollbackFailed, phase="switch", exit_code=1)
+            self._report(rollout_id, facts.RollbackFailed, phase="switch", exit_code=1)
             return
         prior = twin.current_closure_at_dispatch or ""
         self.running[twin.channel] = prior
-        self._say(rollout_id, facts.RollbackComplete, reverted_to_closure=prior)
+        self._report(rollout_id, facts.RollbackComplete, reverted_to_closure=prior)
 
 
 def _is_ack(event: facts.AgentEvent) -> bool:

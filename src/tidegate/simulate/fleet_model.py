@@ -173,7 +173,7 @@ class FleetModel:
             for window in self._windows.values()
             if not window.channels or channel in window.channels
         ]
-        lasting = {window.window_id for window in covering if _lasts(window, at)}
+        lasting = {window.window_id for window in covering if _is_active(window, at)}
         denied = any(w.window_id in lasting for w in covering if w.kind is WindowKind.DENY)
         allowing = [w.window_id for w in covering if w.kind is WindowKind.ALLOW]
         return not denied and (not allowing or any(id in lasting for id in allowing))
@@ -244,7 +244,7 @@ class FleetModel:
             host.left |= self._is_skipped(value.rollout_id, host.wave)
         record = self.record(value.rollout_id, value.host_id)
         if record is not None and record.state is host_states.HostState.CONVERGED is value.to:
-            self._hold_converged(record)
+            self._check_converged(record)
 
     def _is_skipped(self, rollout_id: str, wave: int) -> bool:
         (row,) = self._store.get(rollout_rows.tally_key(rollout_id))
@@ -260,7 +260,7 @@ class FleetModel:
         (row,) = self._store.get(key)
         return None if row is None else codec.decode(row.data, host_rows.HostRecord)
 
-    def _hold_converged(self, record: host_rows.HostRecord) -> None:
+    def _check_converged(self, record: host_rows.HostRecord) -> None:
         demand(record.current_closure == record.target_closure, lambda: "H1: another closure")
         due, at = record.soak_due_at, record.converged_at
         completed = record.activation_completed_at
@@ -344,6 +344,6 @@ class FleetModel:
                 pass
 
 
-def _lasts(window: WindowSpec, at: datetime) -> bool:
+def _is_active(window: WindowSpec, at: datetime) -> bool:
     start = datetime.fromisoformat(window.start).replace(tzinfo=UTC)
     return start <= at < start + timedelta(seconds=window.duration_seconds)

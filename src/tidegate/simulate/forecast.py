@@ -103,7 +103,7 @@ def forecast(
     )
     runs: list[SeedRun] = []
     for seed in seeds:
-        runs.append(_later(_played(structs.replace(scenario, seed=seed)), waits))
+        runs.append(_shift(_run_seed(structs.replace(scenario, seed=seed)), waits))
         progress(len(runs))
     first = runs[0]
     return forecasts.Forecast(
@@ -147,7 +147,7 @@ def _first_start(plan: Plan, conditions: forecasts.ForecastConditions) -> dateti
     return opening if opening is not None and opening - conditions.at <= WAIT_MAX else begin
 
 
-def _later(run: SeedRun, seconds: int) -> SeedRun:
+def _shift(run: SeedRun, seconds: int) -> SeedRun:
     """Shift the run: its rollout was opened this many seconds earlier."""
     if not seconds:
         return run
@@ -267,7 +267,7 @@ def _rates(odds: forecasts.Odds, activation: tuple[float, float] | None) -> Rate
 # ── one run ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def _played(scenario: Scenario) -> SeedRun:
+def _run_seed(scenario: Scenario) -> SeedRun:
     (lane,) = scenario.channels
     opened = names.rollout_id(lane.channel, f"{PACKAGE}.1")
     world = World(scenario, watching=False, silence_seconds=SILENCE_SECONDS)
@@ -283,7 +283,7 @@ def _played(scenario: Scenario) -> SeedRun:
         )
     ended = Ending(world, opened)
     world.play(ended)
-    return _told(world, opened)
+    return _read_timeline(world, opened)
 
 
 class Ending:
@@ -303,35 +303,35 @@ class Ending:
         return bool(self._world.operator.releases) and (not found or found[0].state in OVER)
 
 
-def _told(world: World, opened: str) -> SeedRun:
+def _read_timeline(world: World, opened: str) -> SeedRun:
     """Build the run's timeline from the log of its world."""
-    story = RolloutTimeline(opened)
+    timeline = RolloutTimeline(opened)
     after = 0
     while page := world.store.feed(after=after, limit=PAGE).events:
         for event in page:
-            story.tell(world.folds.vocabulary.value(event), event.at)
+            timeline.record(world.folds.vocabulary.value(event), event.at)
         after = page[-1].position
-    stop = story.stop
-    if stop is None and story.state not in OVER:
-        stop = _waiting(world, opened, story)
-    elif stop is not None and story.halted_by:
+    stop = timeline.stop
+    if stop is None and timeline.state not in OVER:
+        stop = _describe_wait(world, opened, timeline)
+    elif stop is not None and timeline.halted_by:
         record = world.control_plane.fleet_reader.row(
-            host_rows.record_key(opened, story.halted_by), host_rows.HostRecord
+            host_rows.record_key(opened, timeline.halted_by), host_rows.HostRecord
         )
         why = "unknown" if record is None else record.row.failure or "unknown"
         stop = f"a host failed: {why}"
-    end = story.at or world.now()
+    end = timeline.at or world.now()
     return SeedRun(
-        state=story.state,
-        seconds=story.since(end),
-        timeline=tuple(story.moments[:TIMELINE_MAX]),
-        wave_ends=story.wave_ends,
-        failed=dict(story.failed),
+        state=timeline.state,
+        seconds=timeline.since(end),
+        timeline=tuple(timeline.moments[:TIMELINE_MAX]),
+        wave_ends=timeline.wave_ends,
+        failed=dict(timeline.failed),
         stop=stop,
     )
 
 
-def _waiting(world: World, opened: str, story: RolloutTimeline) -> str:
+def _describe_wait(world: World, opened: str, timeline: RolloutTimeline) -> str:
     """What a rollout that did not end waits for."""
     state = world.control_plane.fleet_reader.state([opened], world.now())
     sight = state.sight(opened)
@@ -340,8 +340,8 @@ def _waiting(world: World, opened: str, story: RolloutTimeline) -> str:
             found = sight.standings.get(host_id)
             if found is None or not (found.row.left or found.row.state in host_states.SETTLED):
                 where = "without an order" if found is None else found.row.state
-                return f"wave {wave.name} waits for a host that is {where}{story.held()}"
-    return f"it waits{story.held()}"
+                return f"wave {wave.name} waits for a host that is {where}{timeline.held()}"
+    return f"it waits{timeline.held()}"
 
 
 class RolloutTimeline:
@@ -367,60 +367,60 @@ class RolloutTimeline:
         """The reasons of closed gates at the end, without the gate that waits for the wave."""
         return "".join(f"; {gate}" for gate in self._gates if gate != WAITS_FOR_WAVE)
 
-    def tell(self, fact: Struct, at: datetime) -> None:
+    def record(self, fact: Struct, at: datetime) -> None:
         if getattr(fact, "rollout_id", None) != self._rollout_id:
             return
         match fact:
             case rollout_facts.RolloutOpened():
                 self._opened_at = at
-                self._say(at, f"opened, {sum(wave.hosts for wave in fact.waves)} hosts simulated")
+                self._add(at, f"opened, {sum(wave.hosts for wave in fact.waves)} hosts simulated")
             case host_facts.HostStateChanged(to=host_states.HostState.FAILED, from_=before) if (
                 before != host_states.HostState.FAILED
             ):
                 self.failed[fact.wave] += 1
-                self._say(at, f"{fact.host_id} failed")
+                self._add(at, f"{fact.host_id} failed")
             case host_facts.HostStateChanged(to=host_states.HostState.REVERTED):
-                self._say(at, f"{fact.host_id} rolled back")
+                self._add(at, f"{fact.host_id} rolled back")
             case host_facts.HostSkipped():
-                self._say(at, f"{fact.host_id} was skipped: {fact.reason}")
+                self._add(at, f"{fact.host_id} was skipped: {fact.reason}")
             case rollout_facts.RolloutHalted():
-                self._halt(fact.host_id, at)
+                self._record_halt(fact.host_id, at)
             case rollout_facts.WaveAdvanced(to_wave=wave):
-                self._end_wave(at)
+                self._record_wave_end(at)
                 self._wave = wave
             case rollout_facts.RolloutTerminal():
-                self._end_wave(at)
+                self._record_wave_end(at)
             case rollout_facts.GateChanged():
-                self._gate(fact)
+                self._record_gate(fact)
             case rollout_facts.RolloutTransitioned():
-                self._enter(fact, at)
+                self._record_state(fact, at)
             case _:
                 pass
 
-    def _end_wave(self, at: datetime) -> None:
+    def _record_wave_end(self, at: datetime) -> None:
         self.wave_ends[self._wave] = self.since(at)
-        self._say(at, f"wave {self._wave + 1} is done")
+        self._add(at, f"wave {self._wave + 1} is done")
 
-    def _halt(self, host_id: str, at: datetime) -> None:
+    def _record_halt(self, host_id: str, at: datetime) -> None:
         self.halted_by = host_id
         self.stop = "halted"
-        self._say(at, f"halted: {host_id} failed")
+        self._add(at, f"halted: {host_id} failed")
 
-    def _gate(self, fact: rollout_facts.GateChanged) -> None:
+    def _record_gate(self, fact: rollout_facts.GateChanged) -> None:
         if fact.blocked:
             self._gates[fact.gate] = fact.reason
         else:
             self._gates.pop(fact.gate, None)
 
-    def _enter(self, fact: rollout_facts.RolloutTransitioned, at: datetime) -> None:
+    def _record_state(self, fact: rollout_facts.RolloutTransitioned, at: datetime) -> None:
         self.state = fact.to
         if fact.to in OVER:
             self.at = at
-            self._say(at, ENDS[fact.to])
+            self._add(at, ENDS[fact.to])
             if fact.to is not rollout_states.RolloutState.TERMINAL and self.stop is None:
                 self.stop = ENDS[fact.to]
 
-    def _say(self, at: datetime, what: str) -> None:
+    def _add(self, at: datetime, what: str) -> None:
         self.moments.append(forecasts.Moment(self.since(at), what))
 
 

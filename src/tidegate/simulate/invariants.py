@@ -52,8 +52,8 @@ class InvariantChecker:
         self._compare_rows(touched)
         for rollout_id in rollouts:
             if rollout_id in self.model.rollouts:
-                self._hold(rollout_id)
-        self._hold_budgets(touched)
+                self._check_rollout(rollout_id)
+        self._check_budgets(touched)
 
     def answered(self, events: Sequence[host_facts.AgentEvent], answers: Sequence[object]) -> None:
         """Demand that accepted reports are in the record: the agent has deleted them.
@@ -83,7 +83,7 @@ class InvariantChecker:
             if found != wanted:
                 raise InvariantViolation(f"{key}: the row is {found}, the log says {wanted}")
 
-    def _hold(self, rollout_id: str) -> None:
+    def _check_rollout(self, rollout_id: str) -> None:
         model = self.model.rollouts[rollout_id]
         release = rollout_rows.standing_key(names.channel_of(rollout_id), names.ref_of(rollout_id))
         row, shown, standing = self._store.get(
@@ -95,10 +95,10 @@ class InvariantChecker:
         tally = codec.decode(row.data, rollout_rows.RolloutTally)
         demand(tally.state is model.state, lambda: f"{tally.state} is not {model.state}")
         demand(tally.current_wave == model.wave, lambda: "the cursor is not in the log")
-        self._hold_rows(model, tally, codec.decode(shown.data, rollout_rows.Rollout))
+        self._check_row(model, tally, codec.decode(shown.data, rollout_rows.Rollout))
         word = codec.decode(standing.data, rollout_rows.ReleaseStanding).word
-        said = self.model.words.get((model.channel, model.release))
-        demand(word is said, lambda: f"OP-2: the standing is {word}, the log says {said}")
+        expected = self.model.words.get((model.channel, model.release))
+        demand(word is expected, lambda: f"OP-2: the standing is {word}, the log says {expected}")
         for number, wave in enumerate(tally.waves):
             states = Counter(
                 host.state
@@ -111,12 +111,12 @@ class InvariantChecker:
                     raise InvariantViolation(
                         f"wave {number}: {count} {state} counted, {states[state]} are"
                     )
-        self._hold_state(model)
+        self._check_state(model)
         model.halted = (
             tally.halted_at is not None or model.state is rollout_states.RolloutState.FAILED
         )
 
-    def _hold_rows(
+    def _check_row(
         self, model: RolloutModel, tally: rollout_rows.RolloutTally, row: rollout_rows.Rollout
     ) -> None:
         """Demand that the rollout's row and its tally agree."""
@@ -126,7 +126,7 @@ class InvariantChecker:
         is_over = tally.terminal_at is not None or tally.superseded_at is not None
         demand(is_over is (tally.outcome is not None), lambda: "OP-1: an end without outcome")
 
-    def _hold_state(self, model: RolloutModel) -> None:
+    def _check_state(self, model: RolloutModel) -> None:
         match model.state:
             case rollout_states.RolloutState.TERMINAL:
                 last = len(model.planned) - 1
@@ -148,7 +148,7 @@ class InvariantChecker:
             case _:
                 pass
 
-    def _hold_budgets(self, touched: dict[kernel_model.Key, None]) -> None:
+    def _check_budgets(self, touched: dict[kernel_model.Key, None]) -> None:
         for key in touched:
             if key.collection == BUDGETS.name:
                 (row,) = self._store.get(key)

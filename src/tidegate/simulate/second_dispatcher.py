@@ -40,12 +40,12 @@ class SecondDispatcher:
 
     def try_order(self) -> None:
         """Try the order of a random waiting host. Raises: InvariantViolation, SimulatedCrash."""
-        sights: FleetReader = self._control_plane.fleet_reader
-        ids = [row.rollout_id for row in sights.open_rollouts()]
+        fleet_reader: FleetReader = self._control_plane.fleet_reader
+        ids = [row.rollout_id for row in fleet_reader.open_rollouts()]
         if not ids:
             return
         rollout_id = self._random.choice(ids)
-        state = sights.state([rollout_id], self._control_plane.clock())
+        state = fleet_reader.state([rollout_id], self._control_plane.clock())
         sight = state.sight(rollout_id)
         waiting = [command for host in sight.chart.waves if (command := _order(sight, host))]
         if not waiting:

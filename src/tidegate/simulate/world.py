@@ -69,7 +69,7 @@ class World:
         self.folds = folds
         self.watch = invariants.InvariantChecker(self.store, folds)
         self._watching = watching
-        self._explained = explanations.ExplanationChecker()
+        self._explanations = explanations.ExplanationChecker()
         self.commits = 0
         self._due = (scenario.starts_at, 0)  # time and number of the next pass
         self.control_plane = control_plane.SimulatedControlPlane(
@@ -77,13 +77,13 @@ class World:
             folds,
             self.clock,
             control_plane.MemoryBlobs(),
-            self._seen,
-            self._ordered,
+            self._observe,
+            self._wake,
             self._fate,
             silence_seconds,
         )
-        self._rival = second_dispatcher.SecondDispatcher(
-            self.control_plane, scenario.seed, self._ordered
+        self._second_dispatcher = second_dispatcher.SecondDispatcher(
+            self.control_plane, scenario.seed, self._wake
         )
         self._heap: list[tuple[datetime, int, Callable[[], None]]] = []
         self._count = 0
@@ -117,7 +117,7 @@ class World:
         self._settle()
         found = replay.differences(self.store, self.folds)
         assert found == [], found[:3]
-        return self._ended()
+        return self._result()
 
     def play(self, over: Callable[[], bool]) -> None:
         """Run with faults until ``over`` returns true or the scenario's hours have passed."""
@@ -164,7 +164,7 @@ class World:
 
     # ── the control plane ──
 
-    def _seen(self, commit: Commit) -> None:
+    def _observe(self, commit: Commit) -> None:
         self.commits += 1
         if self._watching:
             self.watch.see(commit)
@@ -199,12 +199,12 @@ class World:
         """Run timers, automation and dispatch; return whether there was nothing to do."""
         tick = self.control_plane.due.tick()
         if self._watching and self._faults:
-            self._rival.try_order()
+            self._second_dispatcher.try_order()
         opened = self.control_plane.act()
         thorough = self._passes % THOROUGH_EVERY == 0
         done = self.control_plane.dispatcher.run_pass(thorough=thorough)
         if self._watching and thorough:
-            self._explained.look(self.control_plane.fleet_reader, self.now())
+            self._explanations.look(self.control_plane.fleet_reader, self.now())
         moved = done.ordered or done.skipped or done.cancelled or opened
         return tick == TimersResult() and not moved
 
@@ -233,7 +233,7 @@ class World:
 
     # ── the network ──
 
-    def _ordered(self, hosts: Sequence[str]) -> None:
+    def _wake(self, hosts: Sequence[str]) -> None:
         """Wake the hosts that wait in a long poll."""
         for host_id in hosts:
             agent = self.agents[host_id]
@@ -249,7 +249,7 @@ class World:
         self.after(span.draw(self.random), partial(self._poll, agent))
         if agent.online and self._faulty(self.rates.offline):
             agent.online = False
-            self.after(self.rates.absence.draw(self.random), partial(self._back, agent))
+            self.after(self.rates.absence.draw(self.random), partial(self._reconnect, agent))
         if self._faulty(self.rates.agent_crashes):
             agent.crash()
         self._ask(agent)
@@ -266,7 +266,7 @@ class World:
         if order is not None and not self._faulty(self.rates.lost):
             agent.take(order)
 
-    def _back(self, agent: agents.SimulatedAgent) -> None:
+    def _reconnect(self, agent: agents.SimulatedAgent) -> None:
         agent.online = True
         self._ask(agent)
 
@@ -294,7 +294,7 @@ class World:
                 self.watch.repeated(answers, self._report(batch))
             if self._faulty(self.rates.unanswered):
                 return
-            if not all(map(self._answered, [agent] * len(batch), batch, answers)):
+            if not all(map(self._handle_answer, [agent] * len(batch), batch, answers)):
                 return
 
     def _report(self, batch: Sequence[agents.JournalEntry]) -> list[object]:
@@ -315,7 +315,7 @@ class World:
             batch.append(entry)
         return batch
 
-    def _answered(
+    def _handle_answer(
         self, agent: agents.SimulatedAgent, entry: agents.JournalEntry, answer: object
     ) -> bool:
         """Handle the result of a report; return whether the next one may be handled."""
@@ -367,7 +367,7 @@ class World:
         found = self._unsettled()
         assert not found, f"seed {self.scenario.seed}: {found[:5]}"
 
-    def _ended(self) -> SimulationResult:
+    def _result(self) -> SimulationResult:
         trace = sha256()
         after = 0
         while page := self.store.feed(after=after, limit=1_000).events:
