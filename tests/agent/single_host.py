@@ -138,13 +138,13 @@ class SingleHost:
     def confirm(self) -> None:
         """The server takes all that waits."""
         for event in self.said:
-            self.order_runs.confirmed(event.rollout_id, event.seq)
+            self.order_runs.confirm(event.rollout_id, event.seq)
 
     def switch(self, outcome: SwitchOutcome | None = None) -> SwitchJob:
         """Do the next job, a switch; with this outcome if one is given, else truly."""
         job = self.order_runs.jobs.popleft()
         assert isinstance(job, SwitchJob)
-        self.order_runs.switched(job, outcome or self.driver.switch(job.change))
+        self.order_runs.end_switch(job, outcome or self.driver.switch(job.change))
         return job
 
     def check(self, result: ProbeOutcome = PASSED) -> None:
@@ -152,7 +152,7 @@ class SingleHost:
         while self.order_runs.jobs:
             job = self.order_runs.jobs.popleft()
             assert isinstance(job, ProbeJob)
-            self.order_runs.checked(job, result)
+            self.order_runs.end_probe(job, result)
 
     def soak(self, **policy: int) -> None:
         """From an order to the soak."""

@@ -72,7 +72,7 @@ def test_waits_for_the_server_before_it_switches(host: SingleHost) -> None:
 
     assert host.kinds == ["DispatchAck"]
     assert not host.order_runs.jobs
-    host.order_runs.confirmed(ROLLOUT, 1)
+    host.order_runs.confirm(ROLLOUT, 1)
     assert len(host.order_runs.jobs) == 1
 
 
@@ -203,7 +203,7 @@ def test_leaves_a_result_of_an_earlier_activation_alone(host: SingleHost) -> Non
     host.soak()
     old = host.order_runs.jobs[0]
     host.order_runs.jobs.clear()
-    host.order_runs.refused(host.journal.entries[0], state="Failed")
+    host.order_runs.drop_refused(host.journal.entries[0], state="Failed")
     host.switch()
     host.confirm()
     host.order_runs.take(order(attempt=2))
@@ -212,7 +212,7 @@ def test_leaves_a_result_of_an_earlier_activation_alone(host: SingleHost) -> Non
     host.switch()
     said = len(host.said)
 
-    host.order_runs.checked(old, probe_failure("late"))  # type: ignore[arg-type]
+    host.order_runs.end_probe(old, probe_failure("late"))  # type: ignore[arg-type]
 
     assert len(host.said) == said
 
@@ -399,7 +399,7 @@ def test_d22_drops_a_report_that_can_never_succeed_and_sends_the_rest(host: Sing
     host.switch()
     poison = host.journal.entries[0]
 
-    host.order_runs.refused(poison, state="Reverted")
+    host.order_runs.drop_refused(poison, state="Reverted")
 
     assert host.said == []
     host.order_runs.take(order(rollout_id="web-stable@web.3"))
@@ -412,7 +412,7 @@ def test_d22_drops_a_report_that_can_never_succeed_and_sends_the_rest(host: Sing
 def test_forgets_an_order_whose_acknowledgement_is_refused(host: SingleHost) -> None:
     host.order_runs.take(order())
 
-    host.order_runs.refused(host.journal.entries[0], state="Pending")
+    host.order_runs.drop_refused(host.journal.entries[0], state="Pending")
 
     assert not host.journal.twins
     assert not host.order_runs.jobs
@@ -422,7 +422,7 @@ def test_forgets_an_order_whose_acknowledgement_is_refused(host: SingleHost) -> 
 def test_takes_an_order_again_that_was_refused_once(host: SingleHost) -> None:
     """A halted rollout that is cleared hands out the same order."""
     host.order_runs.take(order())
-    host.order_runs.refused(host.journal.entries[0], state="Pending")
+    host.order_runs.drop_refused(host.journal.entries[0], state="Pending")
 
     host.order_runs.take(order())
 
@@ -435,7 +435,7 @@ def test_goes_on_with_the_numbers_after_a_refused_attempt(host: SingleHost) -> N
     last = host.said[-1].seq
     host.confirm()
     host.order_runs.take(order(attempt=2))
-    host.order_runs.refused(host.journal.entries[0], state="Pending")
+    host.order_runs.drop_refused(host.journal.entries[0], state="Pending")
 
     host.order_runs.take(order(attempt=3))
 
@@ -457,7 +457,7 @@ def test_goes_back_when_it_was_given_up_while_the_server_was_away(host: SingleHo
     assert host.is_at(HostState.CONVERGED)
     completed = host.journal.entries[1]
 
-    host.order_runs.refused(completed, state="Failed")
+    host.order_runs.drop_refused(completed, state="Failed")
     assert host.is_at(HostState.FAILED)
     host.switch()
 
@@ -544,7 +544,7 @@ def test_an_observed_probe_holds_nothing_up_after_a_restart(host: SingleHost) ->
         job = host.order_runs.jobs.popleft()
         assert isinstance(job, ProbeJob)
         if job.probe.name == "front":
-            host.order_runs.checked(job, PASSED)
+            host.order_runs.end_probe(job, PASSED)
 
     assert host.is_at(HostState.CONVERGED)
 
@@ -613,7 +613,7 @@ def defer(host: SingleHost) -> None:
 def test_removes_what_is_staged_when_the_server_took_its_order_back(host: SingleHost) -> None:
     defer(host)
 
-    host.order_runs.taken_back(ROLLOUT)
+    host.order_runs.withdraw(ROLLOUT)
 
     assert host.order_runs.is_busy
     job = host.switch()
@@ -625,7 +625,7 @@ def test_removes_what_is_staged_when_the_server_took_its_order_back(host: Single
 
 def test_removes_what_is_staged_also_after_a_restart(host: SingleHost) -> None:
     defer(host)
-    host.order_runs.taken_back(ROLLOUT)
+    host.order_runs.withdraw(ROLLOUT)
 
     host.crash()
 
@@ -642,7 +642,7 @@ def test_rolls_back_by_itself_when_it_rebooted_into_an_order_that_is_void(host: 
 
     host.check()
 
-    host.order_runs.refused(host.journal.entries[0], state=HostState.PENDING)
+    host.order_runs.drop_refused(host.journal.entries[0], state=HostState.PENDING)
     host.switch()
 
     assert host.driver.current() == closure_of(OLD)
@@ -680,7 +680,7 @@ def test_takes_an_order_that_preempts_while_it_soaks(host: SingleHost) -> None:
     assert host.kinds == ["DispatchAck"], "nothing more is said of the rollout that was replaced"
     assert not polls(host)
     host.crash()
-    host.order_runs.confirmed(BACK, 1)
+    host.order_runs.confirm(BACK, 1)
     host.switch()
     assert host.driver.current() == closure_of(OLD)
 

@@ -107,7 +107,7 @@ class Journal:
         """Where the artifact of the rollout's order is fetched."""
         return self._contents[rollout_id]
 
-    def numbered(self, rollout_id: str) -> int:
+    def last_number(self, rollout_id: str) -> int:
         """The number of the last valid report of a rollout whose twin is gone."""
         return self._numbers.get(rollout_id, 0)
 

@@ -294,12 +294,12 @@ class AgentLoop:
         self, job: order_runs.SwitchJob, outcome: agent_drivers.SwitchOutcome
     ) -> None:
         self._switching -= 1
-        self._order_runs.switched(job, outcome)
+        self._order_runs.end_switch(job, outcome)
         self._heartbeat_at = 0.0  # report at once what runs now
 
     def _check(self, job: probe_schedule.ProbeJob) -> None:
         result = probes.run_probe(job.probe)
-        self._inbox.put(partial(self._order_runs.checked, job, result))
+        self._inbox.put(partial(self._order_runs.end_probe, job, result))
 
     def _load_probes(self, channel: str) -> tuple[probes.Probe, ...]:
         return probes.load(self._settings.channels[channel].probes)
@@ -360,7 +360,7 @@ class AgentLoop:
 
     def _heartbeat_sent(self, taken_back: Sequence[str]) -> None:
         for rollout_id in taken_back:
-            self._order_runs.taken_back(rollout_id)
+            self._order_runs.withdraw(rollout_id)
         self._is_sending = False
         self._back_off.worked()
         self._heartbeat_at = time.monotonic() + self._settings.heartbeat_seconds
@@ -404,7 +404,7 @@ class AgentLoop:
                 refused[rollout_id] = (entry, answer)
         for rollout_id, seq in through.items():
             self._postponed_until.pop(rollout_id, None)
-            self._order_runs.confirmed(rollout_id, seq)
+            self._order_runs.confirm(rollout_id, seq)
         for entry, answer in refused.values():
             self._report_refused(entry, answer)
 
@@ -426,7 +426,7 @@ class AgentLoop:
         name = type(entry.event).__name__
         log.warning("%s of %s is refused for good: %s", name, entry.event.rollout_id, detail)
         state, expected = members.get("state"), members.get("expected")
-        self._order_runs.refused(
+        self._order_runs.drop_refused(
             entry,
             state=state if isinstance(state, str) else "",
             expected=expected if isinstance(expected, int) else None,

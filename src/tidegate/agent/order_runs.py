@@ -125,7 +125,7 @@ class OrderRuns:
             return
         if twin is before:
             return  # a repeated order
-        last = max(twin.last_event_seq, numbered, self._journal.numbered(order.rollout_id))
+        last = max(twin.last_event_seq, numbered, self._journal.last_number(order.rollout_id))
         twin = replace(twin, last_event_seq=last)
         self._acknowledge(twin, order.content, doubt or self._find_objection(order.channel))
 
@@ -179,7 +179,7 @@ class OrderRuns:
 
     # ── responses of the server ──
 
-    def confirmed(self, rollout_id: str, through: int) -> None:
+    def confirm(self, rollout_id: str, through: int) -> None:
         """The server has saved the rollout's reports up to this number."""
         twin = self._journal.twins.get(rollout_id)
         was_pending = self._journal.is_acknowledgement_pending(rollout_id)
@@ -192,7 +192,7 @@ class OrderRuns:
             self._forget_staged(twin)
             self._switch(twin)
 
-    def refused(
+    def drop_refused(
         self, entry: agent_journal.PendingReport, *, state: str, expected: int | None = None
     ) -> None:
         """The server refused this report for good: drop it and the later ones of its rollout."""
@@ -204,7 +204,7 @@ class OrderRuns:
         self._journal.append(agent_journal.GivenUpLine(event.rollout_id, twin, numbered))
         self._act(event.rollout_id, effects)
 
-    def taken_back(self, rollout_id: str) -> None:
+    def withdraw(self, rollout_id: str) -> None:
         """The server withdrew an order that waits for a reboot: remove what is staged."""
         twin = self._journal.twins.get(rollout_id)
         if twin is None or twin.state is not states.HostState.DEFERRED:
@@ -225,7 +225,7 @@ class OrderRuns:
 
     # ── results of jobs ──
 
-    def switched(self, job: SwitchJob, outcome: agent_drivers.SwitchOutcome) -> None:
+    def end_switch(self, job: SwitchJob, outcome: agent_drivers.SwitchOutcome) -> None:
         """A switch ended. It is ignored if the order is gone or has a new attempt."""
         twin = self._journal.twins.get(job.rollout_id)
         if twin is None or twin.attempt != job.attempt:
@@ -287,9 +287,9 @@ class OrderRuns:
                 log.error("the way back of %s failed: %s", twin.rollout_id, stderr)
                 self._report(twin.rollout_id, facts.RollbackFailed, phase="switch", exit_code=code)
 
-    def checked(self, job: probe_schedule.ProbeJob, result: probes.ProbeOutcome) -> None:
+    def end_probe(self, job: probe_schedule.ProbeJob, result: probes.ProbeOutcome) -> None:
         """A probe ran."""
-        self._soaks.checked(job, result)
+        self._soaks.end_probe(job, result)
 
     # ── time ──
 

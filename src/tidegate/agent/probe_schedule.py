@@ -61,7 +61,7 @@ class ProbeSchedule:
                 self._asked.add(name)
                 yield ProbeJob(twin.rollout_id, since, probe)
 
-    def lost(self, twin: rows.HostRecord) -> Sequence[str]:
+    def list_missing(self, twin: rows.HostRecord) -> Sequence[str]:
         """Declared probes that are no longer in the probe file."""
         self._resume(twin)
         return [
@@ -70,7 +70,7 @@ class ProbeSchedule:
             if name not in self._probes and known.mode is not states.ProbeMode.DISABLED
         ]
 
-    def heard(self, check: ProbeJob) -> None:
+    def end_run(self, check: ProbeJob) -> None:
         """The probe ended and may run again."""
         if check.rollout_id == self._rollout_id:
             self._asked.discard(check.probe.name)

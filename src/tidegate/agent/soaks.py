@@ -1,6 +1,6 @@
 """The soak of an order: run its probes, report their results, conclude when its time is over.
 
-switched ──▶ declare ──▶ ProbeJob ──▶ checked ──▶ ProbeResult
+switched ──▶ declare ──▶ ProbeJob ──▶ end_probe ──▶ ProbeResult
                             tick  ──▶ Converged | Failed | the next ProbeJob
 """
 
@@ -82,9 +82,9 @@ class Soaks:
         self._conclude(twin.rollout_id)
         self._run_due_probes(twin.rollout_id)
 
-    def checked(self, job: probe_schedule.ProbeJob, result: probes.ProbeOutcome) -> None:
+    def end_probe(self, job: probe_schedule.ProbeJob, result: probes.ProbeOutcome) -> None:
         """A probe ran: report its result if it changed, and conclude if possible."""
-        self._probe_schedule.heard(job)
+        self._probe_schedule.end_run(job)
         twin = self._journal.twins.get(job.rollout_id)
         if twin is not None and twin.activation_completed_at == job.since:
             self._report_change(twin, job.probe.name, result)
@@ -147,7 +147,7 @@ class Soaks:
         if twin.state is states.HostState.SOAKING:
             for job in self._probe_schedule.due(twin, self._clock()):
                 self._run_probe(job)
-            for name in self._probe_schedule.lost(twin):
+            for name in self._probe_schedule.list_missing(twin):
                 self._report_change(
                     twin, name, probes.probe_failure("it cannot be read from its file any more")
                 )

@@ -214,9 +214,9 @@ def _handle_answer(
     """Handle the result of a report; return whether the agent's next one may be handled."""
     if error is None:
         agent.journal.remove(entry)
-        agent.accepted(entry)
+        agent.confirm(entry)
         return True
     again = isinstance(error, refusals.SequenceGap | Unavailable | Unknown)
     if not (again or agent_side.waits(entry.event, error.code)):
-        agent.refused(entry, error)
+        agent.drop_refused(entry, error)
     return False

@@ -124,14 +124,14 @@ class SimulatedAgent:
             if staged and rollout_id != order.rollout_id:
                 del self.twins[rollout_id]
 
-    def accepted(self, entry: JournalEntry) -> None:
+    def confirm(self, entry: JournalEntry) -> None:
         """The control plane has saved this report."""
         if isinstance(entry.event, facts.DispatchAck):
             self._act(
                 entry.event.rollout_id, (host_effects.FireSwitch(entry.event.target_closure),)
             )
 
-    def refused(self, entry: JournalEntry, error: TidegateError) -> None:
+    def drop_refused(self, entry: JournalEntry, error: TidegateError) -> None:
         """The report is refused for good: drop it and the later ones of its rollout."""
         rollout_id = entry.event.rollout_id
         self.journal = deque(item for item in self.journal if item.event.rollout_id != rollout_id)
@@ -145,7 +145,7 @@ class SimulatedAgent:
             self.twins[rollout_id] = twin
             self._act(rollout_id, effects)
 
-    def taken_back(self, rollout_id: str) -> None:
+    def withdraw(self, rollout_id: str) -> None:
         """The control plane withdrew an order that waits for a reboot."""
         twin = self.twins[rollout_id]
         after, effects = agent_side.take_back(twin, self.world.now())

@@ -246,25 +246,25 @@ class SimulatedControlPlane:
         """Whether it died while it recorded reports; then it must be restarted."""
         return self._inline.crashed
 
-    def recorded(
+    def record(
         self, rollout_id: str, item: slices.Slice, report: Struct
     ) -> runtime.CommandOutcome | TidegateError:
         """Record one report. Raises: SimulatedCrash."""
         return _answer(self.lanes.record(rollout_id, item, report))
 
-    def observed(self, rollout_id: str, host_id: str, closure: str) -> None:
+    def observe(self, rollout_id: str, host_id: str, closure: str) -> None:
         """A heartbeat reported what runs."""
         command = report_slices.ObserveHost(
             rollout_id=rollout_id, host_id=host_id, current_closure=closure
         )
-        self.recorded(rollout_id, report_slices.observe_host, command)
+        self.record(rollout_id, report_slices.observe_host, command)
 
-    def took_back(self, rollout_id: str, host_id: str) -> bool:
+    def is_withdrawn(self, rollout_id: str, host_id: str) -> bool:
         """Whether the host's order was withdrawn; agents learn it from heartbeats."""
         found = self.fleet_reader.row(rows.record_key(rollout_id, host_id), rows.HostRecord)
         return found is not None and found.row.cancelled_at is not None
 
-    def heard(self, host_id: str) -> None:
+    def note_poll(self, host_id: str) -> None:
         """The host polled: update its last_seen_at."""
         now = self.clock()
         records = Records(self.store, self.clock)

@@ -27,7 +27,7 @@ PAGE = 1_000
 class InvariantChecker:
     """Checks each commit of a simulation right after it is applied.
 
-    Raises, from ``see``:
+    Raises, from ``check``:
         InvariantViolation.
     """
 
@@ -37,7 +37,7 @@ class InvariantChecker:
         self._shadow = replay.Replay(folds)
         self.model = FleetModel(store)
 
-    def see(self, commit: kernel_model.Commit) -> None:
+    def check(self, commit: kernel_model.Commit) -> None:
         """Fold the commit's facts again, compare the rows, and test the invariants."""
         if not commit.facts:
             return
@@ -55,7 +55,9 @@ class InvariantChecker:
                 self._check_rollout(rollout_id)
         self._check_budgets(touched)
 
-    def answered(self, events: Sequence[host_facts.AgentEvent], answers: Sequence[object]) -> None:
+    def check_answers(
+        self, events: Sequence[host_facts.AgentEvent], answers: Sequence[object]
+    ) -> None:
         """Demand that accepted reports are in the record: the agent has deleted them.
 
         Raises:
@@ -68,7 +70,7 @@ class InvariantChecker:
             if record is None or record.last_event_seq < event.seq:
                 raise InvariantViolation(f"RO-11: {event} was accepted, and is not in the record")
 
-    def repeated(self, first: Sequence[object], second: Sequence[object]) -> None:
+    def check_repeats(self, first: Sequence[object], second: Sequence[object]) -> None:
         """Demand that a repeated report is accepted again. Raises: InvariantViolation."""
         for answer, again in zip(first, second, strict=True):
             accepted = answer is not None and not isinstance(answer, TidegateError)

@@ -55,7 +55,7 @@ class SecondDispatcher:
         shut = [verdict for verdict in verdicts if not verdict.passed]
         if shut and not any(verdict.gate in TWICE for verdict in shut):
             return  # the commit does not check these gates
-        answer = self._control_plane.recorded(rollout_id, reserve_dispatch, command)
+        answer = self._control_plane.record(rollout_id, reserve_dispatch, command)
         if isinstance(answer, TidegateError):
             if not shut:
                 raise InvariantViolation(

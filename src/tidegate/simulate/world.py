@@ -167,7 +167,7 @@ class World:
     def _observe(self, commit: Commit) -> None:
         self.commits += 1
         if self._watching:
-            self.watch.see(commit)
+            self.watch.check(commit)
         soon = timedelta(seconds=self.scenario.pass_seconds)
         if commit.facts and self._due[0] - self.now() > soon:
             self._pass_in(self.scenario.pass_seconds)  # something changed: make a pass soon
@@ -257,7 +257,7 @@ class World:
     def _ask(self, agent: agents.SimulatedAgent) -> None:
         if agent.dead or not agent.online:
             return
-        self.control_plane.heard(agent.host_id)
+        self.control_plane.note_poll(agent.host_id)
         self._heartbeat(agent)
         if agent.busy:
             self.flush(agent)
@@ -273,13 +273,13 @@ class World:
     def _heartbeat(self, agent: agents.SimulatedAgent) -> None:
         for rollout_id, twin in list(agent.twins.items()):
             waits = twin.state is states.HostState.DEFERRED and not agent.journal
-            if waits and self.control_plane.took_back(rollout_id, agent.host_id):
-                agent.taken_back(rollout_id)
+            if waits and self.control_plane.is_withdrawn(rollout_id, agent.host_id):
+                agent.withdraw(rollout_id)
                 continue
             running = agent.running.get(twin.channel)
             share = 1.0 if twin.state in RECOVERABLE else HEARTBEATS
             if running and not agent.journal and self.random.random() < share:
-                self.control_plane.observed(rollout_id, agent.host_id, running)
+                self.control_plane.observe(rollout_id, agent.host_id, running)
 
     def flush(self, agent: agents.SimulatedAgent) -> None:
         """Send the reports of the journal, oldest first, until one fails."""
@@ -291,7 +291,7 @@ class World:
                 self.random.shuffle(batch)
             answers = self._report(batch)
             if self._faulty(self.rates.duplicated):
-                self.watch.repeated(answers, self._report(batch))
+                self.watch.check_repeats(answers, self._report(batch))
             if self._faulty(self.rates.unanswered):
                 return
             if not all(map(self._handle_answer, [agent] * len(batch), batch, answers)):
@@ -303,7 +303,7 @@ class World:
         if self.control_plane.crashed:
             self._restart()
         if self._watching:
-            self.watch.answered(events, answers)
+            self.watch.check_answers(events, answers)
         return list(answers)
 
     def _batch(self, agent: agents.SimulatedAgent) -> list[agents.JournalEntry]:
@@ -324,12 +324,12 @@ class World:
         if not isinstance(answer, TidegateError):
             if entry in agent.journal:
                 agent.journal.remove(entry)
-                agent.accepted(entry)
+                agent.confirm(entry)
             return True
         if isinstance(answer, refusals.SequenceGap) or agent_side.waits(entry.event, answer.code):
             return False  # an earlier report is missing: send again
         if entry in agent.journal:
-            agent.refused(entry, answer)
+            agent.drop_refused(entry, answer)
         return False
 
     def _faulty(self, rate: float) -> bool:
