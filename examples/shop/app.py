@@ -71,7 +71,7 @@ def shop(url: str) -> Iterator[Control]:
         yield Control(store, FOLDS, writer.submit)
 
 
-def said(control: Control, item: Slice, command: Struct) -> str:
+def describe_result(control: Control, item: Slice, command: Struct) -> str:
     """Describe the result of a command in a few words."""
     try:
         outcome = control.execute(item, command)
@@ -85,10 +85,10 @@ def walk(control: Control) -> None:
     control.execute(catalog.add_product, catalog.AddProduct("prod-1", "Lamp", "It shines", 990))
     control.execute(catalog.sync_product, catalog.SyncProduct("prod-1", True))
     order = PlaceOrder("ord-1", "cust-9", ("prod-1",))
-    print(f"placing ord-1: {said(control, place_order, order)}")
+    print(f"placing ord-1: {describe_result(control, place_order, order)}")
     for number in range(1, 8):
         unit = OrderProduct(f"ord-{number}", "cust-9", "prod-1", 1)
-        print(f"one prod-1 in {unit.order_id}: {said(control, order_product, unit)}")
+        print(f"one prod-1 in {unit.order_id}: {describe_result(control, order_product, unit)}")
     for record in control.store.range(CUSTOMER_UNITS.name, limit=10):
         print(f"{record.key}: {record.data.decode()} at version {record.version}")
     print(f"differences after replay: {differences(control.store, FOLDS)}")

@@ -49,8 +49,8 @@ class CommitFate(Enum):
     """Whether the server dies around one commit."""
 
     LIVES = "it lives"
-    DIES_BEFORE = "it dies before the commit: nothing of it is there"
-    DIES_AFTER = "it dies between the commit and the answer: it is there, and nobody is told"
+    DIES_BEFORE = "it dies before the commit: nothing of it is stored"
+    DIES_AFTER = "it dies after the commit: all of it is there, and the caller gets no response"
 
 
 class SimulatedCrash(BaseException):

@@ -207,7 +207,7 @@ class FleetModel:
         early = is_early and rollout_states.OverridableGate.START_AT not in passed
         demand(not early, lambda: f"an order before {model.start_at}")
         if value.late:
-            demand(model.ever_terminal, lambda: "a late host before the rollout is through")
+            demand(model.ever_terminal, lambda: "a late host before the rollout has completed")
             return
         demand(value.wave <= model.wave, lambda: "R8: an order beyond the cursor")
         unsettled = model.unsettled(value.wave - 1) if value.wave else 0

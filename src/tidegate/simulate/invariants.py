@@ -124,7 +124,7 @@ class InvariantChecker:
         """Demand that the rollout's row and its tally agree."""
         demand(row.state is tally.state, lambda: f"the row is {row.state}, not {tally.state}")
         demand(row.current_wave == tally.current_wave, lambda: "the row's wave")
-        demand(tally.outcome is model.outcome, lambda: "OP-1: the tally's outcome was not said")
+        demand(tally.outcome is model.outcome, lambda: "OP-1: an outcome that is not in the log")
         is_over = tally.terminal_at is not None or tally.superseded_at is not None
         demand(is_over is (tally.outcome is not None), lambda: "OP-1: an end without outcome")
 
