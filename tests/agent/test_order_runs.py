@@ -290,14 +290,14 @@ def test_fails_when_the_probes_vanish_during_the_switch(host: SingleHost) -> Non
 
 
 def test_rejects_an_order_that_the_manifest_puts_in_doubt(host: SingleHost) -> None:
-    host.order_runs.take(order(), doubt="the manifest says otherwise")
+    host.order_runs.take(order(), objection="the manifest says otherwise")
 
     assert host.kinds == ["DispatchReject"]
 
 
 def test_forgets_an_order_whose_rejection_was_torn_off_with_the_power(host: SingleHost) -> None:
     """The manifest forbade it: a restart must not acknowledge it."""
-    host.order_runs.take(order(), doubt="the manifest says otherwise")
+    host.order_runs.take(order(), objection="the manifest says otherwise")
     journal = host.state / "journal"
     first, _, _ = journal.read_bytes().partition(b"\n")
     journal.write_bytes(first + b"\n")
@@ -306,7 +306,7 @@ def test_forgets_an_order_whose_rejection_was_torn_off_with_the_power(host: Sing
 
     assert host.kinds == []
     assert ROLLOUT not in host.journal.twins
-    host.order_runs.take(order(), doubt="the manifest says otherwise")
+    host.order_runs.take(order(), objection="the manifest says otherwise")
     assert host.kinds == ["DispatchReject"]
 
 

@@ -254,7 +254,7 @@ class AgentLoop:
         current = manifest.verify(body, order.channel, keys, self._memory, self._clock())
         return manifest.judge(order, current)
 
-    def _deliver(self, order: protocol.Order, doubt: str | None) -> None:
+    def _deliver(self, order: protocol.Order, objection: str | None) -> None:
         """Deliver an order and the last report number that the server has.
 
         Raises:
@@ -263,7 +263,7 @@ class AgentLoop:
         beat = self._client.heartbeat(self._version, self._closures(), (order.rollout_id,))
         numbered = beat.last_accepted_seq.get(order.rollout_id, 0)
         self._can_poll.clear()
-        self._inbox.put(partial(self._order_runs.take, order, numbered, doubt))
+        self._inbox.put(partial(self._order_runs.take, order, numbered, objection))
 
     def _closures(self) -> dict[str, str]:
         running = {channel: driver.current() for channel, driver in self._drivers.items()}

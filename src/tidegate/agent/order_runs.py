@@ -106,11 +106,11 @@ class OrderRuns:
 
     # ── orders ──
 
-    def take(self, order: protocol.Order, numbered: int = 0, doubt: str | None = None) -> None:
+    def take(self, order: protocol.Order, numbered: int = 0, objection: str | None = None) -> None:
         """Acknowledge or reject an order. The switch waits until the server has the report.
 
         ``numbered``: the number of the rollout's last report that the server has, perhaps from
-        before the host was enrolled again. ``doubt``: why the manifest forbids the order.
+        before the host was enrolled again. ``objection``: why the manifest forbids the order.
         """
         before = self._journal.twins.get(order.rollout_id)
         if order.host_id != self._host_id:
@@ -127,7 +127,7 @@ class OrderRuns:
             return  # a repeated order
         last = max(twin.last_event_seq, numbered, self._journal.last_number(order.rollout_id))
         twin = replace(twin, last_event_seq=last)
-        self._acknowledge(twin, order.content, doubt or self._find_objection(order.channel))
+        self._acknowledge(twin, order.content, objection or self._find_objection(order.channel))
 
     def _preempt(self, order: protocol.Order) -> bool:
         """Give up an order that soaks, for one that the server sends in its place."""
@@ -146,12 +146,12 @@ class OrderRuns:
             )
         return not self.is_busy
 
-    def _acknowledge(self, twin: rows.HostRecord, content: str, doubt: str | None) -> None:
+    def _acknowledge(self, twin: rows.HostRecord, content: str, objection: str | None) -> None:
         """Save the order and its acknowledgement or rejection in one write."""
-        if doubt is not None:
-            log.warning("order %s is rejected: %s", twin.rollout_id, doubt)
+        if objection is not None:
+            log.warning("order %s is rejected: %s", twin.rollout_id, objection)
             reported = agent_side.report(
-                twin, facts.DispatchReject, self._clock(), reason=_shorten(doubt)
+                twin, facts.DispatchReject, self._clock(), reason=_shorten(objection)
             )
         else:
             reported = agent_side.report(
@@ -184,11 +184,8 @@ class OrderRuns:
         twin = self._journal.twins.get(rollout_id)
         was_pending = self._journal.is_acknowledgement_pending(rollout_id)
         self._journal.append(agent_journal.ConfirmedLine(rollout_id, through))
-        if (
-            twin is not None
-            and was_pending
-            and not self._journal.is_acknowledgement_pending(rollout_id)
-        ):
+        is_pending = self._journal.is_acknowledgement_pending(rollout_id)
+        if twin is not None and was_pending and not is_pending:
             self._forget_staged(twin)
             self._switch(twin)
 

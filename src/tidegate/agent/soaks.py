@@ -21,9 +21,8 @@ FLAP_SECONDS: Final = 60  # then the least time between a pass and the next repo
 # Declared in place of probes that cannot be read; it never passes.
 UNREADABLE: Final = facts.ProbeDeclared("probe-file", "declaration", states.ProbeMode.ENFORCE)
 
-Report = Callable[
-    ..., bool
-]  # rollout id, kind of report, its members; returns whether it was saved
+# Takes a rollout id, a kind of report and its members; returns whether it was saved.
+Report = Callable[..., bool]
 Remember = Callable[[rows.HostRecord, facts.AgentEvent, Sequence[host_effects.Effect]], None]
 
 log = logging.getLogger("tidegate.agent")
@@ -47,8 +46,8 @@ class Soaks:
         self._remember = remember
         self._run_probe = run_probe
         self._probe_schedule = probe_schedule.ProbeSchedule(load_probes)
-        # By rollout: enforced probes without a usable result, since none was reported after a
-        # restart. The soak cannot end before they have one.
+        # By rollout: enforced probes that must have a new result before the soak can end. Their
+        # stored result is from before a restart, or a failure is not reported yet.
         self._awaited: dict[str, set[str]] = {}
 
     def declare(self, rollout_id: str) -> None:
