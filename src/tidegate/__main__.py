@@ -18,11 +18,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "agent": (f"{_HERE}.agent:agent", "Run what the server orders on this host."),
     "doctor": (f"{_HERE}.maintenance:doctor", "Check an installation, and say what to do."),
     "backup": (f"{_HERE}.maintenance:backup", "Take a backup of everything."),
-    "restore": (f"{_HERE}.maintenance:restore", "Put a backup back; that begins a new epoch."),
+    "restore": (f"{_HERE}.maintenance:restore", "Restore a backup; this begins a new epoch."),
     "views": (f"{_HERE}.views:views", "Verify derived rows against the log, or rebuild them."),
     "archive": (f"{_HERE}.archive:archive", "Verify the copy of the log, or rebuild it."),
     "simulate": (f"{_HERE}.simulate:simulate", "Forecast a rollout on a channel."),
-    "demo": (f"{_HERE}.demo:demo", "Show a living installation with a simulated fleet."),
+    "demo": (f"{_HERE}.demo:demo", "Run an installation with a simulated fleet, to try."),
 }
 
 

@@ -42,7 +42,7 @@ def test_takes_back_what_waits_for_a_reboot_and_tells_its_host(fleet: InProcessF
     assert fleet.dispatch(thorough=True).cancelled == 2
 
     assert fleet.host(rollout_id, "e1").cancelled_at is not None
-    assert fleet.control_plane.took_back(rollout_id, "e1")
+    assert fleet.control_plane.is_withdrawn(rollout_id, "e1")
     target = fleet.host(rollout_id, "e1").target_closure
     with pytest.raises(OrderCancelled):
         fleet.say(ActivationCompleted, rollout_id, "e1", observed_current_closure=target)

@@ -331,7 +331,7 @@ def test_a_channel_that_is_created_under_a_freeze_is_frozen(fleet: InProcessFlee
     order = ReserveDispatch(
         rollout_id=ROLLOUT, host_id="h1", target_closure=TARGET, wave=0, policy=HostPolicy()
     )
-    answer = fleet.control_plane.recorded(ROLLOUT, reserve_dispatch, order)
+    answer = fleet.control_plane.record(ROLLOUT, reserve_dispatch, order)
     assert isinstance(answer, ChannelFrozen), "a dispatcher that did not see the freeze"
     thaw(fleet)
     assert fleet.dispatch().ordered == 1

@@ -87,7 +87,7 @@ def order_anyway(fleet: InProcessFleet, rollout_id: str, host_id: str) -> object
         policy=known.policy,
         attempt=fleet.tally(rollout_id).attempt,
     )
-    return fleet.control_plane.recorded(rollout_id, reserve_dispatch, command)
+    return fleet.control_plane.record(rollout_id, reserve_dispatch, command)
 
 
 @pytest.mark.req("RO-12")

@@ -16,7 +16,7 @@ from tests.simulation.walks import Walk, WalkingOperator, draw_walk, walk
 from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy, WaveSpec
 from tidegate.domain.gates import gate_waits
 from tidegate.domain.gates.checks import GATES
-from tidegate.simulate.invariants import InvariantViolation
+from tidegate.simulate.violations import InvariantViolation
 from tidegate.simulate.world import World
 
 WALKS = more(10, long=5_000)
