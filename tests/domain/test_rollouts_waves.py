@@ -249,6 +249,22 @@ def skip(fleet: MemoryFleet, rollout_id: str, wave: str) -> None:
     fleet.execute(skip_wave, SkipWave(rollout_id=rollout_id, wave=wave, **BY))
 
 
+@pytest.mark.req("OP-9", "RO-12", **pure)
+def test_starts_the_next_wave_once_when_a_tolerated_failure_follows_its_delay(
+    fleet: MemoryFleet,
+) -> None:
+    """Seed 3860 of the walks: the failure and its skip each advanced the wave."""
+    rollout_id = fleet.promote("web.1", 1, 1, members={"delay_seconds": 60}, failures_max=1)
+    fleet.clock.now += timedelta(seconds=61)
+    fleet.start(rollout_id, "w0-0")
+    skip(fleet, rollout_id, "w0")
+    fleet.clock.now += timedelta(seconds=61)
+    fleet.fail(rollout_id, "w0-0")
+
+    assert [(f.from_wave, f.to_wave) for f in fleet.events(WaveAdvanced)] == [(0, 1)]
+    assert fleet.tally(rollout_id).current_wave == 1
+
+
 @pytest.mark.req("OP-9", **pure)
 def test_goes_on_without_a_wave_that_an_operator_skips(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 3, 1, 1)

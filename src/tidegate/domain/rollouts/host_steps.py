@@ -115,7 +115,9 @@ def _fail_host(
             state=host_states.HostState.FAILED,
             reason=TOLERATED,
         )
-        return counted_state.settle(tally, now, skipped)
+        # The step of the skip starts the next wave or ends the rollout. Here it would do so twice.
+        tally, entered = counted_state.enter(tally, counted_state.state_of_counts(tally), now)
+        return tally, (*entered, skipped)
     tally, halted = _halt(tally, event.host_id, now)
     return counted_state.settle(tally, now, *halted)
 
