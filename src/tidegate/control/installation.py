@@ -32,6 +32,7 @@ from tidegate.control.operations import (
     owner_cleanup,
     packages,
     promotion,
+    promotion_planning,
     protection,
     publications,
     quarantine,
@@ -162,7 +163,7 @@ class Installation:
         guard = protection.ProtectionGuard(execute, reads, self.name_of)
         self.guard = guard
         self.rollouts = rollouts.RolloutOperations(execute, lanes, reads, self.fleet_reader, guard)
-        self.promotions = promotion.Promotions(
+        self.promotions = promotion_planning.Promotions(
             self.control, self.fleet_reader, self.blobs, self.name_of
         )
         self.promotion = promotion.PromotionOperations(

@@ -15,10 +15,7 @@ from tidegate.api.routes import channels, releases
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import LaneBusy
 from tidegate.control.operations.accounts import Accounts
-from tidegate.control.operations.promotion import (
-    ChannelPromotion,
-    PromotionOperations,
-)
+from tidegate.control.operations.promotion import ChannelPromotion, PromotionOperations
 from tidegate.control.operations.protection import RequestShown
 from tidegate.control.queries.ladder import read_ladder
 from tidegate.domain.access import roles, steps
@@ -158,7 +155,7 @@ def ladder(
             ),
             warnings=()
             if choice is None
-            else promotion.warn_before_rollback(found.channel, now=request.query.now),
+            else promotion.preview.warn_before_rollback(found.channel, now=request.query.now),
         )
     )
 

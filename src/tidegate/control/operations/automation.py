@@ -72,7 +72,7 @@ class AutomationOperations:
         if told.release_id is None:
             return told
         try:
-            self._promotion.check_plan(
+            self._promotion.preview.check_plan(
                 channel.channel, rollback=told.action is rollout_states.PolicyAction.AUTO_ROLLBACK
             )
         except UNPLANNABLE as error:

@@ -179,13 +179,14 @@ class RequestOperations:
         """Of an open promotion or rollback: what happened here, what holds it, how many hosts."""
         if row.state not in states.OPEN:
             return ()
+        preview = self._operations.promotion.preview
         try:
             if row.kind == steps.PROMOTE.name and not row.command.get("refresh"):
                 release_id = row.command["release_id"]
-                return self._operations.promotion.describe_promotion(row.channel, release_id)
+                return preview.describe_promotion(row.channel, release_id)
             if row.kind == steps.ROLL_BACK.name:
                 to, now = row.command["to"], bool(row.command.get("now"))
-                return self._operations.promotion.describe_rollback(row.channel, to, now=now)
+                return preview.describe_rollback(row.channel, to, now=now)
         except errors.NotFound:
             return ()  # the channel is gone
         return ()
@@ -330,7 +331,8 @@ class RequestOperations:
             return None
         is_rollback = row.kind == steps.ROLL_BACK.name
         now = bool(row.command.get("now"))
-        return self._operations.promotion.count_hosts(row.channel, rollback=is_rollback, now=now)
+        preview = self._operations.promotion.preview
+        return preview.count_hosts(row.channel, rollback=is_rollback, now=now)
 
     def _run(
         self,

@@ -1,0 +1,455 @@
+"""Promote and roll back: a plan is made of the fleet as it is, frozen in a blob, then decided.
+
+    channel, hosts, budgets ──▶ plan ──▶ blob ──▶ promote_release (one commit)
+              ▲                                        │ the fleet or the channel moved: again
+              └────────────────────────────────────────┘
+
+The blob is durable before the commit that names it. A repeat under its idempotency key is known by
+what was asked, not by the plan, which may be another one by then.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct, structs
+
+from tidegate.control.fleet.reader import FleetReader
+from tidegate.control.operations import (
+    promotion_evidence,
+)
+from tidegate.control.operations.execute import end_dry_run
+from tidegate.control.queries import people
+from tidegate.control.queries.ladder import Ladder, read_ladder
+from tidegate.control.runtime import CommandOutcome, Control
+from tidegate.control.storage.blobs import Blobs
+from tidegate.domain import planner, times
+from tidegate.domain.channels import refusals, rows as channel_rows, stops
+from tidegate.domain.channels.ladder import rung_of
+from tidegate.domain.fleet.rows import Fleet, fleet_key
+from tidegate.domain.gates import earliest, edges
+from tidegate.domain.gates.waits import list_waits
+from tidegate.domain.releases.rows import Actual, KnownRelease, actual_key, known_key
+from tidegate.domain.requests.refusals import ProtectionChanged
+from tidegate.domain.rollouts import promotion, rows as rollout_rows, states
+from tidegate.domain.windows.rows import WINDOWS, Window
+from tidegate.errors import Conflict, NotFound, StaleVersion
+from tidegate.kernel import model, slices
+
+PLANS_MAX = 5  # made for one promotion, while the fleet moves
+
+
+NO_PLAN = "none"  # as the digest of the plan, where no rollout opens
+
+
+class Promote(Struct, frozen=True, kw_only=True):
+    """What is asked for: a release, on a channel, on what authority. None: the operator's own."""
+
+    channel: str
+    release_id: str
+    command_id: str
+    by: str
+    authority: dict[str, Any] | None = None
+    expected_version: int | None = None  # of the registry's row, as the caller saw it
+    rollback: bool = False  # away from what the channel is pinned to
+    channel_version: int | None = None  # of the channel's row, from which a rollback was chosen
+    emergency: bool = False  # a rollback on all hosts at once
+    ignore_budgets: bool = False
+    lift_quarantine: bool = False
+    refresh: bool = False  # new evidence for what the channel is pinned to, and nothing else
+    overrides: tuple[states.OverridableGate, ...] = ()  # gates that the rollout passes
+    start_at: datetime | None = None  # no order before; None: at once
+    automatic: states.PolicyAction | None = None  # None: a person asks for it
+    display_name: str = ""
+    reason: str = ""
+
+
+class RollBackChannel(Struct, frozen=True, kw_only=True):
+    """What is asked for: a release of the channel's ladder. None: the first that is allowed."""
+
+    channel: str
+    command_id: str
+    by: str
+    to: str | None = None
+    now: bool = False  # on all hosts at once, whatever gates say
+    ignore_budgets: bool = False
+    lift_quarantine: bool = False  # of the release that is named
+    automatic: states.PolicyAction | None = None  # then on all hosts in one wave
+    channel_version: int | None = None  # of the channel's row, if the decision was made on it
+    reason: str = ""
+
+
+class PlannedPromotion(Struct, frozen=True):
+    """A plan, and what it was made of."""
+
+    plan: planner.Plan
+    digest: str
+    body: bytes
+    fleet_version: model.Position
+    supersedes: str | None
+
+
+class Promotions:
+    """Plans promotions and has them decided."""
+
+    def __init__(
+        self,
+        control: Control,
+        sights: FleetReader,
+        blobs: Blobs,
+        name_of: people.NameOf = lambda user_id: user_id,
+    ) -> None:
+        self._name_of = name_of
+        self._people = people.PeopleNames(name_of)
+        self._control = control
+        self._sights = sights
+        self._blobs = blobs
+
+    def now(self) -> datetime:
+        return self._control.clock()
+
+    def plan(
+        self,
+        channel: str,
+        *,
+        rollback: bool = False,
+        emergency: bool = False,
+        automatic: bool = False,
+        ignore_budgets: bool = False,
+    ) -> PlannedPromotion:
+        """The plan by which a release would reach the channel's hosts now. Nothing is stored.
+        In that of a rollback, hosts that fail stay as they are. In that of an emergency, and of a
+        rollback by itself, all hosts go in one wave.
+
+        Raises:
+            ChannelNotFound, MalformedPolicy, InvalidSelector, LimitExceeded.
+        """
+        fleet = self._sights.row(fleet_key(), Fleet)  # first: whatever moves later is noticed
+        found = self._sights.row(channel_rows.channel_key(channel), channel_rows.Channel)
+        if found is None:
+            raise refusals.ChannelNotFound(channel)
+        budgets = [seen.row for seen in self._sights.budgets() if not seen.row.removed]
+        row = found.row
+        if rollback:
+            plain = planner.automatic_policy if automatic else planner.rollback_policy
+            policy = planner.emergency_policy(row.policy) if emergency else plain(row.policy)
+            row = structs.replace(row, policy=policy)
+        made = planner.plan(row, self._sights.hosts(), () if ignore_budgets else budgets)
+        made = structs.replace(made, preempts=emergency)
+        body, digest = planner.encode_plan(made)
+        version = 0 if fleet is None else fleet.version
+        return PlannedPromotion(made, digest, body, version, found.row.active_rollout_id)
+
+    def list_earliest(
+        self, made: planner.Plan, now: datetime
+    ) -> tuple[earliest.EarliestStart, ...]:
+        """When each wave of the plan could start, as maintenance windows are now."""
+        windows = [seen.row for seen in self._sights.rows(WINDOWS, Window)]
+        labels = {host.host_id: host.labels for host in self._sights.hosts()} if windows else {}
+        return earliest.list_earliest_starts(made, labels, windows, now)
+
+    def promote(
+        self,
+        asked: Promote,
+        *,
+        meta: model.Meta = model.NO_META,
+        key: str | None = None,
+        alongside: slices.Alongside | None = None,
+        dry_run: bool = False,
+    ) -> CommandOutcome:
+        """Pin the channel to the release and open its rollout.
+
+        Raises:
+            NotFound, Refused, Conflict: as ``promote_release`` says.
+            DryRunEnded: it is a ``dry_run``, and would have succeeded.
+        """
+        earlier = self._control.earlier(promotion.promote_release, asked, meta=meta, key=key)
+        if earlier is not None:
+            return earlier
+        return self._promote(asked, asked, meta, key, alongside, dry_run=dry_run)
+
+    def _promote(
+        self,
+        asked: Promote,
+        said: Struct,
+        meta: model.Meta,
+        key: str | None,
+        alongside: slices.Alongside | None = None,
+        *,
+        dry_run: bool,
+    ) -> CommandOutcome:
+        """``said`` is the request as it came, by which a repeat is known."""
+        moved: Conflict = Conflict("no plan was made")
+        for _ in range(PLANS_MAX):
+            command = self._command(asked, keep=not dry_run)
+            try:
+                if dry_run:
+                    end_dry_run(self._control, promotion.promote_release, command, meta, alongside)
+                return self._control.execute(
+                    promotion.promote_release,
+                    command,
+                    meta=meta,
+                    key=key,
+                    asked=said,
+                    alongside=alongside,
+                )
+            except refusals.PlanOutdated as outdated:
+                moved = outdated
+            except StaleVersion as stale:
+                if self._pin_moved(asked) or self._channel_moved(asked):
+                    raise
+                moved = stale  # the fleet's row, not the caller's: plan again
+        raise moved
+
+    def rehearse(self, asked: Promote) -> None:
+        """Plan and decide a promotion, and store nothing.
+
+        Raises:
+            Whatever ``promote`` would refuse it with now.
+        """
+        self._control.rehearse(promotion.promote_release, self._command(asked, keep=False))
+
+    def rehearse_rollback(self, said: RollBackChannel, to: str) -> None:
+        """As ``rehearse``, of a rollback to this release."""
+        ladder = read_ladder(self._sights, said.channel, self._name_of)
+        rung = ladder.choose(to, now=said.now)
+        self.rehearse(_to_promotion(said, ladder, rung, None))
+
+    def rollback(
+        self,
+        said: RollBackChannel,
+        *,
+        to: str | None = None,
+        expected_version: int | None = None,
+        meta: model.Meta = model.NO_META,
+        key: str | None = None,
+        alongside: slices.Alongside | None = None,
+        plain: bool = False,
+        dry_run: bool = False,
+    ) -> CommandOutcome:
+        """Promote a release of the channel's ladder, and leave the pinned one as bad. ``to`` is the
+        release that was chosen before, where ``said`` names none.
+
+        Raises:
+            NothingToGoBackTo, NotOnLadder. Those of ``promote``.
+            ProtectionChanged: it is ``plain``, and the release was rolled back from. That may
+                take a second person.
+            StaleVersion: the pin moved since it was read here.
+        """
+        earlier = self._control.earlier(promotion.promote_release, said, meta=meta, key=key)
+        if earlier is not None:
+            return earlier
+        moved: Conflict = Conflict("no rung was chosen")
+        for _ in range(PLANS_MAX):
+            ladder = read_ladder(self._sights, said.channel, self._name_of)
+            if said.channel_version not in (None, ladder.version):
+                raise StaleVersion(said.channel_version, ladder.version)
+            rung = ladder.choose(said.to or to, now=said.now)
+            if plain and rung.left_at is not None:
+                raise ProtectionChanged((said.channel,))
+            asked = _to_promotion(said, ladder, rung, expected_version)
+            try:
+                return self._promote(asked, said, meta, key, alongside, dry_run=dry_run)
+            except StaleVersion as stale:
+                if self._pin_moved(asked):
+                    raise
+                moved = stale  # a rollout of the channel moved on: choose again
+        raise moved
+
+    def waits(
+        self,
+        channel: str,
+        rollout_id: str | None = None,
+        passed: tuple[states.OverridableGate, ...] = (),
+        *,
+        what: str = "it",
+    ) -> tuple[str, ...]:
+        """What orders of the channel wait for now: a freeze, a hold; of a rollout also windows.
+        ``passed``: gates that do not count. ``what``: what a freeze is said to hold.
+        """
+        own, copy = (self._sights.row(key, stops.ChannelStops) for key in stops.stops_keys(channel))
+        rows = [None if found is None else found.row for found in (own, copy)]
+        said: list[str] = []
+        freeze = stops.freeze_over(rows, self._control.clock())
+        if freeze is not None and states.OverridableGate.FREEZE not in passed:
+            said.append(f"Freeze {freeze.freeze_id} holds {what}{times.describe_end(freeze.until)}")
+        for row in rows:
+            if (
+                row is not None
+                and row.held_by is not None
+                and states.OverridableGate.HOLD not in passed
+            ):
+                by = self._name_of(row.held_by) or "a former user"
+                said.append(f"{channel} is held by {by}: {row.held_reason}")
+        if rollout_id is not None and stops.windows_over(rows):
+            state = self._sights.state([rollout_id], self._control.clock())
+            found = list_waits(state, rollout_id)
+            said += [wait.sentence for wait in found if wait.code == states.OverridableGate.WINDOW]
+        return tuple(said)
+
+    def list_shut_edges(self, channel: str, release_id: str) -> tuple[str, ...]:
+        """Why edges of the channel do not let the release through now, in words."""
+        found = self._sights.row(channel_rows.channel_key(channel), channel_rows.Channel)
+        known = self._sights.row(known_key(release_id), KnownRelease)
+        if found is None or known is None:
+            return ()
+        waiting, now = edges.WaitingRelease(channel, release_id), self._control.clock()
+        judged = (
+            edges.judge_edge(
+                edge, waiting, self._sights.preceding(edge, release_id, known.row.digest), now
+            )
+            for edge in found.row.policy.edges
+        )
+        return tuple(self._people.name_in(item.reason) for item in judged if not item.passed)
+
+    def list_holds(self, channel: str, release_id: str) -> tuple[str, ...]:
+        """What would hold a rollout of the release now: closed edges, a freeze, a hold."""
+        return (*self.list_shut_edges(channel, release_id), *self.waits(channel))
+
+    def was_left(self, channel: str, release_id: str) -> bool:
+        """Whether somebody rolled the channel back from the release since it succeeded there."""
+        found = self._sights.row(channel_rows.channel_key(channel), channel_rows.Channel)
+        rung = None if found is None else rung_of(found.row, release_id)
+        return rung is not None and rung.left_at is not None
+
+    def choose_rung(self, channel: str, to: str | None, *, now: bool) -> channel_rows.Rung:
+        """What a rollback would take now.
+
+        Raises:
+            ChannelNotFound, NothingToGoBackTo, NotOnLadder.
+        """
+        return read_ladder(self._sights, channel, self._name_of).choose(to, now=now)
+
+    def describe_bad_end(self, channel: str, release_id: str) -> tuple[str, ...]:
+        """Who rolled the channel back from the release, or which host failed with it; nothing if
+        the last word on it is not bad.
+        """
+        found = self._sights.row(
+            rollout_rows.standing_key(channel, release_id), rollout_rows.ReleaseStanding
+        )
+        if found is None or found.row.word is not states.Word.BAD:
+            return ()
+        row, at = found.row, times.describe_time(found.row.said_at)
+        if row.operator is None:
+            return (f"{release_id} failed on {channel} at {at} ({row.host_id or 'its hosts'})",)
+        who = self._name_of(row.operator) or "a former user"
+        why = f": {row.reason}" if row.reason else ""
+        return (f"{who} rolled {channel} back from {release_id} at {at}{why}",)
+
+    def demand_unquarantined(self, channel: str, release_id: str) -> None:
+        """That the release may run on the channel. Raises: ClosureQuarantined."""
+        known = self._sights.row(known_key(release_id), KnownRelease)
+        if known is None:
+            return
+        found = self._sights.row(
+            channel_rows.quarantine_key(channel, known.row.digest), channel_rows.Quarantined
+        )
+        if found is not None:
+            raise promotion.refuse_quarantined(release_id, found.row)
+
+    def demand_release(self, channel: str, release_id: str) -> KnownRelease:
+        """A release that the channel can carry. Raises: NotFound, WrongPackage."""
+        found = self._sights.row(channel_rows.channel_key(channel), channel_rows.Channel)
+        if found is not None:
+            promotion.demand_package(found.row, release_id)
+        known = self._sights.row(known_key(release_id), KnownRelease)
+        if known is None:
+            raise NotFound(
+                f"there is no release {release_id}; publish a revision first",
+                release_id=release_id,
+            )
+        return known.row
+
+    def _command(self, asked: Promote, *, keep: bool = True) -> promotion.PromoteRelease:
+        """``keep``: store the plan."""
+        known = self.demand_release(asked.channel, asked.release_id)
+        actual = self._sights.row(actual_key(asked.channel), Actual)
+        pinned = None if actual is None else actual.row.version
+        if asked.refresh:
+            return promotion.PromoteRelease(
+                channel=asked.channel,
+                release_id=asked.release_id,
+                digest=known.digest,
+                authority=asked.authority or self._own_authority(asked),
+                command_id=asked.command_id,
+                by=asked.by,
+                plan_digest=NO_PLAN,
+                waves=(),
+                expected_version=pinned
+                if asked.expected_version is None
+                else asked.expected_version,
+                refresh=True,
+                start_at=asked.start_at,
+                reason=asked.reason,
+            )
+        planned = self.plan(
+            asked.channel,
+            rollback=asked.rollback,
+            emergency=asked.emergency,
+            automatic=asked.automatic is not None,
+            ignore_budgets=asked.ignore_budgets,
+        )
+        if keep:
+            self._blobs.put(planned.body)
+        return promotion.PromoteRelease(
+            channel=asked.channel,
+            release_id=asked.release_id,
+            digest=known.digest,
+            authority=asked.authority or self._own_authority(asked),
+            command_id=asked.command_id,
+            by=asked.by,
+            plan_digest=planned.digest,
+            waves=planner.opened_waves(planned.plan),
+            empty_waves=planned.plan.empty_waves,
+            expected_version=pinned if asked.expected_version is None else asked.expected_version,
+            supersedes=planned.supersedes,
+            fleet_version=planned.fleet_version,
+            rollback=asked.rollback,
+            channel_version=asked.channel_version,
+            overrides=asked.overrides,
+            emergency=asked.emergency,
+            lift_quarantine=asked.lift_quarantine,
+            start_at=asked.start_at,
+            automatic=asked.automatic,
+            display_name=asked.display_name,
+            reason=asked.reason,
+        )
+
+    def _own_authority(self, asked: Promote) -> dict[str, Any]:
+        return promotion_evidence.operator_authority(
+            asked.channel, asked.release_id, self._control.clock()
+        )
+
+    def _pin_moved(self, asked: Promote) -> bool:
+        actual = self._sights.row(actual_key(asked.channel), Actual)
+        if asked.expected_version is None or actual is None:
+            return False
+        return actual.row.version != asked.expected_version
+
+    def _channel_moved(self, asked: Promote) -> bool:
+        if asked.channel_version is None:
+            return False
+        found = self._sights.row(channel_rows.channel_key(asked.channel), channel_rows.Channel)
+        return found is None or found.version != asked.channel_version
+
+
+def _to_promotion(
+    said: RollBackChannel, ladder: Ladder, rung: channel_rows.Rung, expected_version: int | None
+) -> Promote:
+    """The promotion by which a channel goes back."""
+    return Promote(
+        channel=said.channel,
+        release_id=rung.release_id,
+        command_id=said.command_id,
+        by=said.by,
+        # Where it goes back to was read from these versions, and so was what it leaves.
+        expected_version=ladder.pin_version if expected_version is None else expected_version,
+        rollback=True,
+        channel_version=ladder.version,
+        emergency=said.now,
+        ignore_budgets=said.ignore_budgets,
+        lift_quarantine=said.lift_quarantine,
+        automatic=said.automatic,
+        reason=said.reason,
+    )
