@@ -315,7 +315,7 @@ class AccessOperations:
             grants = principal.narrowed if grants is None else grants
             _demand_within(grants, principal.narrowed)
         token_id = ids.make_id(caller, steps.CREATE_TOKEN, "token")
-        token = self._accounts.keep_token(token_id, caller.meta)
+        token = self._accounts.tokens.keep_token(token_id, caller.meta)
         command = slices.CreateToken(
             user_id=caller.id,
             token_id=token_id,
@@ -329,9 +329,9 @@ class AccessOperations:
             outcome = self._execute(slices.create_token, command, structs.replace(caller, key=None))
         except TidegateError as error:
             if not isinstance(error, Unknown):
-                self._accounts.forget_token(token_id, caller.meta)
+                self._accounts.tokens.forget_token(token_id, caller.meta)
             raise
-        if not self._accounts.is_kept(token_id, token):
+        if not self._accounts.tokens.is_kept(token_id, token):
             raise refusals.TokenExists(token_id)  # another copy of the request came in between
         found = self._reads.demand(
             rows.token_key(token_id), rows.ApiToken, refusals.TokenNotFound(token_id)

@@ -12,17 +12,15 @@ import secrets as randomness
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import cache
-from hashlib import scrypt
 from pathlib import Path
-from threading import BoundedSemaphore, Lock
+from threading import Lock
 from typing import Final
 
 import msgspec
 
 from tidegate import decoders, errors
 from tidegate.clock import Clock
-from tidegate.control.operations.common_passwords import is_common
+from tidegate.control.operations import api_tokens, passwords
 from tidegate.control.operations.execute import Execute
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.secrets import Secrets, hash_secret
@@ -31,8 +29,6 @@ from tidegate.kernel.model import NO_META, Key, Meta
 from tidegate.kernel.records.actions import CreateRow
 from tidegate.kernel.records.records import Records
 
-PASSWORD_CHARS_MIN = 12
-PASSWORD_CHARS_MAX = 256
 SETUP_CODE_LIFE: Final = timedelta(minutes=15)
 RESET_LIFE: Final = timedelta(hours=24)
 RESET_CODE_GROUPS = 5  # of 16 bits
@@ -40,10 +36,6 @@ SEEN_EVERY: Final = timedelta(minutes=1)  # how often a session's row is written
 FAILURES_TOLD_EVERY: Final = timedelta(minutes=1)  # per user: many failures are one fact
 FAILING_USERS_MAX = 10_000
 CREDENTIALS_PAGE = 100
-PASSWORD_DISTINCT_CHARS_MIN = 5
-SCRYPT_N, SCRYPT_R, SCRYPT_P = 2**17, 8, 1  # 128 MiB and some tenths of a second
-STRETCHED_AT_ONCE_MAX = 2  # passwords: more would need more memory than a small server has
-TOKEN_PREFIX = "tg"
 
 
 class WrongCredentials(errors.Forbidden):
@@ -74,12 +66,6 @@ class WrongResetCode(errors.Forbidden):
             "The name or the code is wrong, or the code was used or is older than"
             f" {RESET_LIFE // timedelta(hours=1)} hours."
         )
-
-
-class WeakPassword(errors.Invalid):
-    """A password has 12 to 256 characters, is not a common one, and is not the sign-in name."""
-
-    code = "weak_password"
 
 
 class PersonNames(msgspec.Struct, frozen=True):
@@ -138,6 +124,7 @@ class Accounts:
         self._setup: tuple[str, datetime] | None = None
         self._failures: dict[str, tuple[int, datetime]] = {}
         self._lock = Lock()
+        self.tokens = api_tokens.ApiTokens(reads, records, clock)
 
     # ── first start ──
 
@@ -204,8 +191,8 @@ class Accounts:
                 user_id, "", hash_secret(made.code), made.expires_at
             )
         else:
-            check_password(password, called.login)
-            credential = erasable_rows.Credential(user_id, stretch_password(password))
+            passwords.check_password(password, called.login)
+            credential = erasable_rows.Credential(user_id, passwords.stretch_password(password))
         login = self._login(called.login)
         try:
             self._records(meta).transaction(
@@ -247,14 +234,14 @@ class Accounts:
             IdempotencyMismatch: another password was kept under this id.
         """
         called = self.called(user_id)
-        check_password(password, "" if called is None else called.login)
+        passwords.check_password(password, "" if called is None else called.login)
         earlier = self._reads.find(
             Key(erasable_rows.CREDENTIALS.name, credential_id), erasable_rows.Credential
         )
         if earlier is None:
-            kept = erasable_rows.Credential(user_id, stretch_password(password))
+            kept = erasable_rows.Credential(user_id, passwords.stretch_password(password))
             self._records(caller.meta).create(erasable_rows.CREDENTIALS.name, credential_id, kept)
-        elif not is_password(password, earlier.row.scrypt):
+        elif not passwords.is_password(password, earlier.row.scrypt):
             raise errors.IdempotencyMismatch(str(caller.commit_key))
         return earlier is None
 
@@ -293,7 +280,7 @@ class Accounts:
     def check_own_password(self, user_id: str, password: str) -> None:
         """Check that a signed-in user knows their current password. Raises: WrongCredentials."""
         _, expected = self._user_and_password(user_id)
-        if not is_password(password, expected):
+        if not passwords.is_password(password, expected):
             self._note_failure(user_id)
             raise WrongCredentials("the current password is wrong", field="current")
 
@@ -304,11 +291,11 @@ class Accounts:
         )
         user_id = "nobody" if found is None else found.row.user_id
         user, expected = self._user_and_password(user_id)
-        if not is_password(password, expected) or user is None or not user.enabled:
+        if not passwords.is_password(password, expected) or user is None or not user.enabled:
             if user is not None:
                 self._note_failure(user_id)
             raise WrongCredentials("the sign-in name or the password is wrong")
-        if not expected.startswith(_costs()):
+        if not expected.startswith(passwords.cost_prefix()):
             self._stretch_again(user, password, expected)
         return user
 
@@ -319,7 +306,7 @@ class Accounts:
         )
         if found is None or found.row.scrypt != kept:
             return  # changed at this moment
-        stretched = erasable_rows.Credential(user.user_id, stretch_password(password))
+        stretched = erasable_rows.Credential(user.user_id, passwords.stretch_password(password))
         records = self._records(Meta(actor=user.user_id))
         with suppress(errors.ConditionFailed):  # changed at this moment, or by another sign-in
             records.put(
@@ -367,11 +354,13 @@ class Accounts:
         """
         user = self._reads.find(rows.user_key(user_id), rows.User)
         if user is None:
-            return None, _stand_in()
+            return None, passwords.stand_in()
         credential = self._reads.find(
             Key(erasable_rows.CREDENTIALS.name, user.row.credential_id), erasable_rows.Credential
         )
-        return user.row, (credential.row.scrypt if credential is not None else "") or _stand_in()
+        return user.row, (
+            credential.row.scrypt if credential is not None else ""
+        ) or passwords.stand_in()
 
     def session(self, cookie: str) -> AuthenticatedUser | None:
         """Who has this cookie, if its session is neither idle too long nor too old."""
@@ -429,7 +418,9 @@ class Accounts:
             return None
         if token_id:
             token = self._reads.find(rows.token_key(token_id), rows.ApiToken)
-            return user if token is not None and self.is_token_valid(token.row, user) else None
+            return (
+                user if token is not None and self.tokens.is_token_valid(token.row, user) else None
+            )
         found = self._reads.find(Key(erasable_rows.SESSIONS.name, session), erasable_rows.Session)
         if found is None or not self._is_open(found.row, user):
             return None
@@ -465,90 +456,17 @@ class Accounts:
         until = user.approvals_barred_until
         return until if until is not None and until > self._clock() else None
 
-    # ── API tokens ──
-
-    def keep_token(self, token_id: str, meta: Meta) -> str:
-        """Make a token that opens nothing yet, and keep its hash. Raises: TokenExists."""
-        secret = randomness.token_urlsafe(32)
-        kept = erasable_rows.TokenSecret(token_id, hash_secret(secret))
-        records = self._records(meta)
-        try:
-            records.create(erasable_rows.TOKEN_SECRETS.name, token_id, kept)
-        except errors.ConditionFailed:
-            self._replace_secret(records, kept)
-        return f"{TOKEN_PREFIX}_{token_id}_{secret}"
-
-    def _replace_secret(self, records: Records, kept: erasable_rows.TokenSecret) -> None:
-        """Take the place of a hash whose token was never created: its request failed halfway, and
-        so did forgetting it.
-
-        Raises:
-            TokenExists: it was created, or another copy of the request is about to.
-        """
-        found = records.find(erasable_rows.TOKEN_SECRETS.name, kept.token_id)
-        if found is None or self.has_token(kept.token_id):
-            raise refusals.TokenExists(kept.token_id)
-        try:
-            placed = records.put(
-                erasable_rows.TOKEN_SECRETS.name, kept.token_id, kept, expect=found.version
-            )
-        except errors.Conflict:
-            raise refusals.TokenExists(kept.token_id) from None
-        if self.has_token(kept.token_id):  # the other copy went on: the token that it showed counts
-            records.put(
-                erasable_rows.TOKEN_SECRETS.name, kept.token_id, found.value, expect=placed.version
-            )
-            raise refusals.TokenExists(kept.token_id)
-
-    def has_token(self, token_id: str) -> bool:
-        """Whether the token was created."""
-        return self._reads.find(rows.token_key(token_id), rows.ApiToken) is not None
-
-    def is_kept(self, token_id: str, token: str) -> bool:
-        """Whether the hash that is kept is that of this token."""
-        kept = self._reads.find(
-            Key(erasable_rows.TOKEN_SECRETS.name, token_id), erasable_rows.TokenSecret
-        )
-        secret = token.removeprefix(f"{TOKEN_PREFIX}_{token_id}_")
-        return kept is not None and hmac.compare_digest(kept.row.sha256, hash_secret(secret))
-
-    def forget_token(self, token_id: str, meta: Meta) -> None:
-        """Delete the hash of a token that was not created after all. If that fails, too, the next
-        request with the same key replaces it.
-        """
-        with suppress(errors.Unavailable, errors.Unknown):
-            if not self.has_token(token_id):
-                self._records(meta).delete(erasable_rows.TOKEN_SECRETS.name, token_id)
-
     def token(self, text: str) -> AuthenticatedUser | None:
         """Whose API token this is, if it is good at this moment."""
-        prefix, _, rest = text.partition("_")
-        token_id, _, secret = rest.partition("_")
-        if prefix != TOKEN_PREFIX or not token_id or len(text) > 256 or not text.isascii():
+        row = self.tokens.find_token(text)
+        if row is None:
             return None
-        if not text.isprintable():
-            return None
-        token, kept = self._reads.find_all(
-            (rows.token_key(token_id), rows.ApiToken),
-            (Key(erasable_rows.TOKEN_SECRETS.name, token_id), erasable_rows.TokenSecret),
-        )
-        if token is None or kept is None:
-            return None
-        if not hmac.compare_digest(kept.row.sha256, hash_secret(secret)):
-            return None
-        row: rows.ApiToken = token.row
         user = self._user(row.user_id)
         return (
-            AuthenticatedUser(user, token=row) if user and self.is_token_valid(row, user) else None
+            AuthenticatedUser(user, token=row)
+            if user and self.tokens.is_token_valid(row, user)
+            else None
         )
-
-    def is_token_valid(self, token: rows.ApiToken, owner: rows.User) -> bool:
-        """Whether a token opens anything: it is current, and so is every token it came from."""
-        if not slices.is_current(token, owner, self._clock()):
-            return False
-        wanted = [(rows.token_key(id), rows.ApiToken) for id in token.ancestors]
-        ancestors = self._reads.find_all(*wanted) if wanted else ()
-        return all(item is not None and item.row.revoked_at is None for item in ancestors)
 
     def _user(self, user_id: str) -> rows.User | None:
         found = self._reads.find(rows.user_key(user_id), rows.User)
@@ -567,53 +485,3 @@ def new_user_id() -> str:
 def caller_of(user_id: str) -> callers.Caller:
     """A user as the caller of what follows from proving, or failing to prove, who they are."""
     return callers.Caller(principal=principals.Principal(user_id, "none"))
-
-
-def check_password(password: str, login: str) -> None:
-    """Raises: WeakPassword."""
-    if not PASSWORD_CHARS_MIN <= len(password) <= PASSWORD_CHARS_MAX:
-        raise WeakPassword(
-            f"a password has {PASSWORD_CHARS_MIN} to {PASSWORD_CHARS_MAX} characters, "
-            f"found {len(password)}",
-            field="password",
-        )
-    if password.casefold() == login.casefold():
-        raise WeakPassword("the password is the sign-in name", field="password")
-    if len(set(password)) < PASSWORD_DISTINCT_CHARS_MIN or is_common(password):
-        raise WeakPassword(
-            "the password is one that many people use; choose another one", field="password"
-        )
-
-
-@cache
-def _stand_in() -> str:
-    """A stretched password that nobody has, for names that nobody has."""
-    return stretch_password(randomness.token_hex(16))
-
-
-def _costs() -> str:
-    """How a password begins that was kept today."""
-    return f"{SCRYPT_N}${SCRYPT_R}${SCRYPT_P}$"
-
-
-def stretch_password(password: str) -> str:
-    """A password as it is kept."""
-    salt = randomness.token_bytes(16)
-    found = _scrypt(password, salt, SCRYPT_N, SCRYPT_R, SCRYPT_P)
-    return f"{_costs()}{salt.hex()}${found.hex()}"
-
-
-def is_password(password: str, kept: str) -> bool:
-    """Compare by the costs that it was kept with: those of today may be higher."""
-    *costs, salt, expected = kept.split("$")
-    found = _scrypt(password, bytes.fromhex(salt), *map(int, costs))
-    return hmac.compare_digest(found.hex(), expected)
-
-
-_stretching = BoundedSemaphore(STRETCHED_AT_ONCE_MAX)
-
-
-def _scrypt(password: str, salt: bytes, n: int, r: int, p: int) -> bytes:
-    text = password.encode(errors="surrogatepass")
-    with _stretching:
-        return scrypt(text, salt=salt, n=n, r=r, p=p, dklen=32, maxmem=128 * r * (n + p + 2))

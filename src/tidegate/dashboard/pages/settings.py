@@ -17,6 +17,7 @@ from tidegate.control.operations import (
     access as operation_access,
     accounts as operation_accounts,
     freezes,
+    passwords,
 )
 from tidegate.control.operations.repositories import RepositoryOperations
 from tidegate.control.operations.subscriptions import SubscriptionOperations
@@ -61,15 +62,15 @@ class NewTokenForm(inputs.Input, frozen=True, kw_only=True):
 class NewUserForm(inputs.Input, frozen=True, kw_only=True):
     login: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[!-~]+$")]
     name: Annotated[str, Meta(min_length=1, max_length=128)]
-    password: Annotated[str, Meta(max_length=operation_accounts.PASSWORD_CHARS_MAX)] = (
+    password: Annotated[str, Meta(max_length=passwords.PASSWORD_CHARS_MAX)] = (
         ""  # empty: they choose it
     )
     role: access_roles.Role = access_roles.Role.VIEWER
 
 
 class OwnPasswordForm(inputs.Input, frozen=True, kw_only=True):
-    current: Annotated[str, Meta(max_length=operation_accounts.PASSWORD_CHARS_MAX)]
-    password: Annotated[str, Meta(max_length=operation_accounts.PASSWORD_CHARS_MAX)]
+    current: Annotated[str, Meta(max_length=passwords.PASSWORD_CHARS_MAX)]
+    password: Annotated[str, Meta(max_length=passwords.PASSWORD_CHARS_MAX)]
 
 
 class GrantForm(inputs.Input, frozen=True, kw_only=True):
@@ -419,7 +420,7 @@ def _verbs(request: routing.Request) -> tuple[components.VerbButton, ...]:  # ty
                     kind="password",
                     required=True,
                     completes="new-password",
-                    hint=f"At least {operation_accounts.PASSWORD_CHARS_MIN} characters.",
+                    hint=f"At least {passwords.PASSWORD_CHARS_MIN} characters.",
                 ),
             ),
         ),
@@ -581,7 +582,7 @@ def _tokens(
     now = clock()
     owner = reads.find(access_rows.user_key(request.principal.id), access_rows.User)
     assert owner is not None, "who is signed in has a row"
-    is_good = accounts.is_token_valid
+    is_good = accounts.tokens.is_token_valid
     rows = reads.range(
         access_rows.API_TOKENS, index="by_user", of=(request.principal.id,), limit=TOKENS_MAX
     )

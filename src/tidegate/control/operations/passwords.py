@@ -1,0 +1,74 @@
+"""Passwords: which ones are allowed, how they are stretched to be kept, and compared."""
+
+from __future__ import annotations
+
+import hmac
+import secrets as randomness
+from functools import cache
+from hashlib import scrypt
+from threading import BoundedSemaphore
+
+from tidegate import errors
+from tidegate.control.operations.common_passwords import is_common
+
+PASSWORD_CHARS_MIN = 12
+PASSWORD_CHARS_MAX = 256
+PASSWORD_DISTINCT_CHARS_MIN = 5
+SCRYPT_N, SCRYPT_R, SCRYPT_P = 2**17, 8, 1  # 128 MiB and some tenths of a second
+STRETCHED_AT_ONCE_MAX = 2  # passwords: more would need more memory than a small server has
+
+
+class WeakPassword(errors.Invalid):
+    """A password has 12 to 256 characters, is not a common one, and is not the sign-in name."""
+
+    code = "weak_password"
+
+
+def check_password(password: str, login: str) -> None:
+    """Raises: WeakPassword."""
+    if not PASSWORD_CHARS_MIN <= len(password) <= PASSWORD_CHARS_MAX:
+        raise WeakPassword(
+            f"a password has {PASSWORD_CHARS_MIN} to {PASSWORD_CHARS_MAX} characters, "
+            f"found {len(password)}",
+            field="password",
+        )
+    if password.casefold() == login.casefold():
+        raise WeakPassword("the password is the sign-in name", field="password")
+    if len(set(password)) < PASSWORD_DISTINCT_CHARS_MIN or is_common(password):
+        raise WeakPassword(
+            "the password is one that many people use; choose another one", field="password"
+        )
+
+
+@cache
+def stand_in() -> str:
+    """A stretched password that nobody has, for names that nobody has."""
+    return stretch_password(randomness.token_hex(16))
+
+
+def cost_prefix() -> str:
+    """How a password begins that was kept today."""
+    return f"{SCRYPT_N}${SCRYPT_R}${SCRYPT_P}$"
+
+
+def stretch_password(password: str) -> str:
+    """A password as it is kept."""
+    salt = randomness.token_bytes(16)
+    found = _scrypt(password, salt, SCRYPT_N, SCRYPT_R, SCRYPT_P)
+    return f"{cost_prefix()}{salt.hex()}${found.hex()}"
+
+
+def is_password(password: str, kept: str) -> bool:
+    """Compare by the costs that it was kept with: those of today may be higher."""
+    *costs, salt, expected = kept.split("$")
+    found = _scrypt(password, bytes.fromhex(salt), *map(int, costs))
+    return hmac.compare_digest(found.hex(), expected)
+
+
+_stretching = BoundedSemaphore(STRETCHED_AT_ONCE_MAX)
+
+
+def _scrypt(password: str, salt: bytes, n: int, r: int, p: int) -> bytes:
+    text = password.encode(errors="surrogatepass")
+    with _stretching:
+        return scrypt(text, salt=salt, n=n, r=r, p=p, dklen=32, maxmem=128 * r * (n + p + 2))
