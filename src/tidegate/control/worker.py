@@ -22,51 +22,38 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from threading import Event, Thread
 from types import TracebackType
 from typing import Self
 
 from msgspec import Struct
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry
 
-from tidegate.clock import Clock
-from tidegate.control import leaders, request_deadlines
-from tidegate.control.fleet import dispatch, order_queue
-from tidegate.control.fleet.reader import FleetReader
+from tidegate.control import leaders, request_deadlines, worker_loops
+from tidegate.control.fleet import dispatch
 from tidegate.control.fleet.timers import Timers, TimersResult
 from tidegate.control.installation import Installation
 from tidegate.control.notifications.notifier import Notifier
 from tidegate.control.notifications.sender import NoticeSender
-from tidegate.control.operations.automation import AutomationOperations
 from tidegate.control.outbox.reconcile import Reconciler, ScopeHistoryTooLong
 from tidegate.control.outbox.sender import OutboxSender as OutboxWorker
 from tidegate.control.outbox.targets import Target
-from tidegate.control.publication.manifests import RENEWED_BEFORE, ChannelManifest, Manifests
 from tidegate.control.storage.archive import Archive
 from tidegate.control.storage.archive.loop import ArchiveLoop
 from tidegate.control.storage.archive.segment_store import SegmentStore
 from tidegate.control.storage.blobs import BlobMissing
 from tidegate.control.storage.garbage_collection import GarbageCollector
-from tidegate.domain.channels.rows import Channel, channel_key
-from tidegate.domain.gates import automation as gate_automation, inputs
+from tidegate.domain.gates import automation as gate_automation
 from tidegate.domain.notifications.slices import LEADER
-from tidegate.domain.publication.rows import meta_key, pk_of
-from tidegate.domain.releases.rows import ACTUAL, Actual
 from tidegate.domain.requests.slices import LEADER as REQUESTS_LEADER
-from tidegate.errors import Conflict, LeaseLost, TidegateError, Unavailable, Unknown
-from tidegate.kernel import codec, leases, model, slices
-from tidegate.kernel.store import Store, rows
+from tidegate.errors import TidegateError
+from tidegate.kernel import leases
 
-THOROUGH_SECONDS = 15.0
 SOON_SECONDS = 0.05  # a round that was full is followed by the next
 DOUBLINGS_MAX = 16
 WAIT_SECONDS_MAX = 30.0  # between rounds while surroundings fail, however often they did
 STOP_SECONDS = 30.0
-ACTOR = model.Meta(actor="worker")
-SURROUNDINGS = (Unavailable, Unknown, Conflict)
 
 log = logging.getLogger("tidegate.worker")
 
@@ -112,35 +99,6 @@ class WorkerLoop:
         return max(self.seconds, min(patience, WAIT_SECONDS_MAX))
 
 
-class Counters:
-    """What the worker counts about itself, for Prometheus."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.rounds = Counter(
-            "tidegate_worker_rounds",
-            "Rounds of the worker's loops, by loop and outcome: done, waited, failed",
-            ("loop", "outcome"),
-            registry=registry,
-        )
-        self.busy = Gauge(
-            "tidegate_worker_round_seconds",
-            "How long the last round of a loop took",
-            ("loop",),
-            registry=registry,
-        )
-        self.left_out = Counter(
-            "tidegate_dispatch_left_out",
-            "Rollouts that a pass of the dispatcher left out, by what is wrong with them",
-            ("code",),
-            registry=registry,
-        )
-        self.manifest_age = Gauge(
-            "tidegate_manifest_age_seconds",
-            "Age of the oldest published channel manifest; it is renewed at 12 h, ends at 24",
-            registry=registry,
-        )
-
-
 class Worker:
     """Runs the loops, each in a thread of its own.
 
@@ -160,7 +118,7 @@ class Worker:
     ) -> None:
         self._installation = installation
         self._registry = registry or CollectorRegistry()
-        self._counters = Counters(self._registry)
+        self._counters = worker_loops.Counters(self._registry)
         self._failed = failed
         self._stop = Event()
         self.threads: list[Thread] = []
@@ -177,7 +135,7 @@ class Worker:
         found = self._installation
         outbox = OutboxWorker(found.control, targets)
         dispatcher = dispatch.Dispatcher(found.lanes, found.fleet_reader, found.clock, wake)
-        orders = OrdersLoop(dispatcher, found.deliveries, found.nudge, self._counters)
+        orders = worker_loops.OrdersLoop(dispatcher, found.deliveries, found.nudge, self._counters)
         manifests = make_manifests_loop(found, self._counters)
         due = Timers(found.store, found.control, found.lanes, found.clock)
         reconciler = Reconciler(outbox)
@@ -269,7 +227,9 @@ class Worker:
 
     def _troubled(self, loop: WorkerLoop, error: Exception) -> str:
         loop.troubles += 1
-        if isinstance(error, TidegateError) and isinstance(error, (*SURROUNDINGS, *loop.bears)):
+        if isinstance(error, TidegateError) and isinstance(
+            error, (*worker_loops.SURROUNDINGS, *loop.bears)
+        ):
             if loop.troubles == 1:  # the first of a row; the counter has the rest
                 log.warning("%s waits: %s: %s", loop.name, error.code, error.detail)
             return "waited"
@@ -280,199 +240,16 @@ class Worker:
         return "failed"
 
 
-# ── orders ────────────────────────────────────────────────────────────────────────────────────────
-
-
-class OrdersLoop:
-    """Passes of the dispatcher: quick ones, and now and then a thorough one."""
-
-    def __init__(
-        self,
-        dispatcher: dispatch.Dispatcher,
-        deliveries: order_queue.OrderQueue,
-        notify: Callable[[], None],
-        counters: Counters,
-    ) -> None:
-        self._dispatcher = dispatcher
-        self._deliveries = deliveries
-        self._notify = notify
-        self._counters = counters
-        self._faults: dict[str, str] = {}  # rollout → what was last logged about it
-        self._is_filled = False
-        self._thorough_at = 0.0
-
-    def round(self) -> bool:
-        if not self._is_filled:
-            self._deliveries.refill()
-            self._is_filled = True
-        now = time.monotonic()
-        thorough = now >= self._thorough_at
-        done = self._dispatcher.run_pass(thorough=thorough)
-        self._tell(done, thorough)
-        if thorough:
-            self._thorough_at = now + THOROUGH_SECONDS
-        if done.ordered or done.skipped or done.cancelled:
-            self._notify()
-        return False
-
-    def _tell(self, done: dispatch.DispatchResult, thorough: bool) -> None:
-        """Count what was left out; a line is written when it is new."""
-        for fault in done.faults:
-            self._counters.left_out.labels(fault.code).inc()
-            if self._faults.get(fault.rollout_id) != fault.code:
-                log.error("%s is left out: %s: %s", fault.rollout_id, fault.code, fault.detail)
-        found = {fault.rollout_id: fault.code for fault in done.faults}
-        self._faults = found if thorough else self._faults | found  # a quick one sees not all
-
-
-# ── manifests ─────────────────────────────────────────────────────────────────────────────────────
-
-
-class ManifestsLoop:
-    """Publishes a channel's manifest when its rows changed, and before the published one ends."""
-
-    def __init__(
-        self,
-        store: Store,
-        manifests: Manifests,
-        clock: Clock,
-        notify: Callable[[], None],
-        counters: Counters,
-    ) -> None:
-        self._store = store
-        self._manifests = manifests
-        self._clock = clock
-        self._notify = notify
-        self._counters = counters
-        # scope → the versions of its rows and of META at the last look, and what was published
-        self._published: dict[str, tuple[tuple[int, ...], ChannelManifest]] = {}
-
-    def round(self) -> bool:
-        changed = False
-        now = self._clock()
-        scopes = []
-        for record in rows(self._store, ACTUAL.name):
-            scope = codec.decode(record.data, Actual).scope
-            scopes.append(scope)
-            versions = (record.version, *self._versions(scope))
-            if self._is_done(scope, versions, now):
-                continue
-            with suppress(Conflict):  # another process publishes; the next round looks again
-                manifest, did = self._manifests.refresh(scope, by=ACTOR.actor)
-                changed |= did
-                self._published[scope] = (versions, manifest)
-        if changed:
-            self._notify()
-        self._note_age(scopes, now)
-        return False
-
-    def _is_done(self, scope: str, versions: tuple[int, ...], now: datetime) -> bool:
-        found = self._published.get(scope)
-        return (
-            found is not None
-            and found[0] == versions
-            and found[1].expires_at - RENEWED_BEFORE > now
-        )
-
-    def _versions(self, scope: str) -> tuple[int, ...]:
-        keys = channel_key(scope), meta_key(pk_of(scope))
-        return tuple(0 if row is None else row.version for row in self._store.get(*keys))
-
-    def _note_age(self, scopes: Sequence[str], now: datetime) -> None:
-        ages = [
-            (now - self._published[scope][1].generated_at).total_seconds()
-            for scope in scopes
-            if scope in self._published
-        ]
-        self._counters.manifest_age.set(max(ages, default=0.0))
-
-
-# ── notifications ─────────────────────────────────────────────────────────────────────────────────
-
-
-class NotifyLoop:
-    """Fills the queues of subscriptions and sends from them, in one of several processes."""
-
-    def __init__(self, leader: leaders.Leader, notifier: Notifier, sender: NoticeSender) -> None:
-        self._leader = leader
-        self._notifier = notifier
-        self._sender = sender
-
-    def round(self) -> bool:
-        if not self._leader.lead():
-            return False
-        more = self._notifier.round()
-        self._sender.round()
-        return more
-
-    def close(self) -> None:
-        self._sender.close()
-        self._leader.resign()
-
-
-# ── policies ──────────────────────────────────────────────────────────────────────────────────────
-
-
-class PoliciesLoop:
-    """Acts for channels with ``auto_promote`` or ``auto_rollback``, in one of several processes."""
-
-    def __init__(
-        self, leader: leaders.Leader, reader: FleetReader, automation: AutomationOperations
-    ) -> None:
-        self._leader = leader
-        self._reader = reader
-        self._automation = automation
-        self._troubles: dict[str, str] = {}  # channel → what was last logged about it
-
-    def round(self) -> bool:
-        """One channel's trouble keeps no other from its turn.
-
-        Raises:
-            Unavailable, Unknown, Conflict: surroundings failed for every channel that acts.
-        """
-        if not self._leader.lead():
-            return False
-        acting = 0
-        troubles: dict[str, TidegateError] = {}
-        for seen in self._reader.channels():
-            policy = seen.row.policy
-            if policy.auto_promote or policy.auto_rollback:
-                acting += 1
-                try:
-                    self._act(seen)
-                except LeaseLost:
-                    raise
-                except TidegateError as error:
-                    troubles[seen.row.channel] = error
-        self._tell(troubles)
-        surroundings = [error for error in troubles.values() if isinstance(error, SURROUNDINGS)]
-        if surroundings and len(surroundings) == acting:
-            raise surroundings[0]
-        return False
-
-    def _act(self, seen: inputs.Versioned[Channel]) -> None:
-        term = gate_automation.LeadAutomation(self._leader.token)
-        opened = self._automation.act(seen, slices.Alongside(gate_automation.lead_automation, term))
-        if opened is not None:
-            log.info("%s: the policy opened %s", seen.row.channel, opened)
-
-    def _tell(self, troubles: Mapping[str, TidegateError]) -> None:
-        """A line is written when the trouble is new."""
-        for channel, error in troubles.items():
-            if self._troubles.get(channel) != error.code:
-                log.warning("%s does nothing by itself: %s: %s", channel, error.code, error.detail)
-        self._troubles = {channel: error.code for channel, error in troubles.items()}
-
-    def close(self) -> None:
-        self._leader.resign()
-
-
 # ── composed from an installation ─────────────────────────────────────────────────────────────────
 
 
-def make_manifests_loop(found: Installation, counters: Counters) -> ManifestsLoop:
+def make_manifests_loop(
+    found: Installation, counters: worker_loops.Counters
+) -> worker_loops.ManifestsLoop:
     """The loop that publishes manifests."""
-    return ManifestsLoop(found.store, found.manifests, found.clock, found.nudge, counters)
+    return worker_loops.ManifestsLoop(
+        found.store, found.manifests, found.clock, found.nudge, counters
+    )
 
 
 def make_request_deadlines(found: Installation) -> request_deadlines.RequestDeadlines:
@@ -483,7 +260,7 @@ def make_request_deadlines(found: Installation) -> request_deadlines.RequestDead
     )
 
 
-def make_notify_loop(found: Installation) -> NotifyLoop:
+def make_notify_loop(found: Installation) -> worker_loops.NotifyLoop:
     """The loop that tells people."""
     leader = leaders.Leader(leases.Leases(found.store), LEADER, found.clock)
     sender = NoticeSender(
@@ -494,13 +271,13 @@ def make_notify_loop(found: Installation) -> NotifyLoop:
         found.installation_ref,
         found.name_of,
     )
-    return NotifyLoop(leader, Notifier(found.control, leader), sender)
+    return worker_loops.NotifyLoop(leader, Notifier(found.control, leader), sender)
 
 
-def make_policies_loop(found: Installation) -> PoliciesLoop:
+def make_policies_loop(found: Installation) -> worker_loops.PoliciesLoop:
     """The loop that acts for channels."""
     leader = leaders.Leader(leases.Leases(found.store), gate_automation.LEADER, found.clock)
-    return PoliciesLoop(leader, found.fleet_reader, found.automation)
+    return worker_loops.PoliciesLoop(leader, found.fleet_reader, found.automation)
 
 
 def make_garbage_collector(
