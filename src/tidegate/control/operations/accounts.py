@@ -1,7 +1,7 @@
-"""Who somebody is: names, passwords, sessions, API tokens and the setup code.
+"""Identify people: names, passwords, sessions, API tokens and the setup code.
 
-Secrets and names are kept rows, which can be erased. That something happened to them is a fact:
-``access`` has the verbs that record it.
+Secrets and names are stored in rows that can be erased. Facts record what happened to them; the
+verbs in ``access`` commit these facts.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from tidegate.kernel.records.records import Records
 SETUP_CODE_LIFE: Final = timedelta(minutes=15)
 RESET_LIFE: Final = timedelta(hours=24)
 RESET_CODE_GROUPS = 5  # of 16 bits
-SEEN_EVERY: Final = timedelta(minutes=1)  # how often a session's row is written
-FAILURES_TOLD_EVERY: Final = timedelta(minutes=1)  # per user: many failures are one fact
+SEEN_EVERY: Final = timedelta(minutes=1)  # a session's row is written at most so often
+FAILURES_TOLD_EVERY: Final = timedelta(minutes=1)  # per user: failures in between go into one fact
 FAILING_USERS_MAX = 10_000
 CREDENTIALS_PAGE = 100
 
@@ -69,7 +69,7 @@ class WrongResetCode(errors.Forbidden):
 
 
 class PersonNames(msgspec.Struct, frozen=True):
-    """How a person is called; sealed where it is stored."""
+    """A person's sign-in name and display name; encrypted where they are stored."""
 
     login: str
     name: str
@@ -79,7 +79,7 @@ _called = decoders.build(PersonNames)
 
 
 class OpenedSession(msgspec.Struct, frozen=True):
-    """A session that was just opened: what the cookie holds, and what forms send back."""
+    """A new session: the value of its cookie, and the CSRF token that forms send back."""
 
     user_id: str
     cookie: str
@@ -87,7 +87,7 @@ class OpenedSession(msgspec.Struct, frozen=True):
 
 
 class ResetCode(msgspec.Struct, frozen=True):
-    """The one-time code of a reset; it is kept nowhere."""
+    """The one-time code of a password reset; the code itself is not stored."""
 
     credential_id: str
     code: str
@@ -95,7 +95,7 @@ class ResetCode(msgspec.Struct, frozen=True):
 
 
 class AuthenticatedUser(msgspec.Struct, frozen=True):
-    """A user who proved who they are."""
+    """A user who authenticated with a session or a token."""
 
     user: rows.User
     session: str = ""
@@ -104,7 +104,7 @@ class AuthenticatedUser(msgspec.Struct, frozen=True):
 
 
 class Accounts:
-    """Knows the people of one installation, and what they prove who they are with."""
+    """The people of one installation and their credentials."""
 
     def __init__(
         self,
@@ -133,9 +133,10 @@ class Accounts:
         return self._reads.find(rows.installation_key(), rows.InstallationRow) is not None
 
     def open_setup(self) -> str | None:
-        """Make a one-time code for the first user, also in a file that only its owner reads.
+        """Make a one-time code for the first user, and write it to a file that only its owner can
+        read.
 
-        None: there are users already.
+        None: the installation already has users.
         """
         if self.is_set_up:
             return None
@@ -157,7 +158,7 @@ class Accounts:
             raise WrongSetupCode("the setup code is not the one that this server printed")
 
     def end_setup(self) -> None:
-        """Forget the setup code: there is a user now."""
+        """Delete the setup code, because the first user exists."""
         with self._lock:
             self._setup = None
         self._code_file.unlink(missing_ok=True)
@@ -165,21 +166,21 @@ class Accounts:
     # ── people ──
 
     def called(self, user_id: str) -> PersonNames | None:
-        """The names of a user; None: erased, or unknown."""
+        """Return the names of a user; None: erased or unknown."""
         found = self._reads.find(Key(erasable_rows.PEOPLE.name, user_id), erasable_rows.Person)
         return None if found is None else self._unsealed(found.row)
 
     def name_of(self, user_id: str) -> str | None:
-        """How a user is called now; None: erased, or unknown."""
+        """Return the current display name of a user; None: erased or unknown."""
         called = self.called(user_id)
         return None if called is None else called.name
 
     def keep_person(
         self, user_id: str, called: PersonNames, password: str | None, meta: Meta
     ) -> ResetCode | None:
-        """Keep the names and the password of somebody who is about to be a user.
+        """Store the names and the password of a person who is about to become a user.
 
-        Without a password it returns a one-time code with which they choose one.
+        Without a password, return a one-time code with which they choose one.
 
         Raises:
             UserExists, WeakPassword.
@@ -209,7 +210,7 @@ class Accounts:
         return made
 
     def forget_person(self, user_id: str, meta: Meta) -> None:
-        """Delete the names of a user and every password, also those that a crash left."""
+        """Delete the names and all passwords of a user, including those left over by a crash."""
         records = self._records(meta)
         person = records.find(erasable_rows.PEOPLE.name, user_id)
         if person is not None:
@@ -227,11 +228,11 @@ class Accounts:
     def keep_password(
         self, caller: callers.Caller, user_id: str, password: str, credential_id: str
     ) -> bool:
-        """Keep a password that does not count yet; False: it was kept before.
+        """Store a password that is not valid yet; False: it was already stored.
 
         Raises:
             WeakPassword.
-            IdempotencyMismatch: another password was kept under this id.
+                IdempotencyMismatch: another password was stored under this id.
         """
         called = self.called(user_id)
         passwords.check_password(password, "" if called is None else called.login)
@@ -246,7 +247,7 @@ class Accounts:
         return earlier is None
 
     def keep_reset(self, caller: callers.Caller, user_id: str) -> ResetCode:
-        """Keep a one-time code for a new password; it does not count yet."""
+        """Store a one-time code for a new password; it is not valid yet."""
         credential_id, code = randomness.token_hex(13), _grouped_code(RESET_CODE_GROUPS)
         expires_at = self._clock() + RESET_LIFE
         kept = erasable_rows.Credential(user_id, "", hash_secret(code), expires_at)
@@ -254,7 +255,7 @@ class Accounts:
         return ResetCode(credential_id, code, expires_at)
 
     def check_reset(self, login: str, code: str) -> tuple[str, str]:
-        """Whose reset this is: the user's id, and that of the row with the code.
+        """Return the ids of the user and of the credential that this reset code belongs to.
 
         Raises:
             WrongResetCode.
@@ -285,7 +286,7 @@ class Accounts:
             raise WrongCredentials("the current password is wrong", field="current")
 
     def check_sign_in(self, login: str, password: str) -> rows.User:
-        """The user who has this name and this password. Raises: WrongCredentials."""
+        """Return the user with this sign-in name and password. Raises: WrongCredentials."""
         found = self._reads.find(
             Key(erasable_rows.LOGINS.name, self._login(login)), erasable_rows.Login
         )
@@ -300,15 +301,15 @@ class Accounts:
         return user
 
     def _stretch_again(self, user: rows.User, password: str, kept: str) -> None:
-        """Keep a password at the cost of today; it was kept when the cost was another."""
+        """Store a password again with the current scrypt cost; it was stored with another one."""
         found = self._reads.find(
             Key(erasable_rows.CREDENTIALS.name, user.credential_id), erasable_rows.Credential
         )
         if found is None or found.row.scrypt != kept:
-            return  # changed at this moment
+            return  # changed meanwhile
         stretched = erasable_rows.Credential(user.user_id, passwords.stretch_password(password))
         records = self._records(Meta(actor=user.user_id))
-        with suppress(errors.ConditionFailed):  # changed at this moment, or by another sign-in
+        with suppress(errors.ConditionFailed):  # changed meanwhile, perhaps by another sign-in
             records.put(
                 erasable_rows.CREDENTIALS.name, user.credential_id, stretched, expect=found.version
             )
@@ -335,7 +336,7 @@ class Accounts:
         return OpenedSession(user.user_id, cookie, self._csrf(cookie))
 
     def open_session_after(self, user_id: str, credential_id: str) -> OpenedSession:
-        """A new session of a user who just changed their password to this one.
+        """Open a session for a user whose password was just changed to this credential.
 
         Raises:
             WrongCredentials: the password was changed again, or the user was disabled.
@@ -349,8 +350,8 @@ class Accounts:
         self._records(NO_META).delete(erasable_rows.SESSIONS.name, session)
 
     def _user_and_password(self, user_id: str) -> tuple[rows.User | None, str]:
-        """A user and the password that counts now. For an unknown user it is a stand-in that no
-        password fits, so that the check takes as long.
+        """Return a user and their stored password. For an unknown user, return one that no password
+        matches, so that the check takes the same time.
         """
         user = self._reads.find(rows.user_key(user_id), rows.User)
         if user is None:
@@ -363,7 +364,7 @@ class Accounts:
         ) or passwords.stand_in()
 
     def session(self, cookie: str) -> AuthenticatedUser | None:
-        """Who has this cookie, if its session is neither idle too long nor too old."""
+        """Return the user of this cookie, unless its session is idle for too long or too old."""
         found = self._reads.find(
             Key(erasable_rows.SESSIONS.name, hash_secret(cookie)), erasable_rows.Session
         )
@@ -378,17 +379,17 @@ class Accounts:
         return AuthenticatedUser(user, session=found.id, csrf=self._csrf(cookie))
 
     def principal_of_session(self, cookie: str) -> principals.Principal | None:
-        """As ``session``, as a principal."""
+        """Return the principal for a session's cookie; None: not valid."""
         found = self.session(cookie)
         return None if found is None else self._principal(found)
 
     def principal_of_token(self, text: str) -> principals.Principal | None:
-        """As ``token``, as a principal."""
+        """Return the principal for an API token; None: not valid."""
         found = self.token(text)
         return None if found is None else self._principal(found)
 
     def _principal(self, found: AuthenticatedUser) -> principals.Principal:
-        """The user as whom a request is answered, with what they came by."""
+        """Return the principal for a user and the session or token that they used."""
         user, token = found.user, found.token
         return principals.Principal(
             user.user_id,
@@ -409,10 +410,10 @@ class Accounts:
                 erasable_rows.SESSIONS.name, found.id, seen, expect=found.version
             )
         except errors.ConditionFailed:
-            return  # signed out, or seen by another request, at this moment
+            return  # signed out, or written by another request meanwhile
 
     def is_still_authenticated(self, user_id: str, session: str, token_id: str) -> rows.User | None:
-        """The user, if the session or token by which they came is good at this moment."""
+        """Return the user if the session or token that they used is still valid; else None."""
         user = self._user(user_id)
         if user is None:
             return None
@@ -438,7 +439,7 @@ class Accounts:
         return self._secrets.mac("csrf", cookie.encode()).hex()
 
     def _note_failure(self, user_id: str) -> None:
-        """At most one fact per user and minute, with how many there were."""
+        """Count a failed sign-in; record the count at most once per user and minute."""
         now = self._clock()
         with self._lock:
             count, told_at = self._failures.get(user_id, (0, now - 2 * FAILURES_TOLD_EVERY))
@@ -452,12 +453,12 @@ class Accounts:
             self._execute(slices.note_failed_sign_ins, command, caller_of(user_id))
 
     def approvals_barred_until(self, user: rows.User) -> datetime | None:
-        """Until when the user approves nothing, because another person reset their password."""
+        """Return until when the user cannot approve, because another person reset their password."""
         until = user.approvals_barred_until
         return until if until is not None and until > self._clock() else None
 
     def token(self, text: str) -> AuthenticatedUser | None:
-        """Whose API token this is, if it is good at this moment."""
+        """Return the user of this API token, if it is valid; else None."""
         row = self.tokens.find_token(text)
         if row is None:
             return None
@@ -474,7 +475,7 @@ class Accounts:
 
 
 def _grouped_code(groups: int) -> str:
-    """A code that people can read to each other."""
+    """Make a code in groups that are easy to read aloud."""
     return "-".join(randomness.token_hex(2) for _ in range(groups))
 
 
@@ -483,5 +484,5 @@ def new_user_id() -> str:
 
 
 def caller_of(user_id: str) -> callers.Caller:
-    """A user as the caller of what follows from proving, or failing to prove, who they are."""
+    """Return a caller for commands that follow from this user's sign-in or failed sign-in."""
     return callers.Caller(principal=principals.Principal(user_id, "none"))

@@ -1,4 +1,4 @@
-"""API tokens: make one, keep its hash, and find the token that a request sent."""
+"""API tokens: make them, store their hashes, and find the token that a request sent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ApiTokens:
         self._clock = clock
 
     def keep_token(self, token_id: str, meta: Meta) -> str:
-        """Make a token that opens nothing yet, and keep its hash. Raises: TokenExists."""
+        """Make a token that gives no access yet, and store its hash. Raises: TokenExists."""
         secret = randomness.token_urlsafe(32)
         kept = erasable_rows.TokenSecret(token_id, hash_secret(secret))
         records = self._records(meta)
@@ -38,8 +38,8 @@ class ApiTokens:
         return f"{TOKEN_PREFIX}_{token_id}_{secret}"
 
     def _replace_secret(self, records: Records, kept: erasable_rows.TokenSecret) -> None:
-        """Take the place of a hash whose token was never created: its request failed halfway, and
-        so did forgetting it.
+        """Replace the hash of a token that was never created, because its request failed halfway
+        and the hash could not be deleted.
 
         Raises:
             TokenExists: it was created, or another copy of the request is about to.
@@ -53,7 +53,7 @@ class ApiTokens:
             )
         except errors.Conflict:
             raise refusals.TokenExists(kept.token_id) from None
-        if self.has_token(kept.token_id):  # the other copy went on: the token that it showed counts
+        if self.has_token(kept.token_id):  # the other copy completed: its token is the valid one
             records.put(
                 erasable_rows.TOKEN_SECRETS.name, kept.token_id, found.value, expect=placed.version
             )
@@ -64,7 +64,7 @@ class ApiTokens:
         return self._reads.find(rows.token_key(token_id), rows.ApiToken) is not None
 
     def is_kept(self, token_id: str, token: str) -> bool:
-        """Whether the hash that is kept is that of this token."""
+        """Whether the stored hash is that of this token."""
         kept = self._reads.find(
             Key(erasable_rows.TOKEN_SECRETS.name, token_id), erasable_rows.TokenSecret
         )
@@ -72,15 +72,15 @@ class ApiTokens:
         return kept is not None and hmac.compare_digest(kept.row.sha256, hash_secret(secret))
 
     def forget_token(self, token_id: str, meta: Meta) -> None:
-        """Delete the hash of a token that was not created after all. If that fails, too, the next
-        request with the same key replaces it.
+        """Delete the hash of a token that was not created. If this fails too, the next request with
+        the same idempotency key replaces the hash.
         """
         with suppress(errors.Unavailable, errors.Unknown):
             if not self.has_token(token_id):
                 self._records(meta).delete(erasable_rows.TOKEN_SECRETS.name, token_id)
 
     def find_token(self, text: str) -> rows.ApiToken | None:
-        """The API token with this text, if its secret is right; it may have ended."""
+        """Return the API token of this text if its secret is right; it may have expired."""
         prefix, _, rest = text.partition("_")
         token_id, _, secret = rest.partition("_")
         if prefix != TOKEN_PREFIX or not token_id or len(text) > 256 or not text.isascii():
@@ -99,7 +99,9 @@ class ApiTokens:
         return row
 
     def is_token_valid(self, token: rows.ApiToken, owner: rows.User) -> bool:
-        """Whether a token opens anything: it is current, and so is every token it came from."""
+        """Whether a token gives access: it is current, and no token that it descends from is
+        revoked.
+        """
         if not slices.is_current(token, owner, self._clock()):
             return False
         wanted = [(rows.token_key(id), rows.ApiToken) for id in token.ancestors]

@@ -1,4 +1,4 @@
-"""Passwords: which ones are allowed, how they are stretched to be kept, and compared."""
+"""Check whether a password is allowed, hash it with scrypt, and compare it with a stored hash."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tidegate.control.operations.common_passwords import is_common
 PASSWORD_CHARS_MIN = 12
 PASSWORD_CHARS_MAX = 256
 PASSWORD_DISTINCT_CHARS_MIN = 5
-SCRYPT_N, SCRYPT_R, SCRYPT_P = 2**17, 8, 1  # 128 MiB and some tenths of a second
-STRETCHED_AT_ONCE_MAX = 2  # passwords: more would need more memory than a small server has
+SCRYPT_N, SCRYPT_R, SCRYPT_P = 2**17, 8, 1  # takes 128 MiB and some tenths of a second
+STRETCHED_AT_ONCE_MAX = 2  # more would exceed the memory of a small server
 
 
 class WeakPassword(errors.Invalid):
@@ -42,24 +42,24 @@ def check_password(password: str, login: str) -> None:
 
 @cache
 def stand_in() -> str:
-    """A stretched password that nobody has, for names that nobody has."""
+    """Return the hash of a random password, to compare with if the user does not exist."""
     return stretch_password(randomness.token_hex(16))
 
 
 def cost_prefix() -> str:
-    """How a password begins that was kept today."""
+    """Return the prefix of a hash made with the current costs."""
     return f"{SCRYPT_N}${SCRYPT_R}${SCRYPT_P}$"
 
 
 def stretch_password(password: str) -> str:
-    """A password as it is kept."""
+    """Hash a password for storage: costs, salt and scrypt output."""
     salt = randomness.token_bytes(16)
     found = _scrypt(password, salt, SCRYPT_N, SCRYPT_R, SCRYPT_P)
     return f"{cost_prefix()}{salt.hex()}${found.hex()}"
 
 
 def is_password(password: str, kept: str) -> bool:
-    """Compare by the costs that it was kept with: those of today may be higher."""
+    """Compare with a stored hash, using the costs in it; they may differ from the current ones."""
     *costs, salt, expected = kept.split("$")
     found = _scrypt(password, bytes.fromhex(salt), *map(int, costs))
     return hmac.compare_digest(found.hex(), expected)

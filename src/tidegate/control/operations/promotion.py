@@ -34,21 +34,21 @@ from tidegate.kernel import model
 
 
 class ChannelPromotion(Struct, frozen=True, kw_only=True):
-    """What a promotion or a rollback led to."""
+    """The result of a promotion or a rollback."""
 
     channel: str
     release_id: str
     rollout_id: str
     superseded_rollout_id: str | None
-    warnings: tuple[str, ...]  # what a person should know before the hosts get it
+    warnings: tuple[str, ...]  # what a person should know before hosts get the release
     position: model.Position
-    waits: bool = False  # a closed edge, a freeze, a hold or a window holds its orders
+    waits: bool = False  # its orders wait for an edge, a freeze, a hold or a window
 
 
 class PromotionOperations:
     """Promote a release on a channel, and roll a channel back.
 
-    Each runs in the lane of the rollout that it ends, before the reports that wait there, and
+    Each runs in the lane of the rollout that it replaces, ahead of the reports that wait there. It
     publishes the channel's manifest afterwards.
 
     Raises:
@@ -88,13 +88,13 @@ class PromotionOperations:
         overrides: tuple[states.OverridableGate, ...] = (),
         start_at: datetime | None = None,
     ) -> ChannelPromotion:
-        """Make a release authoritative on the channel and roll it out: one commit. ``refresh``:
-        confirm the release that is, with new evidence, and open no rollout.
-        ``overrides`` are gates that the rollout passes; that needs the permission emergency.
-        Before ``start_at`` no order goes out.
+        """Pin the channel to a release and open its rollout, in one commit. With ``refresh``,
+        confirm the pinned release with new evidence and open no rollout. ``overrides`` are gates
+        that the rollout passes; they need the permission emergency. No order is sent before
+        ``start_at``.
 
         Raises:
-            ReleaseNotPinned. InvalidInput: ``start_at`` is past, or too far ahead.
+            ReleaseNotPinned. InvalidInput: ``start_at`` is in the past, or too far ahead.
         """
         caller.demand(steps.PROMOTE, scopes.channel_scope(channel))
         if overrides:
@@ -112,7 +112,7 @@ class PromotionOperations:
             and start_at is not None
             and start_at <= self._promotions.now()
         ):
-            start_at = None  # the approval came later than the start that was asked for
+            start_at = None  # the approval came after the requested start
         asked = Promote(
             channel=channel,
             release_id=release_id,
@@ -168,7 +168,7 @@ class PromotionOperations:
     def _warn_held(
         self, result: ChannelPromotion, passed: tuple[states.OverridableGate, ...]
     ) -> ChannelPromotion:
-        """The promotion, with what its orders wait for."""
+        """Add to a promotion's warnings what its orders wait for."""
         channel, rollout_id = result.channel, result.rollout_id
         waits = self._promotions.waits(channel, rollout_id, passed)
         if states.OverridableGate.EDGES not in passed:
@@ -182,7 +182,7 @@ class PromotionOperations:
     def _earlier(
         self, caller: callers.Caller, channel: str, asked: Struct
     ) -> ChannelPromotion | None:
-        """What the first copy of a repeat led to."""
+        """Return the result of this request's first copy; None: this is the first."""
         outcome = self._execute.earlier(promotion.promote_release, asked, caller)
         return None if outcome is None else self._result(channel, outcome)
 
@@ -193,12 +193,12 @@ class PromotionOperations:
         channel: str,
         channel_version: model.Position,
     ) -> ChannelPromotion:
-        """What the worker does for a channel with ``auto_promote``: promote a release that every
-        edge lets through, for who switched it on. ``channel_version`` is that of the channel's
-        row on which the choice was made.
+        """Promote a release that passes every edge, on a channel with ``auto_promote``. The worker
+        calls this as the person who enabled it. ``channel_version`` is the version of the channel's
+        row from which the release was chosen.
 
         Raises:
-            StaleVersion: the channel moved on. SecondPersonNeeded: a request was made instead.
+            StaleVersion: the channel changed. SecondPersonNeeded: a request was made instead.
         """
         caller.demand(steps.PROMOTE, scopes.channel_scope(channel))
         asked = Promote(
@@ -235,17 +235,17 @@ class PromotionOperations:
             caller,
             verb,
             lambda by: self._open_rollout(by, channel, lambda: run(by)),
-            lambda: None,  # the version of the channel tells a repeat
+            lambda: None,  # a repeat fails on the version of the channel
         )
 
     def roll_back_by_policy(
         self, caller: callers.Caller, channel: str, channel_version: model.Position, reason: str
     ) -> ChannelPromotion:
-        """What the worker does for a channel with ``auto_rollback``: a plain rollback on all hosts
-        in one wave, for who switched it on.
+        """Roll back a channel with ``auto_rollback``, on all hosts in one wave. The worker calls
+        this as the person who enabled it.
 
         Raises:
-            StaleVersion: the channel moved on. NothingToGoBackTo.
+            StaleVersion: the channel changed. NothingToGoBackTo.
         """
         caller.demand(steps.ROLL_BACK, scopes.channel_scope(channel))
         asked = RollBackChannel(
@@ -277,14 +277,14 @@ class PromotionOperations:
         lift_quarantine: bool = False,
         reason: str = "",
     ) -> ChannelPromotion:
-        """Go back to a release of the channel's ladder, and mark what is pinned now as bad. Its
+        """Roll back to a release of the channel's ladder, and mark the pinned release as bad. The
         orders wait for freezes and a hold; the warnings say so.
 
-        ``now``: on all hosts at once, in spite of them. ``ignore_budgets``: also past budgets.
-        ``lift_quarantine``: of the release that ``to`` names, in the same commit.
+        ``now``: on all hosts at once, and pass freezes and holds. ``ignore_budgets``: exceed
+        budgets too. ``lift_quarantine``: lift that of the release ``to``, in the same commit.
 
         Raises:
-            NothingToGoBackTo, NotOnLadder. InvalidInput: options that do not belong together.
+            NothingToGoBackTo, NotOnLadder. InvalidInput: options that cannot be combined.
         """
         scope = scopes.channel_scope(channel)
         caller.demand(steps.ROLL_BACK, scope)
@@ -307,7 +307,7 @@ class PromotionOperations:
             reason=reason.strip(),
         )
         seen = self._counter_seen(caller, channel)
-        chosen: list[str] = []  # what a request or break-glass names; empty: the commit chooses
+        chosen: list[str] = []  # for a request or break-glass; empty: the commit chooses
 
         def choose() -> dict[str, str]:
             chosen[:] = [self._promotions.choose_rung(channel, to, now=now).release_id]
@@ -326,7 +326,7 @@ class PromotionOperations:
             )
             return self._open_rollout(by, channel, run)
 
-        # A plain rollback takes one person; to go forward again to what was left takes two.
+        # A plain rollback takes one person. Promoting the bad release again takes two.
         def earlier() -> ChannelPromotion | None:
             return self._earlier(caller, channel, asked)
 
@@ -384,16 +384,17 @@ class PromotionOperations:
         return self._result(channel, outcome)
 
     def _counter_seen(self, caller: callers.Caller, channel: str) -> int | None:
-        """The registry's own counter at the log position that the caller saw."""
+        """Return the counter of the pin at the log position that the caller saw."""
         if caller.expected_version is None:
             return None
         found = pinned_at(self._history, channel, caller.expected_version)
         return None if found is None else found.row.version
 
     def _demand_seen(self, caller: callers.Caller, channel: str) -> channel_rows.Channel:
-        """Raises: StaleVersion: neither the channel nor its pin is as the caller saw it.
+        """Return the channel, if it or its pin still has the version that the caller saw.
 
-        ChannelNotFound.
+        Raises:
+            StaleVersion, ChannelNotFound.
         """
         found = self._reads.demand(
             channel_rows.channel_key(channel),
@@ -409,7 +410,7 @@ class PromotionOperations:
     def _result(self, channel: str, outcome: CommandOutcome) -> ChannelPromotion:
         answer = decoders.decoder(promotion.PromotionResult).decode(outcome.answer or b"{}")
         rollout_id = answer.rollout_id
-        if rollout_id is None:  # a repeat without a key: its first copy opened the newest rollout
+        if rollout_id is None:  # a repeat without a key: the first copy opened the newest rollout
             found = self._reads.demand(
                 channel_rows.channel_key(channel),
                 channel_rows.Channel,

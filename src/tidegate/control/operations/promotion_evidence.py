@@ -9,7 +9,7 @@ from tidegate.domain import provenance
 
 
 def operator_authority(channel: str, release_id: str, now: datetime) -> dict[str, Any]:
-    """The evidence of somebody who may promote and says so, here and now."""
+    """Make the evidence for a promotion by a person who has the permission."""
     at = _time_text(now)
     said = {
         "ref": provenance.OPERATOR_REF.format(scope=channel, release_id=release_id),
@@ -30,7 +30,7 @@ def operator_authority(channel: str, release_id: str, now: datetime) -> dict[str
 
 
 def success_authority(rollout_id: str, digest: str, now: datetime) -> dict[str, Any]:
-    """The evidence that a release succeeded where it must: one of the rollouts that say so."""
+    """Make the evidence that a release succeeded on the channels of all edges, from one rollout."""
     at = _time_text(now)
     said = {"ref": f"rollout://{rollout_id}", "observed_at": at, "digest": digest}
     kind, source = provenance.CHANNEL_SUCCESS.kind, provenance.CHANNEL_SUCCESS.source

@@ -1,11 +1,11 @@
-"""Promote and roll back: a plan is made of the fleet as it is, frozen in a blob, then decided.
+"""Promote and roll back: make a plan from the current fleet, store it in a blob, and commit.
 
     channel, hosts, budgets ──▶ plan ──▶ blob ──▶ promote_release (one commit)
-              ▲                                        │ the fleet or the channel moved: again
+              ▲                                        │ the fleet or the channel changed: retry
               └────────────────────────────────────────┘
 
-The blob is durable before the commit that names it. A repeat under its idempotency key is known by
-what was asked, not by the plan, which may be another one by then.
+The blob is durable before the commit that names it. A repeated request is recognized by what it
+asked for, not by its plan, which may differ by then.
 """
 
 from __future__ import annotations
@@ -37,51 +37,51 @@ from tidegate.domain.windows.rows import WINDOWS, Window
 from tidegate.errors import Conflict, NotFound, StaleVersion
 from tidegate.kernel import model, slices
 
-PLANS_MAX = 5  # made for one promotion, while the fleet moves
+PLANS_MAX = 5  # attempts for one promotion, while the fleet changes
 
 
-NO_PLAN = "none"  # as the digest of the plan, where no rollout opens
+NO_PLAN = "none"  # the plan's digest if no rollout opens
 
 
 class Promote(Struct, frozen=True, kw_only=True):
-    """What is asked for: a release, on a channel, on what authority. None: the operator's own."""
+    """A requested promotion. Without ``authority``, the operator's command is the evidence."""
 
     channel: str
     release_id: str
     command_id: str
     by: str
     authority: dict[str, Any] | None = None
-    expected_version: int | None = None  # of the registry's row, as the caller saw it
-    rollback: bool = False  # away from what the channel is pinned to
-    channel_version: int | None = None  # of the channel's row, from which a rollback was chosen
+    expected_version: int | None = None  # of the pin, as the caller saw it
+    rollback: bool = False  # the pinned release becomes bad
+    channel_version: int | None = None  # of the channel's row, from which the release was chosen
     emergency: bool = False  # a rollback on all hosts at once
     ignore_budgets: bool = False
     lift_quarantine: bool = False
-    refresh: bool = False  # new evidence for what the channel is pinned to, and nothing else
+    refresh: bool = False  # only new evidence for the pinned release
     overrides: tuple[states.OverridableGate, ...] = ()  # gates that the rollout passes
     start_at: datetime | None = None  # no order before; None: at once
-    automatic: states.PolicyAction | None = None  # None: a person asks for it
+    automatic: states.PolicyAction | None = None  # None: a person asked for it
     display_name: str = ""
     reason: str = ""
 
 
 class RollBackChannel(Struct, frozen=True, kw_only=True):
-    """What is asked for: a release of the channel's ladder. None: the first that is allowed."""
+    """A requested rollback to a release of the ladder. None: the newest that is allowed."""
 
     channel: str
     command_id: str
     by: str
     to: str | None = None
-    now: bool = False  # on all hosts at once, whatever gates say
+    now: bool = False  # on all hosts at once, passing gates
     ignore_budgets: bool = False
-    lift_quarantine: bool = False  # of the release that is named
-    automatic: states.PolicyAction | None = None  # then on all hosts in one wave
-    channel_version: int | None = None  # of the channel's row, if the decision was made on it
+    lift_quarantine: bool = False  # of the release ``to``
+    automatic: states.PolicyAction | None = None  # not None: on all hosts in one wave
+    channel_version: int | None = None  # of the channel's row, if the decision depends on it
     reason: str = ""
 
 
 class PlannedPromotion(Struct, frozen=True):
-    """A plan, and what it was made of."""
+    """A plan, and the versions that it was made from."""
 
     plan: planner.Plan
     digest: str
@@ -91,7 +91,7 @@ class PlannedPromotion(Struct, frozen=True):
 
 
 class Promotions:
-    """Plans promotions and has them decided."""
+    """Plans promotions and rollbacks, and commits them."""
 
     def __init__(
         self,
@@ -118,14 +118,14 @@ class Promotions:
         automatic: bool = False,
         ignore_budgets: bool = False,
     ) -> PlannedPromotion:
-        """The plan by which a release would reach the channel's hosts now. Nothing is stored.
-        In that of a rollback, hosts that fail stay as they are. In that of an emergency, and of a
-        rollback by itself, all hosts go in one wave.
+        """Plan how a release would reach the channel's hosts now. Nothing is stored. In a rollback,
+        hosts that fail do not go back. In an emergency or automatic rollback, all hosts are in one
+        wave.
 
         Raises:
             ChannelNotFound, MalformedPolicy, InvalidSelector, LimitExceeded.
         """
-        fleet = self._sights.row(fleet_key(), Fleet)  # first: whatever moves later is noticed
+        fleet = self._sights.row(fleet_key(), Fleet)  # first, so that later changes are noticed
         found = self._sights.row(channel_rows.channel_key(channel), channel_rows.Channel)
         if found is None:
             raise refusals.ChannelNotFound(channel)
@@ -144,7 +144,7 @@ class Promotions:
     def list_earliest(
         self, made: planner.Plan, now: datetime
     ) -> tuple[earliest.EarliestStart, ...]:
-        """When each wave of the plan could start, as maintenance windows are now."""
+        """Compute when each wave of the plan could start, given the current maintenance windows."""
         windows = [seen.row for seen in self._sights.rows(WINDOWS, Window)]
         labels = {host.host_id: host.labels for host in self._sights.hosts()} if windows else {}
         return earliest.list_earliest_starts(made, labels, windows, now)
@@ -161,7 +161,7 @@ class Promotions:
         """Pin the channel to the release and open its rollout.
 
         Raises:
-            NotFound, Refused, Conflict: as ``promote_release`` says.
+            NotFound, Refused, Conflict: see ``promote_release``.
             DryRunEnded: it is a ``dry_run``, and would have succeeded.
         """
         earlier = self._control.earlier(promotion.promote_release, asked, meta=meta, key=key)
@@ -179,7 +179,7 @@ class Promotions:
         *,
         dry_run: bool,
     ) -> CommandOutcome:
-        """``said`` is the request as it came, by which a repeat is known."""
+        """``said`` is the original request, by which a repeat is recognized."""
         moved: Conflict = Conflict("no plan was made")
         for _ in range(PLANS_MAX):
             command = self._command(asked, keep=not dry_run)
@@ -199,19 +199,19 @@ class Promotions:
             except StaleVersion as stale:
                 if self._pin_moved(asked) or self._channel_moved(asked):
                     raise
-                moved = stale  # the fleet's row, not the caller's: plan again
+                moved = stale  # the fleet's row changed, not the caller's: plan again
         raise moved
 
     def rehearse(self, asked: Promote) -> None:
-        """Plan and decide a promotion, and store nothing.
+        """Plan and decide a promotion without storing anything.
 
         Raises:
-            Whatever ``promote`` would refuse it with now.
+            The errors of ``promote``.
         """
         self._control.rehearse(promotion.promote_release, self._command(asked, keep=False))
 
     def rehearse_rollback(self, said: RollBackChannel, to: str) -> None:
-        """As ``rehearse``, of a rollback to this release."""
+        """Rehearse a rollback to this release."""
         ladder = read_ladder(self._sights, said.channel, self._name_of)
         rung = ladder.choose(to, now=said.now)
         self.rehearse(_to_promotion(said, ladder, rung, None))
@@ -228,14 +228,14 @@ class Promotions:
         plain: bool = False,
         dry_run: bool = False,
     ) -> CommandOutcome:
-        """Promote a release of the channel's ladder, and leave the pinned one as bad. ``to`` is the
-        release that was chosen before, where ``said`` names none.
+        """Promote a release of the channel's ladder, and mark the pinned one as bad. ``to`` is the
+        release that was chosen earlier, if ``said`` does not name one.
 
         Raises:
-            NothingToGoBackTo, NotOnLadder. Those of ``promote``.
-            ProtectionChanged: it is ``plain``, and the release was rolled back from. That may
+            NothingToGoBackTo, NotOnLadder. The errors of ``promote``.
+            ProtectionChanged: it is ``plain``, but the release was rolled back from. That may
                 take a second person.
-            StaleVersion: the pin moved since it was read here.
+            StaleVersion: the pin changed since it was read here.
         """
         earlier = self._control.earlier(promotion.promote_release, said, meta=meta, key=key)
         if earlier is not None:
@@ -254,7 +254,7 @@ class Promotions:
             except StaleVersion as stale:
                 if self._pin_moved(asked):
                     raise
-                moved = stale  # a rollout of the channel moved on: choose again
+                moved = stale  # a rollout of the channel changed: choose again
         raise moved
 
     def waits(
@@ -265,8 +265,8 @@ class Promotions:
         *,
         what: str = "it",
     ) -> tuple[str, ...]:
-        """What orders of the channel wait for now: a freeze, a hold; of a rollout also windows.
-        ``passed``: gates that do not count. ``what``: what a freeze is said to hold.
+        """List what orders of the channel wait for now: a freeze, a hold and, for a rollout,
+        windows. ``passed``: gates to ignore. ``what``: the words for what a freeze holds.
         """
         own, copy = (self._sights.row(key, stops.ChannelStops) for key in stops.stops_keys(channel))
         rows = [None if found is None else found.row for found in (own, copy)]
@@ -289,7 +289,7 @@ class Promotions:
         return tuple(said)
 
     def list_shut_edges(self, channel: str, release_id: str) -> tuple[str, ...]:
-        """Why edges of the channel do not let the release through now, in words."""
+        """List the reasons why edges of the channel are closed for the release."""
         found = self._sights.row(channel_rows.channel_key(channel), channel_rows.Channel)
         known = self._sights.row(known_key(release_id), KnownRelease)
         if found is None or known is None:
@@ -304,17 +304,17 @@ class Promotions:
         return tuple(self._people.name_in(item.reason) for item in judged if not item.passed)
 
     def list_holds(self, channel: str, release_id: str) -> tuple[str, ...]:
-        """What would hold a rollout of the release now: closed edges, a freeze, a hold."""
+        """List what would hold a rollout of the release now: closed edges, a freeze, a hold."""
         return (*self.list_shut_edges(channel, release_id), *self.waits(channel))
 
     def was_left(self, channel: str, release_id: str) -> bool:
-        """Whether somebody rolled the channel back from the release since it succeeded there."""
+        """Whether the channel was rolled back from the release since it succeeded there."""
         found = self._sights.row(channel_rows.channel_key(channel), channel_rows.Channel)
         rung = None if found is None else rung_of(found.row, release_id)
         return rung is not None and rung.left_at is not None
 
     def choose_rung(self, channel: str, to: str | None, *, now: bool) -> channel_rows.Rung:
-        """What a rollback would take now.
+        """Return the rung that a rollback would choose now.
 
         Raises:
             ChannelNotFound, NothingToGoBackTo, NotOnLadder.
@@ -322,8 +322,8 @@ class Promotions:
         return read_ladder(self._sights, channel, self._name_of).choose(to, now=now)
 
     def describe_bad_end(self, channel: str, release_id: str) -> tuple[str, ...]:
-        """Who rolled the channel back from the release, or which host failed with it; nothing if
-        the last word on it is not bad.
+        """Describe who rolled the channel back from the release, or which host failed with it.
+        Empty if its last result is not bad.
         """
         found = self._sights.row(
             rollout_rows.standing_key(channel, release_id), rollout_rows.ReleaseStanding
@@ -338,7 +338,7 @@ class Promotions:
         return (f"{who} rolled {channel} back from {release_id} at {at}{why}",)
 
     def demand_unquarantined(self, channel: str, release_id: str) -> None:
-        """That the release may run on the channel. Raises: ClosureQuarantined."""
+        """Check that the release may run on the channel. Raises: ClosureQuarantined."""
         known = self._sights.row(known_key(release_id), KnownRelease)
         if known is None:
             return
@@ -349,7 +349,7 @@ class Promotions:
             raise promotion.refuse_quarantined(release_id, found.row)
 
     def demand_release(self, channel: str, release_id: str) -> KnownRelease:
-        """A release that the channel can carry. Raises: NotFound, WrongPackage."""
+        """Return a release that the channel can carry. Raises: NotFound, WrongPackage."""
         found = self._sights.row(channel_rows.channel_key(channel), channel_rows.Channel)
         if found is not None:
             promotion.demand_package(found.row, release_id)
@@ -362,7 +362,7 @@ class Promotions:
         return known.row
 
     def _command(self, asked: Promote, *, keep: bool = True) -> promotion.PromoteRelease:
-        """``keep``: store the plan."""
+        """Build the command, with a new plan; ``keep`` stores the plan."""
         known = self.demand_release(asked.channel, asked.release_id)
         actual = self._sights.row(actual_key(asked.channel), Actual)
         pinned = None if actual is None else actual.row.version
@@ -437,13 +437,13 @@ class Promotions:
 def _to_promotion(
     said: RollBackChannel, ladder: Ladder, rung: channel_rows.Rung, expected_version: int | None
 ) -> Promote:
-    """The promotion by which a channel goes back."""
+    """Turn a rollback into a promotion of the chosen rung."""
     return Promote(
         channel=said.channel,
         release_id=rung.release_id,
         command_id=said.command_id,
         by=said.by,
-        # Where it goes back to was read from these versions, and so was what it leaves.
+        # The chosen release and the one that becomes bad were read at these versions.
         expected_version=ladder.pin_version if expected_version is None else expected_version,
         rollback=True,
         channel_version=ladder.version,

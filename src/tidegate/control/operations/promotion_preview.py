@@ -25,8 +25,8 @@ class PromotionPreview:
         self._guard = guard
 
     def describe_promotion(self, channel: str, release_id: str) -> tuple[str, ...]:
-        """What a person should know before a promotion: what happened to the release here, what
-        would hold it now, how many hosts get it.
+        """Describe a promotion in advance: an earlier failure of the release here, what would hold
+        it now, and how many hosts get it.
         """
         promotions = self._promotions
         made = promotions.plan(channel).plan
@@ -39,7 +39,7 @@ class PromotionPreview:
         )
 
     def describe_rollback(self, channel: str, to: str | None, *, now: bool) -> tuple[str, ...]:
-        """What a rollback would take now, and how many hosts get it."""
+        """Describe which release a rollback would choose now, and how many hosts get it."""
         try:
             rung = self._promotions.choose_rung(channel, to, now=now)
         except Refused as error:
@@ -51,11 +51,11 @@ class PromotionPreview:
         )
 
     def count_hosts(self, channel: str, *, rollback: bool = False, now: bool = False) -> int:
-        """How many hosts a rollout of the channel would take now."""
+        """Count the hosts that a rollout of the channel would reach now."""
         return self._promotions.plan(channel, rollback=rollback, emergency=now).plan.hosts
 
     def check_plan(self, channel: str, *, rollback: bool) -> None:
-        """That what the channel would do by itself can be planned now.
+        """Check that an automatic rollout of the channel can be planned now.
 
         Raises:
             ChannelNotFound, MalformedPolicy, InvalidSelector, LimitExceeded.
@@ -63,8 +63,8 @@ class PromotionPreview:
         self._promotions.plan(channel, rollback=rollback, automatic=True)
 
     def warn_before_rollback(self, channel: str, *, now: bool) -> tuple[str, ...]:
-        """What a person should know before a rollback: how it reaches the hosts, what would hold
-        it or what it passes, and what it needs.
+        """Describe a rollback in advance: how it reaches the hosts, what holds it or what it
+        passes, and which permission it needs.
 
         Raises:
             ChannelNotFound.
@@ -81,7 +81,7 @@ class PromotionPreview:
         )
 
     def list_waits(self, channel: str, rollout_id: str | None, now: bool) -> tuple[str, ...]:
-        """What a rollback waits for, or passes; windows only of one that is open."""
+        """List what a rollback waits for or passes; windows only if its rollout is open."""
         if now:
             found = self._promotions.waits(channel, rollout_id, what="other orders")
             return tuple(f"{text}; this rollback passes it" for text in found)
@@ -94,7 +94,7 @@ class PromotionPreview:
         return tuple(f"{text}. {hint}" for text in found)
 
     def _needs(self, channel: str) -> str:
-        """What a rollback now takes."""
+        """Describe the permission and the people that a rollback with ``--now`` needs."""
         protection = self._guard.protection_of(channel)
         if protection is None:
             return "emergency"
@@ -103,7 +103,9 @@ class PromotionPreview:
         return f"emergency; {channel} is protected: also a second person, or --break-glass"
 
     def describe_plain(self, channel: str, to: str) -> operation_protection.Alternative | None:
-        """The rollback that needs no second person; None: there is none, or it is under way."""
+        """Describe the rollback that needs no second person; None: none, or it is already under
+        way.
+        """
         pin = self._reads.find(actual_key(channel), Actual)
         is_wanted = pin is not None and pin.row.pinned_release_id == to
         if is_wanted or self._promotions.was_left(channel, to):
@@ -118,7 +120,7 @@ def _describe_hosts(count: int) -> str:
 
 
 def spell_rollback(asked: RollBackChannel, *more: str) -> str:
-    """The command of this rollback."""
+    """Write this rollback as a command line."""
     flags = {
         "--now": asked.now,
         "--ignore-budgets": asked.ignore_budgets,
