@@ -1,20 +1,20 @@
-"""The worker: all that an installation does by itself, as named loops, until it is told to stop.
+"""The worker: all background work of an installation, as named loops, until it is stopped.
 
     loop         each time                                                    seconds
-    orders       asks the gates, reserves orders; at the first, refills the queue   1
-    timers       lets expire what is due                                            1
-    outbox       does outside what is owed                                          1
-    manifests    publishes what channels may run, on change and before it expires   2
-    requests     ends what is over on protected channels, reminds of reviews        5
-    notify       queues what people are to be told, and sends it                    1
+    orders       checks gates, reserves orders; the first round refills the queue   1
+    timers       records deadlines that have passed                                 1
+    outbox       delivers due intents                                               1
+    manifests    publishes channel manifests, on change and before they expire      2
+    requests     ends requests that expired or are void, reminds of reviews         5
+    notify       queues notifications and sends them                                1
     policies     promotes and rolls back where a channel's policy says so           2
-    reconcile    looks at the world and at our rows                                60
-    archive      mirrors the log, where a place for it is set                       2
-    collection   removes blobs, sessions and publications past their time       3,600
+    reconcile    compares external systems with our rows                           60
+    archive      copies the log, if an archive is configured                        2
+    collection   deletes expired blobs, sessions and publications               3,600
 
-Surroundings that fail are waited for: nothing is lost, because every round begins with what the
-rows say. Any other error is a fault of ours; it ends the worker, loudly, rather than going on in a
-state that nobody thought of. Several workers may run beside each other, in several processes.
+When the store or the network fails, a loop waits and retries. Nothing is lost, because every round
+starts from the rows. Any other error is a bug: it ends the worker with a critical log line, rather
+than continuing in an unknown state. Several workers may run at once, in several processes.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ from tidegate.domain.requests.slices import LEADER as REQUESTS_LEADER
 from tidegate.errors import TidegateError
 from tidegate.kernel import leases
 
-SOON_SECONDS = 0.05  # a round that was full is followed by the next
+SOON_SECONDS = 0.05  # wait between rounds while there is more to do
 DOUBLINGS_MAX = 16
-WAIT_SECONDS_MAX = 30.0  # between rounds while surroundings fail, however often they did
+WAIT_SECONDS_MAX = 30.0  # between rounds while they keep failing
 STOP_SECONDS = 30.0
 
 log = logging.getLogger("tidegate.worker")
 
-Round = Callable[[], bool]  # whether there is more to do at once
+Round = Callable[[], bool]  # returns whether there is more to do at once
 Wake = Callable[[Sequence[str]], None]
 
 
 class LoopPace(Struct, frozen=True, kw_only=True):
-    """How often each loop has its turn, in seconds."""
+    """The seconds between the rounds of each loop."""
 
     orders: float = 1.0
     timers: float = 1.0
@@ -81,7 +81,7 @@ USUAL = LoopPace()
 
 @dataclass(slots=True)
 class WorkerLoop:
-    """Something that is done again and again. ``bears``: errors that are told, and waited for."""
+    """A loop of the worker. ``bears``: errors that are logged and retried, besides SURROUNDINGS."""
 
     name: str
     seconds: float
@@ -89,20 +89,20 @@ class WorkerLoop:
     bears: tuple[type[TidegateError], ...] = ()
     close: Callable[[], None] = lambda: None  # called after the last round
     rounds: int = 0
-    troubles: int = 0  # in a row
+    troubles: int = 0  # failed rounds in a row
     ended_at: float = field(default_factory=time.monotonic)
 
     @property
     def wait_seconds(self) -> float:
-        """Twice as long after each failure."""
+        """How long to wait before the next round: doubled after each failure."""
         patience = self.seconds * (1 << min(self.troubles, DOUBLINGS_MAX))
         return max(self.seconds, min(patience, WAIT_SECONDS_MAX))
 
 
 class Worker:
-    """Runs the loops, each in a thread of its own.
+    """Runs each loop in a thread of its own.
 
-    ``wake`` hears of hosts that have orders now; ``failed`` of an error that ended the worker.
+    ``wake`` is called with hosts that now have orders, ``failed`` when an error ended the worker.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Worker:
         yield WorkerLoop("collection", pace.collection, collecting.round, (BlobMissing,))
 
     def _told(self, happened: bool) -> bool:
-        """Tell who follows the log; a round that did something is no reason for the next one."""
+        """Notify the followers of the log if a round did something. False: no more to do."""
         if happened:
             self._installation.nudge()
         return False
@@ -171,7 +171,7 @@ class Worker:
     # ── life ──
 
     def __enter__(self) -> Self:
-        """It works while the block lasts; then it finishes what is under way."""
+        """Run for the duration of the block; then finish the current rounds."""
         self.start()
         return self
 
@@ -181,23 +181,23 @@ class Worker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Raises: Exception: what ended the worker before its time."""
+        """Raises: Exception: the error that ended the worker."""
         self.stop()
         if self.failure is not None and error is None:
             raise self.failure
 
     def start(self) -> None:
-        """Begin; comes back at once."""
+        """Start all threads and return."""
         for loop in self.loops:
             thread = Thread(target=self._run, args=(loop,), name=f"tidegate-{loop.name}")
             thread.start()
             self.threads.append(thread)
 
     def stop(self) -> None:
-        """Let every loop finish its round; what was begun outside is recorded. Twice is no fault.
+        """Stop after the current rounds, so that started effects are recorded. May be called twice.
 
         Raises:
-            AssertionError: some round does not come to its end.
+            AssertionError: a round does not end in time.
         """
         self._stop.set()
         for thread in self.threads:
@@ -217,7 +217,7 @@ class Worker:
         try:
             more = loop.round()
             loop.troubles = 0
-        except Exception as error:  # noqa: BLE001 — told apart below; none is dropped
+        except Exception as error:  # noqa: BLE001 — handled by kind below; none is dropped
             outcome = self._troubled(loop, error)
         loop.rounds += 1
         loop.ended_at = time.monotonic()
@@ -230,7 +230,7 @@ class Worker:
         if isinstance(error, TidegateError) and isinstance(
             error, (*worker_loops.SURROUNDINGS, *loop.bears)
         ):
-            if loop.troubles == 1:  # the first of a row; the counter has the rest
+            if loop.troubles == 1:  # log only the first of a row; the counter has the rest
                 log.warning("%s waits: %s: %s", loop.name, error.code, error.detail)
             return "waited"
         log.critical("the worker ends: a fault in %s", loop.name, exc_info=error)
@@ -246,14 +246,14 @@ class Worker:
 def make_manifests_loop(
     found: Installation, counters: worker_loops.Counters
 ) -> worker_loops.ManifestsLoop:
-    """The loop that publishes manifests."""
+    """Make the loop that publishes manifests."""
     return worker_loops.ManifestsLoop(
         found.store, found.manifests, found.clock, found.nudge, counters
     )
 
 
 def make_request_deadlines(found: Installation) -> request_deadlines.RequestDeadlines:
-    """What ends requests."""
+    """Make the loop that ends requests."""
     leader = leaders.Leader(leases.Leases(found.store), REQUESTS_LEADER, found.clock)
     return request_deadlines.RequestDeadlines(
         found.control, found.reads, found.clock, leader, found.nudge
@@ -261,7 +261,7 @@ def make_request_deadlines(found: Installation) -> request_deadlines.RequestDead
 
 
 def make_notify_loop(found: Installation) -> worker_loops.NotifyLoop:
-    """The loop that tells people."""
+    """Make the loop that sends notifications."""
     leader = leaders.Leader(leases.Leases(found.store), LEADER, found.clock)
     sender = NoticeSender(
         found.control,
@@ -275,7 +275,7 @@ def make_notify_loop(found: Installation) -> worker_loops.NotifyLoop:
 
 
 def make_policies_loop(found: Installation) -> worker_loops.PoliciesLoop:
-    """The loop that acts for channels."""
+    """Make the loop that promotes and rolls back automatically."""
     leader = leaders.Leader(leases.Leases(found.store), gate_automation.LEADER, found.clock)
     return worker_loops.PoliciesLoop(leader, found.fleet_reader, found.automation)
 
@@ -283,7 +283,7 @@ def make_policies_loop(found: Installation) -> worker_loops.PoliciesLoop:
 def make_garbage_collector(
     found: Installation, registry: CollectorRegistry, archive: SegmentStore | None = None
 ) -> GarbageCollector:
-    """The collector of what is past its time."""
+    """Make the garbage collector."""
     return GarbageCollector(
         found.control,
         found.store,

@@ -1,4 +1,4 @@
-"""The loops of the worker that have a state: orders, manifests, notifications and policies."""
+"""The worker's loops that keep state: orders, manifests, notifications and policies."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ log = logging.getLogger("tidegate.worker")
 
 
 class Counters:
-    """What the worker counts about itself, for Prometheus."""
+    """The worker's metrics for Prometheus."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.rounds = Counter(
@@ -66,7 +66,7 @@ class Counters:
 
 
 class OrdersLoop:
-    """Passes of the dispatcher: quick ones, and now and then a thorough one."""
+    """Runs passes of the dispatcher: quick ones, and a thorough one every few seconds."""
 
     def __init__(
         self,
@@ -98,20 +98,20 @@ class OrdersLoop:
         return False
 
     def _tell(self, done: dispatch.DispatchResult, thorough: bool) -> None:
-        """Count what was left out; a line is written when it is new."""
+        """Count the rollouts that were skipped, and log each fault once."""
         for fault in done.faults:
             self._counters.left_out.labels(fault.code).inc()
             if self._faults.get(fault.rollout_id) != fault.code:
                 log.error("%s is left out: %s: %s", fault.rollout_id, fault.code, fault.detail)
         found = {fault.rollout_id: fault.code for fault in done.faults}
-        self._faults = found if thorough else self._faults | found  # a quick one sees not all
+        self._faults = found if thorough else self._faults | found  # a quick pass does not see all
 
 
 # ── manifests ─────────────────────────────────────────────────────────────────────────────────────
 
 
 class ManifestsLoop:
-    """Publishes a channel's manifest when its rows changed, and before the published one ends."""
+    """Publishes a channel's manifest when its rows changed, and before it expires."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class ManifestsLoop:
         self._clock = clock
         self._notify = notify
         self._counters = counters
-        # scope → the versions of its rows and of META at the last look, and what was published
+        # scope → the versions of its rows and META in the last round, and the published manifest
         self._published: dict[str, tuple[tuple[int, ...], ChannelManifest]] = {}
 
     def round(self) -> bool:
@@ -139,7 +139,7 @@ class ManifestsLoop:
             versions = (record.version, *self._versions(scope))
             if self._is_done(scope, versions, now):
                 continue
-            with suppress(Conflict):  # another process publishes; the next round looks again
+            with suppress(Conflict):  # another process publishes it; the next round checks again
                 manifest, did = self._manifests.refresh(scope, by=ACTOR.actor)
                 changed |= did
                 self._published[scope] = (versions, manifest)
@@ -173,7 +173,7 @@ class ManifestsLoop:
 
 
 class NotifyLoop:
-    """Fills the queues of subscriptions and sends from them, in one of several processes."""
+    """Fills and empties the queues of subscriptions, in the process that is the leader."""
 
     def __init__(self, leader: leaders.Leader, notifier: Notifier, sender: NoticeSender) -> None:
         self._leader = leader
@@ -196,7 +196,7 @@ class NotifyLoop:
 
 
 class PoliciesLoop:
-    """Acts for channels with ``auto_promote`` or ``auto_rollback``, in one of several processes."""
+    """Acts for channels with ``auto_promote`` or ``auto_rollback``, in the leading process."""
 
     def __init__(
         self, leader: leaders.Leader, reader: FleetReader, automation: AutomationOperations
@@ -207,10 +207,10 @@ class PoliciesLoop:
         self._troubles: dict[str, str] = {}  # channel → what was last logged about it
 
     def round(self) -> bool:
-        """One channel's trouble keeps no other from its turn.
+        """Act for each channel; the failure of one does not stop the others.
 
         Raises:
-            Unavailable, Unknown, Conflict: surroundings failed for every channel that acts.
+            Unavailable, Unknown, Conflict: all channels failed with such an error.
         """
         if not self._leader.lead():
             return False
@@ -239,7 +239,7 @@ class PoliciesLoop:
             log.info("%s: the policy opened %s", seen.row.channel, opened)
 
     def _tell(self, troubles: Mapping[str, TidegateError]) -> None:
-        """A line is written when the trouble is new."""
+        """Log each failure once, when it is new."""
         for channel, error in troubles.items():
             if self._troubles.get(channel) != error.code:
                 log.warning("%s does nothing by itself: %s: %s", channel, error.code, error.detail)

@@ -419,7 +419,7 @@ class AccessOperations:
 
 
 def reset_path(made: PasswordReset) -> str:
-    """Return the path of the page where the user chooses a new password, name and code filled in."""
+    """Return the path of the page for a new password, with name and code filled in."""
     return f"/reset?{urlencode({'login': made.login, 'code': made.code})}"
 
 

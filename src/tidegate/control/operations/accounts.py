@@ -453,7 +453,7 @@ class Accounts:
             self._execute(slices.note_failed_sign_ins, command, caller_of(user_id))
 
     def approvals_barred_until(self, user: rows.User) -> datetime | None:
-        """Return until when the user cannot approve, because another person reset their password."""
+        """Until when the user cannot approve, because another person reset their password."""
         until = user.approvals_barred_until
         return until if until is not None and until > self._clock() else None
 

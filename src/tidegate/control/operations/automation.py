@@ -56,7 +56,7 @@ class AutomationOperations:
         self._clock = clock
 
     def show(self, channel: channel_rows.Channel) -> tuple[automation.Automation, ...]:
-        """Return what the channel will do automatically in the worker's next round, or why nothing."""
+        """Return what the channel will do in the worker's next round, or why nothing."""
         found = []
         if channel.policy.auto_promote:
             told = self._judge_promotion(channel).told
@@ -69,7 +69,7 @@ class AutomationOperations:
     def _planned(
         self, channel: channel_rows.Channel, told: automation.Automation, what: str
     ) -> automation.Automation:
-        """Return the automation unchanged if its rollout can be planned; else the reason why not."""
+        """Return the automation if its rollout can be planned; else the reason why not."""
         if told.release_id is None:
             return told
         try:
@@ -139,7 +139,7 @@ class AutomationOperations:
         self, channel: channel_rows.Channel, pinned: str | None
     ) -> Iterator[automation.Candidate]:
         """Return the releases newer than the pinned one that succeeded on the channel of the first
-        edge: no other release passes that edge.
+        edge that requires a success: no other release passes that edge.
         """
         edges = channel.policy.edges
         first = next(edge for edge in edges if edge.require is facts.EdgeRequires.SUCCEEDED)

@@ -93,8 +93,8 @@ class GuardedVerb(Struct, frozen=True, kw_only=True):
     channels: tuple[str, ...]  # that it affects; none: all channels
     arguments: dict[str, Any]
     reason: str = ""
-    # Fills in arguments that are None when a request is made, so that what is executed later is what
-    # the approver saw.
+    # Fills in arguments that are None when a request is made, so that what is executed later is
+    # what the approver saw.
     complete: Callable[[], dict[str, Any]] = dict
     emergency: bool = False  # it is urgent: its request expires within the hour
     hosts: Callable[[], int] | None = None  # counts the hosts of its plan
@@ -154,7 +154,7 @@ class ProtectionGuard:
         """Return the caller, with what goes into the same commit as the verb."""
         carried = None if caller.alongside is None else caller.alongside.command
         if isinstance(carried, request_slices.CarryRequest):
-            # The commit checks that enough people approved, and that they may approve on each channel.
+            # The commit checks that enough people approved, and may approve on each channel.
             carried = structs.replace(carried, covers=verb.channels)
             along = kernel_slices.Alongside(request_slices.carry_request, carried)
             return structs.replace(caller, alongside=along)
@@ -278,7 +278,7 @@ class ProtectionGuard:
         return None if found is None else found.row.protection
 
     def _show_earlier(self, caller: callers.Caller, verb: GuardedVerb, request_id: str) -> None:
-        """If this is a repeat, return the request that its first copy made, whatever changed since.
+        """Raise the request that this request's first copy made, whatever changed since.
 
         Raises:
             SecondPersonNeeded.
@@ -310,7 +310,7 @@ class ProtectionGuard:
         return self.list_protected(verb.channels)
 
     def list_protected(self, channels: tuple[str, ...]) -> list[channel_rows.Channel]:
-        """List which of these channels are protected, strictest first. With no names, look at all."""
+        """List which of these channels are protected, strictest first; without names, of all."""
         row = self._reads.find(
             channel_rows.protected_channels_key(), channel_rows.ProtectedChannels
         )

@@ -176,7 +176,7 @@ class RequestOperations:
         )
 
     def list_notes(self, row: rows.ChannelRequest) -> tuple[str, ...]:
-        """Describe an open promotion or rollback: earlier failures, what holds it, how many hosts."""
+        """Describe an open promotion or rollback: earlier failures, what holds it, its hosts."""
         if row.state not in states.OPEN:
             return ()
         preview = self._operations.promotion.preview
@@ -219,9 +219,7 @@ class RequestOperations:
             command=row.command,
             digest=digest,
         )
-        request_slices.rows_of_request(
-            approval
-        )  # so that an error of the approval does not void the request
+        request_slices.rows_of_request(approval)  # its errors must not void the request
         refusal = ""
         others = len(row.approvals) + 1 >= row.approvals_needed
         if row.state is states.RequestState.WAITING and others and caller.id != row.by:

@@ -278,9 +278,7 @@ class RevisionOperations:
     ) -> RevisionOutcome:
         place = names.parse(command.name)
         scope = scopes.repository_scope(place.repository)
-        caller.demand(
-            permissions.STEP_OF[type(command)], scope
-        )  # even if the revision does not exist
+        caller.demand(permissions.STEP_OF[type(command)], scope)  # even if it does not exist
         checked = permissions.with_permission_check(item, caller)
         return self._run_in_lane(place, checked, command, caller)
 

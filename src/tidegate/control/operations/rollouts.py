@@ -270,9 +270,7 @@ class RolloutOperations:
     ) -> model.Position:
         channel = names.channel_of(rollout_id)
         caller.demand(step, scopes.channel_scope(channel))
-        before = self._demand(
-            rollout_id
-        ).version  # an unknown rollout raises before waiting for a lane
+        before = self._demand(rollout_id).version  # raises before waiting for the lane
 
         def run(by: callers.Caller) -> CommandOutcome:
             return self._lanes.run(rollout_id, lambda: self._execute(item, command, by))

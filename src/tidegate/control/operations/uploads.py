@@ -90,7 +90,7 @@ class ReceivedFiles(Struct, frozen=True):
 
 
 class Upload:
-    """An upload in progress. Always ``cancel`` it at the end; after ``finish`` that does nothing."""
+    """An upload in progress. Always ``cancel`` it at the end: that is safe after ``finish``."""
 
     def __init__(self, uploads: UploadOperations, draft: BlobDraft, place: _UploadPlace) -> None:
         self._uploads = uploads

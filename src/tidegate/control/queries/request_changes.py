@@ -1,4 +1,4 @@
-"""What a request would change, in words: each line from what is to what would be."""
+"""Describe what a request would change: the current and the new value of each member."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tidegate.domain.windows import facts as window_facts, rows as window_rows, 
 
 NONE = "none"
 VALUE_CHARS_MAX = 200
-INCARNATIONS_MAX = 20  # of a release on a channel, in which the rollout of a request is looked for
+INCARNATIONS_MAX = 20  # of a release on a channel that are searched for a request's rollout
 
 for _read_here in (
     channel_facts.ChannelPolicy,
@@ -38,7 +38,7 @@ for _read_here in (
 
 
 class RequestChange(msgspec.Struct, frozen=True):
-    """One thing that would be different."""
+    """One difference that a request would make."""
 
     what: str
     before: str
@@ -46,17 +46,17 @@ class RequestChange(msgspec.Struct, frozen=True):
 
 
 class RequestRollout(msgspec.Struct, frozen=True):
-    """The rollout that a request opened, or that it is about."""
+    """The rollout that a request opened or refers to."""
 
     rollout_id: str
     release_id: str
-    before: str | None  # what the channel wanted before
-    hosts: int  # that its plan takes
+    before: str | None  # the release that the channel wanted before
+    hosts: int  # in its plan
 
 
 def find_rollout(reads: Reads, row: request_rows.ChannelRequest) -> RequestRollout | None:
-    """The rollout of a request that was carried out; None: there is none, or it is too old. A
-    request and what it asks for are one commit, so they have one time.
+    """Find the rollout of an executed request; None: none, or too old. A request is executed in the
+    same commit as its command, so both have the same time.
     """
     if row.state is states.RequestState.EXECUTED:
         done_at = row.ended_at
@@ -97,7 +97,7 @@ def _read_rollout(reads: Reads, rollout_id: str) -> RequestRollout | None:
 
 
 def find_change(reads: Reads, row: request_rows.ChannelRequest) -> str:
-    """What makes an open request void now, in words; empty: nothing."""
+    """Describe the change that makes an open request void; empty: none."""
     parts = subjects.list_parts(row.kind, row.channel, row.command)
     found = reads.find_all(
         (channel_rows.channel_key(row.channel), channel_rows.Channel),
@@ -111,7 +111,7 @@ def find_change(reads: Reads, row: request_rows.ChannelRequest) -> str:
 def list_changes(
     reads: Reads, name_of: NameOf, row: request_rows.ChannelRequest
 ) -> tuple[RequestChange, ...]:
-    """What an open request would change as things are now; nothing of one that is over."""
+    """List what an open request would change now; empty if it is over."""
     if row.state not in states.OPEN:
         return ()
     return tuple(_Changes(reads, name_of, row).lines())
@@ -173,8 +173,8 @@ class _Changes:
         if selector is not None and selector != self._channel.selector:
             yield RequestChange("hosts", self._channel.selector, selector)
         if policy is not None:
-            # As it will be carried out: what the request leaves out has the type's default, not
-            # the one that a policy file gets.
+            # As it will be executed: missing members get the default of the type, not that of a
+            # policy file.
             asked = decoders.convert(policy, channel_facts.ChannelPolicy)
             yield from describe_policy_changes(self._channel.policy, asked)
 
@@ -276,7 +276,7 @@ class _Changes:
 def describe_policy_changes(
     before: channel_facts.ChannelPolicy, after: channel_facts.ChannelPolicy
 ) -> Iterator[RequestChange]:
-    """What differs between two policies: waves by their names, the rest member by member."""
+    """List the differences between two policies: waves by name, the rest member by member."""
     old, new = _waves(before), _waves(after)
     for name in dict.fromkeys((*old, *new)):
         if old.get(name) != new.get(name):
@@ -314,7 +314,7 @@ def _wave(wave: channel_facts.WaveSpec) -> str:
 
 
 def _written(value: msgspec.Struct | None) -> dict[str, Any]:
-    """All members, also those that have their default."""
+    """Return all members, including those with default values."""
     if value is None:
         return {}
     return {name: getattr(value, name) for name in value.__struct_fields__}
