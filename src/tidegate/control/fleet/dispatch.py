@@ -1,14 +1,14 @@
-"""The dispatcher: it asks the gates about every open rollout and reserves the orders that may go.
+"""The dispatcher: checks the gates of every open rollout and reserves the orders that may go.
 
     open rollouts ──▶ FleetState ──▶ survey ──▶ reserve_dispatch, in packs through the lane
-                 └──▶ where nobody waits: glance ──▶ change_gates
-                                        ├────▶ skip_host       who need not be waited for
-                                        ├────▶ change_gates    said on change only
+                 └──▶ where no host waits: glance ──▶ change_gates
+                                        ├────▶ skip_host       a host that need not be waited for
+                                        ├────▶ change_gates    recorded only on change
                                         └────▶ cancel_dispatch orders of a rollout that stopped
 
-A pass decides nothing by itself: each order is decided again on the rows, in its rollout's lane. A
-second dispatcher beside this one, or one that sees an old fleet, is refused, never harmful. A
-rollout whose own plan or rows are at fault is left out of the pass and told of; the others go on.
+A pass only proposes orders. Each order is decided again on the current rows, in its rollout's lane.
+So the orders of a second dispatcher, or of one that read stale rows, are refused. A rollout whose
+own plan or rows are damaged is skipped and reported; the others continue.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from tidegate.kernel import model, slices as kernel_slices
 
 ACTOR = model.Meta(actor="dispatcher")
 ORDERS_MAX = 10_000  # of one rollout in one pass
-AT_ONCE = 64  # in one commit: what agents report and are told meanwhile comes in between
+AT_ONCE = 64  # in one commit, so that reports and polls of agents need not wait long
 
-# What a race with an agent, an operator or another dispatcher looks like: it is looked at again.
+# The errors of a race with an agent, an operator or another dispatcher: the next pass retries.
 LOST = (Refused, Conflict, NotFound, Gone)
 
 
@@ -53,15 +53,13 @@ class DispatchResult(Struct, frozen=True):
     ordered: int = 0
     skipped: int = 0
     cancelled: int = 0
-    lost: int = 0  # decisions that the rows refused by then
-    faults: tuple[
-        inputs.GateFault, ...
-    ] = ()  # rollouts that were left out, in whole or for the rest
+    lost: int = 0  # decisions that were refused because rows had changed
+    faults: tuple[inputs.GateFault, ...] = ()  # rollouts that were skipped, or stopped halfway
 
 
 class Dispatcher:
-    """Passes over open rollouts. ``wake`` hears of every host that has an order now, or may use the
-    one that it has.
+    """Makes passes over open rollouts. ``wake`` is called with every host that now has an order, or
+    may now use the one that it has.
     """
 
     def __init__(
@@ -77,8 +75,8 @@ class Dispatcher:
         self._wake = wake
 
     def run_pass(self, *, thorough: bool = False) -> DispatchResult:
-        """Look at the rollouts that wait for orders, and ask the gates of the others that are
-        going; thorough: look at all of them, at silent and late hosts and at orders whose rollout
+        """Dispatch orders of the rollouts that wait for some, and check the gates of the other open
+        ones. A thorough pass covers all rollouts, silent and late hosts, and orders whose rollout
         stopped.
         """
         ids = [row.rollout_id for row in self._sights.open_rollouts()]
@@ -106,8 +104,8 @@ class Dispatcher:
         return done
 
     def _wanting(self, ids: Sequence[str]) -> tuple[list[str], list[str], DispatchResult]:
-        """Those of the rollouts that wait for orders, the others that are going, and what is wrong
-        with the rest.
+        """Split rollouts into those that wait for orders, the other active ones, and the faults of
+        the rest.
         """
         wanting: list[str] = []
         idle: list[str] = []
@@ -126,8 +124,8 @@ class Dispatcher:
         return wanting, idle, done
 
     def _glance(self, ids: Sequence[str]) -> None:
-        """Say which gates of these rollouts shut or opened, though nobody waits for an order. What
-        is wrong with one of them is found by the next thorough pass.
+        """Record which gates of these rollouts closed or opened, though no host waits for an order.
+        The next thorough pass finds what is wrong with any of them.
         """
         if not ids:
             return
@@ -153,7 +151,7 @@ class Dispatcher:
         return done
 
     def _spared(self, rollout_id: str, work: Callable[[], DispatchResult]) -> DispatchResult:
-        """One rollout's part of a pass: what is wrong with it stops no other.
+        """Run one rollout's part of a pass; its errors do not stop the others.
 
         Raises:
             Unavailable, Unknown: the store.
@@ -164,8 +162,8 @@ class Dispatcher:
             return DispatchResult(faults=(to_gate_fault(rollout_id, error),))
 
     def _terminal_rollouts(self, known: Iterable[str]) -> list[str]:
-        """The rollouts that late hosts join, and the last one of each channel that went through:
-        late hosts may be on their way there.
+        """List the rollouts that late hosts join, and each channel's last completed one, which late
+        hosts may still be joining.
         """
         channels = [seen.row for seen in self._sights.channels()]
         through = [
@@ -209,8 +207,8 @@ class Dispatcher:
         return DispatchResult(skipped=len(landed), lost=lost)
 
     def _cancel(self, state: inputs.FleetState) -> DispatchResult:
-        """Take back what was not acknowledged, of rollouts that do not go on: hosts and budgets
-        are free for the next one. A halted one also takes back what waits for a reboot.
+        """Cancel the unacknowledged orders of rollouts that stopped, which frees their hosts and
+        budgets. For a halted rollout, also cancel orders that wait for a reboot.
         """
         orders: dict[str, list[str]] = {}
         for host_id, seen in state.orders.items():
@@ -231,8 +229,8 @@ class Dispatcher:
         return done
 
     def _preempt(self, ids: Sequence[str]) -> DispatchResult:
-        """Free the hosts that emergency rollbacks need: those of rollouts that they replaced, which
-        have not acknowledged their order or only soak. One that switches finishes first.
+        """Free hosts for emergency rollbacks: hosts of the replaced rollouts that have not
+        acknowledged their order, or only soak. A host that is switching finishes first.
         """
         urgent: dict[str, str] = {}
         for rollout_id in ids:
@@ -275,7 +273,7 @@ class Dispatcher:
         return _summed(done, DispatchResult(skipped=len(landed), lost=lost))
 
     def _make_room(self, state: inputs.FleetState) -> DispatchResult:
-        """Take orders back that a host can't take, because it was rebooted into another target."""
+        """Cancel orders that a host cannot accept, because it rebooted into another target."""
         done = DispatchResult()
         for host_id, back in state.rebooted.items():
             order = state.orders.get(host_id)
@@ -301,9 +299,9 @@ class Dispatcher:
         return DispatchResult(cancelled=len(landed), lost=lost)
 
     def _void(self, tally: rollout_rows.RolloutTally) -> str | None:
-        """Why acknowledgements of the rollout's orders are refused from now on; None: they are not.
+        """Return why acknowledgements of the rollout's orders are refused; None: they are accepted.
 
-        A host that came late may find its closure quarantined by another, and the rollout through.
+        A late host may find that its artifact was quarantined after the rollout completed.
         """
         if has_stopped(tally):
             return (
@@ -347,10 +345,10 @@ class Dispatcher:
     def _record(
         self, rollout_id: str, reports: Sequence[tuple[kernel_slices.Slice, Struct]]
     ) -> tuple[list[Struct], int]:
-        """The reports that led to facts, and how many were refused.
+        """Return the reports that led to facts, and how many were refused.
 
         Raises:
-            Unavailable, Unknown: the store; the next pass sees what stands.
+            Unavailable, Unknown: the store failed; the next pass reads the rows again.
         """
         landed: list[Struct] = []
         lost = 0
@@ -367,7 +365,7 @@ class Dispatcher:
 
 
 def wants_orders(tally: rollout_rows.RolloutTally) -> bool:
-    """Whether some host that is due has no order. Counted, so that a quiet rollout costs a row."""
+    """Whether a due host has no order. This uses counters, so an idle rollout costs one read."""
     if tally.state not in rollout_states.DISPATCHABLE or tally.halted_at or tally.paused_at:
         return False
     due = tally.waves[: tally.current_wave + 1]
@@ -375,7 +373,7 @@ def wants_orders(tally: rollout_rows.RolloutTally) -> bool:
 
 
 def has_stopped(tally: rollout_rows.RolloutTally) -> bool:
-    """Whether its orders are void. One that is through still serves hosts that came late."""
+    """Whether the rollout's orders are void. A completed rollout still serves late hosts."""
     if tally.halted_at is not None:
         return True
     return tally.state not in rollout_states.DISPATCHABLE and tally.terminal_at is None

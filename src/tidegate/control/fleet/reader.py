@@ -1,9 +1,9 @@
-"""The fleet as gates look at it, read from the store: the one reader that everybody shares.
+"""Read the fleet for the gates: the dispatcher, ``explain`` and the metrics share this reader.
 
     rollout_tallies, records, failures, quarantine, pin ──▶ Sight ┐
     channels, hosts, orders, budgets, freezes, windows ──────────┴▶ FleetState ──▶ gates
 
-The dispatcher, ``explain`` and the metrics ask here, so they cannot see different fleets.
+So all of them judge the same rows in the same way.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from tidegate.kernel.store import Store, row_pages
 from tidegate.lru import LruCache
 
 PAGE = 1_000
-CHARTS_MAX = 64  # plans that are kept in memory, by digest
+CHARTS_MAX = 64  # plans that are cached, by digest
 ROLLOUTS_MAX = 10_000  # open at once
-CAUSES_MAX = 5  # hosts of a rollout whose failure is told in words
+CAUSES_MAX = 5  # failed hosts of a rollout that are described
 
-# What is wrong with a rollout itself. The rest are surroundings, and the same for all of them.
+# Errors of a single rollout. All others concern the store, and so every rollout.
 OWN = (
     errors.Invalid,
     errors.TooLarge,
@@ -57,7 +57,7 @@ def to_gate_fault(rollout_id: str, error: errors.TidegateError) -> inputs.GateFa
 
 
 class FleetReader:
-    """Reads what gates look at."""
+    """Reads the rows that gates need."""
 
     def __init__(self, store: Store, blobs: Blobs) -> None:
         self._store = store
@@ -75,7 +75,7 @@ class FleetReader:
         )
 
     def many(self, *wanted: tuple[Key, type[Any]]) -> list[inputs.Versioned[Any] | None]:
-        """Rows of several collections, in one read."""
+        """Return rows of several collections, in one read."""
         records = self._store.get(*(key for key, _ in wanted)) if wanted else ()
         return [
             None
@@ -87,7 +87,7 @@ class FleetReader:
     def rows(
         self, collection: Collection, model: type[Row], prefix: str = ""
     ) -> list[inputs.Versioned[Row]]:
-        """All rows of a collection, or those whose id begins so, as ``model`` reads them."""
+        """Yield all rows of a collection, or those with an id prefix, decoded as ``model``."""
         found: list[inputs.Versioned[Row]] = []
         for page in row_pages(self._store, collection.name, prefix=prefix):
             values = codec.decode_all([record.data for record in page], model)
@@ -95,10 +95,10 @@ class FleetReader:
         return found
 
     def open_rollouts(self) -> list[rollout_rows.Rollout]:
-        """Every rollout that is not over, by state, then by id."""
+        """List all open rollouts, by state, then by id."""
         found: list[rollout_rows.Rollout] = []
         after = ""
-        while len(found) < ROLLOUTS_MAX:  # the index holds those alone
+        while len(found) < ROLLOUTS_MAX:  # the index holds only open ones
             page = self._store.range(
                 rollout_rows.ROLLOUTS.name, index="by_in_flight", after=after, limit=PAGE
             )
@@ -116,7 +116,7 @@ class FleetReader:
         return found
 
     def chart(self, plan_digest: str) -> PlanByHost:
-        """A rollout's frozen plan, by host. Raises: BlobMissing, BlobDamaged."""
+        """Return a rollout's frozen plan by host. Raises: BlobMissing, BlobDamaged."""
         known = self._charts.find(plan_digest)
         if known is None:
             known = index_by_host(decode_plan(self._blobs.get(plan_digest)))
@@ -124,7 +124,7 @@ class FleetReader:
         return known
 
     def hosts(self) -> list[fleet_rows.Host]:
-        """The whole fleet."""
+        """Return all hosts of the fleet."""
         return [seen.row for seen in self.rows(fleet_rows.HOSTS, fleet_rows.Host)]
 
     def budgets(self) -> list[inputs.Versioned[fleet_rows.Budget]]:
@@ -138,17 +138,17 @@ class FleetReader:
     def state(
         self, rollout_ids: Iterable[str], now: datetime, *, late: bool = False
     ) -> inputs.FleetState:
-        """The fleet with these rollouts in sight. ``late``: also who came after their plans.
+        """Read the state of the fleet for these rollouts. ``late``: include late hosts.
 
-        What is wrong with one rollout, its plan or its rows, is told in ``faults`` and leaves the
-        others alone. Raises: Unavailable, Unknown.
+        An error in one rollout's plan or rows is returned in ``faults`` and does not affect the
+        others. Raises: Unavailable, Unknown.
         """
         state = self._state(rollout_ids, now, hosts=True)
         return self._with_latecomers(state) if late else state
 
     def glance(self, rollout_ids: Iterable[str], now: datetime) -> inputs.FleetState:
-        """As ``state``, for ``gates.glance`` alone: no host, no order and no budget is read, so
-        that an open rollout of a large fleet can be looked at in every pass.
+        """Read only what ``gates.glance`` needs: no hosts, orders or budgets. So every pass can
+        check the open rollouts of a large fleet.
         """
         return self._state(rollout_ids, now, hosts=False)
 
@@ -179,8 +179,8 @@ class FleetReader:
         )
 
     def _rebooted(self, sights: Iterable[inputs.GateInput]) -> dict[str, inputs.RebootedHost]:
-        """The Deferred hosts that a heartbeat says run their target. One that is not heard of any
-        more keeps no slot.
+        """Find the Deferred hosts that rebooted into their target, by their heartbeats: they take
+        budget slots again. A silent host takes none.
         """
         found: dict[str, inputs.RebootedHost] = {}
         for sight in sights:
@@ -228,7 +228,7 @@ class FleetReader:
     def _causes(
         self, tally: rollout_rows.RolloutTally, standings: list[inputs.HostStanding]
     ) -> dict[str, str]:
-        """How some hosts failed, as a notification says it; the one that stopped it first."""
+        """Describe how some hosts failed, for notifications; first the one that caused the halt."""
         bad = [
             row.host_id
             for row in standings
@@ -247,7 +247,7 @@ class FleetReader:
     def preceding(
         self, edge: facts.ChannelEdge, release_id: str, digest: str
     ) -> inputs.PrecedingChannel:
-        """What an edge looks at, for this release. Of an ``idle`` edge the channel says it all."""
+        """Read what an edge needs for this release. An ``idle`` edge needs only the channel."""
         before = edge.channel
         channel = self.row(channel_rows.channel_key(before), channel_rows.Channel)
         if edge.require is facts.EdgeRequires.IDLE:
@@ -307,7 +307,7 @@ class FleetReader:
         )
 
     def late_target(self, channel: channel_rows.Channel) -> str | None:
-        """The rollout that hosts of this channel join if they come late."""
+        """Return the rollout that late hosts of this channel join."""
         for target in ladder.list_late_targets(channel):
             if isinstance(target, str):
                 return target
@@ -317,10 +317,10 @@ class FleetReader:
         return None
 
     def _planned(self, channel: channel_rows.Channel, rollout_id: str) -> AbstractSet[str] | None:
-        """The hosts that the channel's rollout takes care of itself; None: it takes no late ones.
+        """Return the hosts in the rollout's plan; None: late hosts cannot join now.
 
-        Late hosts join the newest success that is not quarantined. While a newer rollout is under
-        way they wait for it; if it is halted, those that it did not plan for get that success.
+        Late hosts join the newest success that is not quarantined. While a newer rollout is active
+        they wait for it. If it is halted, hosts that are not in its plan join that success.
         """
         if self.late_target(channel) != rollout_id:
             return None
@@ -334,7 +334,7 @@ class FleetReader:
 
 
 def _failure(record: host_rows.HostRecord) -> str:
-    """Why a host failed, in a few words: the probe, or what did not work in time."""
+    """Describe why a host failed: the probe, or the step that timed out."""
     failing = [
         f"probe {name}: {probe.failure_reason or 'fails'}"
         for name, probe in sorted(record.probes.items())

@@ -1,13 +1,13 @@
-"""Silence becomes an event: what was to happen by now and did not.
+"""Timers: record as an event that something did not happen in time.
 
-    host_rollout_records by due_at ──▶ expire_deadline      a host that went quiet
-    rollout_tallies by due_at ───────▶ start_due_wave       a wave whose delay is over
+    host_rollout_records by due_at ──▶ expire_deadline      a host that missed its deadline
+    rollout_tallies by due_at ───────▶ start_due_wave       a wave whose delay has passed
                               ───────▶ expire_retention     a rollout past its time
     freezes by until ────────────────▶ end_freeze
-    host_liveness by last_seen_at ───▶ note_silence, and note_heard when it is back
+    host_liveness by last_seen_at ───▶ note_silence, and note_heard when it returns
 
-Timers are rows: a restart forgets none. Each expiry is decided on the rows again, so a timer that
-loses the race against its agent changes nothing.
+Timers are rows, so they survive a restart. Each expiry is decided again on the current rows, so a
+timer that loses the race against its agent changes nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tidegate.kernel.store import Store, rows
 
 ACTOR = model.Meta(actor="timer")
 PAGE = 500
-EXPIRED_MAX = 10_000  # in one tick; the rest is due at the next
+EXPIRED_MAX = 10_000  # per tick; the rest follows in the next one
 SILENCE_SECONDS = 180  # three heartbeats
 
 
@@ -52,7 +52,7 @@ class TimersResult(Struct, frozen=True):
 
 
 class Timers:
-    """Looks at the timers."""
+    """Records the timers that are due."""
 
     def __init__(
         self,
@@ -70,10 +70,10 @@ class Timers:
         self._silence = timedelta(seconds=silence_seconds)
 
     def tick(self) -> TimersResult:
-        """Let everything expire that is due.
+        """Record everything that is due.
 
         Raises:
-            Unavailable, Unknown: the store; what was not said is due at the next tick.
+            Unavailable, Unknown: the store failed; the rest is still due at the next tick.
         """
         now = self._clock()
         deadlines = self._deadlines(now)
@@ -112,7 +112,7 @@ class Timers:
         return sum(map(_landed, futures))
 
     def _rollouts(self, now: datetime) -> tuple[int, int]:
-        """The next waves of open rollouts whose delay is over, and ended ones past their time."""
+        """Start due waves, and expire ended rollouts; return how many of each."""
         waves = retentions = 0
         for record in self._until(rollout_rows.TALLIES, "by_due", now):
             row = codec.decode(record.data, rollout_rows.RolloutTally)
@@ -147,7 +147,7 @@ class Timers:
     # ── silence ──
 
     def _silences(self, now: datetime) -> int:
-        """Only a change of a host's reachability is said, and only once."""
+        """Record each host that became silent, once; return how many."""
         silent = list(self._until(fleet_rows.LIVENESS, "by_last_seen", now - self._silence))
         count = 0
         for record in silent:
@@ -162,8 +162,8 @@ class Timers:
         return count
 
     def _note_unheard(self, host_id: str) -> None:
-        """Whoever let an order lie and was never heard is silent since it enrolled: there is no
-        row of liveness that would tell.
+        """Record that a host with an unanswered order is silent if it never sent a heartbeat: it
+        has no liveness row that would become due.
         """
         host, heard = self._store.get(
             fleet_rows.host_key(host_id), fleet_rows.liveness_key(host_id)
@@ -176,7 +176,7 @@ class Timers:
             self._said(fleet_slices.note_silence, command)
 
     def heard(self, host_id: str) -> bool:
-        """Say that a silent host is back; whether there was anything to say."""
+        """Record that a silent host is back; return whether it was silent."""
         return bool(self._said(fleet_slices.note_heard, fleet_slices.NoteHeard(host_id=host_id)))
 
     def _said(self, item: kernel_slices.Slice, command: Struct) -> int:
@@ -188,7 +188,7 @@ class Timers:
     # ── rows by time ──
 
     def _until(self, collection: Collection, index: str, now: datetime) -> Iterator[model.Record]:
-        """Rows whose time has come, the longest overdue first."""
+        """Yield the rows that are due, the longest overdue first."""
         text = codec.time_text(now)
         after = ""
         for _ in range(EXPIRED_MAX // PAGE):
