@@ -4,10 +4,10 @@
                            ▲              │ the lease expired without a report
                            └──────────────┘
 
-The records decide whether a queued order is still valid. If its rollout stopped or
-its host has another order, the order is not sent, and a poll that finds it deletes it. If its
-rollout is paused, its channel is frozen or held, or its host is outside its maintenance windows,
-the order stays in the queue and is sent later.
+The records decide whether a queued order is still valid. If its rollout stopped or its host has
+another order, the order is not sent, and a poll that finds it deletes it. If its rollout is paused,
+its channel is frozen or held, or its host is outside its maintenance windows, the order stays in
+the queue and is sent later.
 """
 
 from __future__ import annotations

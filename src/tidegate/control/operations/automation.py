@@ -1,6 +1,6 @@
 """What channels do automatically: the worker executes it, and people see it in advance.
 
-channel, pin, newest rollout, ladder of the channel before, request ──▶ domain.automation
+channel, pin, newest rollout, ladder of the preceding channel, request ──▶ domain.automation
     ──▶ PromotionOperations, as the person who enabled it, with their current permissions
 """
 
