@@ -45,19 +45,19 @@ class WrongCredentials(errors.Forbidden):
 
 
 class SessionRequired(errors.Forbidden):
-    """You change your own password in a session, with the current password: sign in first."""
+    """Sign in first: to change your own password takes a session and the current password."""
 
     code = "session_required"
 
 
 class WrongSetupCode(errors.Forbidden):
-    """The setup code is another one, was used, or is too old; a restart prints a new one."""
+    """The setup code is wrong, was used, or is too old; a restart prints a new one."""
 
     code = "wrong_setup_code"
 
 
 class WrongResetCode(errors.Forbidden):
-    """The name or the code of the reset is wrong, or the code was used or is too old."""
+    """The sign-in name or the reset code is wrong, or the code was used or is too old."""
 
     code = "wrong_reset_code"
 

@@ -19,7 +19,7 @@ STRETCHED_AT_ONCE_MAX = 2  # more would exceed the memory of a small server
 
 
 class WeakPassword(errors.Invalid):
-    """A password has 12 to 256 characters, is not a common one, and is not the sign-in name."""
+    """A password must have 12 to 256 characters, and be neither common nor the sign-in name."""
 
     code = "weak_password"
 

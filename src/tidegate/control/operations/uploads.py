@@ -56,7 +56,7 @@ class UploadUnknown(Refused):
 
 
 class UploadsBusy(Unavailable):
-    """As many uploads are under way as this server takes at once; nothing was stored."""
+    """Too many uploads are in progress on this server; nothing was stored."""
 
     code = "uploads_busy"
 

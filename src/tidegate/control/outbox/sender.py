@@ -205,19 +205,19 @@ class OutboxSender:
 
 
 class EffectFailed(errors.Unavailable):
-    """The external system did not do it; nothing was recorded. Ask again with the same key."""
+    """The external system did not do it; nothing was recorded. Retry with the same key."""
 
     code = "effect_failed"
 
 
 class EffectRefused(errors.Refused):
-    """The external system says no, and no repetition could mend it; nothing was recorded."""
+    """The external system refused it, and a retry would not help; nothing was recorded."""
 
     code = "effect_refused"
 
 
 class NotObserved(errors.Refused):
-    """The external system is not as the effect would have made it; nothing was recorded."""
+    """The external system does not show the effect; nothing was recorded."""
 
     code = "not_observed"
 

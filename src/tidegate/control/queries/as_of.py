@@ -17,7 +17,7 @@ PAGE = 1_000
 
 
 class HistoryTooLong(TooLarge):
-    """The object has more history than one request folds."""
+    """The object has more history than one request can replay."""
 
     code = "history_too_long"
 

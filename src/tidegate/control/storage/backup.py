@@ -60,13 +60,13 @@ OpenCopy = Callable[[Path], store.Store]
 
 
 class PlaceTaken(Refused):
-    """There is something where a backup or an installation was to be put."""
+    """The directory for a backup or an installation is not empty."""
 
     code = "place_taken"
 
 
 class BackupDamaged(Refused):
-    """The directory is no whole backup: something is missing, or is not what was written."""
+    """The directory is not a complete backup: files are missing or have changed."""
 
     code = "backup_damaged"
 

@@ -35,7 +35,7 @@ class ArchiveForeign(Unavailable):
 
 
 class ArchiveUnavailable(Unavailable):
-    """The place of the archive did not take or give a segment; nothing was counted as archived."""
+    """The archive could not be read or written; its position did not change."""
 
     code = "archive_unavailable"
 

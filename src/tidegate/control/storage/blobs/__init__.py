@@ -56,7 +56,7 @@ class BlobsForeign(Unavailable):
 
 
 class BlobBusy(Unavailable):
-    """The blob is being collected at this very moment; put it again."""
+    """The blob is being collected right now; put it again."""
 
     code = "blob_busy"
 
