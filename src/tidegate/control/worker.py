@@ -140,8 +140,12 @@ class Worker:
         due = Timers(found.store, found.control, found.lanes, found.clock)
         reconciler = Reconciler(outbox)
         yield WorkerLoop("orders", pace.orders, orders.round)
-        yield WorkerLoop("timers", pace.timers, lambda: self._told(due.tick() != TimersResult()))
-        yield WorkerLoop("outbox", pace.outbox, lambda: self._told(bool(outbox.work(self._stop))))
+        yield WorkerLoop(
+            "timers", pace.timers, lambda: self._notify_if(due.tick() != TimersResult())
+        )
+        yield WorkerLoop(
+            "outbox", pace.outbox, lambda: self._notify_if(bool(outbox.work(self._stop)))
+        )
         notify = make_notify_loop(found)
         yield WorkerLoop("notify", pace.notify, notify.round, close=notify.close)
         requests = make_request_deadlines(found)
@@ -152,7 +156,7 @@ class Worker:
         yield WorkerLoop(
             "reconcile",
             pace.reconcile,
-            lambda: self._told(reconciler.run_once().appended > 0),
+            lambda: self._notify_if(reconciler.run_once().appended > 0),
             (ScopeHistoryTooLong,),
         )
         if archive is not None:
@@ -162,7 +166,7 @@ class Worker:
         collecting = make_garbage_collector(found, self._registry, archive)
         yield WorkerLoop("collection", pace.collection, collecting.round, (BlobMissing,))
 
-    def _told(self, happened: bool) -> bool:
+    def _notify_if(self, happened: bool) -> bool:
         """Notify the followers of the log if a round did something. False: no more to do."""
         if happened:
             self._installation.nudge()

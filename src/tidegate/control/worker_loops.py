@@ -90,14 +90,14 @@ class OrdersLoop:
         now = time.monotonic()
         thorough = now >= self._thorough_at
         done = self._dispatcher.run_pass(thorough=thorough)
-        self._tell(done, thorough)
+        self._log_faults(done, thorough)
         if thorough:
             self._thorough_at = now + THOROUGH_SECONDS
         if done.ordered or done.skipped or done.cancelled:
             self._notify()
         return False
 
-    def _tell(self, done: dispatch.DispatchResult, thorough: bool) -> None:
+    def _log_faults(self, done: dispatch.DispatchResult, thorough: bool) -> None:
         """Count the rollouts that were skipped, and log each fault once."""
         for fault in done.faults:
             self._counters.left_out.labels(fault.code).inc()
@@ -226,7 +226,7 @@ class PoliciesLoop:
                     raise
                 except TidegateError as error:
                     troubles[seen.row.channel] = error
-        self._tell(troubles)
+        self._log_troubles(troubles)
         surroundings = [error for error in troubles.values() if isinstance(error, SURROUNDINGS)]
         if surroundings and len(surroundings) == acting:
             raise surroundings[0]
@@ -238,7 +238,7 @@ class PoliciesLoop:
         if opened is not None:
             log.info("%s: the policy opened %s", seen.row.channel, opened)
 
-    def _tell(self, troubles: Mapping[str, TidegateError]) -> None:
+    def _log_troubles(self, troubles: Mapping[str, TidegateError]) -> None:
         """Log each failure once, when it is new."""
         for channel, error in troubles.items():
             if self._troubles.get(channel) != error.code:

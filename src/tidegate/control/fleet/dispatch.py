@@ -65,12 +65,12 @@ class Dispatcher:
     def __init__(
         self,
         lanes: Lanes,
-        sights: FleetReader,
+        reader: FleetReader,
         clock: Clock,
         wake: Callable[[Sequence[str]], None] = lambda hosts: None,
     ) -> None:
         self._lanes = lanes
-        self._sights = sights
+        self._reader = reader
         self._clock = clock
         self._wake = wake
 
@@ -79,7 +79,7 @@ class Dispatcher:
         ones. A thorough pass covers all rollouts, silent and late hosts, and orders whose rollout
         stopped.
         """
-        ids = [row.rollout_id for row in self._sights.open_rollouts()]
+        ids = [row.rollout_id for row in self._reader.open_rollouts()]
         done = DispatchResult()
         if thorough:
             ids += self._terminal_rollouts(ids)
@@ -89,7 +89,7 @@ class Dispatcher:
         if not ids and not thorough:
             return done
         done = _summed(done, self._preempt(ids))
-        state = self._sights.state(ids, self._clock(), late=thorough)
+        state = self._reader.state(ids, self._clock(), late=thorough)
         done = _summed(done, DispatchResult(rollouts=len(ids), faults=tuple(state.faults.values())))
         if thorough:
             done = _summed(done, self._cancel(state))
@@ -112,7 +112,7 @@ class Dispatcher:
         done = DispatchResult()
 
         def look(rollout_id: str) -> DispatchResult:
-            tally = self._sights.tally(rollout_id).row
+            tally = self._reader.tally(rollout_id).row
             if wants_orders(tally):
                 wanting.append(rollout_id)
             elif tally.state in rollout_states.DISPATCHABLE:
@@ -129,7 +129,7 @@ class Dispatcher:
         """
         if not ids:
             return
-        state = self._sights.glance(ids, self._clock())
+        state = self._reader.glance(ids, self._clock())
 
         def look(rollout_id: str) -> DispatchResult:
             self._say_changes(dispatch_pass.survey_shared_gates(state, rollout_id), state)
@@ -165,15 +165,15 @@ class Dispatcher:
         """List the rollouts that late hosts join, and each channel's last completed one, which late
         hosts may still be joining.
         """
-        channels = [seen.row for seen in self._sights.channels()]
+        channels = [seen.row for seen in self._reader.channels()]
         through = [
             *(row.terminal_rollout_id for row in channels),
-            *(self._sights.late_target(row) for row in channels),
+            *(self._reader.late_target(row) for row in channels),
         ]
         return sorted({id for id in through if id is not None} - set(known))
 
     def _gates(self, rollout_id: str) -> rollout_rows.RolloutGates | None:
-        found = self._sights.row(rollout_rows.gates_key(rollout_id), rollout_rows.RolloutGates)
+        found = self._reader.row(rollout_rows.gates_key(rollout_id), rollout_rows.RolloutGates)
         return None if found is None else found.row
 
     # ── decisions ──
@@ -213,9 +213,9 @@ class Dispatcher:
         orders: dict[str, list[str]] = {}
         for host_id, seen in state.orders.items():
             orders.setdefault(seen.row.rollout_id, []).append(host_id)
-        for rollout_id, sight in state.rollouts.items():
-            if sight.tally.row.halted_at is not None:
-                orders.setdefault(rollout_id, []).extend(dispatch_pass.list_staged(sight))
+        for rollout_id, gate_input in state.rollouts.items():
+            if gate_input.tally.row.halted_at is not None:
+                orders.setdefault(rollout_id, []).extend(dispatch_pass.list_staged(gate_input))
         done = self._make_room(state)
         for rollout_id, hosts in orders.items():
             took = self._spared(rollout_id, partial(self._take_back, rollout_id, hosts))
@@ -234,14 +234,14 @@ class Dispatcher:
         """
         urgent: dict[str, str] = {}
         for rollout_id in ids:
-            tally = self._sights.tally(rollout_id).row
+            tally = self._reader.tally(rollout_id).row
             if tally.emergency and wants_orders(tally):
                 urgent[tally.channel] = rollout_id
         done = DispatchResult()
         if not urgent:
             return done
         held: dict[str, list[str]] = {}
-        for seen in self._sights.rows(host_rows.HOST_ORDERS, host_rows.HostOrder):
+        for seen in self._reader.rows(host_rows.HOST_ORDERS, host_rows.HostOrder):
             old = seen.row.rollout_id
             if urgent.get(names.channel_of(old), old) != old:
                 held.setdefault(old, []).append(seen.row.host_id)
@@ -252,7 +252,7 @@ class Dispatcher:
     def _free(self, rollout_id: str, hosts: Sequence[str]) -> DispatchResult:
         states: dict[host_states.HostState, list[str]] = {}
         for host_id in hosts:
-            found = self._sights.row(
+            found = self._reader.row(
                 host_rows.record_key(rollout_id, host_id), host_rows.HostRecord
             )
             if found is not None:
@@ -284,7 +284,7 @@ class Dispatcher:
         return done
 
     def _take_back(self, rollout_id: str, hosts: Sequence[str]) -> DispatchResult:
-        reason = self._void(self._sights.tally(rollout_id).row)
+        reason = self._void(self._reader.tally(rollout_id).row)
         return DispatchResult() if reason is None else self._withdraw(rollout_id, hosts, reason)
 
     def _withdraw(self, rollout_id: str, hosts: Sequence[str], reason: str) -> DispatchResult:
@@ -312,7 +312,7 @@ class Dispatcher:
         if tally.terminal_at is not None and tallies.late_failures(tally):
             return "a host that came late failed"
         rows = [
-            self._sights.row(key, stops.ChannelStops) for key in stops.stops_keys(tally.channel)
+            self._reader.row(key, stops.ChannelStops) for key in stops.stops_keys(tally.channel)
         ]
         now = self._clock()
         passed = tallies.list_passed(tally, now)
@@ -322,7 +322,7 @@ class Dispatcher:
         if report_slices.shut_edge(gates, passed) is not None:
             return "a channel edge is shut"
         key = channel_rows.quarantine_key(tally.channel, tally.target_closure)
-        if self._sights.row(key, channel_rows.Quarantined) is not None:
+        if self._reader.row(key, channel_rows.Quarantined) is not None:
             return "its closure is quarantined"
         return None
 
@@ -331,7 +331,7 @@ class Dispatcher:
         changes = dispatch_pass.gate_changes(self._gates(rollout_id), found, state.at)
         self._say(rollout_id, changes)
         if any(item.gate in dispatch_pass.ASKED_AGAIN and not item.blocked for item in changes):
-            orders = self._sights.rows(host_rows.HOST_ORDERS, host_rows.HostOrder)
+            orders = self._reader.rows(host_rows.HOST_ORDERS, host_rows.HostOrder)
             self._wake([item.row.host_id for item in orders if item.row.rollout_id == rollout_id])
 
     def _say(self, rollout_id: str, changes: Sequence[facts.GateChanged]) -> None:

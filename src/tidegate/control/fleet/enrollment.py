@@ -264,7 +264,7 @@ class Enrollment:
             ).result()
         finally:  # an error may have occurred after the commit
             if found.row.replaces:
-                self._tell()
+                self._notify_key_listeners()
         self._notify()
         return self._enrolled(found.row.host_id), outcome
 
@@ -339,7 +339,7 @@ class Enrollment:
             self._shut(host_id, meta.actor, reason, meta)
             yield
         finally:  # the command may have failed after its commit
-            self._tell()
+            self._notify_key_listeners()
 
     def _shut(self, host_id: str, operator: str, reason: str, meta: Meta) -> None:
         found = self._reads.find(rows.host_key(host_id), rows.Host)
@@ -347,9 +347,9 @@ class Enrollment:
             return
         row = credentials.Revocation(found.row.public_key, host_id, self._clock(), operator, reason)
         self._records(meta).save(credentials.CERT_REVOCATIONS.name, row.public_key, row)
-        self._tell()  # before the command runs, and even if it fails
+        self._notify_key_listeners()  # before the command runs, and even if it fails
 
-    def _tell(self) -> None:
+    def _notify_key_listeners(self) -> None:
         for listener in self._key_listeners:
             listener()
 

@@ -156,10 +156,10 @@ class FleetReader:
         self, rollout_ids: Iterable[str], now: datetime, *, hosts: bool
     ) -> inputs.FleetState:
         faults: dict[str, inputs.GateFault] = {}
-        sights: dict[str, inputs.GateInput] = {}
+        gate_inputs: dict[str, inputs.GateInput] = {}
         for rollout_id in rollout_ids:
             try:
-                sights[rollout_id] = self._sight(rollout_id, hosts=hosts)
+                gate_inputs[rollout_id] = self._gate_input(rollout_id, hosts=hosts)
             except OWN as error:
                 faults[rollout_id] = to_gate_fault(rollout_id, error)
         enlisted = self.rows(fleet_rows.HOSTS, inputs.HostPresence) if hosts else []
@@ -167,25 +167,25 @@ class FleetReader:
         budgets = self.budgets() if hosts else []
         return inputs.FleetState(
             at=now,
-            rollouts=sights,
-            channels=self._channels(sights.values()),
+            rollouts=gate_inputs,
+            channels=self._channels(gate_inputs.values()),
             hosts={seen.row.host_id: seen for seen in enlisted},
             orders={seen.row.host_id: seen for seen in orders},
             budgets={seen.row.budget_id: seen for seen in budgets},
             freezes=tuple(self.rows(channel_rows.FREEZES, channel_rows.Freeze)),
             windows=tuple(self.rows(WINDOWS, Window)),
-            rebooted=self._rebooted(sights.values()),
+            rebooted=self._rebooted(gate_inputs.values()),
             faults=faults,
         )
 
-    def _rebooted(self, sights: Iterable[inputs.GateInput]) -> dict[str, inputs.RebootedHost]:
+    def _rebooted(self, gate_inputs: Iterable[inputs.GateInput]) -> dict[str, inputs.RebootedHost]:
         """Find the Deferred hosts that rebooted into their target, by their heartbeats: they take
         budget slots again. A silent host takes none.
         """
         found: dict[str, inputs.RebootedHost] = {}
-        for sight in sights:
-            tally = sight.tally.row
-            for host_id, seen in sight.standings.items():
+        for gate_input in gate_inputs:
+            tally = gate_input.tally.row
+            for host_id, seen in gate_input.standings.items():
                 if seen.row.state is not host_states.HostState.DEFERRED:
                     continue
                 live = self.row(fleet_rows.liveness_key(host_id), fleet_rows.Liveness)
@@ -194,11 +194,11 @@ class FleetReader:
                 if live is None or silent or tally.halted_at is not None:
                     continue
                 if live.row.current_closures.get(tally.channel) == tally.target_closure:
-                    slots = sight.chart.slots_of(host_id)
+                    slots = gate_input.chart.slots_of(host_id)
                     found[host_id] = inputs.RebootedHost(host_id, tally.rollout_id, slots)
         return found
 
-    def _sight(self, rollout_id: str, *, hosts: bool) -> inputs.GateInput:
+    def _gate_input(self, rollout_id: str, *, hosts: bool) -> inputs.GateInput:
         tally = self.tally(rollout_id)
         row = tally.row
         prefix = host_rows.record_id(rollout_id, "")
@@ -272,9 +272,9 @@ class FleetReader:
         return inputs.PrecedingChannel(channel, standing, quarantined, tally, failure)
 
     def _channels(
-        self, sights: Iterable[inputs.GateInput]
+        self, gate_inputs: Iterable[inputs.GateInput]
     ) -> dict[str, inputs.Versioned[channel_rows.Channel]]:
-        names = {sight.tally.row.channel for sight in sights}
+        names = {gate_input.tally.row.channel for gate_input in gate_inputs}
         found = {
             name: self.row(channel_rows.channel_key(name), channel_rows.Channel)
             for name in sorted(names)
@@ -283,27 +283,27 @@ class FleetReader:
 
     def _with_latecomers(self, state: inputs.FleetState) -> inputs.FleetState:
         hosts = self.hosts()
-        sights: dict[str, inputs.GateInput] = {}
+        gate_inputs: dict[str, inputs.GateInput] = {}
         faults = dict(state.faults)
-        for rollout_id, sight in state.rollouts.items():
+        for rollout_id, gate_input in state.rollouts.items():
             try:
-                sights[rollout_id] = self._with_late(state, sight, hosts)
+                gate_inputs[rollout_id] = self._with_late(state, gate_input, hosts)
             except OWN as error:
                 faults[rollout_id] = to_gate_fault(rollout_id, error)
-        return replace(state, rollouts=sights, faults=faults)
+        return replace(state, rollouts=gate_inputs, faults=faults)
 
     def _with_late(
-        self, state: inputs.FleetState, sight: inputs.GateInput, hosts: list[fleet_rows.Host]
+        self, state: inputs.FleetState, gate_input: inputs.GateInput, hosts: list[fleet_rows.Host]
     ) -> inputs.GateInput:
-        row = sight.tally.row
+        row = gate_input.tally.row
         channel = state.channels.get(row.channel)
         planned = None if channel is None else self._planned(channel.row, row.rollout_id)
         if channel is None or planned is None:
-            return sight
+            return gate_input
         ours = [host for host in hosts if host.host_id not in planned]
         budgets = [seen.row for seen in state.budgets.values()]
         return replace(
-            sight, latecomers=dispatch_pass.latecomers(sight, channel.row, ours, budgets)
+            gate_input, latecomers=dispatch_pass.latecomers(gate_input, channel.row, ours, budgets)
         )
 
     def late_target(self, channel: channel_rows.Channel) -> str | None:

@@ -109,7 +109,7 @@ class Timers:
                 for item in commands[start : start + PACK_MAX]
             ]
             futures += self._lanes.record_all(rollout_id, pack)
-        return sum(map(_landed, futures))
+        return sum(map(_count_recorded, futures))
 
     def _rollouts(self, now: datetime) -> tuple[int, int]:
         """Start due waves, and expire ended rollouts; return how many of each."""
@@ -126,7 +126,9 @@ class Timers:
         return waves, retentions
 
     def _record(self, rollout_id: str, item: kernel_slices.Slice, command: Struct) -> int:
-        return sum(map(_landed, self._lanes.record_all(rollout_id, [(item, command, ACTOR)])))
+        return sum(
+            map(_count_recorded, self._lanes.record_all(rollout_id, [(item, command, ACTOR)]))
+        )
 
     # ── freezes ──
 
@@ -137,7 +139,7 @@ class Timers:
         )
         over = [row.freeze_id for row in found if row.until is not None and row.until <= now]
         return sum(
-            self._said(
+            self._execute(
                 channel_slices.end_freeze,
                 channel_slices.EndFreeze(freeze_id=id, operator="timer", reason="it is over"),
             )
@@ -158,28 +160,28 @@ class Timers:
                 command = fleet_slices.NoteSilence(
                     host_id=seen.host_id, last_seen_at=seen.last_seen_at
                 )
-                count += self._said(fleet_slices.note_silence, command)
+                count += self._execute(fleet_slices.note_silence, command)
         return count
 
     def _note_unheard(self, host_id: str) -> None:
         """Record that a host with an unanswered order is silent if it never sent a heartbeat: it
         has no liveness row that would become due.
         """
-        host, heard = self._store.get(
+        host, liveness = self._store.get(
             fleet_rows.host_key(host_id), fleet_rows.liveness_key(host_id)
         )
-        if host is None or heard is not None:
+        if host is None or liveness is not None:
             return
         known = codec.decode(host.data, fleet_rows.Host)
         if known.silent_since is None:
             command = fleet_slices.NoteSilence(host_id=host_id, last_seen_at=known.enrolled_at)
-            self._said(fleet_slices.note_silence, command)
+            self._execute(fleet_slices.note_silence, command)
 
     def heard(self, host_id: str) -> bool:
         """Record that a silent host is back; return whether it was silent."""
-        return bool(self._said(fleet_slices.note_heard, fleet_slices.NoteHeard(host_id=host_id)))
+        return bool(self._execute(fleet_slices.note_heard, fleet_slices.NoteHeard(host_id=host_id)))
 
-    def _said(self, item: kernel_slices.Slice, command: Struct) -> int:
+    def _execute(self, item: kernel_slices.Slice, command: Struct) -> int:
         try:
             return int(self._control.execute(item, command, meta=ACTOR).receipt is not None)
         except LOST:
@@ -203,7 +205,7 @@ class Timers:
                 return
 
 
-def _landed(future: Future[CommandOutcome]) -> int:
+def _count_recorded(future: Future[CommandOutcome]) -> int:
     try:
         return int(bool(future.result().facts))
     except LOST:

@@ -33,7 +33,9 @@ SETUP_CODE_LIFE: Final = timedelta(minutes=15)
 RESET_LIFE: Final = timedelta(hours=24)
 RESET_CODE_GROUPS = 5  # of 16 bits
 SEEN_EVERY: Final = timedelta(minutes=1)  # a session's row is written at most so often
-FAILURES_TOLD_EVERY: Final = timedelta(minutes=1)  # per user: failures in between go into one fact
+FAILURES_RECORDED_EVERY: Final = timedelta(
+    minutes=1
+)  # per user: failures in between go into one fact
 FAILING_USERS_MAX = 10_000
 CREDENTIALS_PAGE = 100
 
@@ -75,7 +77,7 @@ class PersonNames(msgspec.Struct, frozen=True):
     name: str
 
 
-_called = decoders.build(PersonNames)
+_names_decoder = decoders.build(PersonNames)
 
 
 class OpenedSession(msgspec.Struct, frozen=True):
@@ -140,7 +142,7 @@ class Accounts:
         """
         if self.is_set_up:
             return None
-        code = _grouped_code(4)
+        code = _make_code(4)
         with self._lock:
             self._setup = hash_secret(code), self._clock()
         handle = os.open(self._code_file, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
@@ -187,7 +189,7 @@ class Accounts:
         """
         made = None
         if password is None:
-            made = ResetCode(user_id, _grouped_code(RESET_CODE_GROUPS), self._clock() + RESET_LIFE)
+            made = ResetCode(user_id, _make_code(RESET_CODE_GROUPS), self._clock() + RESET_LIFE)
             credential = erasable_rows.Credential(
                 user_id, "", hash_secret(made.code), made.expires_at
             )
@@ -248,7 +250,7 @@ class Accounts:
 
     def keep_reset(self, caller: callers.Caller, user_id: str) -> ResetCode:
         """Store a one-time code for a new password; it is not valid yet."""
-        credential_id, code = randomness.token_hex(13), _grouped_code(RESET_CODE_GROUPS)
+        credential_id, code = randomness.token_hex(13), _make_code(RESET_CODE_GROUPS)
         expires_at = self._clock() + RESET_LIFE
         kept = erasable_rows.Credential(user_id, "", hash_secret(code), expires_at)
         self._records(caller.meta).create(erasable_rows.CREDENTIALS.name, credential_id, kept)
@@ -322,7 +324,7 @@ class Accounts:
         return self._secrets.seal("names", user_id, msgspec.json.encode(called))
 
     def _unsealed(self, person: erasable_rows.Person) -> PersonNames:
-        return _called.decode(self._secrets.unseal("names", person.user_id, person.sealed))
+        return _names_decoder.decode(self._secrets.unseal("names", person.user_id, person.sealed))
 
     # ── sessions ──
 
@@ -442,12 +444,12 @@ class Accounts:
         """Count a failed sign-in; record the count at most once per user and minute."""
         now = self._clock()
         with self._lock:
-            count, told_at = self._failures.get(user_id, (0, now - 2 * FAILURES_TOLD_EVERY))
+            count, recorded_at = self._failures.get(user_id, (0, now - 2 * FAILURES_RECORDED_EVERY))
             count += 1
-            due = now - told_at > FAILURES_TOLD_EVERY
+            due = now - recorded_at > FAILURES_RECORDED_EVERY
             if len(self._failures) >= FAILING_USERS_MAX:
                 self._failures.clear()
-            self._failures[user_id] = (0, now) if due else (count, told_at)
+            self._failures[user_id] = (0, now) if due else (count, recorded_at)
         if due:
             command = slices.NoteFailedSignIns(user_id=user_id, count=count)
             self._execute(slices.note_failed_sign_ins, command, caller_of(user_id))
@@ -474,7 +476,7 @@ class Accounts:
         return found.row if found is not None and found.row.enabled else None
 
 
-def _grouped_code(groups: int) -> str:
+def _make_code(groups: int) -> str:
     """Make a code in groups that are easy to read aloud."""
     return "-".join(randomness.token_hex(2) for _ in range(groups))
 

@@ -59,26 +59,26 @@ class AutomationOperations:
         """Return what the channel will do in the worker's next round, or why nothing."""
         found = []
         if channel.policy.auto_promote:
-            told = self._judge_promotion(channel).told
-            found.append(self._planned(channel, told, "Auto-promotion"))
+            judged = self._judge_promotion(channel).told
+            found.append(self._planned(channel, judged, "Auto-promotion"))
         if channel.policy.auto_rollback:
-            told = self._judge_rollback(channel)[0]
-            found.append(self._planned(channel, told, "Auto-rollback"))
+            judged = self._judge_rollback(channel)[0]
+            found.append(self._planned(channel, judged, "Auto-rollback"))
         return tuple(found)
 
     def _planned(
-        self, channel: channel_rows.Channel, told: automation.Automation, what: str
+        self, channel: channel_rows.Channel, judged: automation.Automation, what: str
     ) -> automation.Automation:
         """Return the automation if its rollout can be planned; else the reason why not."""
-        if told.release_id is None:
-            return told
+        if judged.release_id is None:
+            return judged
         try:
             self._promotion.preview.check_plan(
-                channel.channel, rollback=told.action is rollout_states.PolicyAction.AUTO_ROLLBACK
+                channel.channel, rollback=judged.action is rollout_states.PolicyAction.AUTO_ROLLBACK
             )
         except UNPLANNABLE as error:
-            return _silenced(told, f"{what} on {channel.channel} waits: {error.detail}")
-        return told
+            return _silenced(judged, f"{what} on {channel.channel} waits: {error.detail}")
+        return judged
 
     def act(
         self,
@@ -96,8 +96,8 @@ class AutomationOperations:
         channel = seen.row
         try:
             if channel.policy.auto_rollback:
-                told, reason = self._judge_rollback(channel)
-                if told.release_id is not None:
+                judged, reason = self._judge_rollback(channel)
+                if judged.release_id is not None:
                     caller = self._caller(channel, steps.ROLL_BACK, alongside, reason)
                     opened = self._promotion.roll_back_by_policy(
                         caller, channel.channel, seen.version, reason
@@ -212,14 +212,14 @@ class AutomationOperations:
         newest = self._newest(channel)
         ladder: Ladder = read_ladder(self._reader, channel.channel)
         skipped = tuple(item.skipped for item in ladder.rungs if item.skipped)
-        told = automation.judge_rollback(channel, newest, choose_rung(ladder.rungs), skipped)
+        judged = automation.judge_rollback(channel, newest, choose_rung(ladder.rungs), skipped)
         refusal = self._why_not(channel, steps.ROLL_BACK, "Auto-rollback")
         if refusal:
-            told = _silenced(told, refusal)
+            judged = _silenced(judged, refusal)
         host = (
             "" if newest is None or newest.halted_by is None else f"{newest.halted_by} failed in "
         )
-        return told, f"auto_rollback: {host}{'' if newest is None else newest.rollout_id}"
+        return judged, f"auto_rollback: {host}{'' if newest is None else newest.rollout_id}"
 
     # ── for whom ──
 
@@ -265,7 +265,7 @@ class AutomationOperations:
         )
 
 
-def _silenced(told: automation.Automation, sentence: str) -> automation.Automation:
+def _silenced(judged: automation.Automation, sentence: str) -> automation.Automation:
     return automation.Automation(
-        action=told.action, sentence=sentence, switched_on_by=told.switched_on_by
+        action=judged.action, sentence=sentence, switched_on_by=judged.switched_on_by
     )

@@ -141,7 +141,7 @@ class PromotionOperations:
             reason=reason,
             emergency=bool(overrides),
             hosts=None if refresh else lambda: self.preview.count_hosts(channel),
-            notes=lambda said: (
+            notes=lambda command: (
                 () if refresh else self.preview.describe_promotion(channel, release_id)
             ),
             check=check,
@@ -351,17 +351,17 @@ class PromotionOperations:
             complete=choose,
             emergency=now,
             hosts=lambda: self.preview.count_hosts(channel, rollback=True, now=now),
-            notes=lambda said: self.preview.describe_rollback(channel, said["to"], now=now),
+            notes=lambda command: self.preview.describe_rollback(channel, command["to"], now=now),
             check=lambda: self._demand_seen(caller, channel),
             rehearse=lambda: self._promotions.rehearse_rollback(asked, chosen[0]),
-            alone=lambda said: (
-                self.preview.describe_plain(channel, said["to"])
+            alone=lambda command: (
+                self.preview.describe_plain(channel, command["to"])
                 if now and not lift_quarantine
                 else None
             ),
-            at_once=lambda said: (
+            at_once=lambda command: (
                 promotion_preview.spell_rollback(
-                    structs.replace(asked, to=said["to"]), "--break-glass"
+                    structs.replace(asked, to=command["to"]), "--break-glass"
                 )
                 if now
                 else ""

@@ -11,7 +11,7 @@ from tidegate.domain import provenance
 def operator_authority(channel: str, release_id: str, now: datetime) -> dict[str, Any]:
     """Make the evidence for a promotion by a person who has the permission."""
     at = _time_text(now)
-    said = {
+    observation = {
         "ref": provenance.OPERATOR_REF.format(scope=channel, release_id=release_id),
         "observed_at": at,
     }
@@ -22,8 +22,8 @@ def operator_authority(channel: str, release_id: str, now: datetime) -> dict[str
             "system": source,
             "kind": provenance.OPERATOR_COMMAND,
             "recorded_at": at,
-            **said,
-            "evidence": [{"kind": provenance.OPERATOR_COMMAND, "source": source, **said}],
+            **observation,
+            "evidence": [{"kind": provenance.OPERATOR_COMMAND, "source": source, **observation}],
         },
         "confidence": {"level": provenance.HIGH, "reasons": ["operator_command_authority"]},
     }
@@ -32,7 +32,7 @@ def operator_authority(channel: str, release_id: str, now: datetime) -> dict[str
 def success_authority(rollout_id: str, digest: str, now: datetime) -> dict[str, Any]:
     """Make the evidence that a release succeeded on the channels of all edges, from one rollout."""
     at = _time_text(now)
-    said = {"ref": f"rollout://{rollout_id}", "observed_at": at, "digest": digest}
+    observation = {"ref": f"rollout://{rollout_id}", "observed_at": at, "digest": digest}
     kind, source = provenance.CHANNEL_SUCCESS.kind, provenance.CHANNEL_SUCCESS.source
     return {
         "provenance": {
@@ -40,8 +40,8 @@ def success_authority(rollout_id: str, digest: str, now: datetime) -> dict[str, 
             "system": source,
             "kind": kind,
             "recorded_at": at,
-            **said,
-            "evidence": [{"kind": kind, "source": source, **said}],
+            **observation,
+            "evidence": [{"kind": kind, "source": source, **observation}],
         },
         "confidence": {"level": provenance.HIGH, "reasons": [provenance.CHANNEL_SUCCESS.reason]},
     }

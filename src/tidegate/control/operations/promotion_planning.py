@@ -96,14 +96,14 @@ class Promotions:
     def __init__(
         self,
         control: Control,
-        sights: FleetReader,
+        reader: FleetReader,
         blobs: Blobs,
         name_of: people.NameOf = lambda user_id: user_id,
     ) -> None:
         self._name_of = name_of
         self._people = people.PeopleNames(name_of)
         self._control = control
-        self._sights = sights
+        self._reader = reader
         self._blobs = blobs
 
     def now(self) -> datetime:
@@ -125,17 +125,17 @@ class Promotions:
         Raises:
             ChannelNotFound, MalformedPolicy, InvalidSelector, LimitExceeded.
         """
-        fleet = self._sights.row(fleet_key(), Fleet)  # first, so that later changes are noticed
-        found = self._sights.row(channel_rows.channel_key(channel), channel_rows.Channel)
+        fleet = self._reader.row(fleet_key(), Fleet)  # first, so that later changes are noticed
+        found = self._reader.row(channel_rows.channel_key(channel), channel_rows.Channel)
         if found is None:
             raise refusals.ChannelNotFound(channel)
-        budgets = [seen.row for seen in self._sights.budgets() if not seen.row.removed]
+        budgets = [seen.row for seen in self._reader.budgets() if not seen.row.removed]
         row = found.row
         if rollback:
             plain = planner.automatic_policy if automatic else planner.rollback_policy
             policy = planner.emergency_policy(row.policy) if emergency else plain(row.policy)
             row = structs.replace(row, policy=policy)
-        made = planner.plan(row, self._sights.hosts(), () if ignore_budgets else budgets)
+        made = planner.plan(row, self._reader.hosts(), () if ignore_budgets else budgets)
         made = structs.replace(made, preempts=emergency)
         body, digest = planner.encode_plan(made)
         version = 0 if fleet is None else fleet.version
@@ -145,8 +145,8 @@ class Promotions:
         self, made: planner.Plan, now: datetime
     ) -> tuple[earliest.EarliestStart, ...]:
         """Compute when each wave of the plan could start, given the current maintenance windows."""
-        windows = [seen.row for seen in self._sights.rows(WINDOWS, Window)]
-        labels = {host.host_id: host.labels for host in self._sights.hosts()} if windows else {}
+        windows = [seen.row for seen in self._reader.rows(WINDOWS, Window)]
+        labels = {host.host_id: host.labels for host in self._reader.hosts()} if windows else {}
         return earliest.list_earliest_starts(made, labels, windows, now)
 
     def promote(
@@ -172,15 +172,15 @@ class Promotions:
     def _promote(
         self,
         asked: Promote,
-        said: Struct,
+        request: Struct,
         meta: model.Meta,
         key: str | None,
         alongside: slices.Alongside | None = None,
         *,
         dry_run: bool,
     ) -> CommandOutcome:
-        """``said`` is the original request, by which a repeat is recognized."""
-        moved: Conflict = Conflict("no plan was made")
+        """``request`` is the original request, by which a repeat is recognized."""
+        conflict: Conflict = Conflict("no plan was made")
         for _ in range(PLANS_MAX):
             command = self._command(asked, keep=not dry_run)
             try:
@@ -191,16 +191,16 @@ class Promotions:
                     command,
                     meta=meta,
                     key=key,
-                    asked=said,
+                    asked=request,
                     alongside=alongside,
                 )
             except refusals.PlanOutdated as outdated:
-                moved = outdated
+                conflict = outdated
             except StaleVersion as stale:
                 if self._pin_moved(asked) or self._channel_moved(asked):
                     raise
-                moved = stale  # the fleet's row changed, not the caller's: plan again
-        raise moved
+                conflict = stale  # the fleet's row changed, not the caller's: plan again
+        raise conflict
 
     def rehearse(self, asked: Promote) -> None:
         """Plan and decide a promotion without storing anything.
@@ -210,15 +210,15 @@ class Promotions:
         """
         self._control.rehearse(promotion.promote_release, self._command(asked, keep=False))
 
-    def rehearse_rollback(self, said: RollBackChannel, to: str) -> None:
+    def rehearse_rollback(self, request: RollBackChannel, to: str) -> None:
         """Rehearse a rollback to this release."""
-        ladder = read_ladder(self._sights, said.channel, self._name_of)
-        rung = ladder.choose(to, now=said.now)
-        self.rehearse(_to_promotion(said, ladder, rung, None))
+        ladder = read_ladder(self._reader, request.channel, self._name_of)
+        rung = ladder.choose(to, now=request.now)
+        self.rehearse(_to_promotion(request, ladder, rung, None))
 
     def rollback(
         self,
-        said: RollBackChannel,
+        request: RollBackChannel,
         *,
         to: str | None = None,
         expected_version: int | None = None,
@@ -229,7 +229,7 @@ class Promotions:
         dry_run: bool = False,
     ) -> CommandOutcome:
         """Promote a release of the channel's ladder, and mark the pinned one as bad. ``to`` is the
-        release that was chosen earlier, if ``said`` does not name one.
+        release that was chosen earlier, if ``request`` does not name one.
 
         Raises:
             NothingToGoBackTo, NotOnLadder. The errors of ``promote``.
@@ -237,25 +237,25 @@ class Promotions:
                 take a second person.
             StaleVersion: the pin changed since it was read here.
         """
-        earlier = self._control.earlier(promotion.promote_release, said, meta=meta, key=key)
+        earlier = self._control.earlier(promotion.promote_release, request, meta=meta, key=key)
         if earlier is not None:
             return earlier
-        moved: Conflict = Conflict("no rung was chosen")
+        conflict: Conflict = Conflict("no rung was chosen")
         for _ in range(PLANS_MAX):
-            ladder = read_ladder(self._sights, said.channel, self._name_of)
-            if said.channel_version not in (None, ladder.version):
-                raise StaleVersion(said.channel_version, ladder.version)
-            rung = ladder.choose(said.to or to, now=said.now)
+            ladder = read_ladder(self._reader, request.channel, self._name_of)
+            if request.channel_version not in (None, ladder.version):
+                raise StaleVersion(request.channel_version, ladder.version)
+            rung = ladder.choose(request.to or to, now=request.now)
             if plain and rung.left_at is not None:
-                raise ProtectionChanged((said.channel,))
-            asked = _to_promotion(said, ladder, rung, expected_version)
+                raise ProtectionChanged((request.channel,))
+            asked = _to_promotion(request, ladder, rung, expected_version)
             try:
-                return self._promote(asked, said, meta, key, alongside, dry_run=dry_run)
+                return self._promote(asked, request, meta, key, alongside, dry_run=dry_run)
             except StaleVersion as stale:
                 if self._pin_moved(asked):
                     raise
-                moved = stale  # a rollout of the channel changed: choose again
-        raise moved
+                conflict = stale  # a rollout of the channel changed: choose again
+        raise conflict
 
     def waits(
         self,
@@ -268,12 +268,14 @@ class Promotions:
         """List what orders of the channel wait for now: a freeze, a hold and, for a rollout,
         windows. ``passed``: gates to ignore. ``what``: the words for what a freeze holds.
         """
-        own, copy = (self._sights.row(key, stops.ChannelStops) for key in stops.stops_keys(channel))
+        own, copy = (self._reader.row(key, stops.ChannelStops) for key in stops.stops_keys(channel))
         rows = [None if found is None else found.row for found in (own, copy)]
-        said: list[str] = []
+        sentences: list[str] = []
         freeze = stops.freeze_over(rows, self._control.clock())
         if freeze is not None and states.OverridableGate.FREEZE not in passed:
-            said.append(f"Freeze {freeze.freeze_id} holds {what}{times.describe_end(freeze.until)}")
+            sentences.append(
+                f"Freeze {freeze.freeze_id} holds {what}{times.describe_end(freeze.until)}"
+            )
         for row in rows:
             if (
                 row is not None
@@ -281,23 +283,25 @@ class Promotions:
                 and states.OverridableGate.HOLD not in passed
             ):
                 by = self._name_of(row.held_by) or "a former user"
-                said.append(f"{channel} is held by {by}: {row.held_reason}")
+                sentences.append(f"{channel} is held by {by}: {row.held_reason}")
         if rollout_id is not None and stops.windows_over(rows):
-            state = self._sights.state([rollout_id], self._control.clock())
+            state = self._reader.state([rollout_id], self._control.clock())
             found = list_waits(state, rollout_id)
-            said += [wait.sentence for wait in found if wait.code == states.OverridableGate.WINDOW]
-        return tuple(said)
+            sentences += [
+                wait.sentence for wait in found if wait.code == states.OverridableGate.WINDOW
+            ]
+        return tuple(sentences)
 
     def list_shut_edges(self, channel: str, release_id: str) -> tuple[str, ...]:
         """List the reasons why edges of the channel are closed for the release."""
-        found = self._sights.row(channel_rows.channel_key(channel), channel_rows.Channel)
-        known = self._sights.row(known_key(release_id), KnownRelease)
+        found = self._reader.row(channel_rows.channel_key(channel), channel_rows.Channel)
+        known = self._reader.row(known_key(release_id), KnownRelease)
         if found is None or known is None:
             return ()
         waiting, now = edges.WaitingRelease(channel, release_id), self._control.clock()
         judged = (
             edges.judge_edge(
-                edge, waiting, self._sights.preceding(edge, release_id, known.row.digest), now
+                edge, waiting, self._reader.preceding(edge, release_id, known.row.digest), now
             )
             for edge in found.row.policy.edges
         )
@@ -309,7 +313,7 @@ class Promotions:
 
     def was_left(self, channel: str, release_id: str) -> bool:
         """Whether the channel was rolled back from the release since it succeeded there."""
-        found = self._sights.row(channel_rows.channel_key(channel), channel_rows.Channel)
+        found = self._reader.row(channel_rows.channel_key(channel), channel_rows.Channel)
         rung = None if found is None else rung_of(found.row, release_id)
         return rung is not None and rung.left_at is not None
 
@@ -319,13 +323,13 @@ class Promotions:
         Raises:
             ChannelNotFound, NothingToGoBackTo, NotOnLadder.
         """
-        return read_ladder(self._sights, channel, self._name_of).choose(to, now=now)
+        return read_ladder(self._reader, channel, self._name_of).choose(to, now=now)
 
     def describe_bad_end(self, channel: str, release_id: str) -> tuple[str, ...]:
         """Describe who rolled the channel back from the release, or which host failed with it.
         Empty if its last result is not bad.
         """
-        found = self._sights.row(
+        found = self._reader.row(
             rollout_rows.standing_key(channel, release_id), rollout_rows.ReleaseStanding
         )
         if found is None or found.row.word is not states.Word.BAD:
@@ -339,10 +343,10 @@ class Promotions:
 
     def demand_unquarantined(self, channel: str, release_id: str) -> None:
         """Check that the release may run on the channel. Raises: ClosureQuarantined."""
-        known = self._sights.row(known_key(release_id), KnownRelease)
+        known = self._reader.row(known_key(release_id), KnownRelease)
         if known is None:
             return
-        found = self._sights.row(
+        found = self._reader.row(
             channel_rows.quarantine_key(channel, known.row.digest), channel_rows.Quarantined
         )
         if found is not None:
@@ -350,10 +354,10 @@ class Promotions:
 
     def demand_release(self, channel: str, release_id: str) -> KnownRelease:
         """Return a release that the channel can carry. Raises: NotFound, WrongPackage."""
-        found = self._sights.row(channel_rows.channel_key(channel), channel_rows.Channel)
+        found = self._reader.row(channel_rows.channel_key(channel), channel_rows.Channel)
         if found is not None:
             promotion.demand_package(found.row, release_id)
-        known = self._sights.row(known_key(release_id), KnownRelease)
+        known = self._reader.row(known_key(release_id), KnownRelease)
         if known is None:
             raise NotFound(
                 f"there is no release {release_id}; publish a revision first",
@@ -364,7 +368,7 @@ class Promotions:
     def _command(self, asked: Promote, *, keep: bool = True) -> promotion.PromoteRelease:
         """Build the command, with a new plan; ``keep`` stores the plan."""
         known = self.demand_release(asked.channel, asked.release_id)
-        actual = self._sights.row(actual_key(asked.channel), Actual)
+        actual = self._reader.row(actual_key(asked.channel), Actual)
         pinned = None if actual is None else actual.row.version
         if asked.refresh:
             return promotion.PromoteRelease(
@@ -422,7 +426,7 @@ class Promotions:
         )
 
     def _pin_moved(self, asked: Promote) -> bool:
-        actual = self._sights.row(actual_key(asked.channel), Actual)
+        actual = self._reader.row(actual_key(asked.channel), Actual)
         if asked.expected_version is None or actual is None:
             return False
         return actual.row.version != asked.expected_version
@@ -430,26 +434,26 @@ class Promotions:
     def _channel_moved(self, asked: Promote) -> bool:
         if asked.channel_version is None:
             return False
-        found = self._sights.row(channel_rows.channel_key(asked.channel), channel_rows.Channel)
+        found = self._reader.row(channel_rows.channel_key(asked.channel), channel_rows.Channel)
         return found is None or found.version != asked.channel_version
 
 
 def _to_promotion(
-    said: RollBackChannel, ladder: Ladder, rung: channel_rows.Rung, expected_version: int | None
+    request: RollBackChannel, ladder: Ladder, rung: channel_rows.Rung, expected_version: int | None
 ) -> Promote:
     """Turn a rollback into a promotion of the chosen rung."""
     return Promote(
-        channel=said.channel,
+        channel=request.channel,
         release_id=rung.release_id,
-        command_id=said.command_id,
-        by=said.by,
+        command_id=request.command_id,
+        by=request.by,
         # The chosen release and the one that becomes bad were read at these versions.
         expected_version=ladder.pin_version if expected_version is None else expected_version,
         rollback=True,
         channel_version=ladder.version,
-        emergency=said.now,
-        ignore_budgets=said.ignore_budgets,
-        lift_quarantine=said.lift_quarantine,
-        automatic=said.automatic,
-        reason=said.reason,
+        emergency=request.now,
+        ignore_budgets=request.ignore_budgets,
+        lift_quarantine=request.lift_quarantine,
+        automatic=request.automatic,
+        reason=request.reason,
     )

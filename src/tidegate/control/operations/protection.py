@@ -431,8 +431,8 @@ def _describe_next(row: request_rows.ChannelRequest, people: list[str]) -> str:
                 f"Request {row.request_id} was carried out with break-glass; {names} may review "
                 f"it: tidegate request review {row.request_id} --accept --reason …"
             )
-    said = f": {row.ended_reason}" if row.ended_reason else ""
-    return f"Request {row.request_id} is {row.state}{said}."
+    reason = f": {row.ended_reason}" if row.ended_reason else ""
+    return f"Request {row.request_id} is {row.state}{reason}."
 
 
 def _describe_grants(row: request_rows.ChannelRequest) -> str:

@@ -104,11 +104,11 @@ class LabelsAsked(Struct, frozen=True, kw_only=True):
     labels: dict[str, str]
 
 
-for _asked in (
+for _arguments in (
     *(PromotionAsked, RollbackAsked, EditAsked, ProtectionAsked, LiftingAsked),
     *(ThawAsked, WindowAsked, WindowDeletionAsked, BudgetAsked, LabelsAsked),
 ):
-    decoders.build(_asked)
+    decoders.build(_arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,10 +411,10 @@ class RequestOperations:
 
     def _runner(self, row: rows.ChannelRequest) -> Callable[[callers.Caller], object]:
         """Return the function that executes a request of this kind."""
-        channel, said, do = row.channel, row.command, self._operations
+        channel, command, do = row.channel, row.command, self._operations
         match row.kind:
             case steps.PROMOTE.name:
-                promotion = decoders.convert(said, PromotionAsked)
+                promotion = decoders.convert(command, PromotionAsked)
                 return lambda asker: do.promotion.promote(
                     asker,
                     channel,
@@ -426,51 +426,53 @@ class RequestOperations:
                     start_at=promotion.start_at,
                 )
             case steps.ROLL_BACK.name:
-                back = decoders.convert(said, RollbackAsked)
+                back = decoders.convert(command, RollbackAsked)
                 return lambda asker: do.promotion.roll_back(asker, channel, **structs.asdict(back))
             case steps.EDIT_CHANNEL.name:
-                edit = decoders.convert(said, EditAsked)
+                edit = decoders.convert(command, EditAsked)
                 return lambda asker: do.channels.edit(
                     asker, channel, selector=edit.selector, policy=edit.policy
                 )
             case steps.PROTECT_CHANNEL.name:
-                change = decoders.convert(said, ProtectionAsked)
+                change = decoders.convert(command, ProtectionAsked)
                 return lambda asker: do.channels.protect(
                     asker, channel, change.protection, change.reason
                 )
             case steps.LIFT_QUARANTINE.name:
-                lifting = decoders.convert(said, LiftingAsked)
+                lifting = decoders.convert(command, LiftingAsked)
                 return lambda asker: do.quarantine.lift(
                     asker, channel, lifting.closure_hash, lifting.reason
                 )
             case steps.DELETE_CHANNEL.name:
-                return lambda asker: do.channels.delete(asker, channel, said["reason"])
+                return lambda asker: do.channels.delete(asker, channel, command["reason"])
             case steps.UNHOLD_CHANNEL.name:
-                return lambda asker: do.channels.unhold(asker, channel, said["reason"])
-        return self._of_stops(row.kind, said)
+                return lambda asker: do.channels.unhold(asker, channel, command["reason"])
+        return self._stops_runner(row.kind, command)
 
-    def _of_stops(self, kind: str, said: dict[str, Any]) -> Callable[[callers.Caller], object]:
+    def _stops_runner(
+        self, kind: str, command: dict[str, Any]
+    ) -> Callable[[callers.Caller], object]:
         do = self._operations
         match kind:
             case steps.END_FREEZE.name:
-                thaw = decoders.convert(said, ThawAsked)
+                thaw = decoders.convert(command, ThawAsked)
                 return lambda asker: do.freezes.end(asker, thaw.freeze_id, thaw.reason)
             case steps.CREATE_WINDOW.name:
-                made = decoders.convert(said, WindowAsked)
+                made = decoders.convert(command, WindowAsked)
                 return lambda asker: do.windows.create(asker, made.window, made.reason)
             case steps.EDIT_WINDOW.name:
-                edited = decoders.convert(said, WindowAsked)
+                edited = decoders.convert(command, WindowAsked)
                 return lambda asker: do.windows.replace(asker, edited.window, edited.reason)
             case steps.DELETE_WINDOW.name:
-                gone = decoders.convert(said, WindowDeletionAsked)
+                gone = decoders.convert(command, WindowDeletionAsked)
                 return lambda asker: do.windows.delete(asker, gone.window_id, gone.reason)
             case steps.SET_BUDGET.name:
-                budget = decoders.convert(said, BudgetAsked)
+                budget = decoders.convert(command, BudgetAsked)
                 return lambda asker: do.budgets.set(asker, **structs.asdict(budget))
             case steps.REMOVE_BUDGET.name:
-                budget = decoders.convert(said, BudgetAsked)
+                budget = decoders.convert(command, BudgetAsked)
                 return lambda asker: do.budgets.remove(asker, budget.budget_id)
             case steps.LABEL_HOST.name:
-                labels = decoders.convert(said, LabelsAsked)
+                labels = decoders.convert(command, LabelsAsked)
                 return lambda asker: do.hosts.label(asker, labels.host_id, labels.labels)
-        return lambda asker: do.rollouts.run_again(asker, kind, said)
+        return lambda asker: do.rollouts.run_again(asker, kind, command)

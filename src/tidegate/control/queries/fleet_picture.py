@@ -109,7 +109,7 @@ class FleetPictures:
                 running=Counter(),
                 outcomes=channel.outcomes,
             )
-        said = {
+        liveness = {
             live.host_id: live
             for page in self._reads.views(rows.LIVENESS, LivenessView, page_rows=PAGE_ROWS)
             for live in page
@@ -123,7 +123,7 @@ class FleetPictures:
                     continue
                 standing = _standing(host)
                 counted[standing] += 1
-                live = said.get(host.host_id)
+                live = liveness.get(host.host_id)
                 if live is not None and agent_versions.is_too_old(live.agent_version):
                     old_agents.append(host.host_id)
                 closures = {} if live is None else live.current_closures

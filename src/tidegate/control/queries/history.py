@@ -98,7 +98,7 @@ def list_scope_events(
     keys = [_key(fact) for _, fact in facts]
     records = store.get(*keys) if keys else ()
     return tuple(
-        ScopeEvent(event.position, event.at, event.type, key.id, _told(store, fact, record))
+        ScopeEvent(event.position, event.at, event.type, key.id, _row_or_fact(store, fact, record))
         for (event, fact), key, record in zip(facts, keys, records, strict=True)
     )
 
@@ -122,7 +122,7 @@ def _key(fact: Struct) -> kernel_model.Key:
     return kernel_model.Key(fold.collection.name, id)
 
 
-def _told(store: Store, fact: Struct, record: kernel_model.Record | None) -> Struct:
+def _row_or_fact(store: Store, fact: Struct, record: kernel_model.Record | None) -> Struct:
     """Return the row of a fact if no later fact changes it, else the fact."""
     once = _FOLDS[type(fact).__name__].collection.policy.mode is write_policy.WriteMode.WRITE_ONCE
     if record is None or not once:

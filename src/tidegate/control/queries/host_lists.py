@@ -84,10 +84,10 @@ class HostLists:
         found = self._reads.find_all(
             *((fleet_rows.liveness_key(item.id), fleet_rows.Liveness) for item in page)
         )
-        heard = [None if live is None else live.row for live in found]
+        reports = [None if live is None else live.row for live in found]
         return [
             (item, live)
-            for item, live in zip(page, heard, strict=True)
+            for item, live in zip(page, reports, strict=True)
             if criteria.matches(item.row, live)
         ]
 

@@ -415,7 +415,7 @@ def _describe(
                     needs(says, max(frozen.started_at, tally.opened_at), hasten)
                 else:
                     notes(NoticeKind.GATE, says, why)
-            for gate in _worth_telling(shut):
+            for gate in _choose_gates(shut):
                 says = f"{what} waits: {gate.reason}"
                 if is_rollback and gate.gate == "window":
                     needs(says, gate.since, hasten)
@@ -444,7 +444,7 @@ def _describe(
     return found
 
 
-def _worth_telling(shut: tuple[rollout_waits.GateShown, ...]) -> list[rollout_waits.GateShown]:
+def _choose_gates(shut: tuple[rollout_waits.GateShown, ...]) -> list[rollout_waits.GateShown]:
     """Return the first gate that needs a person; without one, the gates that are not shown
     elsewhere. Holds and freezes have their own lines, and a wave in progress is progress.
     """

@@ -108,7 +108,7 @@ class GarbageCollector:
             removed = self._remove()
         finally:
             self._leases.release(LEASE, token, now=self._clock())
-        self._tell(removed)
+        self._report(removed)
         return removed.was_full
 
     def _remove(self) -> CollectedGarbage:
@@ -124,7 +124,7 @@ class GarbageCollector:
             enrollments=self._prune_enrollments(),
         )
 
-    def _tell(self, removed: CollectedGarbage) -> None:
+    def _report(self, removed: CollectedGarbage) -> None:
         counted = [(what, count) for what, count in removed.items() if count]
         for what, count in counted:
             self._removed.labels(what).inc(count)

@@ -67,9 +67,9 @@ class CommandTarget:
         self._environment = dict(environment or {})
 
     def perform(self, key: str, effect: Effect) -> TargetDone | TargetFailed:
-        said = {"TIDEGATE_IDEMPOTENCY_KEY": key}
+        variables = {"TIDEGATE_IDEMPOTENCY_KEY": key}
         try:
-            ended = self._run(self._argv, effect.scope, effect.operation, said, effect)
+            ended = self._run(self._argv, effect.scope, effect.operation, variables, effect)
         except OSError as error:
             return TargetFailed(f"the program did not start: {error.strerror}")
         if ended.status is None:
@@ -103,7 +103,7 @@ class CommandTarget:
         argv: tuple[str, ...],
         scope: str,
         operation: str,
-        said: dict[str, str],
+        variables: dict[str, str],
         effect: Effect | None,
     ) -> _Ended:
         about = {"TIDEGATE_SCOPE": scope, "TIDEGATE_OPERATION": operation}
@@ -121,7 +121,7 @@ class CommandTarget:
                 stdin=given,
                 stdout=output,
                 stderr=errors,
-                env={**self._environment, **about, **said},
+                env={**self._environment, **about, **variables},
                 start_new_session=True,  # so that its children are killed with it
                 close_fds=True,
             )

@@ -118,8 +118,8 @@ def _read_secrets(name: str) -> tuple[str, ...]:
             raise InvalidSetting(f"{path.name} can be read by others; chmod 0600 it")
         found = tuple(path.read_text(encoding="ascii", errors="replace").split())
     except OSError as error:
-        said = error.strerror or type(error).__name__
-        raise InvalidSetting(f"secret_file {path.name!r} cannot be read: {said}") from None
+        reason = error.strerror or type(error).__name__
+        raise InvalidSetting(f"secret_file {path.name!r} cannot be read: {reason}") from None
     if not 1 <= len(found) <= webhook.SECRETS_MAX:
         raise InvalidSetting(
             f"secret_file {path.name!r} holds one secret, or the new one and the previous one on "

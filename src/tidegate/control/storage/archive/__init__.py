@@ -158,7 +158,7 @@ class Archive:
                 more = self.work(stop).more
             except (Unavailable, Unknown, Conflict) as error:
                 trouble = error.code  # nothing is lost: the next round starts at the position
-            self._tell(watch, trouble)
+            self._report_lag(watch, trouble)
             if not more:
                 wait(stop, poll_seconds)
 
@@ -194,7 +194,7 @@ class Archive:
         alarming = len(waiting) > self._alarm.events or seconds > self._alarm.seconds
         return Lag(now, position, len(waiting), seconds, alarming, trouble)
 
-    def _tell(self, watch: Watch, trouble: str) -> None:
+    def _report_lag(self, watch: Watch, trouble: str) -> None:
         try:
             lag = self.lag(trouble)
         except (Unavailable, Unknown):

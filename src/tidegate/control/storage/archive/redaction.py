@@ -49,7 +49,7 @@ class FactRedactor:
             "type": event.type,
             "schema": event.schema,
             "tags": [_tag(tag, masked) for tag in event.tags],
-            "meta": _shown(msgspec.to_builtins(event.meta), masked),
+            "meta": _mask_secrets(msgspec.to_builtins(event.meta), masked),
             "body": body,
         }
         return _encoder.encode(content) + b"\n"
@@ -61,20 +61,20 @@ class FactRedactor:
             return REDACTED  # an unknown type: nothing is known about its content
         allowed = self._allowed.get(event.type)
         if allowed is None or not isinstance(body, dict):
-            return _shown(body, masked)
+            return _mask_secrets(body, masked)
         return {
-            name: _shown(value, masked) if name in allowed else _hidden(value, masked)
+            name: _mask_secrets(value, masked) if name in allowed else _mask(value, masked)
             for name, value in body.items()
         }
 
 
-def _shown(value: Any, masked: set[str]) -> Any:
+def _mask_secrets(value: Any, masked: set[str]) -> Any:
     """Mask everything that is a secret by its name or its look."""
     match value:
         case str():
-            return _hidden(value, masked) if is_secret(value) else value
+            return _mask(value, masked) if is_secret(value) else value
         case list():
-            return [_shown(item, masked) for item in value]
+            return [_mask_secrets(item, masked) for item in value]
         case dict():
             return dict(_member(name, item, masked) for name, item in value.items())
     return value
@@ -82,11 +82,11 @@ def _shown(value: Any, masked: set[str]) -> Any:
 
 def _member(name: str, value: Any, masked: set[str]) -> tuple[str, Any]:
     if is_secret(name):
-        return REDACTED, _hidden(value, masked)
-    return name, _hidden(value, masked) if is_secret_name(name) else _shown(value, masked)
+        return REDACTED, _mask(value, masked)
+    return name, _mask(value, masked) if is_secret_name(name) else _mask_secrets(value, masked)
 
 
-def _hidden(value: Any, masked: set[str]) -> Any:
+def _mask(value: Any, masked: set[str]) -> Any:
     """Mask a value, hiding its form and length. True, false and null stay."""
     if value is None or isinstance(value, bool):
         return value

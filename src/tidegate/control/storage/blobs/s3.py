@@ -175,8 +175,10 @@ class S3Blobs:
         if answer is None:
             return None
         # Names of metadata are sent as header names, whose case some servers change.
-        said = {name.lower(): text for name, text in answer["Metadata"].items()}.get(PUT_AT)
-        found: datetime = answer["LastModified"] if said is None else datetime.fromisoformat(said)
+        put_at = {name.lower(): text for name, text in answer["Metadata"].items()}.get(PUT_AT)
+        found: datetime = (
+            answer["LastModified"] if put_at is None else datetime.fromisoformat(put_at)
+        )
         return found.astimezone(UTC)
 
     def _listed(self, room: str) -> Iterator[str]:
@@ -190,8 +192,8 @@ class S3Blobs:
             raise BucketUnavailable(f"{self._bucket}: {error}") from error
 
     def _write(self, key: str, body: bytes | IO[bytes]) -> None:
-        said = {PUT_AT: self._clock().isoformat()}
-        self._ask("put_object", Key=key, Body=body, Metadata=said)
+        metadata = {PUT_AT: self._clock().isoformat()}
+        self._ask("put_object", Key=key, Body=body, Metadata=metadata)
 
     def _found(self, verb: str, key: str, **more: Any) -> Any:
         """Send a request about an object; None: there is no such object."""
