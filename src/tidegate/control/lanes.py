@@ -286,7 +286,7 @@ class Lanes:
         lane.known.clear()  # the command may write rows that are cached here
         try:
             answer = command.run()
-        except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it
+        except BaseException as error:  # noqa: BLE001 - its callers must get it
             command.future.set_exception(error)
         else:
             command.future.set_result(answer)
@@ -301,7 +301,7 @@ class Lanes:
             pack = self._decide(lane, waiting[:size])
             try:
                 receipt = self._land(pack)
-            except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
+            except Exception as error:  # noqa: BLE001 - its callers must get it
                 lane.known.clear()
                 spoiled = pack.is_spoiled(error)
                 if isinstance(error, errors.VersionConflict | errors.BoundaryMoved) and not spoiled:

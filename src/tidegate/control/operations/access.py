@@ -360,7 +360,7 @@ class AccessOperations:
         outcome = self._execute(slices.revoke_token, command, caller)
         return outcome.position or found.version
 
-    # ── the first start, and sessions: nobody is signed in yet, so there is no caller ──
+    # ── the first start and sessions: no one is signed in yet, so there is no caller ──
 
     def set_up(
         self,

@@ -278,7 +278,7 @@ class ProtectionGuard:
         return None if found is None else found.row.protection
 
     def _show_earlier(self, caller: callers.Caller, verb: GuardedVerb, request_id: str) -> None:
-        """Raise the request that this request's first copy made, whatever changed since.
+        """If this is a repeat, raise the first copy's request again, whatever changed since.
 
         Raises:
             SecondPersonNeeded.

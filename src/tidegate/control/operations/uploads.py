@@ -76,7 +76,7 @@ class UploadedFile(Struct, frozen=True):
     path: str
     upload: str
     executable: bool = False
-    sha256: str | None = None  # as announced; None: as the receipt says
+    sha256: str | None = None  # as announced; None: take it from the receipt
     bytes: int | None = None
 
 

@@ -138,7 +138,7 @@ class S3Blobs:
             self._ask("delete_object", Key=self._mark(digits))
         return len(marks)
 
-    # ── putting beside a removal ──
+    # ── a put during a removal ──
 
     def _upload(self, digits: str, draft: IO[bytes]) -> None:
         draft.seek(0)
