@@ -102,7 +102,7 @@ class OrdersLoop:
         for fault in done.faults:
             self._counters.left_out.labels(fault.code).inc()
             if self._faults.get(fault.rollout_id) != fault.code:
-                log.error("%s is left out: %s: %s", fault.rollout_id, fault.code, fault.detail)
+                log.error("%s is skipped: %s: %s", fault.rollout_id, fault.code, fault.detail)
         found = {fault.rollout_id: fault.code for fault in done.faults}
         self._faults = found if thorough else self._faults | found  # a quick pass does not see all
 
