@@ -437,7 +437,7 @@ BUGS: tuple[PlantedBug, ...] = (
         "a token outlives the one that made it",
         "attack permissions ci 0",
         (
-            "control/operations/accounts.py",
+            "control/operations/api_tokens.py",
             "item is not None and item.row.revoked_at is None for",
             "item is not None for",
         ),

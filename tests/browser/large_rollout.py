@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.browser.dashboard_fleet import PEOPLE, DashboardFleet
 from tidegate.control.lanes import PACK_MAX
-from tidegate.control.operations.promotion import operator_authority
+from tidegate.control.operations.promotion_evidence import operator_authority
 from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.fleet.rows import Fleet, fleet_key

@@ -20,7 +20,7 @@ from tests.contract.address import Address
 from tests.domain.registry import OfferRelease, digest_of, offer_release
 from tidegate.clock import ManualClock
 from tidegate.control.fleet.dispatch import DispatchResult
-from tidegate.control.operations.promotion import Promote
+from tidegate.control.operations.promotion_planning import Promote
 from tidegate.control.runtime import CommandOutcome
 from tidegate.control.storage.blobs import Blobs
 from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy, EdgeRequires, WaveSpec

@@ -12,7 +12,7 @@ import pytest
 
 from tests.contract.in_process_fleet import CANARY, REST, SOAK, InProcessFleet
 from tests.domain.registry import OfferRelease, digest_of, offer_release
-from tidegate.control.operations.promotion import RollBackChannel
+from tidegate.control.operations.promotion_planning import RollBackChannel
 from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.channels.facts import (

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.contract.in_process_fleet import OLD, InProcessFleet
-from tidegate.control.operations.promotion import RollBackChannel
+from tidegate.control.operations.promotion_planning import RollBackChannel
 from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires
 from tidegate.domain.channels.refusals import EdgeClosed, NothingToGoBackTo
 from tidegate.domain.gates.explain import explain

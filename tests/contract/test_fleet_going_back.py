@@ -14,7 +14,7 @@ import pytest
 
 from tests.contract.in_process_fleet import InProcessFleet
 from tests.domain.registry import OfferRelease, digest_of, offer_release
-from tidegate.control.operations.promotion import RollBackChannel
+from tidegate.control.operations.promotion_planning import RollBackChannel
 from tidegate.control.queries.ladder import read_ladder
 from tidegate.control.runtime import Control
 from tidegate.domain.channels.facts import ChannelEdge

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.contract.in_process_fleet import CANARY, REST, InProcessFleet
-from tidegate.control.operations.promotion import RollBackChannel
+from tidegate.control.operations.promotion_planning import RollBackChannel
 from tidegate.domain.channels.slices import (
     HoldChannel,
     StartFreeze,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.contract.in_process_fleet import CANARY, REST, InProcessFleet
-from tidegate.control.operations.promotion import Promote
+from tidegate.control.operations.promotion_planning import Promote
 from tidegate.domain.channels.refusals import AlreadyPromoted, ReleaseNotPinned
 from tidegate.domain.composition import FOLDS
 from tidegate.domain.gates.explain import explain

@@ -184,13 +184,13 @@ def soak_from_open() -> Patches:
 
 def quarantine_not_loaded() -> Patches:
     """Rows of quarantine are written and never looked at."""
-    sight = reader.FleetReader._sight
+    sight = reader.FleetReader._gate_input
 
     def blind(self: reader.FleetReader, rollout_id: str, *, hosts: bool) -> Any:
         return with_members(sight(self, rollout_id, hosts=hosts), quarantined=None)
 
     return [
-        (reader.FleetReader, "_sight", blind),
+        (reader.FleetReader, "_gate_input", blind),
         (preconditions, "demand_unquarantined", lambda row: None),
     ]
 

@@ -1,10 +1,9 @@
-"""Ends requests that expired or are void, and reminds people of reviews, in one of several
-processes.
+"""Ends requests that expired or are void, and reminds people of reviews, in the leading process.
 
-    waiting, approved ──▶ its time is over, or its channel changed ──▶ expired, voided
-    to review ──▶ nobody has looked for 72 h ──▶ people are told, once
+    waiting, approved ──▶ its time has passed, or its channel changed ──▶ expired, voided
+    to review ──▶ no review for 72 h ──▶ people are notified, once
 
-A request that is over is over, whether this has recorded it or not: approving it is refused.
+An expired or void request cannot be approved, even before this has recorded its end.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from tidegate.domain.requests import rows, slices, states
 from tidegate.kernel.model import Meta
 
 ACTOR = Meta(actor="worker")
-LOOKED_AT_MAX = 500  # requests of one state in one round, the newest first
+LOOKED_AT_MAX = 500  # requests per state and round, newest first
 
 
 class RequestDeadlines:
-    """Looks at every open request, as long as it is the leader."""
+    """Checks every open request while this process is the leader."""
 
     def __init__(
         self,
@@ -40,7 +39,7 @@ class RequestDeadlines:
         self._notify = notify
 
     def round(self) -> bool:
-        """Record what is over; whether there is more to do at once: never.
+        """Record the requests that are over. Returns False: there is never more to do at once.
 
         Raises:
             LeaseLost, AttemptsExhausted, Unavailable, Unknown.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tidegate.clock import Clock
-from tidegate.control.operations import accounts as operation_accounts
+from tidegate.control.operations import accounts as operation_accounts, passwords
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import components, layout as dashboard_layout
 from tidegate.dashboard.view_models import settings_screens
@@ -125,7 +125,7 @@ def list_tokens(
     now = clock()
     owner = reads.find(access_rows.user_key(request.principal.id), access_rows.User)
     assert owner is not None, "who is signed in has a row"
-    is_good = accounts.is_token_valid
+    is_good = accounts.tokens.is_token_valid
     rows = reads.range(
         access_rows.API_TOKENS, index="by_user", of=(request.principal.id,), limit=TOKENS_MAX
     )
@@ -206,7 +206,7 @@ def list_verbs(request: routing.Request) -> tuple[components.VerbButton, ...]:  
                     kind="password",
                     required=True,
                     completes="new-password",
-                    hint=f"At least {operation_accounts.PASSWORD_CHARS_MIN} characters.",
+                    hint=f"At least {passwords.PASSWORD_CHARS_MIN} characters.",
                 ),
             ),
         ),

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 from msgspec import Meta, Struct, structs
 
 from tidegate.control.fleet.reader import FleetReader
-from tidegate.control.operations.promotion import Promotions
+from tidegate.control.operations.promotion_planning import Promotions
 from tidegate.control.queries import forecasts
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import components, forms, layout

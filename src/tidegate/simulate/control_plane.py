@@ -21,6 +21,7 @@ from tidegate.control.operations import (
     execute,
     freezes,
     promotion,
+    promotion_planning,
     protection,
     quarantine,
     rollouts,
@@ -158,7 +159,7 @@ class SimulatedControlPlane:
             threads=self._inline,
         )
         self.fleet_reader = reader.FleetReader(self.store, self.blobs)
-        self.promotions = promotion.Promotions(self.control, self.fleet_reader, self.blobs)
+        self.promotions = promotion_planning.Promotions(self.control, self.fleet_reader, self.blobs)
         self.execute = execute.Execute(self.control, lambda: None)
         reads = Reads(self.store)
         guard = protection.ProtectionGuard(self.execute, reads, lambda user_id: None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tidegate.control.operations.promotion import Promote, RollBackChannel
+from tidegate.control.operations.promotion_planning import Promote, RollBackChannel
 from tidegate.domain.access import callers, principals, roles
 from tidegate.domain.channels.rows import QUARANTINE, Quarantined
 from tidegate.domain.fleet.slices import EnrollHost, RetireHost, enroll_host, retire_host

@@ -18,7 +18,7 @@ from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import LaneBusy
 from tidegate.control.operations.automation import AutomationOperations
 from tidegate.control.operations.channels import ChannelOperations
-from tidegate.control.operations.promotion import Promotions
+from tidegate.control.operations.promotion_planning import Promotions
 from tidegate.control.operations.protection import RequestShown
 from tidegate.control.queries import history, log_reader
 from tidegate.control.queries.as_of import HistoryTooLong, RowHistory

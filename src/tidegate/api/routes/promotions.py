@@ -154,7 +154,7 @@ def ladder(
             ),
             warnings=()
             if choice is None
-            else promotion.warn_before_rollback(found.channel, now=request.query.now),
+            else promotion.preview.warn_before_rollback(found.channel, now=request.query.now),
         )
     )
 

@@ -12,7 +12,8 @@ from tidegate.api.routes import promotions as route_promotions, releases, rollou
 from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import LaneBusy
-from tidegate.control.operations.promotion import PromotionOperations, Promotions
+from tidegate.control.operations.promotion import PromotionOperations
+from tidegate.control.operations.promotion_planning import Promotions
 from tidegate.control.operations.protection import RequestShown
 from tidegate.control.operations.rollouts import MAY_WAIT, RolloutOperations
 from tidegate.control.queries.people import PeopleNames

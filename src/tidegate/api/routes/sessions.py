@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from tidegate.api.routes.users import LoginName, Password, PersonName
 from tidegate.config import Settings
-from tidegate.control.operations import accounts as operation_accounts
+from tidegate.control.operations import accounts as operation_accounts, passwords
 from tidegate.control.operations.access import AccessOperations
 from tidegate.control.queries.reads import Reads
 from tidegate.domain.access import refusals, roles, rows, steps
@@ -27,7 +27,7 @@ class Setup(inputs.Input, frozen=True, kw_only=True):
 
 class Credentials(inputs.Input, frozen=True, kw_only=True):
     login: Annotated[str, Meta(max_length=64)]
-    password: Annotated[str, Meta(max_length=operation_accounts.PASSWORD_CHARS_MAX)]
+    password: Annotated[str, Meta(max_length=passwords.PASSWORD_CHARS_MAX)]
 
 
 class SetupState(Struct, frozen=True):
@@ -124,7 +124,7 @@ ROUTES = (
         errors=(
             refusals.AlreadySetUp,
             operation_accounts.WrongSetupCode,
-            operation_accounts.WeakPassword,
+            passwords.WeakPassword,
         ),
         body_bytes_max=routing.SIGN_IN_BYTES_MAX,
     ),

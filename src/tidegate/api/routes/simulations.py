@@ -9,7 +9,7 @@ from msgspec import Meta, structs
 from tidegate.api.routes import rollout_commands, rollouts
 from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
-from tidegate.control.operations.promotion import Promotions
+from tidegate.control.operations.promotion_planning import Promotions
 from tidegate.control.queries import forecasts
 from tidegate.control.queries.reads import Reads
 from tidegate.domain.access import roles, scopes

@@ -97,7 +97,7 @@ def _token(
         row.revoked_at,
         row.grants,
         row.ancestors[-1] if row.ancestors else None,
-        owner is not None and accounts.is_token_valid(row, owner.row),
+        owner is not None and accounts.tokens.is_token_valid(row, owner.row),
     )
 
 

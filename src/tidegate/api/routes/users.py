@@ -9,7 +9,11 @@ from typing import Annotated
 from msgspec import Meta, Struct, structs
 
 from tidegate.config import Settings
-from tidegate.control.operations import access as operation_access, accounts as operation_accounts
+from tidegate.control.operations import (
+    access as operation_access,
+    accounts as operation_accounts,
+    passwords,
+)
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.domain.access import refusals, roles as access_roles, rows, slices, steps
 from tidegate.web import authentication, inputs, paging, routing, shapes
@@ -17,7 +21,7 @@ from tidegate.web import authentication, inputs, paging, routing, shapes
 LoginName = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[!-~]+$")]
 PersonName = Annotated[str, Meta(min_length=1, max_length=128)]
 # The operations check passwords and scopes, for the API and for the pages.
-Password = Annotated[str, Meta(max_length=operation_accounts.PASSWORD_CHARS_MAX)]
+Password = Annotated[str, Meta(max_length=passwords.PASSWORD_CHARS_MAX)]
 Scope = Annotated[str, Meta(max_length=access_roles.SCOPE_CHARS_MAX)]
 Plain = routing.Request[inputs.Nothing, inputs.Nothing, inputs.Nothing]
 
@@ -43,7 +47,7 @@ class NewUser(inputs.Input, frozen=True, kw_only=True):
 
 class NewPassword(inputs.Input, frozen=True, kw_only=True):
     password: Password
-    current: Annotated[str, Meta(max_length=operation_accounts.PASSWORD_CHARS_MAX)] = (
+    current: Annotated[str, Meta(max_length=passwords.PASSWORD_CHARS_MAX)] = (
         ""  # the current password
     )
 
@@ -301,7 +305,7 @@ ROUTES = (
         routing.requires_step(steps.ADD_USER),
         AddedUserShown,
         status=201,
-        errors=(refusals.UserExists, operation_accounts.WeakPassword, refusals.InvalidScope),
+        errors=(refusals.UserExists, passwords.WeakPassword, refusals.InvalidScope),
     ),
     routing.Route(
         "GET",
@@ -332,7 +336,7 @@ ROUTES = (
         PasswordSet,
         errors=(
             refusals.NotOwner,
-            operation_accounts.WeakPassword,
+            passwords.WeakPassword,
             operation_accounts.WrongCredentials,
             operation_accounts.SessionRequired,
         ),
@@ -351,7 +355,7 @@ ROUTES = (
         redeem_reset,
         routing.PUBLIC,
         shapes.Written,
-        errors=(operation_accounts.WrongResetCode, operation_accounts.WeakPassword),
+        errors=(operation_accounts.WrongResetCode, passwords.WeakPassword),
         body_bytes_max=routing.SIGN_IN_BYTES_MAX,
     ),
 )

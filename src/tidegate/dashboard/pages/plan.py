@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
-from tidegate.control.operations.promotion import PlannedPromotion, Promotions
+from tidegate.control.operations.promotion_planning import PlannedPromotion, Promotions
 from tidegate.control.queries.forecasts import Forecaster, no_forecast, read_history
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import (

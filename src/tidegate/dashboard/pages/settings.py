@@ -17,6 +17,7 @@ from tidegate.control.operations import (
     access as operation_access,
     accounts as operation_accounts,
     freezes,
+    passwords,
 )
 from tidegate.control.operations.repositories import RepositoryOperations
 from tidegate.control.operations.subscriptions import SubscriptionOperations
@@ -49,15 +50,15 @@ class NewTokenForm(inputs.Input, frozen=True, kw_only=True):
 class NewUserForm(inputs.Input, frozen=True, kw_only=True):
     login: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[!-~]+$")]
     name: Annotated[str, Meta(min_length=1, max_length=128)]
-    password: Annotated[str, Meta(max_length=operation_accounts.PASSWORD_CHARS_MAX)] = (
+    password: Annotated[str, Meta(max_length=passwords.PASSWORD_CHARS_MAX)] = (
         ""  # empty: they choose it
     )
     role: access_roles.Role = access_roles.Role.VIEWER
 
 
 class OwnPasswordForm(inputs.Input, frozen=True, kw_only=True):
-    current: Annotated[str, Meta(max_length=operation_accounts.PASSWORD_CHARS_MAX)]
-    password: Annotated[str, Meta(max_length=operation_accounts.PASSWORD_CHARS_MAX)]
+    current: Annotated[str, Meta(max_length=passwords.PASSWORD_CHARS_MAX)]
+    password: Annotated[str, Meta(max_length=passwords.PASSWORD_CHARS_MAX)]
 
 
 class GrantForm(inputs.Input, frozen=True, kw_only=True):

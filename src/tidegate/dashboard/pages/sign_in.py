@@ -10,7 +10,8 @@ from msgspec import Meta, Struct
 from tidegate.clock import Clock
 from tidegate.config import Settings
 from tidegate.control.operations.access import AccessOperations
-from tidegate.control.operations.accounts import PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN, PersonNames
+from tidegate.control.operations.accounts import PersonNames
+from tidegate.control.operations.passwords import PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import components, layout
 from tidegate.dashboard.html import render
