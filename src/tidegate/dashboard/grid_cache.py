@@ -130,8 +130,7 @@ class GridCache:
         self._grids: LruCache[str, tuple[Lock, list[Grid]]] = LruCache(GRIDS_MAX)
 
     def look(self, rollout_id: str, head: Position) -> EncodedGrid:
-        """The squares of a rollout. ``head``: the position of the log before the request began to
-        read.
+        """The squares of a rollout. ``head``: the log's position before the request read anything.
 
         Raises:
             RolloutUnknown, BlobMissing.

@@ -170,9 +170,7 @@ class Simulations:
 
 
 def part_of(runs: Sequence[forecasts.Forecast], following: str) -> plan_screens.SimulationPart:
-    """Draw runs as lanes on one time axis: where each wave usually ends, at worst, and in
-    each run.
-    """
+    """Draw runs on one time axis: where each wave usually ends, at worst, and in each run."""
     first = runs[0]
     axis = Axis.of(runs)
     return plan_screens.SimulationPart(

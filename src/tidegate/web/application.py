@@ -261,9 +261,7 @@ class Application:
         return await self.in_thread(lambda: handler(request))
 
     async def _reach(self, position: Position) -> None:
-        """Wait until the log reaches a position that is not far ahead. Raises:
-        PositionNotReached.
-        """
+        """Wait until the log reaches a position, if it is near. Raises: PositionNotReached."""
         tail = self._surroundings.tail
         near = position - tail.position <= AHEAD_MAX
         if near and await tail.reached(position, MIN_POSITION_SECONDS_MAX):

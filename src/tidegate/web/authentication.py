@@ -54,9 +54,7 @@ class AgentProof(Protocol):
 
 
 class Authenticator:
-    """Authenticates requests and limits their rate. ``agents`` verifies the MAC of a host's
-    request.
-    """
+    """Authenticates requests and limits their rate. ``agents`` verifies the MACs of hosts."""
 
     def __init__(
         self, credentials: SignInCredentials, settings: Settings, agents: AgentProof | None = None
@@ -131,8 +129,7 @@ def check_origin(arrived: routing.RawRequest, settings: Settings) -> None:
 def check_csrf(
     route: routing.Route, arrived: routing.RawRequest, principal: principals.Principal
 ) -> None:
-    """Check that a browser's write carries the CSRF token of its session, in a header or form
-    field.
+    """Check that a browser's write carries its session's CSRF token, as a header or field.
 
     Raises:
         CrossSite.

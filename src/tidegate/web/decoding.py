@@ -239,8 +239,7 @@ _loose = decoders.build(Any)
 
 
 def _check_depth(raw: bytes) -> None:
-    """Refuse a body that nests too deeply, or whose values would take far more memory than its
-    bytes.
+    """Refuse a body that nests too deeply or would take far more memory than its bytes.
 
     Raises:
         MalformedBody, LimitExceeded.

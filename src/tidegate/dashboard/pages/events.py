@@ -124,9 +124,7 @@ def _new_events(after: Position, filters: dict[str, str]) -> log_screens.NewEven
 
 
 def _position(query: EventsQuery, log: LogReader, head: Position) -> Position:
-    """The position up to which events are shown. Raises: InvalidInput: the time cannot be
-    parsed.
-    """
+    """The position up to which events are shown. Raises: InvalidInput: malformed time."""
     if query.time:
         try:
             time = datetime.fromisoformat(query.time)
@@ -146,8 +144,7 @@ class _Window(NamedTuple):
 
 
 def before(request: Asked, log: LogReader, at: Position) -> _Window:
-    """Find the last matching events up to a position, in order. If there are few, search further
-    back.
+    """Find the last matching events up to a position; search further back if there are few.
 
     Raises:
         InvalidInput: a type or tag that does not exist.

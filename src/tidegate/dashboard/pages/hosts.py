@@ -288,9 +288,7 @@ class HostPages:
 
 
 def _describe_release(item: query_host_releases.HostRelease) -> str:
-    """What a host runs of a channel, and what the channel is pinned to if that is something
-    else.
-    """
+    """What a host runs of a channel, and the channel's pin if that is something else."""
     runs = "has not reported"
     if item.digest is not None:
         runs = f"runs {item.runs or 'what no release is'}"
