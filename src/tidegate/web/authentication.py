@@ -76,7 +76,7 @@ class Authenticator:
             # After the proof, so that nobody can use up another host's limit.
             self._hosts.take(host.id)
             return host
-        found = self._admitted(arrived)
+        found = self._credential_owner(arrived)
         if found is None:
             if route.permission is not routing.PublicAccess.PUBLIC:
                 raise problems.Unauthenticated("no valid session and no valid API token came along")
@@ -95,7 +95,7 @@ class Authenticator:
         bucket = self._writes if route.is_write else self._reads
         (self._urgent if route.urgent else bucket).take(who)
 
-    def _admitted(self, arrived: routing.RawRequest) -> principals.Principal | None:
+    def _credential_owner(self, arrived: routing.RawRequest) -> principals.Principal | None:
         authorization = arrived.headers.get(b"authorization")
         if authorization is not None:
             scheme, _, text = authorization.decode("latin-1").partition(" ")

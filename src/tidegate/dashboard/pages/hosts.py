@@ -30,7 +30,7 @@ from tidegate.web import inputs, paging, routing
 
 SCANNED_MAX = 5_000  # hosts that a selector is matched against for one page
 PAGE = 500
-PASSAGES_MAX = 50
+ROLLOUTS_MAX = 50
 GATES_HOSTS_MAX = 2_000
 FILTERS = ("all", "silent", "revoked", "retired")
 SORTED_MAX = 2_000  # hosts that are sorted at once; with more, a page is sorted by name
@@ -251,7 +251,7 @@ class HostPages:
         records = [
             item.row
             for item in self.reads.range(
-                host_rows.HOST_RECORDS, index="by_host", of=(host_id,), limit=PASSAGES_MAX
+                host_rows.HOST_RECORDS, index="by_host", of=(host_id,), limit=ROLLOUTS_MAX
             )
         ]
         records.sort(key=lambda record: record.dispatched_at, reverse=True)
