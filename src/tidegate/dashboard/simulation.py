@@ -134,7 +134,7 @@ class Simulations:
         """
         key = (query.channel, query.luck, query.failing, query.seed, query.start_at)
         if not self._lock.acquire(timeout=TURN_SECONDS_MAX):
-            raise Unavailable("others simulate at this moment; try again in a while")
+            raise Unavailable("another simulation is running; try again later")
         try:
             play = self._cached.find(key)
             if play is None or query.runs == 1:

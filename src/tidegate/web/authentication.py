@@ -71,7 +71,7 @@ class Authenticator:
         """Authenticate a request. Raises: Unauthenticated, CrossSite, RateLimited."""
         if route.permission is routing.PublicAccess.AGENT:
             if self._agents is None:
-                raise problems.Unauthenticated("this server takes no agents")
+                raise problems.Unauthenticated("this server does not accept agents")
             host = self._agents(route, arrived)
             # After the proof, so that nobody can use up another host's limit.
             self._hosts.take(host.id)
@@ -79,7 +79,9 @@ class Authenticator:
         found = self._credential_owner(arrived)
         if found is None:
             if route.permission is not routing.PublicAccess.PUBLIC:
-                raise problems.Unauthenticated("no valid session and no valid API token came along")
+                raise problems.Unauthenticated(
+                    "the request has no valid session and no valid API token"
+                )
             self._take(route, f"address {arrived.address}")
             return principals.NOBODY
         if found.session and route.is_write:

@@ -259,7 +259,7 @@ def _check_depth(raw: bytes) -> None:
             raise problems.MalformedBody(f"the body is nested deeper than {DEPTH_MAX} levels")
         if depth < 0:
             raise problems.MalformedBody(
-                "the body is not JSON: a bracket closes what was not opened"
+                "the body is not JSON: a closing bracket has no opening one"
             )
 
 

@@ -130,7 +130,7 @@ def _position(query: EventsQuery, log: LogReader, head: Position) -> Position:
             time = datetime.fromisoformat(query.time)
         except ValueError:
             raise InvalidInput(
-                f"{query.time!r} is no time; write it like 2026-11-18T14:05", field="query.time"
+                f"{query.time!r} is not a time; write it like 2026-11-18T14:05", field="query.time"
             ) from None
         return log.position_at(time if time.tzinfo is not None else time.replace(tzinfo=UTC))
     return head if query.at is None else min(query.at, head)
