@@ -49,7 +49,7 @@ class FleetMetrics(Collector):
         picture = self._pictures.look()
         named = frozenset(sorted(item.channel for item in picture.channels)[:CHANNELS_MAX])
         yield from _host_gauges(picture, named)
-        yield _concluded(picture, named)
+        yield _ended_rollouts(picture, named)
         yield from self._rollout_gauges(named)
         yield self._quarantined(named)
         yield from self._approvals()
@@ -226,7 +226,7 @@ def _host_gauges(picture: FleetPicture, named: frozenset[str]) -> Iterator[Gauge
     )
 
 
-def _concluded(picture: FleetPicture, named: frozenset[str]) -> CounterMetricFamily:
+def _ended_rollouts(picture: FleetPicture, named: frozenset[str]) -> CounterMetricFamily:
     ended: Counter[tuple[str, str]] = Counter()
     for item in picture.channels:
         for outcome in rollout_states.Outcome:

@@ -91,34 +91,36 @@ class _Schemas:
         schemas, components = msgspec.json.schema_components(self._types, ref_template=REFERENCE)
         names = {name: _PAGE.sub(r"\1Page", name) for name in components}
         self._found: dict[str, JsonSchema] = {
-            repr(item): _renamed(schema, names)
+            repr(item): _rename_references(schema, names)
             for item, schema in zip(self._types, schemas, strict=True)
         }
         self.components: dict[str, Any] = {
-            names[name]: {**_renamed(schema, names), "title": names[name]}
+            names[name]: {**_rename_references(schema, names), "title": names[name]}
             for name, schema in components.items()
         }
         self.components |= _report_schemas()
         self.components["Problem"]["additionalProperties"] = True
-        for (name, member), spelt_out in SPELT_OUT.items():
-            self.components[name]["properties"][member].update(spelt_out)
-            if "anyOf" in spelt_out or "$ref" in spelt_out:
+        for (name, member), real_schema in REAL_SCHEMAS.items():
+            self.components[name]["properties"][member].update(real_schema)
+            if "anyOf" in real_schema or "$ref" in real_schema:
                 self.components[name]["properties"][member].pop("type", None)
 
     def of(self, hint: Any) -> JsonSchema:
         return self._found[repr(hint)]
 
 
-def _renamed(schema: Any, names: Mapping[str, str]) -> Any:
+def _rename_references(schema: Any, names: Mapping[str, str]) -> Any:
     """A copy of a schema whose references use these names."""
     if isinstance(schema, dict):
         return {
             key: _reference(names[item.rpartition("/")[2]])
             if key == "$ref"
-            else _renamed(item, names)
+            else _rename_references(item, names)
             for key, item in schema.items()
         }
-    return [_renamed(item, names) for item in schema] if isinstance(schema, list) else schema
+    return (
+        [_rename_references(item, names) for item in schema] if isinstance(schema, list) else schema
+    )
 
 
 # ── bodies that operations decode ─────────────────────────────────────────────────────────────────
@@ -159,7 +161,7 @@ def _open(description: str) -> JsonSchema:
     return {"additionalProperties": True, "description": description}
 
 
-SPELT_OUT: Final[Mapping[tuple[str, str], JsonSchema]] = {
+REAL_SCHEMAS: Final[Mapping[tuple[str, str], JsonSchema]] = {
     ("Reports", "report"): {
         "anyOf": [{"$ref": _reference("AgentReport")}, {"type": "null"}],
     },
@@ -248,7 +250,7 @@ def _fields(struct: type[inputs.Input]) -> Iterable[FieldInfo]:
 
 def _parameter(item: FieldInfo, where: str) -> dict[str, Any]:
     schema, components = msgspec.json.schema_components([item.type], ref_template=REFERENCE)
-    found = _resolved(schema[0], components)
+    found = _inline(schema[0], components)
     if item.default not in (msgspec.NODEFAULT, None, ""):
         found["default"] = msgspec.to_builtins(item.default)
     parameter = {
@@ -262,17 +264,17 @@ def _parameter(item: FieldInfo, where: str) -> dict[str, Any]:
     return parameter
 
 
-def _resolved(schema: JsonSchema, components: dict[str, Any]) -> JsonSchema:
+def _inline(schema: JsonSchema, components: dict[str, Any]) -> JsonSchema:
     """Inline a parameter's schema: enums are components of their own, and null has no text form."""
     reference = schema.get("$ref")
     if reference is not None:
         return dict(components[reference.rpartition("/")[2]])
     if "anyOf" in schema:
-        arms = [_resolved(arm, components) for arm in schema["anyOf"] if arm != {"type": "null"}]
+        arms = [_inline(arm, components) for arm in schema["anyOf"] if arm != {"type": "null"}]
         if len(arms) == 1:
             return arms[0]
     if schema.get("type") == "array":
-        return {**schema, "items": _resolved(schema["items"], components)}
+        return {**schema, "items": _inline(schema["items"], components)}
     return dict(schema)
 
 

@@ -33,9 +33,7 @@ def verbs_of(
     kept: tuple[channel_screens.Quarantine, ...],
     ladder: Ladder,
 ) -> tuple[components.VerbButton, ...]:
-    """Roll back, promote, refresh, hold, release the hold, lift and protect. Each has a reason if
-    it cannot be used now.
-    """
+    """Every verb of the channel, each with a reason if it cannot be used now."""
     name = row.channel
     caller = request.caller
     ask = partial(protected_verbs.ask_second_person, caller=caller, channel=row)

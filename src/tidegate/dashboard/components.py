@@ -89,9 +89,7 @@ class LinkButton(Struct, frozen=True, kw_only=True):
 
 
 class VerbBar(Struct, frozen=True):
-    """The verbs of a page: the ones that make sense now as buttons, the others in the menu
-    *More*.
-    """
+    """The verbs of a page: those that make sense now as buttons, the others in *More*."""
 
     now: tuple[VerbButton, ...] = ()
     more: tuple[VerbButton, ...] = ()

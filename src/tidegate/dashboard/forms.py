@@ -70,9 +70,7 @@ def mark(
 
 
 def _sentences(error: TidegateError) -> Iterable[tuple[str, str]]:
-    """The sentences of an error, each with the member that it is about, or with the error's
-    code.
-    """
+    """The sentences of an error, each with the member or the error code that it is about."""
     if isinstance(error, problems.InvalidRequest):
         for fault in error.faults:
             yield fault.field.removeprefix("body.").partition("[")[0], _sentence(fault.detail)

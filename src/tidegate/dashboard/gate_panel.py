@@ -65,7 +65,7 @@ class GateReports:
         """The cached result of a large rollout."""
         return self._cached.find(rollout_id)
 
-    def judge(self, rollout_id: str) -> GateReport:
+    def evaluate(self, rollout_id: str) -> GateReport:
         """Evaluate every gate for every host that waits. Raises: RolloutUnknown."""
         now = self._clock()
         state = self._fleet_reader.state([rollout_id], now)
@@ -76,16 +76,16 @@ class GateReports:
         explanation = self._people.name_in_explanation(explain(state, rollout_id))
         return GateReport(now, explanation, held)
 
-    def look(self, tally: rows.RolloutTally) -> GateReport:
+    def current_report(self, tally: rows.RolloutTally) -> GateReport:
         """The gates now; of a large rollout, a few seconds ago. Raises: RolloutUnknown."""
         rollout_id = tally.rollout_id
         if _hosts(tally) <= AT_ONCE_MAX:
-            return self.judge(rollout_id)
+            return self.evaluate(rollout_id)
         with self._lock:
             found = self._cached.find(rollout_id)
             age = timedelta(seconds=FRESH_SECONDS)
             if found is None or self._clock() - found.at >= age:
-                found = self.judge(rollout_id)
+                found = self.evaluate(rollout_id)
                 self._cached.keep(rollout_id, found)
             return found
 
@@ -115,7 +115,7 @@ def panel_of(
     if over is not None:
         return over
     if _hosts(tally) <= AT_ONCE_MAX:
-        return _panel(gate_reports.judge(tally.rollout_id), tally, is_separate=False)
+        return _panel(gate_reports.evaluate(tally.rollout_id), tally, is_separate=False)
     cached = gate_reports.cached(tally.rollout_id)
     if cached is not None:
         return _panel(cached, tally, is_separate=True)
@@ -142,7 +142,7 @@ def panel(
     """The panel of a large rollout, loaded separately."""
     tally = fleet_reader.tally(request.path.rollout_id).row
     found = _over_panel(tally) or _panel(
-        gate_reports.look(tally), tally, is_separate=_hosts(tally) > AT_ONCE_MAX
+        gate_reports.current_report(tally), tally, is_separate=_hosts(tally) > AT_ONCE_MAX
     )
     return Response(render_part("gate_panel.html", found), media=dashboard_layout.UTF8)
 
@@ -238,7 +238,7 @@ def held(
     """List the hosts that wait at a gate, page by page."""
     rollout_id, query = request.path.rollout_id, request.query
     tally = fleet_reader.tally(rollout_id).row
-    found = None if over_of(tally) else gate_reports.look(tally)
+    found = None if over_of(tally) else gate_reports.current_report(tally)
     by_gate: Mapping[str, Sequence[tuple[str, str]]] = {} if found is None else found.held
     listed = [
         (gate, host, reason)

@@ -81,12 +81,12 @@ class Grid:
 
     def fill(self, reads: Reads, rollout_id: str) -> None:
         """Read the records. Events that arrive meanwhile come after ``position`` in the log."""
-        everyone = self.places.everyone()
+        all_places = self.places.all_places()
         content, dues = self.content, self.dues
         prefix = f"{rollout_id}/"
         for page in reads.views(rows.HOST_RECORDS, Square, prefix=prefix, page_rows=PAGE):
             for square in page:
-                index = None if square.late else everyone.get(square.host_id)
+                index = None if square.late else all_places.get(square.host_id)
                 if index is None:
                     continue
                 ordered = square.cancelled_at is None
@@ -111,7 +111,7 @@ class Grid:
             self.position = events[-1].position
         return True
 
-    def drawn(self, wave: int) -> EncodedGrid:
+    def encode(self, wave: int) -> EncodedGrid:
         """Encode the grid; the end of the soak is that of this wave."""
         span = self.places.span(wave)
         pairs = zip(self.content[span], self.dues[span], strict=True)
@@ -129,23 +129,22 @@ class GridCache:
         self._log = log
         self._grids: LruCache[str, tuple[Lock, list[Grid]]] = LruCache(GRIDS_MAX)
 
-    def look(self, rollout_id: str, head: Position) -> EncodedGrid:
-        """The squares of a rollout. ``head``: the position of the log before the request began to
-        read.
+    def read_grid(self, rollout_id: str, head: Position) -> EncodedGrid:
+        """The squares of a rollout. ``head``: the log's position before the request read anything.
 
         Raises:
             RolloutUnknown, BlobMissing.
         """
         tally = self._fleet_reader.tally(rollout_id).row
-        lock, kept = self._grids.find_or_make(rollout_id, lambda: (Lock(), []))
+        lock, cached = self._grids.find_or_make(rollout_id, lambda: (Lock(), []))
         with lock:  # a second request waits for the first one to read, and reads nothing itself
-            if not (kept and self._follows(kept[0], rollout_id)):
+            if not (cached and self._catch_up(cached[0], rollout_id)):
                 grid = Grid(grid_encoding.places_of(self._fleet_reader, rollout_id), head)
                 grid.fill(self._reads, rollout_id)
-                kept[:] = [grid]
-            return kept[0].drawn(tally.current_wave)
+                cached[:] = [grid]
+            return cached[0].encode(tally.current_wave)
 
-    def _follows(self, grid: Grid, rollout_id: str) -> bool:
+    def _catch_up(self, grid: Grid, rollout_id: str) -> bool:
         try:
             return grid.catch_up(self._log, rollout_id)
         # A fact that this version cannot decode: a newer version wrote its row.
@@ -160,16 +159,16 @@ class GridCache:
             return
         with suppress(TidegateError):
             for rollout in islice(self._fleet_reader.open_rollouts(), GRIDS_MAX):
-                self.look(rollout.rollout_id, self._log.head())
+                self.read_grid(rollout.rollout_id, self._log.head())
 
-    def in_trouble(self, rollout_id: str, head: Position, most: int) -> list[rows.HostRecord]:
+    def find_troubled(self, rollout_id: str, head: Position, most: int) -> list[rows.HostRecord]:
         """Find at most ``most`` records of planned hosts that failed or rolled back, in plan order.
 
         They are found by their squares, so most records of a large rollout are not read.
         """
-        drawn = self.look(rollout_id, head)
+        encoded = self.read_grid(rollout_id, head)
         places = grid_encoding.places_of(self._fleet_reader, rollout_id)
-        found = [index for index, byte in enumerate(drawn.content) if byte in _BAD][:most]
+        found = [index for index, byte in enumerate(encoded.content) if byte in _BAD][:most]
         names = [name for name in map(places.host, found) if name is not None]
         keys = ((rows.record_key(rollout_id, name), rows.HostRecord) for name in names)
         return [row.row for row in self._reads.find_all(*keys) if row is not None]
@@ -185,9 +184,11 @@ def grid(
 ) -> routing.Response:
     """Get every host's byte, at the position in the header or later."""
     position = tail.position  # read first, so that later events are sent again and none is lost
-    drawn = grids.look(request.path.rollout_id, position)
-    headers = {} if drawn.soak_due is None else {"tidegate-soak-due": drawn.soak_due.isoformat()}
-    content = drawn.content
+    encoded = grids.read_grid(request.path.rollout_id, position)
+    headers = (
+        {} if encoded.soak_due is None else {"tidegate-soak-due": encoded.soak_due.isoformat()}
+    )
+    content = encoded.content
     accepted = request.arrived.headers.get(b"accept-encoding", b"")
     if len(content) >= PACKED_FROM and b"deflate" in accepted:
         content = zlib.compress(content, 1)

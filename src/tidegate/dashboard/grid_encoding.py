@@ -76,7 +76,7 @@ class GridPlaces:
             return None
         return self._starts[wave] + within
 
-    def everyone(self) -> dict[str, int]:
+    def all_places(self) -> dict[str, int]:
         """The places of all hosts, for callers that read all of them."""
         hosts = (host_id for wave in self._waves for host_id in wave.hosts)
         return {host_id: index for index, host_id in enumerate(hosts)}

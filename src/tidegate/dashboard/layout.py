@@ -94,9 +94,7 @@ SortWish = Annotated[str, Meta(max_length=32)]  # a column of a list; with - for
 
 
 class PageQuery(inputs.Input, frozen=True, kw_only=True):
-    """The query of every page: a notice of what was done, and the position that the log must
-    reach.
-    """
+    """The query of every page: a notice, and the position that the log must reach."""
 
     done: Annotated[str, Meta(max_length=32)] = ""
     min_position: Annotated[int, Meta(ge=0, le=2**53 - 1)] = 0
@@ -189,9 +187,7 @@ class Layout:
         done: str,
         page: Callable[[], PageView],
     ) -> routing.Response:
-        """Run the command of a form and redirect to ``back``; after an error, show the page with
-        it.
-        """
+        """Run the command of a form and redirect to ``back``; show an error on the page."""
         try:
             position = do()
         except TidegateError as error:

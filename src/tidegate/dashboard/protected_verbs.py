@@ -33,9 +33,7 @@ def ask_if_protected(
     *,
     whole: bool = True,
 ) -> VerbButton:
-    """Adapt a verb that concerns several channels. ``protected`` are those of them that are
-    protected, strictest first.
-    """
+    """Adapt a verb to several channels. ``protected`` has the protected ones, strictest first."""
     return ask_second_person(button, caller, protected[0], whole=whole) if protected else button
 
 
@@ -55,9 +53,7 @@ def describe_end(what: str) -> str:
 
 
 def describe_asking(channel: rows.Channel, lead: str = " This makes") -> str:
-    """Say that a form makes a request, and how many must approve. Empty: the channel is not
-    protected.
-    """
+    """Say that a form makes a request, and who approves. Empty: the channel is not protected."""
     if channel.protection is None:
         return ""
     count = channel.protection.approvals

@@ -185,9 +185,9 @@ class RequestLines:
             if last
             else "More people must approve it before it is carried out.",
             fields=(
-                *_named(row),
+                *_request_fields(row),
                 _hidden("digest", row.digest or "-"),
-                *_confirmed(hosts),
+                *_hosts_fields(hosts),
                 layout.OPTIONAL_REASON,
             ),
             why=why,
@@ -202,7 +202,7 @@ class RequestLines:
             action="/approvals/reject",
             title=f"Reject {row.request_id}?",
             text="Nothing is changed. The person who asked sees your reason.",
-            fields=(*_named(row), layout.REASON),
+            fields=(*_request_fields(row), layout.REASON),
             why=self._why_not(steps.REJECT_REQUEST, row),
             danger=True,
         )
@@ -214,7 +214,7 @@ class RequestLines:
             icon="undo",
             action="/approvals/withdraw",
             title=f"Take {row.request_id} back?",
-            fields=(*_named(row), layout.OPTIONAL_REASON),
+            fields=(*_request_fields(row), layout.OPTIONAL_REASON),
             why=self._why_not(steps.WITHDRAW_REQUEST, row),
         )
 
@@ -226,7 +226,7 @@ class RequestLines:
             action="/approvals/run",
             title=f"{title_of(row)} now?",
             text="Enough people approved it. It is carried out as the person who asked for it.",
-            fields=(*_named(row), *_confirmed(hosts)),
+            fields=(*_request_fields(row), *_hosts_fields(hosts)),
             why=self._why_not(steps.RUN_REQUEST, row),
             first=True,
         )
@@ -240,18 +240,22 @@ class RequestLines:
             action="/approvals/review",
             title="Was it right?" if accepted else "Was it wrong?",
             text="Your review undoes nothing. It is recorded in the log.",
-            fields=(*_named(row), _hidden("accepted", str(accepted).lower()), layout.REASON),
+            fields=(
+                *_request_fields(row),
+                _hidden("accepted", str(accepted).lower()),
+                layout.REASON,
+            ),
             why=self._why_not_other(steps.REVIEW_REQUEST, row, "review"),
             danger=not accepted,
             first=accepted,
         )
 
 
-def _named(row: rows.ChannelRequest) -> tuple[components.Field, ...]:
+def _request_fields(row: rows.ChannelRequest) -> tuple[components.Field, ...]:
     return (_hidden("request_id", row.request_id),)
 
 
-def _confirmed(hosts: int | None) -> tuple[components.Field, ...]:
+def _hosts_fields(hosts: int | None) -> tuple[components.Field, ...]:
     return () if hosts is None else (_hidden("hosts", str(hosts)),)
 
 

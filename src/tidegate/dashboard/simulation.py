@@ -134,7 +134,7 @@ class Simulations:
         """
         key = (query.channel, query.luck, query.failing, query.seed, query.start_at)
         if not self._lock.acquire(timeout=TURN_SECONDS_MAX):
-            raise Unavailable("others simulate at this moment; try again in a while")
+            raise Unavailable("another simulation is running; try again later")
         try:
             play = self._cached.find(key)
             if play is None or query.runs == 1:
@@ -170,9 +170,7 @@ class Simulations:
 
 
 def part_of(runs: Sequence[forecasts.Forecast], following: str) -> plan_screens.SimulationPart:
-    """Draw runs as lanes on one time axis: where each wave usually ends, at worst, and in
-    each run.
-    """
+    """Draw runs on one time axis: where each wave usually ends, at worst, and in each run."""
     first = runs[0]
     axis = Axis.of(runs)
     return plan_screens.SimulationPart(

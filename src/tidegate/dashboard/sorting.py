@@ -81,7 +81,7 @@ class SortColumns(Generic[Row]):
         )
 
 
-class _Place(msgspec.Struct, frozen=True, array_like=True):
+class _SortKey(msgspec.Struct, frozen=True, array_like=True):
     """The sort key of a row. Rows without a value are last in both directions."""
 
     missing: bool
@@ -89,7 +89,7 @@ class _Place(msgspec.Struct, frozen=True, array_like=True):
     id: str
 
 
-_PLACES: Final = decoders.build(_Place)
+_SORT_KEYS: Final = decoders.build(_SortKey)
 
 
 class SortedPage(NamedTuple, Generic[Row]):
@@ -103,13 +103,13 @@ def list_page(
     rows: Iterable[Row], order: SortOrder[Row], id_of: Callable[[Row], str], after: str, limit: int
 ) -> SortedPage[Row]:
     """The rows after a place, in order, at most ``limit``."""
-    placed = [(_place(row, order, id_of), row) for row in rows]
-    known = [item for item in placed if not item[0].missing]
+    keyed = [(_sort_key(row, order, id_of), row) for row in rows]
+    known = [item for item in keyed if not item[0].missing]
     known.sort(key=lambda item: (item[0].key, item[0].id), reverse=order.descending)
-    unknown = sorted((item for item in placed if item[0].missing), key=lambda item: item[0].id)
+    unknown = sorted((item for item in keyed if item[0].missing), key=lambda item: item[0].id)
     ordered = [*known, *unknown]
     if after:
-        last = _place_of(after)
+        last = _sort_key_from(after)
         ordered = [item for item in ordered if _is_after(item[0], last, order.descending)]
     page = ordered[:limit]
     is_last = len(page) == len(ordered)
@@ -121,35 +121,35 @@ def list_page(
 
 def id_after(cursor: str) -> str:
     """The id of the row that a page starts after; empty: the beginning."""
-    return _place_of(cursor).id if cursor else ""
+    return _sort_key_from(cursor).id if cursor else ""
 
 
 def cursor_at(row_id: str) -> str:
     """The cursor of a list that is sorted by id."""
-    return msgspec.json.encode(_Place(False, row_id, row_id)).decode()
+    return msgspec.json.encode(_SortKey(False, row_id, row_id)).decode()
 
 
-def _place_of(cursor: str) -> _Place:
-    return _PLACES.decode(cursor)
+def _sort_key_from(cursor: str) -> _SortKey:
+    return _SORT_KEYS.decode(cursor)
 
 
-def _is_after(place: _Place, last: _Place, descending: bool) -> bool:
+def _is_after(place: _SortKey, last: _SortKey, descending: bool) -> bool:
     if place.missing or last.missing:
         return place.missing and (not last.missing or place.id > last.id)
     here, there = (place.key, place.id), (last.key, last.id)
     return here < there if descending else here > there
 
 
-def _place(row: Row, order: SortOrder[Row], id_of: Callable[[Row], str]) -> _Place:
+def _sort_key(row: Row, order: SortOrder[Row], id_of: Callable[[Row], str]) -> _SortKey:
     key = None if order.column.key is None else order.column.key(row)
     match key:
         case None:
-            return _Place(True, "", id_of(row))
+            return _SortKey(True, "", id_of(row))
         case datetime():
-            return _Place(False, int(key.timestamp() * 1_000_000), id_of(row))
+            return _SortKey(False, int(key.timestamp() * 1_000_000), id_of(row))
         case str():
-            return _Place(False, natural(key), id_of(row))
-    return _Place(False, key, id_of(row))
+            return _SortKey(False, natural(key), id_of(row))
+    return _SortKey(False, key, id_of(row))
 
 
 def natural(text: str) -> str:

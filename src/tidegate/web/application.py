@@ -182,13 +182,13 @@ class Application:
         if methods is None:
             found = self._router.find(decoding.segments_of(raw_path))
             if found is None:
-                raise problems.NoSuchPath("nothing is served under this path")
+                raise problems.NoSuchPath("no route has this path")
             methods, values = found
         route = methods.get("GET" if method == "HEAD" else method)
         if route is None:
             allowed = ", ".join(sorted(methods))
             raise problems.MethodNotAllowed(
-                f"{method} is not served here", found=method, allowed=allowed
+                f"this path does not support {method}", found=method, allowed=allowed
             )
         return route, values
 
@@ -261,9 +261,7 @@ class Application:
         return await self.in_thread(lambda: handler(request))
 
     async def _reach(self, position: Position) -> None:
-        """Wait until the log reaches a position that is not far ahead. Raises:
-        PositionNotReached.
-        """
+        """Wait until the log reaches a position, if it is near. Raises: PositionNotReached."""
         tail = self._surroundings.tail
         near = position - tail.position <= AHEAD_MAX
         if near and await tail.reached(position, MIN_POSITION_SECONDS_MAX):
@@ -286,7 +284,9 @@ class Application:
     async def in_thread(self, run: Callable[[], T]) -> T:
         """Run something that may block in the thread pool. Raises: Overloaded."""
         if self._waiting >= WAITING_MAX:
-            raise problems.Overloaded(f"{WAITING_MAX} requests wait already", allowed=WAITING_MAX)
+            raise problems.Overloaded(
+                f"{WAITING_MAX} requests are waiting already", allowed=WAITING_MAX
+            )
         self._waiting += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, run)

@@ -54,9 +54,7 @@ class AgentProof(Protocol):
 
 
 class Authenticator:
-    """Authenticates requests and limits their rate. ``agents`` verifies the MAC of a host's
-    request.
-    """
+    """Authenticates requests and limits their rate. ``agents`` verifies the MACs of hosts."""
 
     def __init__(
         self, credentials: SignInCredentials, settings: Settings, agents: AgentProof | None = None
@@ -73,15 +71,17 @@ class Authenticator:
         """Authenticate a request. Raises: Unauthenticated, CrossSite, RateLimited."""
         if route.permission is routing.PublicAccess.AGENT:
             if self._agents is None:
-                raise problems.Unauthenticated("this server takes no agents")
+                raise problems.Unauthenticated("this server does not accept agents")
             host = self._agents(route, arrived)
             # After the proof, so that nobody can use up another host's limit.
             self._hosts.take(host.id)
             return host
-        found = self._admitted(arrived)
+        found = self._credential_owner(arrived)
         if found is None:
             if route.permission is not routing.PublicAccess.PUBLIC:
-                raise problems.Unauthenticated("no valid session and no valid API token came along")
+                raise problems.Unauthenticated(
+                    "the request has no valid session and no valid API token"
+                )
             self._take(route, f"address {arrived.address}")
             return principals.NOBODY
         if found.session and route.is_write:
@@ -97,7 +97,7 @@ class Authenticator:
         bucket = self._writes if route.is_write else self._reads
         (self._urgent if route.urgent else bucket).take(who)
 
-    def _admitted(self, arrived: routing.RawRequest) -> principals.Principal | None:
+    def _credential_owner(self, arrived: routing.RawRequest) -> principals.Principal | None:
         authorization = arrived.headers.get(b"authorization")
         if authorization is not None:
             scheme, _, text = authorization.decode("latin-1").partition(" ")
@@ -131,8 +131,7 @@ def check_origin(arrived: routing.RawRequest, settings: Settings) -> None:
 def check_csrf(
     route: routing.Route, arrived: routing.RawRequest, principal: principals.Principal
 ) -> None:
-    """Check that a browser's write carries the CSRF token of its session, in a header or form
-    field.
+    """Check that a browser's write carries its session's CSRF token, as a header or field.
 
     Raises:
         CrossSite.

@@ -9,11 +9,7 @@ from typing import Protocol
 from tidegate.web.problems import TooManyConnections
 
 DESCRIPTORS_RESERVED = 128  # for the log, blobs and outgoing requests; never for connections
-
-
 CONNECTIONS_MAX = 200_000
-
-
 CONNECTIONS_MIN = 16  # even where the limit on open files is too low
 
 

@@ -148,13 +148,13 @@ def _from_text(item: msgspec.structs.FieldInfo, values: list[str]) -> Any:
     return decoders.convert(content, item.type)
 
 
-def _bare(hint: Any) -> Any:
-    return _bare(get_args(hint)[0]) if get_origin(hint) is Annotated else hint
+def _without_annotations(hint: Any) -> Any:
+    return _without_annotations(get_args(hint)[0]) if get_origin(hint) is Annotated else hint
 
 
 def _without_none(hint: Any) -> Any:
     """The type without annotations and ``| None``."""
-    inner = _bare(hint)
+    inner = _without_annotations(hint)
     if get_origin(inner) in (Union, UnionType):
         arms = [arm for arm in get_args(inner) if arm is not NoneType]
         if len(arms) == 1:
@@ -164,7 +164,7 @@ def _without_none(hint: Any) -> Any:
 
 @cache
 def _kind(hint: Any) -> type:
-    inner = _bare(hint)
+    inner = _without_annotations(hint)
     if get_origin(inner) in (Union, UnionType):
         arms = [arm for arm in get_args(inner) if arm is not NoneType]
         return _kind(arms[0])
@@ -239,8 +239,7 @@ _loose = decoders.build(Any)
 
 
 def _check_depth(raw: bytes) -> None:
-    """Refuse a body that nests too deeply, or whose values would take far more memory than its
-    bytes.
+    """Refuse a body that nests too deeply or would take far more memory than its bytes.
 
     Raises:
         MalformedBody, LimitExceeded.
@@ -260,7 +259,7 @@ def _check_depth(raw: bytes) -> None:
             raise problems.MalformedBody(f"the body is nested deeper than {DEPTH_MAX} levels")
         if depth < 0:
             raise problems.MalformedBody(
-                "the body is not JSON: a bracket closes what was not opened"
+                "the body is not JSON: a closing bracket has no opening one"
             )
 
 

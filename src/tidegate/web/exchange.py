@@ -126,7 +126,7 @@ class Exchange:
         streams = route.streams and decoding.accepts(accept, routing.EVENT_STREAM)
         if not streams and not decoding.accepts(accept, route.produces):
             raise problems.NotAcceptable(
-                f"this answer comes as {route.produces}", allowed=route.produces
+                f"this route responds with {route.produces}", allowed=route.produces
             )
         request: routing.Request[Any, Any, Any] = routing.Request(
             decoding.path_of(route, values),
@@ -177,7 +177,7 @@ class Exchange:
             return
         request.version = decoding.version_of(version)
         if request.version is None and route.guard is steps.VersionRule.DEMANDED:
-            raise VersionRequired("say which version you saw: If-Match with the ETag that you got")
+            raise VersionRequired("send If-Match with the ETag of the version that you saw")
 
     # ── the body ──
 

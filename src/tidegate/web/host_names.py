@@ -19,9 +19,7 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class HostNames:
-    """Our names: the host of ``public_url``, the listening address, loopback, and
-    ``host_names``.
-    """
+    """Our names: the host of ``public_url``, the listening address, loopback, ``host_names``."""
 
     def __init__(self, settings: Settings) -> None:
         given = (settings.host, *settings.host_names.split(","))

@@ -30,19 +30,19 @@ class MethodNotAllowed(errors.Invalid):
 
 
 class NotAcceptable(errors.Invalid):
-    """The answer comes in another media type than those that the request accepts."""
+    """The response has no media type that the request accepts."""
 
     code = "not_acceptable"
 
 
 class UnsupportedMedia(errors.Invalid):
-    """The body's media type is not the one that this route takes."""
+    """The body has a media type that this route does not take."""
 
     code = "unsupported_media_type"
 
 
 class HeadersTooLarge(errors.TooLarge):
-    """The URL, the headers or the trailers of the request have more bytes than they may have."""
+    """The URL, the headers or the trailers of the request are too large."""
 
     code = "headers_too_large"
 
@@ -54,7 +54,7 @@ class RequestTooSlow(errors.Unavailable):
 
 
 class RangeNotSatisfiable(errors.Invalid):
-    """The body has no byte of the range that the request asks for."""
+    """The requested range is outside of the body."""
 
     code = "range_not_satisfiable"
 
@@ -81,7 +81,7 @@ class InvalidRequest(errors.Invalid):
 
 
 class InvalidCursor(errors.Invalid):
-    """A cursor is used as it was given, with the filters that it was given for."""
+    """The cursor is not one that this server made for this list and these filters."""
 
     code = "invalid_cursor"
 
@@ -93,43 +93,43 @@ class Unauthenticated(errors.Forbidden):
 
 
 class MisdirectedRequest(errors.Invalid):
-    """The Host of the request is no name of this server."""
+    """The Host header is not a name of this server."""
 
     code = "misdirected_request"
 
 
 class UnsupportedProtocol(errors.Invalid):
-    """The agent speaks another version of the protocol than this server; upgrade it."""
+    """The agent has a protocol version that this server does not support; upgrade it."""
 
     code = "unsupported_protocol"
 
 
 class CrossSite(errors.Forbidden):
-    """A browser's write needs its session's CSRF token and comes from our own pages."""
+    """A write from a browser must come from our own pages, with the CSRF token of its session."""
 
     code = "cross_site"
 
 
 class Overloaded(errors.Unavailable):
-    """More requests wait than this server takes; nothing was done."""
+    """Too many requests are waiting on this server; nothing was done."""
 
     code = "overloaded"
 
 
 class TooManyConnections(errors.Unavailable):
-    """Your address, or the whole server, has as many connections as it may have."""
+    """Your address, or the whole server, has too many connections."""
 
     code = "too_many_connections"
 
 
 class PositionNotReached(errors.Conflict):
-    """The log is not yet at the position that the request waits for; ask again later."""
+    """The log has not reached the position that the request waits for; retry later."""
 
     code = "position_not_reached"
 
 
 class InternalError(errors.TidegateError):
-    """Something is wrong with the server; the request id finds it in its log."""
+    """The server failed; its log has the cause under the request id."""
 
     code = "internal_error"
 

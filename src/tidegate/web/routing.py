@@ -177,9 +177,7 @@ class FastRequest(Protocol):
         """Send a response. Call one of the three methods once, on the event loop, now or later."""
 
     def send_success(self, content: Struct | None = None) -> None:
-        """Send the success of the route with this content: the same bytes as ``answer``, but
-        faster.
-        """
+        """Send the success of the route: the same bytes as ``answer``, but faster."""
 
     def fail(self, error: BaseException) -> None:
         """Send the response that the application has for this error."""

@@ -30,9 +30,7 @@ class FieldError(Struct, frozen=True):
 
 
 class Problem(Struct, frozen=True, omit_defaults=True):
-    """A problem document of RFC 9457 with a stable code. Extra members say what was found and
-    allowed.
-    """
+    """A problem document of RFC 9457 with a stable code, and members for what was found."""
 
     type: str
     title: str

@@ -33,19 +33,19 @@ _SCHEME: Final = b"tidegate"
 
 
 class SessionExpired(problems.Unauthenticated):
-    """The session is over; open a new one with your key."""
+    """The session has expired; open a new one with your key."""
 
     code = "session_expired"
 
 
 class BadMac(problems.Unauthenticated):
-    """The MAC is not the one of this request under its session."""
+    """The MAC does not match this request and its session."""
 
     code = "bad_mac"
 
 
 class KeyRefused(problems.Unauthenticated):
-    """The host's key opens nothing any more: it was revoked, or the host retired."""
+    """The host's key is not valid any more: it was revoked, or the host was retired."""
 
     code = "key_refused"
 

@@ -55,9 +55,7 @@ class CommitWaiters:
             self._loop = asyncio.get_running_loop()
 
     def land(self, then: Then) -> None:
-        """Call ``then`` on the loop. Call this from any thread, after ``attach``. It raises
-        nothing.
-        """
+        """Call ``then``, which raises nothing, on the loop. From any thread, after ``attach``."""
         assert self._loop is not None
         self._landed.append(then)
         if not self._woken:

@@ -76,9 +76,7 @@ class DispatchQuery(inputs.Input, frozen=True, kw_only=True):
 
 
 class Reports(inputs.Input, frozen=True, kw_only=True):
-    """One ``report``, whose result is the status of the response; or several, each with a
-    result.
-    """
+    """One ``report``, whose result is the status; or several, each with its own result."""
 
     report: dict[str, Any] | None = None
     reports: (
@@ -316,9 +314,7 @@ def blob(
 
 
 def _content(reads: Reads, blobs: Blobs, host_id: str, release_id: str) -> protocol.ReleaseContent:
-    """Read the content of a release. Raises: NotFound: it does not exist, or is not for this
-    host.
-    """
+    """Read the content of a release. Raises: NotFound: it does not exist for this host."""
     missing = NotFound(f"there is no release {release_id} for {host_id}", release_id=release_id)
     known = reads.find(release_rows.known_key(release_id), release_rows.KnownRelease)
     revision = None

@@ -150,9 +150,7 @@ async def _page(
 async def _read_after(
     request: Asked, log: LogReader, tail: Tail, after: Position
 ) -> Sequence[TailEntry]:
-    """The next events after a position, from the ring, or from the store if the ring starts
-    later.
-    """
+    """The next events after a position, from the ring, or from the store if it is older."""
     tail = tail
     entries = tail.since(after)
     if entries is not None:

@@ -71,9 +71,8 @@ class Tail:
         self._changed: asyncio.Future[None] | None = None
         self._woken = asyncio.Event()
         self._waiting = 0  # subscribers that wait for the next change
-        self._delayed_wake: asyncio.TimerHandle | None = (
-            None  # the delayed read while no client waits
-        )
+        # The delayed read while no client waits.
+        self._delayed_wake: asyncio.TimerHandle | None = None
         self._reading = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None

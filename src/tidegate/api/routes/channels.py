@@ -5,39 +5,26 @@ The routes that move a channel's pin are in ``promotions``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
 
 from tidegate import decoders
+from tidegate.api.routes import channel_documents
 from tidegate.api.routes.releases import Happened, ScopeName
-from tidegate.clock import Clock
-from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import LaneBusy
-from tidegate.control.operations.automation import AutomationOperations
 from tidegate.control.operations.channels import ChannelOperations
 from tidegate.control.operations.promotion_planning import Promotions
 from tidegate.control.operations.protection import RequestShown
 from tidegate.control.queries import history, log_reader
 from tidegate.control.queries.as_of import HistoryTooLong, RowHistory
-from tidegate.control.queries.edges import edge_of
-from tidegate.control.queries.people import PeopleNames
-from tidegate.control.queries.reads import Found, Reads
+from tidegate.control.queries.reads import Reads
 from tidegate.domain.access import roles, scopes, steps
 from tidegate.domain.channels import default_policy, facts, refusals, rows as channel_rows, slices
 from tidegate.domain.fleet.refusals import InvalidSelector, SelectorOverlap
-from tidegate.domain.gates.automation import Automation
-from tidegate.domain.gates.edges import EdgeVerdict
-from tidegate.domain.gates.overrides import list_overrides
 from tidegate.domain.planner import Plan
-from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.requests.refusals import BreakGlassForbidden, NobodyElseApproves
-from tidegate.domain.rollouts.rows import Rollout, RolloutTally, rollout_key, tally_key
-from tidegate.domain.windows import evaluation, rows as window_rows
 from tidegate.errors import StaleVersion
-from tidegate.kernel.model import Position
 from tidegate.web import inputs, paging, routing, shapes
 from tidegate.web.as_of import AsOfQuery, position_of
 
@@ -114,123 +101,8 @@ class ReasonBody(inputs.Input, frozen=True, kw_only=True):
     reason: Reason
 
 
-# ── responses ─────────────────────────────────────────────────────────────────────────────────────
-
-
-class EdgeShown(msgspec.Struct, frozen=True):
-    """A channel that comes first, and whether it blocks the release that is pinned here."""
-
-    channel: str
-    require: facts.EdgeRequires
-    soak_seconds: int
-    blocks: bool
-    reason: str
-    until: datetime | None  # when it opens without any action
-
-
-class ChannelListed(channel_rows.Channel, frozen=True, kw_only=True):
-    version: int
-
-
-class ChannelShown(channel_rows.Channel, frozen=True, kw_only=True):
-    """A channel with its pin, its active rollout, and the channels that come before it."""
-
-    version: int
-    pin: Actual | None = None
-    confidence: str | None = None
-    active_state: str | None = None
-    held_by_name: str | None = None  # null: not held, erased, or not a person
-    edges: tuple[EdgeShown, ...] = ()
-    # What it does without a person now, or why it does nothing.
-    automation: tuple[Automation, ...] = ()
-    windows: tuple[str, ...] = ()  # ids of the maintenance windows that cover it
-    overrides: tuple[str, ...] = ()  # who overrode which gate of the newest rollout, and until when
-
-
 def scope_of(request: routing.Request[ChannelPath, Any, Any]) -> str:
     return scopes.channel_scope(request.path.channel)
-
-
-def demand(reads: Reads, channel: str) -> Found[channel_rows.Channel]:
-    """Read the channel's row. Raises: ChannelNotFound."""
-    found = reads.find(channel_rows.channel_key(channel), channel_rows.Channel)
-    if found is None:
-        raise refusals.ChannelNotFound(channel)
-    return found
-
-
-@dataclass(frozen=True)
-class ChannelDocuments:
-    """Builds the documents of channels that the API returns."""
-
-    reads: Reads
-    log: log_reader.LogReader
-    row_history: RowHistory
-    fleet_reader: FleetReader
-    clock: Clock
-    automation: AutomationOperations
-    people: PeopleNames
-
-    def show(self, found: Found[channel_rows.Channel]) -> routing.Response:
-        """The channel as it is now, with its pin, rollout, edges and windows."""
-        row = found.row
-        keys: list[Any] = [(actual_key(row.channel), Actual)]
-        if row.active_rollout_id is not None:
-            keys.append((rollout_key(row.active_rollout_id), Rollout))
-        pin, *active = self.reads.find_all(*keys)
-        now = self.clock()
-        windows = [
-            item
-            for item in self.reads.iterate(window_rows.WINDOWS)
-            if evaluation.covers_channel(item.row, row.channel, row.package)
-        ]
-        edges = [edge_of(self.fleet_reader, row, pin, edge, now) for edge in row.policy.edges]
-        body = ChannelShown(
-            **msgspec.structs.asdict(row),
-            version=found.version,
-            pin=None if pin is None else pin.row,
-            confidence=None if pin is None else pin.row.confidence.level,
-            active_state=active[0].row.state if active and active[0] is not None else None,
-            held_by_name=self.people.find_name(row.held_by),
-            edges=tuple(map(self._edge, row.policy.edges, edges)),
-            automation=tuple(
-                msgspec.structs.replace(item, sentence=self.people.name_in(item.sentence))
-                for item in self.automation.show(row)
-            ),
-            windows=tuple(item.row.window_id for item in windows),
-            overrides=self._overrides(row, now),
-        )
-        return routing.Response(body, version=found.version)
-
-    def _overrides(self, row: channel_rows.Channel, now: datetime) -> tuple[str, ...]:
-        if row.newest_rollout_id is None:
-            return ()
-        tally = self.reads.find(tally_key(row.newest_rollout_id), RolloutTally)
-        found_overrides = () if tally is None else list_overrides(tally.row, now)
-        return tuple(self.people.name_in(sentence) for sentence, _ in found_overrides)
-
-    def show_written(
-        self,
-        channel: str,
-        position: Position,
-    ) -> routing.Response:
-        """The channel right after a command. A repeated request gets the first response again."""
-        found = demand(self.reads, channel)
-        if found.version > position:
-            found = history.channel_at(self.log, self.row_history, channel, position) or found
-        answer = self.show(found)
-        answer.position = position
-        return answer
-
-    def _edge(self, edge: facts.ChannelEdge, found: EdgeVerdict) -> EdgeShown:
-        return EdgeShown(
-            channel=edge.channel,
-            require=edge.require,
-            soak_seconds=edge.soak_seconds,
-            blocks=not found.passed,
-            reason=self.people.name_in(found.reason),
-            until=found.until,
-        )
 
 
 # ── channels ──────────────────────────────────────────────────────────────────────────────────────
@@ -247,7 +119,7 @@ def list_all(
     )
     last = found[-1].id if len(found) == request.query.limit else None
     seen = [
-        ChannelListed(**msgspec.structs.asdict(item.row), version=item.version)
+        channel_documents.ChannelListed(**msgspec.structs.asdict(item.row), version=item.version)
         for item in found
         if request.principal.may(roles.Verb.READ, scopes.channel_scope(item.row.channel))
     ]
@@ -256,7 +128,7 @@ def list_all(
 
 def get(
     request: routing.Request[ChannelPath, AsOfQuery, inputs.Nothing],
-    documents: ChannelDocuments,
+    documents: channel_documents.ChannelDocuments,
     reads: Reads,
     log: log_reader.LogReader,
     row_history: RowHistory,
@@ -264,13 +136,13 @@ def get(
     """Get a channel: pin, confidence, rollout and blocking edges; as_of shows an earlier state."""
     channel = request.path.channel
     if not request.query.as_of:
-        return documents.show(demand(reads, channel))
+        return documents.show(channel_documents.demand(reads, channel))
     position = position_of(log, request.query.as_of)
     found = history.channel_at(log, row_history, channel, position)
     if found is None:
         raise refusals.ChannelNotFound(channel)
     pin = history.pinned_at(row_history, channel, position)
-    body = ChannelShown(
+    body = channel_documents.ChannelShown(
         **msgspec.structs.asdict(found.row),
         version=found.version,
         pin=None if pin is None else pin.row,
@@ -281,7 +153,7 @@ def get(
 
 def create(
     request: routing.Request[inputs.Nothing, inputs.Nothing, NewChannel],
-    documents: ChannelDocuments,
+    documents: channel_documents.ChannelDocuments,
     channels: ChannelOperations,
 ) -> routing.Response:
     """Create a channel: a package, a selector, and a policy, or else the default policy."""
@@ -298,7 +170,7 @@ def create(
 
 def edit(
     request: routing.Request[ChannelPath, inputs.Nothing, ChannelChange],
-    documents: ChannelDocuments,
+    documents: channel_documents.ChannelDocuments,
     channels: ChannelOperations,
 ) -> routing.Response:
     """Change the hosts or the policy of a channel; open rollouts keep their plan."""
@@ -338,7 +210,7 @@ def delete(
 
 def hold(
     request: routing.Request[ChannelPath, inputs.Nothing, ReasonBody],
-    documents: ChannelDocuments,
+    documents: channel_documents.ChannelDocuments,
     channels: ChannelOperations,
 ) -> routing.Response:
     """Hold a channel: no promotions and no orders until the hold is released."""
@@ -349,7 +221,7 @@ def hold(
 
 def unhold(
     request: routing.Request[ChannelPath, inputs.Nothing, ReasonBody],
-    documents: ChannelDocuments,
+    documents: channel_documents.ChannelDocuments,
     channels: ChannelOperations,
 ) -> routing.Response:
     """Release the hold of a channel."""
@@ -360,7 +232,7 @@ def unhold(
 
 def protect(
     request: routing.Request[ChannelPath, inputs.Nothing, ProtectionGiven],
-    documents: ChannelDocuments,
+    documents: channel_documents.ChannelDocuments,
     channels: ChannelOperations,
 ) -> routing.Response:
     """Require a second person to move the channel forward, loosen it, or bypass a gate."""
@@ -376,7 +248,7 @@ def protect(
 
 def unprotect(
     request: routing.Request[ChannelPath, inputs.Nothing, ReasonBody],
-    documents: ChannelDocuments,
+    documents: channel_documents.ChannelDocuments,
     channels: ChannelOperations,
 ) -> routing.Response:
     """Remove the protection of a channel; this needs a second person itself."""
@@ -393,7 +265,7 @@ def happened(
 ) -> routing.Response:
     """List the changes of the channel's pin and their evidence, in the log's order."""
     channel = request.path.channel
-    demand(reads, channel)
+    channel_documents.demand(reads, channel)
     after = int(cursors.after(request) or "0")
     limit = request.query.limit
     found = scope_history.list(channel, after=after, limit=limit)
@@ -416,7 +288,7 @@ ROUTES = (
         "/v1/channels",
         list_all,
         routing.requires_somewhere(roles.Verb.READ),
-        shapes.Listed[ChannelListed],
+        shapes.Listed[channel_documents.ChannelListed],
     ),
     routing.Route(
         "POST",
@@ -425,7 +297,7 @@ ROUTES = (
         routing.requires_step(
             steps.CREATE_CHANNEL, lambda request: scopes.channel_scope(request.body.channel)
         ),
-        ChannelShown,
+        channel_documents.ChannelShown,
         status=201,
         errors=(*_CLAIMS, refusals.ChannelExists, refusals.ChannelNameUsed),
     ),
@@ -434,7 +306,7 @@ ROUTES = (
         "/v1/channels/{channel}",
         get,
         _READ,
-        ChannelShown,
+        channel_documents.ChannelShown,
         cached=True,
         errors=(refusals.ChannelNotFound, HistoryTooLong),
     ),
@@ -443,7 +315,7 @@ ROUTES = (
         "/v1/channels/{channel}",
         edit,
         routing.requires_step(steps.EDIT_CHANNEL, scope_of),
-        ChannelShown,
+        channel_documents.ChannelShown,
         guard=steps.EDIT_CHANNEL.version,
         requests=RequestShown,
         errors=(*_CLAIMS, refusals.ChannelNotFound, StaleVersion, BreakGlassForbidden),
@@ -464,7 +336,7 @@ ROUTES = (
         "/v1/channels/{channel}/hold",
         hold,
         routing.requires_step(steps.HOLD_CHANNEL, scope_of),
-        ChannelShown,
+        channel_documents.ChannelShown,
         urgent=steps.HOLD_CHANNEL.urgent,
         errors=(refusals.ChannelNotFound,),
         dry_run=True,
@@ -474,7 +346,7 @@ ROUTES = (
         "/v1/channels/{channel}/unhold",
         unhold,
         routing.requires_step(steps.UNHOLD_CHANNEL, scope_of),
-        ChannelShown,
+        channel_documents.ChannelShown,
         requests=RequestShown,
         errors=(refusals.ChannelNotFound, BreakGlassForbidden),
         dry_run=True,
@@ -484,7 +356,7 @@ ROUTES = (
         "/v1/channels/{channel}/protect",
         protect,
         routing.requires_step(steps.PROTECT_CHANNEL, scope_of),
-        ChannelShown,
+        channel_documents.ChannelShown,
         requests=RequestShown,
         errors=(refusals.ChannelNotFound, NobodyElseApproves, BreakGlassForbidden),
         dry_run=True,
@@ -494,7 +366,7 @@ ROUTES = (
         "/v1/channels/{channel}/unprotect",
         unprotect,
         routing.requires_step(steps.PROTECT_CHANNEL, scope_of),
-        ChannelShown,
+        channel_documents.ChannelShown,
         requests=RequestShown,
         errors=(refusals.ChannelNotFound, BreakGlassForbidden),
         dry_run=True,

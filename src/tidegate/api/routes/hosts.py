@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta, field, structs
 
-from tidegate.api.routes.channels import ReasonBody, demand
+from tidegate.api.routes import channel_documents
+from tidegate.api.routes.channels import ReasonBody
 from tidegate.api.routes.releases import ScopeName
 from tidegate.clock import Clock
 from tidegate.control.fleet import enrollment, reader
@@ -137,7 +138,7 @@ def _criteria(
     """Convert the query to criteria. Raises: InvalidSelector, ChannelNotFound, NotFound."""
     texts = [] if query.selector is None else [query.selector]
     if query.channel is not None:
-        texts.append(demand(reads, query.channel).row.selector)
+        texts.append(channel_documents.demand(reads, query.channel).row.selector)
     digest, channels = None, frozenset[str]()
     if query.runs is not None:
         digest, channels = host_lists.running(query.runs)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from tidegate.api.routes import channels
+from tidegate.api.routes import channel_documents, channels
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.queries.policies import check_document
 from tidegate.control.queries.reads import Reads
@@ -52,7 +52,7 @@ def show(
     request: routing.Request[channels.ChannelPath, inputs.ReadQuery, inputs.Nothing], reads: Reads
 ) -> routing.Response:
     """Get a channel's policy with every member, including defaults."""
-    found = channels.demand(reads, request.path.channel)
+    found = channel_documents.demand(reads, request.path.channel)
     body = PolicyShown(found.row.channel, policy_document.write_out(found.row.policy))
     return routing.Response(body, version=found.version)
 

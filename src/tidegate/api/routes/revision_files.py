@@ -79,9 +79,9 @@ def _bytes(file: FileSent) -> bytes:
     if data is None:
         raise ValueError("has one of text, base64, upload, link, and uri with sha256 and bytes")
     if file.bytes not in (None, len(data)):
-        raise ValueError(f"has {len(data)} bytes, announced were {file.bytes}")
+        raise ValueError(f"has {len(data)} bytes, expected {file.bytes}")
     if file.sha256 not in (None, found := sha256(data).hexdigest()):
-        raise ValueError(f"has the sha256 {found}, announced was {file.sha256}")
+        raise ValueError(f"has the sha256 {found}, expected {file.sha256}")
     return data
 
 

@@ -205,7 +205,7 @@ def _page(request: Filtered, reads: query_reads.Reads, after: str) -> FoundPage:
     """Read one page by the narrowest index that fits, and filter the rest."""
     query = request.query
     if query.owner is not None:
-        return _owned(query.owner, reads, after, query.limit)
+        return _page_by_owner(query.owner, reads, after, query.limit)
     if query.package is not None:
         index, of = "by_package", query.package
     elif query.author is not None:
@@ -224,7 +224,7 @@ def _page(request: Filtered, reads: query_reads.Reads, after: str) -> FoundPage:
     return found, found[-1].id if len(found) == query.limit else None
 
 
-def _owned(owner: str, reads: query_reads.Reads, after: str, limit: int) -> FoundPage:
+def _page_by_owner(owner: str, reads: query_reads.Reads, after: str, limit: int) -> FoundPage:
     prefix = package_rows.owner_prefix(owner)
     rows = reads.range(package_rows.REVISION_OWNERS, prefix=prefix, after=after, limit=limit)
     names = (row.row.revision for row in rows)

@@ -127,9 +127,7 @@ class RolloutShown(rollout_rows.Rollout, frozen=True, kw_only=True):
 
 
 def scope_of(request: routing.Request[RolloutPath, Any, Any]) -> str:
-    """The scope of the channel in the id. Raises: RolloutUnknown: this is not the id of a
-    rollout.
-    """
+    """The scope of the channel in the id. Raises: RolloutUnknown: the id is malformed."""
     try:
         return scopes.channel_scope(names.channel_of(request.path.rollout_id))
     except InvalidInput:

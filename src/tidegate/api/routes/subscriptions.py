@@ -34,9 +34,7 @@ class SubscriptionPath(inputs.Input, frozen=True):
 
 
 class NewSubscription(inputs.Input, frozen=True, kw_only=True):
-    """Without events, it gets all of its severity. A webhook without a secret gets one,
-    shown once.
-    """
+    """Without events: all of the severity. A webhook without a secret gets one, shown once."""
 
     name: Name
     kind: states.TargetKind

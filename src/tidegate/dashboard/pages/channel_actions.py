@@ -96,9 +96,7 @@ def _lead_to_rollout(
     do: Callable[[], ChannelPromotion],
     done: str,
 ) -> routing.Response:
-    """Redirect to the channel; or to the rollout, if its orders wait, because its page has the
-    reason.
-    """
+    """Redirect to the channel, or to the rollout if its orders wait, which has the reason."""
     return layout.attempt_and_lead(
         request,
         do,

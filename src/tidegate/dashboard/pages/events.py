@@ -124,15 +124,13 @@ def _new_events(after: Position, filters: dict[str, str]) -> log_screens.NewEven
 
 
 def _position(query: EventsQuery, log: LogReader, head: Position) -> Position:
-    """The position up to which events are shown. Raises: InvalidInput: the time cannot be
-    parsed.
-    """
+    """The position up to which events are shown. Raises: InvalidInput: malformed time."""
     if query.time:
         try:
             time = datetime.fromisoformat(query.time)
         except ValueError:
             raise InvalidInput(
-                f"{query.time!r} is no time; write it like 2026-11-18T14:05", field="query.time"
+                f"{query.time!r} is not a time; write it like 2026-11-18T14:05", field="query.time"
             ) from None
         return log.position_at(time if time.tzinfo is not None else time.replace(tzinfo=UTC))
     return head if query.at is None else min(query.at, head)
@@ -146,8 +144,7 @@ class _Window(NamedTuple):
 
 
 def before(request: Asked, log: LogReader, at: Position) -> _Window:
-    """Find the last matching events up to a position, in order. If there are few, search further
-    back.
+    """Find the last matching events up to a position; search further back if there are few.
 
     Raises:
         InvalidInput: a type or tag that does not exist.

@@ -30,7 +30,7 @@ from tidegate.web import inputs, paging, routing
 
 SCANNED_MAX = 5_000  # hosts that a selector is matched against for one page
 PAGE = 500
-PASSAGES_MAX = 50
+ROLLOUTS_MAX = 50
 GATES_HOSTS_MAX = 2_000
 FILTERS = ("all", "silent", "revoked", "retired")
 SORTED_MAX = 2_000  # hosts that are sorted at once; with more, a page is sorted by name
@@ -193,16 +193,16 @@ def _some_host_rows(
     orders = reads.find_all(
         *((host_rows.order_key(row.host_id), host_rows.HostOrder) for row in rows)
     )
-    latest = [None if heard is None else heard.row for heard in liveness]
+    latest = [None if found is None else found.row for found in liveness]
     running = query_host_releases.host_releases(reads, list(zip(rows, latest, strict=True)))
-    for row, heard, order, releases in zip(rows, liveness, orders, running, strict=True):
+    for row, live, order, releases in zip(rows, liveness, orders, running, strict=True):
         silent = row.silent_since is not None and row.status == "enrolled"
         yield host_screens.HostRow(
             host_id=row.host_id,
             status=state_labels.SILENT if silent else state_labels.HOST_STATUS[row.status],
             labels=tuple(f"{key}={value}" for key, value in sorted(row.labels.items())),
-            seen_at=None if heard is None else heard.row.last_seen_at,
-            agent="" if heard is None else _agent(heard.row.agent_version),
+            seen_at=None if live is None else live.row.last_seen_at,
+            agent="" if live is None else _agent(live.row.agent_version),
             runs=", ".join(
                 item.runs or short(item.digest) for item in releases if item.digest is not None
             ),
@@ -251,13 +251,13 @@ class HostPages:
         records = [
             item.row
             for item in self.reads.range(
-                host_rows.HOST_RECORDS, index="by_host", of=(host_id,), limit=PASSAGES_MAX
+                host_rows.HOST_RECORDS, index="by_host", of=(host_id,), limit=ROLLOUTS_MAX
             )
         ]
         records.sort(key=lambda record: record.dispatched_at, reverse=True)
-        heard = self.reads.find(fleet_rows.liveness_key(host_id), fleet_rows.Liveness)
+        live = self.reads.find(fleet_rows.liveness_key(host_id), fleet_rows.Liveness)
         (releases,) = query_host_releases.host_releases(
-            self.reads, [(found.row, None if heard is None else heard.row)]
+            self.reads, [(found.row, None if live is None else live.row)]
         )
         verbs = _verbs(request.caller, found.row)
         names = query_host_releases.release_names(self.reads, places_of(records))
@@ -270,12 +270,12 @@ class HostPages:
                 components.Option(item.digest or "", item.channel, _describe_release(item))
                 for item in releases
             ),
-            facts=_facts(None if heard is None else heard.row),
+            facts=_facts(None if live is None else live.row),
             rollouts=tuple(_rollout_line(record, names) for record in records),
             probes=tuple(_probes(records[0])) if records else (),
             gates=_gates(self.reads, self.fleet_reader, self.clock, host_id, records),
             verbs=verbs,
-            bar=components.arrange(verbs, ()),  # kept apart, because both are final
+            bar=components.arrange(verbs, ()),  # all in *More*, because they are final
         )
         return dashboard_layout.PageView(
             template="host.html",
@@ -288,9 +288,7 @@ class HostPages:
 
 
 def _describe_release(item: query_host_releases.HostRelease) -> str:
-    """What a host runs of a channel, and what the channel is pinned to if that is something
-    else.
-    """
+    """What a host runs of a channel, and the channel's pin if that is something else."""
     runs = "has not reported"
     if item.digest is not None:
         runs = f"runs {item.runs or 'what no release is'}"

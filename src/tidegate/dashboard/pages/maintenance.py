@@ -228,9 +228,7 @@ def _creates(caller: callers.Caller) -> list[components.LinkButton]:
 
 
 def _may_see(caller: callers.Caller, channels: tuple[str, ...]) -> bool:
-    """Whether the caller may see what covers these channels. What covers all is visible to
-    everyone.
-    """
+    """Whether the caller may see this. What covers all channels is visible to everyone."""
     scopes = list_scopes(channels)
     return not channels or any(caller.principal.may(roles.Verb.READ, scope) for scope in scopes)
 

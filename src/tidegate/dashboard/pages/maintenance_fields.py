@@ -102,9 +102,7 @@ class MaintenanceForms:
     def _asks(
         self, request: routing.Request[Any, Any, Any], channels: tuple[str, ...]
     ) -> tuple[str, tuple[components.Field, ...]]:
-        """A hint that loosening what holds these channels may make a request, and break-glass
-        fields.
-        """
+        """A note that looser limits may make a request, and the fields of break-glass."""
         protected = self.guard.list_protected(channels)
         if not protected:
             return "", ()

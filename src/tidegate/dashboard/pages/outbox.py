@@ -99,8 +99,8 @@ def outbox(
     """List intents by state, newest first."""
     query = request.query
     order = COLUMNS.order(query.sort)
-    wanted = _Wanted(query.tab, order, cursors.after(request))
-    page, last = _page(request.principal, reads, outbox_reader, wanted)
+    selection = _Selection(query.tab, order, cursors.after(request))
+    page, last = _page(request.principal, reads, outbox_reader, selection)
     tab = query.tab if query.tab in TABS else "open"
     following = layout.next_page(request, "/outbox", last, tab=tab, sort=query.sort)
     assert isinstance(page.view, log_screens.Outbox)
@@ -140,11 +140,11 @@ def cancel(
 
 def _open(request: Action, reads: Reads, outbox_reader: OutboxReader) -> dashboard_layout.PageView:
     """The page of open intents, because only these have verbs."""
-    wanted = _Wanted("open", COLUMNS.order(""))
-    return _page(request.principal, reads, outbox_reader, wanted)[0]
+    selection = _Selection("open", COLUMNS.order(""))
+    return _page(request.principal, reads, outbox_reader, selection)[0]
 
 
-class _Wanted(NamedTuple):
+class _Selection(NamedTuple):
     """Which intents to show, and from where on."""
 
     tab: str
@@ -153,10 +153,13 @@ class _Wanted(NamedTuple):
 
 
 def _page(
-    principal: principals.Principal, reads: Reads, outbox_reader: OutboxReader, wanted: _Wanted
+    principal: principals.Principal,
+    reads: Reads,
+    outbox_reader: OutboxReader,
+    selection: _Selection,
 ) -> tuple[dashboard_layout.PageView, str | None]:
     """The page, and where the next one starts; None: there is none."""
-    tab = wanted.tab if wanted.tab in TABS else "open"
+    tab = selection.tab if selection.tab in TABS else "open"
     found = [
         item
         for state in TABS[tab][1]
@@ -164,7 +167,7 @@ def _page(
         if principal.may(roles.Verb.READ, scopes.channel_scope(item.scope))
     ]
     shown = sorting.list_page(
-        found, wanted.order, lambda it: it.id, wanted.after, dashboard_layout.ROWS
+        found, selection.order, lambda it: it.id, selection.after, dashboard_layout.ROWS
     )
     lines = tuple(
         _line(item, _redrive(item, number, principal), _cancel(item, number, principal))
@@ -178,7 +181,7 @@ def _page(
             for name, (label, _) in TABS.items()
         ),
         intents=lines,
-        headings=COLUMNS.headings(wanted.order, "/outbox", tab=tab),
+        headings=COLUMNS.headings(selection.order, "/outbox", tab=tab),
         drifts=_drifts(principal, reads),
         oldest=min((item.created_at for item in found), default=None) if tab == "open" else None,
     )

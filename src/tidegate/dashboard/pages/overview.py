@@ -217,7 +217,7 @@ def bad_records(
 ) -> list[host_rows.HostRecord]:
     """Records of a rollout's hosts that failed or rolled back; only some of a large rollout."""
     if hosts > RECORDS_MAX:
-        return grids.in_trouble(rollout_id, head, TROUBLES_MAX)
+        return grids.find_troubled(rollout_id, head, TROUBLES_MAX)
     rows = reads.range(host_rows.HOST_RECORDS, prefix=f"{rollout_id}/", limit=RECORDS_MAX)
     return [item.row for item in rows if item.row.state in rollout_lines.BAD]
 

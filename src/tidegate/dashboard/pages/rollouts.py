@@ -151,9 +151,7 @@ def _finished(
     sees: Callable[[rollout_rows.Rollout], bool],
     after: str,
 ) -> _Finished:
-    """Finished rollouts by pages in the order of opening; by another column, only the newest
-    ones.
-    """
+    """Finished rollouts by time of opening, in pages; by another column, only the newest."""
     wanted = rollout_lists.RolloutsWanted(
         ended=True, outcomes=frozenset({rollout_states.Outcome(outcome)} if outcome else ())
     )

@@ -39,7 +39,7 @@ def find(
         exact = next((link for link in links if link.label == wanted), links[0])
         return dashboard_layout.see_other(exact.value)
     view = form_screens.ErrorPage(
-        title=f"{len(links)} things begin with “{wanted}”"
+        title=f"{len(links)} results begin with “{wanted}”"
         if links
         else f"Nothing is called “{wanted}”",
         text="" if links else "Rollouts, channels, revisions, hosts and log positions are found.",

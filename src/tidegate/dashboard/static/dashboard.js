@@ -122,7 +122,7 @@ setInterval(tick, 1000);
 const QUIET_MS = 25000; // the server sends a message at least every 10 s
 const tide = one("#tide");
 const stream = one("#stream");
-let heard = Date.now();
+let lastMessageAt = Date.now();
 let missed = false;
 
 function mark(state) {
@@ -132,7 +132,7 @@ function mark(state) {
 }
 
 function head(position, at) {
-  heard = Date.now();
+  lastMessageAt = Date.now();
   mark("live");
   one("[data-head]", tide).textContent = Number(position).toLocaleString("en-US");
   tide.title = `Log position as of ${at}`;
@@ -151,12 +151,12 @@ if (stream) {
   });
   document.addEventListener("close", () => missed && ((missed = false), htmx.trigger(stream, "tide")), true);
   stream.addEventListener("htmx:sse:after:connection", () => {
-    heard = Date.now();
+    lastMessageAt = Date.now();
     mark("live");
   });
   stream.addEventListener("htmx:sse:error", () => mark("stale"));
   stream.addEventListener("htmx:sse:close", () => mark("stale"));
-  setInterval(() => Date.now() - heard > QUIET_MS && !document.hidden && mark("stale"), 1000);
+  setInterval(() => Date.now() - lastMessageAt > QUIET_MS && !document.hidden && mark("stale"), 1000);
 }
 document.body.addEventListener("htmx:after:swap", tick);
 // A failed reload leaves the page as it is. If the session has ended, go to the sign-in page.

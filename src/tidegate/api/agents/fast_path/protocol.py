@@ -318,9 +318,7 @@ class FastConnection(connections.Connection):
     # ── idle connections ──
 
     def on_response_complete(self) -> None:
-        """As uvicorn's, except for the timer, which keeps running and checks the connection when it
-        is due.
-        """
+        """As uvicorn's, but the timer keeps running, and checks the connection when it is due."""
         self.server_state.total_requests += 1
         if self._in_body or self.transport.is_closing():
             self._response_ended()
