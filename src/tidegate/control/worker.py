@@ -55,7 +55,7 @@ from tidegate.domain.gates import automation as gate_automation, inputs
 from tidegate.domain.notifications.slices import LEADER
 from tidegate.domain.publication.rows import meta_key, pk_of
 from tidegate.domain.releases.rows import ACTUAL, Actual
-from tidegate.domain.requests.slices import LEADER as REQUESTS_LEADER
+from tidegate.domain.requests.deadlines import LEADER as REQUESTS_LEADER
 from tidegate.errors import Conflict, LeaseLost, TidegateError, Unavailable, Unknown
 from tidegate.kernel import codec, leases, model, slices
 from tidegate.kernel.store import Store, rows
