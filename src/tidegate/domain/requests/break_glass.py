@@ -1,4 +1,4 @@
-"""What one person does alone on a protected channel, and the review of it by another."""
+"""Break-glass: one person acts alone on a protected channel, and another reviews it afterwards."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from tidegate.domain.channels import slices as channel_slices
 from tidegate.domain.requests import facts, refusals, request_commands, rows as request_rows, states
 from tidegate.kernel import model, slices as kernel_slices
 
-TWINS_ENDED_MAX = 20  # open requests for the same that one use of break-glass ends
+TWINS_ENDED_MAX = 20  # open requests for the same command that one use of break-glass ends
 
 
 class UseEmergency(request_commands.RequestCommand, frozen=True, kw_only=True):
-    """What goes along with a command that one person carries out with break-glass."""
+    """Record that a command in the same commit is carried out with break-glass."""
 
     kind: str
     command: dict[str, Any]
     also: tuple[str, ...] = ()
-    twins: tuple[str, ...] = ()  # open requests for the same: it is done now
+    twins: tuple[str, ...] = ()  # open requests for the same command, which are void now
 
 
 class ReviewRequest(request_commands.RequestCommand, frozen=True, kw_only=True):
-    """Say what another person thinks of what was done alone."""
+    """Accept or reject what another person did with break-glass."""
 
     accepted: bool
 
@@ -44,7 +44,7 @@ def decide_emergency(
     """Raises: BreakGlassForbidden."""
     channel = channel_slices.demand_channel(rows[1], command.channel)
     if channel.protection is None:
-        return ()  # nothing was gone past
+        return ()  # nothing was bypassed
     if not channel.protection.break_glass:
         raise refusals.BreakGlassForbidden(command.channel)
     used = facts.EmergencyUsed(

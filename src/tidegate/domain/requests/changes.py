@@ -1,4 +1,4 @@
-"""What makes an open request void: its channel, or what it names, has changed since it was made."""
+"""Find what makes an open request void: its channel, or a thing that it names, has changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.domain.releases.rows import Actual
 from tidegate.domain.requests import facts, refusals, rows as request_rows, subjects
 from tidegate.kernel import codec
 
-# Requests about what stops a channel. What the channel is pinned to does not matter to them.
+# Requests about what stops a channel. A change of the channel's pin does not void them.
 ABOUT_STOPS: Final = frozenset(
     step.name
     for step in (
@@ -29,7 +29,7 @@ ABOUT_STOPS: Final = frozenset(
 
 
 def see_channel(channel: channel_rows.Channel, pin: Actual | None) -> facts.SeenChannel:
-    """What a request is made of. Raises: NotProtected."""
+    """Describe the channel as a new request remembers it. Raises: NotProtected."""
     if channel.protection is None:
         raise refusals.NotProtected(channel.channel)
     return facts.SeenChannel(
@@ -48,8 +48,9 @@ def find_change(
     pin: Actual | None,
     named: Sequence[Any],
 ) -> str:
-    """What changed since the request was made; empty: nothing that counts. ``named`` are the rows
-    of what it names, as ``subjects.list_parts`` lists them.
+    """Describe what changed since the request was made; empty if nothing relevant did.
+
+    ``named`` are the rows of the things that it names, in the order of ``subjects.list_parts``.
     """
     parts = subjects.list_parts(row.kind, row.channel, row.command)
     seen = row.seen
@@ -76,7 +77,7 @@ def _find_channel_change(
 ) -> str:
     if found.pin != seen.pin:
         return f"{row.channel} moved from {seen.pin or 'no release'} to {found.pin or 'none'}"
-    if found.rollout != seen.rollout:  # it went there and came back
+    if found.rollout != seen.rollout:  # the pin moved and came back
         return f"{row.channel} opened the rollout {found.rollout}"
     is_back = row.kind == steps.ROLL_BACK.name and row.command.get("to") == found.pin
     if is_back and channel.terminal_rollout_id == found.rollout:
@@ -89,5 +90,5 @@ def _find_channel_change(
 
 
 def has_moved(seen: int | None, found: int | None) -> bool:
-    """Whether a plan has more than a tenth more or fewer hosts than before."""
+    """Whether the number of hosts in a plan changed by more than a tenth."""
     return seen is not None and found is not None and abs(found - seen) * 10 > seen

@@ -1,4 +1,4 @@
-"""Requests that expire or become void, and reviews that are overdue."""
+"""End requests that have expired or are void, and report overdue reviews."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from tidegate.domain.requests import facts, refusals, request_commands, rows as 
 from tidegate.errors import LeaseLost
 from tidegate.kernel import leases, model, slices as kernel_slices
 
-REVIEW_SECONDS = 72 * 3_600  # after which people are told that nobody has reviewed it
+REVIEW_SECONDS = 72 * 3_600  # after which people are notified that a review is missing
 LEADER: Final = "requests"  # the job whose leader ends requests and reminds of reviews
 
 
 class EndRequest(request_commands.RequestCommand, frozen=True, kw_only=True):
-    """Record that it expired, or that the channel changed. Otherwise nothing happens, unless it is
-    said why it can never be carried out.
+    """Record that a request expired or became void. Does nothing if neither is the case.
+
+    With a ``refusal`` the request becomes void in any case.
     """
 
-    refusal: str = ""  # why it cannot be carried out any more
-    term: str = ""  # the token of the leader; empty: a person who looked at it
+    refusal: str = ""  # why it can never be carried out
+    term: str = ""  # the leader's token; empty: on behalf of a person who read the request
 
 
 class RemindReview(request_commands.RequestCommand, frozen=True, kw_only=True):
-    """Record that nobody has reviewed it in time."""
+    """Record that a review is overdue."""
 
     term: str
 
@@ -65,7 +66,7 @@ def decide_end(rows: tuple[Any, ...], command: EndRequest, now: datetime) -> Seq
 def decide_reminder(
     rows: tuple[Any, ...], command: RemindReview, now: datetime
 ) -> Sequence[Struct]:
-    """Nothing follows if somebody reviewed it, or people were told before. Raises: LeaseLost."""
+    """No fact follows if it was reviewed, or a reminder was sent before. Raises: LeaseLost."""
     row: request_rows.ChannelRequest | None = rows[0]
     _demand_leader(rows[-1], command.term)
     if row is None or row.state is not states.RequestState.TO_REVIEW or row.reminded_at is not None:

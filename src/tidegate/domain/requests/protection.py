@@ -1,4 +1,4 @@
-"""The check that goes along with what one person does: no channel of it needs a second person."""
+"""Check, in the commit of a command, that one person may act without a request."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from tidegate.kernel import model, slices as kernel_slices
 
 
 class ActAlone(Struct, frozen=True, kw_only=True):
-    """What goes along with a command that one person carries out: none of these channels is
-    protected (none named: no channel at all), or the hold or the freeze is the person's own.
+    """Check that none of these channels is protected, or that the hold or freeze is the person's
+    own. Without ``channels``, no channel at all may be protected.
+
+    It is committed together with a command that one person carries out.
     """
 
     by: str
@@ -35,7 +37,7 @@ def rows_of_acting(command: ActAlone) -> tuple[model.Key, ...]:
 def list_protected(
     row: channel_rows.ProtectedChannels | None, channels: Collection[str]
 ) -> tuple[str, ...]:
-    """Those of the channels that are protected; none named: of all channels."""
+    """The protected channels among these; if none are given, among all."""
     found = () if row is None else row.channels
     return tuple(name for name in found if not channels or name in channels)
 

@@ -1,4 +1,4 @@
-"""What every command on a request begins with: which rows it reads, and what must hold."""
+"""The common part of all commands on a request: the rows that they read and their checks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidegate.kernel import model
 
 REQUEST_ID_BYTES_MAX = 64
 
-# The request, its channel, the pin; then the rows that it names.
+# The request, its channel and the pin, then the rows of the things that the request names.
 Rows = tuple[Any, ...]
 
 
@@ -24,7 +24,7 @@ class RequestCommand(Struct, frozen=True, kw_only=True):
     channel: str
     by: str
     reason: str = ""
-    kind: str = ""  # of the request, where what it names is compared
+    kind: str = ""  # of the request, where the things that it names are compared
     command: dict[str, Any] = {}
 
 

@@ -1,15 +1,17 @@
-"""What people do with requests on protected channels.
+"""The commands on requests on protected channels.
 
     make ──▶ approve … approve, carry out ──▶ executed
                └ reject, withdraw; or it expires, or the channel changes
 
-Four eyes: who made a request does not approve it, and each person counts once. The last approval
-is carried out in its own commit: ``carry_request`` is decided together with the command itself.
+Four eyes: the person who made a request cannot approve it, and each approver counts once. The last
+approval carries the request out in one commit: ``carry_request`` is decided together with the
+command itself.
 
-Whoever acts without a request commits ``act_alone`` with the command: a channel that was protected
-in between refuses it.
+A command without a request is committed together with ``act_alone`` (protection.py), which refuses
+it if a channel has been protected in between.
 
-What a request names (``subjects``) is read with it: a request of a hold never ends the next one.
+A command also reads the things that the request names (``subjects``). So a request to release a
+hold never releases a later hold.
 """
 
 from __future__ import annotations
@@ -34,40 +36,45 @@ from tidegate.domain.requests import (
 )
 from tidegate.kernel import codec, model, slices as kernel_slices
 
-EMERGENCY_SECONDS = 3_600  # that a request of what cannot wait waits at most
+EMERGENCY_SECONDS = 3_600  # how long an urgent request stays open
 
 
 class MakeRequest(request_commands.RequestCommand, frozen=True, kw_only=True):
-    """Ask for what needs a second person."""
+    """Request something that needs a second person."""
 
     kind: str
     command: dict[str, Any]
     also: tuple[str, ...] = ()
-    hosts: int | None = None  # of the plan, where it has one
-    emergency: bool = False  # it expires within the hour
+    hosts: int | None = None  # of the plan, if there is one
+    emergency: bool = False  # it expires within an hour
 
 
 class ApproveRequest(request_commands.RequestCommand, frozen=True, kw_only=True):
-    """Agree to what has this digest."""
+    """Approve the request with this digest."""
 
     digest: str
 
 
 class CarryRequest(request_commands.RequestCommand, frozen=True, kw_only=True):
-    """What goes along with the command itself: with a digest also the last approval."""
+    """Record that a command in the same commit carries the request out.
+
+    With a ``digest`` it is the last approval, too.
+    """
 
     digest: str | None = None
-    covers: tuple[str, ...] | None = None  # channels that the command concerns; none: all
+    covers: tuple[str, ...] | None = (
+        None  # channels that the command concerns; empty: all; None: not checked
+    )
     hosts: int | None = None  # of the plan now
-    confirmed_hosts: int | None = None  # of the plan that the caller looked at
+    confirmed_hosts: int | None = None  # of the plan that the caller saw
 
 
 class RejectRequest(request_commands.RequestCommand, frozen=True, kw_only=True):
-    """Say no."""
+    """Reject a request."""
 
 
 class WithdrawRequest(request_commands.RequestCommand, frozen=True, kw_only=True):
-    """Take the own request back."""
+    """Withdraw one's own request."""
 
 
 class _Digested(Struct, frozen=True, omit_defaults=True):
@@ -82,7 +89,7 @@ def decide_making(
     rows: request_commands.Rows, command: MakeRequest, now: datetime
 ) -> Sequence[Struct]:
     if rows[0] is not None:
-        return ()  # a repeat: ids are not given twice
+        return ()  # a repeat: ids are unique
     channel = channel_slices.demand_channel(rows[1], command.channel)
     parts = subjects.list_parts(command.kind, command.channel, command.command)
     seen = structs.replace(
@@ -116,7 +123,7 @@ def _approved(
     digest: str,
     now: datetime,
 ) -> tuple[facts.RequestApproved, ...]:
-    """The approval; nothing if this person has approved before. Raises: as ``decide_approval``."""
+    """The approval; empty if this person has approved before. Raises: as ``decide_approval``."""
     if command.by == row.by:
         raise refusals.OwnRequest(row.request_id, "approve")
     if digest != row.digest:
@@ -144,7 +151,7 @@ def _approved(
 def decide_approval(
     rows: request_commands.Rows, command: ApproveRequest, now: datetime
 ) -> Sequence[Struct]:
-    """Raises: OwnRequest, RequestChanged. Those of a request that is over."""
+    """Raises: OwnRequest, RequestChanged, and those of ``demand_current``."""
     return _approved(
         request_commands.demand_current(rows, command, now), command, command.digest, now
     )
@@ -158,11 +165,11 @@ def rows_of_carrying(command: CarryRequest) -> tuple[model.Key, ...]:
 def decide_carrying(
     rows: request_commands.Rows, command: CarryRequest, now: datetime
 ) -> Sequence[Struct]:
-    """Raises: ApprovalsMissing, RequestHostsMoved. Those of ``decide_approval``."""
+    """Raises: ApprovalsMissing, RequestHostsMoved, and those of ``decide_approval``."""
     row = request_commands.demand_current(rows, command, now)
     covered = () if command.covers is None else protection.list_protected(rows[-1], command.covers)
     unasked = [name for name in covered if name not in row.channels]
-    if unasked:  # nobody was asked who may approve there
+    if unasked:  # its approvers did not need the permission there
         what = f"{', '.join(unasked)}, which it also concerns, was protected"
         raise refusals.RequestOutdated(row.request_id, row.channel, what)
     assert row.seen is not None, "an open request has seen its channel"

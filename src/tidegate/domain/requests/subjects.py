@@ -1,10 +1,11 @@
-"""What a request is about, and whether that is still the thing that its approvers look at.
+"""The subject of a request, and whether it is still the same.
 
-A hold, a freeze or a window may end and come again under the same name while a request waits. So a
-request remembers a digest of each thing that it names. It is void once one of them is another one.
+While a request waits, a hold, a freeze or a window may end, and another may begin under the same
+name. So a request remembers a digest of each thing that it names. It becomes void when one of them
+has been replaced or changed.
 
     making     list_parts ──▶ digest_parts ──▶ SeenChannel.subject
-    any look   list_parts ──▶ find_changed_part, against SeenChannel.subject
+    checking   list_parts ──▶ find_changed_part, against SeenChannel.subject
 """
 
 from __future__ import annotations
@@ -33,26 +34,26 @@ class SubjectPart(NamedTuple):
     name: str
     key: model.Key
     row: type[Any]
-    counts: Callable[[Any], object]  # what must stay as it was; None: the thing is not there
-    ended: str  # what to say when it is gone
-    changed: str  # what to say when it is another one
+    counts: Callable[[Any], object]  # what must not change; None: the thing does not exist
+    ended: str  # the description if it no longer exists
+    changed: str  # the description if it was replaced or changed
 
 
 def list_parts(kind: str, channel: str, command: Command) -> tuple[SubjectPart, ...]:
-    """What a request of this kind names, apart from its channel's settings and pin."""
+    """List the rows that a request of this kind is about, without its channel and pin."""
     parts = _PARTS.get(kind)
     return () if parts is None else tuple(parts(channel, command))
 
 
 def digest_parts(parts: Sequence[SubjectPart], rows: Sequence[Any]) -> dict[str, str]:
-    """A digest of each part as it is now; empty: it is not there."""
+    """Compute a digest of each part as it is now; empty if it does not exist."""
     return {part.name: _digest(part, row) for part, row in zip(parts, rows, strict=True)}
 
 
 def find_changed_part(
     parts: Sequence[SubjectPart], rows: Sequence[Any], seen: Mapping[str, str]
 ) -> str:
-    """What ended or changed since the digests were made, in words; empty: nothing."""
+    """Describe what ended or changed since the digests were computed; empty if nothing did."""
     for part, row in zip(parts, rows, strict=True):
         found = _digest(part, row)
         if found != seen.get(part.name, ""):
@@ -87,12 +88,12 @@ def _promotion(channel: str, said: Command) -> Iterator[SubjectPart]:
 
 
 def _rollback(channel: str, said: Command) -> Iterator[SubjectPart]:
-    # It passes whatever stops the channel when it is carried out: going back is the safe direction.
+    # A rollback passes all current stops of the channel, because going back is the safe direction.
     yield _release(said["to"])
 
 
 def _stopped_rollout(channel: str, said: Command) -> Iterator[SubjectPart]:
-    """A rollout that stopped: it may be tried again meanwhile, and stop once more."""
+    """A stopped rollout. It may be retried while the request waits, and stop once more."""
     rollout_id = said["rollout_id"]
     yield SubjectPart(
         name="rollout",
@@ -122,7 +123,7 @@ def _override(channel: str, said: Command) -> Iterator[SubjectPart]:
 
 
 def _gates(channel: str, gates: Sequence[str]) -> Iterator[SubjectPart]:
-    """What holds the gates shut that are passed: a later freeze, hold or window is another one."""
+    """What closes the gates to be passed. A later freeze, hold or window is another one."""
     own, copy = stops.stops_keys(channel)
     for name, key in (("", own), (" of all channels", copy)):
         for gate, noun, member in (
@@ -203,7 +204,7 @@ def _budget(channel: str, said: Command) -> Iterator[SubjectPart]:
         name="budget",
         key=fleet_rows.budget_key(budget_id),
         row=fleet_rows.Budget,
-        # Not how much of it is taken: that changes with every order.
+        # Without the slots in use, which change with every order.
         counts=lambda row: (
             None if row.removed else (row.selector, row.max_in_flight, row.max_in_flight_pct)
         ),
@@ -218,7 +219,7 @@ def _labels(channel: str, said: Command) -> Iterator[SubjectPart]:
         name="labels",
         key=fleet_rows.host_key(host_id),
         row=fleet_rows.Host,
-        # What a host says of itself stays with it, whatever labels a person gives it.
+        # Labels that a host reports itself are kept whatever labels a person sets.
         counts=lambda row: sorted(
             item for item in row.labels.items() if not item[0].startswith(FACT_PREFIX)
         ),

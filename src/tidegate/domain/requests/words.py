@@ -1,4 +1,4 @@
-"""What a request asks for, in a few words that follow "asks to": promote web.4."""
+"""Describe a request in a few words that follow "asks to", such as "promote web.4"."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Command = Mapping[str, Any]
 
 
 def describe_request(kind: str, channel: str, command: Command) -> str:
-    """What the command of a request does on its channel."""
+    """Describe what the command of a request does on its channel."""
     words = _WORDS.get(kind)
     return f"{kind} on {channel}" if words is None else words(channel, command)
 
