@@ -1,4 +1,4 @@
-"""How the facts about packages become their rows."""
+"""The folds that compute the rows of packages from their facts."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tidegate.domain.packages import facts, rows, states
 from tidegate.domain.packages.names import ancestors, parse
 from tidegate.kernel.folds import Fold
 
-CONTENT_CHANGED = "ContentChanged"  # why a condition is no longer known
+CONTENT_CHANGED = "ContentChanged"  # the reason of a condition that was reset
 
 
-DEPENDENTS_NAMED_MAX = 16  # in one row; all of them stand in revision_dependents
+DEPENDENTS_NAMED_MAX = 16  # in one row; revision_dependents has all of them
 
 
 def step_repository(
@@ -218,7 +218,7 @@ def _edited(row: rows.Revision, by: str) -> rows.Revision:
 
 
 def _forgotten(condition: facts.Condition) -> facts.Condition:
-    """What was found out about other content is not known of this one."""
+    """Reset a condition, because it was reported for other content."""
     return facts.Condition(condition.type, facts.ConditionStatus.UNKNOWN, CONTENT_CHANGED)
 
 
@@ -349,7 +349,7 @@ def owner_ids(fact: OwnerFact) -> tuple[str, ...]:
 
 
 def _touched(fact: OwnerFact) -> tuple[str, ...]:
-    """The keys of owners that came or went, each once."""
+    """The keys of owners that were added or removed, each once."""
     match fact:
         case facts.RevisionCreated(metadata=metadata):
             return tuple(_keys(metadata.owner_references))
@@ -391,7 +391,7 @@ revision_owners = Fold(
 
 
 class _NoTombstone(Struct, frozen=True):
-    """Before the deletion there is nothing; a fold wants a value to start from."""
+    """The value before the deletion, because a fold needs a value to start from."""
 
 
 def step_tombstone(row: _NoTombstone, fact: facts.RevisionDeleted, now: datetime) -> rows.Tombstone:

@@ -1,8 +1,7 @@
-"""Where a revision comes from: the sources of a task, what is taken from them, the lineage.
+"""The origin of a revision: the sources of its task, the content taken from them, its lineage.
 
-A revision descends from its upstream: a clone from what it cloned, an edit from what its source
-descends from, an upgrade from the new upstream. As long as it lives, its upstream cannot be
-deleted.
+A revision descends from its upstream: a clone from the cloned revision, an edit from its source's
+upstream, an upgrade from the new upstream. While it exists, its upstream cannot be deleted.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Rows = Mapping[Key, Struct | None]
 
 
 class Origin(Struct, frozen=True):
-    """What a task gives a revision; no content where the command must bring it."""
+    """What a revision gets from its task. Without content, the command must bring it."""
 
     content: Content | None
     upstream: facts.Lineage | None
@@ -53,7 +52,7 @@ def source_keys(task: facts.Task) -> tuple[Key, ...]:
 def find_origin(
     task: facts.Task, package: str, rows: Rows, draft: package_rows.Revision | None = None
 ) -> Origin:
-    """What the task gives to a revision of this package; ``draft`` is that revision if it stands.
+    """Find what the task gives to a revision of this package, or to its existing ``draft``.
 
     Raises:
         RevisionNotFound, Terminating, SourceNotPublished, SourceMismatch.
@@ -99,22 +98,22 @@ def _upgrade(
 
 
 def warnings(upstream: package_rows.Revision) -> tuple[str, ...]:
-    """What who descends from this from now on should know: they will keep it from being deleted."""
+    """Warnings for a new revision that descends from this one and so will block its deletion."""
     if lifecycle.parse_stored(upstream.lifecycle) is not states.Lifecycle.DELETION_PROPOSED:
         return ()
     return (f"the deletion of {upstream.name} was proposed",)
 
 
 def lineage(revision: package_rows.Revision) -> facts.Lineage:
-    """The revision as what descends from it remembers it."""
+    """The revision as its descendants record it."""
     return facts.Lineage(revision.name, revision.uid, revision.number, revision.content.digest)
 
 
 def choose_content(origin: Origin, task: facts.Task, content: Content | None) -> Content:
-    """The content of a new revision: what the command brings, else what the origin gives.
+    """The content of a new revision: that of the command, otherwise that of the origin.
 
     Raises:
-        InvalidMember: neither does, or the task leaves no choice.
+        InvalidMember: neither has content, or the task does not allow any other content.
     """
     if (
         isinstance(task, facts.Upgrade)

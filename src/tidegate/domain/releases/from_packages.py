@@ -1,11 +1,11 @@
-"""From published revisions to releases that may be pinned: from packages to the registry.
+"""Make published revisions releases that may be pinned: the link from packages to the registry.
 
     RevisionPublished, …DeletionProposed, …DeletionRejected, …DeletionStarted, RevisionDeleted
                                                                           ──▶ ReleaseOffered
 
-A machine that remembers by the revision's name what its release is; the fact that it adds stands
-in the same commit as its cause, so a pin never races a deletion unseen, and the deletion of what
-is pinned is refused whole.
+A machine that remembers the release of each revision by the revision's name. The fact that it adds
+is in the same commit as its cause. So a pin and a deletion at the same time always conflict, and
+the deletion of a pinned release is refused as a whole.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidegate.kernel import collections as kernel_collections, folds
 
 
 class ReleaseOffer(Struct, frozen=True, omit_defaults=True):
-    """The release that a revision became; no id: none yet."""
+    """The release of a revision; no id before it is published."""
 
     name: str
     release_id: str = ""

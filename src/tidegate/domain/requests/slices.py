@@ -62,9 +62,7 @@ class CarryRequest(request_commands.RequestCommand, frozen=True, kw_only=True):
     """
 
     digest: str | None = None
-    covers: tuple[str, ...] | None = (
-        None  # channels that the command concerns; empty: all; None: not checked
-    )
+    covers: tuple[str, ...] | None = None  # channels of the command; empty: all; None: unchecked
     hosts: int | None = None  # of the plan now
     confirmed_hosts: int | None = None  # of the plan that the caller saw
 
