@@ -1,4 +1,4 @@
-"""Getting in: the first start, signing in and out, and who one is to the server."""
+"""Set up an installation, sign in and out, and show who is signed in."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ DAYS_MAX = 90
 
 
 def ask(what: str, flag: str, *, secret: bool = False, twice: bool = False) -> str:
-    """A value that was not given: asked for on a terminal, else named as missing. Raises: Stop."""
+    """Prompt for a value that was not given.
+
+    Raises:
+        CommandExit: there is no terminal to prompt on.
+    """
     if not sys.stdin.isatty():
         path = click.get_current_context().command_path
         raise exit_codes.CommandExit(
@@ -28,7 +32,7 @@ def ask(what: str, flag: str, *, secret: bool = False, twice: bool = False) -> s
 
 
 def ask_secret(from_stdin: bool, what: str, flag: str, *, twice: bool = False) -> str:
-    """A secret: the first line of standard input, or what is typed unseen. Raises: Stop."""
+    """Read a secret: the first line of standard input, or a hidden prompt. Raises: CommandExit."""
     if from_stdin:
         return sys.stdin.readline(LINE_CHARS_MAX).rstrip("\r\n")
     return ask(what, flag, secret=True, twice=twice)
@@ -129,7 +133,7 @@ def login(
 def _signed_in(
     context: cli_context.CommandContext, login_name: str, password: str, days: int, *, keep: bool
 ) -> str:
-    """A token for these credentials, by way of a session that is closed again."""
+    """Get a token for these credentials, through a session that is closed afterwards."""
     nobody = _client(context, None)
     session = _session(
         nobody.write("POST", paths.at("sessions"), _credentials(login_name, password))
@@ -144,9 +148,9 @@ def _signed_in(
 def change_own_password(
     context: cli_context.CommandContext, me: Any, current: str, fresh: str
 ) -> Any:
-    """Change the password of who is signed in, and keep a token of the time after.
+    """Change the password of the signed-in user, and save a new token.
 
-    The server takes it from a session only, and ends every session and token that there is.
+    The server accepts this only in a session, and ends all sessions and tokens of the user.
     """
     from tidegate.cli.profile import load
 
@@ -173,13 +177,13 @@ def _credentials(login_name: str, password: str) -> dict[str, str]:
 
 
 def _session(opened: Any) -> dict[str, str]:
-    """The headers of a session that the server just opened."""
+    """The headers that authenticate requests of a new session."""
     cookie = opened.headers.get("set-cookie", "").partition(";")[0]
     return {"Cookie": cookie, "X-CSRF-Token": opened.json()["csrf_token"]}
 
 
 def _token_of(client: ApiClient, session: dict[str, str], days: int) -> str:
-    """A token made in a session, which is closed again."""
+    """Create a token in a session and close the session."""
     made = client.write("POST", paths.at("tokens"), {"days": days}, headers=session).json()
     client.write("DELETE", paths.at("sessions", "current"), headers=session)
     return str(made["token"])
@@ -226,7 +230,7 @@ def logout(context: cli_context.CommandContext) -> None:
     except exit_codes.CommandExit as stop:
         if stop.code is exit_codes.ExitCode.UNAVAILABLE:
             raise
-        # It is revoked: expired, or revoked by somebody else.
+        # It has already ended: it expired, or another person revoked it.
     finally:
         client.close()
     forget()
@@ -250,7 +254,7 @@ def whoami(context: cli_context.CommandContext) -> None:
 
 
 def roles(grants: Any) -> str:
-    """Grants as people read them: the role, and where it is not everywhere."""
+    """Format grants: each role, with its scope unless that is everywhere."""
     if grants is None:
         return "whatever the owner may"
     shown = [
@@ -261,6 +265,6 @@ def roles(grants: Any) -> str:
 
 
 def grant_of(words: str) -> dict[str, str]:
-    """``role`` or ``role@scope`` as the API has it."""
+    """Parse ``role`` or ``role@scope`` into a grant of the API."""
     role, _, scope = words.partition("@")
     return {"role": role, "scope": scope or "*"}

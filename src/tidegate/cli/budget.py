@@ -1,4 +1,4 @@
-"""Budgets: how many hosts may be disrupted at once, whatever rolls out."""
+"""Budgets: how many hosts may be disrupted at once, over all rollouts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BUDGETS = completion.names("/v1/budgets", "budget_id")
 
 
 def format_bound(item: output.Item) -> str:
-    """A number, a share of the hosts, or the smaller of both."""
+    """Format a bound: a number, a share of the hosts, or the smaller of both."""
     number, share = item.get("max_in_flight"), item.get("max_in_flight_pct")
     said = [output.text(number)] if number is not None else []
     if share is not None:

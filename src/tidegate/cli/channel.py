@@ -65,7 +65,7 @@ def create(
 
 
 def describe_waves(waves: Sequence[output.Item]) -> str:
-    """How many hosts get a release together, wave after wave: 1 host, then 10 %, then the rest."""
+    """Describe the sizes of waves: 1 host, then 10 %, then the rest."""
     if not waves:
         return "all hosts at once"
     said = []
@@ -81,9 +81,9 @@ def describe_waves(waves: Sequence[output.Item]) -> str:
 
 
 def _note_missing(context: cli_context.CommandContext, package: str) -> None:
-    """A channel may come before its package; but a name that is not there may be a slip.
+    """Print a note if the package of a new channel does not exist, as its name may be a typo.
 
-    A path alone is of the repository ``default``, as everywhere.
+    A channel may be created before its package. A path alone means the repository ``default``.
     """
     first, _, rest = package.partition("/")
     repository, path = (first, rest) if rest else (REPOSITORY_DEFAULT, first)
@@ -96,7 +96,7 @@ def _note_missing(context: cli_context.CommandContext, package: str) -> None:
 
 
 def _is_missing(context: cli_context.CommandContext, package: str) -> bool:
-    """Whether nothing is known of it; one that we may not look at is not told to be missing."""
+    """Whether the package does not exist; False if we may not read it."""
     try:
         context.client.get(paths.at("packages", *package.split("/")))
     except exit_codes.CommandExit as stop:
@@ -148,7 +148,7 @@ def edit(
 @cli_context.watch_option
 @cli_context.with_context
 def list_all(context: cli_context.CommandContext, watch: bool) -> None:
-    """All channels that you may read."""
+    """List the channels that you may read."""
     context.shown(
         lambda: list(context.client.items(paths.at("channels"))),
         channel_documents.COLUMNS,
@@ -183,7 +183,7 @@ for verb in channel_promotion.VERBS:
 @cli_context.break_glass_option
 @cli_context.with_context
 def delete(context: cli_context.CommandContext, channel: str, reason: str) -> None:
-    """Delete CHANNEL, which nothing uses any more. Its history stays."""
+    """Delete CHANNEL if nothing uses it any more. Its history stays."""
     answer = context.client.write(
         "POST", paths.at("channels", channel, "delete"), {"reason": reason}
     )
@@ -237,7 +237,7 @@ def protect(
     no_break_glass: bool,
     reason: str,
 ) -> None:
-    """Protect CHANNEL: what moves it forward, loosens it or bypasses takes two people."""
+    """Protect CHANNEL: promotions, weaker rules and bypasses then need two people."""
     body = {"approvals": approvals, "break_glass": not no_break_glass, "reason": reason}
     answer = context.client.write("POST", paths.at("channels", channel, "protect"), body)
     people = "person" if approvals == 1 else "people"

@@ -1,4 +1,4 @@
-"""Channels as people see them: the columns of lists and the fields of a card."""
+"""The columns of channel lists and the fields of a channel's card."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def channel_state(item: output.Item) -> output.StateCell:
 
 
 def describe_approval(item: output.Item) -> list[str] | str:
-    """Who approved it; or that one person did it alone, and who reviewed that."""
+    """Name the approvers, or the use of break-glass and its reviewer."""
     if not item.get("breakGlass"):
         return approvers(item)
     by = item.get("reviewedByName") or item.get("reviewedBy")
@@ -21,7 +21,7 @@ def describe_approval(item: output.Item) -> list[str] | str:
 
 
 def approvers(item: output.Item) -> list[str]:
-    """Who approved it on a protected channel: by name, else by id."""
+    """The approvers of a promotion on a protected channel, by name or else by id."""
     ids = item.get("approvedBy") or []
     names = item.get("approvedByNames") or [None] * len(ids)
     return [str(name or user_id) for name, user_id in zip(names, ids, strict=False)]
@@ -88,7 +88,7 @@ def _held(found: output.Item) -> str:
 
 
 def _protection(found: output.Item) -> str:
-    """How many others must agree, and whether one person may act alone."""
+    """Describe how many other people must approve, and whether break-glass is allowed."""
     protection = found.get("protection")
     if protection is None:
         return output.NOTHING
@@ -99,7 +99,7 @@ def _protection(found: output.Item) -> str:
 
 
 def _edges(found: output.Item) -> str:
-    """The channels that come first; one that holds this back says why."""
+    """The channels that this one depends on, with the reason of each that blocks it."""
     edges = found.get("edges") or []
     said = [
         f"{edge['channel']} (blocks: {edge['reason']})" if edge["blocks"] else edge["channel"]
@@ -109,7 +109,7 @@ def _edges(found: output.Item) -> str:
 
 
 def _automation(found: output.Item) -> str:
-    """What the channel does by itself, or why it does nothing."""
+    """What the channel does automatically, or why it does nothing."""
     told = found.get("automation") or []
     return output.text([item["sentence"] for item in told] or output.NOTHING)
 

@@ -116,7 +116,11 @@ LADDER = (
 def show_ladder(
     context: cli_context.CommandContext, channel: str, to: str | None, *, now: bool
 ) -> None:
-    """What a rollback would take, and why it skips the releases above. Raises: Stop."""
+    """Show the release that a rollback would choose, and why it skips newer ones.
+
+    Raises:
+        CommandExit: there is no release to go back to.
+    """
     found = context.get(paths.at("channels", channel, "ladder"), to=to, now="true" if now else None)
     if not context.is_for_people:
         context.done(found, "")
@@ -148,7 +152,7 @@ def request_promotion(
     *,
     verb: str = "promote",
 ) -> None:
-    """Move a channel's pin; with ``--wait``, until its rollout ended. Raises: Stop."""
+    """Move a channel's pin; with ``--wait``, wait until its rollout ends. Raises: CommandExit."""
     etag = context.etag_of(paths.at("channels", channel), version)
     answer = context.client.write(
         "POST", paths.at("channels", channel, verb), body, etag=etag

@@ -1,4 +1,4 @@
-"""Why something waits: gates as lines, what blocks first, and on what ground."""
+"""Print an explanation why something waits: its gates, with the blocking ones first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SHOWN_MAX = 50
 
 
 def explain_lines(found: Any) -> list[live_view.Line]:
-    """An explanation: the answer, then every gate; of several, one below the other."""
+    """The lines of an explanation: the answer, then every gate."""
     several = found if isinstance(found, list) else found.get("items")
     if several is not None:
         return [line for one in several[:SHOWN_MAX] for line in explain_lines(one)]
@@ -32,7 +32,7 @@ def explain_lines(found: Any) -> list[live_view.Line]:
 
 
 def _leave_out(text: str, said: Sequence[str]) -> str:
-    """The text without the reason at its end that a wait below says: once is enough."""
+    """Remove a reason from the end of the text if a wait below repeats it."""
     start, _, reason = text.partition(": ")
     if any(text == sentence for sentence in said):
         return ""
@@ -40,8 +40,8 @@ def _leave_out(text: str, said: Sequence[str]) -> str:
 
 
 def _wait_lines(wait: Any) -> list[live_view.Line]:
-    """What it waits for, since when, until when; below it each command that ends it, and when that
-    is the right one.
+    """The lines of a wait: its cause, its start and end, and the commands that end it, with when to
+    use each.
     """
     line: live_view.Line = [(f"- {symbols.clean(wait['sentence'])}", "default")]
     times = [
@@ -75,8 +75,8 @@ def _about(found: Any, name: str) -> live_view.Line:
 
 
 def verdict_lines(verdicts: Sequence[Any], said: Sequence[str] = ()) -> list[live_view.Line]:
-    """Gates in the order in which they are asked, those that block with their reason; one that was
-    ``said`` above is not said again.
+    """The lines of gates in the order of evaluation. Blocking ones show their reason, unless it was
+    ``said`` above.
     """
     width = max((len(str(verdict["gate"])) for verdict in verdicts), default=0)
     return [_line(verdict, width, said) for verdict in verdicts]

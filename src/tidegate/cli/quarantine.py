@@ -30,7 +30,7 @@ def quarantine() -> None:
 @cli_context.watch_option
 @cli_context.with_context
 def list_all(context: cli_context.CommandContext, channel: str | None, watch: bool) -> None:
-    """What is quarantined, on which channel, and why."""
+    """List what is quarantined, on which channel, and why."""
     context.shown(
         lambda: context.list_of_channel(paths.at("quarantine"), {"channel": channel}),
         COLUMNS,

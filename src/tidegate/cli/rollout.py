@@ -1,4 +1,4 @@
-"""Rollouts: planned, simulated, opened, watched, steered and explained."""
+"""Rollouts: list, show, watch and explain them; the other verbs are in modules of their own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tidegate.cli import (
     waiting,
 )
 
-STATES = {  # as people call them → as the API does
+STATES = {  # the names for people → those of the API
     "opening": "Opening",
     "active": "Active",
     "converging": "Converging",
@@ -36,7 +36,7 @@ STATES = {  # as people call them → as the API does
     "replaced": "Superseded",
     "pruned": "Pruned",
 }
-STOPPED = "stopped"  # both that a failure stopped: Reverted and Failed
+STOPPED = "stopped"  # Reverted and Failed, the states after a failure
 HOST_STATES = {
     "pending": "Pending",
     "activating": "Activating",
@@ -49,7 +49,7 @@ HOST_STATES = {
 
 
 def took(item: output.Item) -> str:
-    """How long it took, once it ended."""
+    """Format how long the rollout took; a dash until it ends."""
     if not item.get("outcome_at"):
         return "–"
     spent = times.parsed(item["outcome_at"]) - times.parsed(item["opened_at"])
@@ -244,7 +244,7 @@ def explain(context: cli_context.CommandContext, rollout: str, host: str | None)
 @click.argument("rollout", shell_complete=rollout_names.ROLLOUTS)
 @cli_context.with_context
 def events(context: cli_context.CommandContext, rollout: str) -> None:
-    """What happened to ROLLOUT and its hosts, in order."""
+    """List what happened to ROLLOUT and its hosts, in order."""
     path = paths.at("rollouts", rollout_names.id_of(context, rollout), "events")
     if not context.is_for_people:
         context.list(context.client.items(path), (), empty="")

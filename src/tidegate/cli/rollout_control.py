@@ -1,4 +1,4 @@
-"""What an operator does to an open rollout: pause, abort, retry, clear, skip, override."""
+"""Control an open rollout: pause, abort, retry, clear, skip, override."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def retry(
     reason: str,
     wait: waiting.WaitOption,
 ) -> None:
-    """Try the hosts of a halted rollout again that failed or rolled back: all, or only HOSTS."""
+    """Retry the hosts of a halted rollout that failed or rolled back: all, or only HOSTS."""
     rollout_id = rollout_names.id_of(context, rollout)
     body: dict[str, Any] = {"reason": reason} | ({"hosts": list(hosts)} if hosts else {})
     answer = context.client.write("POST", paths.at("rollouts", rollout_id, "retry"), body)
@@ -126,7 +126,7 @@ def skip(context: cli_context.CommandContext, rollout: str, host: str, reason: s
 def override(
     context: cli_context.CommandContext, rollout: str, gate: str, until: str | None, reason: str
 ) -> None:
-    """Let ROLLOUT pass a gate, whatever it says. This needs the permission emergency."""
+    """Let ROLLOUT pass a gate that is closed. This needs the permission emergency."""
     body = {"gate": gate, "until": times.api_start(until), "reason": reason}
     _steered(context, rollout, "override", body, f"passes {gate}")
 
@@ -137,7 +137,7 @@ def override(
 @cli_context.reason(required=False)
 @cli_context.with_context
 def continue_wave(context: cli_context.CommandContext, rollout: str, reason: str | None) -> None:
-    """Let the next wave go, which waits for a person."""
+    """Start the next wave, which waits for a person."""
     _steered(context, rollout, "continue", {"reason": reason or ""}, "continues")
 
 
@@ -164,7 +164,7 @@ def skip_wave(context: cli_context.CommandContext, rollout: str, wave: str, reas
 @cli_context.break_glass_option
 @cli_context.with_context
 def promote_all(context: cli_context.CommandContext, rollout: str, reason: str) -> None:
-    """Let every wave go now: no delay, no manual wave, no wait for the waves before.
+    """Start every wave now: no delay, no manual wave, no wait for the waves before.
 
     Gates, budgets and soaks stay. You need the permission emergency.
     """

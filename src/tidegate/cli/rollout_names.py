@@ -8,7 +8,7 @@ ROLLOUTS = completion.names("/v1/rollouts", "rollout_id")
 
 
 def id_of(context: cli_context.CommandContext, name: str) -> str:
-    """A rollout by its id, or the newest one of a channel. Raises: Stop."""
+    """The id of a rollout, given its id or a channel's name. Raises: CommandExit."""
     if "@" in name:
         return name
     newest = context.get(paths.at("channels", name)).get("newest_rollout_id")

@@ -1,4 +1,4 @@
-"""What a rollout would do, before it is opened: its plan, and a simulation of it."""
+"""The plan and the simulation of a rollout before it is opened."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def print_plan(context: cli_context.CommandContext, found: Any) -> None:
 
 
 def _say_windows(start: Any) -> None:
-    """Which maintenance window the wave waits for, if it does."""
+    """Print the maintenance window that the wave waits for, if there is one."""
     if start.get("sentence"):
         when = f"{start['at']}" if start.get("at") else "never, as windows are now"
         output.say(f"  at the earliest: {when}. {start['sentence']}")
@@ -93,10 +93,10 @@ def simulate(
     from_history: bool,
     start_at: str | None,
 ) -> None:
-    """Play the rollout of RELEASE on CHANNEL with simulated hosts; changes nothing.
+    """Simulate the rollout of RELEASE on CHANNEL. Changes nothing.
 
-    Unless you say otherwise, nothing fails and it starts now. Switches take as long as in the last
-    rollouts. Maintenance windows and freezes with an end hold hosts.
+    By default nothing fails and it starts now. Switches take as long as in the last rollouts.
+    Maintenance windows and freezes with an end hold hosts.
     """
     body: dict[str, Any] = {"channel": channel, "release_id": release, "seed": seed}
     body |= {"failing": list(failing)} | ({"from_history": True} if from_history else {})
@@ -116,7 +116,7 @@ def simulate(
 
 
 def describe_stretch(stretch: output.Item) -> str:
-    """When hosts get no order, and what holds them."""
+    """Describe a period in which hosts get no order, and its cause."""
     by = f"window {stretch['window_id']}" if stretch.get("window_id") else stretch["by"]
     span = f"{symbols.duration(stretch['begins'])} to {symbols.duration(stretch['ends'])}"
     hosts = output.counted(stretch["hosts"], "host")
