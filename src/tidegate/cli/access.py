@@ -82,7 +82,7 @@ def setup(
     document = answer.json()
     line = f"{context.profile.url} is set up"
     if keep:
-        _signed_in(context, login_name, password, DAYS_DEFAULT, keep=True)
+        _sign_in(context, login_name, password, DAYS_DEFAULT, keep=True)
         line += f"; you are signed in as {login_name}"
     context.done(document, line)
 
@@ -117,12 +117,12 @@ def login(
     if token is None:
         login_name = login_name or ask("Sign-in name", "--login")
         password = ask_secret(password_stdin, "Password", "--password-stdin")
-        token = _signed_in(context, login_name, password, days, keep=keep)
+        token = _sign_in(context, login_name, password, days, keep=keep)
         me = _me(context, token)
     else:
         me = _me(context, token)
         if keep:
-            _kept(context, token)
+            _save_token(context, token)
     if keep:
         who = me["login"] or me["user_id"]
         context.done(me, f"signed in to {context.profile.url} as {who}")
@@ -130,7 +130,7 @@ def login(
         click.echo(token)
 
 
-def _signed_in(
+def _sign_in(
     context: cli_context.CommandContext, login_name: str, password: str, days: int, *, keep: bool
 ) -> str:
     """Get a token for these credentials, through a session that is closed afterwards."""
@@ -141,7 +141,7 @@ def _signed_in(
     token = _token_of(nobody, session, days)
     nobody.close()
     if keep:
-        _kept(context, token)
+        _save_token(context, token)
     return token
 
 
@@ -166,7 +166,7 @@ def change_own_password(
     nobody.close()
     kept = load()
     if kept is not None and kept.token is not None and kept.url == context.profile.url:
-        _kept(context, token)
+        _save_token(context, token)
     else:
         output.note("the token that you used has ended; make a new one: tidegate login")
     return {"position": answer.json()["position"]}
@@ -189,7 +189,7 @@ def _token_of(client: ApiClient, session: dict[str, str], days: int) -> str:
     return str(made["token"])
 
 
-def _kept(context: cli_context.CommandContext, token: str) -> None:
+def _save_token(context: cli_context.CommandContext, token: str) -> None:
     from tidegate.cli.profile import Profile, keep
 
     path = keep(Profile(context.profile.url, token))

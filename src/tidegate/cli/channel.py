@@ -68,7 +68,7 @@ def describe_waves(waves: Sequence[output.Item]) -> str:
     """Describe the sizes of waves: 1 host, then 10 %, then the rest."""
     if not waves:
         return "all hosts at once"
-    said = []
+    sizes = []
     for wave in waves:
         count, percent = wave.get("count"), wave.get("percent")
         if count is not None:
@@ -76,8 +76,8 @@ def describe_waves(waves: Sequence[output.Item]) -> str:
         else:
             size = "the rest" if percent is None else f"{percent} %"
         selector = wave.get("selector", "*")
-        said.append(size if selector == "*" else f"{size} of {selector}")
-    return ", then ".join(said)
+        sizes.append(size if selector == "*" else f"{size} of {selector}")
+    return ", then ".join(sizes)
 
 
 def _note_missing(context: cli_context.CommandContext, package: str) -> None:
@@ -149,7 +149,7 @@ def edit(
 @cli_context.with_context
 def list_all(context: cli_context.CommandContext, watch: bool) -> None:
     """List the channels that you may read."""
-    context.shown(
+    context.print_items(
         lambda: list(context.client.items(paths.at("channels"))),
         channel_documents.COLUMNS,
         watch=watch,
@@ -165,7 +165,7 @@ def list_all(context: cli_context.CommandContext, watch: bool) -> None:
 def show(context: cli_context.CommandContext, channel: str, as_of: str | None, watch: bool) -> None:
     """Show what CHANNEL delivers, which release is authoritative, and on what evidence."""
     path = paths.at("channels", channel)
-    context.told(
+    context.print_object(
         lambda: context.get(path, as_of=times.api_as_of(as_of)),
         channel_documents.channel_fields,
         watch=watch,

@@ -101,17 +101,17 @@ def _protection(found: output.Item) -> str:
 def _edges(found: output.Item) -> str:
     """The channels that this one depends on, with the reason of each that blocks it."""
     edges = found.get("edges") or []
-    said = [
+    channels = [
         f"{edge['channel']} (blocks: {edge['reason']})" if edge["blocks"] else edge["channel"]
         for edge in edges
     ]
-    return output.text(said)
+    return output.text(channels)
 
 
 def _automation(found: output.Item) -> str:
     """What the channel does automatically, or why it does nothing."""
-    told = found.get("automation") or []
-    return output.text([item["sentence"] for item in told] or output.NOTHING)
+    findings = found.get("automation") or []
+    return output.text([item["sentence"] for item in findings] or output.NOTHING)
 
 
 def _waves(found: output.Item) -> str:

@@ -160,10 +160,10 @@ def request_promotion(
     rollout_id = str(answer["rollout_id"])
     if not wait.is_asked or context.is_for_people:
         release = rollout_id.partition("@")[2].partition("~")[0]
-        told = "has new evidence" if body.get("refresh") else f"rollout {rollout_id} is open"
+        what = "has new evidence" if body.get("refresh") else f"rollout {rollout_id} is open"
         if body.get("start_at"):
-            told += f" and starts at {output.when(body['start_at'])}"
-        context.done(answer, f"{release} is authoritative on {channel}; {told}")
+            what += f" and starts at {output.when(body['start_at'])}"
+        context.done(answer, f"{release} is authoritative on {channel}; {what}")
         context.warn(answer)
     if wait.is_asked:
         waiting.wait_for_rollout(context, rollout_id, wait)

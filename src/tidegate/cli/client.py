@@ -127,21 +127,21 @@ class ApiClient:
         headers: Mapping[str, str] | None = None,
     ) -> ServerResponse:
         """Send a write. Every retry carries the same idempotency key, so it is applied once."""
-        said = {"Idempotency-Key": os.urandom(16).hex(), **(headers or {})}
+        all_headers = {"Idempotency-Key": os.urandom(16).hex(), **(headers or {})}
         if etag is not None:
-            said["If-Match"] = etag
+            all_headers["If-Match"] = etag
         content: bytes | FileBody | None = None
         if isinstance(body, bytes | FileBody):
-            said["Content-Type"] = "application/octet-stream"
+            all_headers["Content-Type"] = "application/octet-stream"
             content = body
         elif body is not None:
-            said["Content-Type"] = "application/json"
+            all_headers["Content-Type"] = "application/json"
             content = json.dumps(body).encode()
         if self.break_glass:
-            said["Tidegate-Break-Glass"] = quote(self.break_glass, safe="")
+            all_headers["Tidegate-Break-Glass"] = quote(self.break_glass, safe="")
         if self.dry_run:
-            said["Tidegate-Dry-Run"] = "true"
-        answer = self._asked(method, paths.located(path, query), said, content)
+            all_headers["Tidegate-Dry-Run"] = "true"
+        answer = self._asked(method, paths.located(path, query), all_headers, content)
         if answer.status == ACCEPTED and "approvers" in answer.json():
             raise waits(answer.json())
         if self.dry_run:
@@ -180,7 +180,7 @@ class ApiClient:
             if answer.status < 300 or answer.status == 304:
                 return answer
             if answer.status < 400:
-                raise self._elsewhere(answer)
+                raise self._redirect_error(answer)
             if last or answer.status not in REPEATED:
                 raise self._refusal(answer)
             time.sleep(_pause(attempt, answer.headers.get("retry-after")))
@@ -209,11 +209,11 @@ class ApiClient:
         headers: dict[str, str],
         body: bytes | FileBody | None,
     ) -> ServerResponse:
-        with self._sent(method, target, headers, body) as response:
+        with self._open_response(method, target, headers, body) as response:
             content = response.read(ANSWER_BYTES_MAX)
             return ServerResponse(response.status, _named(response), content)
 
-    def _sent(
+    def _open_response(
         self,
         method: str,
         target: str,
@@ -225,24 +225,24 @@ class ApiClient:
         if self._connection is None:
             self._connection = self._connected()
         connection = self._connection
-        said = {
+        all_headers = {
             "Accept": "application/json, application/problem+json, */*;q=0.1",
             "User-Agent": f"tidegate/{__version__}",
             **headers,
         }
         if self.profile.token is not None:
-            said["Authorization"] = f"Bearer {self.profile.token}"
+            all_headers["Authorization"] = f"Bearer {self.profile.token}"
         is_file = isinstance(body, FileBody)
         connection.timeout = TRANSFER_SECONDS if is_file else timeout or self._timeout
         if connection.sock is not None:
             connection.sock.settimeout(connection.timeout)
         if not isinstance(body, FileBody):
-            connection.request(method, target, body, said)
+            connection.request(method, target, body, all_headers)
             return connection.getresponse()
-        said["Content-Length"] = str(body.size)
+        all_headers["Content-Length"] = str(body.size)
         pieces = body.pieces()
         try:
-            connection.request(method, target, pieces, said)
+            connection.request(method, target, pieces, all_headers)
         except (BrokenPipeError, ConnectionResetError):
             pass  # the server may have refused early; its response says why
         finally:
@@ -259,14 +259,14 @@ class ApiClient:
         Raises:
             CommandExit: the server refuses. OSError, HTTPException: it is unreachable.
         """
-        response = self._sent("GET", target, headers, timeout=TRANSFER_SECONDS)
+        response = self._open_response("GET", target, headers, timeout=TRANSFER_SECONDS)
         if response.status < 300:
             return response
         with response:
             body = response.read(ANSWER_BYTES_MAX)
         answer = ServerResponse(response.status, _named(response), body)
         if answer.status < 400:
-            raise self._elsewhere(answer)
+            raise self._redirect_error(answer)
         raise hints.problem(answer.status, answer.body, answer.headers)
 
     def _connected(self) -> http.client.HTTPConnection:
@@ -280,7 +280,7 @@ class ApiClient:
                 exit_codes.ExitCode.USAGE, f"{self.profile.url}: {error}", "tidegate --help"
             ) from None
 
-    def _elsewhere(self, answer: ServerResponse) -> exit_codes.CommandExit:
+    def _redirect_error(self, answer: ServerResponse) -> exit_codes.CommandExit:
         """The error of a redirect, which is not followed, because the token is for this server."""
         place = answer.headers.get("location", "another place")
         return exit_codes.CommandExit(
@@ -368,8 +368,8 @@ class DownloadReader:
             self._etag = response.headers.get("etag", "")
             self.size = int(response.headers.get("content-length", "0"))
             return response
-        said = {"Range": f"bytes={self._read}-", "If-Range": self._etag}
-        response = self._client.open(self._target, said)
+        all_headers = {"Range": f"bytes={self._read}-", "If-Range": self._etag}
+        response = self._client.open(self._target, all_headers)
         if response.status != PARTIAL:
             response.close()
             self._client.close()

@@ -59,7 +59,7 @@ def names(path: str, *field: str, **query: Any) -> Completer:
 
         try:
             asked = located(path, {"limit": NAMES_MAX, **query})
-            page = json.loads(_glimpse(ctx.ensure_object(context.CommandContext).profile, asked))
+            page = json.loads(_fetch(ctx.ensure_object(context.CommandContext).profile, asked))
             found = [str(dig(item, *field)) for item in page["items"]]
         except (exit_codes.CommandExit, OSError, ValueError, KeyError, TypeError):
             return []
@@ -68,7 +68,7 @@ def names(path: str, *field: str, **query: Any) -> Completer:
     return complete
 
 
-def _glimpse(profile: Profile, target: str) -> bytes:
+def _fetch(profile: Profile, target: str) -> bytes:
     """Send one quick request. Plain HTTP uses a bare socket, because importing a library would make
     completion slow.
 

@@ -50,7 +50,7 @@ class CommandContext:
 
         return UserNames(self.client)
 
-    def go_past(self, reason: str | None) -> None:
+    def bypass_approval(self, reason: str | None) -> None:
         """Bypass the approval of a protected channel. Raises: CommandExit: without a reason."""
         from tidegate.cli.exit_codes import CommandExit, ExitCode
 
@@ -127,7 +127,7 @@ class CommandContext:
             return columns
         return self.people.named(items, columns)
 
-    def shown(
+    def print_items(
         self,
         ask: Callable[[], Any],
         columns: Sequence[Column],
@@ -146,7 +146,7 @@ class CommandContext:
 
         follow(ask, drawn, output=self.output)
 
-    def told(
+    def print_object(
         self,
         ask: Callable[[], Any],
         fields: Callable[[Any], Sequence[tuple[str, Cell]]],
@@ -200,7 +200,7 @@ class CommandContext:
         return self.output == "table"
 
 
-def _kept(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+def _save_option(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is not None:
         setattr(ctx.ensure_object(CommandContext), param.name or "", value)
 
@@ -213,21 +213,21 @@ def shared_options() -> list[click.Parameter]:
             type=click.Choice(FORMATS),
             help="How to print: a table, JSON, or a line of JSON per item.",
             expose_value=False,
-            callback=_kept,
+            callback=_save_option,
         ),
         click.Option(
             ["--url"],
             metavar="URL",
             help="The server. Default: TIDEGATE_URL, then the one that login saved.",
             expose_value=False,
-            callback=_kept,
+            callback=_save_option,
         ),
         click.Option(
             ["--token"],
             metavar="TOKEN",
             help="The API token. Default: TIDEGATE_TOKEN, then the one that login saved.",
             expose_value=False,
-            callback=_kept,
+            callback=_save_option,
         ),
     ]
 
@@ -260,7 +260,7 @@ def with_context(verb: Callable[Concatenate[CommandContext, P], R]) -> Callable[
     def handed(*args: P.args, **rest: P.kwargs) -> R:
         context = click.get_current_context().ensure_object(CommandContext)
         if context.break_glass:
-            context.go_past(click.get_current_context().params.get("reason"))
+            context.bypass_approval(click.get_current_context().params.get("reason"))
         from tidegate.cli.exit_codes import CommandExit, ExitCode
 
         try:
@@ -305,7 +305,7 @@ def break_glass_option(verb: F) -> F:
         "--break-glass",
         is_flag=True,
         expose_value=False,
-        callback=_kept_flag,
+        callback=_save_flag,
         help="On a protected channel: do it at once, without approval. It needs the permission "
         "emergency and a reason, and another person reviews it.",
     )(verb)
@@ -317,12 +317,12 @@ def dry_run_option(verb: F) -> F:
         "--dry-run",
         is_flag=True,
         expose_value=False,
-        callback=_kept_flag,
+        callback=_save_flag,
         help="Decide it, show what it would record, and change nothing.",
     )(verb)
 
 
-def _kept_flag(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+def _save_flag(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     setattr(ctx.ensure_object(CommandContext), str(param.name), value)
 
 
@@ -373,9 +373,11 @@ class ReasonOption(click.Option):
 
 def reason(*, required: bool, unless: str = "") -> Callable[[F], F]:
     """``--reason``: the reason, for the log. ``unless``: the flag that makes it optional."""
-    said = (
+    help_text = (
         "The reason. It is recorded in the log." if required else "A reason to record in the log."
     )
     if unless:
-        said += f" Not needed with --{unless.replace('_', '-')}."
-    return click.option("--reason", required=required, help=said, cls=ReasonOption, unless=unless)
+        help_text += f" Not needed with --{unless.replace('_', '-')}."
+    return click.option(
+        "--reason", required=required, help=help_text, cls=ReasonOption, unless=unless
+    )

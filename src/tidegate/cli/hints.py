@@ -121,37 +121,37 @@ SUBJECTS: Final = ("name", "rollout", "channel", "host", "user", "release", "key
 def problem(status: int, body: bytes, headers: Mapping[str, str]) -> exit_codes.CommandExit:
     """The end of a command that got this problem document."""
     code = exit_codes.exit_code_of_status(status)
-    told = _document(body) or {}
-    document = told
-    if not told:
+    fields = _document(body) or {}
+    document = fields
+    if not fields:
         detail = f"the server answered {status} without a problem document"
         document = exit_codes.problem_of(exit_codes.PROBLEMS.get(code, Refused), code, detail) | {
             "status": status
         }
-        told = {"detail": detail}
+        fields = {"detail": detail}
         if "x-request-id" in headers:
             document["instance"] = headers["x-request-id"]
-    said = str(told.get("code", ""))
-    detail = str(told.get("detail") or told.get("title") or f"status {status}")
-    faults = told.get("errors") or ()
+    error_code = str(fields.get("code", ""))
+    detail = str(fields.get("detail") or fields.get("title") or f"status {status}")
+    faults = fields.get("errors") or ()
     more = tuple(
         f"{_option_of(str(fault.get('field')))} {fault.get('detail')}"
         for fault in faults[:FAULTS_MAX]
     )
     if more:
         detail = "1 field is invalid" if len(faults) == 1 else f"{len(faults)} fields are invalid"
-    elif said == "version_conflict":
-        detail += _versions(told)
-    tries = next_commands(said, code)
-    if said == "missing_permission" and told.get("role"):
+    elif error_code == "version_conflict":
+        detail += _versions(fields)
+    tries = next_commands(error_code, code)
+    if error_code == "missing_permission" and fields.get("role"):
         detail += " A security-admin can grant it."
-        tries = (_grant(told),)
-    if said == "destination_refused" and told.get("allow") and _verb()[0] == "notify":
-        detail += f'. The server\'s settings can allow it: [notify] allowed = ["{told["allow"]}"]'
+        tries = (_grant(fields),)
+    if error_code == "destination_refused" and fields.get("allow") and _verb()[0] == "notify":
+        detail += f'. The server\'s settings can allow it: [notify] allowed = ["{fields["allow"]}"]'
         tries = ("tidegate serve --config FILE",)
     if status >= 500 and "x-request-id" in headers:
         detail += f" (request {headers['x-request-id']})"
-    line = f"{detail} [{said}]" if said else detail
+    line = f"{detail} [{error_code}]" if error_code else detail
     return exit_codes.CommandExit(code, line, *tries, more=more, problem=document)
 
 
@@ -180,11 +180,11 @@ def _option_of(field: str) -> str:
     return path
 
 
-def _grant(told: Mapping[str, Any]) -> str:
+def _grant(fields: Mapping[str, Any]) -> str:
     """The command with which an administrator grants the smallest sufficient role."""
-    scope = told.get("scope")
+    scope = fields.get("scope")
     where = "" if scope in (None, "any", "*") else f"@{scope}"
-    return f"tidegate user grant LOGIN {told['role']}{where}"
+    return f"tidegate user grant LOGIN {fields['role']}{where}"
 
 
 def _document(body: bytes) -> dict[str, Any] | None:
@@ -196,18 +196,18 @@ def _document(body: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _versions(told: Mapping[str, Any]) -> str:
-    current = told.get("current", told.get("found"))
+def _versions(fields: Mapping[str, Any]) -> str:
+    current = fields.get("current", fields.get("found"))
     if current is None:
         return ""
-    return f" (you saw version {told.get('expected')}, it is at {current})"
+    return f" (you saw version {fields.get('expected')}, it is at {current})"
 
 
-def next_commands(said: str, code: exit_codes.ExitCode) -> tuple[str, ...]:
+def next_commands(error_code: str, code: exit_codes.ExitCode) -> tuple[str, ...]:
     """The commands to try after this error code, completed for the current command."""
     noun, path, name = _verb()
-    if said in NEXT:
-        wanted = NEXT[said]
+    if error_code in NEXT:
+        wanted = NEXT[error_code]
     elif code is exit_codes.ExitCode.NOT_FOUND:
         wanted = (LISTS.get(noun, "--help"),)
     elif code is exit_codes.ExitCode.UNAVAILABLE:

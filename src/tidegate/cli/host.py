@@ -114,7 +114,7 @@ def list_all(
         "old_agent": "true" if old_agent else None,
     }
     is_narrowed = any(value is not None for value in query.values())
-    context.shown(
+    context.print_items(
         lambda: list(context.client.items(paths.at("hosts"), query)),
         COLUMNS,
         watch=watch,

@@ -156,16 +156,16 @@ def _fitted(line: Line, columns: int) -> str:
 def retry_while_away(ask: Callable[[], T]) -> T:
     """Call ``ask``, and retry while the server is unreachable. Raises: CommandExit."""
     deadline = time.monotonic() + AWAY_SECONDS_MAX
-    told = False
+    is_reported = False
     while True:
         try:
             return ask()
         except exit_codes.CommandExit as stop:
             if stop.code is not exit_codes.ExitCode.UNAVAILABLE or time.monotonic() >= deadline:
                 raise
-            if not told:
+            if not is_reported:
                 cli_output.note(f"{stop.detail}; waiting for it")
-                told = True
+                is_reported = True
             time.sleep(INTERVAL_SECONDS)
 
 

@@ -69,12 +69,12 @@ def print_event(context: cli_context.CommandContext, event: Any) -> None:
     if not context.is_for_people:
         output.say(output.line_of(event))
         return
-    told = {
+    facts = {
         name: value
         for name, value in event["data"].items()
         if name not in SILENT and not isinstance(value, dict | list)
     }
-    words = output.text(told)
+    words = output.text(facts)
     cut = words if len(words) <= DATA_CHARS_MAX else f"{words[:DATA_CHARS_MAX]}…"
     name = str(event["type"]).removeprefix("tidegate.")
     by = f"  by {symbols.clean(event['actor'])}" if event.get("actor") else ""

@@ -182,7 +182,7 @@ def edit(
 @cli_context.with_context
 def list_all(context: cli_context.CommandContext, watch: bool) -> None:
     """List the subscriptions, and what waits to be sent."""
-    context.shown(
+    context.print_items(
         lambda: list(context.client.items(paths.at("subscriptions"))),
         COLUMNS,
         watch=watch,

@@ -38,7 +38,7 @@ def list_all(
 ) -> None:
     """List intents with their attempts."""
     query = {"scope": channel, "state": state}
-    context.shown(
+    context.print_items(
         lambda: list(context.client.items(paths.at("outbox"), query)),
         COLUMNS,
         watch=watch,

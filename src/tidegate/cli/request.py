@@ -51,7 +51,7 @@ def request() -> None:
 def list_all(context: cli_context.CommandContext, state: str | None, watch: bool) -> None:
     """List requests, the newest first."""
     query = {} if state is None else {"state": state}
-    context.shown(
+    context.print_items(
         lambda: list(context.client.items(paths.at("requests"), query)),
         COLUMNS,
         watch=watch,
@@ -116,7 +116,9 @@ def request_fields(found: Any) -> list[tuple[str, output.Cell]]:
 @cli_context.with_context
 def show(context: cli_context.CommandContext, request_id: str, watch: bool) -> None:
     """Show what REQUEST_ID asks for, who approved it, and who else may."""
-    context.told(lambda: context.get(paths.at("requests", request_id)), request_fields, watch=watch)
+    context.print_object(
+        lambda: context.get(paths.at("requests", request_id)), request_fields, watch=watch
+    )
 
 
 @request.command("approve")

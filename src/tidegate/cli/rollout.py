@@ -48,11 +48,11 @@ HOST_STATES = {
 }
 
 
-def took(item: output.Item) -> str:
+def format_duration(item: output.Item) -> str:
     """Format how long the rollout took; a dash until it ends."""
     if not item.get("outcome_at"):
         return "–"
-    spent = times.parsed(item["outcome_at"]) - times.parsed(item["opened_at"])
+    spent = times.parse_api_time(item["outcome_at"]) - times.parse_api_time(item["opened_at"])
     return symbols.duration(spent.total_seconds())
 
 
@@ -62,7 +62,7 @@ COLUMNS = (
     output.Column("HOSTS", lambda item: f"{item.get('converged', 0)}/{item.get('hosts', 0)}"),
     output.person_column("BY", "opened_by", name="opened_by_name"),
     output.time_column("OPENED", "opened_at"),
-    output.Column("TOOK", took),
+    output.Column("TOOK", format_duration),
     output.column("WHY", "opened_reason"),
 )
 HOSTS = (
@@ -155,7 +155,7 @@ def list_all(
         return sorted(chain(*pages), key=lambda item: str(item["opened_at"]), reverse=True)
 
     filters = hints.type_again().removeprefix("tidegate rollout list").removesuffix(" --watch")
-    context.shown(
+    context.print_items(
         find,
         COLUMNS,
         watch=watch,
@@ -181,7 +181,7 @@ def show(
     if hosts:
         path = paths.at("rollouts", rollout_id, "hosts")
         wanted = None if state is None else HOST_STATES[state]
-        context.shown(
+        context.print_items(
             lambda: list(context.client.items(path, {"state": wanted})),
             HOSTS,
             watch=watch,

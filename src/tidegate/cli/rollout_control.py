@@ -11,7 +11,7 @@ from tidegate.cli import context as cli_context, paths, rollout_names, times, wa
 OVERRIDABLE = ("edges", "freeze", "hold", "window", "start-at", "freshness")
 
 
-def _steered(
+def _send_command(
     context: cli_context.CommandContext, rollout: str, verb: str, body: dict[str, Any], line: str
 ) -> None:
     rollout_id = rollout_names.id_of(context, rollout)
@@ -26,7 +26,7 @@ def _steered(
 @cli_context.with_context
 def pause(context: cli_context.CommandContext, rollout: str, reason: str) -> None:
     """Pause the rollout: no order and no wave until it is resumed."""
-    _steered(context, rollout, "pause", {"reason": reason}, "is paused")
+    _send_command(context, rollout, "pause", {"reason": reason}, "is paused")
 
 
 @click.command("resume", cls=cli_context.VerbCommand)
@@ -36,7 +36,7 @@ def pause(context: cli_context.CommandContext, rollout: str, reason: str) -> Non
 @cli_context.with_context
 def resume(context: cli_context.CommandContext, rollout: str, reason: str) -> None:
     """Resume a paused rollout. A halted one needs rollout clear."""
-    _steered(context, rollout, "resume", {"reason": reason}, "is resumed")
+    _send_command(context, rollout, "resume", {"reason": reason}, "is resumed")
 
 
 @click.command("abort", cls=cli_context.VerbCommand)
@@ -51,7 +51,7 @@ def abort(context: cli_context.CommandContext, rollout: str, reason: str) -> Non
         f"is aborted; next: tidegate channel rollback {channel} --dry-run, "
         f"or: tidegate channel promote {channel} RELEASE"
     )
-    _steered(context, rollout, "abort", {"reason": reason}, line)
+    _send_command(context, rollout, "abort", {"reason": reason}, line)
 
 
 @click.command("retry", cls=cli_context.VerbCommand)
@@ -100,7 +100,7 @@ def clear(
 ) -> None:
     """Clear a halted rollout after you looked at it."""
     body = {"mode": mode, "reason": reason, "hosts": list(hosts)}
-    _steered(context, rollout, "clearance", body, f"is cleared: {mode}")
+    _send_command(context, rollout, "clearance", body, f"is cleared: {mode}")
 
 
 @click.command("skip", cls=cli_context.VerbCommand)
@@ -112,7 +112,7 @@ def clear(
 def skip(context: cli_context.CommandContext, rollout: str, host: str, reason: str) -> None:
     """Continue without HOST. It gets the release later, when the rollout has succeeded."""
     body = {"host_id": host, "reason": reason}
-    _steered(context, rollout, "skip", body, f"continues without {host}")
+    _send_command(context, rollout, "skip", body, f"continues without {host}")
 
 
 @click.command("override", cls=cli_context.VerbCommand)
@@ -128,7 +128,7 @@ def override(
 ) -> None:
     """Let ROLLOUT pass a gate that is closed. This needs the permission emergency."""
     body = {"gate": gate, "until": times.api_start(until), "reason": reason}
-    _steered(context, rollout, "override", body, f"passes {gate}")
+    _send_command(context, rollout, "override", body, f"passes {gate}")
 
 
 @click.command("continue", cls=cli_context.VerbCommand)
@@ -138,7 +138,7 @@ def override(
 @cli_context.with_context
 def continue_wave(context: cli_context.CommandContext, rollout: str, reason: str | None) -> None:
     """Start the next wave, which waits for a person."""
-    _steered(context, rollout, "continue", {"reason": reason or ""}, "continues")
+    _send_command(context, rollout, "continue", {"reason": reason or ""}, "continues")
 
 
 @click.command("skip-wave", cls=cli_context.VerbCommand)
@@ -154,7 +154,7 @@ def skip_wave(context: cli_context.CommandContext, rollout: str, wave: str, reas
     WAVE is its name, or its number from 1. You need the permission emergency.
     """
     body = {"wave": wave, "reason": reason}
-    _steered(context, rollout, "skip-wave", body, f"continues without wave {wave}")
+    _send_command(context, rollout, "skip-wave", body, f"continues without wave {wave}")
 
 
 @click.command("promote-all", cls=cli_context.VerbCommand)
@@ -168,7 +168,7 @@ def promote_all(context: cli_context.CommandContext, rollout: str, reason: str) 
 
     Gates, budgets and soaks stay. You need the permission emergency.
     """
-    _steered(context, rollout, "promote-all", {"reason": reason}, "sends orders to every wave")
+    _send_command(context, rollout, "promote-all", {"reason": reason}, "sends orders to every wave")
 
 
 VERBS = (pause, resume, abort, retry, clear, skip, override, continue_wave, skip_wave, promote_all)

@@ -37,7 +37,7 @@ def newest_cell(item: output.Item) -> output.Cell:
     return output.StateCell(state, f"Rolling out, wave {item['wave']} of {item['waves']}")
 
 
-def _said(item: output.Item, mark: str, colour: str) -> list[live_view.Line]:
+def _finding_lines(item: output.Item, mark: str, colour: str) -> list[live_view.Line]:
     """The lines of one finding, about a channel or the installation, and the next command."""
     where = f"{symbols.clean(item['channel'])}: " if item.get("channel") else ""
     return [
@@ -55,18 +55,18 @@ def frame(found: output.Item) -> list[live_view.Line]:
     else:
         lines.append([("What needs you:", "default")])
     for item in found["attention"]:
-        lines += _said(item, "✘", "red")
+        lines += _finding_lines(item, "✘", "red")
     for item in notices:
         is_stop = item["kind"] in ("freeze", "hold", "override")
-        lines += _said(item, "!" if is_stop else "·", "yellow" if is_stop else "default")
+        lines += _finding_lines(item, "!" if is_stop else "·", "yellow" if is_stop else "default")
     counts = (
         (found["open_rollouts"], "rollout open", "rollouts open"),
         (found["approvals_waiting"], "proposal waits", "proposals wait"),
         (found["quarantined"], "artifact quarantined", "artifacts quarantined"),
     )
-    said = [f"{number} {one if number == 1 else many}" for number, one, many in counts if number]
-    if said:
-        lines.append([(" · ".join(said), "default")])
+    parts = [f"{number} {one if number == 1 else many}" for number, one, many in counts if number]
+    if parts:
+        lines.append([(" · ".join(parts), "default")])
     table = [
         (
             output.text(item["channel"]),

@@ -77,8 +77,8 @@ def _members(
     """The settings of the section. Raises: CommandExit."""
     again = "tidegate target create --help"
     if not NAME.fullmatch(name):
-        said = f"{name!r} is no name of an operation: small letters, digits, _ and -, 63 at most"
-        raise exit_codes.CommandExit(exit_codes.ExitCode.USAGE, said, again)
+        message = f"{name!r} is no name of an operation: small letters, digits, _ and -, 63 at most"
+        raise exit_codes.CommandExit(exit_codes.ExitCode.USAGE, message, again)
     if not all(word and word.isprintable() for word in (*place, secret_file or "-")):
         raise exit_codes.CommandExit(
             exit_codes.ExitCode.USAGE, "--to and --secret-file are printable, and not empty", again

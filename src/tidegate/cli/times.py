@@ -86,7 +86,7 @@ def parse_span(text: str) -> timedelta:
     return timedelta(seconds=int(found[1]) * _UNITS[found[2][0]])
 
 
-def parsed(text: str) -> datetime:
+def parse_api_time(text: str) -> datetime:
     """Parse a time of the API."""
     return datetime.fromisoformat(text)
 

@@ -88,8 +88,8 @@ def add(
         body["password"] = access.ask_secret(True, "Their first password", "--password-stdin")
     answer = context.client.write("POST", paths.at("users"), body)
     made = answer.json()
-    said = f"{login} is {made['user_id']} and may: {access.roles(body['roles'])}"
-    context.done(answer, said if made["code"] is None else f"{said}; {_reset_words(context, made)}")
+    line = f"{login} is {made['user_id']} and may: {access.roles(body['roles'])}"
+    context.done(answer, line if made["code"] is None else f"{line}; {_reset_words(context, made)}")
     context.warn_of_scopes(item["scope"] for item in body["roles"] if "scope" in item)
 
 

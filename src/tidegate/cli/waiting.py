@@ -124,7 +124,7 @@ def progress_text(progress: output.Item, now: datetime | None = None) -> str:
     says = symbols.clean(progress["says"])
     if not progress.get("until"):
         return says
-    left = (times.parsed(progress["until"]) - (now or datetime.now(UTC))).total_seconds()
+    left = (times.parse_api_time(progress["until"]) - (now or datetime.now(UTC))).total_seconds()
     if left < 60:
         return f"{says}, less than 1 min left"
     return f"{says}, {symbols.duration(-(-left // 60) * 60)} left"

@@ -47,12 +47,12 @@ def window() -> None:
 
 def duration_text(seconds: int) -> str:
     """2 h 30 min."""
-    said = []
+    parts = []
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
         count, seconds = divmod(seconds, size)
         if count:
-            said.append(f"{count} {unit}")
-    return " ".join(said)
+            parts.append(f"{count} {unit}")
+    return " ".join(parts)
 
 
 def read_duration(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
@@ -62,8 +62,8 @@ def read_duration(ctx: click.Context, param: click.Parameter, value: str | None)
     try:
         return int(value) if value.isdigit() else int(times.parse_span(value).total_seconds())
     except exit_codes.CommandExit:
-        said = f"{value!r} is not a duration; write 2h, 90min or 5400"
-        raise click.BadParameter(said) from None
+        parts = f"{value!r} is not a duration; write 2h, 90min or 5400"
+        raise click.BadParameter(parts) from None
 
 
 def members(verb: F) -> F:
@@ -200,7 +200,7 @@ def delete(
 @cli_context.with_context
 def list_all(context: cli_context.CommandContext, watch: bool) -> None:
     """List all maintenance windows."""
-    context.shown(
+    context.print_items(
         lambda: list(context.client.items(paths.at("windows"))),
         COLUMNS,
         watch=watch,
@@ -214,7 +214,7 @@ def list_all(context: cli_context.CommandContext, watch: bool) -> None:
 @cli_context.with_context
 def show(context: cli_context.CommandContext, window_id: str, watch: bool) -> None:
     """Show one maintenance window."""
-    context.told(lambda: context.get(paths.at("windows", window_id)), _fields, watch=watch)
+    context.print_object(lambda: context.get(paths.at("windows", window_id)), _fields, watch=watch)
 
 
 @window.command("next")

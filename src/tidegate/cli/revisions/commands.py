@@ -220,7 +220,7 @@ def list_all(
         "author": author,
         "owner": owner,
     }
-    context.shown(
+    context.print_items(
         lambda: list(context.client.items(paths.at("revisions"), query)),
         documents.COLUMNS,
         watch=watch,
@@ -244,7 +244,9 @@ def show(context: cli_context.CommandContext, name: str, as_of: str | None, watc
             people = []
         return documents.revision_fields(found, {item["user_id"]: item["name"] for item in people})
 
-    context.told(lambda: context.get(path, as_of=times.api_as_of(as_of)), fields, watch=watch)
+    context.print_object(
+        lambda: context.get(path, as_of=times.api_as_of(as_of)), fields, watch=watch
+    )
 
 
 for verb in file_verbs.VERBS:

@@ -176,7 +176,7 @@ def push(
     place = Path(directory)
     files, references = read_checkout(place, given, programs)
     path = paths.at("revisions", name)
-    etag = f'"{version}"' if version is not None else _unchanged(context, name, place)
+    etag = f'"{version}"' if version is not None else _demand_unchanged(context, name, place)
     repository, _, _ = names.split_name(name)
     sent = send_files(context, repository, place, files, references, quiet=quiet)
     answer = context.client.write("PUT", f"{path}/resources", {"files": sent}, etag=etag)
@@ -192,7 +192,7 @@ def push(
     )
 
 
-def _unchanged(context: cli_context.CommandContext, name: str, place: Path) -> str | None:
+def _demand_unchanged(context: cli_context.CommandContext, name: str, place: Path) -> str | None:
     """The current version, if its content is the one that was pulled here. Raises: CommandExit."""
     from tidegate.cli.revisions.checkout import read_mark
 

@@ -33,10 +33,12 @@ def propose(
         next_step = f"an approver goes on with: tidegate rev approve {names.full_name(name)}"
         context.done(answer, f"{names.full_name(name)} is proposed; {next_step}")
     if wait.is_asked:
-        _decided(context, names.full_name(name), wait)
+        _wait_for_decision(context, names.full_name(name), wait)
 
 
-def _decided(context: cli_context.CommandContext, name: str, wait: waiting.WaitOption) -> None:
+def _wait_for_decision(
+    context: cli_context.CommandContext, name: str, wait: waiting.WaitOption
+) -> None:
     """Raises: CommandExit: it was not published, or not in time."""
     try:
         found = live_view.follow(
