@@ -97,14 +97,14 @@ def _warnings(made: Plan) -> Iterator[channel_policy.PolicyFinding]:
 
 
 def _notes(read: policy_document.PolicyRead) -> Iterator[channel_policy.PolicyFinding]:
-    said = {
+    messages = {
         policy_document.COMPLETED[0]: "waves is left out: one host, then 10 %, then the rest.",
         policy_document.COMPLETED[
             1
         ]: "offline_grace_seconds is left out: a silent host is skipped after 15 min.",
     }
     for name in read.completed:
-        yield channel_policy.PolicyFinding(name, said[name])
+        yield channel_policy.PolicyFinding(name, messages[name])
     for place, wave in enumerate(read.policy.waves):
         if wave.manual:
             path = f"waves[{place}]"

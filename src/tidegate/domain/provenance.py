@@ -282,14 +282,14 @@ def _entry(where: str, content: Mapping[str, Any]) -> Evidence:
 def _check_alignment(provenance: Provenance) -> None:
     """Check that the document agrees with its evidence."""
     entry = provenance.evidence[0]
-    for name, said, shown in (
+    for name, claimed, evident in (
         ("kind", provenance.kind, entry.kind),
         ("system", provenance.system, entry.source),
         ("ref", provenance.ref, entry.ref),
     ):
-        if said != shown:
+        if claimed != evident:
             raise RejectedEvidence(
-                f"provenance.{name} is {said!r}, its evidence says {shown!r}", field=name
+                f"provenance.{name} is {claimed!r}, its evidence says {evident!r}", field=name
             )
     digest = provenance.digest
     if digest is not None and (not digest or digest != entry.digest):

@@ -48,7 +48,7 @@ ORDINAL_MIN: Final = 10  # lower ones are for notices of a single fact
 KEPT_MAX: Final = 500  # waits, rollouts, piles; the oldest are dropped
 NEEDS_PERSON: Final = frozenset({"freshness", "quarantine"})
 # Other messages report these gates, or they open by themselves as the rollout proceeds.
-UNTOLD_GATES: Final = frozenset({"halted", "dispatchable", "wave-promotion", "host-busy"})
+UNREPORTED_GATES: Final = frozenset({"halted", "dispatchable", "wave-promotion", "host-busy"})
 
 
 class WaitingGate(Struct, frozen=True, omit_defaults=True):
@@ -153,7 +153,7 @@ def _add_gate(
     fact: rollout_facts.GateChanged,
     rows: from_facts.Rows,
 ) -> None:
-    if fact.gate in UNTOLD_GATES:
+    if fact.gate in UNREPORTED_GATES:
         return
     key = f"{fact.rollout_id} {fact.gate}"
     known = draft.gates.get(key)
@@ -312,10 +312,10 @@ def tell(
     """The notices that are due, and the state afterwards. ``position``: of the newest fact."""
     draft = _Draft(state)
     found: list[dict[str, Any]] = []
-    _tell_gates(draft, now, found)
-    _tell_degraded(draft, now, found)
-    _tell_silent(draft, now, found)
-    _tell_piles(draft, now, found)
+    _report_gates(draft, now, found)
+    _report_degraded(draft, now, found)
+    _report_silent(draft, now, found)
+    _report_piles(draft, now, found)
     ordinal = state.ordinal if position == state.position else ORDINAL_MIN
     notices = tuple(
         notification_notices.Notice(
@@ -345,7 +345,7 @@ def _about(event: str, rollout_id: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def _tell_gates(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> None:
+def _report_gates(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> None:
     for key, gate in draft.gates.items():
         rollout_id, _, name = key.partition(" ")
         due = gate.since + (SOON if name in NEEDS_PERSON else LONG)
@@ -355,7 +355,7 @@ def _tell_gates(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> No
         found.append(_about("rollout.waiting", rollout_id, gate=name, reason=gate.reason))
 
 
-def _tell_degraded(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> None:
+def _report_degraded(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> None:
     for rollout_id, item in draft.degraded.items():
         if item.is_told or now < item.since + SOON:
             continue
@@ -364,7 +364,7 @@ def _tell_degraded(draft: _Draft, now: datetime, found: list[dict[str, Any]]) ->
         found.append(_about("rollout.degraded", rollout_id, hosts=hosts))
 
 
-def _tell_silent(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> None:
+def _report_silent(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> None:
     for channel, item in list(draft.silent.items()):
         about = {"scopes": (channel_scope(channel),), "channel": channel}
         if item.count == 0:
@@ -396,7 +396,7 @@ def _is_silence_due(item: SilentHosts, now: datetime) -> bool:
     return grown > 0 and enough and now >= item.told_at + SILENT_AGAIN
 
 
-def _tell_piles(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> None:
+def _report_piles(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> None:
     for key, item in list(draft.piles.items()):
         if item.is_told and now < item.since + PILE:
             continue

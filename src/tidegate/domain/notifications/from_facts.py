@@ -246,7 +246,7 @@ def _overridden(followed: Followed, fact: rollouts.GateOverridden, rows: Rows) -
 Shown = facts.RollbackComplete | facts.RollbackFailed | facts.DeadlineExpired
 
 
-def _quarantined(followed: Followed, fact: Shown, rows: Rows) -> notices.Notice | None:
+def _quarantine_notice(followed: Followed, fact: Shown, rows: Rows) -> notices.Notice | None:
     """A notice only if this fact created the row and no halt of the rollout reports it."""
     row = rows.get(channel_rows.quarantine_key(fact.channel, fact.target_closure))
     if not isinstance(row, channel_rows.Quarantined):
@@ -391,9 +391,9 @@ _RULES: Final[Mapping[type[Struct], _Rule]] = {
     rollouts.RolloutResumed: _Rule(_resumed, _tally),
     rollouts.WaveContinued: _Rule(_resumed, _tally),
     rollouts.GateOverridden: _Rule(_resumed, _tally),
-    facts.RollbackComplete: _Rule(_quarantined, _rows_of_shown),
-    facts.RollbackFailed: _Rule(_quarantined, _rows_of_shown),
-    facts.DeadlineExpired: _Rule(_quarantined, _rows_of_shown),
+    facts.RollbackComplete: _Rule(_quarantine_notice, _rows_of_shown),
+    facts.RollbackFailed: _Rule(_quarantine_notice, _rows_of_shown),
+    facts.DeadlineExpired: _Rule(_quarantine_notice, _rows_of_shown),
     channels.QuarantineLifted: _Rule(_lifted),
     channels.ChannelHeld: _Rule(_channel_rule("channel.held")),
     channels.ChannelUnheld: _Rule(_channel_rule("channel.released")),

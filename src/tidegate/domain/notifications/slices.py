@@ -221,7 +221,7 @@ def decide_deletion(
     demand_subscription(found[0], command.name)
     queue = found[1]
     assert queue is not None, "it came with its subscription"
-    said: list[Struct] = []
+    new_facts: list[Struct] = []
     if queue.waiting:
         dropped = facts.NoticesDropped(
             subscription=command.name,
@@ -230,12 +230,12 @@ def decide_deletion(
             through=queue.first + min(queue.waiting, ENDED_MAX) - 1,
             operator=command.operator,
         )
-        said.append(dropped)
+        new_facts.append(dropped)
     if queue.waiting <= ENDED_MAX:
-        said.append(
+        new_facts.append(
             facts.SubscriptionDeleted(subscription=command.name, at=now, operator=command.operator)
         )
-    return said
+    return new_facts
 
 
 def decide_skip(
@@ -309,7 +309,7 @@ def decide_queueing(
     by_name = {queue.name: queue for queue in queues if isinstance(queue, rows.NoticeQueue)}
     newest = {name: (row.queued_position, row.queued_ordinal) for name, row in by_name.items()}
     following = {name: row.next for name, row in by_name.items()}
-    said = []
+    new_facts = []
     for item in command.items:
         name = item.subscription
         if name not in by_name:
@@ -326,8 +326,8 @@ def decide_queueing(
             replayed=command.replayed,
         )
         following[name] += 1
-        said.append(queued)
-    return said
+        new_facts.append(queued)
+    return new_facts
 
 
 def decide_finished_replay(

@@ -175,13 +175,13 @@ def _said(
 ) -> tuple[msgspec.Struct, ...]:
     if drift is not None and drift.says(command.signature):
         return ()
-    said: msgspec.Struct = kind(
+    fact: msgspec.Struct = kind(
         scope=command.scope,
         subject=command.operation,
         finding=command.finding,
         signature=command.signature,
     )
-    return (said,)
+    return (fact,)
 
 
 def _repaired(

@@ -128,16 +128,19 @@ def decide_record(
     if delivery.state is states.IntentState.DONE or (known and delivery.state in UNWANTED):
         return ()
     attempt = max(command.attempt, delivery.attempts) if known else delivery.attempts + 1
-    said = redaction.redact(command.detail)
+    detail_kept = redaction.redact(command.detail)
     if command.succeeded:
         return (
             facts.AttemptSucceeded(
-                scope=command.scope, intent_id=command.intent_id, attempt=attempt, detail=said
+                scope=command.scope,
+                intent_id=command.intent_id,
+                attempt=attempt,
+                detail=detail_kept,
             ),
         )
     if known or delivery.state is states.IntentState.DEAD:
         return ()
-    return _failed(delivery, command, attempt, said, now)
+    return _failed(delivery, command, attempt, detail_kept, now)
 
 
 def _failed(

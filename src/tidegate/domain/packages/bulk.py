@@ -266,12 +266,12 @@ def decide_import(
             raise refusals.AlreadyExists(
                 f"package revision {place.name} exists", revision=place.name
             )
-        facts += _published(place, revision, older)
+        facts += _import_facts(place, revision, older)
         older = package_facts.Numbered(place.name, revision.number)
     return facts
 
 
-def _published(
+def _import_facts(
     place: package_names.Identity, revision: ImportedRevision, older: package_facts.Numbered | None
 ) -> Sequence[Struct]:
     """The facts of an imported revision: created, proposed, published."""

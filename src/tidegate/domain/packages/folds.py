@@ -149,7 +149,7 @@ def step_revision(row: rows.Revision, fact: RevisionFact, now: datetime) -> rows
                 editors=(fact.by,),
             )
         case facts.RevisionContentReplaced(content=content):
-            conditions = tuple(map(_forgotten, row.conditions))
+            conditions = tuple(map(_reset_condition, row.conditions))
             return structs.replace(_edited(row, fact.by), content=content, conditions=conditions)
         case facts.RevisionTaskAdded(task=task, upstream=upstream):
             return structs.replace(
@@ -167,10 +167,10 @@ def step_revision(row: rows.Revision, fact: RevisionFact, now: datetime) -> rows
             return structs.replace(row, deletion_timestamp=now)
         case facts.RevisionDeleted():
             return None
-    return _moved(row, fact, now)
+    return _take_step(row, fact, now)
 
 
-def _moved(
+def _take_step(
     row: rows.Revision,
     fact: facts.RevisionProposed
     | facts.ProposalWithdrawn
@@ -217,7 +217,7 @@ def _edited(row: rows.Revision, by: str) -> rows.Revision:
     return row if by in row.editors else structs.replace(row, editors=(*row.editors, by))
 
 
-def _forgotten(condition: facts.Condition) -> facts.Condition:
+def _reset_condition(condition: facts.Condition) -> facts.Condition:
     """Reset a condition, because it was reported for other content."""
     return facts.Condition(condition.type, facts.ConditionStatus.UNKNOWN, CONTENT_CHANGED)
 
@@ -345,10 +345,10 @@ OwnerFact = facts.RevisionCreated | facts.RevisionMetadataChanged | facts.Revisi
 
 
 def owner_ids(fact: OwnerFact) -> tuple[str, ...]:
-    return tuple(rows.owner_prefix(key) + fact.name for key in _touched(fact))
+    return tuple(rows.owner_prefix(key) + fact.name for key in _changed_owner_keys(fact))
 
 
-def _touched(fact: OwnerFact) -> tuple[str, ...]:
+def _changed_owner_keys(fact: OwnerFact) -> tuple[str, ...]:
     """The keys of owners that were added or removed, each once."""
     match fact:
         case facts.RevisionCreated(metadata=metadata):
@@ -368,7 +368,7 @@ def _keys(owners: Iterable[facts.OwnerReference]) -> dict[str, None]:
 
 
 def start_owner(id: str, fact: OwnerFact) -> rows.RevisionOwner:
-    key = next(key for key in _touched(fact) if id.startswith(rows.owner_prefix(key)))
+    key = next(key for key in _changed_owner_keys(fact) if id.startswith(rows.owner_prefix(key)))
     return rows.RevisionOwner(key, fact.name)
 
 

@@ -61,10 +61,10 @@ def find_origin(
         case facts.Init():
             return Origin(None, None)
         case facts.Clone(upstream=name):
-            upstream = _published(name, rows)
+            upstream = _demand_published(name, rows)
             return Origin(upstream.content, lineage(upstream), warnings(upstream))
         case facts.Edit(source=name):
-            source = _published(name, rows)
+            source = _demand_published(name, rows)
             _demand_package(source, package)
             return Origin(source.content, source.upstream)
         case facts.Upgrade():
@@ -74,9 +74,16 @@ def find_origin(
 def _upgrade(
     task: facts.Upgrade, package: str, rows: Rows, draft: package_rows.Revision | None
 ) -> Origin:
-    old, new = _published(task.old_upstream, rows), _published(task.new_upstream, rows)
+    old, new = (
+        _demand_published(task.old_upstream, rows),
+        _demand_published(task.new_upstream, rows),
+    )
     itself = draft is not None and draft.name == task.local_package_revision
-    local = draft if draft is not None and itself else _published(task.local_package_revision, rows)
+    local = (
+        draft
+        if draft is not None and itself
+        else _demand_published(task.local_package_revision, rows)
+    )
     _demand_package(local, package)
     if local.upstream is None or local.upstream.name != old.name:
         descent = "nothing" if local.upstream is None else local.upstream.name
@@ -129,7 +136,7 @@ def choose_content(origin: Origin, task: facts.Task, content: Content | None) ->
     return chosen
 
 
-def _published(name: str, rows: Rows) -> package_rows.Revision:
+def _demand_published(name: str, rows: Rows) -> package_rows.Revision:
     row = rows[package_rows.revision_key(name)]
     if row is None:
         raise refusals.RevisionNotFound(name)

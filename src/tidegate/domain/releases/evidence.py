@@ -87,7 +87,7 @@ def decide_keeping(
         document=command.document,
         reason=_why_not(command.document, rules),
     )
-    return () if _stands(kept, evidence) else (evidence,)
+    return () if _is_stored(kept, evidence) else (evidence,)
 
 
 def _why_not(document: dict[str, Any], rules: domain_provenance.Rules) -> str:
@@ -101,7 +101,7 @@ def _why_not(document: dict[str, Any], rules: domain_provenance.Rules) -> str:
     return "it claims no authority" if authority is None else "it was kept, not used"
 
 
-def _stands(kept: release_rows.KeptEvidence | None, evidence: facts.EvidenceKept) -> bool:
+def _is_stored(kept: release_rows.KeptEvidence | None, evidence: facts.EvidenceKept) -> bool:
     """Whether the same evidence is stored already, by any command.
 
     Raises:
@@ -149,7 +149,7 @@ def decide_import(
     releases = {release_id: row.digest for row in found for release_id in row.release_ids}
     if len(releases) == 1 and not any(row.crowded for row in found):
         ((release_id, digest),) = releases.items()
-        return _promoted(actual, command, release_id, digest, now, rules)
+        return _transition_by_manifest(actual, command, release_id, digest, now, rules)
     evidence = facts.EvidenceKept(
         scope=command.scope,
         command_id=command.command_id,
@@ -162,7 +162,7 @@ def decide_import(
         reason=_ambiguity(found, len(releases)),
         matches=tuple(sorted(releases)[:MATCHES_SHOWN_MAX]),
     )
-    return () if _stands(kept, evidence) else (evidence,)
+    return () if _is_stored(kept, evidence) else (evidence,)
 
 
 def _ambiguity(found: Sequence[release_rows.DigestMatches], count: int) -> str:
@@ -182,7 +182,7 @@ def manifest_document(command: ImportManifest) -> dict[str, Any]:
     return document
 
 
-def _promoted(
+def _transition_by_manifest(
     actual: release_rows.Actual | None,
     command: ImportManifest,
     release_id: str,

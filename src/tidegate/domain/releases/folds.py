@@ -81,7 +81,7 @@ def step_event(
     """Raises: DuplicateEvent."""
     if event is not None:
         raise refusals.DuplicateEvent(event_of(fact))
-    said = rows.ReleaseEvent(
+    event_row = rows.ReleaseEvent(
         scope=fact.scope,
         event_type=rows.EventType.REGISTERED,
         release_id=fact.release_id,
@@ -94,15 +94,15 @@ def step_event(
     match fact:
         case facts.ReleaseRetired():
             return replace(
-                said,
+                event_row,
                 event_type=rows.EventType.RETIRED,
                 registry_version=fact.version,
                 reason=fact.reason,
             )
         case facts.ReleaseTransitioned():
             moved = fact.moved_from is not None
-            said = replace(
-                said,
+            event_row = replace(
+                event_row,
                 event_type=rows.EventType.PROMOTED if moved else rows.EventType.CONFIRMED,
                 registry_version=fact.version,
                 previous_release_id=fact.moved_from,
@@ -110,7 +110,7 @@ def step_event(
         case facts.ReleaseRegistered():
             pass
     return replace(
-        said,
+        event_row,
         status=fact.status,
         digest=fact.digest,
         provenance=fact.provenance,

@@ -58,18 +58,18 @@ def step_offer(
         case package_facts.RevisionPublished(package=package, number=number, digest=digest):
             release_id = release_id_of(package, number)
             offer = structs.replace(offer, release_id=release_id, digest=digest)
-            return _moved(offer, states.Lifecycle.PUBLISHED)
+            return _offer(offer, states.Lifecycle.PUBLISHED)
         case package_facts.RevisionDeletionProposed():
-            return _moved(offer, states.Lifecycle.DELETION_PROPOSED)
+            return _offer(offer, states.Lifecycle.DELETION_PROPOSED)
         case package_facts.RevisionDeletionRejected():
-            return _moved(offer, states.Lifecycle.PUBLISHED)
+            return _offer(offer, states.Lifecycle.PUBLISHED)
         case package_facts.RevisionDeletionStarted():
-            return _moved(offer, catalog.TERMINATING) if offer.release_id else (None, ())
+            return _offer(offer, catalog.TERMINATING) if offer.release_id else (None, ())
         case package_facts.RevisionDeleted():
-            return None, _moved(offer, catalog.DELETED)[1] if offer.release_id else ()
+            return None, _offer(offer, catalog.DELETED)[1] if offer.release_id else ()
 
 
-def _moved(offer: ReleaseOffer, lifecycle: str) -> tuple[ReleaseOffer, Sequence[Struct]]:
+def _offer(offer: ReleaseOffer, lifecycle: str) -> tuple[ReleaseOffer, Sequence[Struct]]:
     offered = facts.ReleaseOffered(offer.release_id, offer.digest, str(lifecycle), offer.name)
     return structs.replace(offer, lifecycle=str(lifecycle)), (offered,)
 

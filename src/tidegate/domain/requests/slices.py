@@ -115,7 +115,7 @@ def decide_making(
     return (made,)
 
 
-def _approved(
+def _approve(
     row: request_rows.ChannelRequest,
     command: request_commands.RequestCommand,
     digest: str,
@@ -150,7 +150,7 @@ def decide_approval(
     rows: request_commands.Rows, command: ApproveRequest, now: datetime
 ) -> Sequence[Struct]:
     """Raises: OwnRequest, RequestChanged, and those of ``demand_current``."""
-    return _approved(
+    return _approve(
         request_commands.demand_current(rows, command, now), command, command.digest, now
     )
 
@@ -172,7 +172,7 @@ def decide_carrying(
         raise refusals.RequestOutdated(row.request_id, row.channel, what)
     assert row.seen is not None, "an open request has seen its channel"
     confirmed = row.seen.hosts if command.confirmed_hosts is None else command.confirmed_hosts
-    approved = () if command.digest is None else _approved(row, command, command.digest, now)
+    approved = () if command.digest is None else _approve(row, command, command.digest, now)
     found = len(row.approvals) + len(approved)
     if found < row.approvals_needed:
         raise refusals.ApprovalsMissing(row.request_id, found, row.approvals_needed)

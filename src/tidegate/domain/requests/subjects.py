@@ -82,19 +82,19 @@ def _release(release_id: str) -> SubjectPart:
     )
 
 
-def _promotion(channel: str, said: Command) -> Iterator[SubjectPart]:
-    yield _release(said["release_id"])
-    yield from _gates(channel, said.get("overrides") or ())
+def _promotion(channel: str, command: Command) -> Iterator[SubjectPart]:
+    yield _release(command["release_id"])
+    yield from _gates(channel, command.get("overrides") or ())
 
 
-def _rollback(channel: str, said: Command) -> Iterator[SubjectPart]:
+def _rollback(channel: str, command: Command) -> Iterator[SubjectPart]:
     # A rollback passes all current stops of the channel, because going back is the safe direction.
-    yield _release(said["to"])
+    yield _release(command["to"])
 
 
-def _stopped_rollout(channel: str, said: Command) -> Iterator[SubjectPart]:
+def _stopped_rollout(channel: str, command: Command) -> Iterator[SubjectPart]:
     """A stopped rollout. It may be retried while the request waits, and stop once more."""
-    rollout_id = said["rollout_id"]
+    rollout_id = command["rollout_id"]
     yield SubjectPart(
         name="rollout",
         key=rollout_rows.rollout_key(rollout_id),
@@ -105,8 +105,8 @@ def _stopped_rollout(channel: str, said: Command) -> Iterator[SubjectPart]:
     )
 
 
-def _open_rollout(channel: str, said: Command) -> Iterator[SubjectPart]:
-    rollout_id = said["rollout_id"]
+def _open_rollout(channel: str, command: Command) -> Iterator[SubjectPart]:
+    rollout_id = command["rollout_id"]
     yield SubjectPart(
         name="rollout",
         key=rollout_rows.rollout_key(rollout_id),
@@ -117,9 +117,9 @@ def _open_rollout(channel: str, said: Command) -> Iterator[SubjectPart]:
     )
 
 
-def _override(channel: str, said: Command) -> Iterator[SubjectPart]:
-    yield from _open_rollout(channel, said)
-    yield from _gates(channel, (said["gate"],))
+def _override(channel: str, command: Command) -> Iterator[SubjectPart]:
+    yield from _open_rollout(channel, command)
+    yield from _gates(channel, (command["gate"],))
 
 
 def _gates(channel: str, gates: Sequence[str]) -> Iterator[SubjectPart]:
@@ -131,14 +131,14 @@ def _gates(channel: str, gates: Sequence[str]) -> Iterator[SubjectPart]:
             (states.OverridableGate.WINDOW, "windows", "windows"),
         ):
             if gate in gates:
-                said = f"the {noun} of {channel} changed"
+                changed = f"the {noun} of {channel} changed"
                 yield SubjectPart(
                     name=f"{noun}{name}",
                     key=key,
                     row=stops.ChannelStops,
                     counts=_member(member),
-                    ended=said,
-                    changed=said,
+                    ended=changed,
+                    changed=changed,
                 )
     if states.OverridableGate.HOLD in gates:
         yield _hold(channel)
@@ -162,8 +162,8 @@ def _hold(channel: str) -> SubjectPart:
     )
 
 
-def _freeze(channel: str, said: Command) -> Iterator[SubjectPart]:
-    freeze_id = said["freeze_id"]
+def _freeze(channel: str, command: Command) -> Iterator[SubjectPart]:
+    freeze_id = command["freeze_id"]
     yield SubjectPart(
         name="freeze",
         key=channel_rows.freeze_key(freeze_id),
@@ -174,8 +174,8 @@ def _freeze(channel: str, said: Command) -> Iterator[SubjectPart]:
     )
 
 
-def _window(channel: str, said: Command) -> Iterator[SubjectPart]:
-    window_id = said.get("window_id") or said["window"]["window_id"]
+def _window(channel: str, command: Command) -> Iterator[SubjectPart]:
+    window_id = command.get("window_id") or command["window"]["window_id"]
     yield SubjectPart(
         name="window",
         key=window_rows.window_key(window_id),
@@ -186,8 +186,8 @@ def _window(channel: str, said: Command) -> Iterator[SubjectPart]:
     )
 
 
-def _quarantine(channel: str, said: Command) -> Iterator[SubjectPart]:
-    closure_hash = said["closure_hash"]
+def _quarantine(channel: str, command: Command) -> Iterator[SubjectPart]:
+    closure_hash = command["closure_hash"]
     yield SubjectPart(
         name="quarantine",
         key=channel_rows.quarantine_key(channel, closure_hash),
@@ -198,8 +198,8 @@ def _quarantine(channel: str, said: Command) -> Iterator[SubjectPart]:
     )
 
 
-def _budget(channel: str, said: Command) -> Iterator[SubjectPart]:
-    budget_id = said["budget_id"]
+def _budget(channel: str, command: Command) -> Iterator[SubjectPart]:
+    budget_id = command["budget_id"]
     yield SubjectPart(
         name="budget",
         key=fleet_rows.budget_key(budget_id),
@@ -213,8 +213,8 @@ def _budget(channel: str, said: Command) -> Iterator[SubjectPart]:
     )
 
 
-def _labels(channel: str, said: Command) -> Iterator[SubjectPart]:
-    host_id = said["host_id"]
+def _labels(channel: str, command: Command) -> Iterator[SubjectPart]:
+    host_id = command["host_id"]
     yield SubjectPart(
         name="labels",
         key=fleet_rows.host_key(host_id),
@@ -236,7 +236,7 @@ _PARTS: Final[Mapping[str, Callable[[str, Command], Iterator[SubjectPart]]]] = {
     steps.OVERRIDE_GATE.name: _override,
     steps.SKIP_WAVE.name: _open_rollout,
     steps.PROMOTE_ALL.name: _open_rollout,
-    steps.UNHOLD_CHANNEL.name: lambda channel, said: iter((_hold(channel),)),
+    steps.UNHOLD_CHANNEL.name: lambda channel, command: iter((_hold(channel),)),
     steps.END_FREEZE.name: _freeze,
     steps.CREATE_WINDOW.name: _window,
     steps.EDIT_WINDOW.name: _window,
