@@ -134,12 +134,12 @@ def _sign_in(
     context: cli_context.CommandContext, login_name: str, password: str, days: int, *, keep: bool
 ) -> str:
     """Get a token for these credentials, through a session that is closed afterwards."""
-    nobody = _client(context, None)
+    anonymous = _client(context, None)
     session = _session(
-        nobody.write("POST", paths.at("sessions"), _credentials(login_name, password))
+        anonymous.write("POST", paths.at("sessions"), _credentials(login_name, password))
     )
-    token = _token_of(nobody, session, days)
-    nobody.close()
+    token = _token_of(anonymous, session, days)
+    anonymous.close()
     if keep:
         _save_token(context, token)
     return token
@@ -154,16 +154,16 @@ def change_own_password(
     """
     from tidegate.cli.profile import load
 
-    nobody = _client(context, None)
+    anonymous = _client(context, None)
     session = _session(
-        nobody.write("POST", paths.at("sessions"), _credentials(me["login"], current))
+        anonymous.write("POST", paths.at("sessions"), _credentials(me["login"], current))
     )
     body = {"password": fresh, "current": current}
-    answer = nobody.write(
+    answer = anonymous.write(
         "PUT", paths.at("users", me["user_id"], "password"), body, headers=session
     )
-    token = _token_of(nobody, _session(answer), DAYS_DEFAULT)
-    nobody.close()
+    token = _token_of(anonymous, _session(answer), DAYS_DEFAULT)
+    anonymous.close()
     kept = load()
     if kept is not None and kept.token is not None and kept.url == context.profile.url:
         _save_token(context, token)

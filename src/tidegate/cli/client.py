@@ -192,9 +192,9 @@ class ApiClient:
         if stop.problem.get("code") not in UNKNOWN_CALLER:
             return stop
         try:
-            nobody = ApiClient(Profile(self.profile.url, None), timeout=self._timeout)
-            found = nobody._exchange("GET", paths.at("setup"), {}, None)
-            nobody.close()
+            anonymous = ApiClient(Profile(self.profile.url, None), timeout=self._timeout)
+            found = anonymous._exchange("GET", paths.at("setup"), {}, None)
+            anonymous.close()
             is_set_up = found.status != 200 or found.json().get("set_up", True)
         except (OSError, http.client.HTTPException, exit_codes.CommandExit):
             return stop

@@ -73,7 +73,7 @@ class CommandContext:
             print_dry_run(self, ended.answer)
         click.get_current_context().exit()
 
-    # ── asking ──
+    # ── requests ──
 
     def get(self, path: str, **query: Any) -> Any:
         """GET a JSON document."""

@@ -98,7 +98,7 @@ def when(value: Any) -> str:
     return NOTHING if value is None else moment(value)
 
 
-# ── where it goes ─────────────────────────────────────────────────────────────────────────────────
+# ── targets ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def is_terminal() -> bool:

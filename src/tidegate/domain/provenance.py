@@ -106,7 +106,7 @@ class Authority(Struct, frozen=True):
         return self.provenance.evidence[0].digest
 
 
-# ── which evidence means what ─────────────────────────────────────────────────────────────────────
+# ── kinds of evidence ─────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)

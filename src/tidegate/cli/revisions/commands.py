@@ -28,7 +28,7 @@ def rev() -> None:
     """Package revisions. NAME is repository.package.workspace; web.v1 means default.web.v1."""
 
 
-# ── made ──────────────────────────────────────────────────────────────────────────────────────────
+# ── create ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @rev.command("create")

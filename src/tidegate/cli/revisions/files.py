@@ -200,8 +200,8 @@ def _demand_unchanged(context: cli_context.CommandContext, name: str, place: Pat
     mark = read_mark(place)
     if mark is None or mark.name != name:
         return answer.etag
-    stands = _mark(name, answer.json())
-    if mark.manifest != stands.manifest:
+    current = _mark(name, answer.json())
+    if mark.manifest != current.manifest:
         raise exit_codes.CommandExit(
             exit_codes.ExitCode.CONFLICT,
             f"another person pushed to {name} since it was pulled into {place}",

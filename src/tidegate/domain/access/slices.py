@@ -311,7 +311,7 @@ def is_current(token: access_rows.ApiToken, owner: access_rows.User, now: dateti
     )
 
 
-# ── what must hold ────────────────────────────────────────────────────────────────────────────────
+# ── checks ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _other(

@@ -45,7 +45,7 @@ class FollowedFact(NamedTuple):
 Followed = FollowedFact
 
 
-# ── what a notice says about a rollout ────────────────────────────────────────────────────────────
+# ── the rollout in a notice ───────────────────────────────────────────────────────────────────────
 
 
 def describe_event(followed: Followed, event: str, *scopes: str, **more: Any) -> dict[str, Any]:

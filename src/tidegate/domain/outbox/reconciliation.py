@@ -158,7 +158,7 @@ def decide_actual(
     (drift,) = rows
     if not command.differs:
         return _closed(drift, command.scope, outbox_rows.ACTUAL, command.signature)
-    if drift is not None and drift.says(command.signature):
+    if drift is not None and drift.is_open_with(command.signature):
         return ()
     return (
         facts.ReconciliationRefused(
@@ -173,7 +173,7 @@ def decide_actual(
 def _said(
     drift: outbox_rows.Drift | None, command: ReconcileEffect, kind: Any
 ) -> tuple[msgspec.Struct, ...]:
-    if drift is not None and drift.says(command.signature):
+    if drift is not None and drift.is_open_with(command.signature):
         return ()
     fact: msgspec.Struct = kind(
         scope=command.scope,

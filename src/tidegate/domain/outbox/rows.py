@@ -76,7 +76,7 @@ class Drift(Struct, frozen=True, rename="camel"):
     signature: str
     updated_at: datetime
 
-    def says(self, signature: str) -> bool:
+    def is_open_with(self, signature: str) -> bool:
         """Whether exactly this was found before and is still open."""
         return self.state is not states.DriftState.REPAIRED and self.signature == signature
 

@@ -21,7 +21,7 @@ Name = Annotated[str, tags.Partition("revision")]
 Package = Annotated[str, tags.Cross("package")]  # with its repository: blueprints/networking/vpc
 
 
-# ── how a revision came to be ─────────────────────────────────────────────────────────────────────
+# ── the origin of a revision ──────────────────────────────────────────────────────────────────────
 
 
 class Strategy(StrEnum):

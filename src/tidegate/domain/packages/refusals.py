@@ -131,7 +131,7 @@ class FileByReference(errors.NotFound):
         )
 
 
-# ── somebody was there before ─────────────────────────────────────────────────────────────────────
+# ── conflicts with what exists ────────────────────────────────────────────────────────────────────
 
 
 class AlreadyExists(errors.Conflict):
@@ -197,7 +197,7 @@ class DigestMismatch(errors.Formatted, errors.Conflict):
     current: str
 
 
-# ── a rule says no in this state ──────────────────────────────────────────────────────────────────
+# ── the state does not allow it ───────────────────────────────────────────────────────────────────
 
 
 class TransitionRefused(errors.IllegalTransition):
@@ -275,7 +275,7 @@ class NotReady(errors.Refused):
         super().__init__(f"these readiness gates are not met: {gates}", gates=gates)
 
 
-# ── somebody else may ─────────────────────────────────────────────────────────────────────────────
+# ── another person must do it ─────────────────────────────────────────────────────────────────────
 
 
 class ContentDamaged(errors.Refused):

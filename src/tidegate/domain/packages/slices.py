@@ -101,18 +101,18 @@ def decide_revision(
     _demand_unowned(package, command.metadata)
     if _starts_package(task):
         demand_free(package, seen)
-    came = origins.find_origin(task, place.package, seen)
+    origin = origins.find_origin(task, place.package, seen)
     created = facts.RevisionCreated(
         place.name,
         place.package,
         command.uid,
         command.by,
         task,
-        origins.choose_content(came, task, content),
-        came.upstream,
+        origins.choose_content(origin, task, content),
+        origin.upstream,
         command.metadata,
         command.readiness_gates,
-        came.warnings,
+        origin.warnings,
     )
     if package.live:
         return (created,)

@@ -196,12 +196,12 @@ def _edits(
         model.at_most("editors of a revision", len({*revision.editors, by}), EDITORS_MAX)
     if change.tasks is not None:
         task = _added(revision, change.tasks)
-        came = origins.find_origin(task, revision.package, seen, revision)
+        origin = origins.find_origin(task, revision.package, seen, revision)
         brought = None if command.files is None else content or revision.content
-        content = _unless(origins.choose_content(came, task, brought), revision.content)
+        content = _unless(origins.choose_content(origin, task, brought), revision.content)
         facts.append(
             package_facts.RevisionTaskAdded(
-                name, uid, by, task, revision.upstream, came.upstream, came.warnings
+                name, uid, by, task, revision.upstream, origin.upstream, origin.warnings
             )
         )
     if content is not None:

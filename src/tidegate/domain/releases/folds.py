@@ -13,7 +13,7 @@ from tidegate.kernel.folds import Fold
 CHANGES = (facts.ReleaseRegistered, facts.ReleaseTransitioned, facts.ReleaseRetired)
 
 
-# ── what is current ───────────────────────────────────────────────────────────────────────────────
+# ── current ───────────────────────────────────────────────────────────────────────────────────────
 
 
 SCOPES_NAMED_MAX = 16  # of the scopes that are pinned to one release
@@ -68,7 +68,7 @@ def _follows(actual: rows.Actual, fact: facts.ReleaseTransitioned | facts.Releas
     return actual.status is not facts.PinStatus.RETIRED and fact.version == actual.version + 1
 
 
-# ── what happened ─────────────────────────────────────────────────────────────────────────────────
+# ── past ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def event_of(fact: facts.RegistryChange) -> str:

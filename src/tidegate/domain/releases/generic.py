@@ -46,10 +46,10 @@ def transition_append_event(
         VersionConflict: it is at another version. DuplicateEvent: an event or outbox row with this
             key exists already.
     """
-    beside = [event] if outbox is None else [event, outbox]
+    new_rows = [event] if outbox is None else [event, outbox]
     if not changes:
         raise InvalidInput("a transition sets nothing")
-    for row in beside:
+    for row in new_rows:
         if _partition(row.id) != _partition(actual.id):
             raise InvalidInput(f"{row.id} is not in the partition of {actual.id}", row=row.id)
     _check_authority(records, actual, changes, subject, rules)
@@ -61,7 +61,7 @@ def transition_append_event(
         protected_attributes=protected_attributes,
     )
     try:
-        stored, *_ = records.transaction(update, *beside)
+        stored, *_ = records.transaction(update, *new_rows)
     except VersionConflict:
         raise
     except ConditionFailed as failure:

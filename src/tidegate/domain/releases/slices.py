@@ -78,7 +78,7 @@ class RetireRelease(Struct, frozen=True, kw_only=True):
 Pinning = RegisterRelease | TransitionRelease
 
 
-# ── what every verb asks first ────────────────────────────────────────────────────────────────────
+# ── common checks ─────────────────────────────────────────────────────────────────────────────────
 
 
 def check_names(command: Struct) -> None:
