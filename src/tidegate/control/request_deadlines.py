@@ -14,7 +14,7 @@ from datetime import timedelta
 from tidegate.clock import Clock
 from tidegate.control import leaders, runtime
 from tidegate.control.queries.reads import Reads
-from tidegate.domain.requests import rows, slices, states
+from tidegate.domain.requests import deadlines, rows, states
 from tidegate.kernel.model import Meta
 
 ACTOR = Meta(actor="worker")
@@ -47,7 +47,7 @@ class RequestDeadlines:
         if not self._leader.lead():
             return False
         done = [self._end(row) for state in sorted(states.OPEN) for row in self._rows(state)]
-        due = self._clock() - timedelta(seconds=slices.REVIEW_SECONDS)
+        due = self._clock() - timedelta(seconds=deadlines.REVIEW_SECONDS)
         done += [
             self._remind(row)
             for row in self._rows(states.RequestState.TO_REVIEW)
@@ -65,7 +65,7 @@ class RequestDeadlines:
         return (item.row for item in found)
 
     def _end(self, row: rows.ChannelRequest) -> bool:
-        command = slices.EndRequest(
+        command = deadlines.EndRequest(
             request_id=row.request_id,
             channel=row.channel,
             by=ACTOR.actor,
@@ -73,13 +73,13 @@ class RequestDeadlines:
             command=row.command,
             term=self._leader.token,
         )
-        return self._control.execute(slices.end_request, command, meta=ACTOR).position > 0
+        return self._control.execute(deadlines.end_request, command, meta=ACTOR).position > 0
 
     def _remind(self, row: rows.ChannelRequest) -> bool:
-        command = slices.RemindReview(
+        command = deadlines.RemindReview(
             request_id=row.request_id,
             channel=row.channel,
             by=ACTOR.actor,
             term=self._leader.token,
         )
-        return self._control.execute(slices.remind_review, command, meta=ACTOR).position > 0
+        return self._control.execute(deadlines.remind_review, command, meta=ACTOR).position > 0

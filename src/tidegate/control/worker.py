@@ -46,7 +46,7 @@ from tidegate.control.storage.blobs import BlobMissing
 from tidegate.control.storage.garbage_collection import GarbageCollector
 from tidegate.domain.gates import automation as gate_automation
 from tidegate.domain.notifications.slices import LEADER
-from tidegate.domain.requests.slices import LEADER as REQUESTS_LEADER
+from tidegate.domain.requests.deadlines import LEADER as REQUESTS_LEADER
 from tidegate.errors import TidegateError
 from tidegate.kernel import leases
 

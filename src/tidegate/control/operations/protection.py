@@ -28,6 +28,8 @@ from tidegate.domain.channels import (
     rows as channel_rows,
 )
 from tidegate.domain.requests import (
+    break_glass,
+    protection as request_protection,
     refusals,
     rows as request_rows,
     slices as request_slices,
@@ -161,14 +163,14 @@ class ProtectionGuard:
         verb.check()
         covered = self._list_covered(caller, verb)
         if not covered:
-            alone = request_slices.ActAlone(
+            alone = request_protection.ActAlone(
                 by=caller.id,
                 channels=verb.channels,
                 own_hold=verb.own_hold,
                 own_freeze=verb.own_freeze,
             )
             along = kernel_slices.join(
-                caller.alongside, kernel_slices.Alongside(request_slices.act_alone, alone)
+                caller.alongside, kernel_slices.Alongside(request_protection.act_alone, alone)
             )
             return structs.replace(caller, alongside=along)
         channel, *also = (row.channel for row in covered)
@@ -180,7 +182,7 @@ class ProtectionGuard:
                     raise refusals.BreakGlassForbidden(
                         row.channel, self._names((row.channel,), caller.id)
                     )
-            emergency = request_slices.UseEmergency(
+            emergency = break_glass.UseEmergency(
                 request_id=request_id,
                 channel=channel,
                 by=caller.id,
@@ -189,11 +191,11 @@ class ProtectionGuard:
                 command=arguments,
                 also=tuple(also),
             )
-            twins = self._find_twins(emergency, request_slices.TWINS_ENDED_MAX)
+            twins = self._find_twins(emergency, break_glass.TWINS_ENDED_MAX)
             ids = tuple(twin.row.request_id for twin in twins)
             emergency = structs.replace(emergency, twins=ids)
             return structs.replace(
-                caller, alongside=kernel_slices.Alongside(request_slices.use_emergency, emergency)
+                caller, alongside=kernel_slices.Alongside(break_glass.use_emergency, emergency)
             )
         with suppress(*NOT_NOW):
             verb.rehearse()
@@ -219,7 +221,7 @@ class ProtectionGuard:
 
     def _find_twins(
         self,
-        command: request_slices.MakeRequest | request_slices.UseEmergency,
+        command: request_slices.MakeRequest | break_glass.UseEmergency,
         limit: int,
         by: str | None = None,
     ) -> list[Found[request_rows.ChannelRequest]]:
@@ -314,7 +316,7 @@ class ProtectionGuard:
         row = self._reads.find(
             channel_rows.protected_channels_key(), channel_rows.ProtectedChannels
         )
-        names = request_slices.list_protected(None if row is None else row.row, channels)
+        names = request_protection.list_protected(None if row is None else row.row, channels)
         found = (
             self._reads.find(channel_rows.channel_key(name), channel_rows.Channel) for name in names
         )

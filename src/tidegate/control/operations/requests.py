@@ -25,7 +25,15 @@ from tidegate.control.queries.reads import Found, Reads
 from tidegate.domain.access import callers, scopes, steps
 from tidegate.domain.channels import facts as channel_facts, refusals as channel_refusals
 from tidegate.domain.releases.refusals import ReleaseNotPinnable
-from tidegate.domain.requests import refusals, rows, slices as request_slices, states
+from tidegate.domain.requests import (
+    break_glass,
+    deadlines,
+    refusals,
+    request_commands,
+    rows,
+    slices as request_slices,
+    states,
+)
 from tidegate.domain.rollouts import refusals as rollout_refusals, states as rollout_states
 from tidegate.domain.windows import facts as window_facts, refusals as window_refusals
 from tidegate.kernel import model, slices as kernel_slices
@@ -219,7 +227,7 @@ class RequestOperations:
             command=row.command,
             digest=digest,
         )
-        request_slices.rows_of_request(approval)  # its errors must not void the request
+        request_commands.rows_of_request(approval)  # its errors must not void the request
         refusal = ""
         others = len(row.approvals) + 1 >= row.approvals_needed
         if row.state is states.RequestState.WAITING and others and caller.id != row.by:
@@ -301,7 +309,7 @@ class RequestOperations:
             OwnRequest.
         """
         row = self._demand(caller, steps.REVIEW_REQUEST, request_id)
-        command = request_slices.ReviewRequest(
+        command = break_glass.ReviewRequest(
             request_id=request_id,
             channel=row.channel,
             by=caller.id,
@@ -309,7 +317,7 @@ class RequestOperations:
             accepted=accepted,
         )
         return self._outcome(
-            request_id, self._run(request_slices.review_request, command, caller, row)
+            request_id, self._run(break_glass.review_request, command, caller, row)
         )
 
     def _demand(
@@ -351,7 +359,7 @@ class RequestOperations:
         self, caller: callers.Caller, row: rows.ChannelRequest, outdated: refusals.RequestOutdated
     ) -> None:
         """Record that the request expired or is void."""
-        command = request_slices.EndRequest(
+        command = deadlines.EndRequest(
             request_id=row.request_id,
             channel=row.channel,
             by=caller.id,
@@ -359,7 +367,7 @@ class RequestOperations:
             command=row.command,
             refusal=outdated.what,
         )
-        self._execute.run(request_slices.end_request, command, meta=caller.meta)
+        self._execute.run(deadlines.end_request, command, meta=caller.meta)
 
     def _outcome(
         self, request_id: str, position: model.Position, refusal: str = ""

@@ -15,12 +15,7 @@ from tidegate.domain.channels import facts as channel_facts, policy_document, ro
 from tidegate.domain.channels.policy import wave_names
 from tidegate.domain.fleet.rows import Budget, Host, budget_key, host_key
 from tidegate.domain.releases.rows import Actual, actual_key
-from tidegate.domain.requests import (
-    rows as request_rows,
-    slices as request_slices,
-    states,
-    subjects,
-)
+from tidegate.domain.requests import changes, rows as request_rows, states, subjects
 from tidegate.domain.rollouts import names, rows
 from tidegate.domain.times import describe_end, describe_time
 from tidegate.domain.windows import facts as window_facts, rows as window_rows, slices
@@ -105,7 +100,7 @@ def find_change(reads: Reads, row: request_rows.ChannelRequest) -> str:
         *((part.key, part.row) for part in parts),
     )
     channel, pin, *named = (None if item is None else item.row for item in found)
-    return request_slices.find_change(row, channel, pin, named)
+    return changes.find_change(row, channel, pin, named)
 
 
 def list_changes(
