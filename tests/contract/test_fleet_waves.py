@@ -17,7 +17,7 @@ from tests.contract.in_process_fleet import CANARY, REST, SOAK, InProcessFleet
 from tidegate.domain.channels.facts import WaveSpec
 from tidegate.domain.fleet.refusals import BudgetExhausted
 from tidegate.domain.fleet.rows import LIVENESS, Budget, Liveness, budget_key
-from tidegate.domain.fleet.slices import RetireHost, retire_host
+from tidegate.domain.fleet.slices import NoteSilence, RetireHost, note_silence, retire_host
 from tidegate.domain.gates.explain import explain
 from tidegate.domain.hosts.facts import ActivationDeferred, ActivationFailed, RollbackFailed
 from tidegate.domain.hosts.refusals import HostBusy, RolloutIsSuperseded, WaveNotReached
@@ -203,6 +203,36 @@ def test_takes_the_order_of_a_late_host_back_when_its_closure_is_quarantined(
     assert fleet.dispatch().ordered == 1
     fleet.reach(second, "e1", "e2", "e3")
     assert fleet.state(second) is RolloutState.TERMINAL
+
+
+@pytest.mark.req("RO-12", "OP-10")
+@pytest.mark.parametrize("retired", [True, False])
+def test_takes_the_order_of_a_late_host_back_that_can_not_report(
+    fleet: InProcessFleet, retired: bool
+) -> None:
+    """Seed 2303 of the walks: a retired host held the only slot of its budget for ever."""
+    fleet.create("edge", REST)
+    fleet.enroll("e1", channel="edge")
+    fleet.offer("web.1", "web.2")
+    first = fleet.promote("edge", "web.1")
+    fleet.dispatch()
+    fleet.reach(first, "e1")
+    fleet.bound("channel=edge", 1)
+    fleet.enroll("e2", channel="edge")
+    assert fleet.dispatch(thorough=True).ordered == 1
+    if retired:
+        fleet.execute(retire_host, RetireHost(host_id="e2", operator="user_1", reason="sold"))
+    else:
+        silence = NoteSilence(host_id="e2", last_seen_at=fleet.clock())
+        fleet.execute(note_silence, silence)
+    second = fleet.promote("edge", "web.2")
+    assert fleet.dispatch().ordered == 0, "e2 holds the slot"
+
+    assert fleet.dispatch(thorough=True).cancelled == 1
+
+    assert fleet.host(first, "e2").cancelled_at is not None
+    fleet.dispatch(thorough=True)
+    fleet.reach(second, "e1")
 
 
 @pytest.mark.req("RO-12")

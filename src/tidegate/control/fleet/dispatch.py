@@ -222,6 +222,11 @@ class Dispatcher:
         for rollout_id, hosts in orders.items():
             took = self._spared(rollout_id, partial(self._take_back, rollout_id, hosts))
             done = _summed(done, took)
+        for rollout_id, hosts in self._list_unreachable(state).items():
+            took = self._spared(
+                rollout_id, partial(self._withdraw, rollout_id, hosts, "the host does not report")
+            )
+            done = _summed(done, took)
         for rollout_id in state.rollouts:
             hosts = dispatch_pass.list_outside_windows(state, rollout_id)
             took = self._spared(
@@ -229,6 +234,27 @@ class Dispatcher:
             )
             done = _summed(done, took)
         return done
+
+    def _list_unreachable(self, state: inputs.FleetState) -> dict[str, list[str]]:
+        """List late hosts that were retired or are silent and have not acknowledged their order.
+
+        No wave waits for a late host, so it is never skipped. Its order would hold its budgets until
+        the host comes back, which a retired one never does.
+        """
+        found: dict[str, list[str]] = {}
+        for host_id, order in state.orders.items():
+            host = state.hosts.get(host_id)
+            if host is not None and host.row.is_reachable:
+                continue
+            rollout_id = order.row.rollout_id
+            record = self._reader.row(
+                host_rows.record_key(rollout_id, host_id), host_rows.HostRecord
+            )
+            if record is None or not record.row.late:
+                continue
+            if record.row.state is host_states.HostState.PENDING:
+                found.setdefault(rollout_id, []).append(host_id)
+        return found
 
     def _preempt(self, ids: Sequence[str]) -> DispatchResult:
         """Free hosts for emergency rollbacks: hosts of the replaced rollouts that have not

@@ -63,6 +63,11 @@ class HostPresence(Struct, frozen=True, gc=False):
     silent_since: datetime | None = None
     labels: dict[str, str] = {}
 
+    @property
+    def is_reachable(self) -> bool:
+        """Whether the host may report, and has done so lately."""
+        return self.status == ENROLLED and self.silent_since is None
+
 
 codec.prepare(HostStanding)
 codec.prepare(HostPresence)
