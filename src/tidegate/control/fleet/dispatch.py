@@ -238,8 +238,8 @@ class Dispatcher:
     def _list_unreachable(self, state: inputs.FleetState) -> dict[str, list[str]]:
         """List late hosts that were retired or are silent and have not acknowledged their order.
 
-        No wave waits for a late host, so it is never skipped. Its order would hold its budgets until
-        the host comes back, which a retired one never does.
+        No wave waits for a late host, so it is never skipped. Its order would hold its budgets
+        until the host comes back, which a retired one never does.
         """
         found: dict[str, list[str]] = {}
         for host_id, order in state.orders.items():
