@@ -138,7 +138,7 @@ def test_compares_addresses_in_place_of_lines(people: People) -> None:
         ({"bytes": CONTENT_BYTES_MAX + 1}, 413, "too_large", str(CONTENT_BYTES_MAX)),
         ({"text": "both"}, 400, "invalid_request", "one of the three"),
         ({"uri": None}, 400, "invalid_request", "has one of"),
-        ({"uri": None, "text": "x"}, 400, "invalid_request", "announced"),
+        ({"uri": None, "text": "x"}, 400, "invalid_request", "expected"),
         ({"uri": None, "text": BODY.decode(), "sha256": "0" * 64}, 400, "invalid_request", HASH),
         ({"path": "../up"}, 400, "invalid_argument", "segment"),
         ({"path": "app.conf"}, 400, "invalid_argument", "twice"),
