@@ -1,1 +1,1 @@
-"""The agent: its disk, its drivers and probes, what it decides, and whole agents at work."""
+"""The agent: its state directory, drivers, probes and decisions, and whole agents as processes."""

@@ -1,4 +1,4 @@
-"""A real server, its dispatcher and timers, and agents as processes on directories of their own."""
+"""Agents as processes with directories of their own, for a real server with worker and timers."""
 
 from __future__ import annotations
 
@@ -53,14 +53,16 @@ class AgentProcess:
         )
 
     def take_token(self, token: str) -> None:
-        """The token of the next start; with a join token the agent takes its own name."""
+        """Make an enrollment token for the next start, or a join token under which the agent picks
+        its name.
+        """
         (self.directory / "token").write_text(token)
         settings = self.directory / "agent.toml"
         if "host =" not in settings.read_text():
             settings.write_text(f'host = "{self.host_id}"\n{settings.read_text()}')
 
     def another(self) -> AgentProcess:
-        """The same host, for a second process."""
+        """A second agent process on the same host."""
         twin = copy(self)
         twin._process = None
         return twin
@@ -83,14 +85,14 @@ class AgentProcess:
             until(lambda: self.is_enrolled, "the host is enrolled", lambda: self.log)
 
     def kill(self) -> None:
-        """As the power would."""
+        """Kill the process with SIGKILL, as a power cut would."""
         assert self._process is not None
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
         self._process = None
 
     def stop(self) -> int:
-        """As a supervisor would; the exit code."""
+        """Stop the process with SIGTERM, as a supervisor would, and return the exit code."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         code = self._process.wait(SECONDS_MAX)
@@ -98,7 +100,7 @@ class AgentProcess:
         return code
 
     def wait(self) -> int:
-        """Until it ends by itself; the exit code."""
+        """Wait until the process ends by itself, and return the exit code."""
         assert self._process is not None
         code = self._process.wait(SECONDS_MAX)
         self._process = None
@@ -118,7 +120,7 @@ class AgentProcess:
 
     @property
     def text(self) -> str:
-        """What the content that runs says."""
+        """The text of the content that currently runs."""
         try:
             return (self.root / "current" / "app.txt").read_text()
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""A plain web server beside Tidegate, on loopback, where referenced files lie, or other things."""
+"""A plain web server on loopback that serves referenced files."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tests.servers.certificates import Authority, secured
 
 @dataclass(frozen=True)
 class FileResponse:
-    """What it answers under a path."""
+    """The response to requests for one path."""
 
     body: bytes = b""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
-    announced: int | None = None  # the content-length, if it is not the truth
-    waits: float = 0.0  # seconds before it says anything
+    announced: int | None = None  # the content-length, if it differs from the real one
+    waits: float = 0.0  # seconds before the response begins
 
 
 class FileServer:
-    """Its shelves, and every request that came."""
+    """The responses by path, and every request received."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -41,13 +41,13 @@ class FileServer:
 
 
 def certificate(place: Path) -> Path:
-    """A certificate of 127.0.0.1, its key, and the authority that it can be trusted by."""
+    """Issue a certificate for 127.0.0.1, with its key and the authority to trust."""
     return Authority(place).issue("127.0.0.1")
 
 
 @contextmanager
 def serve_files(signed: Path | None = None) -> Iterator[FileServer]:
-    """It serves until the end of the block, over TLS if it has a certificate."""
+    """Serve until the block ends, over TLS if a certificate is given."""
 
     class Door(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -59,7 +59,7 @@ def serve_files(signed: Path | None = None) -> Iterator[FileServer]:
                 self.send_header(name, value)
             length = len(says.body) if says.announced is None else says.announced
             self.send_header("content-length", str(length))
-            with suppress(OSError):  # nobody wants it, or more of it
+            with suppress(OSError):  # the client hung up
                 self.end_headers()
                 self.wfile.write(says.body)
 

@@ -1,4 +1,4 @@
-"""A served fleet for agents that are programs: on the system's clock, with a worker."""
+"""A served fleet for agents that run as processes: on the system's clock, with a worker."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.servers.process import free_port
 from tidegate.domain.hosts.rows import HostRecord, record_key
 from tidegate.domain.hosts.states import HostState
 
-SECONDS_MAX = 90.0  # an order that a dying agent took is handed out again after 30
+SECONDS_MAX = 90.0  # an order that a killed agent took is sent again after 30
 
 
 def until(condition: Callable[[], object], what: str, seen: Callable[[], object] = str) -> None:
-    """Wait for it; a failure says what did not come, and what was there instead."""
+    """Wait until the condition holds; on a timeout, fail with what was expected and what was found."""
     deadline = time.monotonic() + SECONDS_MAX
     while not condition():
         assert time.monotonic() < deadline, f"{what}: {seen()}"
@@ -26,7 +26,7 @@ def until(condition: Callable[[], object], what: str, seen: Callable[[], object]
 
 
 class FleetServer:
-    """web.1 … web.n are published, ``web-stable`` takes them to all hosts."""
+    """A server with web.1 … web.n published, and ``web-stable`` to deliver them to all hosts."""
 
     def __init__(
         self, tmp: Path, *texts: str, store: str = "", file: str = "app_txt", **policy: Any
@@ -54,7 +54,7 @@ class FleetServer:
         self._stack.enter_context(self.fleet.working())
 
     def close(self) -> None:
-        """The server goes away; what it has is on disk."""
+        """Stop the server; its data stays on disk."""
         self._stack.close()
 
     def _publish(self, *texts: str) -> None:
@@ -68,7 +68,7 @@ class FleetServer:
             before = name
 
     def promote(self, release_id: str) -> str:
-        """The rollout that it opens."""
+        """Promote a release and return the rollout's id."""
         promoted = self.fleet.promote(release_id)
         assert promoted.status_code == 200, promoted.text
         return f"{CHANNEL}@{release_id}"

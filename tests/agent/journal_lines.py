@@ -40,7 +40,7 @@ def started(before: HostRecord) -> ReportLine:
 
 
 def many(directory: Path) -> None:
-    """Append for ever, a number for each report that is on disk; for a process to be killed."""
+    """Append forever, and print the number of each report that is on disk; the process gets killed."""
     journal = Journal(directory, bytes_max=64 * 1024)
     journal.append(TwinLine(twin(), "/new"), acknowledged(twin()))
     while True:

@@ -1,4 +1,4 @@
-"""A server that says what a test wants it to say, with or without the installation's key."""
+"""A server that sends what a test wants, signed with the installation's key or another one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def release(release_id: str, digest: str) -> dict[str, str]:
 
 
 def manifest(wanted: Mapping[str, str], version: int = 1, **changes: Any) -> bytes:
-    """The signed manifest of the channel, of this moment unless ``changes`` says otherwise."""
+    """A signed manifest of the channel, generated now unless ``changes`` sets another time."""
     now = system_clock()
     members = {
         "channel": CHANNEL,
@@ -58,7 +58,7 @@ def signed(payload: bytes, key: Ed25519PrivateKey = KEY) -> bytes:
 
 
 class LyingServer(ThreadingHTTPServer):
-    """It opens sessions, hands out ``orders`` in turn, and accepts every report."""
+    """Opens sessions, sends ``orders`` one after the other, and accepts every report."""
 
     def __init__(self, content_source: ContentSource) -> None:
         super().__init__(("127.0.0.1", 0), Speaker)
@@ -76,7 +76,7 @@ class LyingServer(ThreadingHTTPServer):
         return [report["kind"] for report in self.reports]
 
     def reason(self) -> str:
-        """Why the agent rejected an order."""
+        """The reason that the agent gave for rejecting an order."""
         return " ".join(str(report.get("reason", "")) for report in self.reports)
 
 
@@ -135,7 +135,7 @@ class Speaker(BaseHTTPRequestHandler):
 
 @contextmanager
 def serve_lies(**releases: Mapping[str, bytes]) -> Iterator[LyingServer]:
-    """The server, with the content of these releases."""
+    """Serve the content of these releases from a lying server."""
     server = LyingServer(ContentSource(**releases))
     serving = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     serving.start()
@@ -149,7 +149,7 @@ def serve_lies(**releases: Mapping[str, bytes]) -> Iterator[LyingServer]:
 
 @contextmanager
 def agent(server: LyingServer, place: Path, log_id: str = LOG_ID) -> Iterator[Path]:
-    """A real agent on directories under ``place``; yields the link to what runs."""
+    """Run a real agent on directories below ``place``, and yield the link to the running content."""
     state, root = place / "state", place / "root"
     for directory in (state, root):
         directory.mkdir(exist_ok=True, mode=0o700)

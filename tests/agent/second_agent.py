@@ -1,10 +1,12 @@
-"""A small agent that is written from docs/agent-protocol.md alone and imports nothing of Tidegate.
+"""A small agent written from docs/agent-protocol.md alone; it imports nothing from Tidegate.
 
-``step`` does what can be done now and returns. What it must remember is on the disk before it acts,
-so a step may be repeated after any error. It knows neither deferred switches nor files with a URI.
+``step`` does what can be done now and returns. The agent writes its state to disk before it acts,
+so a step may be repeated after any error. It supports neither deferred switches nor files by
+reference.
 
     waiting ──▶ answering ──▶ switching ──▶ soaking ──────▶ no order
     (manifest)  (DispatchAck)     └────────────┴──▶ reverting ──┘
+
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 Json = dict[str, Any]
 MINUTE = timedelta(minutes=1)
-BYTES_MAX = 32 * 2**20  # of an artifact, and of a response
+BYTES_MAX = 32 * 2**20  # bytes of an artifact, and of a response
 POLICY = {"soak_seconds": 0, "on_failure": "rollback-and-halt", "sustained_failure_seconds": 120}
 PROBE = {"probe_name": "health", "mode": "enforce"}
 AGAIN = {"attempts_exhausted", "boundary_moved", "version_conflict", "condition_failed"}
@@ -84,7 +86,7 @@ def check_files(files: list[Json], target: str) -> None:
 
 @dataclass
 class SecondAgent:
-    """One host: its directory, its clock, its way to activate, and its one probe."""
+    """One host: its directory, its clock, its activation command, and its one probe."""
 
     http: httpx2.Client
     root: Path
@@ -126,7 +128,9 @@ class SecondAgent:
         return f"Tidegate {self.session['session']} {now} {mac}"
 
     def send(self, path: str, body: Json | None = None, bytes_max: int = BYTES_MAX) -> bytes:
-        """GET, or POST a body. Raises: Refused, Untrusted, ConnectionError (repeat the step)."""
+        """Send a GET, or POST a body. Raises: Refused, Untrusted, ConnectionError (repeat the
+        step).
+        """
         headers = {"Tidegate-Protocol": "2", "Content-Type": "application/json"}
         method, content = ("GET", b"") if body is None else ("POST", json.dumps(body).encode())
         request = self.http.build_request(method, path, content=content, headers=headers)
@@ -147,7 +151,7 @@ class SecondAgent:
         except (httpx2.TransportError, ValueError, KeyError) as error:
             raise ConnectionError(repr(error)) from error
         if refusal.status == 401:
-            self.session = {}  # the next step opens another
+            self.session = {}  # the next step opens a new session
         if refusal.status in (401, 408, 425, 429) or refusal.status >= 500 or refusal.code in AGAIN:
             raise ConnectionError(str(refusal)) from refusal
         raise refusal
@@ -158,14 +162,14 @@ class SecondAgent:
         return dict(json.loads(answer))
 
     def report(self, kind: str, then: str, /, **members: Any) -> None:
-        """Store a report in the outbox, and the phase that begins with it."""
+        """Store a report in the outbox, together with the phase that it begins."""
         outbox, order = self.state["outbox"], self.state["order"]
         report = {"kind": kind, "rollout_id": order["rollout_id"], "host_id": order["host_id"]}
         report |= {"at": self.clock().isoformat(), "seq": self.state["seq"] + len(outbox) + 1}
         self.save(outbox=[*outbox, report | members], phase=then)
 
     def flush(self) -> None:
-        """Send the outbox, one report at a time, until one has to wait."""
+        """Send the reports in the outbox in order, until the server asks to repeat one later."""
         while self.state["outbox"]:
             first, *later = self.state["outbox"]
             try:
@@ -175,14 +179,14 @@ class SecondAgent:
             except Refused as refusal:
                 phase = "soaking" if refusal.code == "early_convergence" else ""
                 if refusal.state == "Failed" and first["kind"][:8] not in ("Rollback", "Dispatch"):
-                    phase = "reverting"  # a deadline passed
+                    phase = "reverting"  # a deadline passed at the server
                 self.save(outbox=[], phase=phase)
             else:
                 phase = "switching" if first["kind"] == "DispatchAck" else self.state["phase"]
                 self.save(outbox=later, seq=first["seq"], phase=phase)
 
     def step(self, wait: int = 0) -> str:
-        """Do all that can be done now. Returns the phase in which it stopped."""
+        """Do all that can be done now, and return the phase reached."""
         self.flush()
         if self.state["phase"] in ("", "waiting") and not self.state["outbox"]:
             order = json.loads(self.send(f"/v1/agent/dispatch?wait={wait}") or "{}")
@@ -234,7 +238,7 @@ class SecondAgent:
             self.report("DispatchReject", "", reason="the manifest names no such artifact")
 
     def fetch(self, content: str, target: str) -> None:
-        """Put the verified files of the target in its directory. Raises: Untrusted, Refused."""
+        """Store the verified files of the target in its directory. Raises: Untrusted, Refused."""
         files = json.loads(self.send(content))["files"]
         check_files(files, target)
         (self.root / target).mkdir(exist_ok=True)
@@ -246,12 +250,12 @@ class SecondAgent:
             write_durably(self.root / target / file["path"], data, mode)
 
     def run(self, channel: str, closure: str) -> int:
-        """Point the channel's link at an artifact and activate it. Returns the exit code."""
+        """Point the channel's link to an artifact, activate it, and return the exit code."""
         partial = self.root / f"{channel}.partial"
         partial.unlink(missing_ok=True)
         partial.symlink_to(self.root / closure)
         partial.replace(self.root / channel)
-        self.beat_at = None  # a heartbeat follows each switch
+        self.beat_at = None  # send a heartbeat after each switch
         exit_code = self.activate(self.root / channel)
         if exit_code == 0:
             self.save(running={**self.state["running"], channel: closure})
@@ -271,7 +275,7 @@ class SecondAgent:
             self.report("ActivationFailed", "reverting", exit_code=exit_code, stderr_tail=reason)
 
     def soak(self, order: Json) -> None:
-        """Run the probe. End the soak when it is over, or when the probe failed for too long."""
+        """Run the probe; end the soak when it completes or when the probe has failed for too long."""
         now, policy = self.clock(), order["policy"]
         if self.state["result"] is None:
             self.state["result"] = ""
@@ -292,7 +296,7 @@ class SecondAgent:
             self.report("Converged", "", current_closure=order["target_closure"])
 
     def revert(self, order: Json) -> None:
-        """Switch back after a failure, if a rollback is due."""
+        """Roll back after a failure, if the order's policy asks for it."""
         prior, on_failure = self.state["prior"], order["policy"]["on_failure"]
         if on_failure != "rollback-and-halt" or prior in ("", order["target_closure"]):
             self.save(phase="")

@@ -1,4 +1,4 @@
-"""A host in hand: content to fetch, orders, and an agent's passages on a real disk."""
+"""One host without a server: content to fetch, orders, and the agent's order runs on a real disk."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ NEW = {"app.txt": b"two", "static/site.css": b"p {}", "static/new.js": b""}
 
 
 def closure_of(files: Mapping[str, bytes], executables: Container[str] = ()) -> str:
-    """The digest as the server makes it."""
+    """Compute the digest as the server does."""
     return FileManifest.of(files, executables).digest
 
 
 class ContentSource:
-    """Content as a server would offer it, and how often it was asked."""
+    """Serves content as a server would, and counts the requests."""
 
     def __init__(self, **releases: Mapping[str, bytes]) -> None:
         self.releases = {f"/{name}": dict(files) for name, files in releases.items()}
         self.executables: frozenset[str] = frozenset()
         self.asked = 0
         self.is_away = False
-        self.starts: list[int] = []  # from which byte on files were asked for
+        self.starts: list[int] = []  # the offset from which each file was requested
 
     def listing(self, content: str) -> ReleaseContent:
         self._ask()
@@ -90,8 +90,8 @@ def order(closure: str = closure_of(NEW), rollout_id: str = ROLLOUT, **changes: 
 
 
 class SingleHost:
-    """One host: a directory, a driver, a journal, its passages. ``crash`` loses what is not on
-    disk. Jobs are done by hand; reports wait until the test says what the server answered.
+    """One host: a directory, a driver, a journal, and its order runs. ``crash`` loses what is not
+    on disk. The test runs each job by hand, and reports wait until the test confirms them.
     """
 
     def __init__(self, tmp: Path, driver: Driver | None = None, probe_file: str = "") -> None:
@@ -136,26 +136,28 @@ class SingleHost:
         return [type(event).__name__ for event in self.said]
 
     def confirm(self) -> None:
-        """The server takes all that waits."""
+        """Confirm every waiting report, as the server would."""
         for event in self.said:
             self.order_runs.confirmed(event.rollout_id, event.seq)
 
     def switch(self, outcome: SwitchOutcome | None = None) -> SwitchJob:
-        """Do the next job, a switch; with this outcome if one is given, else truly."""
+        """Run the next job, which is a switch, and use ``outcome`` in place of the driver's if it
+        is given.
+        """
         job = self.order_runs.jobs.popleft()
         assert isinstance(job, SwitchJob)
         self.order_runs.switched(job, outcome or self.driver.switch(job.change))
         return job
 
     def check(self, result: ProbeOutcome = PASSED) -> None:
-        """Do the probes that are asked for; all of them say this."""
+        """Run all requested probes with this result."""
         while self.order_runs.jobs:
             job = self.order_runs.jobs.popleft()
             assert isinstance(job, ProbeJob)
             self.order_runs.checked(job, result)
 
     def soak(self, **policy: int) -> None:
-        """From an order to the soak."""
+        """Take an order, and switch, so that the host soaks."""
         self.order_runs.take(order(policy=policy))
         self.confirm()
         self.switch()
@@ -163,6 +165,6 @@ class SingleHost:
 
 
 def run_old_release(host: SingleHost) -> None:
-    """Something runs before the order comes."""
+    """Switch to the old content before any order arrives."""
     done = host.driver.switch(SwitchRequest(closure_of(OLD), "", "/old"))
     assert isinstance(done, Switched)

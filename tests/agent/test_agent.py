@@ -1,4 +1,4 @@
-"""Whole agents: processes on real directories, against a real server, through all interruptions."""
+"""Whole agents as processes on real directories, against a real server, through interruptions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOOR = Callable[..., tuple[FleetServer, AgentProcess]]
 
 @pytest.fixture
 def start_agent(tmp_path: Path) -> Iterator[MOOR]:
-    """A harbour with these releases and one host, which are cleared away afterwards."""
+    """Start a server with these releases and one host, and stop both afterwards."""
     with ExitStack() as stack:
 
         def made(*texts: str, channel: dict[str, Any] | None = None, **policy: Any) -> Any:
@@ -85,7 +85,7 @@ def test_resumes_in_its_soak_after_it_was_killed(start_agent: MOOR) -> None:
 
 
 def test_resumes_an_activation_after_it_was_killed(start_agent: MOOR, tmp_path: Path) -> None:
-    """The program of the first life is ended before the second life runs it again."""
+    """The activation program of the killed agent ends before the new agent runs it again."""
     go, ran = tmp_path / "go", tmp_path / "ran"
     script = (
         "import os, pathlib, time\n"
@@ -125,7 +125,7 @@ def test_works_while_the_server_is_away_and_says_it_later(start_agent: MOOR) -> 
     until(lambda: agent_process.text == "good one", "it goes back without the server")
     agent_process.kill()
     agent_process.start()
-    time.sleep(1)  # nobody answers: it must not give up
+    time.sleep(1)  # the server does not answer: the agent must not give up
     assert agent_process.text == "good one"
     fleet_server.open()
 
@@ -156,7 +156,7 @@ def test_d22_a_report_that_nobody_will_ever_take_blocks_no_other(start_agent: MO
 def test_drops_an_order_that_is_stopped_and_is_handed_it_again(
     start_agent: MOOR, stop: str
 ) -> None:
-    """It was handed out before the stop began. The agent that drops it is free for other orders."""
+    """The order was sent before the stop began. The agent drops it and can take other orders."""
     fleet_server, agent_process = start_agent("good one")
     agent_process.start()
     until(lambda: "works for" in agent_process.log, "it is enrolled")
@@ -225,7 +225,7 @@ def test_d25_returns_to_what_ran_and_not_to_what_failed(start_agent: MOOR) -> No
 
 
 def test_does_not_call_a_host_regressed_that_goes_on_to_the_next_release(start_agent: MOOR) -> None:
-    """Heartbeats say what runs all the time, also while the next release soaks."""
+    """Heartbeats report what runs at all times, also while the next release soaks."""
     fleet_server, agent_process = start_agent("good one", "good two", soak_seconds=3)
     agent_process.start()
     first = fleet_server.promote("web.1")

@@ -1,4 +1,4 @@
-"""The agent as a package of its own: built, alone in an environment, at work for a real server."""
+"""The agent as a package: built, alone in an environment, and working with a real server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SERVER_ONLY = {"apsw", "click", "httptools", "jinja2", "prometheus-client", "ric
 
 
 def needed(names: list[str]) -> set[str]:
-    """These distributions and everything that they need here, by name."""
+    """The names of these distributions and of everything that they require on this machine."""
     found: set[str] = set()
     while names:
         name = canonicalize_name(names.pop())
@@ -47,7 +47,7 @@ def declared(file: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The python of an environment that has the built package, what it needs, and nothing else."""
+    """The Python of an environment with the built package and its requirements, and nothing else."""
     home = tmp_path_factory.mktemp("alone")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(home / "dist")]
     built = subprocess.run(build, cwd=PACKAGE, capture_output=True, text=True, check=False)

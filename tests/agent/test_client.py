@@ -1,4 +1,4 @@
-"""The agent on the wire: enrollment, sessions, what the server says and what only looks like it."""
+"""The agent's HTTP client: enrollment, sessions, and responses from the server and from others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 @pytest.fixture
 def client(served: Served, tmp_path: Path) -> Iterator[AgentClient]:
-    """Enrolled, with a clock that is the server's."""
+    """An enrolled client on the server's clock."""
     state = tmp_path / "agent"
     state.mkdir(mode=0o700)
     client = AgentClient(served.url, identity.load_or_create_key(state), served.installation.clock)
@@ -74,7 +74,7 @@ def test_opens_a_new_session_when_the_server_says_that_it_is_over(
 ) -> None:
     client.heartbeat("1", {})
     slow = ManualClock(clock_of(served)())
-    client._clock = slow  # the agent does not see that time goes on, until it is told
+    client._clock = slow  # the agent's clock does not move, so it learns of the end from the server
     clock_of(served).advance(timedelta(minutes=16))
 
     with pytest.raises(RefusedByServer) as refused:
@@ -124,7 +124,7 @@ def test_knows_a_server_that_is_not_there(tmp_path: Path) -> None:
 
 @pytest.fixture(params=[200, 204, 302, 400, 404, 409, 429, 500, 503])
 def page(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Somebody else's server, with a page of this status."""
+    """A foreign server that answers with a page of this status."""
 
     class Page(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -147,7 +147,7 @@ def page(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def test_takes_no_page_of_a_proxy_for_a_word_of_the_server(page: str, tmp_path: Path) -> None:
-    """Else a proxy's 404 would void reports."""
+    """Otherwise a proxy's 404 would make the agent drop its reports."""
     client = AgentClient(page, identity.load_or_create_key(tmp_path), lambda: T0, HOST)
 
     with pytest.raises(ServerAway):

@@ -1,4 +1,4 @@
-"""A download that breaks is taken up where it broke, and the whole is verified."""
+"""An interrupted download resumes where it ended, and the whole file is verified."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CUT = 300_000
 
 
 class Breaking(ContentSource):
-    """Sends some bytes of each file, then is away, as often as it is told to."""
+    """Sends some bytes of each file, then fails; repeats this as often as the test sets."""
 
     def __init__(self, *cuts: int) -> None:
         super().__init__(new=FILES)
@@ -119,7 +119,7 @@ def test_writes_through_no_link_that_lies_where_a_file_shall_be(tmp_path: Path) 
 
 
 class Ranged(BaseHTTPRequestHandler):
-    """Serves BIG: honestly, without ranges, another part than asked for, or cut off."""
+    """Serves BIG in one of several ways: correctly, without ranges, with another range, or cut off."""
 
     how: str
     wanted: list[str | None]

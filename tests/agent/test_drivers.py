@@ -1,4 +1,4 @@
-"""Drivers on real directories and with real programs; content that is verified before it runs."""
+"""Drivers on real directories and with real programs; content is verified before it runs."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_refuses_a_file_that_is_not_what_its_listing_says(tmp_path: Path) -> Non
 
 
 class Sly(ContentSource):
-    """A server that lists what it likes; every file is ``x``."""
+    """A server with an arbitrary file list; every file is ``x``."""
 
     def __init__(self, *files: File) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ def test_takes_no_paths_that_cannot_be_together(tmp_path: Path, paths: tuple[str
 
 
 def test_installs_no_other_file_set_under_the_digest_of_an_approved_one(tmp_path: Path) -> None:
-    """A newline in a path made one file of two, with the same digest."""
+    """A newline in a path once gave one file the same digest as two others."""
     honest = (File("a", X, 1), File("b", X, 1))
     sly = File(f"a\n{X}  b", X, 1)
 
@@ -386,7 +386,7 @@ def test_kills_a_program_that_takes_too_long_with_its_children(
         f"pathlib.Path({str(pids)!r}).write_text(f'{{child.pid}}\\n')\n"
         "time.sleep(60)\n"
     )
-    for seconds in (1, 4, 16):  # until it has come as far as to start something
+    for seconds in (1, 4, 16):  # until the program has started a child
         outcome = command(tmp_path, content_source, script, seconds=seconds).switch(TO_NEW)
         assert outcome == SwitchFailed(-4, f"killed after {seconds} s")
         if pids.exists() and pids.read_text().endswith("\n"):

@@ -1,4 +1,4 @@
-"""Hosts join, and enroll again after they were re-imaged, with the agent as a process."""
+"""Hosts enroll, and enroll again after a re-image, with the agent as a process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FleetServ
 
 @pytest.fixture
 def make(server: FleetServer) -> Iterator[Make]:
-    """Makes hosts, and ends their agents."""
+    """Make agent processes, and stop them at the end."""
     made: list[AgentProcess] = []
 
     def one(host_id: str) -> AgentProcess:
@@ -83,7 +83,7 @@ def test_a_join_token_enrolls_new_hosts_and_takes_no_name_that_exists(
     assert host_of(server, "web-21").labels == labels
     assert first.text == "good"
 
-    impostor = AgentProcess.another(second)  # another machine that calls itself web-21
+    impostor = AgentProcess.another(second)  # another machine that claims the name web-21
     settings = second.directory / "agent.toml"
     settings.write_text(settings.read_text().replace('host = "web-22"', 'host = "web-21"'))
     impostor.start(enrolls=False)
@@ -109,7 +109,7 @@ def test_a_re_imaged_host_comes_back_under_its_name_and_the_old_key_ends(
     server.reaches(rollout, "web-31", HostState.CONVERGED)
     assert host.stop() == 0
     old_key = host_of(server, "web-31").public_key
-    stolen = host.directory / "stolen"  # the disk of before
+    stolen = host.directory / "stolen"  # the old disk
     host.state.rename(stolen)
     shutil.rmtree(host.root)
     host.root.mkdir()

@@ -1,4 +1,4 @@
-"""A program stays a program: from an author's checkout, through review, to the host and back."""
+"""A file keeps its executable bit from an author's checkout through review to the host and back."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def person(fleet_server: FleetServer, name: str, role: Role) -> Shell:
 
 
 def done(shell: Shell, *words: str) -> str:
-    """What the command printed; it must succeed."""
+    """Run the command, which must succeed, and return its output."""
     ran = shell.run(*words)
     assert ran.code == 0, (words, ran)
     return ran.out

@@ -1,4 +1,4 @@
-"""What the agent says of its machine."""
+"""The facts that the agent reports about its machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent against a hostile server: its memory stays small, and every exchange ends."""
+"""An agent against a hostile server: memory stays bounded, and every exchange ends."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.agent import hostile_server
 from tests.agent.hostile_server import Behaviour, serve_hostile
 
 SECONDS_MAX = 60
-KIB_MAX = 40 * 1024  # that a process may grow by; an endless body would take gigabytes
-LISTING_KIB_MAX = 160 * 1024  # a listing may have 64 MiB, and is held whole
+KIB_MAX = 40 * 1024  # growth allowed for a process; an endless body would take gigabytes
+LISTING_KIB_MAX = 160 * 1024  # a listing may have 64 MiB and is held in memory whole
 
-# It says how the call ended, and by how many KiB the process grew meanwhile.
+# The child prints how the call ended and by how many KiB the process grew.
 CHILD = """
 import json, resource, sys
 from datetime import timedelta
@@ -62,7 +62,7 @@ print(json.dumps({"ended": ended, "grown": grown, "left": (Path(place) / "app").
 
 
 def run(behaviour: Behaviour, call: str, place: Path) -> tuple[str, int]:
-    """How a call of the agent ended, and by how many KiB its process grew."""
+    """Run a call of the agent, and return how it ended and by how many KiB its process grew."""
     with serve_hostile(behaviour) as url:
         ran = subprocess.run(
             [sys.executable, "-c", CHILD, url, call, str(place)],
@@ -73,7 +73,7 @@ def run(behaviour: Behaviour, call: str, place: Path) -> tuple[str, int]:
         )
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout)
-    # A download that broke is taken up later. Of all others nothing is left.
+    # Only an interrupted download leaves a file, because it is resumed later.
     assert not found["left"] or (call == "file" and found["ended"] == "server_away")
     return found["ended"], found["grown"]
 

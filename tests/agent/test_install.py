@@ -1,4 +1,4 @@
-"""``agent install``: a unit and settings that work, nothing started, nothing of yours lost."""
+"""``agent install`` writes a working unit and settings, starts nothing, and keeps your changes."""
 
 from __future__ import annotations
 
@@ -222,12 +222,12 @@ def test_systemd_takes_the_unit(tmp_path: Path, is_user: bool) -> None:
 
 
 def verify(unit: Path) -> None:
-    """That systemd has nothing against a unit, where there is a systemd to ask."""
+    """Let systemd check a unit, if systemd is installed here."""
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         parsed(unit.read_text())
         return
-    text = unit.read_text().replace(PROGRAM[0], "/bin/true")  # it must exist
+    text = unit.read_text().replace(PROGRAM[0], "/bin/true")  # must exist: systemd checks it
     unit.write_text(text)
     ran = subprocess.run(
         [analyze, "verify", "--man=no", "--recursive-errors=no", str(unit)],

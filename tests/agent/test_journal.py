@@ -1,4 +1,4 @@
-"""The agent's memory: nothing that it acted upon is lost, whenever the process or a write ends."""
+"""The agent's journal: state that it acted on survives any crash and any partial write."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _rejected(record: HostRecord) -> tuple[dict[str, object], HostRecord]:
 
 @pytest.mark.parametrize("lines", [1, 30, 300])
 def test_is_whole_after_a_kill_in_the_middle_of_appends(tmp_path: Path, lines: int) -> None:
-    """What the process said is on disk is there, in order and without a gap."""
+    """Every report that the process printed as stored is on disk, in order and without a gap."""
     root = Path(__file__).parents[2]
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, str(tmp_path)],

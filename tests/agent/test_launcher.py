@@ -1,4 +1,4 @@
-"""The agent ships itself: a channel brings a new agent, and one that does not start is undone."""
+"""The agent updates itself through a channel; an agent that does not start is rolled back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ interval_seconds = 1
 
 
 def start_script(number: int) -> str:
-    """The agent of a release; it leaves word of who it is."""
+    """A fake agent in a release; it writes down which one it is."""
     return (
         f'echo {number} >> "$(dirname "$0")/../../started"\n'
         f'exec {sys.executable} -m tidegate.agent.program "$@"\n'
@@ -81,10 +81,10 @@ def test_a_channel_updates_the_agent_and_one_that_does_not_start_is_undone(
         assert host.stop() == 0
     finally:
         if host.is_running:
-            host.stop()  # the launcher ends its agent
+            host.stop()  # the launcher kills its agent
 
 
-# ── the launcher alone: its agents are programs that stay up, or end at once ──
+# ── the launcher alone: its agents are programs that keep running, or end at once ──
 
 GOOD, OTHER, BAD = (f"sha256:{letter * 64}" for letter in "abc")
 STAYS, ENDS = "exec sleep 600\n", "exit 1\n"
@@ -101,7 +101,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def switch(root: Path, closure: str) -> None:
-    """As an agent does it, to what is there."""
+    """Switch as an agent does, to content that is already there."""
     driver = SymlinkDriver(root, ContentSource())
     assert driver.switch(SwitchRequest(closure, "", "")) == Switched()
 
@@ -133,7 +133,7 @@ def launched(root: Path) -> Iterator[None]:
 
 
 def fall_back(root: Path) -> None:
-    """From a good release to one that does not start, and back."""
+    """Switch from a good release to one that does not start, and let the launcher roll back."""
     until(lambda: is_up(root, GOOD), "the good one is up")
     switch(root, BAD)
     until(lambda: (root / "fell-back").exists() and points_to(root, GOOD), "it goes back")
@@ -172,7 +172,7 @@ def test_a_restart_of_the_launcher_forgets_nothing(root: Path) -> None:
     with launched(root):
         until(lambda: is_up(root, GOOD), "the good one is up again")
         assert not is_well(root)
-    switch(root, OTHER)  # the agent did it at the end
+    switch(root, OTHER)  # the agent did it just before it ended
     with launched(root):
         until(lambda: is_well(root), "the check passes")
         switch(root, BAD)

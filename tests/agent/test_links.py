@@ -1,4 +1,4 @@
-"""Links of a release on a host: made as they were pushed, and never written through."""
+"""Symlinks of a release on a host: made as they were pushed, and never written through."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CLOSURE = FileManifest(FILES).digest
 
 
 class Linked(ContentSource):
-    """Offers files and links, honest or not."""
+    """Serves files and links, valid or not."""
 
     def __init__(self, *files: File) -> None:
         super().__init__(new=BODIES)

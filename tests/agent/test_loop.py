@@ -1,4 +1,4 @@
-"""The agent's threads against a server that answers as a test wants it."""
+"""The agent's threads against a server that answers as the test decides."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def problem(status: int, code: str) -> Answer:
 def running(
     tmp_path: Path, journal: Journal, answer: Callable[[Reports], Answer]
 ) -> Iterator[Stub]:
-    """An agent with this journal, and the server that it speaks to."""
+    """Run an agent with this journal; yields the server that it talks to."""
     stub = Stub(answer)
     serving = Thread(target=stub.serve_forever)
     serving.start()
@@ -127,7 +127,7 @@ def running(
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[Journal]:
-    """Two rollouts of which reports wait."""
+    """A journal with waiting reports of two rollouts."""
     journal = Journal(tmp_path)
     for rollout_id in (OTHER, twin().rollout_id):
         first = acknowledged(twin(rollout_id))
@@ -148,7 +148,7 @@ def test_sends_what_waits_in_order_and_once(tmp_path: Path, journal: Journal) ->
 
 
 def test_d22_finds_the_one_report_that_spoils_a_batch(tmp_path: Path, journal: Journal) -> None:
-    """A request that is refused as a whole is taken apart; only what is to blame is dropped."""
+    """The agent splits a batch that is refused as a whole, and drops only the report at fault."""
 
     def grumpy(reports: Reports) -> Answer:
         if any(report["rollout_id"] == OTHER for report in reports):

@@ -1,4 +1,4 @@
-"""Many hosts that ask for the manifest at once: a server in a process of its own, real clients."""
+"""Many hosts request the manifest at once: a server in a process of its own, real clients."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ HOSTS = 16
 
 
 def ask_at_once(clients: list[AgentClient]) -> set[bytes]:
-    """Every different body that they got. Raises: ServerAway, Answered."""
+    """Let all clients request it at once; return the distinct bodies. Raises: ServerAway, Answered."""
     ready = Barrier(len(clients))
 
     def ask(client: AgentClient) -> bytes:
-        client.heartbeat("1", {})  # the session is open
+        client.heartbeat("1", {})  # this opens the session
         ready.wait()
         return client.manifest(CHANNEL)
 
@@ -35,7 +35,7 @@ def ask_at_once(clients: list[AgentClient]) -> set[bytes]:
 
 @pytest.fixture
 def promoted(tmp_path: Path) -> Iterator[tuple[Server, list[AgentClient]]]:
-    """A server that only serves, after a promotion that published nothing; and hosts."""
+    """Hosts, and a server without a worker, after a promotion that published no manifest."""
     fleet_server = FleetServer(tmp_path, "good one", "good two", "good three")
     tokens = {name: fleet_server.token(name) for name in (f"web-{n}" for n in range(HOSTS))}
     bearer = fleet_server.manager.headers["authorization"].removeprefix("Bearer ")

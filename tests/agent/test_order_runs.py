@@ -1,4 +1,4 @@
-"""What an agent decides: orders, switches, probes, ways back, refusals, all kinds of restarts."""
+"""What an agent decides: orders, switches, probes, rollbacks, refusals, all kinds of restarts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ interval_seconds = 10
 
 @pytest.fixture
 def host(tmp_path: Path) -> SingleHost:
-    """A host on which the old content runs, with two probes."""
+    """A host that runs the old content, with two probes."""
     file = tmp_path / "probes.toml"
     file.write_text(PROBES)
     host = SingleHost(tmp_path, probe_file=str(file))
@@ -57,14 +57,14 @@ def host(tmp_path: Path) -> SingleHost:
 
 
 def fail(host: SingleHost) -> None:
-    """Let the probe fail for as long as the policy stands it."""
+    """Let the probe fail for as long as the policy tolerates."""
     host.soak()
     host.check(probe_failure("no"))
     host.wait(61)
     host.order_runs.tick()
 
 
-# ── the straight way ──
+# ── the happy path ──
 
 
 def test_waits_for_the_server_before_it_switches(host: SingleHost) -> None:
@@ -118,7 +118,7 @@ def test_says_what_a_probe_says_only_when_it_changes(host: SingleHost) -> None:
 
 
 def say(host: SingleHost, result: ProbeOutcome) -> None:
-    """The probes say this ten seconds later."""
+    """Advance ten seconds, and let the probes give this result."""
     host.wait(10)
     host.order_runs.tick()
     host.check(result)
@@ -127,11 +127,11 @@ def say(host: SingleHost, result: ProbeOutcome) -> None:
 def test_a_failure_that_lasts_counts_however_many_reports_wait(
     host: SingleHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wrong version: past the limit changes are dropped, and a broken release converges."""
+    """Before the fix, changes past the limit were dropped, and a broken release converged."""
     monkeypatch.setattr(order_runs, "REPORTS_MAX", 1)
     host.soak(soak_seconds=300)
     say(host, PASSED)
-    for _ in range(11):  # a minute until it is said, one until it is sustained
+    for _ in range(11):  # a minute until it is reported, a minute until it counts as sustained
         say(host, probe_failure("no"))
     assert host.is_at(HostState.SOAKING)
     host.wait(10)
@@ -144,7 +144,9 @@ def test_a_failure_that_lasts_counts_however_many_reports_wait(
 def test_a_pass_counts_however_many_reports_wait(
     host: SingleHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wrong version: the pass is dropped, the failure seems to last, and a good release reverts."""
+    """Before the fix, the pass was dropped, the failure seemed to last, and a good release
+    reverted.
+    """
     host.soak(soak_seconds=30)
     say(host, probe_failure("starting"))
     monkeypatch.setattr(order_runs, "REPORTS_MAX", 1)
@@ -162,7 +164,7 @@ def test_does_not_converge_on_a_failure_that_is_not_said_yet(
     say(host, PASSED)
     for _ in range(5):
         say(host, probe_failure("no"))
-    assert host.twin.probes["front"].status is ProbeStatus.PASS  # it waits its minute
+    assert host.twin.probes["front"].status is ProbeStatus.PASS  # the report waits for a minute
 
     host.order_runs.tick()
 
@@ -177,7 +179,7 @@ def test_a_probe_that_flaps_says_two_things_a_minute_once_many_reports_wait(
     monkeypatch.setattr(order_runs, "REPORTS_MAX", 1)
     host.soak(soak_seconds=36_000)
     waiting = len(host.said)
-    for _ in range(180):  # an hour
+    for _ in range(180):  # one hour
         say(host, PASSED)
         say(host, probe_failure("no"))
 
@@ -252,7 +254,7 @@ def test_rejects_an_order_of_a_channel_that_it_does_not_serve(host: SingleHost) 
 
 
 def test_rejects_an_order_when_the_probes_cannot_be_read(host: SingleHost) -> None:
-    """A file that is named and wrong is not an empty set of probes."""
+    """A probe file that is configured but wrong does not count as no probes."""
     Path(host.probe_file).write_text("probes = 3")
 
     host.order_runs.take(order())
@@ -273,7 +275,7 @@ def test_fails_the_activation_when_the_probes_vanish_before_it(host: SingleHost)
 
 
 def test_fails_when_the_probes_vanish_during_the_switch(host: SingleHost) -> None:
-    """It runs already: so it is declared ill, by a probe that never passes, and goes back."""
+    """The release already runs, so the agent declares a probe that never passes, and rolls back."""
     host.order_runs.take(order())
     host.confirm()
     Path(host.probe_file).unlink()
@@ -296,7 +298,7 @@ def test_rejects_an_order_that_the_manifest_puts_in_doubt(host: SingleHost) -> N
 
 
 def test_forgets_an_order_whose_rejection_was_torn_off_with_the_power(host: SingleHost) -> None:
-    """The manifest forbade it: a restart must not acknowledge it."""
+    """The manifest forbade the order: a restart must not acknowledge it."""
     host.order_runs.take(order(), doubt="the manifest says otherwise")
     journal = host.state / "journal"
     first, _, _ = journal.read_bytes().partition(b"\n")
@@ -365,12 +367,12 @@ def test_fails_a_switch_after_which_something_else_runs(host: SingleHost) -> Non
     host.order_runs.take(order())
     host.confirm()
 
-    host.switch(Switched())  # it says so, and the old content runs
+    host.switch(Switched())  # the driver reports success, but the old content runs
 
     assert host.is_at(HostState.FAILED)
 
 
-# ── the regressions of the system that we learnt from ──
+# ── regressions of the previous system ──
 
 
 def test_d25_names_what_runs_as_the_way_back_and_not_the_target(host: SingleHost) -> None:
@@ -406,7 +408,7 @@ def test_d22_drops_a_report_that_can_never_succeed_and_sends_the_rest(host: Sing
     assert host.kinds == ["DispatchAck"]
 
 
-# ── what the server says ──
+# ── responses of the server ──
 
 
 def test_forgets_an_order_whose_acknowledgement_is_refused(host: SingleHost) -> None:
@@ -420,7 +422,7 @@ def test_forgets_an_order_whose_acknowledgement_is_refused(host: SingleHost) -> 
 
 
 def test_takes_an_order_again_that_was_refused_once(host: SingleHost) -> None:
-    """A halted rollout that is cleared hands out the same order."""
+    """A halted rollout sends the same order again once it is cleared."""
     host.order_runs.take(order())
     host.order_runs.refused(host.journal.entries[0], state="Pending")
 
@@ -449,7 +451,7 @@ def test_goes_on_with_the_numbers_of_another_life_of_the_host(host: SingleHost) 
 
 
 def test_goes_back_when_it_was_given_up_while_the_server_was_away(host: SingleHost) -> None:
-    """The deadline of the activation passed at the server; what we said since is void."""
+    """The activation deadline passed at the server, so later reports of the agent are void."""
     host.soak()
     host.check()
     host.wait(31)
@@ -578,7 +580,7 @@ def test_resumes_after_a_reboot_what_was_deferred(host: SingleHost) -> None:
     host.confirm()
 
     host.crash()
-    host.switch(Staged("kernel"))  # only the agent was restarted
+    host.switch(Staged("kernel"))  # only the agent restarted
     assert host.is_at(HostState.DEFERRED)
     assert host.kinds == []
     host.crash()
@@ -599,7 +601,7 @@ def test_a_new_order_overtakes_what_waits_for_a_reboot(host: SingleHost) -> None
     assert list(host.journal.twins) == ["web-stable@web.3"]
 
 
-# ── an order that the server took back ──
+# ── an order that the server withdrew ──
 
 
 def defer(host: SingleHost) -> None:
@@ -651,7 +653,7 @@ def test_rolls_back_by_itself_when_it_rebooted_into_an_order_that_is_void(host: 
 
 
 def test_takes_the_next_attempt_of_an_order_that_waits_for_a_reboot(host: SingleHost) -> None:
-    """The server took the first one back, and this host did not hear of it."""
+    """The server withdrew the first attempt, and this host was not informed."""
     defer(host)
 
     host.order_runs.take(order(attempt=2))

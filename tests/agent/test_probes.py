@@ -1,4 +1,4 @@
-"""Probes against real servers, ports and programs; files of probes that are wrong."""
+"""Probes against real servers, ports and programs, and probe files with errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files by reference on a host: fetched from a real server, verified, never half of one."""
+"""Files by reference on a host: fetched from a real server, verified, never installed in part."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from tidegate.domain.content.entries import File
 from tidegate.domain.hosts.protocol import ReleaseContent
 from tidegate.domain.hosts.states import HostState
 
-BODY = bytes(range(256)) * 1_000  # more than a piece
+BODY = bytes(range(256)) * 1_000  # more than one chunk
 FILES = {"app.txt": b"good", "bin/app": BODY}
 CLOSURE = closure_of(FILES)
 SECONDS_MAX = 60.0
 
 
 class Referring(ContentSource):
-    """A server's listing in which some files are references."""
+    """A file list of a server in which some files are references."""
 
     def __init__(self, **uris: str) -> None:
         super().__init__(new=FILES)
@@ -80,7 +80,7 @@ def place(tmp_path: Path) -> Path:
 
 
 class Anywhere:
-    """An allow-list that names every host and port."""
+    """An allow-list that contains every host and port."""
 
     def __contains__(self, name: object) -> bool:
         return True
@@ -89,7 +89,7 @@ class Anywhere:
 def fetching_anywhere(
     directories: tuple[Path, ...] = (), seconds: float = FETCH_SECONDS_MAX
 ) -> References:
-    """The servers of these tests are on loopback, which an agent reaches only if it is allowed."""
+    """The servers of these tests are on loopback, which an agent may reach only if it is allowed."""
     return References(directories, seconds, hosts=Anywhere())
 
 
@@ -99,7 +99,7 @@ def brought(place: Path, uri: str, fetching: References | None = None) -> Path:
 
 
 def left(place: Path) -> list[str]:
-    """Files of the reference that lie anywhere, whole or half."""
+    """List files of the reference that exist anywhere, complete or partial."""
     return [str(path) for path in place.rglob("app") if path.is_file()]
 
 
@@ -201,13 +201,13 @@ def test_counts_a_broken_connection_as_away(place: Path, store: FileServer) -> N
 
 
 class Dripping:
-    """A place that says how it begins, then a byte at a time, for as long as somebody listens."""
+    """A server that sends a beginning, then one byte at a time until the client hangs up."""
 
     def __init__(self, beginning: bytes) -> None:
         self._beginning = beginning
         self._end = Event()
         self.dripped = 0
-        self.left = Event()  # set: who listened has hung up
+        self.left = Event()  # set when the client hung up
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
         self._thread = Thread(target=self._serve)
@@ -227,7 +227,7 @@ class Dripping:
 
     def close(self) -> None:
         self._end.set()
-        with suppress(OSError):  # nobody came: then it still waits
+        with suppress(OSError):  # no client connected, so accept() still waits
             socket.create_connection(self._listening.getsockname()).close()
         self._thread.join()
         self._listening.close()
@@ -236,7 +236,7 @@ class Dripping:
 @pytest.mark.parametrize(
     ("scheme", "beginning"),
     [
-        ("https", b"\x16\x03\x03\x40\x00"),  # a record of 16 KiB, of which nothing comes
+        ("https", b"\x16\x03\x03\x40\x00"),  # announces a TLS record of 16 KiB, sends none of it
         ("http", b""),
         ("http", b"HTTP/1.1 200 OK\r\nserver: "),
         ("http", b"HTTP/1.1 302 Found\r\nlocation: /"),
@@ -248,8 +248,8 @@ class Dripping:
 def test_ends_an_exchange_that_drips_wherever_it_does(
     place: Path, scheme: str, beginning: bytes
 ) -> None:
-    bounded_http.trusted_roots()  # they are read once, which may take long, too
-    for seconds in (1, 4, 16, 64):  # until the other end had its turn more than once meanwhile
+    bounded_http.trusted_roots()  # root certificates are read once, which may take long
+    for seconds in (1, 4, 16, 64):  # until the server has sent several times
         with closing(Dripping(beginning)) as there:
             with pytest.raises(ReferenceAway, match=f"/app took longer than {seconds} s"):
                 brought(
@@ -265,7 +265,7 @@ def test_ends_an_exchange_that_drips_wherever_it_does(
 
 def test_gives_all_redirects_one_deadline(place: Path, store: FileServer) -> None:
     bounded_http.trusted_roots()
-    for seconds in (0.5, 2.5, 12.5):  # until it has come as far as to ask
+    for seconds in (0.5, 2.5, 12.5):  # until the client has sent its request
         waits = 0.4 * seconds
         store.responses["/round"] = FileResponse(
             status=302, headers={"location": "/round"}, waits=waits
@@ -512,7 +512,7 @@ def start_agent(tmp_path: Path) -> Iterator[Callable[..., tuple[FleetServer, Age
 
 
 def release(fleet_server: FleetServer, *references: dict[str, Any]) -> None:
-    """web.2: pushed by one with these references, approved by another."""
+    """Publish web.2 with these references: one user pushes it, another approves it."""
     people = People(fleet_server.served)
     people.draft("v2", tasks=[{"type": "edit", "source": "default.web.v1"}])
     pushed = people.author.put(
@@ -549,7 +549,7 @@ def test_brings_a_release_with_references_to_a_host(
     agent_process.start()
     rollout_id = fleet_server.promote("web.2")
     fleet_server.reaches(rollout_id, "web-1", HostState.ACTIVATING)
-    store.responses["/moved"] = BODY  # it was away, and the agent waits for it
+    store.responses["/moved"] = BODY  # the server was down, and the agent waits for it
 
     record = fleet_server.reaches(rollout_id, "web-1", HostState.CONVERGED)
 
@@ -581,7 +581,7 @@ def test_fails_a_release_whose_reference_is_something_else(
     assert left(agent_process.root) == []
 
 
-# ── where addresses lead ──
+# ── which addresses are allowed ──
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "2130706433"])
@@ -630,7 +630,7 @@ def test_follows_no_redirect_to_a_private_address(place: Path, store: FileServer
 def test_looks_a_name_up_once_and_connects_to_what_it_found(
     place: Path, store: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second answer of the resolver could lead elsewhere: nobody asks for it."""
+    """A second lookup could return another address, so the agent does not make one."""
     store.responses["/app"] = BODY
     answers = [("127.0.0.1",)]
     monkeypatch.setattr(references, "system_resolve", lambda host, port: answers.pop())

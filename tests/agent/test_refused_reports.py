@@ -1,4 +1,4 @@
-"""What an agent does about a refused report: some are void, some are said again later."""
+"""What an agent does with a refused report: some are dropped, some are sent again later."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def refusing(kind: str, times: int, **answer: Any) -> Any:
 
 
 def test_says_that_it_converged_again_when_the_server_says_not_yet(tmp_path: Path) -> None:
-    """The server may know of the activation later than the agent: its soak ends later."""
+    """The server may record the activation later than the agent did, so its soak ends later."""
     with serve_lies(**RELEASES) as server, agent(server, tmp_path) as link:
         server.refuse = refusing("Converged", 2, code="early_convergence", state="Soaking")
         server.manifest = 200, manifest(WANTED)
@@ -46,7 +46,7 @@ def test_says_that_it_converged_again_when_the_server_says_not_yet(tmp_path: Pat
 
 
 def test_numbers_it_as_the_server_expects_after_a_gap(tmp_path: Path) -> None:
-    """A server that was restored knows fewer reports: the agent goes on from the last of them."""
+    """A restored server has fewer reports; the agent continues from the last one that it has."""
     with serve_lies(**RELEASES) as server, agent(server, tmp_path):
         server.refuse = refusing("Converged", 1, code="sequence_gap", state="Soaking", expected=3)
         server.manifest = 200, manifest(WANTED)

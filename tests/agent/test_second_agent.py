@@ -18,7 +18,7 @@ from tidegate.control.worker import Counters, make_manifests_loop
 CHANNEL = "second-stable"
 SOAK_SECONDS = 30
 SUSTAINED_SECONDS = 5
-ACKNOWLEDGEMENT_SECONDS = 900  # the defaults of the policy
+ACKNOWLEDGEMENT_SECONDS = 900  # defaults of the policy
 ACTIVATION_SECONDS = 600
 CONVERGENCE_SECONDS = 900
 
@@ -55,7 +55,7 @@ class Losing(httpx2.HTTPTransport):
 
 
 class SecondFleet:
-    """A served fleet with a channel for hosts that run the second agent: a canary and the rest."""
+    """A served fleet with a channel of hosts that run the second agent: a canary and the rest."""
 
     def __init__(self, fleet: ServedFleet, place: Path) -> None:
         self.fleet, self.place = fleet, place
@@ -89,7 +89,7 @@ class SecondFleet:
         self.work()
 
     def work(self) -> None:
-        """Do one round of the server's worker."""
+        """Run one round of the server's worker."""
         self.manifests.round()
         self.fleet.dispatch(thorough=True)
         self.fleet.tick()
@@ -155,7 +155,7 @@ def second(tmp_path: Path) -> Iterator[SecondFleet]:
 
 
 def files_of(agent: SecondAgent) -> dict[str, str]:
-    """What the channel's link of a host shows."""
+    """The files that the channel's link on a host leads to."""
     link = agent.root / CHANNEL
     return {path.name: path.read_text() for path in link.iterdir()} if link.exists() else {}
 
@@ -164,7 +164,7 @@ def test_two_hosts_carry_a_release_through_two_waves(second: SecondFleet) -> Non
     canary, rest = second.host("app-01", "canary"), second.host("app-02", "rest")
     second.promote("web.2")
 
-    assert rest.step() == ""  # its wave has not begun
+    assert rest.step() == ""  # its wave has not started
     second.converge(canary)
     assert second.hosts("web.2")["app-01"] == "Converged"
     second.converge(rest)
@@ -230,7 +230,7 @@ def test_a_halted_rollout_refuses_the_acknowledgement_of_another_host(
     assert failing.step() == ""
     other.http = untouched
 
-    assert other.step() == ""  # the order is dropped
+    assert other.step() == ""  # the agent drops the order
     assert second.reports("web.2", "app-02") == []
     assert files_of(other) == {}
 
@@ -368,7 +368,7 @@ def test_a_report_whose_answer_was_lost_is_accepted_again(second: SecondFleet) -
 
     assert canary.step() == "answering"
     assert second.reports("web.2", "app-01") == ["DispatchAck"]
-    assert not (canary.root / CHANNEL).exists()  # it waits for the answer
+    assert not (canary.root / CHANNEL).exists()  # it waits for the response
     sent = canary.state["outbox"]
     canary.http = untouched
     second.converge(canary)

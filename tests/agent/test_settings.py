@@ -1,4 +1,4 @@
-"""The agent's settings: what is wrong is named, with what is allowed."""
+"""The agent's settings: an error names what is wrong and what is allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state directory of an agent: used if its format is known, refused with one sentence else."""
+"""The agent's state directory: a known format is used, any other is refused with one sentence."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def state(tmp_path: Path) -> Path:
 
 
 def test_marks_a_new_directory_and_takes_it_again(state: Path) -> None:
-    (state / "lock").touch()  # what is there before the format is looked at
+    (state / "lock").touch()  # the lock file, which is created before the format is checked
 
     check_format(state)
     check_format(state)

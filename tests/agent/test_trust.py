@@ -1,4 +1,4 @@
-"""The real agent against a server that lies: what the signed manifest does not name never runs."""
+"""The real agent against a lying server: content that the signed manifest does not name never runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HOUR = timedelta(hours=1)
 
 
 def ordered(release_id: str, content: str, digest: str, **changes: Any) -> Order:
-    """An order that is older than the manifests of these tests, so that they must name it."""
+    """Make an order older than these tests' manifests, so that they must name it."""
     members: dict[str, Any] = {
         "release_id": release_id,
         "content": f"/v1/agent/releases/{content}",
@@ -64,12 +64,12 @@ def runs(link: Path) -> str:
 
 
 def answered(server: LyingServer) -> None:
-    """The agent has rejected the order, or it has installed it."""
+    """Wait until the agent has rejected the order or installed the content."""
     until(lambda: {"DispatchReject", "ActivationCompleted"} & set(server.kinds()), "it decides")
 
 
 def asked_again(server: LyingServer) -> None:
-    """The agent asked for the manifest again and polled on, or it has installed it."""
+    """Wait until the agent has fetched the manifest again and polled, or installed the content."""
     asked, polls = len(server.manifests_asked), server.polls
     until(
         lambda: (
@@ -117,7 +117,7 @@ def test_waits_under_a_manifest_of_2020(tmp_path: Path) -> None:
 
 
 def test_waits_under_an_older_manifest_that_is_sent_again(tmp_path: Path) -> None:
-    """The replayed manifest is signed and has not expired, and it names the old release."""
+    """The replayed manifest is signed, has not expired, and names the old release."""
     replayed = manifest(OLDER, 1)
     with serve_lies(**RELEASES) as server, agent(server, tmp_path) as link:
         server.manifest = 200, manifest(WANTED, 2)
@@ -134,14 +134,14 @@ def test_waits_under_an_older_manifest_that_is_sent_again(tmp_path: Path) -> Non
         assert runs(link) == "two"
 
 
-# ── what a manifest names ──
+# ── what a manifest allows ──
 
 
 @pytest.mark.parametrize("role", ["rolling", "last_good", "previous"])
 def test_takes_an_order_for_another_release_that_the_manifest_names(
     tmp_path: Path, role: str
 ) -> None:
-    """Hosts that come late get the last good release; a rollback goes to the previous one."""
+    """Late hosts get the last good release, and a rollback goes to the previous one."""
     named: dict[str, Any] = {role: OLDER}
     with serve_lies(**RELEASES) as server, agent(server, tmp_path) as link:
         server.manifest = 200, manifest(WANTED, **named)
@@ -163,7 +163,7 @@ def test_rejects_other_content_under_the_name_of_the_previous_release(tmp_path: 
         assert runs(link) == ""
 
 
-# ── what it waits for ──
+# ── what makes the agent wait ──
 
 NO_MANIFEST = 404, {"code": "not_found", "detail": "no manifest", "status": 404}
 HELD = 409, {"code": "lease_held", "detail": "held", "status": 409}
@@ -186,7 +186,7 @@ def unwanted() -> list[Any]:
 
 @pytest.mark.parametrize("given", unwanted())
 def test_waits_for_a_manifest_and_keeps_the_order_meanwhile(tmp_path: Path, given: Any) -> None:
-    """The server hands the order out once: the agent must not drop it."""
+    """The server sends the order once, so the agent must not drop it."""
     with serve_lies(**RELEASES) as server, agent(server, tmp_path) as link:
         server.manifest = given
         server.orders.append(new_order())
@@ -212,7 +212,7 @@ def test_takes_a_newer_order_while_another_one_waits(tmp_path: Path) -> None:
         assert {report["rollout_id"] for report in server.reports} == {f"{CHANNEL}@web.2"}
 
 
-# ── what it remembers ──
+# ── what the agent remembers ──
 
 
 def test_remembers_the_newest_manifest_through_a_restart(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_refuses_a_memory_of_another_format_in_one_sentence(
 
 
 def test_rejects_without_an_order_time_only_what_has_other_content(tmp_path: Path) -> None:
-    """A time without a zone cannot be compared: the order waits instead of ending the agent."""
+    """A time without a zone cannot be compared: the agent waits with the order and does not crash."""
     memory = ManifestVersions(tmp_path, LOG_ID)
     found = verify(manifest(WANTED), CHANNEL, KEYS, memory, system_clock())
     naive = datetime(2020, 1, 1)  # noqa: DTZ001
