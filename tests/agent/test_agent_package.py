@@ -47,7 +47,7 @@ def declared(file: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment with the built package and its requirements, and nothing else."""
+    """The Python of an environment with only the built package and its requirements."""
     home = tmp_path_factory.mktemp("alone")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(home / "dist")]
     built = subprocess.run(build, cwd=PACKAGE, capture_output=True, text=True, check=False)

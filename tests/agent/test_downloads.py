@@ -119,7 +119,7 @@ def test_writes_through_no_link_that_lies_where_a_file_shall_be(tmp_path: Path) 
 
 
 class Ranged(BaseHTTPRequestHandler):
-    """Serves BIG in one of several ways: correctly, without ranges, with another range, or cut off."""
+    """Serves BIG correctly, without ranges, with another range than asked for, or cut off."""
 
     how: str
     wanted: list[str | None]

@@ -89,7 +89,7 @@ class Anywhere:
 def fetching_anywhere(
     directories: tuple[Path, ...] = (), seconds: float = FETCH_SECONDS_MAX
 ) -> References:
-    """The servers of these tests are on loopback, which an agent may reach only if it is allowed."""
+    """The servers of these tests are on loopback, which an agent must be allowed to reach."""
     return References(directories, seconds, hosts=Anywhere())
 
 

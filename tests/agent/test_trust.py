@@ -1,4 +1,4 @@
-"""The real agent against a lying server: content that the signed manifest does not name never runs."""
+"""The real agent against a lying server: it runs only what the signed manifest names."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def test_refuses_a_memory_of_another_format_in_one_sentence(
 
 
 def test_rejects_without_an_order_time_only_what_has_other_content(tmp_path: Path) -> None:
-    """A time without a zone cannot be compared: the agent waits with the order and does not crash."""
+    """A time without a zone cannot be compared: the order waits, and the agent does not crash."""
     memory = ManifestVersions(tmp_path, LOG_ID)
     found = verify(manifest(WANTED), CHANNEL, KEYS, memory, system_clock())
     naive = datetime(2020, 1, 1)  # noqa: DTZ001

@@ -1,4 +1,4 @@
-"""Doors: first start, sign-in, sessions, CSRF, API tokens, roles, and a person who is erased."""
+"""Access: first start, sign-in, sessions, CSRF, API tokens, roles, and erasing a person."""
 
 from __future__ import annotations
 
@@ -313,7 +313,7 @@ def test_repeats_no_secret_under_an_idempotency_key(served: Served) -> None:
 
 
 def test_makes_a_token_whose_first_request_failed_halfway(served: Served) -> None:
-    """Its hash was kept, and could not be forgotten: the disk was full."""
+    """The token's hash had been stored and could not be removed: the disk was full."""
     user_id = served.user(Grant(Role.VIEWER))
     client = served.client(served.token(user_id))
     principal = Principal(user_id, "token", (Grant(Role.VIEWER),))

@@ -1,4 +1,4 @@
-"""Defects of the system before us that lay at its door to agents; numbers as in the reference."""
+"""Defects of the previous system in its agent API; the numbers are those of the reference."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_d23_an_order_makes_nobody_look_but_the_host_that_it_is_for(tmp_path: Pa
             canary = threads.submit(fleet.agents["web-01"].poll, 60)
             others = [threads.submit(fleet.agents[name].poll, 60) for name in names]
             until(looked, {"web-01", *names})
-            fleet.viewer.get("/livez")  # a turn of the server's loop later, they are all parked
+            fleet.viewer.get("/livez")  # one turn of the event loop later, all of them wait
             looked.clear()
 
             fleet.promote()
@@ -76,7 +76,7 @@ def test_d23_an_order_makes_nobody_look_but_the_host_that_it_is_for(tmp_path: Pa
 
 
 def tell_of_looks(fleet: ServedFleet, looked: list[str]) -> None:
-    """Have every look into the queue of orders noted."""
+    """Record the host of every read from the queue of orders."""
     store = fleet.installation.store
     ask = store.range
 

@@ -1,4 +1,4 @@
-"""What the agents' door remembers of keys, and what makes it look again."""
+"""The cache of agent keys in the agent API, and what invalidates it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tidegate.control.operations.execute import Execute
 from tidegate.errors import StoreUnavailable
 
 SOURCE = Path(tidegate.__file__).parent
-ENDS = frozenset({"revoke_host", "retire_host", "CERT_REVOCATIONS"})  # who names one can end keys
-ROOMS = ("domain/fleet/", "simulate/")  # where they are made, and where there is no door
+ENDS = frozenset({"revoke_host", "retire_host", "CERT_REVOCATIONS"})  # their callers end keys
+ROOMS = ("domain/fleet/", "simulate/")  # where they are defined, and where there is no API
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_refuses_a_key_that_came_while_its_host_was_being_shut_out(
 
 
 def test_ends_of_keys_are_in_one_place() -> None:
-    """The door forgets a key when it is notified; code elsewhere would not notify it."""
+    """The API drops a key from its cache when it is notified; code elsewhere would not notify it."""
     named = {
         path.relative_to(SOURCE).as_posix(): {
             node.id if isinstance(node, ast.Name) else node.attr

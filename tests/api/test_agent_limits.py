@@ -1,4 +1,4 @@
-"""How often a host may ask, and that a recorded proof opens no second session."""
+"""Limits on how often a host may send requests; a replayed session proof opens no session."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.api.served_fleet import T0, WireAgent, serve_fleet
 from tidegate.control.fleet.used_proofs import UsedProofs
 from tidegate.domain.hosts.protocol import SKEW_SECONDS_MAX, session_message
 
-RATE = 2  # a second; bursts are twice as large
+RATE = 2  # per second; bursts are twice as large
 
 
 @pytest.mark.parametrize("fast_path", [True, False], ids=["fast path", "usual path"])

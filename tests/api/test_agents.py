@@ -1,4 +1,4 @@
-"""Agents over HTTP: how they get in, how they prove themselves, orders, reports, content."""
+"""Agents over HTTP: enrollment, authentication, orders, reports, content."""
 
 from __future__ import annotations
 
@@ -500,7 +500,7 @@ def test_notes_heartbeats_coarsely_and_answers_the_last_numbers(fleet: ServedFle
 
 
 def test_a_heartbeat_that_races_the_silence_timer_wins(fleet: ServedFleet) -> None:
-    """The timer finds the host silent after the heartbeat read its row, before it wrote its own."""
+    """The timer marks the host silent after the heartbeat read its row and before it wrote it."""
     fleet.agents["web-01"].beat()
     fleet.wait(200)
     times = 0
@@ -508,7 +508,7 @@ def test_a_heartbeat_that_races_the_silence_timer_wins(fleet: ServedFleet) -> No
     def clock() -> datetime:
         nonlocal times
         times += 1
-        if times == 2:  # 1: when it came, 2: when it is written down
+        if times == 2:  # first call: it arrived; second call: it is written
             assert fleet.tick().silences == 1
         return fleet.clock()
 
@@ -524,7 +524,7 @@ def test_a_heartbeat_that_races_the_silence_timer_wins(fleet: ServedFleet) -> No
 def test_a_heartbeat_that_is_sent_again_after_a_newer_one_changes_nothing(
     fleet: ServedFleet,
 ) -> None:
-    """Recorded on its way, it would say that the host went back to what it ran before."""
+    """If it were recorded, the host would seem to have gone back to its old release."""
     fleet.sail()
     agent = fleet.agents["web-01"]
     old = agent.client.build_request(
@@ -658,7 +658,7 @@ SMALL_ORDER = [
 
 @pytest.mark.parametrize("public_key", SMALL_ORDER)
 def test_enrolls_no_key_of_small_order(fleet: ServedFleet, public_key: str) -> None:
-    """Under such a key one signature fits many messages, so anybody could be the host."""
+    """Under such a key one signature is valid for many messages, so anyone could act as the host."""
     agent = WireAgent(fleet.served, "db-01", fleet.clock)
     proof = "01" + "00" * 31 + "00" * 32  # R is the neutral point, S is 0
     body = {"token": fleet.token("db-01"), "public_key": public_key, "proof": proof}

@@ -1,4 +1,4 @@
-"""Whoever is not authenticated learns nothing about paths, hosts and databases from errors."""
+"""Errors tell clients without credentials nothing about paths, hosts and databases."""
 
 from __future__ import annotations
 

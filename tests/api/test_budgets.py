@@ -1,4 +1,4 @@
-"""Budgets over HTTP: how many hosts may be disrupted at once."""
+"""Budgets over HTTP: how many hosts may be in flight at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Channels over HTTP: made, edited, promoted, rolled back, held, and what they were."""
+"""Channels over HTTP: created, edited, promoted, rolled back, held, and as of an earlier time."""
 
 from __future__ import annotations
 
@@ -316,7 +316,7 @@ def test_histories_name_people_and_tell_a_rollback_from_a_promotion(fleet: Serve
     steps = fleet.viewer.get("/v1/revisions/default.web.v1/history").json()["items"]
 
     assert sorted((item["releaseId"], item["what"]) for item in moved) == [
-        ("web.1", "promoted"),  # the first release of the channel, too
+        ("web.1", "promoted"),  # including the first release of the channel
         ("web.1", "rolled back"),
         ("web.2", "promoted"),
     ]

@@ -1,4 +1,4 @@
-"""A connection costs the server no more than it costs the client, on the fast path and without."""
+"""A connection costs the server no more than the client, with and without the fast path."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tidegate.web import application, connections
 from tidegate.web.connections import HEAD_BYTES_MAX, PIPELINE_MAX, Connection
 
 SECONDS_MAX = 60.0
-SENT_BYTES_MAX = 32 * 1024 * 1024  # far more than a connection may keep
+SENT_BYTES_MAX = 32 * 1024 * 1024  # far more than the server may hold for a connection
 LIVE = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
 CHUNKED = (
     b"POST /v1/sessions HTTP/1.1\r\nhost: ::1\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n"
 )
-SOON = 0.2  # instead of the seconds that a client has
+SOON = 0.2  # instead of the seconds that a client normally has
 
 
 @pytest.fixture(params=[FastConnection, Connection], ids=["fast path", "plain"])
@@ -37,7 +37,7 @@ def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
 
 
 class Wire:
-    """A connection by hand."""
+    """A connection on which the test sends and reads bytes."""
 
     def __init__(self, served: Served, source: str = "127.0.0.1") -> None:
         host, port = served.url.removeprefix("http://").split(":")
@@ -50,7 +50,7 @@ class Wire:
         self.socket.sendall(data)
 
     def heard(self) -> bytes:
-        """All that comes until the server closes the connection."""
+        """All bytes until the server closes the connection."""
         parts = []
         with suppress(ConnectionResetError):
             while part := self._file.read1():
@@ -58,7 +58,7 @@ class Wire:
         return b"".join(parts)
 
     def answer(self) -> bytes:
-        """The next answer."""
+        """The next response."""
         head = b""
         while not head.endswith(b"\r\n\r\n"):
             line = self._file.readline()
@@ -73,7 +73,7 @@ class Wire:
 
 
 def sent_until_closed(wire: Wire, begin: bytes, again: bytes) -> int:
-    """How many bytes the server took before it closed the connection."""
+    """The number of bytes sent before the server closed the connection."""
     sent = 0
     try:
         wire.send(begin)
@@ -121,7 +121,7 @@ def test_says_why_it_closes_the_connection(served: Served, begin: bytes) -> None
     with closing(Wire(served)) as wire:
         wire.send(begin + b"b" * (HEAD_BYTES_MAX + 1 - len(begin)))
         if begin.startswith(b"POST"):
-            wire.send(b"b" * HEAD_BYTES_MAX)  # some of it came with the body
+            wire.send(b"b" * HEAD_BYTES_MAX)  # some of it arrived together with the body
         answer = wire.heard()
 
     assert problem(answer) == (431, "headers_too_large")

@@ -1,4 +1,4 @@
-"""Credentials end when they should: passwords, sessions, API tokens and open streams."""
+"""Passwords, sessions, API tokens and open streams end when they should."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def change(client: httpx2.Client, user_id: str, **body: Any) -> httpx2.Response:
 
 
 def reset(served: Served, user_id: str, password: str = OTHER_PASSWORD) -> httpx2.Response:
-    """The administrator resets a password, and the user chooses another."""
+    """Let the administrator reset a password, and the user choose another one."""
     made = served.admin.post(f"/v1/users/{user_id}/reset-password")
     assert made.status_code == 200, made.text
     body = {"login": LOGIN, "code": made.json()["code"], "password": password}
@@ -59,7 +59,7 @@ def reset(served: Served, user_id: str, password: str = OTHER_PASSWORD) -> httpx
 
 
 def make_token(served: Served, client: httpx2.Client, **body: Any) -> tuple[str, httpx2.Client]:
-    """A token that this client makes: its id, and a client that uses it."""
+    """Make a token as this client; return its id, and a client that uses it."""
     made = client.post("/v1/tokens", json=body)
     assert made.status_code == 201, made.text
     return made.json()["token_id"], served.client(made.json()["token"])
@@ -303,7 +303,7 @@ def test_ends_an_open_stream_with_the_credentials_that_opened_it(
 
         reset(served, user_id)
 
-        for _ in lines:  # it ends; else the read fails when its time is over
+        for _ in lines:  # the stream ends; otherwise the read times out
             pass
     assert status(browser) == 401
 
@@ -327,7 +327,7 @@ def test_changes_ones_own_password_on_the_settings_page(served: Served, user_id:
 
 
 def test_a_token_that_is_refused_leaves_nothing(served: Served, user_id: str) -> None:
-    """The hash is kept before the fact; a refusal takes it away again."""
+    """The hash is stored before the fact; a refusal removes it."""
 
     def kept() -> int:
         return len(served.installation.reads.range(TOKEN_SECRETS, limit=500))

@@ -1,4 +1,4 @@
-"""What forms of the dashboard do to the installation: the same as the verbs of the API."""
+"""Forms of the dashboard do the same to the installation as the API."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
 
 
 def sent(client: httpx2.Client, path: str, **form: str) -> httpx2.Response:
-    """A form, as a browser would send it."""
+    """Send a form as a browser would."""
     return client.post(path, data=form, headers={"accept": "text/html"})
 
 
@@ -102,7 +102,7 @@ def test_offers_the_releases_of_a_package_however_the_channel_calls_it(
 
 
 def test_leads_to_no_channel_that_was_never_created(fleet: ServedFleet) -> None:
-    """A scope of the registry may be pinned without one."""
+    """A scope of the registry may be pinned without a channel."""
     digest = fleet.viewer.get("/v1/releases/web.1").json()["digest"]
     evidence = good(("operator_command", "release-control-plane"), "outside", "web.1", digest)
     body = {"releaseId": "web.1", "digest": digest, **evidence}

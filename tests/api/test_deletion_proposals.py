@@ -1,4 +1,4 @@
-"""A deletion proposal is one person's word: it stops no rollback and no rollout."""
+"""A deletion proposal, made by one person, stops no rollback and no rollout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever can be created by hand can be deleted by hand, or the answer says what uses it."""
+"""What people can create they can delete, or the response says what still uses it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_deletes_a_channel_frees_its_hosts_and_keeps_its_history(fleet: ServedFl
     heir = fleet.manager.post("/v1/channels", json=body)
     again = fleet.manager.post("/v1/channels", json=body | {"channel": CHANNEL})
     fleet.dispatch(thorough=True)
-    fleet.wait(7_776_001)  # past the retention of its rollout
+    fleet.wait(7_776_001)  # after the retention time of its rollout
     fleet.tick()
 
     assert before > 0

@@ -1,4 +1,4 @@
-"""Files and archives on their way out: in pieces, whole or in part, and never half a truth."""
+"""Downloads of files and archives: streamed, whole or in ranges, never truncated unnoticed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FILE = f"/v1/revisions/{NAME}/resources/data.bin"
 ARCHIVE = f"/v1/revisions/{NAME}/archive"
 
 
-# ── which part ────────────────────────────────────────────────────────────────────────────────────
+# ── ranges ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(

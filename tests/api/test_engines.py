@@ -1,4 +1,4 @@
-"""One story over HTTP on every engine: the same answers, whatever holds the log."""
+"""One story over HTTP on every engine, with the same responses."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_gives_a_repeat_the_first_answer_on_every_engine(everywhere: Served) -> 
 
 
 class Newcomer:
-    """A host that holds a token, and its agent's key."""
+    """A host with an enrollment token, and its agent's key."""
 
     def __init__(self, served: Served, number: int) -> None:
         self.host_id = f"host-{number:02}"
@@ -113,7 +113,7 @@ class Newcomer:
 
 
 def test_lets_in_every_one_of_many_agents_that_enroll_at_once(everywhere: Served) -> None:
-    """All of them step the fleet's one row, and so do operators who come in between."""
+    """All of them change the fleet's one row, and so do operators at the same time."""
     installation = everywhere.installation
     manager, operator = (
         everywhere.as_role(role) for role in (Role.RELEASE_MANAGER, Role.FLEET_OPERATOR)

@@ -24,14 +24,14 @@ SECONDS_MAX = 60.0
 
 
 def made(served: Served, *names: str) -> list[int]:
-    """Repositories made one after the other; their positions."""
+    """Create repositories one after the other; return their positions."""
     admin = served.admin
     answers = [admin.post("/v1/repositories", json={"name": name}) for name in names]
     return [int(answer.headers["tidegate-position"]) for answer in answers]
 
 
 def parts(response: httpx2.Response) -> Iterator[dict[str, str]]:
-    """The events of a stream; comments alone are no event."""
+    """The events of a stream; comments are skipped."""
     found: dict[str, str] = {}
     for line in response.iter_lines():
         if line:
@@ -46,7 +46,7 @@ def parts(response: httpx2.Response) -> Iterator[dict[str, str]]:
 def followed(
     client: httpx2.Client, count: int, begun: Semaphore | None = None, **options: Any
 ) -> list[dict[str, Any]]:
-    """So many events of a stream; ``begun`` once the server has fixed where it starts."""
+    """Read this many events of a stream; release ``begun`` once the server has fixed its start."""
     headers = {**STREAM, **options.pop("headers", {})}
     with client.stream("GET", "/v1/events", headers=headers, **options) as response:
         assert response.headers["content-type"] == "text/event-stream"
@@ -105,7 +105,7 @@ def test_filters_by_type_and_tag_and_refuses_what_nothing_has(served: Served) ->
 def test_shows_at_once_what_was_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where nothing has woken the one that follows the log."""
+    """Also if nothing has woken the reader that follows the log."""
     monkeypatch.setattr(tail, "POLL_SECONDS", 3_600.0)
     with serving(tmp_path / "data") as served:
         served.installation.listeners.clear()
@@ -230,7 +230,7 @@ def test_catches_up_from_the_store_where_the_ring_is_too_short(
 
 
 def test_ends_open_streams_when_the_server_stops(tmp_path: Path) -> None:
-    """Uvicorn would wait ten seconds for one that stays open, and then break it off."""
+    """Uvicorn would wait ten seconds for an open stream and then cut it."""
     begun = Semaphore(0)
     with ThreadPoolExecutor(1) as pool:
         with serving(tmp_path / "data") as served:
@@ -238,14 +238,14 @@ def test_ends_open_streams_when_the_server_stops(tmp_path: Path) -> None:
             following = pool.submit(followed, admin, 10_000, begun, params={"after": 0})
             assert begun.acquire(timeout=SECONDS_MAX)
             served.close = lambda: None  # type: ignore[method-assign]
-        found = following.result()  # a stream that was broken off raises
+        found = following.result()  # reading a cut stream raises
         admin.close()
 
     assert found
 
 
 def test_serves_many_subscribers_from_one_reader(served: Served) -> None:
-    """However many follow, the log is read once per change, not once per subscriber."""
+    """The log is read once per change, not once per subscriber."""
     admin = served.admin
     reads: list[int] = []
     feed = served.installation.log.feed

@@ -1,4 +1,4 @@
-"""Programs among the files of a revision: sent, listed, packed, compared and shown as such."""
+"""Executable files of a revision: sent, listed, packed, compared and shown as executable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain requests of agents are answered at the socket: the same answers, by a shorter way."""
+"""The fast path answers simple agent requests at the socket, with the same responses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tidegate.errors import StoreUnavailable
 from tidegate.kernel.model import Commit, Receipt
 from tidegate.main import KEEP_ALIVE_SECONDS
 
-WHOLE = {"x-way": "whole"}  # a header that is not plain: the request goes the whole way
+WHOLE = {"x-way": "whole"}  # an unexpected header: the request takes the normal path
 DEEP = json.loads("[" * 40 + "]" * 40)
 
 
@@ -42,7 +42,7 @@ def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
 
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The ids of requests that were answered at their sockets, in order."""
+    """The ids of requests that were answered at the socket, in order."""
     told: list[str] = []
     send = FastConnection.send
 
@@ -55,14 +55,14 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def shown(answer: httpx2.Response) -> tuple[int, dict[str, str], Any]:
-    """All of an answer but what is another each time."""
+    """The response without the parts that differ between requests."""
     headers = dict(answer.headers)
     request_id = headers.pop("x-request-id")
     headers.pop("date")
     return answer.status_code, headers, answer.text.replace(request_id, "<id>")
 
 
-# ── the same answers ──────────────────────────────────────────────────────────────────────────────
+# ── the same responses ────────────────────────────────────────────────────────────────────────────
 
 
 def test_answers_a_poll_and_reports_as_the_whole_way_does(
@@ -184,12 +184,12 @@ def test_takes_a_head_that_comes_in_pieces_the_whole_way(
             wire.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             wire.send(report[:cut])
             while pieces.get(timeout=SECONDS_MAX) != cut:
-                pass  # of an earlier request
+                pass  # from an earlier request
             wire.send(report[cut:])
             status, _, told = wire.answer()
             assert (status, json.loads(told)["code"]) == (409, "wrong_closure"), cut
 
-    assert len(brief) == 2  # those whose head was whole
+    assert len(brief) == 2  # those whose head was complete
 
 
 def test_leaves_a_body_that_comes_slowly_to_the_whole_way(
@@ -217,7 +217,7 @@ def test_leaves_a_body_that_comes_slowly_to_the_whole_way(
         monkeypatch.setattr("tidegate.api.agents.fast_path.protocol.PATIENCE_SECONDS", SECONDS_MAX)
         wire.send(report)
         quick = wire.answer()
-    with closing(RawConnection(fleet)) as wire:  # one that never comes is nobody's
+    with closing(RawConnection(fleet)) as wire:  # a body that never completes gets no response
         wire.send(report[:-9])
 
     assert (slow[0], quick[0]) == (200, 200)
@@ -290,7 +290,7 @@ def test_takes_a_large_body_the_whole_way_and_refuses_one_that_is_too_large(
 
 
 class Holding:
-    """A writer that lets nothing through until it is told to, or fails what comes."""
+    """A writer that holds all commits back until the test releases them."""
 
     def __init__(self, fleet: ServedFleet) -> None:
         self._lanes: Any = fleet.installation.lanes
@@ -316,7 +316,7 @@ def test_answers_nothing_before_the_report_is_durable(fleet: ServedFleet) -> Non
     with closing(RawConnection(fleet)) as wire:
         wire.send(raw(agent, "POST", EVENTS, acknowledgement(agent)))
         assert holding.came.wait(SECONDS_MAX)
-        assert fleet.viewer.get("/livez").status_code == 200  # the server had a turn since
+        assert fleet.viewer.get("/livez").status_code == 200  # so the event loop has run since
         wire.socket.setblocking(False)
         with pytest.raises(BlockingIOError):
             wire.socket.recv(1)
@@ -336,7 +336,7 @@ def test_keeps_the_report_of_a_client_that_went_away(fleet: ServedFleet) -> None
     with closing(RawConnection(fleet)) as wire:
         wire.send(raw(agent, "POST", EVENTS, acknowledgement(agent)))
         assert holding.came.wait(SECONDS_MAX)
-    assert fleet.viewer.get("/livez").status_code == 200  # the server had a turn since
+    assert fleet.viewer.get("/livez").status_code == 200  # so the event loop has run since
     holding.end()
 
     again = agent.send("POST", EVENTS, json=acknowledgement(agent))
@@ -349,12 +349,12 @@ def test_finishes_a_report_that_waits_when_the_server_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers: list[tuple[int, dict[str, str], bytes]] = []
-    told = Event()  # the connection was, that the server stops
+    told = Event()  # set when the connection knows that the server stops
     shutdown = FastConnection.shutdown
 
     def noted(self: FastConnection) -> None:
         shutdown(self)
-        if not self.transport.is_closing():  # others wait for nothing
+        if not self.transport.is_closing():  # others have no request that waits
             told.set()
 
     monkeypatch.setattr(FastConnection, "shutdown", noted)
@@ -482,7 +482,7 @@ def test_reserves_orders_in_commits_between_which_others_have_their_turn(
 
 
 class Timer:
-    """What a connection waits for."""
+    """A timer of a connection."""
 
     def __init__(self, at: float, call: Callable[[], None]) -> None:
         self.at = at
@@ -493,7 +493,7 @@ class Timer:
 
 
 class Hours:
-    """The time of all connections, which goes on when a test says so; else it is their loop."""
+    """The clock of all connections, moved by the test; everything else is the real event loop."""
 
     def __init__(self) -> None:
         self._now = 0.0
@@ -516,7 +516,7 @@ class Hours:
         return timer
 
     def go_on(self, seconds: float) -> None:
-        """Let so much time pass; what was due by then has happened."""
+        """Advance the clock, and run the timers that are due."""
         done: Future[None] = Future()
 
         def turn() -> None:
@@ -561,7 +561,7 @@ def test_closes_a_connection_that_nobody_uses_and_no_other(tmp_path: Path, hours
                 hours.go_on(part * KEEP_ALIVE_SECONDS)
             idle.setblocking(False)
             with pytest.raises(BlockingIOError):
-                idle.recv(1)  # it may be idle a little longer
+                idle.recv(1)  # connections may be idle a little longer
             idle.settimeout(SECONDS_MAX)
 
             hours.go_on(0.2 * KEEP_ALIVE_SECONDS)

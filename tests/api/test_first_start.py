@@ -1,4 +1,4 @@
-"""What a person sees who opens a new installation in a browser."""
+"""A person opens a new installation in a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Freezes over HTTP, and holds: nothing is dispatched while one is there."""
+"""Freezes and holds over HTTP: no order is dispatched during one."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_hands_out_no_order_that_was_reserved_before(fleet: ServedFleet, stop: s
 def test_refuses_the_acknowledgement_alone_and_among_other_reports(
     fleet: ServedFleet, stop: str
 ) -> None:
-    """The plain request is answered at the socket, the batch by its handler."""
+    """The simple request is answered on the fast path, the batch by its handler."""
     fleet.sail()
     agent = fleet.agents["web-01"]
     order = agent.order()
@@ -144,7 +144,7 @@ def test_refuses_the_acknowledgement_alone_and_among_other_reports(
     found = [(one["status"], one["code"]) for one in batch.json()["answers"]]
     assert found == [(409, CODES[stop]), (409, "sequence_gap")]
     assert none is None
-    fleet.converge("web-01")  # handed out again at once: its lease is from before the stop
+    fleet.converge("web-01")  # sent again at once: its lease is from before the stop
 
 
 @each_stop

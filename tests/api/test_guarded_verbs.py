@@ -1,4 +1,4 @@
-"""What one person alone cannot loosen on a protected channel, and when a request is made of it."""
+"""What one person alone may not loosen on a protected channel, and when this makes a request."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_channel_that_is_protected_while_a_verb_is_decided_makes_a_request_of_
     attempts = []
 
     def unhold_late(by: Caller) -> CommandOutcome:
-        """Between the admission and the commit, somebody protects the channel."""
+        """The channel becomes protected between the check and the commit."""
         attempts.append(by.alongside)
         protect(fleet)
         command = UnholdChannel(channel=CHANNEL, operator=by.id, reason="x")
@@ -120,7 +120,7 @@ HALTED = ("retry", "clear")
 
 
 def roll_out(fleet: ServedFleet, verb: str) -> httpx2.Client:
-    """A rollout on a channel that is protected then; one that stopped, for verbs of such."""
+    """Open a rollout and then protect its channel; for verbs on a halted rollout, it fails first."""
     assert fleet.promote("web.1").status_code == 200
     fleet.dispatch()
     if verb in HALTED:
@@ -452,7 +452,7 @@ def test_says_in_words_what_a_request_would_change(fleet: ServedFleet) -> None:
 
 @pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
 def test_shows_an_approver_what_a_request_leaves_out(fleet: ServedFleet) -> None:
-    """What a policy does not mention is carried out with the type's default: no waves, no grace."""
+    """What a policy omits gets the type's default: no waves, no grace."""
     protect(fleet)
     etag = {"if-match": fleet.manager.get(HERE).headers["etag"]}
 

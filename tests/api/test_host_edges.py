@@ -1,4 +1,4 @@
-"""Host edges over HTTP: they name hosts, and those that left hold nobody."""
+"""Edges on hosts over HTTP: they name hosts, and a host that was removed holds no rollout."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_promotes_past_an_edge_whose_host_was_retired_and_says_so(fleet: ServedF
     (said,) = (item["reason"] for item in why["verdicts"] if item["gate"] == "host-edge")
     assert said.endswith("the edge web-01 → web-02 has no effect, web-01 is retired")
     assert fleet.agents["web-02"].poll().status_code == 200
-    # The policy may be given again as it stands.
+    # The same policy may be sent again.
     shown = fleet.viewer.get(URL)
     same = fleet.manager.patch(
         URL, json={"policy": shown.json()["policy"]}, headers={"if-match": shown.headers["etag"]}

@@ -1,4 +1,4 @@
-"""What a host says of itself: for people to see, in selectors only where an operator allows it."""
+"""Facts that a host reports: people see them; selectors see only those that an operator allows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_facts_are_shown_and_selectors_do_not_see_them(tmp_path: Path) -> None:
         assert beat(fleet).json()["facts_missing"] is True
 
         assert "facts_missing" not in beat(fleet, facts=FACTS).json()
-        assert "facts_missing" not in beat(fleet).json()  # they are kept
+        assert "facts_missing" not in beat(fleet).json()  # the server stores them
 
         found = shown(fleet)
         assert found["facts"] == FACTS

@@ -130,7 +130,7 @@ def test_lists_the_hosts_that_run_a_release(fleet: ServedFleet) -> None:
     digest = fleet.viewer.get("/v1/releases/web.1").json()["digest"]
     fleet.agents["web-01"].beat(**{CHANNEL: digest})
     fleet.agents["web-02"].beat(**{CHANNEL: "sha256:other"})
-    fleet.agents["db-01"].beat(other=digest)  # the same bytes, of no channel of web
+    fleet.agents["db-01"].beat(other=digest)  # the same content, but from no channel of web
 
     assert names(fleet, runs="web.1") == ["web-01"]
     assert names(fleet, runs="web.2") == []

@@ -1,4 +1,4 @@
-"""The layer itself: health, metrics, HEAD, streams of bytes, routing, rate limits."""
+"""The HTTP layer: health, metrics, HEAD, streams of bytes, routing, rate limits."""
 
 from __future__ import annotations
 
@@ -130,22 +130,22 @@ class Loose(Input, frozen=True, forbid_unknown_fields=False):
 
 
 def plain(request: Request[Nothing, Nothing, Nothing], installation: Installation) -> Response:
-    """Nothing in particular."""
+    """Do nothing."""
     return Response(Alive())
 
 
 def named(request: Request[Named, Nothing, Nothing], installation: Installation) -> Response:
-    """Something with a name."""
+    """Do something with a name."""
     return Response(Alive())
 
 
 def loose(request: Request[Nothing, Nothing, Loose], installation: Installation) -> Response:
-    """Something that lets everything through."""
+    """Accept unknown fields."""
     return Response(Alive())
 
 
 def untyped(request: object, installation: Installation) -> Response:
-    """Something that says nothing of its request."""
+    """Take a request without a type."""
     return Response(Alive())
 
 

@@ -1,4 +1,4 @@
-"""A join token enrolls many new hosts, with labels, a limit and an end."""
+"""A join token enrolls many new hosts, with labels, a limit and an expiry time."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_refuses_a_wrong_secret_and_a_proof_of_another_name(fleet: ServedFleet) 
 
     assert code(join(agent, token[:-4] + "0000")) == (403, "token_refused")
     assert code(join(agent, token, host_id="db-02")) == (403, "bad_proof")
-    assert code(agent.enroll(token)) == (400, "invalid_input")  # it names no host
+    assert code(agent.enroll(token)) == (400, "invalid_input")  # a join token names no host
 
 
 @pytest.mark.parametrize("days", [-1, 91])

@@ -64,7 +64,7 @@ def test_a_promotion_publishes_the_manifest_before_it_answers(fleet: ServedFleet
 
 
 def test_names_the_release_that_hosts_which_come_late_get(fleet: ServedFleet) -> None:
-    """web.1 was rolled out to the end; web.2 and web.1 again are what was pinned since."""
+    """web.1 was rolled out to all hosts; since then web.2 and web.1 again were pinned."""
     fleet.sail()
     fleet.converge("web-01")
     fleet.tick()
@@ -121,7 +121,7 @@ def test_the_worker_repairs_a_publication_that_was_rolled_back(fleet: ServedFlee
 
 
 def test_a_restored_log_never_publishes_a_lower_version(fleet: ServedFleet) -> None:
-    """Agents have seen versions that the restored log does not know of."""
+    """Agents have seen versions that the restored log does not contain."""
     fleet.create()
     fleet.promote("web.1")
     restored = StartEpoch(backup_head=1, backed_up_at=fleet.clock())
@@ -133,7 +133,7 @@ def test_a_restored_log_never_publishes_a_lower_version(fleet: ServedFleet) -> N
 
 
 def test_a_reader_gets_the_last_published_manifest_and_writes_nothing(fleet: ServedFleet) -> None:
-    """The channel's lease is held by another process, and the manifest is past its renewal."""
+    """Another process has the channel's lease, and the manifest is due for renewal."""
     fleet.create()
     fleet.promote()
     fleet.clock.advance(timedelta(hours=13))
@@ -152,7 +152,7 @@ def test_a_first_reader_that_cannot_publish_is_asked_to_come_again(fleet: Served
     fleet.create()
     promotions = fleet.installation.promotions
     assert fleet.installation.publisher.try_acquire(CHANNEL, 60) is not None
-    fleet.promote()  # another process has the lease: the promotion stands all the same
+    fleet.promote()  # another process has the lease: the promotion succeeds anyway
     assert promotions.plan(CHANNEL).supersedes == f"{CHANNEL}@web.1"
 
     answer = fleet.agents["web-01"].send("GET", PATH)

@@ -1,4 +1,4 @@
-"""What is counted about reports: also those that a batch, answered 200, did not get through."""
+"""Metrics about reports, including those that were refused in a batch with status 200."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_counts_refused_reports_by_their_code_alone_and_in_a_batch(fleet: Served
 
 
 def figures(fleet: ServedFleet, name: str) -> dict[tuple[str, ...], float]:
-    """The series of a metric: its label values in the order of the text."""
+    """The series of a metric: its label values, in the order of the text."""
     text = fleet.viewer.get("/metrics", headers={"accept": "text/plain"}).text
     found = re.findall(rf"^{name}(?:\{{(.*)\}})? ([0-9.e+]+)$", text, re.M)
     return {tuple(re.findall(r'="([^"]*)"', labels)): float(number) for labels, number in found}

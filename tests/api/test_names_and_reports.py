@@ -1,4 +1,4 @@
-"""Readers see who approved; who reports the result of a check needs no right to edit content."""
+"""Readers see who approved; reporting a check's result needs no right to edit content."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROSALIND = "user_rosalind00"
 
 
 def publish(served: Served) -> People:
-    """Rosalind approves a revision of the author."""
+    """Let Rosalind approve a revision of the author."""
     people = People(served)
     served.add_person(ROSALIND, PersonNames(LOGIN, NAME), PASSWORD, Grant(Role.APPROVER))
     people.draft()

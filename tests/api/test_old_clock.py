@@ -1,4 +1,4 @@
-"""A clock that once ran ahead: the server says so, and there is a way to start it."""
+"""A clock that once ran ahead: the server refuses to start, and says how to start it anyway."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidegate.clock import ManualClock, system_clock
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Written while the clock was a year ahead."""
+    """A data directory that was written while the clock was a year ahead."""
     with serving(tmp_path / "data", clock=ManualClock(system_clock() + timedelta(days=365))):
         return tmp_path / "data"
 

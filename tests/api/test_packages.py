@@ -1,4 +1,4 @@
-"""Package revisions over HTTP: the story of a draft that becomes a release, told by its people."""
+"""Package revisions over HTTP: how a draft becomes a release."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every page of the dashboard, in every state and for everybody: it answers, and leads somewhere.
+"""Every page of the dashboard, in every state and for every role, works and has no dead links.
 
-What is walked through is the empty installation and the harbour, in which something of everything
-has happened.
+The walk covers an empty installation and one that has an example of everything.
+
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tidegate.dashboard.routes import PAGES
 
 ALL_ROUTES = (*ROUTES, *PAGES)
 EVERYWHERE = ("viewer", "operator", "administrator")
-# What else somebody may ask for: pages that only many rows, or a typed address, would show.
+# Addresses that only a long list or a person who types leads to.
 TYPED = (
     *("/find?q=web", "/find?q=soak-1", "/find?q=%2312", "/find?q=zzz", "/find?q=few%40web.1"),
     *("/hosts?limit=2", "/hosts?selector=app%3Dfew&limit=2", "/hosts?filter=other&limit=3"),
@@ -48,7 +48,7 @@ TYPED = (
 @pytest.fixture(scope="module")
 def populated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PopulatedInstallation]:
     with (
-        patch.object(accounts, "SCRYPT_N", 2),  # nobody guesses these passwords
+        patch.object(accounts, "SCRYPT_N", 2),  # cheap hashes: nobody guesses these passwords
         serve_fleet(tmp_path_factory.mktemp("harbour") / "data", ALL_ROUTES) as fleet,
     ):
         populated = PopulatedInstallation(fleet.served)
@@ -58,7 +58,7 @@ def populated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PopulatedIns
 
 @pytest.fixture
 def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limits so low that the harbour is past them: what is cut, paged or asked for beside."""
+    """Limits so low that lists are cut and paged, and parts of pages load separately."""
     monkeypatch.setattr(gate_panel, "AT_ONCE_MAX", 3)
     monkeypatch.setattr(layout, "ROWS", 2)
     monkeypatch.setattr(revisions, "FILES_MAX", 1)
@@ -93,7 +93,7 @@ OWN = {"/signout", "/settings/tokens", "/settings/revoke", "/settings/password"}
 
 
 def everything(populated: PopulatedInstallation) -> set[str]:
-    """The addresses of all that has a page of its own."""
+    """The addresses of all objects that have a page."""
 
     def items(noun: str) -> list[dict[str, Any]]:
         found = populated.viewer.get(f"/v1/{noun}", params={"limit": 500}).json()["items"]
@@ -158,13 +158,13 @@ FORMS = (
     *("/revisions/default.web.kinds", "/revisions/default.web.asked"),
 )
 WITHDRAW = "/revisions/default.web.asked/withdraw"  # only its author has the button
-FREE = {  # any text will do
+FREE = {  # any text is valid
     *("reason", "display_name", "hosts", "selector", "break_glass"),
     *("idempotency_key", "csrf_token", "secret", "to", "repository"),
 }
 NONSENSE = ("zzz <&>'\"", "\0\x1f", "-1", "9" * 40, "ö" * 5_000)
 HARMLESS = {
-    "/settings/tokens",  # empty, it makes a token for the usual time
+    "/settings/tokens",  # without fields, it makes a token with the default lifetime
     "/rollouts/waiting@web.1/continue",  # it needs no reason
 }
 
@@ -174,7 +174,7 @@ If any text will do for a field, name the field in FREE; if the form may be empt
 
 
 def forms(client: httpx2.Client) -> list[Form]:
-    """A form for everything that can be done at the dashboard."""
+    """One form for each action of the dashboard."""
     found: dict[str, Form] = {}
     for address in FORMS:
         for form in Page(client.get(address).text).forms:
@@ -185,7 +185,7 @@ def forms(client: httpx2.Client) -> list[Form]:
 
 
 def wrong(form: Form) -> Iterator[dict[str, str]]:
-    """What a form may be sent with that it cannot mean."""
+    """Invalid values for a form."""
     csrf = {"csrf_token": form.values["csrf_token"]}
     if form.action not in HARMLESS:
         yield csrf
@@ -198,7 +198,7 @@ def wrong(form: Form) -> Iterator[dict[str, str]]:
 
 
 def says_why(answer: httpx2.Response) -> bool:
-    """Whether it is a refusal, as a page, with what is wrong."""
+    """Whether the response is a page that refuses the form and says why."""
     return (
         400 <= answer.status_code < 500
         and answer.headers["content-type"] == "text/html; charset=utf-8"
@@ -276,7 +276,7 @@ def test_lets_nobody_through_the_door_with_nonsense(tmp_path: Path, is_set_up: b
 
 
 def test_says_on_a_page_what_is_wrong_with_an_address(populated: PopulatedInstallation) -> None:
-    """Whatever is typed in the place of a name, a number or a filter."""
+    """Covers every name, number and filter in an address."""
     client = populated.browser("administrator")
     texts = ("zzz", "%00", "-1", "%ff", "9" * 40, "%C3%B6%3C%26%3E", "a" * 900, "a@b~c", "..")
     queries = [

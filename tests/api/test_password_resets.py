@@ -1,4 +1,4 @@
-"""A password is chosen with a one-time code, by a new user and after a reset: only they know it."""
+"""A user chooses a password with a one-time code, as a new user and after a reset."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_user_chooses_the_new_password_with_the_code(served: Served) -> None
 
 
 def test_a_new_user_chooses_the_first_password_with_a_code(served: Served) -> None:
-    """Whoever adds a user never knows the password, and nobody signs in before it is chosen."""
+    """An administrator who adds a user never learns the password."""
     body = {"login": LOGIN, "name": "Rosalind", "roles": [{"role": "approver"}]}
     key = {"idempotency-key": "add-1"}
 

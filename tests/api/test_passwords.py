@@ -1,4 +1,4 @@
-"""Which passwords are taken, how they are kept, and that every door refuses alike."""
+"""Which passwords are allowed, how they are stored, and that every route refuses the same ones."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def kept(served: Served, user_id: str) -> str:
 
 
 def test_stretches_a_password_as_a_server_does() -> None:
-    """Tests stretch less, to be quick: a process of its own says what a server does."""
+    """Tests use a cheaper hash to be quick, so a separate process checks the cost on a server."""
     program = "from tidegate.control.operations.accounts import *; print(stretch_password('x'))"
     printed = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

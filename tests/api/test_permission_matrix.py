@@ -1,8 +1,9 @@
-"""Routes × roles × scoped grants, by a table that is written by hand.
+"""Routes × roles × scoped grants, checked against a table that is written by hand.
 
-``permission_table.txt`` has a row per route: who may, and on which scope. It is not made from the
-code: a permission that changes by accident differs from its row. Which lifecycle step decides on
-the routes of a revision is in ``test_permissions.py``.
+``permission_table.txt`` has a row per route: who may, and on which scope. It is not generated from
+the code: a permission that changes by accident differs from its row. Which lifecycle step decides
+about the routes of a revision is in ``test_permissions.py``.
+
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tidegate.web.routing import PublicAccess, Requires, Route
 
 TABLE = Path(__file__).with_name("permission_table.txt")
 BY_NAME = {f"{route.method} {route.path}": route for route in (*ROUTES, *PAGES)}
-# A scope of each kind that the sample requests are about.
+# A scope of each kind that the sample requests use.
 SCOPES = {"repository": "repository:default", "channel": "channel:web-stable"}
 OTHERS = {
     "repository": ("repository:elsewhere", "channel:default"),
@@ -106,7 +107,7 @@ class Senders:
 
     def _make(self, roles: tuple[Role, ...], scope: str) -> httpx2.Client:
         grants = [Grant(role, scope) for role in roles]
-        if scope == SCOPES["channel"]:  # a channel is made of a package, which must be readable
+        if scope == SCOPES["channel"]:  # a channel needs a package that the client may read
             grants.append(Grant(Role.VIEWER, SCOPES["repository"]))
         return self._fleet.served.as_role(*grants)
 
@@ -131,7 +132,7 @@ def test_a_route_asks_for_its_verb_on_its_scope(
     row, route = ROWS[name], BY_NAME[name]
     others = tuple(role for role in Role if role not in row.roles)
 
-    # Refused: every role on other scopes, and everywhere every role without the verb.
+    # Refused: every role on other scopes, and on all scopes every role without the verb.
     without = {(tuple(Role), scope) for scope in OTHERS.get(row.where, ())}
     if others:
         without |= {(others, EVERYWHERE)}
@@ -142,7 +143,7 @@ def test_a_route_asks_for_its_verb_on_its_scope(
         assert is_refused(answer), (scope, answer.status_code, answer.text[-300:])
     assert fleet.installation.log.head() == head, "a refused request changed something"
 
-    # Let in: each role with the verb, on the scope and everywhere.
+    # Allowed: each role with the verb, on the scope and on all scopes.
     for role in row.roles:
         for scope in {SCOPES.get(row.where, EVERYWHERE), EVERYWHERE}:
             answer = send(senders.of((role,), scope), route)

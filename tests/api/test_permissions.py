@@ -1,4 +1,4 @@
-"""Who may take which step: the step decides the right, whatever door it comes through."""
+"""Which permission each step needs, through every route and form."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ REASON = "because"
 
 
 class PermissionPeople:
-    """One person with every role, seen through tokens that are narrowed to one role each."""
+    """One person with every role, who acts through tokens narrowed to one role each."""
 
     def __init__(self, served: Served) -> None:
         self.served = served
-        self.other = served.everything()  # whoever the revision belongs to
-        self.third = served.everything()  # who approves what they propose
+        self.other = served.everything()  # the other owner of revisions
+        self.third = served.everything()  # approves what they propose
         self.actor = served.user(*map(Grant, Role))
         self.wide = served.client(served.token(self.actor))
         self.narrowed = cache(self._narrow)
@@ -33,11 +33,11 @@ class PermissionPeople:
         self._count = 0
 
     def _narrow(self, role: Role, scope: str) -> httpx2.Client:
-        """The actor with one role on one scope."""
+        """A client of the actor with one role on one scope."""
         return self.served.client(self.served.token(self.actor, (Grant(role, scope),)))
 
     def __call__(self, state: str, *, own: bool = False) -> str:
-        """A new revision in this state, of the actor or of somebody else."""
+        """Create a revision in this state, owned by the actor or by the other user."""
         self._count += 1
         package, who = f"p{self._count}", self.wide if own else self.other
         body = {"repository": "default", "packageName": package, "workspaceName": "v1"}
@@ -141,7 +141,7 @@ SPELLED = {  # the last part of the route's path
 }
 FILES = [{"path": "a", "text": "a"}]
 CASES: dict[str, tuple[str, bool, Verb, Door]] = {
-    # what, by which door: from which state, is it the actor's own, the right, the door
+    # step and route: initial state, owned by the actor, the permission, the request
     "edit files, resources": ("Draft", False, AUTHOR, put("resources")),
     "edit files, update": ("Draft", False, AUTHOR, patch(files=FILES)),
     "edit gates, update": ("Draft", False, AUTHOR, patch(readinessGates=["tested"])),
@@ -239,7 +239,7 @@ def test_asks_for_both_rights_of_an_update_that_takes_two_steps(people: Permissi
 
 
 def test_asks_for_nothing_that_an_update_only_restates(people: PermissionPeople) -> None:
-    """A client may send the whole document back, with the one step that it means."""
+    """A client may send the whole document back with only one step changed."""
     name = people("Proposed")
     document = people.document(name)
     body = {
@@ -308,11 +308,13 @@ def test_answers_a_repeat_as_the_first_time_whatever_the_step_would_be_now(
     assert people.lifecycle(name) == "Proposed", "nobody rejected what another one proposed"
 
 
-# ── what a request names besides ──────────────────────────────────────────────────────────────────
+# ── names in a request ────────────────────────────────────────────────────────────────────────────
 
 
 class Border:
-    """Two repositories: ``own``, whose author asks, and ``secret``, which they may not read."""
+    """Two repositories: ``own``, whose author sends requests, and ``secret``, which they cannot
+    read.
+    """
 
     def __init__(self, served: Served) -> None:
         self.served = served

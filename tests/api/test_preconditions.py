@@ -1,4 +1,4 @@
-"""If-Match holds in the commit itself: of several who saw the same version, one wins."""
+"""The commit itself checks If-Match: of several clients with the same version, one succeeds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
 
 
 def raced(run: Callable[[int], Any]) -> list[Any]:
-    """What so many get who start at the same moment."""
+    """Run it in RACERS threads that start together, and return the results."""
     start = Barrier(RACERS)
 
     def racer(number: int) -> Any:
@@ -75,7 +75,7 @@ def test_lets_one_of_many_edit_a_channel_at_the_version_that_all_saw(fleet: Serv
 
 
 def commands(fleet: ServedFleet) -> tuple[tuple[Slice, Callable[[int], Struct]], ...]:
-    """Edits of one host and of one channel, all made from the same sight."""
+    """Edits of one host and of one channel, all based on the same versions."""
     installation = fleet.installation
     channel = installation.reads.find(channel_key(CHANNEL), Channel)
     host = installation.reads.find(host_key("web-01"), Host)

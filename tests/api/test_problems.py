@@ -1,4 +1,4 @@
-"""What is refused, and how: every problem names its code, what was found and what is allowed."""
+"""Refusals: every problem names its code, what was found and what is allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quarantine over HTTP: what is in it, and how it is lifted."""
+"""Quarantine over HTTP: how it is listed and lifted."""
 
 from __future__ import annotations
 

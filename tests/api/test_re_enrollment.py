@@ -29,7 +29,7 @@ def token(fleet: ServedFleet, **body: Any) -> str:
 
 
 def new_agent(fleet: ServedFleet) -> WireAgent:
-    """The agent of a fresh image: it has a new key."""
+    """The agent of a fresh image, with a new key."""
     return WireAgent(fleet.served, HOST, fleet.clock)
 
 

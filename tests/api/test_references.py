@@ -1,4 +1,4 @@
-"""Files by reference over HTTP: handed in, shown, compared, given to hosts, and never kept here."""
+"""Files by reference over HTTP: added, shown, compared, listed for hosts, and never stored here."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_names_what_is_wrong_with_a_reference(
 
 @pytest.fixture
 def readers(tmp_path: Path) -> Iterator[People]:
-    """People at a server that has the dashboard, too."""
+    """People at a server that also has the dashboard."""
     with serving(tmp_path / "data", routes=(*ROUTES, *PAGES)) as served:
         yield People(served)
 

@@ -85,7 +85,7 @@ def test_gives_a_repeat_the_first_answer_although_it_was_changed_since(served: S
 
 
 def test_loses_no_update_of_many_at_once(served: Served) -> None:
-    """Who is told 2xx has changed it, who is told 409 has not: the sum is exact."""
+    """Each 2xx changed the repository and each 409 did not, so the sum is exact."""
     admin = served.admin
     admin.post("/v1/repositories", json={"name": "counted", "quorum": 0})
     url = "/v1/repositories/counted"

@@ -1,4 +1,4 @@
-"""What people are told of requests: who asks, who approves, who reviews, who looks back."""
+"""What the responses tell people about requests: the asker, the approver, the reviewer."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
 
 @pytest.fixture
 def cem(fleet: ServedFleet) -> httpx2.Client:
-    """Who approves."""
+    """The approver."""
     return fleet.served.as_role(Grant(Role.APPROVER, f"channel:{CHANNEL}"))
 
 
 @pytest.fixture
 def eve(fleet: ServedFleet) -> httpx2.Client:
-    """Who asks."""
+    """The person who makes requests."""
     return fleet.served.as_role(Role.RELEASE_MANAGER, Role.FLEET_OPERATOR, Role.ON_CALL)
 
 
@@ -126,7 +126,7 @@ def test_names_the_next_step_where_no_person_may_approve(
 def test_suggests_no_second_rollback_while_one_is_under_way(
     fleet: ServedFleet, cem: httpx2.Client, eve: httpx2.Client
 ) -> None:
-    """A plain rollback would go one release further; the other way names where it goes."""
+    """A second rollback would go one release further; the suggested command names its release."""
     climb(fleet)
     protect(fleet)
     assert eve.post(f"{HERE}/rollback", json={"reason": "bad"}).status_code == 200

@@ -1,4 +1,4 @@
-"""A body costs the server no more than it costs the client: its bytes, its values, its faults."""
+"""A body costs the server no more than the client: its size, its values, its errors."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tidegate.web import decoding
 from tidegate.web.routing import PUBLIC, SIGN_IN_BYTES_MAX, Route
 
 JSON = {"content-type": "application/json"}
-LARGE = 100_000  # bytes: more than the event loop decodes
+LARGE = 100_000  # bytes: more than the event loop decodes itself
 
 
 @pytest.fixture
 def decoded_in(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the threads in which bodies were decoded."""
+    """The names of the threads that decoded bodies."""
     names: list[str] = []
     body_of = decoding.body_of
 
@@ -100,7 +100,7 @@ def test_counts_a_request_before_it_decodes_the_body(tmp_path: Path, decoded_in:
     assert len(decoded_in) == codes.count("invalid_request")
 
 
-# ── faults ────────────────────────────────────────────────────────────────────────────────────────
+# ── errors ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_lists_the_first_faults_and_says_how_many_more_there_are(shared: Served) -> None:
@@ -109,7 +109,7 @@ def test_lists_the_first_faults_and_says_how_many_more_there_are(shared: Served)
     found = check(shared.admin.post("/v1/repositories", json=body), 400, "invalid_request")
 
     assert len(found["errors"]) == 20
-    assert found["count"] == 51  # the name is missing, too
+    assert found["count"] == 51  # the name is missing as well
     assert found["detail"].endswith("; and 43 more")
 
 

@@ -1,4 +1,4 @@
-"""A request does what its approver saw, or nothing: what it names may end, change or come again."""
+"""A request does exactly what its approver saw, or nothing, even if its subject has changed."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
 
 @pytest.fixture
 def cem(fleet: ServedFleet) -> httpx2.Client:
-    """Who approves."""
+    """The approver."""
     return fleet.served.as_role(Grant(Role.APPROVER, f"channel:{CHANNEL}"))
 
 
 @pytest.fixture
 def eve(fleet: ServedFleet) -> httpx2.Client:
-    """Who asks."""
+    """The person who makes requests."""
     return fleet.served.as_role(Role.RELEASE_MANAGER, Role.FLEET_OPERATOR, Role.ON_CALL)
 
 
@@ -119,7 +119,7 @@ def test_a_rollback_is_void_when_another_one_got_there_first(
 def test_a_promotion_is_void_when_the_channel_went_there_and_back(
     fleet: ServedFleet, cem: httpx2.Client, eve: httpx2.Client
 ) -> None:
-    """The pin is as it was seen, but what is asked for was found to be bad meanwhile."""
+    """The pin is unchanged, but the requested release was found to be bad in the meantime."""
     fleet.promote()
     fleet.succeed()
     protect(fleet)
@@ -378,7 +378,7 @@ def test_break_glass_ends_the_open_requests_for_the_same(
         )
 
 
-# ── what no approval could mend ───────────────────────────────────────────────────────────────────
+# ── what no approval could fix ────────────────────────────────────────────────────────────────────
 
 
 def test_makes_no_request_of_what_is_refused_anyway(

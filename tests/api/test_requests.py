@@ -1,4 +1,4 @@
-"""Protected channels over HTTP: what takes two people, and how one acts alone."""
+"""Protected channels over HTTP: what needs two people, and how one person acts alone."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_takes_one_person_to_stop_and_to_go_back(fleet: ServedFleet) -> None:
     at_once = on_call.post(f"{HERE}/rollback", json={"reason": "bad", "now": True})
 
     assert [paused.status_code, aborted.status_code, held.status_code] == [200, 200, 200]
-    assert back.json()["code"] == "nothing_to_go_back_to"  # no request: only nothing succeeded yet
+    assert back.json()["code"] == "nothing_to_go_back_to"  # nothing succeeded yet; no request
     assert at_once.json()["code"] == "nothing_to_go_back_to", "an approval would not mend it"
     assert fleet.viewer.get("/v1/requests?state=waiting").json()["items"] == []
 

@@ -1,4 +1,4 @@
-"""Revisions found over HTTP by what they are, who drafted them, whose they are; and reaped so."""
+"""Revisions over HTTP: listed by state, author and owner, and cleaned up by owner."""
 
 from __future__ import annotations
 

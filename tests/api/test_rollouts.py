@@ -1,4 +1,4 @@
-"""Rollouts over HTTP: listed as stored, shown with their plan, told in order, steered."""
+"""Rollouts over HTTP: lists, plans, events in order, and commands."""
 
 from __future__ import annotations
 

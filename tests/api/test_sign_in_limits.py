@@ -1,4 +1,4 @@
-"""Failed sign-ins are counted per name and address, so that nobody locks another person out."""
+"""Failed sign-ins are counted per name and address, so that nobody can lock out another user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ATTACKER, OWNER = "203.0.113.9", "198.51.100.7"
 
 @pytest.fixture
 def proxied(tmp_path: Path) -> Iterator[Served]:
-    """A server behind a proxy on loopback, which names the client."""
+    """A server behind a proxy on loopback, which passes the client's address on."""
     with serving(tmp_path / "data", sign_ins_per_minute=LIMIT, behind_proxy=True) as served:
         assert served.admin.post("/v1/users", json=person()).status_code == 201
         yield served

@@ -1,4 +1,4 @@
-"""A rollout is simulated over HTTP with the channel's own plan, in the shape the CLI shows."""
+"""A rollout is simulated over HTTP with the channel's own plan, in the format of the CLI."""
 
 from __future__ import annotations
 

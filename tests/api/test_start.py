@@ -1,4 +1,4 @@
-"""A server as an operator starts it: a process, its data directory, its first words, its end."""
+"""A server as an operator starts it: the process, its data directory, its first output, its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``tidegate status`` says of a rollout that a freeze, a window or a hold keeps waiting."""
+"""What ``tidegate status`` shows of a rollout that waits for a freeze, a window or a hold."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def status(who: httpx2.Client) -> dict[str, Any]:
 
 
 def roll_back_behind_a_freeze(fleet: ServedFleet, **freeze: Any) -> dict[str, Any]:
-    """web.2 succeeded after web.1, a freeze began, and web.1 is to come back."""
+    """web.2 succeeded after web.1; during a freeze, web.2 is rolled back to web.1."""
     for release in ("web.1", "web.2"):
         fleet.promote(release)
         fleet.succeed()
@@ -112,7 +112,7 @@ def test_status_says_that_a_rollback_behind_a_window_needs_a_person(fleet: Serve
     assert item["next"] == f"tidegate channel rollback {CHANNEL} --to web.1 --now --reason …"
 
 
-# ── what a dry run of a rollback says ─────────────────────────────────────────────────────────────
+# ── what a dry run of a rollback shows ────────────────────────────────────────────────────────────
 
 
 def test_a_dry_run_says_what_holds_a_rollback_and_what_one_at_once_passes(

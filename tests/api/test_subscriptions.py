@@ -1,4 +1,4 @@
-"""Subscriptions over HTTP: form, secrets that are shown once, versions, what each may see."""
+"""Subscriptions over HTTP: form, secrets that are shown once, versions, permissions."""
 
 from __future__ import annotations
 

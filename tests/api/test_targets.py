@@ -1,4 +1,4 @@
-"""Targets over HTTP: shown without their secrets, and tried without giving them work."""
+"""Targets over HTTP: shown without their secrets, and tested without a real intent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files on their way in: raw, in pieces, compared while they arrive, and owned by who sent them."""
+"""Uploads of files: raw, in chunks, compared while they arrive, and owned by their sender."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def push(people: People, name: str, *files: dict[str, Any]) -> httpx2.Response:
 
 
 def incoming(served: Served) -> list[Path]:
-    """What lies in temporary storage."""
+    """The files in temporary storage."""
     return [*Path(served.installation.settings.data, "blobs", "incoming").iterdir()]
 
 
@@ -179,7 +179,7 @@ def until(is_so: Any) -> None:
 
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[People]:
-    """People at a server whose operator allows little."""
+    """People at a server with low limits."""
     data = tmp_path_factory.mktemp("narrow") / "data"
     limits: dict[str, Any] = {
         "file_bytes_max": 1_000,

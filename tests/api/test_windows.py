@@ -1,4 +1,4 @@
-"""Maintenance windows over HTTP: form, status, paging, and what they look like ahead."""
+"""Maintenance windows over HTTP: form, status, paging, and forecast."""
 
 from __future__ import annotations
 
