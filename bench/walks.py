@@ -1,11 +1,12 @@
-"""`python -m bench walks`: random walks of the rollout engine, as many as asked for.
+"""Run random walks of the rollout engine.
 
     python -m bench walks --first 0 --seeds 5000 --processes 2 --minutes 30
 
 A walk is a small fleet with any policy and an operator who uses any verb
 (`tests.simulation.walks`). Each ends with a replay that equals the rows, and on its way `explain`
-names every wait. A walk that breaks is printed with its seed, which alone repeats it, and makes the
-run fail. A run that ends early prints from which seed to continue: every seed before it was walked.
+names every wait. A walk that fails is printed with its seed, which alone repeats it, and makes the
+run fail. A run that ends early prints the seed to continue from: all earlier seeds were walked.
+
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m bench abuse`: attack a server in several ways, print a table, fail past a bound."""
+"""Attack a server in several ways, print a table, and fail if a bound is exceeded."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     with log_cache.copy() as home:
         prepared = fill(home / "data", 8, AGENTS)
         with serving(prepared.data, *RATES) as server:
-            measure.case(prepared, server, measure.ALONE, CI_SECONDS, CI_SECONDS)  # warm up
+            measure.case(prepared, server, measure.ALONE, CI_SECONDS, CI_SECONDS)  # warm-up
             cases = []
             for name in (measure.ALONE, *(asked.case or ATTACKS)):
                 print(name, file=sys.stderr, flush=True)

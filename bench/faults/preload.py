@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 
 
 class NoCompiler(RuntimeError):
-    """There is no C compiler, so that this part cannot run: that is a failure, not a skip."""
+    """There is no C compiler, so this part cannot run: a failure, not a skip."""
 
 
 def library(name: str) -> Path:

@@ -1,4 +1,4 @@
-"""`python -m bench fleet`: fill, measure, print, keep the results, write them into the docs."""
+"""Fill a fleet, measure reports and its size, print tables, and write them into the docs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _databases(log_cache: LogCache, sqlite_only: bool) -> AbstractContextManager
 def _reports(
     log_cache: LogCache, databases: Databases | None, hosts: int, rounds: int
 ) -> dict[str, Rate]:
-    """The best round of each; they take turns, so that a busy minute hits all alike."""
+    """The best round of each; they take turns, so that a busy minute affects all alike."""
     best: dict[str, Rate] = {}
 
     def run(name: str, measured: Callable[[str, Path, int], Rate], url: str, home: Path) -> None:
@@ -89,7 +89,7 @@ def _reports(
 def _sizes(
     log_cache: LogCache, hosts: int, reporting: int, rounds: int, random: Random
 ) -> tuple[Size, list[tuple[Growth, ...]], tuple[int, float]]:
-    """Many small rollouts, and one large one: as many hosts report in each kind."""
+    """Many small rollouts, and one large one; the same number of hosts report in each kind."""
     with log_cache.copy() as small, log_cache.copy() as large:
         _say(f"rollouts of {SMALL} hosts")
         rollouts = max(reporting // SMALL, 1)

@@ -1,4 +1,4 @@
-"""`python -m bench http`: fill, measure, print, keep the results, write them into the docs."""
+"""Fill a data directory, measure a server, print tables, and write them into the docs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Mode:
     every: float  # seconds between two polls of an agent
     seconds: float  # of the rollout
     subscribers: int
-    followed: int  # reports that subscribers hear of
+    followed: int  # reports that subscribers receive
     pause: float  # seconds between them
     writes_page: bool
 

@@ -1,4 +1,4 @@
-"""`python -m bench pages`: fill, visit, print, keep the results, write them into the docs."""
+"""Fill a rollout, visit its pages in a browser, print a table, and write it into the docs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m bench registry`: fill, measure, print, keep the results, write them into the docs."""
+"""Fill a small and a large registry, time each verb, print tables, and write them into the docs."""
 
 from __future__ import annotations
 

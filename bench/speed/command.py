@@ -1,4 +1,4 @@
-"""`python -m bench speed`: measure, print, keep the results, and write them into the docs."""
+"""Measure our engines and their peers, print tables, and write them into the docs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from bench.speed.workload import Layout
 
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
 STATE = Path(tempfile.gettempdir()) / "tidegate-bench"
-MEMORY = "memory"  # beside the works: what a process that appends keeps resident
+MEMORY = "memory"  # besides the works: the resident memory of a process that appends
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ MODES = {
 
 
 class Stable:
-    """Makes contenders by name; starts a database server when the first one needs it."""
+    """Creates contenders by name; starts a database server when the first one needs it."""
 
     def __init__(self, home: Path, stack: ExitStack) -> None:
         self.log_cache = LogCache(home)
