@@ -1,7 +1,8 @@
-"""The checklists of CONTRIBUTING.md: what you add is complete when its tests and pages are there.
+"""The checklists of CONTRIBUTING.md: an addition is complete when it has its tests and pages.
 
-Each test looks for a name in the files that the checklist of its kind asks for. ``EXEMPT`` and
+Each test looks for a name in the files that the checklist of its kind requires. ``EXEMPT`` and
 ``OWN_NAME`` list what needs no entry, and why.
+
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ TEMPLATES = ROOT / "src" / "tidegate" / "dashboard" / "templates"
 TESTS = ("tests/**/*.py", "tests/**/*.txt")
 
 EXEMPT = {
-    # Not a verb of its own: it widens or narrows another one, whose cases show it.
+    # Not a verb of its own: it widens or narrows another one, whose cases cover it.
     "BREAK_GLASS",
     "CARRY_OUT_DELETION",
     "DELETE_OPEN",
     # Reads, which tests/api/permission_table.txt lists.
     "READ_REVISION",
     "READ_SUBSCRIPTION",
-    # Parts of a page that test_page_walk and test_simulation draw.
+    # Parts of pages; test_page_walk and test_simulation render them.
     "held_hosts.html",
     "simulation.html",
-    # Times of a host's own steps: simulated hosts take theirs from the defaults.
+    # Times of a host's own steps: simulated hosts use the defaults.
     "ack_seconds",
     "activation_seconds",
     "convergence_seconds",
@@ -52,7 +53,7 @@ EXEMPT = {
     "auto_promote",
     "auto_rollback",
 }
-# Facts whose own name tells a person enough: event_text.py splits it into words.
+# Facts whose name is clear enough: event_text.py splits it into words.
 OWN_NAME = frozenset(
     {
         "BudgetRemoved",
@@ -108,7 +109,7 @@ OWN_NAME = frozenset(
 
 @cache
 def words_of(*places: str) -> frozenset[str]:
-    """All words in the files that these patterns name, this file aside."""
+    """All words in the files that match these patterns, except this file."""
     found: set[str] = set()
     for place in places:
         for path in ROOT.glob(place):
@@ -118,7 +119,7 @@ def words_of(*places: str) -> frozenset[str]:
 
 
 def missing(names: Iterable[str], *places: str) -> list[str]:
-    """Which of these names no file of these places has, though it should."""
+    """The names that are in no file of these places, although they must be."""
     return sorted(set(names) - words_of(*places) - EXEMPT)
 
 
@@ -129,7 +130,7 @@ def demand_none(names: Iterable[str], advice: str) -> None:
 
 
 def test_runs_every_slice_in_some_test() -> None:
-    """It names the command, or all that the slice writes."""
+    """Some test names the command, or everything that the slice writes."""
     untested = {
         item.name
         for item in SLICES

@@ -38,7 +38,7 @@ COLLECTED = re.compile(r"test_some\.py::(\w+)\[(\w+)-(\d+)\]")
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """A project with tests in turn that uses our plugins."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # each run would import them anew
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # each run would import them again
     pytester.makeconftest(
         'pytest_plugins = ("tests.reqs", "tests.quick", "tests.servers.fixtures")'
     )

@@ -1,4 +1,4 @@
-"""The release check lets a good tree pass and refuses each kind of bad one."""
+"""The release check passes a good tree and refuses each kind of bad one."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_refuses_notes_that_do_not_say_additive_or_breaking(notes: str) -> None:
     assert fault.startswith("the notes of 0.2.0 need one line “Kind: additive” or “Kind: breaking”")
 
 
-# ── the wheel, and where it may go ────────────────────────────────────────────────────────────────
+# ── the wheel, and uploads ────────────────────────────────────────────────────────────────────────
 
 
 @PROVES
@@ -239,10 +239,11 @@ def test_stops_at_the_first_check_that_fails(
 
 
 def release(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command, where every way out of the machine is a proxy that nobody runs.
+    """Run the command with a dead proxy as the only way out of the machine.
 
-    There is no Python to make an environment with either: a stale .venv fails the test, and is not
-    remade under the tests that run beside it.
+    There is also no Python to create an environment with. So a stale .venv fails the test, and is
+    not rebuilt under the other tests that run at the same time.
+
     """
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")}
     nowhere = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), "http://127.0.0.1:9")

@@ -32,7 +32,7 @@ PROVES_BOTH_WAYS = """
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """A project of two points that uses the plugin."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # each run would import them anew
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # each run would import them again
     pytester.makeconftest('pytest_plugins = ("tests.reqs",)')
     pytester.mkdir("docs").joinpath("requirements.md").write_text(POINTS)
     return pytester

@@ -28,8 +28,8 @@ from tidegate.errors import TidegateError
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "tidegate"
 
-# Which of our rooms each room may enter, besides itself. A room is a package or a module right
-# under tidegate; "a.b" lets in only that module of it. "*" is the composition root: it wires all.
+# Which of our rooms each room may import, besides itself. A room is a package or a module right
+# under tidegate; "a.b" allows only that module of it. "*" is the composition root: it wires all.
 FOUNDATION = {"errors", "decoders", "clock", "config", "lru", "value_faults"}
 SERVED = {
     *FOUNDATION,
@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "clock": set(),
     "bounded_http": set(),  # HTTP with a deadline and a size limit
-    "public_addresses": {"errors"},  # which addresses a name from outside may lead to
+    "public_addresses": {"errors"},  # which addresses a name from outside may resolve to
     "decoders": {"errors"},  # the one place where msgspec derives decoders from types
     "config": {"errors", "decoders", "value_faults"},
     "kernel": {"errors", "decoders", "clock"},
@@ -55,7 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("__version__", "bounded_http", "public_addresses", "rate_limits", "kernel", "domain"),
     },
     "web": {*FOUNDATION, "rate_limits", "kernel.model", "domain.access", "control.queries"},
-    # fleet: what agents ask for; addresses: why one is refused
+    # fleet: what agents request; addresses: why one is refused
     "api": {*SERVED, "control.fleet", "control.outbox.targets", "public_addresses"},
     "dashboard": {*SERVED, "api.feed"},
     "agent": {
@@ -67,11 +67,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "": {"library"},  # the package itself lists the library's names, and imports them late
     "library": {"errors", "clock", "kernel", "engines", "domain", "control"},
     "main": {"*"},
-    "commands": {"*"},  # start what main composes, or look at its data
-    "demo": {"*"},  # main's parts, with a fleet and people to play with them
+    "commands": {"*"},  # start what main composes, or read its data
+    "demo": {"*"},  # main's parts, with a fleet and simulated people
     "__main__": {"cli"},  # names what main composes, and imports none of it
 }
-# Third parties that only the named room may import; the rest is for all who need it.
+# Third-party packages that only the named room may import; all rooms may import the others.
 RESERVED: dict[str, set[str]] = {
     "apsw": {"engines"},
     "sqlite3": {"engines"},
@@ -105,7 +105,7 @@ TEXT_BYTES_MAX = 2_000_000
 
 
 def tracked() -> list[Path]:
-    """What git holds or would hold, as it lies in the tree."""
+    """The files that git tracks or would track, as they are in the tree."""
     answer = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -141,13 +141,13 @@ def _forget_the_parsed() -> Iterator[None]:
 
 
 def room(path: Path) -> str:
-    """The room that a module of ours lies in; the package's own `__init__` is in none."""
+    """The room of one of our modules; the package's own `__init__` is in none."""
     first = path.relative_to(SOURCE).parts[0].removesuffix(".py")
     return "" if first == "__init__" else first
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
-    """Every name that is imported, dotted, also inside functions and for type checking only."""
+    """Every imported name, dotted, including imports in functions and for type checking only."""
     for node in ast.walk(tree):
         match node:
             case ast.Import():
@@ -159,7 +159,7 @@ def imports(tree: ast.AST) -> Iterator[str]:
 
 
 def import_faults(home: str, tree: ast.AST) -> list[str]:
-    """What a module of room `home` imports although the table keeps it out."""
+    """What a module of room `home` imports although the table forbids it."""
     faults = []
     allowed = MAY_IMPORT.get(home, set())
     for name in imports(tree):
@@ -181,10 +181,10 @@ def import_faults(home: str, tree: ast.AST) -> list[str]:
     return faults
 
 
-# msgspec derives a decoder from a type on first use, and a second thread that meets it half done
-# ends the process. See src/tidegate/decoders.py, the one module that may do it.
+# msgspec derives a decoder from a type on first use. A second thread that meets it half done
+# crashes the process. See src/tidegate/decoders.py, the one module that may derive.
 DERIVING = {"msgspec.convert", "msgspec.json.Decoder", "msgspec.msgpack.Decoder"}
-DERIVING_FROM = {"msgspec.json.decode", "msgspec.msgpack.decode"}  # where they name a type
+DERIVING_FROM = {"msgspec.json.decode", "msgspec.msgpack.decode"}  # when they name a type
 BUILDING = {"decoders.build", "decoders.build_msgpack", "codec.prepare"}
 # Where a program is composed. Elsewhere a decoder is built while its module is imported.
 COMPOSING = {"decoders.py", "kernel/codec.py", "kernel/collections.py", "kernel/vocabulary.py"} | {
@@ -193,7 +193,7 @@ COMPOSING = {"decoders.py", "kernel/codec.py", "kernel/collections.py", "kernel/
 
 
 def decoder_faults(path: str, tree: ast.Module) -> list[str]:
-    """Where a module derives a decoder itself, or builds one while it runs."""
+    """Where a module derives a decoder itself, or builds one at run time."""
     faults = [
         f"import msgspec, not {name}"
         for name in imports(tree)
@@ -237,7 +237,7 @@ COMPOSING_PROGRAMS = {
 
 
 def test_only_programs_know_a_whole_installation() -> None:
-    """Everything else names the parts that it touches in its signature."""
+    """All other code names the parts that it uses in its signature."""
     known = {
         path.relative_to(SOURCE).with_suffix("").as_posix()
         for path in SOURCE.rglob("*.py")
@@ -360,7 +360,7 @@ def test_gives_every_file_a_name_that_says_something() -> None:
 
 
 def test_leaves_no_residue_in_tracked_files() -> None:
-    """No path of some machine, no host of a registry, no mark of unfinished work."""
+    """No path of a machine, no host of a registry, no mark of unfinished work."""
     residue = []
     for path in TRACKED:
         content = path.read_bytes()
@@ -390,7 +390,7 @@ def test_knows_the_host_of_a_registry_from_a_name_in_code(line: str, host: bool)
 
 
 def family(error: type[TidegateError]) -> str:
-    """The code of the family that callers catch; "none" for what has no family."""
+    """The code of the family that callers catch; "none" for an error without a family."""
     families = [kind for kind in TidegateError.__subclasses__() if issubclass(error, kind)]
     return families[0].code if families and families[0].__module__ == errors.__name__ else "none"
 
@@ -409,7 +409,7 @@ def test_tells_of_every_error_what_to_do_next() -> None:
     assert not unsaid, "add the code to the errors of docs/<noun>.md and to docs/problems/README.md"
 
 
-# Codes of several errors that tell a caller the same; every other code has one error.
+# Codes of several errors that mean the same to a caller; every other code has one error.
 SHARED_CODES = {
     *("immutable", "invalid_argument", "not_found", "outcome_unknown", "too_large"),
     "version_conflict",
@@ -475,13 +475,13 @@ def is_import(node: ast.AST) -> TypeGuard[ast.Import | ast.ImportFrom]:
 # ── the nouns of the domain ───────────────────────────────────────────────────────────────────────
 
 DOMAIN = SOURCE / "domain"
-# Each noun may import from those before it. The first four are no nouns with facts: all may.
+# Each noun may import from those before it. The first four have no facts: all may import them.
 NOUNS = (
     *("times", "epochs", "content", "provenance", "access", "packages", "releases", "outbox"),
     *("publication", "hosts", "fleet", "channels", "windows", "rollouts", "planner", "gates"),
     *("requests", "notifications"),
 )
-ABOVE_NOUNS = {"composition", "policy_check", "setup", "tables"}  # these put nouns together
+ABOVE_NOUNS = {"composition", "policy_check", "setup", "tables"}  # these combine nouns
 SHARED_FILES = {"facts", "states", "names", "refusals"}  # of any noun, for any noun
 NOUN_FILES = {"facts", "rows", "folds", "slices", "refusals", "declarations"}
 WITHOUT_FACTS = {"content", "gates"}
@@ -540,7 +540,7 @@ def test_gives_every_noun_with_facts_the_same_files() -> None:
 
 
 def test_runs_nothing_when_a_noun_is_imported() -> None:
-    """So that the facts of any noun can be imported by any other, and by an agent, alone."""
+    """So that any noun, and the agent, can import the facts of any other noun alone."""
     inits = {path: parsed(path).body for path in DOMAIN.glob("*/__init__.py")}
 
     busy = [name_of(path) for path, body in inits.items() if len(body) != 1]
@@ -551,10 +551,10 @@ def test_runs_nothing_when_a_noun_is_imported() -> None:
 
 ALLOWANCES = ROOT / "tests" / "tidy_allowances.toml"
 FACES = {"api", "dashboard", "web"}
-# What the API and the dashboard shall not touch: they call operations and queries.
+# What the API and the dashboard must not use: they call operations and queries.
 BENEATH = {"Store", "Control", "Records", "codec", "Collection"}
-THROUGH = {"store", "control", "records"}  # … also not as an attribute of what they were handed
-# A section of a document, a document of the design, or a seed. RFCs are for everybody.
+THROUGH = {"store", "control", "records"}  # … also not as an attribute of an object
+# A section of a document, a document of the design, or a seed. RFCs are public.
 CITATION = re.compile(
     r"(?P<rfc>RFC \d+ )?(?:(?P<page>[A-Za-z][\w-]*\.md) |DESIGN )?§ ?(?P<section>\d+(?:\.\d+)*)"
     r"|\bDESIGN\b(?! §)|\bseed 00\d\b"
@@ -574,7 +574,7 @@ def class_names() -> dict[str, int]:
 
 
 def mentions(tree: ast.AST, names: set[str]) -> int:
-    """How often a module imports or uses something of these names."""
+    """How often a module imports or uses one of these names."""
     count = 0
     for node in ast.walk(tree):
         match node:
@@ -586,7 +586,7 @@ def mentions(tree: ast.AST, names: set[str]) -> int:
 
 
 def reaches(tree: ast.AST) -> int:
-    """How often a module goes through something to what lies beneath it."""
+    """How often a module reaches through an object to what is beneath it."""
     return sum(isinstance(node, ast.Attribute) and node.attr in THROUGH for node in ast.walk(tree))
 
 
@@ -597,7 +597,7 @@ def counted(homes: set[str], counts: Callable[[ast.AST], int]) -> dict[str, int]
 
 
 def sections() -> dict[str, set[str]]:
-    """The numbered sections of the pages here, by the name of the page."""
+    """The numbered sections of our pages, by the name of the page."""
     found: dict[str, set[str]] = {}
     for path in TRACKED:
         if path.suffix == ".md":
@@ -606,7 +606,7 @@ def sections() -> dict[str, set[str]]:
 
 
 def unresolved(text: str, known: Mapping[str, set[str]]) -> int:
-    """How many citations in a text lead to nothing that lies here."""
+    """How many citations in a text name nothing that is in this repository."""
     return sum(
         found["rfc"] is None and found["section"] not in known.get(found["page"] or "", set())
         for found in CITATION.finditer(text)

@@ -1,4 +1,4 @@
-"""What travels is what the frozen list says: logs, clients and agents outlive names in the code."""
+"""Stored and sent names equal the frozen list: logs and agents outlive names in the code."""
 
 from __future__ import annotations
 

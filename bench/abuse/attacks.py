@@ -146,7 +146,7 @@ def _post(deadline: float, body: bytes) -> None:
 
 
 def _upload(deadline: float, token: str) -> None:
-    """Send one large upload as an author; only its last file is invalid, so all of it is decoded."""
+    """Send one large upload as an author; its last file is invalid, so all of it is decoded."""
     file = b'{"path":"f","base64":"' + b"QUJD" * 800 + b'"},'
     files = file * (UPLOAD_BYTES // len(file))
     body = (

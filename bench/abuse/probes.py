@@ -1,4 +1,4 @@
-"""Everyone else: agents that poll, a monitor that requests /livez, and a person's new connections."""
+"""Everyone else: agents that poll, a monitor that requests /livez, a person's new connections."""
 
 from __future__ import annotations
 

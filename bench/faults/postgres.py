@@ -158,7 +158,7 @@ class BadWire:
         Thread(target=self._accept, daemon=True).start()
 
     def drop(self, when: str) -> None:
-        """Break a connection: "question" before the server gets the chunk, "answer" after it acted."""
+        """Break a connection: "question" before the server gets the chunk, "answer" after it."""
         with self._lock:
             self._drops.append(when)
 

@@ -75,7 +75,7 @@ def _work(home: Path, random: Random, people: int, steps: int) -> None:
 def _open_and_check(
     tree: dict[str, bytes], ledger: list[Line], random: Random, findings: Findings, where: str
 ) -> list[FileCall] | None:
-    """Open what remains, check it, and work on; return the recorded calls, or None after a failure."""
+    """Open what remains, check it, and work on; the recorded calls, or None after a failure."""
     findings.counts["acknowledged before cuts"] += len(ledger)
 
     def restart(home: Path) -> None:

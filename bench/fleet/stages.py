@@ -40,7 +40,7 @@ SHARED: Final = ("decide", "step", "encode", "unfold")
 
 
 class Meter:
-    """CPU seconds of this thread by stage; those of the commit builder by their share of its time."""
+    """CPU seconds of this thread by stage; stages of the commit builder by their share."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(STAGES, 0.0)

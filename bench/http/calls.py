@@ -31,7 +31,7 @@ class Tally:
 
 
 class Call(asyncio.Protocol):
-    """One connection of one client: it sends the next request after the response to the last one."""
+    """One connection of one client: it sends a request after the response to the last one."""
 
     def __init__(self) -> None:
         self.status = 0  # of the last response

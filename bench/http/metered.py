@@ -39,7 +39,7 @@ FRAMES: Final = ("parse", "auth", "decode", "decide", "fold", "commit", "answer"
 
 
 class Meter:
-    """CPU seconds by frame, of all threads. A frame inside another is not counted in the outer one."""
+    """CPU seconds by frame, all threads. A frame inside another does not count in the outer one."""
 
     def __init__(self) -> None:
         self.begin()

@@ -75,7 +75,7 @@ class Registry:
             self._idle += [revision_name(number, each) for each in range(2, PER_PACKAGE)]
 
     def round(self) -> None:
-        """One revision of some package from draft to pin, one old revision deleted, one page read."""
+        """Take a revision from draft to pin, delete an old revision, and read a page."""
         number = self.random.randrange(self.packages)
         self._promote(number)
         self._end()

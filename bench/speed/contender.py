@@ -19,7 +19,7 @@ class Client(Protocol):
     """What one thread does to one log."""
 
     def head(self, tags: tuple[str, ...]) -> int:
-        """Read the latest event under the tags; return the position up to which the log was seen."""
+        """Read the latest event under the tags; the position up to which the log was seen."""
         ...
 
     def append(self, entries: Sequence[Entry], condition: Condition) -> int:

@@ -131,7 +131,7 @@ def _appending(work: Work, client: Client) -> Callable[[Sequence[Entry], Conditi
 
 
 def _check_nothing_lost(appenders: Sequence[_Appender]) -> None:
-    """Positions have no gaps on any contender: the head moved by the number of acknowledged events."""
+    """Positions have no gaps on any contender: the head moved by the acknowledged events."""
     moved = max(item.position for item in appenders) - min(item.before for item in appenders)
     appended = sum(item.appended for item in appenders)
     assert moved == appended, f"{appended} events were acknowledged, the head moved by {moved}"

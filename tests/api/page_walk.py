@@ -94,7 +94,7 @@ class Page:
 
 @dataclass
 class Walk:
-    """The result of a walk: the status of each address, the forms, and the faults with their pages."""
+    """The result of a walk: the status of each address, the forms, and the faults."""
 
     statuses: dict[str, int] = field(default_factory=dict)
     forms: dict[str, Form] = field(default_factory=dict)

@@ -144,7 +144,7 @@ class PopulatedInstallation(ServedFleet):
         self.author = author
 
     def _descended(self) -> None:
-        """A clone that was changed here and upgraded to a newer upstream, and an imported revision."""
+        """A clone that was changed and upgraded to a newer upstream, and an imported revision."""
         self.draft(
             "v1", packageName="site", tasks=[{"type": "clone", "upstream": "default.web.v1"}]
         )

@@ -47,7 +47,7 @@ NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class QuickNaps:
-    """asyncio for uvicorn, with shorter sleeps: uvicorn sleeps twice for 0.1 s whenever it stops."""
+    """asyncio for uvicorn, with shorter sleeps: uvicorn sleeps twice for 0.1 s as it stops."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(asyncio, name)
@@ -202,7 +202,7 @@ def secret_of(token: str) -> str:
 
 
 def copied(source: Path, target: Path) -> None:
-    """Copy a data directory; it is faster to create its many empty directories than to copy them."""
+    """Copy a data directory, quickly: most of it are empty directories."""
     target.mkdir(parents=True)
     for place, directories, names in os.walk(source):
         made = f"{target}{place.removeprefix(str(source))}"

@@ -113,7 +113,7 @@ def test_refuses_a_key_that_came_while_its_host_was_being_shut_out(
 
 
 def test_ends_of_keys_are_in_one_place() -> None:
-    """The API drops a key from its cache when it is notified; code elsewhere would not notify it."""
+    """The API drops a key from its cache when notified; code elsewhere would not notify it."""
     named = {
         path.relative_to(SOURCE).as_posix(): {
             node.id if isinstance(node, ast.Name) else node.attr

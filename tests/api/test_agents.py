@@ -658,7 +658,7 @@ SMALL_ORDER = [
 
 @pytest.mark.parametrize("public_key", SMALL_ORDER)
 def test_enrolls_no_key_of_small_order(fleet: ServedFleet, public_key: str) -> None:
-    """Under such a key one signature is valid for many messages, so anyone could act as the host."""
+    """Under such a key one signature fits many messages, so anyone could act as the host."""
     agent = WireAgent(fleet.served, "db-01", fleet.clock)
     proof = "01" + "00" * 31 + "00" * 32  # R is the neutral point, S is 0
     body = {"token": fleet.token("db-01"), "public_key": public_key, "proof": proof}

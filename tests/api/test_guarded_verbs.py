@@ -120,7 +120,7 @@ HALTED = ("retry", "clear")
 
 
 def roll_out(fleet: ServedFleet, verb: str) -> httpx2.Client:
-    """Open a rollout and then protect its channel; for verbs on a halted rollout, it fails first."""
+    """Open a rollout, let it fail if the verb needs that, and then protect its channel."""
     assert fleet.promote("web.1").status_code == 200
     fleet.dispatch()
     if verb in HALTED:

@@ -156,7 +156,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedFleet]:
 
 @pytest.mark.parametrize("route", AGENTS, ids=lambda route: route.operation)
 def test_is_true_of_what_agents_are_answered(fleet: ServedFleet, route: Route) -> None:
-    """Generated requests, each with the MAC of an enrolled host, so that they pass authentication."""
+    """Generated requests with the MAC of an enrolled host, so that they pass authentication."""
     schema = schemathesis.openapi.from_dict(document(ROUTES, "1.0"))
     operation = schema[route.path][route.method]
     agent = fleet.agents["web-01"]

@@ -1,4 +1,4 @@
-"""The checklist of a new installation: each step ticks itself, and the list goes when all are."""
+"""The checklist of a new installation: steps tick themselves, and the list goes at the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LINE = re.compile(r'<li class="(done )?t-[a-z]+">.*?<a class="link strong" [^>]
 
 
 def lines(fleet: DashboardFleet) -> dict[str, bool]:
-    """The steps of the overview, and which are done."""
+    """The steps on the overview, and which are done."""
     text = cookies(fleet, "viewer").get("/").text
     listed = text.partition('<ol class="steps">')[2].partition("</ol>")[0]
     return {unescape(title): bool(done) for done, title in _LINE.findall(listed)}

@@ -1,4 +1,4 @@
-"""Why a rollout waits: every gate, how many hosts it holds and which, also of a large rollout."""
+"""Why a rollout waits: every gate, and which hosts it holds, also for a large rollout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOSTS = tuple(f"web-{number:02}" for number in range(9))
 
 
 def waiting(fleet: DashboardFleet) -> str:
-    """Two hosts have their order, seven wait for them."""
+    """Two hosts have their order, seven wait for it."""
     fleet.publish("v1", {"run": "exec web\n"})
     fleet.channel("stable", waves=(WaveSpec(name="canary", count=2), WaveSpec(name="rest")))
     fleet.enroll("stable", *HOSTS)
@@ -30,7 +30,7 @@ def waiting(fleet: DashboardFleet) -> str:
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every rollout is a large one."""
+    """Every rollout counts as large."""
     monkeypatch.setattr(gate_panel, "AT_ONCE_MAX", 0)
 
 
@@ -74,7 +74,7 @@ def test_asks_the_gates_of_a_large_rollout_beside_its_page(
 
     expect(page.locator("#gates time[data-ago]")).to_be_visible()
     expect(page.locator("#gates .passes li")).to_have_count(len(GATES) - 1)
-    page.reload()  # what was found stands in the page itself now
+    page.reload()  # the result is part of the page now
     expect(page.locator("#gates .passes li")).to_have_count(len(GATES) - 1)
     page.click("#gates >> text=all 7")
     expect(page.locator("tbody tr")).to_have_count(7)

@@ -1,4 +1,4 @@
-"""A grid that was kept says the same as one that is read anew, whatever happened in between."""
+"""A cached grid equals a newly read one, whatever happened in between."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def kept(fleet: DashboardFleet, rollout_id: str) -> EncodedGrid:
 
 
 def story(fleet: DashboardFleet, rollout_id: str) -> list[Callable[[], object]]:
-    """What happens to its hosts, step by step: each ends in another state."""
+    """Steps after each of which another host is in another state."""
 
     def refused_probe() -> None:
         second = fleet.records(rollout_id)[1].host_id

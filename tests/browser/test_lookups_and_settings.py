@@ -1,4 +1,4 @@
-"""What people look up and set at the dashboard: events, the outbox, tokens, roles, refusals."""
+"""What people look up and set on the dashboard: events, the outbox, tokens, roles, refusals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_filters_events_and_keeps_a_payload_open_while_new_ones_come(
     expect(page.locator(".tide")).to_have_attribute("data-state", "live")
     fleet.publish("v9", {"run": "exec web --fast\n"})
 
-    # No row slides away under the reader: what is new is announced, as far as the filter fits.
+    # No row moves while a person reads: new events are announced if they match the filter.
     expect(page.locator("#new-events")).to_have_text("1 new")
     expect(page.locator(".events details")).to_have_count(1)
     expect(page.locator("details[open] pre.json")).to_contain_text('"number": 1')

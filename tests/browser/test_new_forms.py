@@ -1,4 +1,4 @@
-"""Forms as people use them: join tokens, deletions, and what a protected channel says before."""
+"""Forms as people use them: join tokens, deletions, and the warning of a protected channel."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_deletes_a_channel_that_nothing_uses_and_says_why_another_stays(
     page.goto(f"{fleet.url}/channels/stable")
     confirm(page, "Delete", reason="nobody uses it")
 
-    # The page takes `done` out of its address once it has shown the message.
+    # The page removes `done` from its address after it has shown the message.
     expect(page).to_have_url(re.compile(r"/channels(\?.*)?$"))
     assert names(fleet.installation.reads) == {"early"}
 

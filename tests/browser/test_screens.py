@@ -1,4 +1,4 @@
-"""Every screen: its picture, its manners, who may see it, and that it runs nothing but our own."""
+"""Every screen: its screenshot, behaviour and permissions; it loads only our own files."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ SCREENS = {
 }
 
 
-# ── looks and manners ─────────────────────────────────────────────────────────────────────────────
+# ── design and behaviour ──────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 1440), ("light", 390)])
@@ -195,7 +195,7 @@ def test_renders_the_made_up_view_of_every_screen(chromium: Browser, name: str) 
     assert faults == []
 
 
-# ── who may see and do what ───────────────────────────────────────────────────────────────────────
+# ── permissions ───────────────────────────────────────────────────────────────────────────────────
 
 
 def sent(client: httpx2.Client, route: Route, csrf: str = "") -> httpx2.Response:
@@ -245,7 +245,7 @@ def test_refuses_every_verb_that_no_role_covers(populated: DashboardFleet, login
     forbidden = [route for route in PAGES if not is_covered(route)]
     answers = {route.name: sent(client, route, csrf).status_code for route in forbidden}
 
-    # A form that lacks its fields is refused for that before anybody asks who sent it.
+    # A form without its fields is refused for that before its sender is checked.
     assert {name for name, status in answers.items() if status not in (400, 403)} == set()
     assert populated.installation.log.head() == head
 
@@ -338,7 +338,7 @@ def test_gives_every_state_a_glyph_and_a_word_of_its_own() -> None:
     chips = [chip for _, chip in GRID]
 
     assert len({chip.word for chip in chips}) == len({chip.icon for chip in chips}) == len(chips)
-    assert len(GRID) <= 16  # the browser counts them in sixteen places
+    assert len(GRID) <= 16  # the browser uses them in sixteen places
 
 
 def test_serves_pages_without_naming_them_in_the_api_document(fleet: DashboardFleet) -> None:
@@ -353,7 +353,7 @@ def test_serves_pages_without_naming_them_in_the_api_document(fleet: DashboardFl
     )
 
 
-# ── what is not there ─────────────────────────────────────────────────────────────────────────────
+# ── not found ─────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(

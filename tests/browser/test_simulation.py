@@ -1,4 +1,4 @@
-"""Simulate: runs are played one by one while the page shows them, and nothing changes."""
+"""Simulations: runs appear one by one on the page, and nothing is changed."""
 
 from __future__ import annotations
 

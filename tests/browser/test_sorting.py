@@ -1,4 +1,4 @@
-"""Lists in the order that somebody asks for: headings are links, and pages stay stable."""
+"""Sorted lists: headings are links, and pages stay stable."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_hosts_are_counted_as_people_count_and_sorted_by_what_they_say(
     assert 'href="/hosts?filter=all&amp;sort=name"' in page
 
     monkeypatch.setattr(layout, "ROWS", 2)
-    monkeypatch.setattr(host_pages, "SORTED_MAX", 3)  # too many to sort: by id, and it says so
+    monkeypatch.setattr(host_pages, "SORTED_MAX", 3)  # too many to sort
     assert first_cells(client, "/hosts?sort=-name") == ["web-1", "web-10", "web-2", "web-33"]
     assert "Narrow the selector" in client.get("/hosts?sort=-name").text
 

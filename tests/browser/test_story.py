@@ -1,4 +1,4 @@
-"""The story of a release as a person at the dashboard sees it: reviewed, promoted, cleared."""
+"""A release as a person sees it on the dashboard: reviewed, promoted, cleared."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_draws_the_cards_of_waves_from_the_same_bytes_as_the_squares(
     card = page.locator(".wave").first
     expect(card.locator(".number").first).to_have_text("0/2")
 
-    # The page cannot redraw itself: whatever a card shows now comes from the stream of the grid.
+    # The page cannot be redrawn: every change of a card now comes from the stream of the grid.
     page.route(f"**/rollouts/{rollout_id}", lambda route: route.abort())
     first, second = (record.host_id for record in fleet.records(rollout_id))
     fleet.activate(rollout_id, first)
@@ -88,7 +88,7 @@ def test_draws_the_cards_of_waves_from_the_same_bytes_as_the_squares(
     assert widths == ["t-good", "t-soak"]
     expect(page.locator("[data-hosts-done]")).to_have_text("1")
 
-    # A redraw brings the words, and changes nothing that was drawn from the bytes.
+    # A redraw updates the words, and changes nothing that was drawn from the bytes.
     page.unroute(f"**/rollouts/{rollout_id}")
     fleet.converge(rollout_id, second)
     expect(card.locator(".status")).to_contain_text("done")
@@ -105,7 +105,7 @@ def test_halts_on_a_failing_host_and_goes_on_when_somebody_clears_it(
     expect(page.locator(".why-not", has_text=re.compile("^Clear"))).to_contain_text(
         "It is rolling out. Only a rollout that stopped is cleared."
     )
-    # The page is live before the fleet moves, or it would only show what it found.
+    # The page is live before the fleet moves; otherwise it would only show the stored state.
     expect(page.locator(".tide")).to_have_attribute("data-state", "live")
 
     first, second = (record.host_id for record in fleet.records(rollout_id))
@@ -196,7 +196,7 @@ def test_shows_the_page_with_the_refusal_when_somebody_else_was_faster(
 ) -> None:
     name = prepared(fleet)
     sign_in(page, fleet, "approver", f"/revisions/{name}")
-    page.click("main button:text-is('Reject')")  # the page holds still while a dialog is open
+    page.click("main button:text-is('Reject')")  # the page does not update while a dialog is open
     fleet.withdraw(name)
 
     dialog = page.locator("dialog[open]")

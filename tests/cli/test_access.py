@@ -1,4 +1,4 @@
-"""Getting in with the command line: first start, signing in, users, tokens, repositories."""
+"""Access with the command line: first start, sign-in, users, tokens, repositories."""
 
 from __future__ import annotations
 

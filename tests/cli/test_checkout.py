@@ -1,4 +1,4 @@
-"""Files of a revision in a directory: nothing lands outside, nothing is lost, all is checked."""
+"""Files of a revision in a directory: never written outside, never lost, always verified."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidegate.cli.revisions.transfer import unpack_archive
 from tidegate.domain.content import manifests
 from tidegate.domain.content.manifests import FileManifest
 
-Bodies = dict[str, tuple[bytes, bool]]  # content, and whether it is a program
+Bodies = dict[str, tuple[bytes, bool]]  # content, and whether it is executable
 FILES: Bodies = {
     "a.txt": (b"one\n", False),
     "dir/b.bin": (bytes(range(256)), True),
@@ -33,7 +33,7 @@ def entries(bodies: Bodies) -> Files:
 
 
 def write(place: Path, bodies: Bodies, mark: CheckoutMark) -> None:
-    """Stage these files, and put them in place."""
+    """Stage these files, and move them into place."""
     with checkout.staging(place) as stage:
         files = {
             path: checkout.stage_file(stage, path, [content], executable=executable)
@@ -257,7 +257,7 @@ def test_names_that_only_look_like_ours_are_content(tmp_path: Path) -> None:
 
 
 def killed_pull(place: Path) -> Path:
-    """What is left when a pull had no time to tidy up."""
+    """Leave what a pull leaves when it is killed."""
     with checkout.staging(place) as stage:
         left = stage.name
     (place / left).mkdir(parents=True)

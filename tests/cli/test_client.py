@@ -1,4 +1,4 @@
-"""What the client does with answers: repeats, keys, versions, problems; each ends in a code."""
+"""How the client handles responses: repeats, keys, versions, problems, and exit codes."""
 
 from __future__ import annotations
 

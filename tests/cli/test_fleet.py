@@ -1,4 +1,4 @@
-"""Verbs on channels, hosts, freezes, budgets, quarantine and targets: what each asks a server."""
+"""Verbs on channels, hosts, freezes, budgets, quarantine and targets: the requests they send."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ WRITES: list[tuple[tuple[str, ...], str, str, dict[str, Any]]] = [
 
 
 def anything(asked: RecordedRequest) -> ScriptedResponse:
-    """A server that knows one of each, and takes every write."""
+    """A server that has one of each thing, and accepts every write."""
     document = {
         "channel": "stable",
         "host_id": "web-01",
@@ -243,7 +243,7 @@ def test_shows_a_channel_with_what_is_authoritative_on_it(tmp_path: Path) -> Non
 def test_writes_the_section_of_the_settings_that_adds_a_target(
     tmp_path: Path, words: tuple[str, ...], wanted: dict[str, Any]
 ) -> None:
-    shell = Shell(tmp_path / "home", "http://127.0.0.1:9", "t")  # nobody is asked
+    shell = Shell(tmp_path / "home", "http://127.0.0.1:9", "t")  # no request is sent
     printed = shell.run("target", "create", "chat", *words)
     document = shell.run("target", "create", "chat", *words, "-o", "json")
 
@@ -430,7 +430,7 @@ def test_shows_what_a_rollback_would_take_and_why_it_skips_others(tmp_path: Path
     ],
 )
 def test_repeats_what_was_typed_where_a_reason_is_missing(typed: str, tmp_path: Path) -> None:
-    """At three in the morning the hint is copied: what it drops is not done."""
+    """People copy the hint at three in the morning: an option that it drops is not applied."""
     with serve_script(lambda asked: ScriptedResponse(200, {})) as server:
         said = Shell(tmp_path / "home", server.url, "secret").run(*typed.split())
 

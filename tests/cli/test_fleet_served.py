@@ -20,7 +20,7 @@ WHY = ("--reason", "I looked")
 
 @pytest.fixture
 def operator(served: Served, tmp_path: Path) -> Shell:
-    """Somebody who may do everything, with release web.1 published by two others."""
+    """A person who may do everything, with release web.1 published by two others."""
     shells = [
         Shell(tmp_path / f"home-{n}", served.url, served.token(served.user(*map(Grant, Role))))
         for n in range(2)

@@ -1,4 +1,4 @@
-"""Every error says the next command to try, and that command exists."""
+"""Every error suggests a next command, and that command exists."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from tidegate.errors import TidegateError
 from tidegate.public_addresses import DestinationRefused, parse_destination
 from tidegate.web.problems import status_of
 
-# What main adds, now or later, and what stands on the root itself.
+# Commands that main adds, now or later, and options of the root itself.
 MAINS = {"serve", "worker", "agent", "demo", "simulate", "doctor", "backup", "restore", "views"}
 ROOTS = {"--help", "--version"}
 TEMPLATES = HERE / "templates"
 
 
 def leaves() -> Iterator[type[TidegateError]]:
-    """The errors that a server may tell."""
+    """The errors that a server may send."""
     for room in (api, control, dashboard, domain, web):
         for module in walk_packages(room.__path__, f"{room.__name__}."):
             import_module(module.name)
@@ -46,7 +46,7 @@ def leaves() -> Iterator[type[TidegateError]]:
 
 
 def exists(command: str) -> bool:
-    """Whether the words behind ``tidegate`` name a command that is there."""
+    """Whether the words after ``tidegate`` name an existing command."""
     first, *rest = command.removeprefix("tidegate ").split()
     two = f"{first} {rest[0]}" if rest else first
     return first in MAINS | ROOTS or first in COMMANDS or two in COMMANDS

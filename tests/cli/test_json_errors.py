@@ -19,7 +19,7 @@ STANDARD = {"type", "title", "status", "code", "detail"}
 
 
 def problem_of(ran: Ran) -> dict[str, Any]:
-    """The last line on standard error; nothing is on standard output."""
+    """The last line on standard error; standard output is empty."""
     assert ran.out == ""
     found: dict[str, Any] = json.loads(ran.err.splitlines()[-1])
     assert found.keys() >= STANDARD
@@ -96,7 +96,7 @@ def test_prints_text_without_it(tmp_path: Path) -> None:
 
 
 def test_ends_every_error_with_the_exit_code_of_its_family() -> None:
-    """A script that looks at the exit code learns what to do, whatever the status was."""
+    """A script that checks the exit code learns what to do, whatever the HTTP status was."""
     differing = {
         error.code: (exit_code_of_status(status_of(error)), FAMILIES[kind])
         for error in own_errors()

@@ -1,4 +1,4 @@
-"""The log with the command line: its end, one event, all of it, and whether the rows agree."""
+"""The log with the command line: its end, one event, an export, and the check of the rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_follows_the_log_while_others_write(seat: Seat) -> None:
     with author.start("log", "tail", "-n", "1", "-f", "-o", "jsonl") as following:
         assert following.stdout is not None
         try:
-            following.stdout.readline()  # the end of the log has been read: what comes is new
+            following.stdout.readline()  # the end of the log has been read: later events are new
             drafts(author, "followed")
             line = json.loads(following.stdout.readline())
         finally:

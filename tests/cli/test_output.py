@@ -1,4 +1,4 @@
-"""What is printed: columns, states, bars, texts that cannot steer a terminal."""
+"""Printed output: columns, states, bars, and texts that cannot control a terminal."""
 
 from __future__ import annotations
 

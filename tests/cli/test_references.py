@@ -1,4 +1,4 @@
-"""Files by reference at the shell: pushed, shown, compared, pulled and pushed again."""
+"""Files by reference with the command line: pushed, shown, compared, pulled and pushed again."""
 
 from __future__ import annotations
 

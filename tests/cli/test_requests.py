@@ -1,4 +1,4 @@
-"""Requests on protected channels, as the command line tells of them."""
+"""Requests on protected channels with the command line."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
 
 @pytest.fixture
 def cem(fleet: ServedFleet, tmp_path: Path) -> Shell:
-    """Who approves."""
+    """The approver."""
     return shell_of(fleet, tmp_path / "cem", Role.APPROVER, Role.VIEWER)
 
 
 @pytest.fixture
 def eve(fleet: ServedFleet, tmp_path: Path) -> Shell:
-    """Who asks."""
+    """The person who makes requests."""
     return shell_of(fleet, tmp_path / "eve", Role.RELEASE_MANAGER, Role.ON_CALL)
 
 

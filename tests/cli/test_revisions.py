@@ -18,7 +18,7 @@ DECISIONS_MAX = 100
 
 
 def published(author: Shell, approver: Shell, package: str, place: str) -> str:
-    """A first revision of a package, all the way; its name."""
+    """Publish the first revision of a package; return its name."""
     name = f"default.{package}.v1"
     assert author.run("rev", "create", package, "--workspace", "v1", "--from", place).code == 0
     assert author.run("rev", "propose", name).code == 0

@@ -38,7 +38,7 @@ def rollout(state: str, current: int = 0, *waves: dict[str, Any], **more: Any) -
 
 
 def playing(*frames: dict[str, Any]) -> Script:
-    """A rollout that stands in each of these frames once, in the last for ever."""
+    """Play a rollout: each of these frames is returned once, the last one forever."""
     left: Iterator[dict[str, Any]] = iter(frames)
     shown = frames[0]
 

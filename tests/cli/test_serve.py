@@ -1,4 +1,4 @@
-"""What ``serve`` and ``agent`` say when they cannot start: what is wrong, and what helps there."""
+"""What ``serve`` and ``agent`` print when they cannot start: the reason and the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a terminal is for: questions, secrets typed unseen, bars."""
+"""Features of a terminal: questions, hidden input of secrets, progress bars."""
 
 from __future__ import annotations
 

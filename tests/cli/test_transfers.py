@@ -1,4 +1,4 @@
-"""Large files with the command line: sent raw, received in pieces, taken up where they broke."""
+"""Large files with the command line: sent raw, received in pieces, resumed after a break."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_says_which_setting_a_file_is_too_large_for(seat: Seat, tmp_path: Path) 
     assert "raise the setting file_bytes_max" in refused.err
 
 
-# ── downloads that break ──────────────────────────────────────────────────────────────────────────
+# ── interrupted downloads ─────────────────────────────────────────────────────────────────────────
 
 
 class Breaking(BaseHTTPRequestHandler):

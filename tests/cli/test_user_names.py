@@ -1,4 +1,4 @@
-"""Who did something, in a table: by name to who may know it, by id to everybody else."""
+"""Users in tables: shown by name to those who may see names, and by id to all others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AUTHOR = "user_people0001"
 
 
 def author(shared: Served, home: Path) -> Shell:
-    """Somebody with a name, who drafted a revision."""
+    """A user with a name, who drafted a revision."""
     accounts = shared.installation.accounts
     called = PersonNames("grace", "Grace Hopper\x1b[31m")
     grants = (Grant(Role.AUTHOR),)

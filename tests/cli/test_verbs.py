@@ -1,4 +1,4 @@
-"""Every verb that the product promises is there, explains itself, and stands in the reference."""
+"""Every promised verb exists, has help, and is in the reference."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidegate.cli.root import root, run
 
 ROOT = Path(__file__).parents[2]
 
-# The verbs of each noun, as the product names them. Those that start the rest are main's.
+# The verbs of each noun. Those that start processes belong to main.
 PROMISED = {
     "rev": "list show create clone copy pull push files diff propose withdraw approve reject"
     " propose-delete reject-delete delete history upgrade reap",

@@ -35,7 +35,7 @@ BLOCKS: Final = tuple(blocks_of(PAGE))
 EXAMPLE: Final[dict[str, Any]] = json.loads(
     next(block.text for block in BLOCKS if '"enroll_proof"' in block.text)
 )
-# The server writes these over whatever an agent sends.
+# The server replaces these members, whatever an agent sends.
 ADDED: Final = {
     "ProbeResult": {"wave"},
     "RollbackComplete": {"channel", "target_closure"},

@@ -1,4 +1,4 @@
-"""The commands of README and docs: run in order, page by page, or marked with the reason why."""
+"""The commands of README and docs: run in order, page by page, or marked with a reason."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def runnable(languages: frozenset[str]) -> dict[str, list[Block]]:
 
 
 def fault_of(typed: str) -> str:
-    """Which command or flags of this line do not exist; empty if all do."""
+    """The commands or flags of this line that do not exist; empty if all do."""
     line = " ".join(typed.partition(" #")[0].replace("\\\n", " ").split())
     words = line.split()[1:]
     name = next((name for name in (" ".join(words[:2]), words[0]) if name in COMMANDS), "")
@@ -114,7 +114,7 @@ def test_lists_and_counts_what_is_not_run(capsys: pytest.CaptureFixture[str]) ->
     run = sum(len(blocks) for blocks in runnable(RUNNABLE).values())
     lines = [f"blocks of the pages: {run} run, {len(marked)} not run"]
     lines += [f"  not run  {block.place}: {block.reason}" for block in marked]
-    with capsys.disabled():  # on standard error, which workers share with whoever started them
+    with capsys.disabled():  # on standard error, which pytest's workers share with the caller
         print("", *lines, sep="\n", file=sys.stderr)
 
     assert [block.place for block in marked if block.language not in RUNNABLE] == []

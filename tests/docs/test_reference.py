@@ -1,4 +1,4 @@
-"""The generated pages of docs/reference: complete, true, and as the code makes them."""
+"""The generated pages of docs/reference: complete, correct, and up to date with the code."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SOURCE: Final = ROOT / "src" / "tidegate"
 
 
 def entries() -> Iterator[tuple[str, str]]:
-    """Everything that a page lists, and what the page says about it."""
+    """Everything that a page lists, with the page's text about it."""
     members = (
         *(("setting", one) for one in reference.server_settings()),
         *(("target", one) for one in reference.target_settings()),
@@ -63,7 +63,7 @@ def entries() -> Iterator[tuple[str, str]]:
 
 
 def test_has_the_pages_that_the_code_makes() -> None:
-    """Else: python -m tests.docs.reference."""
+    """To update them: python -m tests.docs.reference."""
     outdated = [
         name
         for name, text in reference.pages().items()
@@ -106,7 +106,7 @@ def test_lists_every_error_and_every_route() -> None:
 
 
 def metric_names(path: Path) -> Iterator[str]:
-    """The metrics that a module makes, as it names them."""
+    """The metrics that a module creates."""
     text = path.read_text()
     if "prometheus_client" not in text:
         return
@@ -124,7 +124,7 @@ def test_lists_every_metric_that_the_source_makes() -> None:
 
 
 def test_names_the_exit_code_that_a_command_ends_with() -> None:
-    """Whether the error came from a server or was raised in the command's own process."""
+    """Whether a server sent the error or the command's own process raised it."""
     served_only = ("tidegate.web.", "tidegate.api.")
     differing = [
         error.code

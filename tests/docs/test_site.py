@@ -1,4 +1,4 @@
-"""The site of the pages: it builds without a warning, asks nobody else, and names every error."""
+"""The site of the pages: it builds without a warning, loads nothing external, names every error."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_builds_without_a_warning_and_asks_no_other_site(tmp_path: Path) -> None
     }
 
     assert built.returncode == 0, built.stderr
-    assert len(pages) >= len(PAGES) - 1  # README is not of the site
+    assert len(pages) >= len(PAGES) - 1  # README is not part of the site
     assert asked == set()
 
 

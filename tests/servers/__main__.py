@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def serve(kinds: list[str], *, durable: bool) -> None:
-    """Runs the servers in the foreground, until SIGINT or SIGTERM."""
+    """Run the servers in the foreground, until SIGINT or SIGTERM."""
     shared.stop_on_sigterm()
     with suppress(KeyboardInterrupt), ExitStack() as servers:
         for kind in kinds:

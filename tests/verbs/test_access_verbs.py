@@ -1,4 +1,4 @@
-"""The verbs of access do the same through each door."""
+"""The verbs of access have the same result through each door."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WHY = "she left"
 
 
 def know(fleet: ServedFleet) -> None:
-    """Grace is a viewer, and has a token."""
+    """Give Grace the viewer role and a token."""
     called = PersonNames("grace.hopper", "Grace Hopper")
     fleet.served.add_person(GRACE, called, FIRST_PASSWORD, Grant(Role.VIEWER))
     fleet.served.make_token(TOKEN, GRACE)
@@ -59,7 +59,7 @@ def erase(fleet: ServedFleet) -> None:
 
 
 def add(login: str, password: str = FIRST_PASSWORD) -> Verb:
-    """Without a password they get a code to choose one."""
+    """A user without a password gets a code to choose one."""
     names = {"login": login, "name": "Grace Hopper"} | ({"password": password} if password else {})
     stdin = ("--password-stdin",) if password else ()
     return Verb(
@@ -278,7 +278,7 @@ def set_up(code: str) -> Verb:
 
 
 def test_sets_up_through_each_door(tmp_path: Path) -> None:
-    """A wrong code does nothing; the right one works with blanks around it, as it was pasted."""
+    """A wrong code is refused; the right one works with spaces around it, as it may be pasted."""
     results = {}
     for door in Door:
         routes = (*ROUTES, *PAGES)

@@ -1,4 +1,4 @@
-"""Set and remove a budget do the same through each door."""
+"""Setting and removing a budget have the same result through each door."""
 
 from __future__ import annotations
 

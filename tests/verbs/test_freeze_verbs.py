@@ -1,4 +1,4 @@
-"""Start and end a freeze do the same through each door."""
+"""Starting and ending a freeze have the same result through each door."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Enroll, re-enroll, label, revoke and retire a host do the same through each door."""
+"""Enrolling, re-enrolling, labelling, revoking and retiring a host: the same through each door."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ RETIRE = end_verb(steps.RETIRE_HOST, "retire")
 REVOCATION = VerbCase(REVOKE, "an enrolled one", OPERATOR)
 
 CASES = (
-    VerbCase(ENROLL, "a new one", OPERATOR, changes=False),  # the log has it once the agent is in
+    VerbCase(ENROLL, "a new one", OPERATOR, changes=False),  # recorded when the agent enrolls
     VerbCase(ENROLL, "as the operator of a channel", OF_CHANNEL, code="missing_permission"),
     VerbCase(enroll_verb(HOST), "a retired one", OPERATOR, retire, "host_retired"),
-    # The log has it once the agent is in.
+    # Recorded when the agent enrolls.
     VerbCase(RE_ENROLL, "an enrolled one", OPERATOR, changes=False),
     VerbCase(RE_ENROLL, "a retired one", OPERATOR, retire, changes=False),
     VerbCase(RE_ENROLL, "as the operator of a channel", OF_CHANNEL, code="missing_permission"),

@@ -1,4 +1,4 @@
-"""Create and delete a join token do the same through each door."""
+"""Creating and deleting a join token have the same result through each door."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draft, change, propose, decide and delete do the same through each door."""
+"""Drafting, changing, proposing, deciding and deleting: the same result through each door."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def on_creation(package: str, workspace: str, task: dict[str, str], *words: str)
 
 
 def on_review(step: steps.Step, name: str, form: str = "") -> Verb:
-    """A verb that has one name everywhere and takes a reason alone."""
+    """A verb with the same name at all doors that takes only a reason."""
     return Verb(
         step,
         ApiCall("POST", f"{URL}/{name}", REASON, URL),

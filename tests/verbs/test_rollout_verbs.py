@@ -59,7 +59,7 @@ MANUAL = [
 
 
 def start_manual(fleet: ServedFleet) -> None:
-    """The first wave goes, the second one waits for a person."""
+    """Start a rollout whose second wave waits for a person."""
     fleet.sail(waves=MANUAL)
 
 
@@ -77,7 +77,7 @@ def promote_twice(fleet: ServedFleet) -> None:
 
 
 def succeed(fleet: ServedFleet) -> None:
-    """web.1 succeeds; then web.2 is promoted."""
+    """Let web.1 succeed, and promote web.2."""
     fleet.sail()
     fleet.succeed()
     assert fleet.promote("web.2").status_code == 200
@@ -89,7 +89,7 @@ def end(fleet: ServedFleet) -> None:
 
 
 def on_rollout(step: steps.Step, name: str) -> Verb:
-    """A verb that has one name everywhere and takes a reason alone."""
+    """A verb with the same name at all doors that takes only a reason."""
     return Verb(
         step,
         ApiCall("POST", f"/v1{PAGE}/{name}", REASON),
@@ -264,14 +264,14 @@ def test_says_that_a_lane_is_busy_and_changes_nothing(
         go_on.set()
         slow.result()
         head = fleet.installation.log.head()
-        fleet.installation.lanes.run(ROLLOUT, lambda: None)  # whatever waited has had its turn
+        fleet.installation.lanes.run(ROLLOUT, lambda: None)  # every waiting command has run
 
         assert result == ("lane_busy", ())
         assert fleet.installation.log.head() == head
 
 
 def test_promotes_from_the_dashboard_in_the_lane_of_the_rollout_that_ends(tmp_path: Path) -> None:
-    """A command of the lane that is under way ends first."""
+    """The running command of the lane ends first."""
     with serve(tmp_path / "data") as fleet, ThreadPoolExecutor(1) as pool:
         PROMOTION.arrange(fleet)
         go_on = Event()

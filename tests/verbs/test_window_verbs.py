@@ -1,4 +1,4 @@
-"""Create, edit and delete a maintenance window do the same through each door."""
+"""Creating, editing and deleting a maintenance window: the same result through each door."""
 
 from __future__ import annotations
 
