@@ -4,7 +4,6 @@ A bug replaces a few words of a module. The trial that should find it runs on th
 that import the copy instead of the source. A bug whose words no longer exist in the source counts
 as not found, and must be written again. Bugs that are not found are listed in ``SURVIVORS``, each
 with the reason.
-
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@
 The server and each command are processes of their own. The growth of the server is its peak of
 private memory, sampled, less what it had before its first transfer. The memory of a command is its
 peak resident memory.
-
 """
 
 from __future__ import annotations

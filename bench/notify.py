@@ -4,7 +4,6 @@
 
 Each message is sent to a webhook and to a mail server. It waits for the next round of the worker's
 loop `notify`, one second at most.
-
 """
 
 from __future__ import annotations

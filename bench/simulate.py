@@ -6,7 +6,6 @@
 A seed that fails is printed with the reason, and makes the run fail; the seed alone repeats it. If
 you stop the run early, or set `--minutes`, you get the figures of the seeds that ran.
 `TIDEGATE_PLANTED_BUG` plants one of the bugs of `tests.simulation.mutants`.
-
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ def put(path: Path, begin: str, end: str, text: str) -> None:
 
     Raises:
         ValueError: the file has no marks.
-
     """
     before, found_begin, rest = path.read_text().partition(begin)
     _, found_end, after = rest.partition(end)

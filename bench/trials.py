@@ -5,7 +5,6 @@
 A part has a number of trials per mode. Each finished trial is one line of the state file, so a run
 that was stopped continues where it ended when you start it again. Every failure is printed with the
 command that repeats its trial. A part that could not have found anything says so, and fails.
-
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ A walk is a small fleet with any policy and an operator who uses any verb
 (`tests.simulation.walks`). Each ends with a replay that equals the rows, and on its way `explain`
 names every wait. A walk that fails is printed with its seed, which alone repeats it, and makes the
 run fail. A run that ends early prints the seed to continue from: all earlier seeds were walked.
-
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@
 
 Hosts have one of 40 time zones as a label. Each case is a set of windows of one channel. The time
 is CPU time, so that other work on the machine does not count.
-
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 A spawned process imports everything again, which takes a core a second or two. The process that
 these are forked from starts with the first child and runs no threads. Its environment is that of
 this moment, so pass to a child whatever it must know.
-
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ TIDEGATE_TEST_LONG    sweeps that `script/test` shortens run in full, and so do 
 the same on every engine, and what an engine may do wrong has tests of its own. Such a test runs on
 memory and on one other engine, which its name picks. The first ones that name a requirement point
 run on all engines. To run one test everywhere, name it (`file.py::test`) or give `--engines`.
-
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Each check is a function from what was read to the faults found. The checks run in the order of
 STEPS and print a line each. The first one that finds a fault ends the run.
-
 """
 
 from __future__ import annotations

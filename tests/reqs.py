@@ -10,7 +10,6 @@ reason:
 A point is proved if its tests passed on every engine that any of them requires, and none failed. If
 one of its tests runs on engines, a test without an engine proves nothing by itself. The points are
 those of `docs/requirements.md`.
-
 """
 
 from __future__ import annotations
@@ -68,7 +67,6 @@ def check(mark: pytest.Mark, takes_engine: bool, known: Mapping[str, str]) -> No
 
     Raises:
         ValueError: it says what is wrong.
-
     """
     said = mark.kwargs
     if not mark.args or not any(set(said) <= form for form in FORMS):

@@ -2,7 +2,6 @@
 
 A part is a directory of tests (`tests/contract`), or a test file directly in `tests`. Its time is
 the sum over its tests, so with several workers it is more than the wall time.
-
 """
 
 from __future__ import annotations

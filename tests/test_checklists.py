@@ -2,7 +2,6 @@
 
 Each test looks for a name in the files that the checklist of its kind requires. ``EXEMPT`` and
 ``OWN_NAME`` list what needs no entry, and why.
-
 """
 
 from __future__ import annotations

@@ -243,7 +243,6 @@ def release(*arguments: str) -> subprocess.CompletedProcess[str]:
 
     There is also no Python to create an environment with. So a stale .venv fails the test, and is
     not rebuilt under the other tests that run at the same time.
-
     """
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")}
     nowhere = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), "http://127.0.0.1:9")

@@ -4,7 +4,6 @@
 item per line, without the name of a module or of a class; only facts keep theirs, which is stored.
 
     python -m tests.travels    writes the file
-
 """
 
 from __future__ import annotations
@@ -65,7 +64,6 @@ def members(struct: type[Any]) -> Iterator[str]:
 
     A path is followed by the values of a choice, and by the default that a reader uses when the
     member is absent.
-
     """
     yield from _inside(inspect.type_info(struct), "", ())
 

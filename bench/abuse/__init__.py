@@ -5,5 +5,4 @@ probes     everyone else: agents that poll, a monitor, a person
 measure    the figures of one case
 results    the figures and their bounds
 report     the table
-
 """

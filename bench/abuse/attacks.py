@@ -2,7 +2,6 @@
 
 Each is bounded in connections, bytes and time, connects to loopback only, and ends by itself. They
 connect from 127.0.0.2, so that the server counts them apart from everyone else.
-
 """
 
 from __future__ import annotations
@@ -56,7 +55,6 @@ def is_endless_taken(name: str, port: int) -> bool:
 
     Raises:
         TimeoutError: it neither reads nor closes the connection.
-
     """
     begin, again = ENDLESS[name]
     with socket.create_connection((HOST, port), source_address=(SOURCE, 0)) as connection:

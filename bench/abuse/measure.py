@@ -69,7 +69,6 @@ async def _attacked(
 
     Raises:
         AssertionError: the abusive client itself failed.
-
     """
     if name == ALONE:
         yield

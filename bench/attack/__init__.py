@@ -9,5 +9,4 @@ ssrf          addresses that a webhook must not reach, in every spelling
 xss           scripts in everything that people and hosts may write, in a real browser
 secrets       every byte of the database, the log and the responses, searched for secrets
 agent         the agent's client against a server that sends without end
-
 """

@@ -3,7 +3,6 @@
 The client runs in a new process for each response. Its peak memory and time are compared with those
 for a normal response. The hostile ones: a body without end, a gzip bomb, a byte a second, an
 endless head, chunks without end, JSON that nests without end.
-
 """
 
 from __future__ import annotations

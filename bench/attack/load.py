@@ -6,7 +6,6 @@ on an idle machine: five seconds on a busy machine prove little, so ci mode only
 A case that is too slow is tried once more, together with a new measure of the server without an
 abusive client. First, a single client sends each kind of endless request until the server closes
 the connection: this shows whether there is a limit, at any load.
-
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 The bodies of the requests are valid, and name things that exist. There are three kinds of sender: a
 role that does not cover the route, every role on another scope, and a client without a valid
 credential (none, unknown, revoked, malformed). The log must not grow either.
-
 """
 
 from __future__ import annotations

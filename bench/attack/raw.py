@@ -3,7 +3,6 @@
 A seeded generator damages templates: bytes are dropped, doubled, swapped or replaced, framing
 contradicts itself, one request hides in the body of another. A hidden request must not get a
 response.
-
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 A real server issues tokens, an enrollment token, a session and a webhook's secret. None of them may
 be in a file of the data directory, in the output of the server, or in a response other than the one
 that issued it. Passwords and prefixes are searched for, too.
-
 """
 
 from __future__ import annotations

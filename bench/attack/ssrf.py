@@ -3,7 +3,6 @@
 A listener on loopback counts connections. The server refuses the address when the target is created
 or when it sends. It also refuses a harmless name that an attacker's name server resolves to a
 forbidden address.
-
 """
 
 from __future__ import annotations

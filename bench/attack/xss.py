@@ -2,7 +2,6 @@
 
 The browser ignores the Content-Security-Policy, which would stop a script anyway: a page must not
 contain one in the first place. The bench also looks for elements that only an attack creates.
-
 """
 
 from __future__ import annotations

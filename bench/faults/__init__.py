@@ -7,5 +7,4 @@ kills      real servers are killed under load
 io         writes and syncs of a real server fail
 postgres   the database restarts, fails over, loses connections
 dynamodb   conflicts, throttling, lost and late responses
-
 """

@@ -6,7 +6,6 @@ Synced data is kept. Of the rest any part may remain: each 512-byte sector of ea
 lost or garbage. Names (create, rename, remove, mkdir) are kept in order, as by file systems with a
 journal: a sync of a directory keeps every name that was given before it, and a sync of a file keeps
 no name.
-
 """
 
 from __future__ import annotations

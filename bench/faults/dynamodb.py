@@ -3,7 +3,6 @@
 Clients race on a real table. Each reaches the table through a transport that loses requests before
 and responses after they took effect, throttles, cancels transactions for a conflict, and delays.
 The responses that the clients got are checked against the final log.
-
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 A 2xx response is an acknowledgement. The outcome is unknown if there is no response, or if it says
 so: the same request with the same key, sent again, must succeed, and must have been applied once.
-
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ A real server runs with a preloaded library, which lets N calls succeed and fail
 all later ones. N grows from 0 until the scenario needs no more calls. While calls fail, a request
 gets 503 or 507. When calls succeed again, the same request with the same key succeeds. A server
 that ends instead, and says why, is started again.
-
 """
 
 from __future__ import annotations
@@ -169,7 +168,6 @@ class _Run:
         """Check that without the fault the same request with the same key succeeds, now or soon.
 
         ``status`` and ``said`` are its first response.
-
         """
         was_done = status in (200, 201)
         may_be_done = was_done or status == 0 or b'"outcome_unknown"' in said

@@ -3,7 +3,6 @@
 A kill does not lose what the system has in memory, so this proves nothing about syncs: ``power``
 does. It proves that nothing is acknowledged before it is committed, that an interrupted start can
 be repeated, and that a request without a response can be sent again.
-
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@
 Three kinds of trial in turn: kills of the whole server, a failover to the standby, and a wire that
 drops connections while backends are terminated. In each, clients race, and the responses that they
 got are checked against the final log.
-
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ The engine is the one that we ship. A preloaded library records each write, trun
 sync of the process. The ledger is a file of the recorded directory, so its lines are in order with
 the writes. The same work with ``synchronous=NORMAL`` must lose commits: a bench that sees no
 difference is blind.
-
 """
 
 from __future__ import annotations

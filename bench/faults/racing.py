@@ -3,7 +3,6 @@
 A client that gets *unavailable* tries again. One that gets *unknown* records it. Commits with a key
 are sent twice. The checkers are those of the histories: each acknowledged commit is in the log,
 once, complete, and where its decision was valid.
-
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 A line of the ledger is written after the response arrived. After a fault, everything in the ledger
 must exist: the event at its position, the rows that follow from it, and the bytes of its files.
-
 """
 
 from __future__ import annotations

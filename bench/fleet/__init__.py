@@ -6,5 +6,4 @@ clients    one process of several that report into one rollout
 stages     where the CPU time of a report goes
 results    the figures, and the floors
 report     tables for people, its part of docs/performance.md
-
 """

@@ -2,7 +2,6 @@
 
 It reads a task from its standard input, prints ``ready``, waits for another line, and prints its
 results as JSON.
-
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 All of it is created through the verbs of operators and agents. A host sends four reports
 (acknowledged, activated, no probes, converged). They become seven facts, three of which move the
 host in the rollout's tally.
-
 """
 
 from __future__ import annotations

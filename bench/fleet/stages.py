@@ -11,7 +11,6 @@ answer   the rows' new versions, and the response to the agent
 The first and the last two are measured as CPU time, batch by batch. The stages of building a commit
 alternate too fast for that clock, which takes microseconds. Their CPU time is therefore divided in
 proportion to their shares on a finer clock.
-
 """
 
 from __future__ import annotations

@@ -7,5 +7,4 @@ engines so small that entries are evicted all the time.
 
 The checkers and the clients are those of ``tests/differential``, which proves them with planted
 anomalies.
-
 """

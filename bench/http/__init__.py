@@ -8,5 +8,4 @@ metered          the same, with the CPU of each frame of a request
 measure          the figures
 results          the figures, and the floors
 report           tables for people, its part of docs/performance.md
-
 """

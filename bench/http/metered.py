@@ -10,7 +10,6 @@ answer    rows get their versions, the response is encoded and sent
 
 Each frame is wrapped where it begins and ends on one thread, by that thread's CPU clock. Reading
 that clock takes most of a microsecond, so the sum is a little more than a plain server spends.
-
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Requests of agents as bytes on the wire, signed before they are sent.
 
 A MAC is valid for a minute around its time: sign a round just before you run it.
-
 """
 
 from __future__ import annotations

@@ -3,5 +3,4 @@
 command   fill, measure, print, write into docs/performance.md
 measure   a real server, a real browser: loads and repaints
 report    the results as a table
-
 """

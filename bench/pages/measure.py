@@ -2,7 +2,6 @@
 
 A visit is *first* if neither the server nor the browser has loaded anything yet, *fresh* if only
 the browser has not (each visit has a profile of its own), and *again* if both have.
-
 """
 
 from __future__ import annotations

@@ -4,5 +4,4 @@ sample_registry   a registry of some size, filled through the real decisions and
 measure           each verb, timed on both registries in turns
 results           the figures, and the floors
 report            tables for people, JSON for programs, its part of docs/performance.md
-
 """

@@ -3,7 +3,6 @@
 It is filled as fast as the rules allow. Every command is decided and folded as always, but many
 share a commit, as reports do in a lane. The log and the rows are the same as if each command had
 been committed alone, and a replay confirms that.
-
 """
 
 from __future__ import annotations

@@ -7,5 +7,4 @@ rounds       all cells, contenders interleaved in random order, the best round k
 memory       resident memory of a process that appends a million events
 floors       the floors, computed from the results
 report       tables for people, JSON for programs, the measured part of docs/performance.md
-
 """

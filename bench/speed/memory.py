@@ -2,7 +2,6 @@
 
 `python -m bench.speed.memory HOME EVENTS` appends batches with ever new orders and customers. It
 prints, as JSON, the resident memory at 30 % and at the end.
-
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 An event has two tags, its order and its customer, one of two types and a payload of 170 bytes.
 A log of n events has n/10 orders of 10 events each, customers of 1,000 events each, and one key
 account that has every tenth event; the events of an order are scattered over the whole log.
-
 """
 
 from __future__ import annotations
@@ -46,7 +45,6 @@ class Layout:
 
     The lower half of orders and customers is read, the upper half appended to, so that a read
     finds the same number of events in every round. Clients never share a tag, so none conflicts.
-
     """
 
     events: int

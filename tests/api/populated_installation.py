@@ -2,7 +2,6 @@
 
 All of it is created through the API, agents and slices, in an order that a reader can follow;
 no row is written directly.
-
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 Its clock moves only by ``wait``, or is the system's. The test dispatches orders, runs timers and
 publishes manifests itself, or lets a thread do so (``working``). Agents are driven by the test
 (``WireAgent``) or are processes.
-
 """
 
 from __future__ import annotations

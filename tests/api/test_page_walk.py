@@ -1,7 +1,6 @@
 """Every page of the dashboard, in every state and for every role, works and has no dead links.
 
 The walk covers an empty installation and one that has an example of everything.
-
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 ``permission_table.txt`` has a row per route: who may, and on which scope. It is not generated from
 the code: a permission that changes by accident differs from its row. Which lifecycle step decides
 about the routes of a revision is in ``test_permissions.py``.
-
 """
 
 from __future__ import annotations

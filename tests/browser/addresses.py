@@ -2,7 +2,6 @@
 
 Tests that check all pages use this list. A route without an entry fails
 `test_every_page_is_looked_at`.
-
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 The package `@sparticuz/chromium` contains a headless build for x86-64 Linux, packed with brotli,
 together with the libraries that it needs. It is fetched once, checked against its sha512, and
 unpacked into `.tools`. `TIDEGATE_TEST_CHROMIUM` names another program.
-
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 The class does everything outside the browser: authors propose, the worker's dispatcher runs, and
 agents send single reports. No row is written directly.
-
 """
 
 from __future__ import annotations

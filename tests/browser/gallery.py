@@ -3,7 +3,6 @@
 `python -m tests.browser.gallery` takes all of them, with names only these. A name is a key of
 `SCREENS` in samples.py. The screenshots are written to `.tools/screenshots/gallery`, for people to
 look at; no test compares them.
-
 """
 
 from __future__ import annotations

@@ -22,7 +22,6 @@ def open_large_rollout(fleet: DashboardFleet, hosts: int, *, ordered: int) -> st
     """Open a rollout of this many hosts, some of which have their order; return its id.
 
     The hosts themselves are not enrolled, because a rollout only reads its plan.
-
     """
     fleet.publish("v1", {"run": "exec web\n"})
     fleet.channel("sea")

@@ -88,7 +88,6 @@ class Shell:
         """Run a command on a terminal of its own; its output and errors are mixed.
 
         Each input is typed when its prompt appears.
-
         """
         ours, theirs = pty.openpty()
         process = subprocess.Popen(

@@ -2,7 +2,6 @@
 
 <!-- not run: reason -->           cannot run here; it is listed and counted
 <!-- run: beside the next -->      runs while the next block does, and must succeed as well
-
 """
 
 from __future__ import annotations

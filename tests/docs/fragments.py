@@ -2,7 +2,6 @@
 
 A name is created when a block first uses it, so it may depend on what an earlier block defined.
 Everything is real: a log on SQLite, bodies in files.
-
 """
 
 from __future__ import annotations

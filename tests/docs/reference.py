@@ -8,7 +8,6 @@ The meaning of a setting, a policy member, a verb, a role or a step is written i
 string right below it. Errors and routes are described by their docstrings, metrics by their help
 text, and the server's settings by the help of their flags. The text around the tables is in
 ``tests/docs/prose.py``.
-
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 Commands that keep running (``tidegate serve``, ``worker``) run in the background, as a reader would
 run them in another terminal. A line that ends with ``# exit code 7`` must end with that code. Ports
 on the pages are replaced by free ones.
-
 """
 
 from __future__ import annotations

@@ -7,5 +7,4 @@
     python -m tests.servers    starts all, prints their URLs, waits
 
 A server that is not available is an error with its reason, never a skip.
-
 """

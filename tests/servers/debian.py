@@ -18,7 +18,6 @@ def unpacked(package: str) -> Path:
 
     Raises:
         ServerUnavailable: apt cannot fetch it.
-
     """
     home = TOOLS / "debian" / package
     if home.exists():

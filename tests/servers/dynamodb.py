@@ -49,7 +49,6 @@ def running() -> Iterator[str]:
 
     Raises:
         ServerUnavailable: it cannot be fetched, did not start, or would be open to a network.
-
     """
     if given := os.environ.get(URL_VARIABLE):
         yield given

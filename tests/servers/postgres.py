@@ -32,7 +32,6 @@ def running(*, durable: bool = False, keep: Path | None = None) -> Iterator[str]
 
     Raises:
         ServerUnavailable: no server binaries here, or the server did not start.
-
     """
     if given := os.environ.get(URL_VARIABLE):
         yield given

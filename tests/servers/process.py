@@ -47,7 +47,6 @@ def free_port() -> int:
 
     Raises:
         ServerUnavailable: none was found.
-
     """
     for _ in range(PORT_TRIES_MAX):
         port = PORT_MIN + secrets.randbelow(PORT_MAX - PORT_MIN)
@@ -107,7 +106,6 @@ def serving(
 
     Raises:
         ServerUnavailable: it ended or was not ready in time; the message ends with its output.
-
     """
     with log.open("wb") as sink:
         process = subprocess.Popen(
@@ -143,7 +141,6 @@ def serving_http(command: Callable[[int], Sequence[str | Path]], home: Path) -> 
 
     Raises:
         ServerUnavailable: it did not start on any of a few ports.
-
     """
     with ExitStack() as stack:
         for start in range(1, STARTS_MAX + 1):

@@ -24,7 +24,6 @@ def running() -> Iterator[str]:
 
     Raises:
         ServerUnavailable: rclone is not installed, or did not start.
-
     """
     if given := os.environ.get(URL_VARIABLE):
         yield given

@@ -4,7 +4,6 @@ The run is a directory that its first process (pytest's controller) creates and 
 environment, so that workers and the processes of tests find it. The first process that needs a
 server starts a keeper (`python -m tests.servers KIND --run …`) under a file lock. The keeper stops
 its server on a signal, or when the first process has ended for any reason.
-
 """
 
 from __future__ import annotations
@@ -72,7 +71,6 @@ def url(kind: str) -> str:
 
     Raises:
         ServerUnavailable: it could not be started; the message ends with the keeper's output.
-
     """
     if given := os.environ.get(GIVEN[kind]):
         return given

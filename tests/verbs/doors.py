@@ -5,7 +5,6 @@
          ──▶ page ──┘
 
 Each door gets a server of its own with the same data and the same clock.
-
 """
 
 from __future__ import annotations
@@ -144,7 +143,6 @@ class SharedServers:
     """Servers for verbs that are refused: these change nothing, so one server serves many of them.
 
     Verbs share a server if the same function arranges it, and if nothing is prepared as a caller.
-
     """
 
     def __init__(self, directory: Path) -> None:
@@ -208,7 +206,6 @@ def rehearse(
     """The result of the verb's dry run through the API; None through other doors.
 
     Through the command line the dry run is executed too, so that the caller can compare the log.
-
     """
     call = case.verb.api._replace(path=case.verb.api.path.replace(CALLER, user))
     if door is Door.CLI and has_dry_run(case.verb):
