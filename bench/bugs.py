@@ -546,8 +546,14 @@ def hunt(bug: PlantedBug) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench bugs", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", help="only these; a part of a name")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench bugs",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="name", help="run only bugs whose name contains this"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     asked = parser.parse_args(arguments)
     chosen = [
@@ -569,5 +575,5 @@ def main(arguments: Sequence[str]) -> int:
             print(f"{verdict}: {bug.name}: {said}", flush=True)
             rows.append([bug.name, " ".join(map(str, bug.trial)), verdict])
     print(table(["bug", "trial", "verdict"], rows))
-    print(f"{len(chosen)} bugs, {lost} not found and not explained")
+    print(f"{len(chosen)} bugs, {lost} neither found nor explained")
     return 1 if lost else 0

@@ -162,10 +162,16 @@ def report(size: int, transfers: Sequence[Transfer]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench content", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench content",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--mode", choices=tuple(SIZES), default="ci")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--state", type=Path, help="where files are written; else a temporary one")
+    parser.add_argument(
+        "--state", type=Path, help="where files are written; default: a temporary directory"
+    )
     options = parser.parse_args(arguments)
     size = SIZES[options.mode]
     with TemporaryDirectory(dir=options.state) as place:

@@ -147,7 +147,11 @@ def _free_port() -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the delays; return 1 if one was longer than the bound."""
-    parser = argparse.ArgumentParser(prog="bench notify", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="bench notify",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--messages", type=int, default=100)
     asked = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as directory:

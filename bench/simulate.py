@@ -179,11 +179,15 @@ def _told(found: Sum, seconds: float, first: int) -> str:
 
 
 def _asked(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench simulate", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench simulate",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     add = parser.add_argument
     add("--mode", choices=MODES, default="ci")
     add("--first", type=int, default=0, help="the first seed")
-    add("--seeds", type=int, help="how many, instead of the mode's")
-    add("--minutes", type=float, help="begin no more seeds after so long")
+    add("--seeds", type=int, help="number of seeds, instead of the mode's")
+    add("--minutes", type=float, help="start no more seeds after this time")
     add("--processes", type=int, default=os.cpu_count() or 1)
     return parser.parse_args(arguments)

@@ -1,6 +1,4 @@
-"""What every bench uses to report: Markdown tables that read as plain text, and their place on a
-page.
-"""
+"""Markdown tables that read as plain text, and their place on a page: for every bench."""
 
 from __future__ import annotations
 

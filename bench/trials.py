@@ -156,7 +156,7 @@ def _run(subject: Subject, asked: argparse.Namespace) -> int:
     for failure in failures[:FAILURES_SHOWN_MAX]:
         print(f"FAILED {failure}", flush=True)
     print(table(["part", "counted", "took", "verdict"], rows))
-    print(f"seed {asked.seed}, mode {asked.mode}, {time.monotonic() - began:.0f} s in this sitting")
+    print(f"seed {asked.seed}, mode {asked.mode}, {time.monotonic() - began:.0f} s in this run")
     return 1 if failures else 0
 
 
@@ -325,16 +325,20 @@ def fingerprint() -> str:
 
 def _parser(subject: Subject) -> argparse.ArgumentParser:
     names = [part.name for part in subject.parts]
-    parser = argparse.ArgumentParser(prog=f"python -m bench {subject.name}", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog=f"python -m bench {subject.name}",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     add = parser.add_argument
-    add("parts", nargs="*", metavar="part", help=f"all of {', '.join(names)}, or some")
+    add("parts", nargs="*", metavar="part", help=f"one or more of {', '.join(names)}; default: all")
     add("--mode", choices=MODES, default="ci")
     add("--seed", type=int, default=1)
-    add("--trials", type=int, help="so many of each part, instead of the mode's")
-    add("--trial", type=int, help="only the one of this number, here, to repeat it")
-    add("--minutes", type=float, help="begin no more trials after so long")
-    add("--jobs", type=int, default=os.cpu_count() or 1, help="trials at a time")
-    add("--fresh", action="store_true", help="count nothing of earlier sittings")
-    add("--state", type=Path, default=STATE, help="the directory that keeps finished trials")
+    add("--trials", type=int, help="trials of each part, instead of the mode's number")
+    add("--trial", type=int, help="run only this trial, in this process, to repeat it")
+    add("--minutes", type=float, help="start no more trials after this time")
+    add("--jobs", type=int, default=os.cpu_count() or 1, help="trials that run at the same time")
+    add("--fresh", action="store_true", help="ignore the results of earlier runs")
+    add("--state", type=Path, default=STATE, help="the directory for finished trials")
     add("--result", type=Path, help=argparse.SUPPRESS)
     return parser

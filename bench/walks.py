@@ -36,10 +36,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _asked(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench walks", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench walks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     add = parser.add_argument
     add("--first", type=int, default=0, help="the first seed")
-    add("--seeds", type=int, default=WALKS, help=f"how many walks; default {WALKS}")
-    add("--minutes", type=float, help="begin no more walks after so long")
+    add("--seeds", type=int, default=WALKS, help=f"number of walks; default {WALKS}")
+    add("--minutes", type=float, help="start no more walks after this time")
     add("--processes", type=int, default=os.cpu_count() or 1)
     return parser.parse_args(arguments)

@@ -135,7 +135,11 @@ def measure(state: FleetState) -> tuple[float, int]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench windows", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench windows",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--hosts", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args(arguments)

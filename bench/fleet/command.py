@@ -111,16 +111,24 @@ def _say(line: str) -> None:
 
 
 def _asked(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench fleet", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench fleet",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     add = parser.add_argument
-    add("--mode", choices=MODES, default="ci", help="what the other options default to")
-    add("--hosts", type=int, help="of the large fleet")
-    add("--reporting", type=int, help="hosts that report, where a rate is measured")
-    add("--rounds", type=int, help="of every rate; the best is kept")
-    add("--seed", type=int, default=1, help="of who reports, and in which order")
+    add("--mode", choices=MODES, default="ci", help="sets the defaults of the other options")
+    add("--hosts", type=int, help="number of hosts in the large fleet")
+    add("--reporting", type=int, help="number of hosts that report when a rate is measured")
+    add("--rounds", type=int, help="rounds for every rate; the best one counts")
+    add("--seed", type=int, default=1, help="decides which hosts report, and in which order")
     add("--sqlite-only", action="store_true", help="without PostgreSQL")
     add("--state", type=Path, default=STATE, help="where results are kept")
-    add("--page", type=Path, help="to write the tables into; a whole long run: docs/performance.md")
+    add(
+        "--page",
+        type=Path,
+        help="file to write the tables into; default for a whole long run: docs/performance.md",
+    )
     asked = parser.parse_args(arguments)
     mode = MODES[asked.mode]
     whole = asked.hosts is asked.reporting is asked.rounds is None and not asked.sqlite_only

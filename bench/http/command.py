@@ -77,11 +77,19 @@ def _say(line: str) -> None:
 
 
 def _asked(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench http", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench http",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     add = parser.add_argument
-    add("--mode", choices=MODES, default="ci", help="how thorough")
+    add("--mode", choices=MODES, default="ci", help="how thorough the run is")
     add("--state", type=Path, default=STATE, help="where results are kept")
-    add("--page", type=Path, help="to write the tables into; a long run: docs/performance.md")
+    add(
+        "--page",
+        type=Path,
+        help="file to write the tables into; default for a long run: docs/performance.md",
+    )
     asked = parser.parse_args(arguments)
     if asked.page is None and MODES[asked.mode].writes_page:
         asked.page = PAGE
