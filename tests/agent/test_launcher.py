@@ -139,7 +139,7 @@ def fall_back(root: Path) -> None:
     until(lambda: (root / "fell-back").exists() and points_to(root, GOOD), "it goes back")
 
 
-def test_an_order_for_what_the_launcher_went_back_to_is_well(root: Path) -> None:
+def test_an_order_for_the_agent_after_a_rollback_passes_the_check(root: Path) -> None:
     switch(root, GOOD)
     with launched(root):
         fall_back(root)
@@ -151,7 +151,7 @@ def test_an_order_for_what_the_launcher_went_back_to_is_well(root: Path) -> None
         until(lambda: is_well(root), "the check passes")
 
 
-def test_what_the_launcher_went_back_to_is_not_well_until_it_is_up(root: Path) -> None:
+def test_an_agent_after_a_rollback_passes_the_check_only_once_it_runs(root: Path) -> None:
     switch(root, GOOD)
     with launched(root):
         fall_back(root)

@@ -31,7 +31,7 @@ def refusing(kind: str, times: int, **answer: Any) -> Any:
     return refuse
 
 
-def test_says_that_it_converged_again_when_the_server_says_not_yet(tmp_path: Path) -> None:
+def test_reports_convergence_again_after_an_early_convergence(tmp_path: Path) -> None:
     """The server may record the activation later than the agent did, so its soak ends later."""
     with serve_lies(**RELEASES) as server, agent(server, tmp_path) as link:
         server.refuse = refusing("Converged", 2, code="early_convergence", state="Soaking")
@@ -45,7 +45,7 @@ def test_says_that_it_converged_again_when_the_server_says_not_yet(tmp_path: Pat
         assert runs(link) == "two"
 
 
-def test_numbers_it_as_the_server_expects_after_a_gap(tmp_path: Path) -> None:
+def test_uses_the_number_that_the_server_expects_after_a_gap(tmp_path: Path) -> None:
     """A restored server has fewer reports; the agent continues from the last one that it has."""
     with serve_lies(**RELEASES) as server, agent(server, tmp_path):
         server.refuse = refusing("Converged", 1, code="sequence_gap", state="Soaking", expected=3)
@@ -57,7 +57,7 @@ def test_numbers_it_as_the_server_expects_after_a_gap(tmp_path: Path) -> None:
         assert said[1] == 3
 
 
-def test_drops_a_report_that_comes_too_late_for_the_rollout(tmp_path: Path) -> None:
+def test_drops_a_report_that_is_too_late_for_the_rollout(tmp_path: Path) -> None:
     with serve_lies(**RELEASES) as server, agent(server, tmp_path):
         server.refuse = refusing("Converged", 1, code="rollout_superseded", state="", status=410)
         server.manifest = 200, manifest(WANTED)
