@@ -29,7 +29,7 @@ def until(looked: list[str], hosts: set[str]) -> None:
         sleep(0.01)
 
 
-def test_d11_a_report_is_answered_with_what_the_log_says_or_with_the_state_that_refuses_it(
+def test_d11_an_accepted_report_is_in_the_log_and_a_refused_one_names_the_state(
     fleet: ServedFleet,
 ) -> None:
     fleet.sail()
@@ -49,7 +49,7 @@ def test_d11_a_report_is_answered_with_what_the_log_says_or_with_the_state_that_
     assert after == stands
 
 
-def test_d23_an_order_makes_nobody_look_but_the_host_that_it_is_for(tmp_path: Path) -> None:
+def test_d23_an_order_wakes_only_its_own_host(tmp_path: Path) -> None:
     names = ["web-02", *(f"web-{number:02}" for number in range(3, 9))]
     looked: list[str] = []
     with ThreadPoolExecutor(len(names) + 1) as threads:

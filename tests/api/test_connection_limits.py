@@ -40,7 +40,7 @@ class FakePeer:
         self.is_closed = True
 
 
-def test_finds_the_one_idle_connection_among_many_older_busy_ones() -> None:
+def test_closes_the_one_idle_connection_among_older_busy_ones() -> None:
     limits = ConnectionLimits(None, OLDER + 1)
     busy = [FakePeer(number, idle=False) for number in range(OLDER)]
     idle = FakePeer(OLDER, idle=True)
@@ -71,7 +71,7 @@ def test_a_connection_that_is_idle_again_is_found_again() -> None:
     assert peer.is_closed
 
 
-def test_a_served_connection_that_rests_makes_room(served: Served) -> None:
+def test_an_idle_served_connection_makes_room(served: Served) -> None:
     limits = served.application.connections
     with served.client() as client:
         assert client.get("/livez").status_code == 200
@@ -82,7 +82,7 @@ def test_a_served_connection_that_rests_makes_room(served: Served) -> None:
     assert other.status_code == 200
 
 
-def test_bytes_of_bodies_without_proof_are_limited_per_address(
+def test_unauthenticated_body_bytes_are_limited_per_address(
     fleet: ServedFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server reads an agent's body before it can check the MAC."""

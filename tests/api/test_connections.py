@@ -117,7 +117,7 @@ def test_closes_a_connection_that_sends_an_endless(served: Served, what: str) ->
 @pytest.mark.parametrize(
     "begin", [b"GET /livez HTTP/1.1\r\na: ", b"GET /", CHUNKED + b"0\r\na: "], ids=str
 )
-def test_says_why_it_closes_the_connection(served: Served, begin: bytes) -> None:
+def test_tells_the_client_why_it_closes_the_connection(served: Served, begin: bytes) -> None:
     with closing(Wire(served)) as wire:
         wire.send(begin + b"b" * (HEAD_BYTES_MAX + 1 - len(begin)))
         if begin.startswith(b"POST"):
@@ -128,7 +128,7 @@ def test_says_why_it_closes_the_connection(served: Served, begin: bytes) -> None
     assert b"connection: close" in answer
 
 
-def test_counts_each_head_by_itself(served: Served) -> None:
+def test_limits_each_head_separately(served: Served) -> None:
     head = LIVE[:-2] + b"a: " + b"b" * 12_000 + b"\r\n\r\n"
 
     with closing(Wire(served)) as wire:
@@ -213,7 +213,7 @@ def test_keeps_an_idle_connection_longer_than_it_waits_for_a_head(
         assert idle.answer().startswith(b"HTTP/1.1 200")
 
 
-def test_refuses_a_body_that_does_not_come_in_time(
+def test_refuses_a_body_that_does_not_arrive_in_time(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(application, "BODY_SECONDS_MAX", SOON)
@@ -238,7 +238,7 @@ def test_closes_a_connection_whose_answered_request_never_ends(
         assert wire.heard() == b""
 
 
-def test_keeps_a_connection_whose_body_came_after_its_answer(served: Served) -> None:
+def test_keeps_a_connection_whose_body_arrived_after_its_response(served: Served) -> None:
     with closing(Wire(served)) as wire:
         wire.send(LIVE[:-2] + b"content-length: 4\r\n\r\n")
         answers = [wire.answer()]
@@ -267,7 +267,7 @@ def test_closes_a_connection_that_reads_nothing(
 
 
 @pytest.mark.parametrize("protocol", [FastConnection, Connection])
-def test_an_address_has_so_many_connections_and_others_still_get_in(
+def test_limits_the_connections_of_an_address_and_accepts_others(
     tmp_path: Path, protocol: type[Connection]
 ) -> None:
     with (

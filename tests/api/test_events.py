@@ -55,7 +55,7 @@ def followed(
         return [json.loads(part["data"]) for part in islice(parts(response), count)]
 
 
-def test_shows_events_in_the_envelope_of_cloudevents(served: Served) -> None:
+def test_returns_events_as_cloudevents(served: Served) -> None:
     (position,) = made(served, "a")
 
     page = served.admin.get("/v1/events", params={"after": position - 1}).json()
@@ -87,7 +87,7 @@ def test_reads_the_whole_log_page_by_page(served: Served) -> None:
     assert seen == [event.position for event in whole]
 
 
-def test_filters_by_type_and_tag_and_refuses_what_nothing_has(served: Served) -> None:
+def test_filters_by_type_and_tag_and_refuses_unknown_ones(served: Served) -> None:
     made(served, "a", "b")
     admin = served.admin
 
@@ -102,9 +102,7 @@ def test_filters_by_type_and_tag_and_refuses_what_nothing_has(served: Served) ->
     assert admin.get("/v1/events", params={"tag": "nonsense:b"}).status_code == 400
 
 
-def test_shows_at_once_what_was_acknowledged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shows_acknowledged_events_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if nothing has woken the reader that follows the log."""
     monkeypatch.setattr(tail, "POLL_SECONDS", 3_600.0)
     with serving(tmp_path / "data") as served:
@@ -117,7 +115,7 @@ def test_shows_at_once_what_was_acknowledged(
             assert [item["position"] for item in page["items"]] == [position]
 
 
-def test_keeps_security_events_from_who_does_not_audit(served: Served) -> None:
+def test_hides_security_events_from_users_who_are_not_auditors(served: Served) -> None:
     viewer, auditor = served.as_role(Role.VIEWER), served.as_role(Role.AUDITOR)
 
     def kinds(client: httpx2.Client) -> set[str]:
@@ -144,7 +142,7 @@ def test_shows_the_log_as_of_a_position_and_a_time(served: Served) -> None:
     assert admin.get("/v1/events", params={"as_of": "yesterday"}).status_code == 400
 
 
-def test_waits_for_what_comes(served: Served) -> None:
+def test_waits_for_new_events(served: Served) -> None:
     (position,) = made(served, "a")
     admin = served.admin
     with ThreadPoolExecutor(1) as pool:
@@ -159,7 +157,7 @@ def test_waits_for_what_comes(served: Served) -> None:
     assert "b" in [item["data"].get("repository") for item in page["items"]]
 
 
-def test_gives_up_waiting_in_time(served: Served) -> None:
+def test_stops_waiting_in_time(served: Served) -> None:
     (position,) = made(served, "a")
 
     head = served.admin.get("/v1/events", params={"after": position, "limit": 500}).json()
@@ -170,7 +168,7 @@ def test_gives_up_waiting_in_time(served: Served) -> None:
     assert page["items"] == []
 
 
-def test_streams_what_was_and_what_comes(served: Served) -> None:
+def test_streams_past_and_new_events(served: Served) -> None:
     (position,) = made(served, "a")
     admin = served.admin
     begun = Semaphore(0)
@@ -185,7 +183,7 @@ def test_streams_what_was_and_what_comes(served: Served) -> None:
     assert [event["data"]["repository"] for event in found] == ["a", "b", "c"]
 
 
-def test_resumes_a_stream_behind_the_last_event_that_was_seen(served: Served) -> None:
+def test_resumes_a_stream_after_the_last_event_that_was_seen(served: Served) -> None:
     positions = made(served, "a", "b", "c")
     admin = served.admin
 
@@ -215,7 +213,7 @@ def test_starts_a_stream_without_a_position_at_the_end(served: Served) -> None:
     assert found["data"]["repository"] == "b"
 
 
-def test_catches_up_from_the_store_where_the_ring_is_too_short(
+def test_catches_up_from_the_store_if_the_ring_is_too_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tail, "RING_MAX", 4)

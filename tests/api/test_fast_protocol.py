@@ -65,7 +65,7 @@ def shown(answer: httpx2.Response) -> tuple[int, dict[str, str], Any]:
 # ── the same responses ────────────────────────────────────────────────────────────────────────────
 
 
-def test_answers_a_poll_and_reports_as_the_whole_way_does(
+def test_answers_a_poll_and_reports_as_the_normal_path_does(
     fleet: ServedFleet, brief: list[str]
 ) -> None:
     fleet.sail()
@@ -107,7 +107,7 @@ def test_answers_a_poll_and_reports_as_the_whole_way_does(
         {"report": {"kind": "ActivationStarted", "at": "yesterday"}},
     ],
 )
-def test_leaves_what_is_wrong_with_a_report_to_the_whole_way(
+def test_leaves_invalid_reports_to_the_normal_path(
     fleet: ServedFleet, brief: list[str], body: dict[str, Any]
 ) -> None:
     fleet.sail()
@@ -132,7 +132,7 @@ def test_leaves_what_is_wrong_with_a_report_to_the_whole_way(
         ({"cookie": "a=b"}, 204),
     ],
 )
-def test_leaves_requests_that_are_not_plain_to_the_whole_way(
+def test_leaves_requests_with_other_headers_to_the_normal_path(
     fleet: ServedFleet, brief: list[str], headers: dict[str, str], status: int
 ) -> None:
     agent = fleet.agents["web-01"]
@@ -168,7 +168,7 @@ def test_refuses_a_changed_body_and_a_revoked_key_at_once(
 # ── bytes as they come ────────────────────────────────────────────────────────────────────────────
 
 
-def test_takes_a_head_that_comes_in_pieces_the_whole_way(
+def test_takes_a_head_that_arrives_in_pieces_on_the_normal_path(
     fleet: ServedFleet, brief: list[str], pieces: SimpleQueue[int]
 ) -> None:
     fleet.sail()
@@ -192,7 +192,7 @@ def test_takes_a_head_that_comes_in_pieces_the_whole_way(
     assert len(brief) == 2  # those whose head was complete
 
 
-def test_leaves_a_body_that_comes_slowly_to_the_whole_way(
+def test_leaves_a_slow_body_to_the_normal_path(
     fleet: ServedFleet, brief: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = Event()
@@ -225,7 +225,7 @@ def test_leaves_a_body_that_comes_slowly_to_the_whole_way(
     assert brief == [quick[1]["x-request-id"]]
 
 
-def test_answers_requests_that_were_sent_ahead_in_their_order(fleet: ServedFleet) -> None:
+def test_answers_pipelined_requests_in_order(fleet: ServedFleet) -> None:
     fleet.sail()
     agent = fleet.agents["web-01"]
     assert agent.order() is not None
@@ -248,7 +248,7 @@ def test_answers_requests_that_were_sent_ahead_in_their_order(fleet: ServedFleet
     ]
 
 
-def test_answers_what_is_no_http_once_and_hangs_up(fleet: ServedFleet, brief: list[str]) -> None:
+def test_answers_non_http_bytes_once_and_closes(fleet: ServedFleet, brief: list[str]) -> None:
     agent = fleet.agents["web-01"]
     report = raw(agent, "POST", EVENTS, {"report": {}}).partition(b"\r\n\r\n")[0]
 
@@ -261,7 +261,9 @@ def test_answers_what_is_no_http_once_and_hangs_up(fleet: ServedFleet, brief: li
     assert brief == []
 
 
-def test_hangs_up_when_the_client_asks_for_it(fleet: ServedFleet, brief: list[str]) -> None:
+def test_closes_the_connection_if_the_client_asks_for_it(
+    fleet: ServedFleet, brief: list[str]
+) -> None:
     agent = fleet.agents["web-01"]
 
     with closing(RawConnection(fleet)) as wire:
@@ -273,7 +275,7 @@ def test_hangs_up_when_the_client_asks_for_it(fleet: ServedFleet, brief: list[st
     assert brief == []
 
 
-def test_takes_a_large_body_the_whole_way_and_refuses_one_that_is_too_large(
+def test_takes_a_large_body_on_the_normal_path_and_refuses_too_large_a_one(
     fleet: ServedFleet, brief: list[str]
 ) -> None:
     agent = fleet.agents["web-01"]
@@ -345,7 +347,7 @@ def test_keeps_the_report_of_a_client_that_went_away(fleet: ServedFleet) -> None
     assert fleet.installation.health.differences() == []
 
 
-def test_finishes_a_report_that_waits_when_the_server_stops(
+def test_finishes_a_waiting_report_when_the_server_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers: list[tuple[int, dict[str, str], bytes]] = []
@@ -387,7 +389,7 @@ def _end_after(holding: Holding, told: Event) -> None:
     holding.end()
 
 
-def test_tells_an_agent_that_the_log_is_away(fleet: ServedFleet, brief: list[str]) -> None:
+def test_tells_an_agent_that_the_log_is_unavailable(fleet: ServedFleet, brief: list[str]) -> None:
     fleet.sail()
     agent = fleet.agents["web-01"]
     deliveries: Any = fleet.installation.deliveries
@@ -410,7 +412,7 @@ def test_tells_an_agent_that_the_log_is_away(fleet: ServedFleet, brief: list[str
     assert agent.send("GET", POLL).status_code == 200
 
 
-def test_answers_a_fault_of_ours_as_one(
+def test_answers_an_internal_error_with_500(
     fleet: ServedFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = fleet.agents["web-01"]
@@ -428,9 +430,7 @@ def test_answers_a_fault_of_ours_as_one(
 # ── orders ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_hands_out_an_order_at_the_socket_under_its_lease(
-    fleet: ServedFleet, brief: list[str]
-) -> None:
+def test_sends_an_order_at_the_socket_with_its_lease(fleet: ServedFleet, brief: list[str]) -> None:
     fleet.sail()
     agent = fleet.agents["web-01"]
 
@@ -444,7 +444,7 @@ def test_hands_out_an_order_at_the_socket_under_its_lease(
     assert brief == [answer.headers["x-request-id"] for answer in (first, leased, again)]
 
 
-def test_hands_out_one_order_to_one_of_two_polls_at_once(fleet: ServedFleet) -> None:
+def test_sends_an_order_to_one_of_two_simultaneous_polls(fleet: ServedFleet) -> None:
     fleet.sail()
     agent = fleet.agents["web-01"]
     poll = raw(agent, "GET", POLL)
@@ -456,7 +456,7 @@ def test_hands_out_one_order_to_one_of_two_polls_at_once(fleet: ServedFleet) -> 
     assert statuses == [200, 204]
 
 
-def test_reserves_orders_in_commits_between_which_others_have_their_turn(
+def test_reserves_orders_in_several_commits_so_that_others_can_run(
     fleet: ServedFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidegate.control.fleet.dispatch.AT_ONCE", 1)
@@ -544,7 +544,7 @@ def hours(monkeypatch: pytest.MonkeyPatch) -> Hours:
     return hours
 
 
-def test_closes_a_connection_that_nobody_uses_and_no_other(tmp_path: Path, hours: Hours) -> None:
+def test_closes_an_idle_connection_and_no_other(tmp_path: Path, hours: Hours) -> None:
     request = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
     with serving(tmp_path / "data") as served:
         host, port = served.url.removeprefix("http://").split(":")
@@ -582,14 +582,14 @@ def test_counts_and_logs_what_is_answered_at_the_socket(fleet: ServedFleet) -> N
     assert 'tidegate_http_requests_total{operation="agent.dispatch",status="204"} 1.0' in text
 
 
-def test_speaks_to_agents_alone_at_the_socket(fleet: ServedFleet, brief: list[str]) -> None:
+def test_answers_only_agents_at_the_socket(fleet: ServedFleet, brief: list[str]) -> None:
     assert fleet.operator.get(POLL, headers=PROTOCOL_HEADERS).status_code == 401
     assert fleet.operator.head(POLL, headers=PROTOCOL_HEADERS).status_code == 401
     assert fleet.operator.post(POLL, headers=PROTOCOL_HEADERS).status_code == 405
     assert brief == []
 
 
-def test_finds_reports_that_nobody_waited_for_when_somebody_asks(
+def test_shows_reports_to_a_reader_even_if_no_reader_waited(
     fleet: ServedFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tail, "LEISURE_SECONDS", 3_600.0)
@@ -608,7 +608,7 @@ def test_finds_reports_that_nobody_waited_for_when_somebody_asks(
 
 
 @pytest.mark.parametrize("size", [0, 1, 32, KEY_BYTES_MAX])
-def test_makes_the_macs_that_the_library_makes(size: int) -> None:
+def test_computes_the_same_macs_as_the_library(size: int) -> None:
     key = bytes(range(size))
     macs = RequestMacs(key)
 

@@ -94,7 +94,7 @@ def test_a_fact_that_is_not_allowed_any_more_is_no_label(tmp_path: Path) -> None
         assert shown(fleet)["labels"] == before
 
 
-def test_says_why_facts_are_refused_and_keeps_the_labels(tmp_path: Path) -> None:
+def test_explains_why_facts_are_refused_and_keeps_the_labels(tmp_path: Path) -> None:
     with serve_fleet(tmp_path / "data", fact_labels="arch") as fleet:
         fleet.create()
         body = {"channel": "arm", "package": "default/web", "selector": "fact/arch=aarch64"}
@@ -112,7 +112,7 @@ def test_says_why_facts_are_refused_and_keeps_the_labels(tmp_path: Path) -> None
         assert shown(fleet).get("facts_refused", "") == ""
 
 
-def test_the_setting_names_what_is_allowed() -> None:
+def test_an_error_of_the_setting_names_what_is_allowed() -> None:
     for key in ("color", "addresses", "agent_version"):
         with pytest.raises(InvalidSetting, match=f"'{key}'; allowed are arch, kernel, os"):
             check_settings({"data": "/srv/tidegate", "fact_labels": f"arch,{key}"})

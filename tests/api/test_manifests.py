@@ -63,7 +63,7 @@ def test_a_promotion_publishes_the_manifest_before_it_answers(fleet: ServedFleet
     assert second.version > first.version
 
 
-def test_names_the_release_that_hosts_which_come_late_get(fleet: ServedFleet) -> None:
+def test_names_the_release_for_late_hosts(fleet: ServedFleet) -> None:
     """web.1 was rolled out to all hosts; since then web.2 and web.1 again were pinned."""
     fleet.sail()
     fleet.converge("web-01")
@@ -148,7 +148,7 @@ def test_a_reader_gets_the_last_published_manifest_and_writes_nothing(fleet: Ser
     assert fleet.installation.log.head() == head
 
 
-def test_a_first_reader_that_cannot_publish_is_asked_to_come_again(fleet: ServedFleet) -> None:
+def test_a_first_reader_that_cannot_publish_must_retry(fleet: ServedFleet) -> None:
     fleet.create()
     promotions = fleet.installation.promotions
     assert fleet.installation.publisher.try_acquire(CHANNEL, 60) is not None
@@ -160,7 +160,7 @@ def test_a_first_reader_that_cannot_publish_is_asked_to_come_again(fleet: Served
     assert (answer.status_code, answer.json()["code"]) == (503, "manifest_unpublished")
 
 
-def test_counts_how_old_the_oldest_manifest_is(fleet: ServedFleet) -> None:
+def test_a_metric_shows_the_age_of_the_oldest_manifest(fleet: ServedFleet) -> None:
     fleet.create()
     fleet.promote()
     registry = CollectorRegistry()

@@ -48,7 +48,7 @@ def figures(fleet: ServedFleet, name: str) -> dict[tuple[str, ...], float]:
     return {tuple(re.findall(r'="([^"]*)"', labels)): float(number) for labels, number in found}
 
 
-def test_says_how_rollouts_and_hosts_are(fleet: ServedFleet) -> None:
+def test_shows_the_states_of_rollouts_and_hosts(fleet: ServedFleet) -> None:
     assert figures(fleet, "tidegate_rollouts") == {("web-stable", "Active"): 1}
     assert figures(fleet, "tidegate_rollout_halted") == {("web-stable",): 0}
     assert figures(fleet, "tidegate_rollout_wave") == {("web-stable",): 1}

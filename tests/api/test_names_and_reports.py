@@ -65,7 +65,7 @@ def test_a_reporter_sets_conditions_and_edits_nothing(served: Served) -> None:
     assert refused.json()["detail"].startswith("This needs the role author or reporter")
 
 
-def test_generations_are_listed_from_the_newest_by_pages(tmp_path: Path) -> None:
+def test_lists_generations_newest_first_in_pages(tmp_path: Path) -> None:
     clock = ManualClock(T0)
     with serving(tmp_path / "data", clock=clock) as served:
         policy = PublicationPolicy(versioned=True)

@@ -22,7 +22,7 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("command", ["serve", "worker"])
-def test_refuses_to_start_and_names_the_way_out(data: Path, command: str) -> None:
+def test_refuses_to_start_and_names_the_remedy(data: Path, command: str) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "tidegate", command, "--data", str(data), "--port", "0"],
         capture_output=True,
@@ -44,7 +44,7 @@ def test_serves_once_the_clock_is_accepted(data: Path) -> None:
         assert process.stop() == 0
 
 
-def test_the_doctor_names_the_way_out(data: Path) -> None:
+def test_the_doctor_names_the_remedy(data: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "tidegate", "doctor", "--data", str(data)],
         capture_output=True,

@@ -65,7 +65,7 @@ def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("login", ["operator", "administrator"])
-def test_leads_nobody_to_a_page_that_is_not_there_or_cannot_be_drawn(
+def test_every_link_leads_to_a_page_that_works(
     populated: PopulatedInstallation, login: str
 ) -> None:
     seen = walk(populated.browser(login), "/", *TYPED)
@@ -76,7 +76,7 @@ def test_leads_nobody_to_a_page_that_is_not_there_or_cannot_be_drawn(
 
 
 @pytest.mark.usefixtures("crowded")
-def test_leads_a_viewer_on_where_a_page_shows_only_a_part(populated: PopulatedInstallation) -> None:
+def test_links_a_viewer_to_the_rest_of_a_partial_page(populated: PopulatedInstallation) -> None:
     seen = walk(populated.browser("viewer"), "/", *TYPED)
 
     assert seen.faults == []
@@ -108,7 +108,7 @@ def everything(populated: PopulatedInstallation) -> set[str]:
 
 
 @pytest.mark.parametrize("login", ["neighbour", "nobody"])
-def test_refuses_on_a_page_what_somebody_may_not_see(
+def test_refuses_pages_that_a_user_may_not_see(
     populated: PopulatedInstallation, login: str
 ) -> None:
     client = populated.browser(login)
@@ -122,7 +122,7 @@ def test_refuses_on_a_page_what_somebody_may_not_see(
 
 
 @pytest.mark.parametrize("login", EVERYWHERE)
-def test_draws_every_page_before_anything_has_happened(tmp_path: Path, login: str) -> None:
+def test_every_page_of_an_empty_installation_works(tmp_path: Path, login: str) -> None:
     with (
         patch.object(accounts, "SCRYPT_N", 2),
         serving(tmp_path / "data", routes=ALL_ROUTES, clock=ManualClock(T0)) as served,
@@ -205,7 +205,7 @@ def says_why(answer: httpx2.Response) -> bool:
     )
 
 
-def test_has_a_form_for_every_verb_of_the_dashboard(populated: PopulatedInstallation) -> None:
+def test_every_verb_of_the_dashboard_has_a_form(populated: PopulatedInstallation) -> None:
     sent = {form.action.rpartition("/")[2] for form in forms(populated.browser("administrator"))}
 
     verbs = {route.path.rpartition("/")[2] for route in PAGES if route.method == "POST"}
@@ -213,7 +213,7 @@ def test_has_a_form_for_every_verb_of_the_dashboard(populated: PopulatedInstalla
     assert not missing, "add a page of populated_installation.py that shows the form to FORMS"
 
 
-def test_says_on_a_page_what_is_wrong_with_a_form(populated: PopulatedInstallation) -> None:
+def test_a_page_shows_what_is_wrong_with_a_form(populated: PopulatedInstallation) -> None:
     client = populated.browser("administrator")
     before = populated.installation.log.head()
 
@@ -240,7 +240,7 @@ def test_says_on_a_page_what_is_wrong_with_a_form(populated: PopulatedInstallati
         (b"reason=x", "text/plain"),
     ],
 )
-def test_refuses_bodies_that_no_form_of_this_session_sends(
+def test_refuses_bodies_that_no_form_sends(
     populated: PopulatedInstallation, content: bytes, media: str
 ) -> None:
     client = populated.browser("administrator")
@@ -254,7 +254,7 @@ def test_refuses_bodies_that_no_form_of_this_session_sends(
 
 
 @pytest.mark.parametrize("is_set_up", [True, False])
-def test_lets_nobody_through_the_door_with_nonsense(tmp_path: Path, is_set_up: bool) -> None:
+def test_refuses_nonsense_at_sign_in_and_setup(tmp_path: Path, is_set_up: bool) -> None:
     with serving(tmp_path / "data", routes=ALL_ROUTES, is_set_up=is_set_up) as served:
         client = served.client(None, accept="text/html")
         for action, names in (
@@ -274,7 +274,7 @@ def test_lets_nobody_through_the_door_with_nonsense(tmp_path: Path, is_set_up: b
     assert (shown.status_code, door[1] in shown.text) == (door[0], True)
 
 
-def test_says_on_a_page_what_is_wrong_with_an_address(populated: PopulatedInstallation) -> None:
+def test_a_page_shows_what_is_wrong_with_an_address(populated: PopulatedInstallation) -> None:
     """Covers every name, number and filter in an address."""
     client = populated.browser("administrator")
     texts = ("zzz", "%00", "-1", "%ff", "9" * 40, "%C3%B6%3C%26%3E", "a" * 900, "a@b~c", "..")

@@ -77,7 +77,7 @@ def test_every_route_has_a_row_and_every_row_a_route() -> None:
     assert (missing, left) == ([], []), f"write the missing rows into {TABLE.name}"
 
 
-def test_a_row_says_what_its_route_declares() -> None:
+def test_a_row_equals_what_its_route_declares() -> None:
     found = {name: declared(route) for name, route in BY_NAME.items()}
     wanted = {row.route: row.who for row in ROWS.values() if row.route in BY_NAME}
 
@@ -125,7 +125,7 @@ def is_refused(answer: httpx2.Response) -> bool:
 
 
 @pytest.mark.parametrize("name", GRANTED)
-def test_a_route_asks_for_its_verb_on_its_scope(
+def test_a_route_requires_its_verb_on_its_scope(
     fleet: ServedFleet, senders: Senders, name: str
 ) -> None:
     row, route = ROWS[name], BY_NAME[name]

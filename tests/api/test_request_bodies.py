@@ -49,7 +49,7 @@ def draft(name: str, **members: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", ["/v1/agent/enroll", "/v1/agent/session"])
-def test_takes_four_kib_from_clients_that_nobody_knows(shared: Served, path: str) -> None:
+def test_accepts_four_kib_from_unauthenticated_clients(shared: Served, path: str) -> None:
     most = json.dumps({"x": "y" * (4_096 - 9)}).encode()
     assert len(most) == 4_096
 
@@ -66,7 +66,7 @@ SIGN_IN_ROUTES = (
 )
 
 
-def test_no_public_route_takes_more_than_it_needs() -> None:
+def test_no_public_route_accepts_more_than_it_needs() -> None:
     takes = {
         route.path: route.body_bytes_max
         for route in (*ROUTES, *PAGES)
@@ -103,7 +103,7 @@ def test_counts_a_request_before_it_decodes_the_body(tmp_path: Path, decoded_in:
 # ── errors ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_lists_the_first_faults_and_says_how_many_more_there_are(shared: Served) -> None:
+def test_lists_the_first_faults_and_the_number_of_others(shared: Served) -> None:
     body = {f"member{number:03}": 1 for number in range(50)}
 
     found = check(shared.admin.post("/v1/repositories", json=body), 400, "invalid_request")
@@ -113,7 +113,7 @@ def test_lists_the_first_faults_and_says_how_many_more_there_are(shared: Served)
     assert found["detail"].endswith("; and 43 more")
 
 
-def test_stops_to_look_for_faults_after_some(shared: Served) -> None:
+def test_stops_looking_for_faults_at_a_limit(shared: Served) -> None:
     body = {f"member{number:04}": 1 for number in range(3_000)}
 
     found = check(shared.admin.post("/v1/repositories", json=body), 400, "invalid_request")
@@ -122,7 +122,7 @@ def test_stops_to_look_for_faults_after_some(shared: Served) -> None:
     assert found["detail"].endswith("; and at least 192 more")
 
 
-def test_cuts_a_long_name_that_it_does_not_know(shared: Served) -> None:
+def test_shortens_a_long_unknown_name(shared: Served) -> None:
     found = shared.admin.post("/v1/repositories", json={"name": "a", "x" * 10_000: 1}).json()
 
     assert found["errors"][0]["field"] == "body." + "x" * 80

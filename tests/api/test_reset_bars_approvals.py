@@ -79,7 +79,7 @@ def test_a_token_of_the_user_is_barred_too(served: Served) -> None:
     assert answer.json()["code"] == "approvals_barred"
 
 
-def test_it_ends_after_a_day(tmp_path: Path) -> None:
+def test_the_bar_ends_after_a_day(tmp_path: Path) -> None:
     clock = ManualClock(T0)
     with serving(tmp_path / "data", clock=clock) as served:
         people, user_id = proposed(served)

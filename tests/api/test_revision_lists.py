@@ -103,7 +103,7 @@ def test_lists_by_owner(people: People) -> None:
     assert people.viewer.get("/v1/revisions", params={"owner": "edge"}).status_code == 400
 
 
-def test_reaps_what_is_open_in_the_name_of_an_owner_that_is_gone(people: People) -> None:
+def test_reaps_open_revisions_of_an_owner_that_is_gone(people: People) -> None:
     admin = people.served.admin
     owner = {"kind": "variant", "id": "edge"}
     people.draft(ownerReferences=[owner])

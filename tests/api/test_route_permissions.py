@@ -64,7 +64,7 @@ def allowed(route: Route, role: Role) -> bool:
 
 
 @pytest.mark.parametrize("role", Role)
-def test_lets_a_role_do_what_its_verbs_cover_and_nothing_else(shared: Served, role: Role) -> None:
+def test_a_role_may_do_what_its_verbs_cover_and_nothing_else(shared: Served, role: Role) -> None:
     client = shared.as_role(role)
 
     refused = {route.name: sent(client, route).status_code in (401, 403) for route in ROUTES}
@@ -76,7 +76,7 @@ def test_lets_a_role_do_what_its_verbs_cover_and_nothing_else(shared: Served, ro
 
 
 @pytest.mark.parametrize("role", Role)
-def test_reaches_every_route_that_a_role_covers(shared: Served, role: Role) -> None:
+def test_a_role_reaches_every_route_that_it_covers(shared: Served, role: Role) -> None:
     """No route needs more than it declares: with the role it succeeds or fails for its input."""
     client = shared.as_role(role)
 
@@ -94,7 +94,7 @@ def test_reaches_every_route_that_a_role_covers(shared: Served, role: Role) -> N
     "credential",
     ["none", "unknown", "malformed", "revoked", "disabled", "basic", "query"],
 )
-def test_gives_nothing_to_who_is_not_known(shared: Served, credential: str) -> None:
+def test_refuses_clients_without_a_valid_credential(shared: Served, credential: str) -> None:
     client = shared.client()
     query = ""
     match credential:
@@ -128,7 +128,7 @@ def test_gives_nothing_to_who_is_not_known(shared: Served, credential: str) -> N
 
 
 @pytest.mark.parametrize("scope", ELSEWHERE)
-def test_keeps_a_scoped_role_to_its_scope(shared: Served, scope: str) -> None:
+def test_a_scoped_role_works_only_on_its_scope(shared: Served, scope: str) -> None:
     """With every role on another scope, routes about one thing are refused and lists are empty."""
     client = shared.as_role(*(Grant(role, scope) for role in Role))
 
@@ -148,7 +148,7 @@ def test_cannot_register_a_route_without_a_permission() -> None:
         Route("GET", "/v1/anything", ROUTES[0].handler, None)  # type: ignore[arg-type]
 
 
-def test_lets_a_token_do_no_more_than_its_owner_may_at_that_moment(shared: Served) -> None:
+def test_a_token_may_do_no_more_than_its_owner_may_now(shared: Served) -> None:
     user_id = shared.user(Grant(Role.VIEWER), Grant(Role.SECURITY_ADMIN))
     wide = shared.client(shared.token(user_id, (Grant(Role.AUTHOR), Grant(Role.SECURITY_ADMIN))))
     narrow = shared.client(shared.token(user_id, (Grant(Role.VIEWER),)))
@@ -162,7 +162,7 @@ def test_lets_a_token_do_no_more_than_its_owner_may_at_that_moment(shared: Serve
     assert wide.get("/v1/users").status_code == 403
 
 
-def test_makes_of_a_narrowed_token_no_wider_one(shared: Served) -> None:
+def test_a_narrowed_token_makes_no_wider_one(shared: Served) -> None:
     user_id = shared.user(Grant(Role.VIEWER), Grant(Role.AUDITOR))
     narrow = shared.client(shared.token(user_id, (Grant(Role.VIEWER),)))
 
@@ -234,9 +234,7 @@ def visited(client: httpx2.Client, route: Route) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("role", Role)
-def test_shows_a_role_the_pages_that_its_verbs_cover_and_takes_no_other_form(
-    fleet: ServedFleet, role: Role
-) -> None:
+def test_shows_a_role_its_pages_and_accepts_only_its_forms(fleet: ServedFleet, role: Role) -> None:
     client = fleet.served.as_role(role)
     head = fleet.installation.log.head()
     forbidden = [route for route in PAGES if not allowed(route, role)]
@@ -249,7 +247,7 @@ def test_shows_a_role_the_pages_that_its_verbs_cover_and_takes_no_other_form(
     assert fleet.installation.log.head() == head
 
 
-def test_shows_nobody_anything_but_the_door(fleet: ServedFleet) -> None:
+def test_shows_anonymous_visitors_only_the_sign_in_page(fleet: ServedFleet) -> None:
     client = fleet.served.client()
 
     found = {
@@ -261,7 +259,7 @@ def test_shows_nobody_anything_but_the_door(fleet: ServedFleet) -> None:
 
 
 @pytest.mark.parametrize("scope", ELSEWHERE)
-def test_shows_of_other_scopes_nothing_on_any_page(fleet: ServedFleet, scope: str) -> None:
+def test_shows_nothing_of_other_scopes_on_any_page(fleet: ServedFleet, scope: str) -> None:
     everyone = fleet.served.as_role(*Role)
     client = fleet.served.as_role(*(Grant(role, scope) for role in Role))
     head = fleet.installation.log.head()

@@ -65,7 +65,7 @@ def test_names_every_route_once() -> None:
     assert len(set(operations)) == len(SHOWN)
 
 
-def test_is_served_as_it_is_derived(shared: Served) -> None:
+def test_is_served_as_it_is_generated(shared: Served) -> None:
     answer = shared.client().get("/v1/openapi.json")
 
     assert answer.json() == document(ROUTES, __version__)
@@ -155,7 +155,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedFleet]:
 
 
 @pytest.mark.parametrize("route", AGENTS, ids=lambda route: route.operation)
-def test_is_true_of_what_agents_are_answered(fleet: ServedFleet, route: Route) -> None:
+def test_is_true_of_responses_to_agents(fleet: ServedFleet, route: Route) -> None:
     """Generated requests with the MAC of an enrolled host, so that they pass authentication."""
     schema = schemathesis.openapi.from_dict(document(ROUTES, "1.0"))
     operation = schema[route.path][route.method]
