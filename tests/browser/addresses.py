@@ -1,7 +1,7 @@
 """The addresses of every page of the dashboard in the furnished installation.
 
 Tests that check all pages use this list. A route without an entry fails
-`test_every_page_is_looked_at`.
+`test_every_page_has_an_address`.
 """
 
 from __future__ import annotations

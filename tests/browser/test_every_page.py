@@ -45,7 +45,7 @@ SMALL = """
 """
 
 
-def test_every_page_is_looked_at() -> None:
+def test_every_page_has_an_address() -> None:
     shown = {route.path for route in PAGES if route.method == "GET" and route.produces == HTML}
 
     assert shown == {*ADDRESSES, *OUTSIDE} | PARTS
@@ -71,7 +71,7 @@ def desktop(chromium: Browser, populated: DashboardFleet) -> Iterator[Page]:
 
 
 @pytest.mark.parametrize("address", [*SIGNED_IN, *MISSING])
-def test_fits_a_phone_with_room_for_a_thumb(
+def test_fits_a_phone_with_large_tap_targets(
     populated: DashboardFleet, phone: Page, address: str
 ) -> None:
     phone.goto(populated.url + address)
@@ -86,7 +86,7 @@ def test_fits_a_phone_with_room_for_a_thumb(
 
 
 @pytest.mark.parametrize("address", [*SIGNED_IN, *MISSING])
-def test_has_nothing_serious_for_axe_at_a_desk(
+def test_axe_finds_nothing_serious_on_a_wide_screen(
     populated: DashboardFleet, desktop: Page, address: str
 ) -> None:
     desktop.goto(populated.url + address)
@@ -97,7 +97,7 @@ def test_has_nothing_serious_for_axe_at_a_desk(
 
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desk"])
 @pytest.mark.parametrize("address", NOT_SIGNED_IN)
-def test_is_as_good_before_anybody_signed_in(
+def test_pages_without_a_session_pass_the_same_checks(
     populated: DashboardFleet, chromium: Browser, address: str, size: ViewportSize
 ) -> None:
     page = chromium.new_page(viewport=size)
@@ -128,7 +128,7 @@ def other_schemes(chromium: Browser) -> Iterator[dict[str, Page]]:
 
 
 @pytest.mark.parametrize("name", samples.SCREENS)
-def test_holds_for_made_up_views_in_the_other_scheme(
+def test_sample_views_pass_the_checks_in_the_other_scheme(
     other_schemes: dict[str, Page], name: str
 ) -> None:
     """More states than the furnished installation has, and each color scheme at the other width."""
@@ -142,7 +142,7 @@ def test_holds_for_made_up_views_in_the_other_scheme(
         assert grave_issues(page) == [], size
 
 
-def test_more_leads_to_every_screen_that_the_bar_has_no_room_for(
+def test_the_menu_more_links_to_every_screen_missing_from_the_bar(
     populated: DashboardFleet, phone: Page
 ) -> None:
     phone.goto(populated.url)

@@ -25,7 +25,7 @@ def undone(fleet: DashboardFleet) -> list[str]:
     return [title for title, done in lines(fleet).items() if not done]
 
 
-def test_ticks_each_step_as_it_is_done_and_goes_when_all_are(fleet: DashboardFleet) -> None:
+def test_ticks_each_finished_step_and_disappears_after_the_last(fleet: DashboardFleet) -> None:
     there = ("repository", "second_person")  # with the people of the test
     assert undone(fleet) == [step.title for step in STEPS if step.name not in there]
 

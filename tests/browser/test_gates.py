@@ -34,7 +34,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate_panel, "AT_ONCE_MAX", 0)
 
 
-def test_names_every_host_that_a_survey_counts(fleet: DashboardFleet) -> None:
+def test_lists_every_host_that_a_survey_counts(fleet: DashboardFleet) -> None:
     rollout_id = waiting(fleet)
     state = fleet.installation.fleet_reader.state([rollout_id], fleet.installation.clock())
 
@@ -65,7 +65,7 @@ def test_shows_all_gates_with_counts_and_some_of_the_hosts(
 
 
 @pytest.mark.usefixtures("large")
-def test_asks_the_gates_of_a_large_rollout_beside_its_page(
+def test_loads_the_gates_of_a_large_rollout_after_its_page(
     fleet: DashboardFleet, page: Page, picture: Picture
 ) -> None:
     rollout_id = waiting(fleet)
@@ -82,7 +82,7 @@ def test_asks_the_gates_of_a_large_rollout_beside_its_page(
 
 
 @pytest.mark.usefixtures("large")
-def test_keeps_what_it_found_for_a_few_seconds_only(
+def test_caches_the_gates_for_a_few_seconds_only(
     fleet: DashboardFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rollout_id = waiting(fleet)
@@ -101,7 +101,7 @@ def test_keeps_what_it_found_for_a_few_seconds_only(
     assert "No host waits here" in client.get(path).text
 
 
-def test_pages_through_all_that_wait(
+def test_pages_through_all_waiting_hosts(
     fleet: DashboardFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(layout, "ROWS", 3)

@@ -86,7 +86,7 @@ def expect_held(page: Page, fleet: DashboardFleet, rollout_id: str, *parts: str)
 
 
 @pytest.mark.req("OP-2", engines=None, reason="pages over the same gates")
-def test_says_at_each_closed_edge_why_and_goes_through_when_it_is_overridden(
+def test_explains_each_closed_edge_and_passes_an_overridden_one(
     fleet: DashboardFleet, page: Page, other: Page, picture: Picture
 ) -> None:
     furnish(fleet, 7)
@@ -164,7 +164,7 @@ def test_says_at_each_closed_edge_why_and_goes_through_when_it_is_overridden(
 
 
 @pytest.mark.req("OP-3", engines=None, reason="pages over the same operations")
-def test_rolls_back_during_a_freeze_and_now_in_spite_of_it(
+def test_a_rollback_waits_for_a_freeze_and_a_rollback_now_bypasses_it(
     fleet: DashboardFleet, page: Page, other: Page, picture: Picture
 ) -> None:
     furnish(fleet, 2)
@@ -195,7 +195,7 @@ def test_rolls_back_during_a_freeze_and_now_in_spite_of_it(
 
 
 @pytest.mark.req("OP-6", engines=None, reason="pages over the same operations")
-def test_a_protected_channel_takes_two_people_and_break_glass_a_review(
+def test_a_protected_channel_needs_two_people_and_break_glass_a_review(
     fleet: DashboardFleet, page: Page, other: Page, picture: Picture
 ) -> None:
     furnish(fleet, 2)

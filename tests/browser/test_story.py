@@ -64,7 +64,7 @@ def test_reads_the_diff_approves_promotes_and_watches_the_waves(
     assert name == "default.web.v2"
 
 
-def test_draws_the_cards_of_waves_from_the_same_bytes_as_the_squares(
+def test_draws_wave_cards_and_squares_from_the_same_bytes(
     fleet: DashboardFleet, page: Page
 ) -> None:
     prepared(fleet)
@@ -95,7 +95,7 @@ def test_draws_the_cards_of_waves_from_the_same_bytes_as_the_squares(
     expect(card.locator(".number").first).to_have_text("2/2")
 
 
-def test_halts_on_a_failing_host_and_goes_on_when_somebody_clears_it(
+def test_halts_on_a_failing_host_and_continues_when_cleared(
     fleet: DashboardFleet, page: Page, picture: Picture
 ) -> None:
     prepared(fleet)
@@ -131,7 +131,7 @@ def test_halts_on_a_failing_host_and_goes_on_when_somebody_clears_it(
     assert fleet.installation.health.differences() == []
 
 
-def test_a_stopped_rollout_offers_the_way_back_first_and_names_releases(
+def test_a_halted_rollout_offers_the_rollback_first_and_names_releases(
     fleet: DashboardFleet, page: Page, picture: Picture
 ) -> None:
     prepared(fleet)
@@ -174,9 +174,7 @@ def test_a_stopped_rollout_offers_the_way_back_first_and_names_releases(
     )
 
 
-def test_pauses_and_resumes_with_a_reason_that_the_log_keeps(
-    fleet: DashboardFleet, page: Page
-) -> None:
+def test_pauses_and_resumes_with_a_recorded_reason(fleet: DashboardFleet, page: Page) -> None:
     prepared(fleet)
     rollout_id = fleet.promote("stable", "web.1")
     sign_in(page, fleet, "approver", f"/rollouts/{rollout_id}")
@@ -191,7 +189,7 @@ def test_pauses_and_resumes_with_a_reason_that_the_log_keeps(
     expect(page.locator(".timeline")).to_contain_text("back from lunch")
 
 
-def test_shows_the_page_with_the_refusal_when_somebody_else_was_faster(
+def test_shows_a_refusal_on_the_page_if_another_person_was_faster(
     fleet: DashboardFleet, page: Page
 ) -> None:
     name = prepared(fleet)
@@ -207,9 +205,7 @@ def test_shows_the_page_with_the_refusal_when_somebody_else_was_faster(
     expect(page.locator("h1 .chip")).to_have_text("Draft")
 
 
-def test_asks_to_sign_in_again_where_the_session_ended_meanwhile(
-    fleet: DashboardFleet, page: Page
-) -> None:
+def test_asks_to_sign_in_again_after_the_session_ended(fleet: DashboardFleet, page: Page) -> None:
     prepared(fleet)
     rollout_id = fleet.promote("stable", "web.1")
     sign_in(page, fleet, "approver", f"/rollouts/{rollout_id}")

@@ -64,14 +64,14 @@ def test_asks_the_server_without_a_library_that_takes_long_to_import(seat: Seat)
     assert imported & HEAVY == set()
 
 
-def test_completes_nothing_where_nobody_answers(tmp_path: Path) -> None:
+def test_completes_nothing_if_no_server_answers(tmp_path: Path) -> None:
     away = Shell(tmp_path / "home", "http://127.0.0.1:1", "t")
 
     assert completed(away, "rev", "show", "x") == []
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_prints_a_script_that_the_shell_understands(tmp_path: Path, shell: str) -> None:
+def test_prints_a_script_that_the_shell_accepts(tmp_path: Path, shell: str) -> None:
     script = Shell(tmp_path / "home").run("completion", shell)
 
     assert script.code == 0

@@ -48,7 +48,7 @@ def test_shows_names_to_every_reader_and_ids_to_programs(
     assert exact[0]["by"] == AUTHOR, "programs read ids, whoever asks"
 
 
-def test_says_that_the_package_of_a_new_channel_is_not_there_yet(seat: Seat) -> None:
+def test_warns_that_the_package_of_a_new_channel_does_not_exist(seat: Seat) -> None:
     person = seat()
 
     early = person.run("channel", "create", "early", "--package", "default/late", "--hosts", "a=b")

@@ -62,7 +62,7 @@ def entries() -> Iterator[tuple[str, str]]:
         yield f"error {entry.code}", entry.meaning
 
 
-def test_has_the_pages_that_the_code_makes() -> None:
+def test_the_pages_equal_the_generated_ones() -> None:
     """To update them: python -m tests.docs.reference."""
     outdated = [
         name
@@ -73,7 +73,7 @@ def test_has_the_pages_that_the_code_makes() -> None:
     assert outdated == [], "run: .venv/bin/python -m tests.docs.reference"
 
 
-def test_says_a_sentence_about_everything() -> None:
+def test_every_entry_has_a_sentence() -> None:
     silent = [name for name, words in entries() if not SENTENCE.fullmatch(words)]
 
     assert silent == [], "write it in the string below the member, or in the docstring"
@@ -210,12 +210,12 @@ def test_reads_the_string_below_a_member() -> None:
     assert reference.sentences(Sample) == {"first": "What is first.", "THIRD": "What is third."}
 
 
-def test_knows_the_family_of_an_error() -> None:
+def test_finds_the_family_of_an_error() -> None:
     assert reference.family_of(MalformedPolicy) == "invalid"
     assert reference.family_of(InternalError) == "none"
 
 
-def test_lists_every_event_that_people_can_be_told_of() -> None:
+def test_lists_every_event_that_people_can_subscribe_to() -> None:
     page = (ROOT / "docs" / "notifications.md").read_text()
     rows = [f"| `{name}` | {found.severity} | {found.when} |" for name, found in EVENTS.items()]
 
