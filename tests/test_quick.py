@@ -79,9 +79,7 @@ def test_runs_the_first_tests_of_a_requirement_point_on_all_engines(
 @pytest.mark.parametrize(
     "args", [("--engines", "memory,sqlite,postgres,dynamodb"), ("test_some.py::test_rule",)]
 )
-def test_runs_a_test_wherever_somebody_asks_for_it(
-    project: pytest.Pytester, args: tuple[str, ...]
-) -> None:
+def test_runs_a_named_test_on_every_engine(project: pytest.Pytester, args: tuple[str, ...]) -> None:
     assert engines_of(project, "test_rule", *args) == [ALL] * RULES
 
 

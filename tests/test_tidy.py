@@ -250,24 +250,24 @@ def test_only_programs_know_a_whole_installation() -> None:
     } == set(), "take the parts that you use as parameters, not an Installation"
 
 
-def test_knows_every_room() -> None:
+def test_the_table_lists_every_room() -> None:
     unknown = {room(path) for path in SOURCES} - {""} - set(MAY_IMPORT)
     assert not unknown, "say in MAY_IMPORT what it may import"
 
 
-def test_enters_only_the_rooms_that_the_table_opens() -> None:
+def test_every_module_imports_only_the_rooms_that_the_table_allows() -> None:
     faults = {name_of(path): import_faults(room(path), parsed(path)) for path in SOURCES}
 
     assert {name: found for name, found in faults.items() if found} == {}
 
 
-def test_reads_no_clock_where_the_code_is_pure() -> None:
+def test_pure_code_reads_no_clock() -> None:
     reads = {name_of(path): clock_reads(parsed(path)) for path in SOURCES if room(path) in PURE}
 
     assert {name: found for name, found in reads.items() if found} == {}
 
 
-def test_derives_decoders_in_one_module_and_before_anything_runs() -> None:
+def test_decoders_are_derived_in_one_module_and_at_import() -> None:
     faults = {
         name_of(path): decoder_faults(path.relative_to(SOURCE).as_posix(), parsed(path))
         for path in SOURCES
@@ -289,7 +289,7 @@ def test_derives_decoders_in_one_module_and_before_anything_runs() -> None:
         "async def f():\n    codec.prepare(Plan)",
     ],
 )
-def test_sees_each_way_to_derive_a_decoder_late(line: str) -> None:
+def test_finds_each_way_to_derive_a_decoder_late(line: str) -> None:
     assert len(decoder_faults("domain/planner.py", ast.parse(line))) == 1
 
 
@@ -297,7 +297,7 @@ def test_sees_each_way_to_derive_a_decoder_late(line: str) -> None:
     "line",
     ["decoders.build(Plan)", "msgspec.json.decode(body)", "decoders.decoder(Plan).decode(body)"],
 )
-def test_lets_decoders_be_built_early_and_used_late(line: str) -> None:
+def test_allows_decoders_that_are_built_early_and_used_late(line: str) -> None:
     assert decoder_faults("domain/planner.py", ast.parse(line)) == []
 
 
@@ -319,7 +319,7 @@ def test_lets_decoders_be_built_early_and_used_late(line: str) -> None:
         ("simulate", "import tidegate.engines.sqlite"),
     ],
 )
-def test_sees_each_kind_of_forbidden_import(home: str, line: str) -> None:
+def test_finds_each_kind_of_forbidden_import(home: str, line: str) -> None:
     assert len(import_faults(home, ast.parse(line))) == 1
 
 
@@ -335,17 +335,17 @@ def test_sees_each_kind_of_forbidden_import(home: str, line: str) -> None:
         ("main", "from tidegate.engines.sqlite import SqliteStore"),
     ],
 )
-def test_lets_in_what_the_table_allows(home: str, line: str) -> None:
+def test_allows_the_imports_of_the_table(home: str, line: str) -> None:
     assert import_faults(home, ast.parse(line)) == []
 
 
-def test_sees_a_clock_that_is_read() -> None:
+def test_finds_a_read_of_the_clock() -> None:
     read = ast.parse("at = datetime.now(UTC)")
 
     assert clock_reads(read) == ["line 1: take now as a parameter"]
 
 
-def test_says_in_every_module_what_it_is_for() -> None:
+def test_every_module_has_a_docstring() -> None:
     """The first paragraph of the docstring is a whole sentence."""
     said = {name_of(path): ast.get_docstring(parsed(path)) or "" for path in MODULES}
 
@@ -354,12 +354,12 @@ def test_says_in_every_module_what_it_is_for() -> None:
     assert not unsaid, "start the docstring with one sentence that says what the module is for"
 
 
-def test_gives_every_file_a_name_that_says_something() -> None:
+def test_no_file_has_a_meaningless_name() -> None:
     vague = [name_of(path) for path in MODULES if path.stem in HOMELESS]
     assert not vague, "name the file after what it holds or does"
 
 
-def test_leaves_no_residue_in_tracked_files() -> None:
+def test_tracked_files_contain_no_residue() -> None:
     """No path of a machine, no host of a registry, no mark of unfinished work."""
     residue = []
     for path in TRACKED:
@@ -385,7 +385,7 @@ def test_leaves_no_residue_in_tracked_files() -> None:
         ("registry.known.rows.get(key)", False),
     ],
 )
-def test_knows_the_host_of_a_registry_from_a_name_in_code(line: str, host: bool) -> None:
+def test_distinguishes_the_host_of_a_registry_from_a_name_in_code(line: str, host: bool) -> None:
     assert bool(REGISTRY_HOST.search(line)) is host
 
 
@@ -395,7 +395,7 @@ def family(error: type[TidegateError]) -> str:
     return families[0].code if families and families[0].__module__ == errors.__name__ else "none"
 
 
-def test_tells_of_every_error_what_to_do_next() -> None:
+def test_every_error_is_explained_on_a_page() -> None:
     """Those of errors.py in the table of problems, under their family; others on some page."""
     table = (ROOT / "docs" / "problems" / "README.md").read_text()
     told = set(re.findall(r"^\| `(\w+)` \| `?(\w+)`? \| .+ \| .+ \|$", table, re.MULTILINE))
@@ -416,14 +416,14 @@ SHARED_CODES = {
 }
 
 
-def test_gives_no_code_to_two_errors_that_mean_different_things() -> None:
+def test_no_two_different_errors_share_a_code() -> None:
     codes = Counter(error.code for error in own_errors() if "code" in vars(error))
 
     shared = {code for code, count in codes.items() if count > 1}
     assert shared == SHARED_CODES, "choose a code that no other error has"
 
 
-def test_numbers_the_decisions_without_gaps() -> None:
+def test_decisions_are_numbered_without_gaps() -> None:
     names = [path.name for path in (ROOT / "docs" / "adr").glob("[0-9]*.md")]
 
     numbers = sorted(int(name.partition("-")[0]) for name in names)
@@ -432,7 +432,7 @@ def test_numbers_the_decisions_without_gaps() -> None:
     assert numbers == list(range(1, len(numbers) + 1))
 
 
-def test_says_one_version_in_package_and_changelog() -> None:
+def test_the_package_and_the_changelog_have_the_same_version() -> None:
     version = re.search(r'__version__ = "(.+)"', (SOURCE / "__init__.py").read_text())
     changelog = (ROOT / "CHANGELOG.md").read_text()
 
@@ -442,7 +442,7 @@ def test_says_one_version_in_package_and_changelog() -> None:
     assert not released or released[0] == version[1]
 
 
-def test_locks_every_dependency_by_hash_and_names_no_host() -> None:
+def test_every_dependency_is_locked_by_hash_without_a_host() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
     lock = (ROOT / "requirements.lock").read_text()
@@ -459,7 +459,7 @@ def test_locks_every_dependency_by_hash_and_names_no_host() -> None:
 IMPORT_LINES_MAX = 0.06  # of all lines of the source
 
 
-def test_spends_few_lines_on_imports() -> None:
+def test_few_lines_are_imports() -> None:
     nodes = [node for path in SOURCES for node in ast.walk(parsed(path)) if is_import(node)]
     spent = sum((node.end_lineno or node.lineno) - node.lineno + 1 for node in nodes)
     lines = sum(len(path.read_text().splitlines()) for path in SOURCES)
@@ -501,7 +501,7 @@ def layer_faults(noun: str, file: str, tree: ast.AST) -> list[str]:
     return faults
 
 
-def test_imports_no_noun_that_comes_after_its_own() -> None:
+def test_no_noun_imports_a_later_one() -> None:
     faults = []
     for path in DOMAIN.rglob("*.py"):
         noun, *rest = path.relative_to(DOMAIN).with_suffix("").parts
@@ -521,13 +521,13 @@ def test_imports_no_noun_that_comes_after_its_own() -> None:
         ("channels", "slices", "from tidegate.domain.fleet.rows import Host", 0),
     ],
 )
-def test_sees_an_import_against_the_order_of_nouns(
+def test_finds_an_import_against_the_order_of_nouns(
     noun: str, file: str, line: str, count: int
 ) -> None:
     assert len(layer_faults(noun, file, ast.parse(line))) == count
 
 
-def test_gives_every_noun_with_facts_the_same_files() -> None:
+def test_every_noun_with_facts_has_the_same_files() -> None:
     nouns = {path.parent for path in DOMAIN.glob("*/__init__.py")}
     missing = {
         noun.name: NOUN_FILES - {path.stem for path in noun.glob("*.py")}
@@ -539,7 +539,7 @@ def test_gives_every_noun_with_facts_the_same_files() -> None:
     assert {noun.name for noun in nouns} >= WITHOUT_FACTS
 
 
-def test_runs_nothing_when_a_noun_is_imported() -> None:
+def test_importing_a_noun_runs_no_code() -> None:
     """So that any noun, and the agent, can import the facts of any other noun alone."""
     inits = {path: parsed(path).body for path in DOMAIN.glob("*/__init__.py")}
 
@@ -655,16 +655,16 @@ def excesses(found: Mapping[str, int], allowed: Mapping[str, int]) -> list[str]:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_offends_as_often_as_the_shrinking_list_allows(rule: str) -> None:
+def test_violations_equal_the_shrinking_list(rule: str) -> None:
     found = excesses(RULES[rule](), allowances()[rule])
     assert not found, f"{'; '.join(found)}. To mend it: {ADVICE[rule]}. {SHRINK}"
 
 
-def test_allows_nothing_but_what_a_rule_asks_for() -> None:
+def test_allowances_belong_to_rules() -> None:
     assert allowances().keys() == RULES.keys() == ADVICE.keys()
 
 
-def test_sees_both_a_new_offender_and_an_allowance_that_is_not_needed() -> None:
+def test_finds_new_violations_and_unneeded_allowances() -> None:
     assert excesses({"a": 2, "b": 1}, {"a": 1, "b": 1, "c": 1}) == [
         "a: found 2, allowed 1",
         "c: found 0, allowed 1",
@@ -681,11 +681,11 @@ def test_sees_both_a_new_offender_and_an_allowance_that_is_not_needed() -> None:
         ("StoreRefused('Store')", 0),
     ],
 )
-def test_counts_each_way_to_name_what_lies_beneath(line: str, count: int) -> None:
+def test_counts_each_use_of_a_name_beneath(line: str, count: int) -> None:
     assert mentions(ast.parse(line), BENEATH) == count
 
 
-def test_counts_each_way_through_to_what_lies_beneath() -> None:
+def test_counts_each_attribute_that_leads_beneath() -> None:
     assert reaches(ast.parse("a.store.get(b.control)\nfrom tidegate.control import records")) == 2
 
 
@@ -700,7 +700,7 @@ def test_counts_each_way_through_to_what_lies_beneath() -> None:
         ("docs/pages.md, seed 3", 0),
     ],
 )
-def test_counts_citations_that_lead_nowhere(line: str, count: int) -> None:
+def test_counts_citations_without_a_target(line: str, count: int) -> None:
     assert unresolved(line, {"pages.md": {"1.1"}}) == count
 
 

@@ -49,7 +49,7 @@ def take_bytes(listener: socket.socket, bytes_max: float) -> None:
 @pytest.mark.parametrize(
     ("bytes_max", "is_taken"), [(65_536, False), (float("inf"), True)], ids=["limit", "no limit"]
 )
-def test_finds_a_server_that_takes_an_endless_request(
+def test_finds_a_server_that_reads_an_endless_request(
     name: str, bytes_max: float, is_taken: bool
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -69,7 +69,7 @@ def test_finds_a_server_that_takes_an_endless_request(
         ({"live_tail_ms": 161.0}, ["none: p99 of /livez is 161 ms, allowed 160 ms"]),
     ],
 )
-def test_says_which_bound_is_broken(changes: dict[str, object], broken: list[str]) -> None:
+def test_names_the_exceeded_bound(changes: dict[str, object], broken: list[str]) -> None:
     case = msgspec.structs.replace(ALONE, **changes)
 
     results = Results("now", {}, 3.0, 200, 3.0, ALONE, (case,), are_times_judged=True)

@@ -64,7 +64,7 @@ def _overwrite(history: History) -> History:
     return replace(history, rows=rows)
 
 
-def test_a_history_in_turns_holds(history: History) -> None:
+def test_a_sequential_history_passes(history: History) -> None:
     assert judge(history, "sqlite", STYLES[0]).failures == []
 
 

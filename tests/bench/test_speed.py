@@ -74,7 +74,7 @@ def contender(name: str, tmp: Path, request: pytest.FixtureRequest) -> Contender
 
 
 @pytest.mark.parametrize("name", ["memory", "sqlite", "umadb", "postgres", "eventsourcing"])
-def test_each_contender_reads_the_same_log_and_heeds_conditions(
+def test_each_contender_reads_the_same_log_and_checks_conditions(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     with contender(name, tmp_path, request).filled(TINY) as log:
@@ -110,7 +110,7 @@ def test_rows_are_committed_with_their_event(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("events", [200, 20_000, 1_000_000])
-def test_clients_never_share_a_tag_nor_touch_what_is_read(events: int) -> None:
+def test_clients_never_share_a_tag_or_write_to_one_that_is_read(events: int) -> None:
     layout = Layout(events)
     random = Random(1)
     read = {layout.read_tag(size, random) for size in READS for _ in range(500)}
@@ -124,7 +124,7 @@ def test_clients_never_share_a_tag_nor_touch_what_is_read(events: int) -> None:
         assert not read & set().union(*own)
 
 
-def test_a_filled_log_has_as_many_events_under_a_tag_as_it_says() -> None:
+def test_a_filled_log_has_the_expected_number_of_events_under_a_tag() -> None:
     layout = Layout(20_000)
     found = Counter(tag for entry in layout.entries() for tag in entry.tags)
 

@@ -298,7 +298,7 @@ def test_sets_up_through_each_door(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/setup", "/setup"])
-def test_takes_no_set_up_from_another_site(tmp_path: Path, path: str) -> None:
+def test_refuses_setup_from_another_site(tmp_path: Path, path: str) -> None:
     with serving(tmp_path / "data", routes=(*ROUTES, *PAGES), is_set_up=False) as served:
         code = served.installation.accounts.open_setup() or ""
         client = served.client(None, origin="https://elsewhere.example")

@@ -115,7 +115,7 @@ def test_does_the_same_through_each_door(
 
 
 @pytest.mark.parametrize("door", ENROLL.doors)
-def test_keeps_the_token_that_it_made(door: Door, tmp_path: Path) -> None:
+def test_stores_the_created_token(door: Door, tmp_path: Path) -> None:
     with serve(tmp_path / "data") as fleet:
         known = {item.id for item in _tokens(fleet)}
 
@@ -130,7 +130,7 @@ def _tokens(fleet: ServedFleet) -> list[Any]:
 
 
 @pytest.mark.parametrize("door", Door)
-def test_refuses_the_key_though_the_fleet_is_busy(
+def test_refuses_the_key_even_while_the_fleet_is_busy(
     door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lanes, "COMMAND_SECONDS", 0.2)

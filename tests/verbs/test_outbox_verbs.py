@@ -100,7 +100,7 @@ def test_does_the_same_through_each_door(
     check(case, tmp_path, shared)
 
 
-def test_takes_no_form_without_a_reason(tmp_path: Path) -> None:
+def test_refuses_a_form_without_a_reason(tmp_path: Path) -> None:
     with serve(tmp_path / "data") as fleet:
         die(fleet)
 

@@ -276,7 +276,7 @@ def test_does_the_same_through_each_door(
     check(case, tmp_path, shared)
 
 
-def test_refuses_a_form_that_names_no_version_or_an_old_one(tmp_path: Path) -> None:
+def test_refuses_a_form_with_a_missing_or_old_version(tmp_path: Path) -> None:
     with serve(tmp_path / "data") as fleet:
         draft(fleet)
         hidden = hidden_fields(shown(fleet.author), f"{PAGE}/propose")
@@ -290,7 +290,7 @@ def test_refuses_a_form_that_names_no_version_or_an_old_one(tmp_path: Path) -> N
         assert fleet.document(NAME)["spec"]["lifecycle"] == "Draft"
 
 
-def test_does_a_form_that_is_sent_twice_once(tmp_path: Path) -> None:
+def test_a_form_that_is_sent_twice_takes_effect_once(tmp_path: Path) -> None:
     with serve(tmp_path / "data") as fleet:
         draft(fleet)
         form = {**hidden_fields(shown(fleet.author), f"{PAGE}/propose"), **REASON}

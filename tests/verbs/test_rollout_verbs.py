@@ -250,7 +250,7 @@ def test_does_the_same_through_each_door(
 
 @pytest.mark.parametrize("door", Door)
 @pytest.mark.parametrize("case", [CASES[0], PROMOTION], ids=str)
-def test_says_that_a_lane_is_busy_and_changes_nothing(
+def test_reports_a_busy_lane_and_changes_nothing(
     case: VerbCase, door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lanes, "COMMAND_SECONDS", 0.2)
@@ -286,7 +286,7 @@ def test_promotes_from_the_dashboard_in_the_lane_of_the_rollout_that_ends(tmp_pa
         assert promoting.result().code == ""
 
 
-def test_does_a_form_that_is_sent_twice_once(tmp_path: Path) -> None:
+def test_a_form_that_is_sent_twice_takes_effect_once(tmp_path: Path) -> None:
     with serve(tmp_path / "data") as fleet:
         start(fleet)
         page = fleet.operator.get(PAGE, headers={"accept": "text/html"}).text
