@@ -131,7 +131,7 @@ def measure(size: int, place: Path, seed: int) -> list[Transfer]:
         step("download", lambda: _download(url, prepared.token))
         step("download of the second half", lambda: _download(url, prepared.token, size // 2))
     same = (tree / "image.bin").stat().st_size == (pulled / "image.bin").stat().st_size
-    assert same, "what was pulled is not what was pushed"
+    assert same, "the pulled bytes differ from the pushed ones"
     return found
 
 

@@ -45,7 +45,7 @@ class Results(Struct, frozen=True):
                 grown, most = case.growth_bytes / 1e6, case.growth_bytes_max / 1e6
                 found.append(f"{case.name}: memory grew by {grown:.0f} MB, allowed {most:.0f} MB")
             if not case.is_served:
-                found.append(f"{case.name}: someone else was not served")
+                found.append(f"{case.name}: another client was not served")
             if self.are_times_judged and case.live_tail_ms > allowed_ms:
                 tail = f"{case.live_tail_ms:.0f} ms, allowed {allowed_ms:.0f} ms"
                 found.append(f"{case.name}: p99 of /livez is {tail}")

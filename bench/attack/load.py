@@ -85,7 +85,7 @@ def _try(
     if case.growth_bytes > case.growth_bytes_max:
         findings.failures.append(f"{name}: memory grew by {case.growth_bytes / 1e6:.0f} MB")
     if not case.is_served:
-        findings.failures.append(f"{name}: someone else was not served")
+        findings.failures.append(f"{name}: another client was not served")
     return case
 
 

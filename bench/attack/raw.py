@@ -68,7 +68,7 @@ def run(trial: Trial) -> Findings:
                     findings.failures.append(f"request {number} ended the server: {request!r}")
                     return findings
             if not exchange(server.port, TEMPLATES[1]).startswith(b"HTTP/1.1 200"):
-                findings.failures.append("it does not answer any more")
+                findings.failures.append("it no longer answers")
     return findings
 
 

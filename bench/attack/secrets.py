@@ -129,7 +129,7 @@ def _found(name: str, secret: str, places: list[tuple[str, bytes]]) -> Iterator[
     """Where the secret occurs, or the part of it that cannot be guessed."""
     parts = {secret, TOKEN_HEAD.sub("", secret)}
     for part in parts:
-        assert len(part) >= SECRET_CHARS_MIN, "too short to be searched for"
+        assert len(part) >= SECRET_CHARS_MIN, "too short to search for"
         for place, content in places:
             own = f"/v1/me?token={secret}", f"/v1/{secret}"
             if part.encode() in content and not any(text in place for text in own):

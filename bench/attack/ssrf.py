@@ -37,7 +37,7 @@ def run(trial: Trial) -> Findings:
         for address in REBOUND:
             findings.counts["forms"] += 1
             if not _is_rebound_refused(address):
-                findings.failures.append(f"a name that leads to {address} is asked")
+                findings.failures.append(f"a name that resolves to {address} gets a request")
         if met:
             findings.failures.append(f"{len(met)} connections to loopback")
     findings.failures += [f"{text} is not public" for text in PUBLIC if not is_public(text)]

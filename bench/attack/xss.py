@@ -43,7 +43,7 @@ def run(trial: Trial) -> Findings:
         serve_dashboard(Path(home) / "data") as fleet,
         launched() as browser,
     ):
-        findings.failures += [f"no address of {path} is visited" for path in list_unvisited()]
+        findings.failures += [f"{path} is not visited" for path in list_unvisited()]
         paths = [*_plant(fleet, scripts, findings), *_list_pages(scripts)]
         context = browser.new_context(bypass_csp=True)
         page = context.new_page()

@@ -43,7 +43,7 @@ def run(trial: Trial) -> Findings:
             with serving(data) as server:
                 _check(server.port, token, ledger, 0, findings)
                 if server.stop() != 0:
-                    findings.failures.append("it does not end in good order")
+                    findings.failures.append("it does not stop gracefully")
         except DoesNotStart as error:
             findings.failures.append(f"after the last kill: {error}")
             return findings

@@ -141,7 +141,7 @@ class FleetAtWork:
         for _ in range(PASSES_MAX):
             if not self.dispatcher.run_pass().ordered:
                 return
-        raise AssertionError("the dispatcher finds ever more to order")
+        raise AssertionError("the dispatcher never runs out of orders")
 
 
 @contextmanager

@@ -243,7 +243,7 @@ def _pass_seconds(fleet: FleetAtWork, rollout_id: str, waiting: int) -> float:
         begun = time.perf_counter()
         found = survey(fleet.fleet_reader.state([rollout_id], system_clock()), rollout_id)
         took.append(time.perf_counter() - begun)
-        assert found.waiting == waiting, "the pass sees who waits"
+        assert found.waiting == waiting, "the pass counts the waiting hosts"
     return median(took)
 
 

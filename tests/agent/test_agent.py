@@ -122,7 +122,7 @@ def test_works_while_the_server_is_down_and_reports_later(start_agent: MOOR) -> 
     until(lambda: agent_process.text == "bad two", "the second release runs")
 
     fleet_server.close()
-    until(lambda: agent_process.text == "good one", "it goes back without the server")
+    until(lambda: agent_process.text == "good one", "it rolls back without the server")
     agent_process.kill()
     agent_process.start()
     time.sleep(1)  # the server does not answer: the agent must not give up
@@ -160,7 +160,7 @@ def test_drops_an_order_during_a_stop_and_gets_it_again(start_agent: MOOR, stop:
     until(lambda: "works for" in agent_process.log, "it is enrolled")
     assert agent_process.stop() == 0
     waiters = fleet_server.served.application.parts[OrderWaiters]
-    until(lambda: waiters.count == 0, "its poll is over: it takes no order")
+    until(lambda: waiters.count == 0, "its poll has ended: it takes no order")
     rollout_id = fleet_server.promote("web.1")
     fleet_server.reaches(rollout_id, "web-1", HostState.PENDING)
     order = fleet_server.installation.deliveries.poll("web-1")
@@ -193,7 +193,7 @@ def test_drops_an_order_during_a_stop_and_gets_it_again(start_agent: MOOR, stop:
     assert operator.post(ended, json={"reason": "over"}).is_success
 
     record = fleet_server.reaches(rollout_id, "web-1", HostState.CONVERGED)
-    assert (record.attempt, agent_process.text) == (2, "good one"), "the order was taken back"
+    assert (record.attempt, agent_process.text) == (2, "good one"), "the order was withdrawn"
 
 
 def test_d26_reports_a_deferral(start_agent: MOOR) -> None:
@@ -250,7 +250,7 @@ def test_waits_for_a_server_that_is_down_at_the_first_start(start_agent: MOOR) -
     fleet_server, agent_process = start_agent("good one")
     fleet_server.close()
     agent_process.start(enrolls=False)
-    until(lambda: "not enrolled yet" in agent_process.log, "it asks")
+    until(lambda: "not enrolled yet" in agent_process.log, "it tries to enroll")
 
     fleet_server.open()
 

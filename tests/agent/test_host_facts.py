@@ -47,7 +47,7 @@ def test_sends_facts_at_the_start_and_again_if_the_server_lacks_them(tmp_path: P
         forgotten = Liveness(host_id="web-09", last_seen_at=row.last_seen_at)
         server.installation.records(_META).save("host_liveness", "web-09", forgotten)
 
-        until(has_facts, "the agent says them again", said)
+        until(has_facts, "the agent sends them again", said)
     finally:
         host.end()
         server.close()

@@ -100,7 +100,7 @@ def test_a_second_run_keeps_the_user_and_the_extra_directories(tmp_path: Path, w
     config.write_text(config.read_text().replace(f"{tmp_path}/web", "/srv/moved"))
     moved = plan_install(request(tmp_path)).files[1].content
     assert "User=web\n" in moved
-    assert f"{tmp_path}/web" not in moved, "what a channel had is not kept"
+    assert f"{tmp_path}/web" not in moved, "the old options of a channel are not kept"
 
 
 def test_options_of_a_second_run_replace_the_earlier_ones(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_refuses_damage_before_the_last_line(tmp_path: Path) -> None:
 
     with pytest.raises(JournalDamaged, match="damaged at byte 0"):
         Journal(tmp_path)
-    assert path.read_bytes() == content, "nothing is thrown away"
+    assert path.read_bytes() == content, "nothing is deleted"
 
 
 def test_is_rewritten_without_finished_entries(tmp_path: Path) -> None:

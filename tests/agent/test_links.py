@@ -48,7 +48,7 @@ def test_creates_files_modes_and_links_as_they_were_pushed(tmp_path: Path) -> No
     assert (found / "now" / "app-1" / "data").read_bytes() == b"data"
     asked = source.asked
     assert provide(CLOSURE, "/new", tmp_path, source) == found
-    assert source.asked == asked, "it is there and intact"
+    assert source.asked == asked, "it exists and is intact"
 
 
 @pytest.mark.parametrize("change", ["other", "gone", "file"])

@@ -193,7 +193,7 @@ def test_keeps_everything_while_the_server_is_unavailable(
     before = journal.entries
 
     with running(tmp_path, journal, lambda _: problem(status, code)) as stub:
-        until(lambda: len(stub.batches) >= 3, "it asks again")
+        until(lambda: len(stub.batches) >= 3, "it sends it again")
 
     assert journal.entries == before
     why = "the server refuses this host, " if status in (401, 404) else "the server is away, "
@@ -218,7 +218,7 @@ def test_waits_for_a_paused_rollout_while_another_one_continues(
         return own.state is HostState.CONVERGED and waiting == {OTHER}
 
     with running(tmp_path, journal, paused):
-        until(is_through, "the other one converges and says so")
+        until(is_through, "the other one converges and reports it")
 
     assert [entry.event.seq for entry in journal.entries] == [1, 2]
 
@@ -230,6 +230,6 @@ def test_waits_longer_each_time_up_to_a_limit() -> None:
 
     assert 0.5 <= waits[0] <= 1.0
     assert all(4.0 <= wait <= 8.0 for wait in waits[4:])
-    assert len(set(waits)) > 15, "agents do not come back all at once"
+    assert len(set(waits)) > 15, "agents do not return all at once"
     back_off.worked()
     assert back_off.failed() <= 1.0

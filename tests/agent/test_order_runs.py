@@ -503,10 +503,10 @@ def test_resumes_a_soak_with_what_the_probes_said(host: SingleHost) -> None:
     host.crash()
     host.wait(31)
     host.order_runs.tick()
-    assert host.kinds == said, "what passed before the restart may fail after it"
+    assert host.kinds == said, "a probe that passed before the restart may fail after it"
     host.check()
 
-    assert host.kinds == [*said, "Converged"], "a result that is the same is not said again"
+    assert host.kinds == [*said, "Converged"], "an unchanged result is not reported again"
 
 
 def test_does_not_converge_when_the_probe_fails_after_a_restart(host: SingleHost) -> None:
@@ -679,7 +679,7 @@ def test_takes_an_order_that_preempts_while_it_soaks(host: SingleHost) -> None:
     host.order_runs.take(order(closure_of(OLD), BACK, content="/old", policy={"preempts": True}))
 
     assert ROLLOUT not in host.journal.twins
-    assert host.kinds == ["DispatchAck"], "nothing more is said of the rollout that was replaced"
+    assert host.kinds == ["DispatchAck"], "nothing more is reported about the replaced rollout"
     assert not polls(host)
     host.crash()
     host.order_runs.confirmed(BACK, 1)
@@ -700,7 +700,7 @@ def test_ignores_an_order_that_does_not_preempt_while_it_soaks(host: SingleHost)
 def test_does_not_poll_while_it_switches_or_rolls_back(host: SingleHost) -> None:
     assert polls(host)
     host.order_runs.take(order())
-    assert not polls(host), "its acknowledgement is under way"
+    assert not polls(host), "its acknowledgement is being sent"
     host.confirm()
     assert not polls(host), "it switches"
 
@@ -713,4 +713,4 @@ def test_does_not_poll_while_it_switches_or_rolls_back(host: SingleHost) -> None
     host.check(probe_failure("no"))
     host.wait(61)
     host.order_runs.tick()
-    assert not polls(host), "it goes back"
+    assert not polls(host), "it rolls back"

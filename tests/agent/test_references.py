@@ -146,7 +146,7 @@ def test_installs_nothing_but_the_approved_bytes(
         brought(place, store.at("/app"))
 
     assert told in caplog.text
-    assert told not in refused.value.detail, "reports do not tell what lies at an address"
+    assert told not in refused.value.detail, "reports do not reveal what is at an address"
     assert "bin/app" in refused.value.detail
     assert store.url in refused.value.detail
     assert left(place) == []
@@ -197,7 +197,7 @@ def test_treats_a_broken_connection_as_unavailable(place: Path, store: FileServe
         brought(place, f"http://127.0.0.1:{free_port()}/app")
 
     assert left(place) == []
-    assert issubclass(ReferenceAway, ServerAway), "the loop tries it again"
+    assert issubclass(ReferenceAway, ServerAway), "the loop retries it"
 
 
 class Dripping:
@@ -256,7 +256,7 @@ def test_ends_a_dripping_exchange_at_every_stage(
                     place, f"{scheme}://{there.address}/app", fetching_anywhere(seconds=seconds)
                 )
 
-            assert there.left.wait(SECONDS_MAX), "it listens no longer"
+            assert there.left.wait(SECONDS_MAX), "it closed the connection"
         assert left(place) == []
         if there.dripped > 1:
             return
@@ -275,7 +275,9 @@ def test_all_redirects_share_one_deadline(place: Path, store: FileServer) -> Non
         if store.asked:
             break
 
-    assert 0 < len(store.asked) <= REDIRECTS_MAX, "time was over before it had followed them all"
+    assert 0 < len(store.asked) <= REDIRECTS_MAX, (
+        "the deadline passed before it had followed them all"
+    )
 
 
 def test_does_not_fetch_a_complete_file_again(place: Path, store: FileServer) -> None:

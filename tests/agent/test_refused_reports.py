@@ -37,7 +37,7 @@ def test_reports_convergence_again_after_an_early_convergence(tmp_path: Path) ->
         server.refuse = refusing("Converged", 2, code="early_convergence", state="Soaking")
         server.manifest = 200, manifest(WANTED)
         server.orders.append(new_order())
-        until(lambda: server.kinds().count("Converged") == 3, "it says it again", server.kinds)
+        until(lambda: server.kinds().count("Converged") == 3, "it reports it again", server.kinds)
 
         said = [report for report in server.reports if report["kind"] == "Converged"]
         assert len({report["seq"] for report in said}) == 1
@@ -51,7 +51,7 @@ def test_uses_the_number_that_the_server_expects_after_a_gap(tmp_path: Path) -> 
         server.refuse = refusing("Converged", 1, code="sequence_gap", state="Soaking", expected=3)
         server.manifest = 200, manifest(WANTED)
         server.orders.append(new_order())
-        until(lambda: server.kinds().count("Converged") == 2, "it says it again", server.kinds)
+        until(lambda: server.kinds().count("Converged") == 2, "it reports it again", server.kinds)
 
         said = [report["seq"] for report in server.reports if report["kind"] == "Converged"]
         assert said[1] == 3
@@ -64,7 +64,7 @@ def test_drops_a_report_that_is_too_late_for_the_rollout(tmp_path: Path) -> None
         server.orders.append(new_order())
         until(lambda: "Converged" in server.kinds(), "it converges", server.kinds)
         beats = server.heartbeats
-        until(lambda: server.heartbeats >= beats + 5, "it lives on")
+        until(lambda: server.heartbeats >= beats + 5, "it keeps running")
 
         assert server.kinds().count("Converged") == 1
 
@@ -72,9 +72,9 @@ def test_drops_a_report_that_is_too_late_for_the_rollout(tmp_path: Path) -> None
 def test_sends_heartbeats_while_an_order_waits_for_its_manifest(tmp_path: Path) -> None:
     with serve_lies(**RELEASES) as server, agent(server, tmp_path):
         server.orders.append(new_order())
-        until(lambda: len(server.manifests_asked) >= 2, "it asks for the manifest")
+        until(lambda: len(server.manifests_asked) >= 2, "it fetches the manifest")
         beats = server.heartbeats
-        until(lambda: server.heartbeats >= beats + 3, "it is heard")
+        until(lambda: server.heartbeats >= beats + 3, "its heartbeat arrives")
 
         assert server.kinds() == []
 
@@ -86,6 +86,6 @@ def test_sends_heartbeats_while_a_report_waits_for_a_paused_rollout(tmp_path: Pa
         server.orders.append(new_order())
         until(lambda: "DispatchAck" in server.kinds(), "it acknowledges", server.kinds)
         beats = server.heartbeats
-        until(lambda: server.heartbeats >= beats + 3, "it is heard")
+        until(lambda: server.heartbeats >= beats + 3, "its heartbeat arrives")
 
         assert set(server.kinds()) == {"DispatchAck"}

@@ -76,7 +76,7 @@ def asked_again(server: LyingServer) -> None:
             (len(server.manifests_asked) >= asked + 2 and server.polls > polls)
             or "ActivationCompleted" in server.kinds()
         ),
-        "it asks again",
+        "it fetches the manifest again",
         lambda: (len(server.manifests_asked), server.polls, server.kinds()),
     )
 
@@ -222,7 +222,7 @@ def test_remembers_the_newest_manifest_across_a_restart(tmp_path: Path) -> None:
             server.orders.append(evil_order())
             answered(server)
         assert ManifestVersions(tmp_path / "state", LOG_ID).highest(CHANNEL) == 5, (
-            "before it was judged"
+            "before it was decided"
         )
 
         with agent(server, tmp_path) as link:

@@ -138,7 +138,7 @@ def test_ends_a_session_by_sign_out_idleness_and_age(tmp_path: Path) -> None:
         clock.advance(timedelta(minutes=29))
         assert idle.get("/v1/me").status_code == 200
         clock.advance(timedelta(minutes=29))
-        assert idle.get("/v1/me").status_code == 200, "it was seen since"
+        assert idle.get("/v1/me").status_code == 200, "it was used since"
         clock.advance(timedelta(minutes=31))
         assert idle.get("/v1/me").status_code == 401
 
@@ -147,7 +147,7 @@ def test_ends_a_session_by_sign_out_idleness_and_age(tmp_path: Path) -> None:
         for _ in range(26):
             clock.advance(timedelta(minutes=28))
             seen.append(old.get("/v1/me").status_code)
-        assert seen == [200] * 25 + [401], "twelve hours are over"
+        assert seen == [200] * 25 + [401], "twelve hours have passed"
 
 
 def test_records_failed_sign_ins_as_one_event_a_minute(tmp_path: Path) -> None:
@@ -191,8 +191,8 @@ def test_limits_the_rate_of_writes(tmp_path: Path) -> None:
         answers = [viewer.post("/v1/tokens", json={}).status_code for _ in range(20)]
 
         assert 429 in answers
-        assert viewer.get("/v1/me").status_code == 200, "reads have a limit of their own"
-        assert other.post("/v1/tokens", json={}).status_code == 201, "so has everybody"
+        assert viewer.get("/v1/me").status_code == 200, "reads have a separate limit"
+        assert other.post("/v1/tokens", json={}).status_code == 201, "so has every user"
 
 
 # ── users, roles ──────────────────────────────────────────────────────────────────────────────────

@@ -68,10 +68,10 @@ def test_d23_an_order_wakes_only_its_own_host(tmp_path: Path) -> None:
             fleet.dispatch()
 
             assert canary.result().json()["rollout_id"] == ROLLOUT
-            assert set(looked) == {"web-01"}, "the others are still parked"
+            assert set(looked) == {"web-01"}, "the others still wait"
             assert not any(other.done() for other in others)
             close, fleet.served.close = fleet.served.close, lambda: None  # type: ignore[method-assign]
-        assert {other.result().status_code for other in others} == {204}, "the end of the server"
+        assert {other.result().status_code for other in others} == {204}, "the server stopped"
         close()
 
 

@@ -29,7 +29,7 @@ def test_a_host_that_polls_too_often_is_limited_alone(
         refused = [item for item in answers if item.status_code == 429]
 
         assert [item.status_code for item in answers[: 2 * RATE]] == [204] * 2 * RATE
-        assert refused, "more came than a burst, faster than the bucket fills"
+        assert refused, "more requests than a burst, faster than the bucket refills"
         assert {item.json()["code"] for item in refused} == {"rate_limited"}
         assert all(int(item.headers["retry-after"]) >= 1 for item in refused)
         assert poll(other, wait).status_code == 204

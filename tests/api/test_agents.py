@@ -80,7 +80,7 @@ def test_a_repeated_enrollment_request_gets_the_same_token(fleet: ServedFleet) -
     assert first.json() == again.json()
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
     stored = fleet.installation.reads.range(ENROLLMENT_TOKENS, limit=10)
-    assert secret_of(first.json()["token"]) not in str(stored), "no secret is kept"
+    assert secret_of(first.json()["token"]) not in str(stored), "no secret is stored"
 
 
 def test_refuses_invalid_tokens_and_proofs(fleet: ServedFleet) -> None:
@@ -129,7 +129,7 @@ def test_locks_a_revoked_host_out_until_it_has_another_key(
     assert (session.status_code, session.json()["code"]) == (403, "key_revoked")
     assert (same_key.status_code, same_key.json()["code"]) == (403, "key_revoked")
     assert new.poll().status_code == 204
-    assert agent.poll().json()["code"] == "key_refused", "the old session stays shut"
+    assert agent.poll().json()["code"] == "key_refused", "the old session stays invalid"
     assert len(fleet.installation.reads.range(CERT_REVOCATIONS, limit=10)) == 1
 
 
@@ -271,10 +271,10 @@ def test_sends_an_order_once_until_its_lease_ends(fleet: ServedFleet) -> None:
     assert order["target_closure"] == release["digest"]
     assert order["policy"]["soak_seconds"] == 30
     assert (order["release_id"], order["content"]) == ("web.1", "/v1/agent/releases/web.1")
-    assert rest.order() is None, "its wave has not come"
-    assert canary.order() is None, "it is on its way"
+    assert rest.order() is None, "its wave has not started"
+    assert canary.order() is None, "it was sent"
     fleet.wait(31)
-    assert canary.order() == order, "nothing was heard: it goes out again"
+    assert canary.order() == order, "no acknowledgement came: it is sent again"
 
 
 def test_an_order_wakes_the_waiting_poll_of_its_host(fleet: ServedFleet) -> None:
@@ -416,7 +416,7 @@ def test_refuses_events_of_the_rollout_from_an_agent(fleet: ServedFleet, kind: o
     answer = agent.send("POST", "/v1/agent/events", json={"report": report})
 
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input")
-    assert "DispatchAck" in answer.json()["detail"], "it says what is allowed"
+    assert "DispatchAck" in answer.json()["detail"], "it names what is allowed"
     assert fleet.installation.reads.find(tally_key(ROLLOUT), RolloutTally) == before
     assert fleet.installation.log.head() == position
 
@@ -540,7 +540,7 @@ def test_a_heartbeat_that_is_sent_again_after_a_newer_one_changes_nothing(
     again = agent.client.send(old)
 
     assert again.status_code == 200, again.text
-    assert "received_at" in again.json(), "it is answered as any other"
+    assert "received_at" in again.json(), "it gets the usual response"
     assert fleet.viewer.get("/v1/hosts/web-01").json() == before
     assert fleet.installation.log.head() == head, "no row was written and no fact"
     agent.beat(**{CHANNEL: "sha256:old"})

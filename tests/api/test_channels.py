@@ -105,7 +105,7 @@ def test_a_new_channel_stores_careful_defaults_for_omitted_members(
     assert created.json()["policy"] == stored
     events = fleet.installation.log.feed(after=0, limit=1_000)
     (fact,) = [event for event in events if event.type == "ChannelCreated"]
-    assert json.loads(fact.body)["policy"] == stored, "the fact says it, not the program"
+    assert json.loads(fact.body)["policy"] == stored, "the value is stored in the fact"
 
 
 def test_refuses_a_channel_that_claims_hosts_of_another_one_of_its_package(
@@ -336,7 +336,7 @@ def test_the_log_records_which_release_a_rollback_leaves(fleet: ServedFleet) -> 
 
     opened = fleet.viewer.get("/v1/events", params={"type": "RolloutOpened"}).json()["items"]
     left = [item["data"].get("rollback_of") for item in opened]
-    assert left == [None, None, "web.2"], "what the edges of other channels ask for"
+    assert left == [None, None, "web.2"], "the edges of other channels need it"
 
 
 def test_keeps_the_reasons_of_promotions_and_rollbacks(fleet: ServedFleet) -> None:

@@ -193,7 +193,7 @@ def test_closes_a_connection_that_sends_a_byte_at_a_time(
             except TimeoutError:
                 continue
         else:
-            raise AssertionError("the server takes bytes for ever")
+            raise AssertionError("the server reads bytes forever")
 
     assert problem(answer) == (408, "request_too_slow")
 
@@ -222,7 +222,7 @@ def test_refuses_a_body_that_does_not_arrive_in_time(
         wire.send(CHUNKED)
 
         assert problem(wire.answer()) == (408, "request_too_slow")
-        assert wire.heard() == b"", "the rest of the body is not awaited for ever"
+        assert wire.heard() == b"", "the server does not wait forever for the rest of the body"
 
 
 def test_closes_a_connection_whose_answered_request_never_ends(

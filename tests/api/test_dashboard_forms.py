@@ -115,7 +115,7 @@ def test_links_to_no_channel_that_was_never_created(fleet: ServedFleet) -> None:
 
     assert "outside" in shown
     assert "/channels/outside" not in shown
-    assert "outside" not in hidden, "who may not read the channel does not hear of its pin"
+    assert "outside" not in hidden, "a user who may not read the channel does not see its pin"
 
 
 def test_links_to_the_second_page_of_a_list_from_any_first_page(fleet: ServedFleet) -> None:

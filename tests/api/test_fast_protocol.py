@@ -570,7 +570,7 @@ def test_closes_an_idle_connection_and_no_other(tmp_path: Path, hours: Hours) ->
             busy.sendall(request)
             assert busy.recv(4096).startswith(b"HTTP/1.1 200")
             hours.go_on(1.1 * KEEP_ALIVE_SECONDS)
-            assert busy.recv(1) == b"", "its turn came, too"
+            assert busy.recv(1) == b"", "it was processed as well"
 
 
 def test_counts_and_logs_what_is_answered_at_the_socket(fleet: ServedFleet) -> None:

@@ -44,7 +44,9 @@ def test_is_not_ready_if_the_log_accepts_no_commits(
     answer = served.client().get("/readyz")
 
     assert (answer.status_code, answer.json()["ready"]) == (503, False)
-    assert "the disk is full" not in answer.text, "anybody may ask: the log has the reason"
+    assert "the disk is full" not in answer.text, (
+        "the page is public, so only the log has the reason"
+    )
     assert "the disk is full" in caplog.text
     assert served.client().get("/livez").status_code == 200
 

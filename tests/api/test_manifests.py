@@ -95,7 +95,7 @@ def test_the_worker_renews_a_manifest_long_before_it_expires(fleet: ServedFleet)
     loop.round()
     renewed = published(fleet)
 
-    assert fleet.clock() < first.expires_at, "the old one was still good"
+    assert fleet.clock() < first.expires_at, "the old one was still valid"
     assert renewed.version > first.version
     assert renewed.expires_at > first.expires_at
     assert renewed.names == first.names

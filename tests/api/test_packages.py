@@ -464,7 +464,7 @@ def test_a_repeated_deletion_of_a_package_gets_the_first_response(people: People
     assert again.headers["tidegate-position"] == first.headers["tidegate-position"]
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
     assert (without.status_code, without.json()["code"]) == (409, "version_conflict")
-    assert people.document("default.web.v2")["spec"]["lifecycle"] == "Draft", "it is still there"
+    assert people.document("default.web.v2")["spec"]["lifecycle"] == "Draft", "it still exists"
 
 
 def _etag(people: People, url: str) -> dict[str, str]:

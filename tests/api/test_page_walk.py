@@ -85,7 +85,7 @@ def test_links_a_viewer_to_the_rest_of_a_partial_page(populated: PopulatedInstal
     assert any("/held?gate=" in address and "next=" in address for address in seen.statuses)
     assert any(address.startswith("/rollouts?next=") for address in seen.statuses)
     assert "/rollouts/few@web.1/gates" in seen.statuses
-    assert {*seen.forms} == OWN, "it may only look"
+    assert {*seen.forms} == OWN, "it may only read"
 
 
 OWN = {"/signout", "/settings/tokens", "/settings/revoke", "/settings/password"}

@@ -307,7 +307,7 @@ def test_a_repeat_gets_the_first_response_whatever_the_state_is_now(
 
     assert first.status_code == 200, first.text
     assert (again.status_code, again.json()) == (200, first.json())
-    assert people.lifecycle(name) == "Proposed", "nobody rejected what another one proposed"
+    assert people.lifecycle(name) == "Proposed", "no person rejected what another one proposed"
 
 
 # ── names in a request ────────────────────────────────────────────────────────────────────────────

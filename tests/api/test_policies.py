@@ -27,7 +27,7 @@ def test_shows_a_policy_with_every_member_so_that_it_can_be_sent_back(fleet: Ser
         f"/v1/channels/{CHANNEL}", json={"policy": shown}, headers={"if-match": seen}
     )
 
-    assert shown["ack_seconds"] == 900, "members at their default are shown, too"
+    assert shown["ack_seconds"] == 900, "members with default values are shown, too"
     assert shown["waves"][0]["converged_min"] == 1
     assert again.status_code == 200, again.text
     assert again.headers["etag"] == seen, "it is the same policy"

@@ -263,7 +263,7 @@ def test_collects_expired_generations_when_an_operator_asks(registry: RegistryPe
 
     none = {"publications": 0, "generations": 0, "requests": 0, "position": 0}
     assert (early.status_code, early.json()) == (200, none)
-    assert before.content == b"one", "until it is collected everything is as before"
+    assert before.content == b"one", "nothing changes until it is collected"
     assert refused.status_code == 403
     assert gone.json() == {
         "publications": 1,

@@ -193,7 +193,7 @@ def test_stopping_and_rolling_back_take_one_person(fleet: ServedFleet) -> None:
 
     assert [paused.status_code, aborted.status_code, held.status_code] == [200, 200, 200]
     assert back.json()["code"] == "nothing_to_go_back_to"  # nothing succeeded yet; no request
-    assert at_once.json()["code"] == "nothing_to_go_back_to", "an approval would not mend it"
+    assert at_once.json()["code"] == "nothing_to_go_back_to", "an approval would not help"
     assert fleet.viewer.get("/v1/requests?state=waiting").json()["items"] == []
 
 
@@ -363,7 +363,7 @@ def test_says_how_a_rollback_now_needs_no_second_person(fleet: ServedFleet) -> N
     assert plain["says"].endswith("needs nobody else")
     assert plain["command"] == f"{command} --to web.1 --reason …"
     assert at_once["command"] == f"{command} --to web.1 --now --reason … --break-glass"
-    assert shown.get("alternatives", []) == [], "only the person who asks is told"
+    assert shown.get("alternatives", []) == [], "only the asker sees this"
     (only,) = forbidden.json()["alternatives"]
     assert "--break-glass" not in only["command"]
 

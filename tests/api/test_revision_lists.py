@@ -60,7 +60,7 @@ def test_lists_by_author(people: People) -> None:
     assert names(author=author, lifecycle="Published") == [NAME]
     assert names(author=author, repository="nothing") == []
     assert names(author=author, package="default/theirs") == []
-    assert names(author=author[:-1]) == [], "the beginning of a name is nobody"
+    assert names(author=author[:-1]) == [], "a prefix of a name matches no user"
     assert people.viewer.get("/v1/revisions", params={"author": "a\x1fb"}).status_code == 400
 
 

@@ -171,7 +171,7 @@ def until(is_so: Any) -> None:
         if is_so():
             return
         time.sleep(0.02)
-    raise AssertionError("it did not happen")
+    raise AssertionError("the condition did not become true")
 
 
 # ── limits ────────────────────────────────────────────────────────────────────────────────────────

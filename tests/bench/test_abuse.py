@@ -64,7 +64,7 @@ def test_finds_a_server_that_reads_an_endless_request(
     [
         ({}, []),
         ({"growth_bytes": 21}, ["none: memory grew by 0 MB, allowed 0 MB"]),
-        ({"is_served": False}, ["none: someone else was not served"]),
+        ({"is_served": False}, ["none: another client was not served"]),
         ({"live_tail_ms": 160.0}, []),
         ({"live_tail_ms": 161.0}, ["none: p99 of /livez is 161 ms, allowed 160 ms"]),
     ],

@@ -41,4 +41,4 @@ def test_reports_that_the_words_of_a_bug_are_gone(tmp_path: Path) -> None:
 def test_finds_a_bug_in_the_copy() -> None:
     bug = next(bug for bug in BUGS if bug.name == "only the first address of a name is checked")
 
-    assert "is asked" in hunt(bug)
+    assert "gets a request" in hunt(bug)

@@ -59,7 +59,7 @@ def test_a_rollout_without_hosts_ends_at_once(operator: Shell, tmp_path: Path) -
     events = operator.run("rollout", "events", "web-stable", "-o", "jsonl").lines()
 
     assert (done.code, "without a host that ran it" in done.err) == (8, True), done
-    assert (again.code, "web-stable@web.1~2" in again.out) == (0, True), "nobody ran it"
+    assert (again.code, "web-stable@web.1~2" in again.out) == (0, True), "no host ran it"
     assert "web.1" in shown.out
     assert (back.code, "try: tidegate channel rollback web-stable --dry-run" in back.err) == (
         1,

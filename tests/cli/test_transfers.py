@@ -41,7 +41,7 @@ def test_pushes_and_pulls_a_large_file(seat: Seat, tmp_path: Path) -> None:
     pushed = author.run("rev", "push", "big.v1", str(tree))
 
     assert (created.code, pulled.code, pushed.code) == (0, 0, 0), (created, pulled, pushed)
-    assert "pulling" not in pulled.err, "no bar where nobody sees it"
+    assert "pulling" not in pulled.err, "no progress bar without a terminal"
     again = tmp_path / "again"
     assert (again / "big.bin").read_bytes() == BIG
     assert (again / "79.bin").read_bytes() == (tree / "79.bin").read_bytes()

@@ -45,7 +45,7 @@ def test_shows_names_to_every_reader_and_ids_to_programs(
     assert "Grace Hopper" in others
     assert AUTHOR not in others
     assert exact == audited_exact
-    assert exact[0]["by"] == AUTHOR, "programs read ids, whoever asks"
+    assert exact[0]["by"] == AUTHOR, "programs get ids for every caller"
 
 
 def test_warns_that_the_package_of_a_new_channel_does_not_exist(seat: Seat) -> None:

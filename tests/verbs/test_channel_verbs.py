@@ -82,7 +82,7 @@ CASES = (
     VerbCase(CREATE_OVERLAPPING, "for hosts of another", MANAGER, create, "selector_overlap"),
     VerbCase(EDIT, "its hosts", MANAGER, create),
     VerbCase(EDIT, "as an operator", OPERATOR, create, "missing_permission"),
-    VerbCase(EDIT_BADLY, "to hosts that none can be", MANAGER, create, "invalid_selector"),
+    VerbCase(EDIT_BADLY, "with an invalid selector", MANAGER, create, "invalid_selector"),
     VerbCase(HOLD, "as an operator", OPERATOR, create),
     VerbCase(HOLD, "as a release manager", MANAGER, create),
     VerbCase(HOLD, "a held one", OPERATOR, hold, changes=False),

@@ -113,8 +113,8 @@ CASES = (
     VerbCase(APPROVE_OTHER, "an unknown one", APPROVER, code="request_not_found"),
     VerbCase(APPROVE, "as it was seen", APPROVER, ask),
     VerbCase(REJECT, "a request", APPROVER, ask),
-    VerbCase(WITHDRAW, "that of another person", VIEWER, ask, "not_own_request"),
-    VerbCase(RUN, "one that nobody approved", MANAGER, ask, "approvals_missing"),
+    VerbCase(WITHDRAW, "the request of another person", VIEWER, ask, "not_own_request"),
+    VerbCase(RUN, "one without approvals", MANAGER, ask, "approvals_missing"),
     VerbCase(REVIEW, "one that waits", APPROVER, ask, "request_over"),
 )
 

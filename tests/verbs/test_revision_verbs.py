@@ -224,7 +224,7 @@ CASES = (
     VerbCase(INIT, "as a viewer", VIEWER, code=MISSING),
     VerbCase(INIT, "one that exists", AUTHOR, draft, "already_exists"),
     VerbCase(CLONE, "a published one", AUTHOR),
-    VerbCase(CLONE_FROM_ELSEWHERE, "what one may not read", ELSEWHERE, make_repository, MISSING),
+    VerbCase(CLONE_FROM_ELSEWHERE, "an unreadable one", ELSEWHERE, make_repository, MISSING),
     VerbCase(COPY, "a published one", AUTHOR),
     VerbCase(UPGRADE, "to the newest upstream", AUTHOR, publish_a_clone),
     VerbCase(LABEL, "a draft", AUTHOR, draft),

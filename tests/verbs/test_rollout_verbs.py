@@ -211,8 +211,8 @@ CASES = (
     VerbCase(CONTINUE, "a halted one", OPERATOR, halt, "invalid_transition"),
     VerbCase(CONTINUE, "as a viewer", VIEWER, start_manual, "missing_permission"),
     VerbCase(CONTINUE, "an unknown one", OPERATOR, code="rollout_unknown"),
-    VerbCase(skip_wave("canary"), "the wave that goes", ON_CALL, start),
-    VerbCase(skip_wave("none"), "a wave that is none", ON_CALL, start, "wave_not_found"),
+    VerbCase(skip_wave("canary"), "the current wave", ON_CALL, start),
+    VerbCase(skip_wave("none"), "an unknown wave", ON_CALL, start, "wave_not_found"),
     VerbCase(skip_wave("canary"), "as an operator", OPERATOR, start, "missing_permission"),
     VerbCase(skip_wave("canary"), "an unknown one", ON_CALL, code="rollout_unknown"),
     VerbCase(PROMOTE_ALL, "a running one", ON_CALL, start),
@@ -236,7 +236,7 @@ CASES = (
     VerbCase(ROLL_BACK_NOW, "in an emergency", ON_CALL, succeed),
     VerbCase(ROLL_BACK_NOW, "as a release manager", MANAGER, succeed, "missing_permission"),
     VerbCase(ROLL_BACK_TO, "to a release that is named", MANAGER, succeed),
-    VerbCase(ROLL_BACK_TO, "to what never succeeded", MANAGER, start, "not_on_ladder"),
+    VerbCase(ROLL_BACK_TO, "to a release that never succeeded", MANAGER, start, "not_on_ladder"),
 )
 
 
