@@ -76,7 +76,7 @@ def run_each(seeds: Sequence[int], play_one: Callable[[int], SimulationResult]) 
         for seed in seeds:
             try:
                 ended = play_one(seed)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the seed has found it
+            except Exception as error:  # noqa: BLE001 - any error counts as a failure of the seed
                 found.broken.append((seed, f"{type(error).__name__}: {error}"[:500]))
             else:
                 found.events += ended.events

@@ -1,7 +1,7 @@
-"""The house rules that a machine can hold us to: who may import whom, purity, names, no residue.
+"""The house rules that a test can check: who may import whom, purity, names, no residue.
 
-What offends against a rule that is younger than the code is allowed in tidy_allowances.toml, by how
-often. These lists only shrink: `python -m tests.test_tidy` lowers them to what is left.
+Code that is older than a rule may violate it as often as tidy_allowances.toml says. These lists
+only shrink: `python -m tests.test_tidy` lowers them to what is found.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class HttpClient:
         self._connection: HTTPConnection | None = None
 
     def call(self, method: str, path: str, body: Any = None, key: str = "") -> tuple[int, bytes]:
-        """Raises: OSError, HTTPException: there was no response."""
+        """Send a request. Raises: OSError, HTTPException: there was no response."""
         headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
         if key:
             headers["idempotency-key"] = key

@@ -1,4 +1,4 @@
-"""Builds the C files of this package with the system's compiler, once per content."""
+"""Build the C files of this package with the system's compiler, once per content."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class NoCompiler(RuntimeError):
 
 
 def library(name: str) -> Path:
-    """The shared object made of `name`.c.
+    """Build the shared object of `name`.c.
 
     Raises:
         NoCompiler: put cc on PATH.

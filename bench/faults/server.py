@@ -50,7 +50,7 @@ class ServerProcess:
             )
 
     def wait(self) -> None:
-        """Raises: DoesNotStart."""
+        """Wait until the server answers. Raises: DoesNotStart."""
         deadline = time.monotonic() + START_SECONDS_MAX
         while not speaks_http(self.port):
             if self.process.poll() is not None:

@@ -26,7 +26,7 @@ class Tally:
         self.took: list[float] = []
 
     def demand(self, *allowed: int) -> None:
-        """Raises: AssertionError: another status came back."""
+        """Demand only these statuses. Raises: AssertionError: another one came back."""
         assert set(self.statuses) <= set(allowed), self.statuses
 
 

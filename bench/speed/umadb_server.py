@@ -1,4 +1,4 @@
-"""UmaDB: the server that its wheel carries, in a process of its own, over loopback gRPC."""
+"""UmaDB: the server from its wheel, in a process of its own, over loopback gRPC."""
 
 from __future__ import annotations
 

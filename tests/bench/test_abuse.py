@@ -1,4 +1,4 @@
-"""Abusive clients cost a server little: bench/abuse runs whole, its times are not judged."""
+"""Abusive clients cost a server little: bench/abuse runs whole, without bounds on times."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_abusive_clients_neither_fill_memory_nor_lock_others_out(tmp_path: Path)
 
 
 def take_bytes(listener: socket.socket, bytes_max: float) -> None:
-    """One connection: read so much and close it."""
+    """Accept one connection, read this many bytes, and close it."""
     connection, _ = listener.accept()
     with connection:
         taken = 0

@@ -1,4 +1,4 @@
-"""The bench of approvals: it runs in its smallest mode, and finds a package without a lane."""
+"""The bench of approvals: it runs in its smallest mode, and detects a package without a lane."""
 
 from __future__ import annotations
 

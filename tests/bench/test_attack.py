@@ -13,7 +13,7 @@ from bench.attack.xss import list_unvisited
 from tests.bench.harness import run_part
 from tidegate.dashboard.routes import PAGES
 
-# What a part must have done to have seen anything.
+# How much a part must have done to be meaningful.
 DEMANDED = {
     "raw": ("requests", 300),
     "json": ("bodies", 80),

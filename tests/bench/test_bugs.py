@@ -1,4 +1,4 @@
-"""Planted bugs: each can be planted in the source as it is, and one of them is hunted here."""
+"""Planted bugs: each fits the current source, and a trial finds one of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_there_are_enough_bugs_with_distinct_names() -> None:
 def test_can_be_planted_in_the_current_source(bug: PlantedBug, tmp_path: Path) -> None:
     plant(bug, tmp_path)
 
-    # A copy that fails on an unknown name would be "found" whatever the trial looks for.
+    # A copy that fails on an unknown name would count as found by any trial.
     planted = [str(tmp_path / "tidegate" / module) for module, _, _ in bug.edits]
     ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--quiet", "--select", "F821"]
     assert subprocess.run([*ruff, *planted], capture_output=True, text=True).stdout == ""

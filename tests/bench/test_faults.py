@@ -1,4 +1,4 @@
-"""The bench of faults: each part runs in its smallest mode, and its disk forgets as it should."""
+"""The bench of faults: each part runs in its smallest mode, and its simulated disk is correct."""
 
 from __future__ import annotations
 

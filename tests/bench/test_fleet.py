@@ -1,4 +1,4 @@
-"""The harness of bench/fleet runs whole, on fleets that replay agrees with."""
+"""The harness of bench/fleet runs whole, on fleets whose replay equals the rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The harness of bench/http runs whole, on a server that answers everything as it should."""
+"""The harness of bench/http runs whole, on a server that answers correctly."""
 
 from __future__ import annotations
 

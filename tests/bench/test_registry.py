@@ -1,4 +1,4 @@
-"""The harness of bench/registry runs whole, on registries that replay agrees with."""
+"""The harness of bench/registry runs whole, on registries whose replay equals the rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The harness of bench/speed runs whole, and its adapters do the work that they claim to do."""
+"""The harness of bench/speed runs whole, and its adapters do the work that is measured."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_measures_every_cell_and_writes_the_page(tmp_path: Path) -> None:
     sizes = ["--events", str(TINY.events), "--rounds", "1", "--seconds", "0.01"]
     places = ["--state", str(tmp_path / "state"), "--page", str(page)]
 
-    # A process of its own: the harness collects garbage before each cell, and pytest has much.
+    # A process of its own: the harness collects garbage before each cell, and pytest's takes long.
     run = subprocess.run(
         [sys.executable, "-m", "bench", "speed", "--only", "memory,sqlite", *sizes, *places],
         cwd=ROOT,
@@ -97,7 +97,7 @@ def test_rows_are_committed_with_their_event(tmp_path: Path) -> None:
     with Sqlite(LogCache(tmp_path)).empty() as log:
         client = log.client()
         position = 0
-        for _ in range(STATE_ROWS + 1):  # so that one state row is written at a known version
+        for _ in range(STATE_ROWS + 1):  # one more, so that a state row is written a second time
             entries = TINY.appended(0, 1, Random(1))
             position = client.append_with_rows(entries, Condition(entries[0].tags, position))
         states = client.store.range(STATES.name, limit=1_000)
@@ -141,7 +141,7 @@ def test_the_best_round_is_taken_figure_by_figure() -> None:
 
 
 def promised(ours: float) -> Results:
-    """Made-up results in which ours commits `ours` times as fast as every peer."""
+    """Sample results in which ours commits `ours` times as fast as every peer."""
     names = ("sqlite", "postgres", "umadb", "eventsourcing")
     rates = {name: ours if name in OURS else 1.0 for name in names}
     samples = {
@@ -161,7 +161,7 @@ def test_floors_are_computed_from_the_results() -> None:
 
     assert [floor.reached(fast) for floor in FLOORS] == [True] * len(FLOORS)
     assert [floor.reached(unmeasured) for floor in FLOORS] == [None] * len(FLOORS)
-    # Being no faster than a peer breaks the promises about peers, and only these.
+    # Being no faster than a peer breaks the floors about peers, and only these.
     assert [floor.reached(slow) for floor in FLOORS] == [floor.at_most for floor in FLOORS]
 
 
