@@ -261,7 +261,7 @@ def test_rolls_back_without_the_server(root: Path, content_source: ContentSource
     assert driver.current() == closure_of(OLD)
 
 
-def test_reports_that_there_is_no_way_back(root: Path, content_source: ContentSource) -> None:
+def test_reports_that_no_rollback_is_possible(root: Path, content_source: ContentSource) -> None:
     driver = SymlinkDriver(root, content_source)
 
     outcome = driver.switch(BACK)

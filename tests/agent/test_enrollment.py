@@ -100,7 +100,7 @@ def test_a_join_token_enrolls_new_hosts_and_takes_no_name_that_exists(
     assert "all of its 2 hosts" in third.log
 
 
-def test_a_re_imaged_host_comes_back_under_its_name_and_the_old_key_ends(
+def test_a_re_imaged_host_enrolls_under_its_name_and_the_old_key_ends(
     server: FleetServer, make: Make
 ) -> None:
     host = make("web-31")

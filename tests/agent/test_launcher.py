@@ -46,7 +46,7 @@ def server(tmp_path: Path) -> Iterator[FleetServer]:
     server.close()
 
 
-def test_a_channel_updates_the_agent_and_one_that_does_not_start_is_undone(
+def test_a_channel_updates_the_agent_and_rolls_one_back_that_does_not_start(
     server: FleetServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(os.environ, "AGENT_LAUNCHER_SOON_SECONDS", "3")
@@ -179,7 +179,7 @@ def test_a_restart_of_the_launcher_forgets_nothing(root: Path) -> None:
         until(lambda: (root / "fell-back").exists() and points_to(root, OTHER), "it rolls back")
 
 
-def test_a_switch_while_the_launcher_stops_has_a_way_back(root: Path) -> None:
+def test_a_switch_while_the_launcher_stops_can_be_rolled_back(root: Path) -> None:
     switch(root, GOOD)
     with launched(root):
         until(lambda: is_up(root, GOOD), "the good agent runs")

@@ -495,7 +495,7 @@ def test_resumes_in_the_middle_of_a_switch(host: SingleHost) -> None:
     assert host.kinds == ["ActivationStarted", "ActivationCompleted", "ProbeTopologyDeclared"]
 
 
-def test_resumes_a_soak_with_what_the_probes_said(host: SingleHost) -> None:
+def test_resumes_a_soak_with_the_results_of_its_probes(host: SingleHost) -> None:
     host.soak()
     host.check()
     said = host.kinds

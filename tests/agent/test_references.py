@@ -477,7 +477,7 @@ def test_keeps_the_running_content_if_a_reference_has_other_bytes(
     assert (root / "current/bin/app").read_bytes() == BODY
 
 
-def test_gives_a_command_content_with_its_references(tmp_path: Path, store: FileServer) -> None:
+def test_passes_a_command_content_with_its_references(tmp_path: Path, store: FileServer) -> None:
     state = tmp_path / "state"
     state.mkdir()
     store.responses["/app"] = BODY

@@ -110,7 +110,7 @@ def test_refuses_a_key_that_was_enrolled_while_its_host_was_retired(
     assert fleet.agents["web-01"].poll().json()["code"] == "key_refused"
 
 
-def test_ends_of_keys_are_in_one_place() -> None:
+def test_keys_are_ended_in_one_place_only() -> None:
     """The API drops a key from its cache when notified; code elsewhere would not notify it."""
     named = {
         path.relative_to(SOURCE).as_posix(): {

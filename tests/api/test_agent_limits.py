@@ -17,7 +17,7 @@ RATE = 2  # per second; bursts are twice as large
 
 @pytest.mark.parametrize("fast_path", [True, False], ids=["fast path", "usual path"])
 @pytest.mark.parametrize("wait", [None, 0], ids=["plain", "with a query"])
-def test_a_host_that_polls_too_often_is_limited_alone(
+def test_a_host_that_polls_too_often_limits_no_other_host(
     tmp_path: Path, fast_path: bool, wait: int | None
 ) -> None:
     with serve_fleet(

@@ -195,7 +195,7 @@ def test_accepts_the_version_of_the_pin_as_well(fleet: ServedFleet) -> None:
     assert again.status_code == 409
 
 
-def test_warns_of_a_wave_that_takes_no_host(fleet: ServedFleet) -> None:
+def test_warns_of_a_wave_without_hosts(fleet: ServedFleet) -> None:
     empty = {"name": "early", "selector": "tier=none"}
     fleet.create(waves=[empty, {"name": "rest"}])
     planned = fleet.manager.post(
@@ -255,7 +255,7 @@ def test_rolls_a_channel_back_to_a_release_that_succeeded(fleet: ServedFleet) ->
 
 
 @pytest.mark.req("OP-13", engines=None, reason="names in what an operator reads")
-def test_a_rollback_on_a_held_channel_says_that_it_waits(fleet: ServedFleet) -> None:
+def test_a_rollback_on_a_held_channel_warns_that_it_waits(fleet: ServedFleet) -> None:
     fleet.create()
     fleet.promote()
     fleet.succeed()
@@ -549,7 +549,7 @@ def test_a_manager_of_one_channel_manages_no_other(fleet: ServedFleet) -> None:
     assert other.get("/v1/channels").json()["items"] == []
 
 
-def test_a_promotion_says_what_its_orders_wait_for(fleet: ServedFleet) -> None:
+def test_a_promotion_shows_what_its_orders_wait_for(fleet: ServedFleet) -> None:
     fleet.create()
     body = {
         "channel": "web-late",

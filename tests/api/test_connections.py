@@ -346,7 +346,7 @@ def test_silent_connections_never_take_all_descriptors(tmp_path: Path) -> None:
         server.wait(SECONDS_MAX)
 
 
-def test_a_process_takes_an_endless_head_without_growing(tmp_path: Path) -> None:
+def test_a_process_reads_an_endless_head_without_growing(tmp_path: Path) -> None:
     with start_server(tmp_path / "data") as server:
         before = _private_bytes(server.process.pid)
         for begin, again in ENDLESS.values():

@@ -37,7 +37,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EIO, errno.EROFS])
-def test_a_blob_that_cannot_be_written_is_507_and_makes_the_server_not_ready(
+def test_a_failed_blob_write_gets_507_and_makes_the_server_not_ready(
     served: Served, monkeypatch: pytest.MonkeyPatch, fault: int
 ) -> None:
     people = People(served)

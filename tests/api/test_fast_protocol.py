@@ -330,7 +330,7 @@ def test_answers_nothing_before_the_report_is_durable(fleet: ServedFleet) -> Non
     assert status == 200
 
 
-def test_keeps_the_report_of_a_client_that_went_away(fleet: ServedFleet) -> None:
+def test_keeps_the_report_of_a_client_that_disconnected(fleet: ServedFleet) -> None:
     fleet.sail()
     agent = fleet.agents["web-01"]
     assert agent.order() is not None

@@ -172,7 +172,7 @@ def test_a_metric_shows_the_age_of_the_oldest_manifest(fleet: ServedFleet) -> No
     assert registry.get_sample_value("tidegate_manifest_age_seconds") == 300
 
 
-def test_a_reader_gets_a_new_manifest_where_the_stored_one_is_damaged(fleet: ServedFleet) -> None:
+def test_a_reader_gets_a_new_manifest_if_the_stored_one_is_damaged(fleet: ServedFleet) -> None:
     fleet.create()
     fleet.promote("web.1")
     first = published(fleet)

@@ -342,7 +342,7 @@ def test_rejects_and_withdraws(fleet: ServedFleet) -> None:
     assert late.json()["code"] == "request_over"
 
 
-def test_says_how_a_rollback_now_needs_no_second_person(fleet: ServedFleet) -> None:
+def test_names_the_rollback_now_that_needs_no_second_person(fleet: ServedFleet) -> None:
     fleet.promote()
     fleet.succeed()
     fleet.promote("web.2")

@@ -66,7 +66,7 @@ def test_opens_a_rollout_of_any_size_with_the_same_number_of_facts(tmp_path: Pat
     assert len(facts) == 1
 
 
-def test_takes_its_hosts_through_the_rollout_and_replay_agrees(tmp_path: Path) -> None:
+def test_moves_its_hosts_through_the_rollout_and_replay_agrees(tmp_path: Path) -> None:
     measure.fill(tmp_path, 2, 20, print)
 
     rounds = measure.growth([measure.crowd(tmp_path, 2, 20, 20, 3, Random(1))])
