@@ -444,7 +444,7 @@ def test_an_approved_request_that_can_never_be_carried_out_is_void(
     assert found["ended_reason"]
 
 
-def test_an_approval_with_a_fault_voids_nothing(
+def test_an_invalid_approval_voids_nothing(
     fleet: ServedFleet, cem: httpx2.Client, eve: httpx2.Client
 ) -> None:
     protect(fleet)

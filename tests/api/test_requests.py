@@ -300,7 +300,7 @@ def test_a_repeat_gets_the_same_request(fleet: ServedFleet) -> None:
     assert asked[0] == asked[1]
 
 
-def test_a_repeated_question_in_other_words_gets_the_open_request(
+def test_a_repeat_with_another_reason_gets_the_open_request(
     fleet: ServedFleet,
 ) -> None:
     approver(fleet)
